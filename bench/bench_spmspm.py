@@ -10,8 +10,8 @@ from sparsenn.backends import StepInput
 from sparsenn.backends.oracle import forward
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import ReLU, SparseLinear
+from sparsenn.runtime.workers import thread_count
 from sparsenn.studies.ladder import rungs_of
-from sparsenn.workers import thread_count
 
 ROWS = 4096
 WIDTH = 1024

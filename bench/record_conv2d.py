@@ -31,7 +31,7 @@ from rung_recording import difference, inputs_in_turn, record_rungs, timed_in_tu
 
 from sparsenn.backends import Kernel
 from sparsenn.backends.cuda.conv import ConvLayer, upload_conv
-from sparsenn.backends.cuda.device import current_machine
+from sparsenn.backends.cuda.runtime.device import current_machine
 from sparsenn.errors import SparseNNError
 from sparsenn.layers import Conv2d, ReLU
 from sparsenn.studies.conv2d import LADDER

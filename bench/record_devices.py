@@ -37,7 +37,7 @@ from sparsenn.engine.inputs import look
 from sparsenn.formats import CSC, CSR
 from sparsenn.io.layout import challenge_bias
 from sparsenn.layers import ReLU, SparseLinear
-from sparsenn.workers import chunks
+from sparsenn.runtime.workers import chunks
 
 LAYERS, WIDTH, WEIGHTS = 24, 1024, 102
 """Of the random network: weights an output."""

@@ -10,7 +10,7 @@ from formulas import steepest
 from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.conv import Geometry, upload_conv
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.layers import Conv2d
 from sparsenn.layers.activation import Elementwise
 

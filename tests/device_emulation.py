@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from sparse_emulation import emulated_kernel
 
-from sparsenn.backends.cuda import device
-from sparsenn.backends.cuda.loader import Program
+from sparsenn.backends.cuda.runtime import device
+from sparsenn.backends.cuda.runtime.loader import Program
 from sparsenn.backends.machine import H200
 
 __all__ = ["EmulatedDevice", "OnDevice", "emulated_device"]
@@ -238,7 +238,7 @@ def emulated_device(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "cupy", library)
     monkeypatch.setattr(device, "_imported", library)
     monkeypatch.setattr(Program, "kernel", _kernel_of(made))
-    for module in ("resident", "chunks", "chunk_stages", "tensor", "half_chunks"):
+    for module in ("resident.chain", "resident.chunk_stages", "chunks.chain", "chunks.half", "two_of_four.kernel"):
         monkeypatch.setattr(f"sparsenn.backends.cuda.sparse.{module}.current_machine", lambda: made.machine)
     yield made
 

@@ -15,7 +15,7 @@ from sessions import altered
 
 from sparsenn.backends import Kernel, StepOutput
 from sparsenn.backends.cpu import CPUBackend
-from sparsenn.backends.cuda import memory
+from sparsenn.backends.cuda.runtime import memory
 from sparsenn.engine import Session
 from sparsenn.formats import CSR
 from sparsenn.network import Network

@@ -13,8 +13,8 @@ from sparsenn.backends.steps import combine_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import CombiningLayer
-from sparsenn.memory import free_memory
-from sparsenn.workers import chunks, map_threads
+from sparsenn.runtime.memory import free_memory
+from sparsenn.runtime.workers import chunks, map_threads
 
 __all__ = ["HostMemory", "HostNumberCheck", "checked_rows"]
 

@@ -114,7 +114,7 @@ def _tune(
         from sparsenn.backends import backend_for
         from sparsenn.report import to_json
         from sparsenn.report.tuning import tuned_table, tuning_record, tuning_tables
-        from sparsenn.storage import make_cache_folder
+        from sparsenn.runtime.storage import make_cache_folder
         from sparsenn.studies.ladder import ladder_for
         from sparsenn.studies.tuning import keep, limited, tunable_named, tunables
         from sparsenn.studies.tuning import tune as run

@@ -26,8 +26,8 @@ from sparsenn.engine.session import check_form
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, from_dense
 from sparsenn.network import Network
-from sparsenn.progress import Progress, silent
-from sparsenn.workers import chunks, renew_after_fork
+from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.workers import chunks, renew_after_fork
 
 __all__ = ["Sessions", "device_names", "infer", "session_on"]
 

@@ -37,10 +37,10 @@ from sparsenn.engine.plan_cache import MAX_SAMPLE_ROWS
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.io.row_source import RowSource, checked, faults_told, opened_rows
-from sparsenn.memory import bytes_of, free_memory
 from sparsenn.network import Network
-from sparsenn.progress import Progress, silent
-from sparsenn.workers import begin
+from sparsenn.runtime.memory import bytes_of, free_memory
+from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.workers import begin
 
 __all__ = ["is_read_once", "rows_a_piece", "stream"]
 

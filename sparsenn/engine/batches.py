@@ -23,7 +23,7 @@ from sparsenn.engine.shrinking_batches import ShrinkingBatches
 from sparsenn.engine.timer import NullTimer, Timer
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
-from sparsenn.spans import span
+from sparsenn.runtime.spans import span
 
 __all__ = ["BatchRunner", "Part", "Report", "joined"]
 

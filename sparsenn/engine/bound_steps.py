@@ -31,7 +31,7 @@ from sparsenn.engine.timer import NullTimer, Timer
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import CombiningLayer, SparseLinear
-from sparsenn.spans import span
+from sparsenn.runtime.spans import span
 
 __all__ = ["QUIET", "BoundStep", "RunContext", "bind_step"]
 

@@ -11,7 +11,7 @@ from sparsenn.engine.steps import CONV_OPERATION, OPERATION
 from sparsenn.formats import COO, CSC, CSR, coo_to_csc, coo_to_csr, csc_to_csr, csr_to_csc, from_dense
 from sparsenn.layers import AvgPool2d, Conv2d, Linear, LogSoftmax, MaxPool2d, ReLU, Softmax, SparseLinear
 from sparsenn.network import Network
-from sparsenn.progress import Progress, silent
+from sparsenn.runtime.progress import Progress, silent
 
 __all__ = ["compile_kernels"]
 

@@ -20,7 +20,7 @@ from sparsenn.engine.steps import OPERATION, Step
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import Flatten
-from sparsenn.spans import span, watchers
+from sparsenn.runtime.spans import span, watchers
 
 __all__ = ["Executable"]
 

@@ -13,7 +13,7 @@ from sparsenn.engine.plan import Plan
 from sparsenn.engine.steps import CONV_OPERATION, Step
 from sparsenn.formats import Array
 from sparsenn.layers import CombiningLayer
-from sparsenn.workers import chunks, map_threads, thread_count
+from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = ["run_tiles", "spans"]
 

@@ -11,8 +11,8 @@ import numpy as np
 from sparsenn.backends import Machine
 from sparsenn.errors import UsageError
 from sparsenn.formats.arrays import size as whole_size
-from sparsenn.memory import bytes_of
 from sparsenn.printable import kind_of
+from sparsenn.runtime.memory import bytes_of
 
 __all__ = ["Options"]
 

@@ -21,7 +21,7 @@ from sparsenn.engine.plan import Plan, bucket, plan_for
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.errors import OutOfMemoryError, UnsortedError
 from sparsenn.formats import CSR, Array
-from sparsenn.spans import span
+from sparsenn.runtime.spans import span
 
 __all__ = ["PlanCache", "form_of_features"]
 

@@ -16,7 +16,7 @@ from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import collapse_iso, index_dtype
 from sparsenn.formats.conversion import scan
 from sparsenn.printable import one_line
-from sparsenn.spans import span
+from sparsenn.runtime.spans import span
 
 __all__ = ["BatchOutput", "LayerStatistics", "Result", "Seconds"]
 

@@ -27,9 +27,9 @@ from sparsenn.engine.steps_done import StepsDone
 from sparsenn.engine.timer import Timer
 from sparsenn.errors import OutOfMemoryError, UsageError
 from sparsenn.network import Network
-from sparsenn.progress import Progress, silent
-from sparsenn.spans import span, watchers
-from sparsenn.workers import renew_after_fork
+from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.spans import span, watchers
+from sparsenn.runtime.workers import renew_after_fork
 
 __all__ = ["Session", "check_form"]
 

@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any
 
-from sparsenn.spans import Span, watching
-from sparsenn.storage import check_replaceable, open_to_write, replacing
+from sparsenn.runtime.spans import Span, watching
+from sparsenn.runtime.storage import check_replaceable, open_to_write, replacing
 
 __all__ = ["trace"]
 
@@ -51,7 +51,7 @@ def trace(path: str | os.PathLike[str]) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(watching(recorder))
         if find_spec("cupy") is not None:
-            from sparsenn.backends.cuda.spans import DeviceSpans
+            from sparsenn.backends.cuda.runtime.spans import DeviceSpans
 
             device = DeviceSpans()
             stack.enter_context(watching(device))

@@ -16,7 +16,7 @@ from typing import Any
 
 from sparsenn.backends import Backend, Kernel, Tunable
 from sparsenn.errors import FileFormatError, ResourceError
-from sparsenn.storage import cache_folder, read_record, write_record
+from sparsenn.runtime.storage import cache_folder, read_record, write_record
 
 __all__ = ["FILE", "Tuned", "TuningWarning", "forget", "keep", "readable_table", "table", "tuned", "with_tuned_numbers"]
 

@@ -21,8 +21,8 @@
 ==================  =================================================================================================
 
 Files are read strictly: what is damaged, ambiguous or too large for what it declares is refused with the file and the
-line, layer or dataset. Files are written whole or not at all (`sparsenn.storage`). The names below are imported when
-they are first used, for each format brings a library with it.
+line, layer or dataset. Files are written whole or not at all (`sparsenn.runtime.storage`). The names below are imported
+when they are first used, for each format brings a library with it.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ from sparsenn.io.model import KERAS_DESCRIPTION, Model
 from sparsenn.io.rounding import check_rounding
 from sparsenn.io.signal import Signal, inputs
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
-from sparsenn.memory import check_memory
 from sparsenn.network import Network
+from sparsenn.runtime.memory import check_memory
 
 __all__ = ["from_keras", "read_keras"]
 

@@ -46,7 +46,7 @@ from sparsenn.io.model_layers import activation_fields, read_activation, read_mo
 from sparsenn.layers import Linear
 from sparsenn.network import Image, Network
 from sparsenn.printable import kind_of, one_line
-from sparsenn.storage import replacing
+from sparsenn.runtime.storage import replacing
 
 __all__ = [
     "DENSE_LAYER",

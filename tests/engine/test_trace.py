@@ -18,7 +18,7 @@ import sparsenn
 from sparsenn import Linear, ReLU, Session
 from sparsenn.errors import ResourceError
 from sparsenn.network import Network
-from sparsenn.spans import watchers
+from sparsenn.runtime.spans import watchers
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import from_dense
 from sparsenn.layers import Conv2d
 from sparsenn.network import Network
-from sparsenn.storage import package_version
+from sparsenn.runtime.storage import package_version
 from sparsenn.studies import tuning
 from sparsenn.studies.ladder import ladder_for
 from sparsenn.studies.measure import Measurement

@@ -29,7 +29,7 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, MaxPool2d
 from sparsenn.network import Image
-from sparsenn.workers import chunks, map_threads
+from sparsenn.runtime.workers import chunks, map_threads
 
 __all__ = ["DIRECT", "IM2COL_BLAS", "conv2d_sizes", "launch_direct", "launch_im2col_blas"]
 

@@ -30,9 +30,9 @@ from sparsenn.backends.registry import register
 from sparsenn.backends.sizes import about
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.arrays import read_only
-from sparsenn.jit import compiled
 from sparsenn.layers import SparseLinear
-from sparsenn.workers import chunks, map_threads, thread_count
+from sparsenn.runtime.jit import compiled
+from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = [
     "PANEL",

@@ -31,9 +31,9 @@ from sparsenn.backends.registry import register
 from sparsenn.errors import ShapeError
 from sparsenn.formats import CSC, CSR, Array, from_dense
 from sparsenn.formats.arrays import read_only
-from sparsenn.jit import compiled, example
 from sparsenn.layers import ReLU, SparseLinear
-from sparsenn.workers import chunks, map_threads, thread_count
+from sparsenn.runtime.jit import compiled, example
+from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = ["ROWS", "RowByRow", "launch_rows", "rows_seconds", "run_rows", "run_sparse_rows"]
 

@@ -8,7 +8,7 @@ from sparsenn.backends.contract import Features
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.conversion import scan
 from sparsenn.formats.equality import equal_groups, equal_rows
-from sparsenn.jit import compiled
+from sparsenn.runtime.jit import compiled
 
 __all__ = ["group_rows", "take_rows"]
 

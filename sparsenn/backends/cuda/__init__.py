@@ -10,22 +10,23 @@ from typing import Any, cast
 import numpy as np
 
 from sparsenn.backends.contract import Features, ImageStack, NumberCheck, RowsCheck, RowsLeft, RowsWatch, SparseRows
-from sparsenn.backends.cuda import images, incoming, training
+from sparsenn.backends.cuda import images, training
 from sparsenn.backends.cuda.absent import AbsentCUDABackend
-from sparsenn.backends.cuda.availability import check_device
 from sparsenn.backends.cuda.conv import upload_conv
 from sparsenn.backends.cuda.dense import DenseStack, upload_dense
-from sparsenn.backends.cuda.device import as_current, cupy, machine_of
-from sparsenn.backends.cuda.footprint import dense_bytes, prepared_bytes
-from sparsenn.backends.cuda.kept import stream_key
-from sparsenn.backends.cuda.loader import compile_seconds
-from sparsenn.backends.cuda.memory import arriving, free_bytes, release_unused, staging, within_memory
-from sparsenn.backends.cuda.replay import Replay
-from sparsenn.backends.cuda.spans import note_use
+from sparsenn.backends.cuda.runtime.availability import check_device
+from sparsenn.backends.cuda.runtime.device import as_current, cupy, machine_of
+from sparsenn.backends.cuda.runtime.footprint import dense_bytes, prepared_bytes
+from sparsenn.backends.cuda.runtime.kept import stream_key
+from sparsenn.backends.cuda.runtime.loader import compile_seconds
+from sparsenn.backends.cuda.runtime.memory import arriving, free_bytes, release_unused, staging, within_memory
+from sparsenn.backends.cuda.runtime.replay import Replay
+from sparsenn.backends.cuda.runtime.spans import note_use
+from sparsenn.backends.cuda.runtime.streams import wait_for_device
 from sparsenn.backends.cuda.sparse import Stack, upload
 from sparsenn.backends.cuda.sparse import rows as rows_module
-from sparsenn.backends.cuda.streams import wait_for_device
-from sparsenn.backends.cuda.transfer import Transfer
+from sparsenn.backends.cuda.transfer import incoming
+from sparsenn.backends.cuda.transfer.copies import Transfer
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.steps import combine_rows
 from sparsenn.errors import DeviceError

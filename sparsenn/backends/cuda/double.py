@@ -24,8 +24,8 @@ from sparsenn.backends.contract import (
     StepOutput,
 )
 from sparsenn.backends.cuda import CUDABackend
-from sparsenn.backends.cuda.device import as_current, cupy
-from sparsenn.backends.cuda.memory import within_memory
+from sparsenn.backends.cuda.runtime.device import as_current, cupy
+from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.host import checked_rows
 from sparsenn.backends.registry import register
 from sparsenn.backends.steps import prepared_as_they_are

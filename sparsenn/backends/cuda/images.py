@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import Features
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.loader import Program, program
-from sparsenn.backends.cuda.memory import within_memory
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.loader import Program, program
+from sparsenn.backends.cuda.runtime.memory import within_memory
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.rows import weigh_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array

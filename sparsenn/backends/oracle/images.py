@@ -16,7 +16,7 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, LogSoftmax, MaxPool2d, Slice, SoftmaxLayer
 from sparsenn.layers.images import Pair
-from sparsenn.workers import chunks
+from sparsenn.runtime.workers import chunks
 
 __all__ = ["REFERENCE", "convolve", "forward_images", "softmax"]
 

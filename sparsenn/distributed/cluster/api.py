@@ -39,7 +39,7 @@ from sparsenn.formats import Array
 from sparsenn.formats.arrays import size
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
-from sparsenn.progress import Progress, silent
+from sparsenn.runtime.progress import Progress, silent
 
 __all__ = ["ClusterRun", "infer"]
 

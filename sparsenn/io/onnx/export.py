@@ -29,7 +29,7 @@ from sparsenn.layers import (
 from sparsenn.layers.activation_names import elsewhere_of
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
-from sparsenn.storage.records import package_version
+from sparsenn.runtime.storage.records import package_version
 
 __all__ = ["export_graph"]
 

@@ -20,10 +20,10 @@ from sparsenn.io.onnx.library import onnx_library, reason_of
 from sparsenn.io.onnx.tensors import Tensors
 from sparsenn.io.rounding import check_rounding
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
-from sparsenn.memory import check_memory
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
-from sparsenn.storage import open_to_write, replacing
+from sparsenn.runtime.memory import check_memory
+from sparsenn.runtime.storage import open_to_write, replacing
 
 __all__ = ["from_onnx", "read_onnx", "to_onnx", "write_onnx"]
 

@@ -13,7 +13,7 @@ from sparsenn.errors import InputError, SparseNNError
 from sparsenn.formats import Array
 from sparsenn.io.onnx.library import onnx_library, reason_of
 from sparsenn.io.onnx.tensors import Constant, dense
-from sparsenn.memory import check_memory
+from sparsenn.runtime.memory import check_memory
 
 __all__ = ["ROWS", "ROWS_UNKNOWN", "fold", "names_rows"]
 

@@ -24,7 +24,7 @@ from sparsenn.io.signal import Signal
 from sparsenn.layers import Add, Concatenate, LogSoftmax, Softmax
 from sparsenn.layers.activation import HardSigmoid
 from sparsenn.layers.activation_names import activation_elsewhere, names_elsewhere
-from sparsenn.memory import check_memory
+from sparsenn.runtime.memory import check_memory
 
 __all__ = ["OPERATORS"]
 

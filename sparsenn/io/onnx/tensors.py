@@ -15,7 +15,7 @@ from sparsenn.errors import InputError
 from sparsenn.formats import INDEX32_LIMIT, Array
 from sparsenn.io.bounded import open_plain, reading
 from sparsenn.io.onnx.library import onnx_library
-from sparsenn.memory import check_memory
+from sparsenn.runtime.memory import check_memory
 
 __all__ = ["Constant", "Tensors", "dense"]
 

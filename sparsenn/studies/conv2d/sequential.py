@@ -6,9 +6,9 @@ import numpy as np
 
 from sparsenn.backends.contract import ConvolutionKernel
 from sparsenn.formats import Array
-from sparsenn.jit import compiled
 from sparsenn.layers import Conv2d
 from sparsenn.layers.images import Pair
+from sparsenn.runtime.jit import compiled
 
 __all__ = ["SEQUENTIAL", "launch_sequential"]
 

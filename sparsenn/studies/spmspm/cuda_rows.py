@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from sparsenn.backends.contract import Features, LayerCounts, StepInput, StepOutput
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.kept import kept
-from sparsenn.backends.cuda.loader import program
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.loader import program
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, compress, index_type, scan
 from sparsenn.backends.cuda.sparse.rows import ROWS_PER_BLOCK, THREADS, take_rows, weigh_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer

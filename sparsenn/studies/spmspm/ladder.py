@@ -9,7 +9,7 @@ import numpy as np
 
 from sparsenn.backends.contract import Backend, Features, StepInput, StepOutput
 from sparsenn.backends.cpu.panel import PANEL, SCATTER
-from sparsenn.backends.cuda.sparse.chunks import CHUNKS
+from sparsenn.backends.cuda.sparse.chunks.chain import CHUNKS
 from sparsenn.backends.oracle import forward
 from sparsenn.backends.oracle.sparse import REFERENCE
 from sparsenn.formats import CSR, Array, from_dense, index_dtype

@@ -119,7 +119,7 @@ def test_a_model_says_where_it_is_from(tmp_path: Path) -> None:
     assert (found.classes, found.loss) == (True, "cross_entropy")
     assert found.provenance == {
         "format": "ONNX, opset 17",
-        "producer": f"sparsenn {sparsenn.storage.package_version()}",
+        "producer": f"sparsenn {sparsenn.runtime.storage.package_version()}",
     }
 
 

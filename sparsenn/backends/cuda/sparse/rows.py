@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import Features, RowsLeft
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.loader import program
-from sparsenn.backends.cuda.memory import arriving
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.loader import program
+from sparsenn.backends.cuda.runtime.memory import arriving
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, index_type, scan
 from sparsenn.backends.machine import WARP
 from sparsenn.formats import CSR, Array

@@ -24,8 +24,8 @@ from sparsenn.backends.cuda.conv.specialised import (
     why_not_plain,
 )
 from sparsenn.backends.cuda.conv.unrolled import tile_of
-from sparsenn.backends.cuda.loader import program, specialised
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.runtime.loader import program, specialised
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 from sparsenn.studies.traffic import naive

@@ -19,15 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import rest_slow
 
-from sparsenn.backends.cuda.activation import ACTIVATIONS, IDENTITY, RELU
 from sparsenn.backends.cuda.conv import Geometry, channels_last, implicit
 from sparsenn.backends.cuda.conv.channels_last import launch_channels_last_half
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS
 from sparsenn.backends.cuda.conv.implicit import SOURCES, fits, kernel_defines, run_implicit
 from sparsenn.backends.cuda.conv.implicit_plan import TILES, _cut, _plans, arranged, band_of, plan
 from sparsenn.backends.cuda.conv.shared_memory import smallest
-from sparsenn.backends.cuda.device import current_machine
-from sparsenn.backends.cuda.precision import split_tf32
+from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS, IDENTITY, RELU
+from sparsenn.backends.cuda.runtime.device import current_machine
+from sparsenn.backends.cuda.runtime.precision import split_tf32
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Tile
 from sparsenn.backends.machine import A100, H200, MACHINES
 from sparsenn.backends.sizes import parts_of

@@ -15,7 +15,7 @@ from convolutions import (
 from sparsenn.backends.cuda.conv import Geometry, implicit, warpgroup
 from sparsenn.backends.cuda.conv.channels_last import CHANNELS_LAST_HALF
 from sparsenn.backends.cuda.conv.warpgroup_rows import WARPGROUP_ROWS_HALF
-from sparsenn.backends.cuda.device import cupy, current_machine
+from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Conv2d, Identity, ReLU, Sigmoid, Tanh
 

@@ -21,7 +21,6 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 from tiers import rest_slow
 
-from sparsenn.backends.cuda.activation import ACTIVATIONS, IDENTITY, RELU
 from sparsenn.backends.cuda.conv import Geometry, warpgroup
 from sparsenn.backends.cuda.conv.warpgroup import (
     LAYING_OUT,
@@ -47,8 +46,9 @@ from sparsenn.backends.cuda.conv.warpgroup_plan import (
     plan,
     row_of,
 )
-from sparsenn.backends.cuda.device import current_machine
-from sparsenn.backends.cuda.precision import split_tf32
+from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS, IDENTITY, RELU
+from sparsenn.backends.cuda.runtime.device import current_machine
+from sparsenn.backends.cuda.runtime.precision import split_tf32
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32
 from sparsenn.backends.machine import A100, H200, RTX_4090
 from sparsenn.backends.sizes import parts_of

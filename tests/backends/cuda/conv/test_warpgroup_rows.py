@@ -10,13 +10,13 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 from tiers import rest_slow
 
-from sparsenn.backends.cuda.activation import ACTIVATIONS, IDENTITY, RELU
 from sparsenn.backends.cuda.conv import Geometry, warpgroup_rows
 from sparsenn.backends.cuda.conv.warpgroup import why_no_warpgroups
 from sparsenn.backends.cuda.conv.warpgroup_plan import arranged
 from sparsenn.backends.cuda.conv.warpgroup_rows import SOURCE
 from sparsenn.backends.cuda.conv.warpgroup_rows_plan import COLUMNS, MOST_LINES, Tile, cut, fitting, plan
-from sparsenn.backends.cuda.device import current_machine
+from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS, IDENTITY, RELU
+from sparsenn.backends.cuda.runtime.device import current_machine
 from sparsenn.backends.cuda.tensor_tiles import HALF
 from sparsenn.backends.machine import A100, H200
 from sparsenn.layers import Identity, ReLU, Tanh

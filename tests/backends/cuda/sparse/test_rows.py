@@ -8,7 +8,7 @@ from strategies import csr_matrices
 
 from sparsenn import backends
 from sparsenn.backends.contract import RowsLeft
-from sparsenn.backends.cuda.sparse.chunk_blocks import TILE_ROWS
+from sparsenn.backends.cuda.sparse.chunks.blocks import TILE_ROWS
 from sparsenn.backends.cuda.sparse.rows import (
     active_rows,
     count_tiles,

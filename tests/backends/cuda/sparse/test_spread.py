@@ -12,7 +12,7 @@ from strategies import seeds
 from sparsenn.backends.contract import RowsLeft
 from sparsenn.backends.cuda.sparse import rows as rows_module
 from sparsenn.backends.cuda.sparse.replay import CALL_BYTES
-from sparsenn.backends.cuda.sparse.resident import _STAGE
+from sparsenn.backends.cuda.sparse.resident.chain import _STAGE
 
 NUMBERS = pytest.mark.parametrize(("kind", "name"), [(np.float32, "float"), (np.float16, "half_bits")])
 

@@ -6,7 +6,7 @@ from convolutions import assert_near_conv2d
 
 from sparsenn.backends.cuda.conv import upload_conv
 from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.machine import H200
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Conv2d, Identity, ReLU, Sigmoid, Tanh
