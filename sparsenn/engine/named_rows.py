@@ -76,13 +76,14 @@ def _matrix(network: Network, name: str, shape: tuple[int, ...], given: Any) -> 
     size, found = prod(shape), tuple(array.shape)
     if found[1:] == (size,):
         return array
-    layout = InputLayout(shape)
+    layout = InputLayout(shape or (1,))
     if not hasattr(array, "tocsr"):
-        if len(found) > 1 and layout.holds(found[1:], size):
+        if len(found) > (size > 1) and layout.holds(found[1:], size):
             return array.reshape(found[0], size)
         if found == (size,) or layout.holds(found, size):
             return array.reshape(1, size)
-    raise MatrixError(f"the input {name!r} has the shape {found}; it takes (rows, {', '.join(map(str, shape))})")
+    taken = ", ".join(map(str, ("rows", *shape)))
+    raise MatrixError(f"the input {name!r} has the shape {found}; it takes ({taken})")
 
 
 def _side_by_side(matrices: list[Any]) -> Any:

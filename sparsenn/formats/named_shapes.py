@@ -23,21 +23,20 @@ def checked_shapes(shapes: Mapping[str, Any], what: str) -> NamedShapes:
     UsageError
         They are no mapping of names to shapes, or an empty one; the message calls them `what`.
     ShapeError
-        A shape is not one or more sizes of at least 1.
+        A shape is not integers of at least 1.
     """
     if not isinstance(shapes, Mapping) or not shapes or not all(isinstance(name, str) and name for name in shapes):
         raise UsageError(
             f"the {what} are {shapes!r}; give a dictionary of names and shapes, such as {{'image': (3, 8, 8)}}"
         )
-    checked = {}
+    checked: NamedShapes = {}
     for name, shape in shapes.items():
         try:
-            sizes = tuple(map(index, shape))
+            checked[name] = tuple(map(index, shape))
         except TypeError:
-            sizes = ()
-        if not sizes or min(sizes) < 1:
-            raise ShapeError(f"the {what} have {name!r} of shape {shape!r}; sizes of at least 1 are needed")
-        checked[name] = sizes
+            checked[name] = (0,)
+        if min(checked[name], default=1) < 1:
+            raise ShapeError(f"the {what} have {name!r} of shape {shape!r}; a tuple of sizes from 1 on is needed")
     return checked
 
 

@@ -15,7 +15,7 @@ def imported_model(network: Network, provenance: dict[str, str], classes: bool |
     ----------
     network : the layers.
     provenance : what it was made of, in words.
-    classes : whether outputs are scores of classes; unless known, several outputs are taken for such.
+    classes : whether outputs are scores of classes; unless known, several numbers of one output are taken for such.
     """
-    told = network.outputs > 1 if classes is None else classes
+    told = network.outputs > 1 and network.named_outputs is None if classes is None else classes
     return Model(network, "cross_entropy" if told else "mse", told, provenance)

@@ -37,7 +37,8 @@ def joined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
             raise InputError(f"it joins {first} and {signal}, whose rows lie along other axes")
     shape = layer.combined_shape([signal.shape for signal in signals])
     settled = [signal.flushed() for signal in signals]
-    if any(signal.image for signal in settled) or all(signal.lies is None and signal.is_image for signal in settled):
+    are_images = [signal.image is not None or len(signal.lies or ()) == 3 for signal in settled]
+    if any(are_images) or all(signal.lies is None and signal.is_image for signal in settled):
         settled = [signal.images() if signal.lies is None and signal.is_image else signal for signal in settled]
     if not all(signal.is_image for signal in settled):
         settled = [signal.flat() for signal in settled]

@@ -16,6 +16,7 @@ from scipy.sparse import csc_array, issparse
 
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import Array, InputLayout
+from sparsenn.formats.named_shapes import NamedShapes
 from sparsenn.io.affine import Affine, Convolution, Product, Scaling, by_channel
 from sparsenn.io.branches import Node, Source, activated, network_nodes
 from sparsenn.layers import (
@@ -26,6 +27,7 @@ from sparsenn.layers import (
     MaxPool2d,
     Pool2d,
     ReLU,
+    Slice,
     Softmax,
     SoftmaxLayer,
 )
@@ -53,7 +55,7 @@ class Signal:
     shape : of one row of the tensor: without the axis of rows.
     axis : where the axis of rows is in the tensor; None where the whole tensor is one row.
     rows : how many rows the model fixes; None where it leaves that open.
-    node : the last layer before it; None for the network's input.
+    node : the last layer before it; None for the network's input, a `Slice` for one of several.
     pending : what is done after them, and becomes a layer later.
     entering : the scaling of the network's input before all else: it says what numbers the input holds.
     lies : the shape of a row as layers have it, what is pending included: (channels, height, width) or (width,); None
@@ -221,6 +223,15 @@ class Signal:
         signal = (signal.flushed() if later is None else signal).images().then(layer)
         return replace(signal, pending=Scaling() if later is None else later).as_image(image)
 
+    def as_row(self) -> Signal:
+        """Return its numbers as those of a row, first axis slowest."""
+        return replace(self, shape=(self.width,), axis=None if self.axis is None else 0)
+
+    def sliced(self, first: int, last: int) -> Signal:
+        """Return the channels of images from `first` to before `last`."""
+        signal = self.images().flushed()
+        return signal.then(Slice(first, last)).as_image((last - first, *signal.pixels[1:]))
+
     def flattened(self, channels_last: bool = False) -> Signal:
         """Return rows of images, which another program may hold with the channels last."""
         if self.shape == _UNTOLD and self.given is None:
@@ -341,12 +352,15 @@ class Signal:
             )
         if signal.order is not None:
             signal = signal._with_channels_in(signal.order)
+        if signal.lies is None and signal.node is not None:
+            assert isinstance(signal.node.layer, Slice), "it is one of several inputs"
+            return replace(signal, node=Node(replace(signal.node.layer, image=image), signal.node.sources), lies=image)
         network_image = image if signal.lies is None else signal.image
         if (signal.lies, signal.image) == (image, network_image):
             return signal
         return replace(signal, lies=image, image=network_image)
 
-    def network(self) -> Network:
+    def network(self, named_inputs: NamedShapes | None = None, named_outputs: NamedShapes | None = None) -> Network:
         """Return the network of all layers, which gives rows in the tensor's order."""
         if self.node is None and self.idle and self.order is None:
             raise InputError("the model holds no layer that computes anything")
@@ -355,7 +369,8 @@ class Signal:
             signal = replace(signal, order=None).product(_permutation(signal.order), signal.shape).flushed()
         if len(signal.shape) == 1:
             signal = signal.flat()
-        return Network(network_nodes(signal.node), signal.image, input_layout=signal.given)
+        nodes = network_nodes(signal.node)
+        return Network(nodes, signal.image, False, signal.given, named_inputs, named_outputs)
 
     def _affine(self) -> Signal:
         """Return it with a product or a convolution pending, made of a scaling if need be."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 from math import inf, prod
@@ -26,7 +26,7 @@ from sparsenn.layers.activation import HardSigmoid
 from sparsenn.layers.activation_names import activation_elsewhere, names_elsewhere
 from sparsenn.runtime.memory import check_memory
 
-__all__ = ["OPERATORS"]
+__all__ = ["OPERATORS", "concatenated"]
 
 _FLOAT32_MOST = float(np.finfo(np.float32).max)
 
@@ -284,12 +284,17 @@ def _concat(call: Call) -> Signal:
         return first
     if axis == first.axis or axis - (first.axis is not None and first.axis < axis) != 0:
         raise InputError(f"it takes {first} and others, and joins them along axis {axis}, not as features or channels")
+    return concatenated(signals)
+
+
+def concatenated(signals: Sequence[Signal]) -> Signal:
+    """Return several signals side by side: one product, where all are affine in the same rows, or else a layer."""
     products = _products([_check_floats(signal) for signal in signals])
     if products is None:
         return joined(signals, Concatenate())
     weights = hstack([csc_array(part.weights) for part in products], format="csc")
     bias = np.concatenate([np.broadcast_to(part.bias, (part.weights.shape[1],)) for part in products])
-    return _joined(first, Product(weights, bias))
+    return _joined(signals[0], Product(weights, bias))
 
 
 def _sum(call: Call) -> Value:
@@ -308,7 +313,7 @@ def _summed(one: Signal, other: Signal) -> Signal:
     return _joined(one, Product(csc_array(first.weights) + csc_array(second.weights), first.bias + second.bias))
 
 
-def _products(signals: list[Signal]) -> list[Product] | None:
+def _products(signals: Sequence[Signal]) -> list[Product] | None:
     """Return what is pending in each as products of the same rows; None for those of several layers, and images."""
     products = []
     for signal in signals:
