@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sparsenn.errors import InputError, prefix_errors
-from sparsenn.formats.named_shapes import NamedShapes
 from sparsenn.io.affine import UNSCALED, Scaling
+from sparsenn.io.joining import network_between
 from sparsenn.io.onnx.call import Call, Classes, Value
 from sparsenn.io.onnx.folding import fold
 from sparsenn.io.onnx.gates import Gate, Gates
 from sparsenn.io.onnx.graph_inputs import input_signals
 from sparsenn.io.onnx.library import onnx_library, reason_of
-from sparsenn.io.onnx.operators import OPERATORS, concatenated
+from sparsenn.io.onnx.operators import OPERATORS
 from sparsenn.io.onnx.tensors import Tensors
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Softmax
@@ -152,8 +152,8 @@ class _Walk:
                     raise InputError(f"{place}: {name!r} is given twice")
                 if name:
                     values[name] = value
-        named = {name: signal.shape for name, signal in signals.items()} if len(signals) > 1 else None
-        return _imported([(output.name, _found(output.name, values)) for output in self._graph.output], labels, named)
+        outputs = {output.name: _found(output.name, values) for output in self._graph.output}
+        return _imported(signals, outputs, labels)
 
     def _made(self, node: Any, inputs: list[Value]) -> list[Value]:
         """Return a node's outputs."""
@@ -252,11 +252,9 @@ def _found(name: str, values: dict[str, Value]) -> Value:
     return values[name]
 
 
-def _imported(
-    outputs: Iterable[tuple[str, Value]], labels: tuple[str, ...], named_inputs: NamedShapes | None
-) -> Imported:
+def _imported(inputs: Mapping[str, Signal], outputs: Mapping[str, Value], labels: tuple[str, ...]) -> Imported:
     """Return the network of the graph's outputs: numbers, or those that numbers of classes are taken of."""
-    found = {name: value for name, value in outputs if isinstance(value, Signal | Classes)}
+    found = {name: value for name, value in outputs.items() if isinstance(value, Signal | Classes)}
     scores = {name: value for name, value in found.items() if isinstance(value, Signal)}
     classes = [value for value in found.values() if isinstance(value, Classes)]
     distinct = {id(value) for value in scores.values()} or {id(value.scores) for value in classes}
@@ -266,16 +264,8 @@ def _imported(
             f"its outputs that depend on the input are {names}; one at least is needed, and where one is the number of "
             "a class only one other may be (onnx.utils.extract_model leaves one)"
         )
-    named_outputs = {name: value.shape for name, value in scores.items()} if len(distinct) > 1 else None
-    if named_outputs is None:
-        signal = next(iter(scores.values())) if scores else classes[0].scores
-    else:
-        with prefix_errors("its outputs side by side"):
-            signal = concatenated([value.as_row() for value in scores.values()])
-    if not signal.width:
-        raise InputError("its output has no numbers")
-    network = signal.settled().network(named_inputs=named_inputs, named_outputs=named_outputs)
-    return Imported(network, bool(classes) or isinstance(network[-1], Softmax), labels, signal.entering)
+    network, entering = network_between(inputs, scores or {"scores": classes[0].scores})
+    return Imported(network, bool(classes) or isinstance(network[-1], Softmax), labels, entering)
 
 
 def _labels(node: Any, values: dict[str, Value]) -> tuple[str, ...]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
-from math import prod
 from typing import Any
 
 from sparsenn.errors import InputError
 from sparsenn.formats import InputLayout
-from sparsenn.io.branches import Node
+from sparsenn.io.joining import slices_of_inputs
 from sparsenn.io.onnx.library import onnx_library
 from sparsenn.io.signal import Signal
-from sparsenn.layers import Slice
 
 __all__ = ["input_signals"]
 
@@ -40,9 +37,6 @@ def input_signals(
     if not inputs:
         raise InputError("it has no input that is not a constant and that its outputs depend on")
     choices = [_choices(value, sparse_below) for value in inputs]
-    if len(inputs) == 1:
-        yield from ({inputs[0].name: signal} for signal in choices[0])
-        return
     along, whole = (tuple(each[place] for each in choices) for place in (0, -1))
     alike = [signals for signals in dict.fromkeys((along, whole)) if len({_rows(signal) for signal in signals}) == 1]
     if not alike:
@@ -51,12 +45,7 @@ def input_signals(
             f"its inputs differ in their rows ({names}); export all of them with an open axis of rows, or none"
         )
     for signals in alike:
-        first, slices = 0, {}
-        for value, signal in zip(inputs, signals, strict=True):
-            node = Node(Slice(first, first + prod(signal.shape)), (None,))
-            slices[value.name] = replace(signal, node=node, given=None)
-            first += prod(signal.shape)
-        yield slices
+        yield slices_of_inputs({value.name: signal for value, signal in zip(inputs, signals, strict=True)})
 
 
 def _rows(signal: Signal) -> tuple[bool, int | None]:

@@ -331,6 +331,9 @@ def check(graph: Graph, output: str) -> str:
     return "equal"
 
 
+pytestmark = pytest.mark.filterwarnings("ignore::sparsenn.io.rounding.RoundingWarning")
+
+
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(graphs())
 def test_random_graphs_give_what_onnx_runtime_gives_or_are_refused(graph: Graph) -> None:
