@@ -123,7 +123,7 @@ def network_between(inputs: Mapping[str, Signal], outputs: Mapping[str, Signal])
     signal = next(iter(outputs.values()))
     if several:
         with prefix_errors("its outputs side by side"):
-            signal = concatenated([each.as_row() for each in outputs.values()])
+            signal = concatenated([_as_row(each) for each in outputs.values()])
     if not signal.width:
         raise InputError("its output has no numbers")
     network = signal.settled().network(
@@ -131,6 +131,10 @@ def network_between(inputs: Mapping[str, Signal], outputs: Mapping[str, Signal])
         named_outputs={name: each.shape for name, each in outputs.items()} if several else None,
     )
     return network, signal.entering
+
+
+def _as_row(signal: Signal) -> Signal:
+    return replace(signal, shape=(signal.width,), axis=None if signal.axis is None else 0)
 
 
 def _order(signal: Signal) -> Array:

@@ -122,7 +122,6 @@ class Signal:
         return signal._with_pending(signal.pending.plus(addend)) if np.any(addend) else self
 
     def _with_pending(self, pending: Affine) -> Signal:
-        """Return the signal with another affine map pending, noted where that scales the network's input."""
         entering = pending if self.node is None and isinstance(pending, Scaling) else self.entering
         return replace(self, pending=pending, entering=entering)
 
@@ -223,15 +222,6 @@ class Signal:
         signal = (signal.flushed() if later is None else signal).images().then(layer)
         return replace(signal, pending=Scaling() if later is None else later).as_image(image)
 
-    def as_row(self) -> Signal:
-        """Return its numbers as those of a row, first axis slowest."""
-        return replace(self, shape=(self.width,), axis=None if self.axis is None else 0)
-
-    def sliced(self, first: int, last: int) -> Signal:
-        """Return the channels of images from `first` to before `last`."""
-        signal = self.images().flushed()
-        return signal.then(Slice(first, last)).as_image((last - first, *signal.pixels[1:]))
-
     def flattened(self, channels_last: bool = False) -> Signal:
         """Return rows of images, which another program may hold with the channels last."""
         if self.shape == _UNTOLD and self.given is None:
@@ -281,7 +271,6 @@ class Signal:
         return self._with_layer(Identity())
 
     def _with_layer(self, activation: Activation) -> Signal:
-        """Return it with what was pending, be it nothing, and an activation, as a layer."""
         signal = self._affine()
         assert not isinstance(signal.pending, Scaling), "it is affine"
         return signal.then(signal.pending.layer(activation, self.sparse_below))
@@ -373,7 +362,6 @@ class Signal:
         return Network(nodes, signal.image, False, signal.given, named_inputs, named_outputs)
 
     def _affine(self) -> Signal:
-        """Return it with a product or a convolution pending, made of a scaling if need be."""
         signal = self
         if not isinstance(signal.pending, Scaling):
             return signal
@@ -389,7 +377,6 @@ class Signal:
         return replace(signal.flat(), pending=signal.pending.as_product(self.width))
 
     def _told(self, width: int) -> Signal:
-        """Return it with rows of so many numbers, if nothing told before."""
         return replace(self, shape=(width,)) if self.shape == _UNTOLD else self
 
     def for_channels(self, what: str, given: Any) -> Any:
@@ -448,7 +435,6 @@ def inputs(shape: tuple[int, ...] | None, hint: str, sparse_below: float = SPARS
 
 
 def _in_order(given: InputLayout | None) -> InputLayout | None:
-    """Return how inputs are held whose numbers the network takes in their order."""
     return None if given is None else replace(given, channels_last=False)
 
 
@@ -459,5 +445,4 @@ def check_finite(weights: Any) -> None:
 
 
 def _permutation(order: Array) -> Any:
-    """Return the matrix that puts the layers' numbers into a tensor's order."""
     return csc_array((np.ones(order.size, np.float32), (order, np.arange(order.size))))

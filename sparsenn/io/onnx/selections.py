@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from math import prod
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -15,6 +14,7 @@ from sparsenn.formats import Array
 from sparsenn.io.affine import Product
 from sparsenn.io.onnx.call import Call, Classes, Value
 from sparsenn.io.signal import Signal
+from sparsenn.layers import Slice
 
 __all__ = ["SELECTIONS"]
 
@@ -89,20 +89,20 @@ def _taken(signal: Signal, axis: int, positions: Array) -> Signal:
     """Return the numbers at positions along an axis, which makes as many axes as the positions have."""
     axis = _row_axis(signal, axis)
     size = signal.full(0)[axis]
-    if np.array_equal(positions, np.arange(size)):
-        return signal
     if positions.dtype.kind not in "iu" or not positions.size or ((positions < -size) | (positions >= size)).any():
         raise InputError(f"it takes {signal}, and picks positions along axis {axis} that are not there, or none")
+    positions = positions % size
+    if np.array_equal(positions, np.arange(size)):
+        return signal
     before = signal.axis is not None and signal.axis < axis
-    places = np.arange(signal.width).reshape(signal.shape).take(positions % size, axis=axis - before)
+    places = np.arange(signal.width).reshape(signal.shape).take(positions, axis=axis - before)
     if signal.axis is not None and not before:
         signal = replace(signal, axis=signal.axis + positions.ndim - 1)
     taken = places.reshape(-1)
     if isinstance(signal.pending, Product):
         return _columns(signal, taken, places.shape)
-    first, last = int(taken[0]), int(taken[-1]) + 1
-    if _is_picture(signal) and axis == 1 and positions.ndim == 1 and np.array_equal(taken, np.arange(first, last)):
-        return signal.sliced(first // prod(signal.shape[1:]), last // prod(signal.shape[1:]))
+    if _is_picture(signal) and axis == 1 and positions.ndim == 1 and np.all(np.diff(positions) == 1):
+        return _channels(signal, int(positions[0]), int(positions[-1]) + 1)
     ones = np.ones(taken.size, np.float32)
     selection = csc_array((ones, (taken, np.arange(taken.size))), shape=(signal.width, taken.size))
     return signal.product(selection, places.shape)
@@ -111,6 +111,11 @@ def _taken(signal: Signal, axis: int, positions: Array) -> Signal:
 def _is_picture(signal: Signal) -> bool:
     """Whether a signal is images for its layers, or a network's input that looks like images."""
     return signal.is_image and (len(signal.shape) == 3 or signal.lies is not None)
+
+
+def _channels(signal: Signal, first: int, last: int) -> Signal:
+    images = signal.images().flushed()
+    return images.then(Slice(first, last)).as_image((last - first, *images.pixels[1:]))
 
 
 def _columns(signal: Signal, taken: Array, shape: tuple[int, ...]) -> Signal:
