@@ -76,4 +76,4 @@ def bench_layer(benchmark, table, layer, entry, density):
 def check(output, layer: SparseLinear, rows: CSR) -> None:
     expected = forward(layer, rows.to_scipy().astype(np.float64)).toarray()
     found = output.features.to_scipy().toarray() if isinstance(output.features, CSR) else output.features
-    np.testing.assert_allclose(found, expected[output.kept], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(output.row_map.scatter(found), expected, rtol=1e-4, atol=1e-4)

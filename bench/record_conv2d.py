@@ -110,7 +110,7 @@ SHAPES = {
 def exact(layer: Conv2d, images: Any) -> Any:
     """Return the float64 outputs, computed on the device: a product for each element of the filters."""
     weights = cp.asarray(layer.weights, np.float64)
-    down, across = layer.steps[1]
+    down, across = layer.sliding_window.padding
     padded = cp.pad(images.astype(np.float64), ((0, 0), (0, 0), (down, down), (across, across)))
     _, filters, height, width = layer.output_shape(images.shape)
     sums = cp.zeros((images.shape[0], filters, height * width))

@@ -13,11 +13,12 @@ from typing import Any
 
 from sessions import altered
 
-from sparsenn.backends import Kernel, StepOutput
+from sparsenn.backends import Kernel, RowsLeft, SparseKernel, StepOutput
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.cuda.runtime import memory
 from sparsenn.engine import Session
 from sparsenn.formats import CSR
+from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
 
 __all__ = ["StandIn", "StandInBackend", "Way", "limited", "occupied", "on_stand_in", "settle"]
@@ -195,8 +196,10 @@ class StandInBackend(CPUBackend):
         super().release()
         memory.release_unused()
 
-    def prepare(self, layers: Any, copies: Any) -> Any:
-        """Return layers that take memory for as long as they live."""
+    def prepare(self, layers: Any, copies: Any = (), shapes: Any = ()) -> Any:
+        """Return layers; sparse ones take memory for as long as they live."""
+        if not isinstance(layers[0], SparseLinear):
+            return super().prepare(layers, copies, shapes)
         size = sum(layer.weights.nbytes for layer in layers)
         with memory.within_memory(f"{size:,} bytes of weights", 0, 0):
             block = self._pool.malloc(size)
@@ -217,15 +220,15 @@ class StandInBackend(CPUBackend):
         with memory.within_memory("dense rows", features.shape[0], 4 * features.shape[1]):
             return self.held(super().as_dense(features))
 
-    def run_image_layer(self, layer: Any, shape: Any, features: Any) -> Any:
+    def run_layer(self, layer: Any, shape: Any, *matrices: Any) -> Any:
         """Return a layer's outputs, which take memory unless they are the features."""
-        outputs = super().run_image_layer(layer, shape, features)
+        (features,), outputs = matrices, super().run_layer(layer, shape, *matrices)
         with memory.within_memory(f"the outputs of {layer.name}", outputs.shape[0], 4 * outputs.shape[1]):
             return outputs if outputs is features else self.held(outputs)
 
-    def take_out(self, left: Any, inputs: int, own: bool) -> Any:
+    def take_out(self, left: Any, own: bool) -> Any:
         """Return rows that take no memory of the device, as outputs do not once they have been asked for."""
-        return super().take_out(left, inputs, own=False)
+        return super().take_out(left, own=False)
 
     def held(self, features: Any) -> Any:
         """Return the features, for which memory is taken until nothing refers to them any more."""
@@ -243,17 +246,27 @@ class StandInBackend(CPUBackend):
     def taking(self, kernel: Kernel, widest: int) -> Kernel:
         """Return a kernel that takes two buffers of rows `widest` wide while it runs, then what its outputs need."""
 
-        def launch(*given: Any) -> Any:
-            rows = (given[0].features if len(given) == 1 else given[1]).shape[0]
+        def taken(run: Callable[..., Any], rows: int, *given: Any) -> Any:
             size = 4 * widest * rows
             with memory.within_memory(f"the kernel {kernel.name}", rows, 2 * 4 * widest):
                 with self._taken(size), self._taken(size):
-                    found = kernel.launch(*given)
-                self.held(found.features if isinstance(found, StepOutput) else found)
+                    found = run(*given)
+                if isinstance(found, RowsLeft):
+                    found = replace(found, features=found.features.copy())
+                self.held(found.features if isinstance(found, RowsLeft | StepOutput) else found)
                 return found
 
-        alone = {"prepare": None} if kernel.operation == "spmspm" else {}
-        return replace(kernel, launch=launch, **alone)
+        def launch(*given: Any) -> Any:
+            return taken(kernel.launch, (given[0].features if len(given) == 1 else given[1]).shape[0], *given)
+
+        def prepare(stack: Any, problem: Any) -> Any:
+            chain = kernel.prepare(stack, problem)
+            run = chain.run
+            chain.run = lambda features, *given: taken(run, features.shape[0], features, *given)
+            return chain
+
+        is_chain = isinstance(kernel, SparseKernel) and kernel.prepare is not None
+        return replace(kernel, prepare=prepare) if is_chain else replace(kernel, launch=launch)
 
 
 def on_stand_in(network: Network, cupy: StandIn, **options: Any) -> Session:

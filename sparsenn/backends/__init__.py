@@ -10,6 +10,7 @@ from sparsenn.backends.contract import (
     LayerCounts,
     NumberCheck,
     Replay,
+    RowMap,
     RowsCheck,
     RowsLeft,
     RowsWatch,
@@ -24,9 +25,9 @@ from sparsenn.backends.contract import (
 )
 from sparsenn.backends.host_arrays import all_finite
 from sparsenn.backends.machine import MACHINES, Machine, machine_named
-from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, reproducible_kernels
+from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, permitted_kernels
 from sparsenn.backends.selection import DOUBLE_DEVICE, backend_elsewhere, backend_for, gpus
-from sparsenn.backends.steps import image_kernel, run_images
+from sparsenn.backends.steps import image_kernel, launch_of
 from sparsenn.backends.stepwise import Stepwise
 from sparsenn.backends.trainer import Trainer, TrainingProblem
 
@@ -43,6 +44,7 @@ __all__ = [
     "Machine",
     "NumberCheck",
     "Replay",
+    "RowMap",
     "RowsCheck",
     "RowsLeft",
     "RowsWatch",
@@ -65,8 +67,8 @@ __all__ = [
     "image_kernel",
     "kernel_named",
     "kernels",
+    "launch_of",
     "machine_named",
     "operations",
-    "reproducible_kernels",
-    "run_images",
+    "permitted_kernels",
 ]

@@ -16,13 +16,10 @@ from sparsenn.layers import CombiningLayer
 from sparsenn.runtime.memory import free_memory
 from sparsenn.runtime.workers import chunks, map_threads
 
-__all__ = ["HostMemory", "HostNumberCheck", "checked_rows"]
-
-LEAST_WEIGHT_MEMORY = 256 << 20
-"""Default bytes of weights that are prepared at a time, however little memory is free."""
+__all__ = ["HostMemory", "HostNumberCheck", "checked_rows", "combine"]
 
 COMBINED_BYTES = 256 << 10
-"""Of each matrix that a thread joins at a time: they stay in its cache."""
+"""Of each matrix that a thread combines at a time: they stay in its cache."""
 
 
 def checked_rows(rows: SparseRows) -> CSR:
@@ -43,6 +40,23 @@ def _has_nonzero(features: Features) -> Array:
     if isinstance(features, CSR):
         return np.asarray(np.diff(features.indptr) > 0)
     return np.asarray(features.any(axis=1))
+
+
+def combine(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
+    """Add or concatenate matrices on all cores, some rows at a time."""
+    rows, width = matrices[0].shape
+    together = max(1, COMBINED_BYTES // (matrices[0].itemsize * max(1, width)))
+    ranges = chunks(rows, together)
+    if len(ranges) < 2:
+        return combine_rows(layer, matrices)
+    shape = layer.combined_shape([matrix.shape[1:] for matrix in matrices])
+    combined = np.empty((rows, *shape), matrices[0].dtype)
+
+    def run(rows: tuple[int, int]) -> None:
+        combined[slice(*rows)] = combine_rows(layer, [matrix[slice(*rows)] for matrix in matrices])
+
+    map_threads(run, ranges)
+    return combined
 
 
 class HostNumberCheck:
@@ -68,10 +82,6 @@ class HostMemory:
     def free_memory(self) -> int:
         """Return the host's free memory."""
         return free_memory() or 0
-
-    def weight_memory(self) -> int:
-        """Return half of the host's free memory, the other half is left for rows; `LEAST_WEIGHT_MEMORY` at least."""
-        return max(LEAST_WEIGHT_MEMORY, self.free_memory() // 2)
 
     def wait(self) -> None:
         """Do nothing: what was asked for is done."""
@@ -104,64 +114,27 @@ class HostMemory:
     def queue_check(self, rows: CSR | SparseRows | Array) -> None:
         """Return None: a check ends before it returns."""
 
-    def fetch(self, features: Features) -> Features:
-        """Return a copy of a matrix; CSR is never written over."""
-        return features if isinstance(features, CSR) else features.copy()
-
-    def fetch_rows(self, rows: SparseRows) -> SparseRows:
-        """Return the rows: they are on the host."""
-        return rows
+    def fetch(self, features: Features | SparseRows) -> Any:
+        """Return a copy of a matrix; sparse rows are never written over."""
+        return features if isinstance(features, CSR | SparseRows) else features.copy()
 
     def fetch_later(self, matrix: Array, target: Array) -> Callable[[], None]:
         """Copy a matrix, and return what has nothing left to do."""
         np.copyto(target, matrix, casting="unsafe")
         return lambda: None
 
-    def spread(self, left: RowsLeft, expansion: Array | None, rows: int) -> Array:
+    def spread(self, left: RowsLeft, expansion: Array | None) -> Array:
         """Give each input its row, and each output its column."""
         features = left.features
-        if left.owner is None:
-            dense = features.to_scipy().toarray() if isinstance(features, CSR) else features
-            return dense[:rows].copy() if expansion is None else np.take(dense[:rows], expansion, axis=1)
-        owner = np.asarray(left.owner)[:rows]
-        alive = owner >= 0
-        if isinstance(features, CSR):
-            features = features.to_scipy().toarray()
-        width = features.shape[1] if expansion is None else expansion.size
-        outputs = np.zeros((rows, width), features.dtype)
-        found = features[owner[alive]]
-        outputs[alive] = found if expansion is None else np.take(found, expansion, axis=1)
-        return outputs
+        return left.row_map.scatter(features.to_scipy().toarray() if isinstance(features, CSR) else features, expansion)
 
-    def take_out(self, left: RowsLeft, inputs: int, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
+    def take_out(self, left: RowsLeft, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
         """Look which inputs are alive, and copy rows that may be written over, as CSR never is."""
-        owner = None if left.owner is None else np.array(left.owner[:inputs])
-        used = inputs if owner is None else int(owner.max(initial=-1)) + 1
-        if owner is not None and left.dropped:
-            living = np.flatnonzero(owner >= 0)
-        else:
-            alive = np.append(_has_nonzero(left.features), False)  # owner -1 reads the appended False
-            living = np.flatnonzero(alive[:inputs] if owner is None else alive[owner])
-        features = left.features
-        if not isinstance(features, CSR) and not (own and used == features.shape[0]):
-            features = features[:used].copy()
-        return lambda: (living, RowsLeft(features, owner))
-
-    def combine(self, layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
-        """Combine rows on all cores, some of them at a time."""
-        rows, width = matrices[0].shape
-        together = max(1, COMBINED_BYTES // (matrices[0].itemsize * max(1, width)))
-        ranges = chunks(rows, together)
-        if len(ranges) < 2:
-            return combine_rows(layer, matrices)
-        shape = layer.combined_shape([matrix.shape[1:] for matrix in matrices])
-        combined = np.empty((rows, *shape), matrices[0].dtype)
-
-        def run(rows: tuple[int, int]) -> None:
-            combined[slice(*rows)] = combine_rows(layer, [matrix[slice(*rows)] for matrix in matrices])
-
-        map_threads(run, ranges)
-        return combined
+        features, row_map = left.features, left.row_map.on_host(np.array)
+        is_live = np.ones(features.shape[0], np.bool_) if left.dropped else _has_nonzero(features)
+        if not isinstance(features, CSR) and not own:
+            features = features.copy()
+        return lambda: (np.flatnonzero(row_map.scatter(is_live)), RowsLeft(features, row_map))
 
     def replay(self) -> None:
         """Return None: calls of functions on the host take little time."""
@@ -170,10 +143,6 @@ class HostMemory:
     def as_csr(self, matrix: Array) -> CSR:
         """Return a matrix as CSR."""
         return from_dense(matrix, matrix.dtype.type)
-
-    def joined(self, parts: Sequence[Array], width: int) -> Array:
-        """Return matrices one below the other."""
-        return np.concatenate([np.zeros((0, width), np.float32), *parts])
 
     def number_check(self) -> NumberCheck:
         """Begin to look at numbers."""

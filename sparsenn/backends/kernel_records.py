@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from functools import partial
+from typing import Any, TypeAlias
 
 from sparsenn.backends.chains import Features, LayerCounts, SparseChain, SparseProblem
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.row_map import RowMap
 from sparsenn.backends.trainer import Trainer, TrainingProblem
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import Conv2d, ImageLayer, Linear
@@ -21,12 +21,17 @@ __all__ = [
     "DenseKernel",
     "ImageStack",
     "Kernel",
+    "Shapes",
     "SparseKernel",
     "StepInput",
     "StepOutput",
     "TrainingKernel",
     "Tunable",
 ]
+
+
+Shapes: TypeAlias = Sequence[tuple[int, ...]]
+"""Of one input before each layer of images, and after the last: (channels, height, width) or (width,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +56,7 @@ class StepInput:
 
     Parameters
     ----------
-    stack : what `Backend.prepare`, `Backend.prepare_dense` or `Backend.prepare_images` returned.
+    stack : what `Backend.prepare` returned.
     first, last : the layers to run, counted from 0 within the stack, `last` excluded.
     features : rows of width `inputs` of layer `first`.
     multiplicity : (rows,) int64, how many inputs each row stands for; used for counting only.
@@ -78,24 +83,13 @@ class StepOutput:
     Parameters
     ----------
     features : the rows that are left, of the last layer's width.
-    kept : (rows,) int64, which input row each of them came from.
+    row_map : which of the rows left each input row has become, on the host.
     counts : one record a layer.
-    owner : (rows of the input,) int64, which of the rows left each input row has become, -1 for one that died; None
-        where `kept` says it all, because every row left came from one input row.
     """
 
     features: Features
-    kept: Array
+    row_map: RowMap
     counts: tuple[LayerCounts, ...]
-    owner: Array | None = None
-
-    def owners(self, rows: int) -> Array:
-        """Return `owner`, worked out from `kept` where it is not given, for an input of so many rows."""
-        if self.owner is not None:
-            return self.owner
-        owner = np.full(rows, -1, np.int64)
-        owner[self.kept] = np.arange(self.kept.size)
-        return owner
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +198,8 @@ class SparseKernel(Kernel):
 
     Parameters
     ----------
-    launch : runs one step; on a GPU it may return while the device still works.
+    launch : runs one step; on a GPU it may return while the device still works. Of a kernel of chains, it makes a chain
+        of all layers of the stack, unless it is given.
     why_not : is given the network as it is computed, sparse layers only, and its inputs.
     seconds : of consecutive layers, for so many rows, until the host can have the outputs. Where the kernel groups
         rows, it takes two keywords more: `alive`, the share of the rows that each layer has to compute, or None if all
@@ -213,15 +208,15 @@ class SparseKernel(Kernel):
     groups_rows : whether it computes equal rows once by itself; it then takes all layers of a stack in one launch.
     drops_rows : whether rows that have died are computed no more.
     stores_zeros : whether weights take memory, and work, as dense ones would.
-    prepare : makes the layers of a stack ready for a problem, where the kernel has a way of its own from the first
-        layer to the last; else they are launched some at a time (`sparsenn.backends.stepwise`).
+    prepare : makes the layers of a stack ready for a problem, where the kernel is one of chains; else they are launched
+        some at a time (`sparsenn.backends.stepwise.chain_of`).
     awaits_check : whether such a chain takes rows of the form `iso` whose check is queued (`Backend.queue_check`), and
         computes nothing where that finds a fault.
     own_outputs : whether the outputs of such a chain lie in memory that nothing else uses.
     """
 
     operation: str = "spmspm"
-    launch: Callable[[StepInput], StepOutput]
+    launch: Callable[[StepInput], StepOutput] = None  # type: ignore[assignment]
     why_not: Callable[[Machine, Network, CSR], str | None] = lambda machine, network, inputs: None
     seconds: Callable[..., float] | None = None
     fuses: bool = False
@@ -232,10 +227,23 @@ class SparseKernel(Kernel):
     awaits_check: bool = False
     own_outputs: bool = False
 
+    def __post_init__(self) -> None:
+        if self.launch is None:
+            object.__setattr__(self, "launch", partial(_launch_chain, self.prepare))
+
     @property
     def finds_equal_rows(self) -> bool:
         """Whether equal rows are computed once, by itself or between its launches."""
         return self.groups_rows or self.prepare is None
+
+
+def _launch_chain(prepare: Callable[[Any, SparseProblem], SparseChain], step: StepInput) -> StepOutput:
+    """Run all layers of a stack by a chain that is made for one run; no row is left out."""
+    features = step.features
+    form = "dense" if not isinstance(features, CSR) else "iso" if features.iso or not features.nnz else "csr"
+    chain = prepare(step.stack, SparseProblem(features.shape[0], form, step.droppable_from, step.deduplicate))
+    left = chain.run(features, True, step.multiplicity)
+    return StepOutput(left.features, left.row_map, chain.counts())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +252,7 @@ class DenseKernel(Kernel):
 
     Parameters
     ----------
-    launch : takes what `Backend.prepare_dense` returned and a matrix, a row an input, and returns that of the outputs.
+    launch : takes what `Backend.prepare` returned and a matrix, a row an input, and returns that of the outputs.
     why_not : is given the layers.
     seconds : of the layers, for so many rows, until the host can have the outputs.
     """
@@ -261,7 +269,7 @@ class ConvolutionKernel(Kernel):
 
     Parameters
     ----------
-    launch : takes a convolution as `Backend.prepare_images` prepared it and images of shape (images, channels, height,
+    launch : takes a convolution as `Backend.prepare` prepared it and images of shape (images, channels, height,
         width), and returns images of the outputs.
     why_not : is given the layer, and an image's (channels, height, width).
     seconds : of one image; takes the same.

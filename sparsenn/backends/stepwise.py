@@ -13,19 +13,21 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import (
+    SAME_ROWS,
     Backend,
     Features,
     LayerCounts,
+    RowMap,
     RowsLeft,
+    SparseChain,
     SparseKernel,
     SparseProblem,
     StepInput,
-    StepOutput,
 )
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import SparseLinear
 
-__all__ = ["DEPTH", "FEW", "Stepwise", "has_dense_rows", "scatters"]
+__all__ = ["DEPTH", "FEW", "Stepwise", "chain_of", "has_dense_rows", "scatters"]
 
 DEPTH = 6
 """Layers between two looks for dead and equal rows. In the challenge's networks a tenth to a half of the rows go in
@@ -60,24 +62,23 @@ SAMPLED_ROWS = 128
 
 @dataclass
 class _Rows:
-    """The rows in flight: their features, the inputs each stands for, and the row that each input has."""
+    """The rows in flight: their features, how many inputs each stands for, and the row that each input has."""
 
     features: Features
     multiplicity: Array
-    owner: Array | None
+    row_map: RowMap = SAME_ROWS
 
     @property
     def count(self) -> int:
         return int(self.features.shape[0])
 
-    def replace(self, features: Features, moved: Array | None) -> None:
-        """Go on with `features`; `moved` says which of them each row has become, -1 for one that died; None: itself."""
+    def replace(self, features: Features, row_map: RowMap) -> None:
+        """Go on with other features; the map says which of them each row has become."""
         self.features = features
-        if moved is None:
-            return
-        alive = moved >= 0
-        self.multiplicity = _sum_by(moved[alive], self.multiplicity[alive], features.shape[0])
-        self.owner = moved if self.owner is None else np.append(moved, -1)[self.owner]  # -1 reads, and keeps, the last
+        multiplicity = row_map.multiplicity(features.shape[0], self.multiplicity)
+        assert multiplicity is not None
+        self.multiplicity = multiplicity
+        self.row_map = self.row_map.then(row_map)
 
 
 class Stepwise:
@@ -136,10 +137,9 @@ class Stepwise:
 
         Returns
         -------
-        Rows in memory that the next run, and any other of the same backend, may write over; `owner` is int64.
+        Rows in memory that the next run, and any other of the same backend, may write over; the map is of int64.
         """
-        each = np.ones(features.shape[0], np.int64) if multiplicity is None else multiplicity
-        rows = _Rows(features, each, None)
+        rows = _Rows(features, np.ones(features.shape[0], np.int64) if multiplicity is None else multiplicity)
         self._counts = ()
         layer, last, depth = 0, len(self._layers), self._unit
         before, look = rows.count, depth
@@ -157,7 +157,7 @@ class Stepwise:
                 progress(layer)
         if layer < last and progress is not None:
             progress(last)
-        return RowsLeft(rows.features, rows.owner)
+        return RowsLeft(rows.features, rows.row_map)
 
     def counts(self) -> tuple[LayerCounts, ...]:
         """Return what the last run counted, layer by layer; `distinct` where equal rows were looked for."""
@@ -190,18 +190,12 @@ class Stepwise:
             deduplicate=self._problem.deduplicate,
         )
         output = self._kernel.launch(step)
-        rows.replace(output.features, _moved(output, rows.count))
+        rows.replace(output.features, output.row_map)
         counts = list(output.counts)
         if looks and self._problem.deduplicate and not self._kernel.groups_rows:
-            self._deduplicate(rows)
+            rows.replace(*self._backend.distinct_rows(rows.features))
             counts[-1] = counts[-1]._replace(distinct=rows.count)
         self._counts += tuple(counts)
-
-    def _deduplicate(self, rows: _Rows) -> None:
-        """Keep one of each set of equal rows, and let the inputs of the others share it."""
-        representatives, group = self._backend.equal_rows(rows.features)
-        if representatives.size < rows.count:
-            rows.replace(self._backend.take_rows(rows.features, representatives), group)
 
     def _finish(self, rows: _Rows, layer: int) -> None:
         """Count the layers from `layer` on for no rows: none is left, and none will come to life."""
@@ -209,6 +203,20 @@ class Stepwise:
         distinct = 0 if self._problem.deduplicate else None
         self._counts += (LayerCounts(self._kernel.name, 0, 0, 0, 0, distinct),) * left
         rows.features = self._backend.place(np.zeros((0, self._layers[-1].outputs), np.float32))
+
+
+def chain_of(
+    backend: Backend,
+    kernel: SparseKernel,
+    stack: Any,
+    layers: Sequence[SparseLinear],
+    problem: SparseProblem,
+    adaptive: bool = True,
+) -> SparseChain:
+    """Return the chain of a kernel: its own, or one of launches; parameters are those of `Stepwise`."""
+    if kernel.prepare is not None:
+        return kernel.prepare(stack, problem)
+    return Stepwise(backend, kernel, stack, layers, problem, adaptive)
 
 
 def has_dense_rows(layer: SparseLinear) -> bool:
@@ -240,15 +248,3 @@ def scatters(backend: Backend, layer: SparseLinear, features: Features) -> bool:
         gather += rows * width * LOADED_VALUE
         scatter = rows * width * SCANNED_VALUE + nonzeros * each + rows * weights.shape[1] * PLACED_VALUE
     return bool(scatter < gather)
-
-
-def _moved(output: StepOutput, rows: int) -> Array | None:
-    """Return which of the rows left each row of a launch has become, -1 for one that died; None where all stayed."""
-    if output.owner is None and output.kept.size == rows and bool((output.kept == np.arange(rows)).all()):
-        return None
-    return output.owners(rows)
-
-
-def _sum_by(groups: Array, numbers: Array, count: int) -> Array:
-    """Add up int64 numbers by group; doubles in between are exact up to 2^53."""
-    return np.bincount(groups, numbers, count).astype(np.int64)

@@ -121,8 +121,8 @@ def infer(
     if model:
         refuse_given_options(context, _OF_DATASETS, "goes with a dataset, not with a model")
     else:
-        given = [name for name in _OF_MODELS if name != "inputs" or not in_pieces]
-        refuse_given_options(context, given, "goes with a model, which this is not")
+        names = [name for name in _OF_MODELS if name != "inputs" or not in_pieces]
+        refuse_given_options(context, names, "goes with a model, which this is not")
     if in_pieces:
         refuse_given_options(context, _NOT_IN_PIECES, "does not go with --stream, nor with a cluster")
     elif inputs is not None:

@@ -181,7 +181,7 @@ def tracing(path: Path | None) -> AbstractContextManager[None]:
     """Return what traces a block to a file, as `sparsenn.trace` does; nothing where none is named."""
     if path is None:
         return nullcontext()
-    from sparsenn.engine import trace
+    from sparsenn.backends.trace import trace
 
     return trace(path)
 

@@ -11,16 +11,14 @@ from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sparsenn.backends import Backend, machine_named
-from sparsenn.engine.choosing import RowsShape, choose_steps
+from sparsenn.backends import Backend
 from sparsenn.engine.dead_outputs import without_dead_outputs
 from sparsenn.engine.inputs import check_network
 from sparsenn.engine.kernels import Kernels, choose_kernels
 from sparsenn.engine.merging import Merged, merge_equal_outputs, unmerged
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import Step
-from sparsenn.errors import ResourceError, UsageError
-from sparsenn.formats import Array
+from sparsenn.errors import ResourceError
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
 from sparsenn.runtime.spans import span
@@ -28,6 +26,9 @@ from sparsenn.runtime.spans import span
 __all__ = ["CompiledNetwork", "backend_of"]
 
 SMALLEST_DEFAULT_LIMIT = 256 << 20
+
+MIN_HOST_WEIGHT_MEMORY = 256 << 20
+"""Default bytes of weights that are prepared at a time in host memory, however little is free."""
 
 LARGE_LAYER = 4 << 20
 """Bytes of weights that take as long to copy to a device as what else is done for a layer."""
@@ -42,14 +43,14 @@ class CompiledNetwork:
     network : as given.
     options : what was asked for.
     backend : what computes.
-    kernels : those that may run the layers.
+    kernels : those that may run the layers, by operation.
     merged : the network that is computed.
     memory_limit : bytes that rows in flight may take.
     weight_memory : bytes that prepared weights may take; where they take more, they are prepared in parts.
     seconds : spent on finding equal outputs and kernels.
     compile_seconds : the part of them spent on compiling.
     chosen : steps, by what they were chosen for; the same object on all devices, so that those of one kind share them.
-    turns : which devices take at making steps ready.
+    lock : held by the device that prepares a step.
     """
 
     network: Network
@@ -62,7 +63,7 @@ class CompiledNetwork:
     seconds: float
     compile_seconds: float
     chosen: dict[Hashable, tuple[Step, ...]] = field(default_factory=dict)
-    turns: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def of(cls, network: Network, options: Options) -> CompiledNetwork:
@@ -79,7 +80,7 @@ class CompiledNetwork:
         check_network(network)
         options = options.resolved(network.needs_float64)
         start = time.perf_counter()
-        backend, kernels = _chosen(network, options)
+        backend, kernels = choose_kernels(network, options)
         merging = _merges(options, backend)
         compiled = backend.compile_seconds()
         with span("look for equal outputs", "plan"):
@@ -89,34 +90,25 @@ class CompiledNetwork:
         return cls(network, options, backend, kernels, merged, *limits, time.perf_counter() - start, compiled)
 
     def on(self, options: Options) -> CompiledNetwork:
-        """Return the same network compiled for another device; equal outputs are not looked for again.
+        """Return the same network compiled for another device, or with other limits, as options say.
 
-        Parameters
-        ----------
-        options : these, with another device, limits of memory or batch size.
-
-        Raises
-        ------
-        SparseNNError
-            As `of` does.
+        Equal outputs are not looked for again. Errors are those of `of`.
         """
-        backend, kernels = _chosen(self.network, options)
-        limit, weights = _limits(backend, options)
-        return replace(
-            self,
-            options=options,
-            backend=backend,
-            kernels=kernels,
-            memory_limit=limit,
-            weight_memory=weights,
-            seconds=0.0,
-            compile_seconds=0.0,
-        )
+        backend, kernels = choose_kernels(self.network, options)
+        rows, weights = _limits(backend, options)
+        there = replace(self, options=options, backend=backend, kernels=kernels, seconds=0.0, compile_seconds=0.0)
+        return replace(there, memory_limit=rows, weight_memory=weights)
 
     @property
     def merging(self) -> bool:
         """Whether equal outputs are merged."""
         return _merges(self.options, self.backend)
+
+    @property
+    def converts(self) -> bool:
+        """Whether sparse layers may be multiplied as dense ones."""
+        options = self.options
+        return options.kernel == "auto" and not options.reproducible and not self.backend.doubles
 
     @property
     def droppable_from(self) -> int:
@@ -148,38 +140,8 @@ class CompiledNetwork:
             )
         return max(1, min(inputs, self.options.batch_size or self.memory_limit // row))
 
-    def steps(self, given: RowsShape, alive: Array | None, dense_bytes: int) -> tuple[Step, ...]:
-        """Choose the steps for rows, unless they have been chosen for such rows and a device of this kind.
-
-        Parameters
-        ----------
-        alive : as `choose_steps` takes it.
-        dense_bytes : as `choose_steps` takes it.
-
-        Raises
-        ------
-        UsageError
-            None of the kernels can run some layers.
-        """
-        backend = self.backend
-        looked = None if alive is None else alive.tobytes()
-        key = backend.device, backend.machine, given, looked, dense_bytes
-        if key not in self.chosen:
-            saves = self.options.compaction or self.options.deduplication
-            try:
-                self.chosen[key] = choose_steps(
-                    self.merged.network, backend, self.kernels, given, dense_bytes, alive, saves
-                )
-            except UsageError as error:
-                if not self.options.reproducible:
-                    raise
-                raise UsageError(
-                    f"{error}; no other kernel is reproducible: leave out reproducible, or use device cpu"
-                ) from error
-        return self.chosen[key]
-
-    def turn(self, step: Step, streams: bool) -> AbstractContextManager[Any]:
-        """Return the turn of this device at making a step ready, during which no other device has one.
+    def lock_of(self, step: Step, streams: bool) -> AbstractContextManager[Any]:
+        """Return the lock to hold while a step is prepared, so that no other device prepares one.
 
         With many small layers that is mostly Python code, in which threads hinder each other. Large layers, and those
         that are prepared again in every run, several devices copy at the same time.
@@ -190,7 +152,7 @@ class CompiledNetwork:
         """
         layers = self.merged.network.layers[step.first : step.last]
         large = sum(layer.weight_bytes for layer in layers) > LARGE_LAYER * len(layers)
-        return nullcontext() if large or streams else self.turns
+        return nullcontext() if large or streams else self.lock
 
     def sparse_bytes(self, first: int, last: int) -> int:
         """Estimate what the weights of some layers take once they are prepared for sparse kernels."""
@@ -203,28 +165,15 @@ _merged_forms: WeakKeyDictionary[Network, Merged] = WeakKeyDictionary()
 
 def _merged_form(network: Network) -> Merged:
     """Return a network without dead outputs, and with equal ones merged; looked for once."""
-    found = _merged_forms.get(network)
-    if found is None:
-        found = _merged_forms[network] = merge_equal_outputs(without_dead_outputs(network))
-    return found
+    if network not in _merged_forms:
+        _merged_forms[network] = merge_equal_outputs(without_dead_outputs(network))
+    return _merged_forms[network]
 
 
 def backend_of(network: Network, options: Options) -> Backend:
-    """Return what computes a network.
-
-    Raises
-    ------
-    SparseNNError
-        As `CompiledNetwork.of` does.
-    """
+    """Return what computes a network; errors are those of `CompiledNetwork.of`."""
     check_network(network)
-    return _chosen(network, options.resolved(network.needs_float64))[0]
-
-
-def _chosen(network: Network, options: Options) -> tuple[Backend, Kernels]:
-    """Return what computes, and the kernels that may run a network on it."""
-    elsewhere = machine_named(options.machine) if isinstance(options.machine, str) else options.machine
-    return choose_kernels(network, options.device, options.kernel, options.precision, elsewhere, options.reproducible)
+    return choose_kernels(network, options.resolved(network.needs_float64))[0]
 
 
 def _merges(options: Options, backend: Backend) -> bool:
@@ -234,5 +183,7 @@ def _merges(options: Options, backend: Backend) -> bool:
 
 def _limits(backend: Backend, options: Options) -> tuple[int, int]:
     """Return the bytes that rows in flight may take, and those that prepared weights may."""
-    limit = options.memory_limit or max(SMALLEST_DEFAULT_LIMIT, backend.free_memory() // 2)
-    return limit, options.weight_memory or backend.weight_memory()
+    free = backend.free_memory()
+    limit = options.memory_limit or max(SMALLEST_DEFAULT_LIMIT, free // 2)
+    least = MIN_HOST_WEIGHT_MEMORY if backend.in_host_memory else 1
+    return limit, options.weight_memory or max(least, free // 2)

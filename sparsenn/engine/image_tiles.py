@@ -64,4 +64,4 @@ def run_tiles(run: Callable[[RowsLeft], RowsLeft], rows: RowsLeft, features: Arr
             found[slice(*tile)] = run(RowsLeft(features[slice(*tile)])).features
 
     map_threads(through, chunks(count, max(1, min(TILE, -(-count // thread_count())))))
-    return RowsLeft(found, rows.owner)
+    return RowsLeft(found, rows.row_map)

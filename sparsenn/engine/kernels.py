@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import singledispatch
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -13,20 +12,20 @@ from sparsenn.backends import (
     DOUBLE_DEVICE,
     Backend,
     ConvolutionKernel,
-    DenseKernel,
     Kernel,
     Machine,
     SparseKernel,
     automatic,
     backend_elsewhere,
     backend_for,
-    kernel_named,
     kernels,
-    reproducible_kernels,
+    machine_named,
+    permitted_kernels,
 )
 from sparsenn.backends.steps import IMAGE_OPERATION
-from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION
-from sparsenn.engine.tuning_table import with_tuned_numbers
+from sparsenn.backends.tuning_table import with_tuned_numbers
+from sparsenn.engine.options import Options
+from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
 from sparsenn.errors import UsageError, unknown_name
 from sparsenn.formats import CSR
 from sparsenn.layers import CombiningLayer, Conv2d, Flatten, ImageLayer, Linear, Slice, SoftmaxLayer, SparseLinear
@@ -34,13 +33,14 @@ from sparsenn.network import Image, Network
 
 __all__ = [
     "DOUBLE_PRECISION",
-    "Chosen",
+    "PRECISIONS",
     "Kernels",
-    "able_dense",
+    "able_kernels",
     "able_sparse",
     "choices",
     "choose_convolution",
     "choose_kernels",
+    "name_layers",
     "operation_of",
 ]
 
@@ -54,80 +54,37 @@ PRECISIONS = ("float32", "tf32", "float16", DOUBLE_PRECISION)
 ON_GPU = (Flatten, Slice, SoftmaxLayer, CombiningLayer)
 """Layers of images that GPUs compute in float64."""
 
-_LAYERS = {OPERATION: "sparse layers", DENSE_OPERATION: "dense layers", CONV_OPERATION: "convolutions"}
-
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """The kernels that may run a network's layers on a backend, by kind of layer.
+Kernels: TypeAlias = dict[str, tuple[Any, ...]]
+"""The kernels that may run a network's layers, by operation.
 
-    Of those that can run layers, the one with the least estimate of time does, where they give one, else the first. Of
-    dense layers' and convolutions' it is those of the precision that is asked for. Where none of these can, kernels of
-    float32 do, which keeps any precision.
+Of those that can run layers, the one with the least estimate of time does, where they give one, else the first. Those
+of dense layers and convolutions have the precision that is asked for, then float32, which keeps any precision."""
 
-    Parameters
-    ----------
-    sparse : for sparse layers.
-    dense : for dense layers.
-    convolutions : for convolutions; `choose_convolution` says which runs one.
-    converts : whether sparse layers may be multiplied as dense ones: unless a kernel for them is named.
-    """
-
-    sparse: tuple[SparseKernel, ...] = ()
-    dense: tuple[DenseKernel, ...] = ()
-    convolutions: tuple[ConvolutionKernel, ...] = ()
-    converts: bool = True
+_OPERATION_OF = {
+    SparseLinear: OPERATION,
+    Linear: DENSE_OPERATION,
+    Conv2d: CONV_OPERATION,
+    ImageLayer: IMAGE_OPERATION,
+}
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """The kernel that a layer's launch begins with, and why it is that one, in words; none where nothing speaks."""
-
-    kernel: Kernel
-    reason: str = ""
-
-
-@singledispatch
 def operation_of(layer: Any) -> str:
     """Return the operation whose kernels run a layer."""
+    for kind, operation in _OPERATION_OF.items():
+        if isinstance(layer, kind):
+            return operation
     raise UsageError(f"nothing runs the layer {type(layer).__name__}")
 
 
-@operation_of.register
-def _(layer: SparseLinear) -> str:
-    return OPERATION
-
-
-@operation_of.register
-def _(layer: Linear) -> str:
-    return DENSE_OPERATION
-
-
-@operation_of.register
-def _(layer: Conv2d) -> str:
-    return CONV_OPERATION
-
-
-@operation_of.register
-def _(layer: ImageLayer) -> str:
-    return IMAGE_OPERATION
-
-
-def choose_kernels(
-    network: Network,
-    device: str,
-    kernel: str,
-    precision: str,
-    machine: Machine | None = None,
-    reproducible: bool = False,
-) -> tuple[Backend, Kernels]:
+def choose_kernels(network: Network, options: Options) -> tuple[Backend, Kernels]:
     """Return the backend, and the kernels that may run a network on it, with the numbers that were tuned for them.
 
     Parameters
     ----------
-    device, kernel, precision, machine, reproducible : as `Options` has them.
+    options : their precision is not `auto`.
 
     Raises
     ------
@@ -136,9 +93,11 @@ def choose_kernels(
     DeviceError
         The device is not there.
     """
+    device, kernel, precision, reproducible = options.device, options.kernel, options.precision, options.reproducible
+    machine = machine_named(options.machine) if isinstance(options.machine, str) else options.machine
     if precision == DOUBLE_PRECISION:
         try:
-            return _choose_doubles(network, device, kernel, machine, reproducible)
+            return _choose_doubles(network, options)
         except UsageError as error:
             if not network.needs_float64:
                 raise
@@ -148,50 +107,42 @@ def choose_kernels(
             ) from error
     if precision != PRECISIONS[0]:
         _check_precision(precision, network, kernel)
-    there = _operations(network)
+    there = _operations(network, kernel)
     if not there:
-        if kernel != "auto":
-            raise UsageError(f"no layer of this network has kernels to choose from; leave out kernel {kernel!r}")
-        return _backend(device, machine), Kernels()
+        return _backend(device, machine), _by_operation(())
     own = there[0] != OPERATION or precision == PRECISIONS[0]
     own = own or _multiplies_in(kernel, precision, _backend(device, machine).device, reproducible)
     first_precision = precision if own else PRECISIONS[0]
-    backend, named = choices(device, kernel, there[0], first_precision, machine, reproducible)
-    others = [
-        found for operation in there[1:] for found in _named(operation, backend.device, "auto", precision, reproducible)
-    ]
+    backend, found = choices(device, kernel, there[0], first_precision, machine, reproducible)
+    for operation in there[1:]:
+        found += permitted_kernels(operation, backend.device, "auto", precision, reproducible)
     converts = there[0] == OPERATION and kernel == "auto" and not backend.doubles and not reproducible
     if precision != PRECISIONS[0] and there == [OPERATION] and not (own or converts):
-        raise UsageError(f"{_LAYERS[OPERATION]} are not multiplied in {precision} on {device}; leave out {precision}")
+        raise UsageError(f"sparse layers are not multiplied in {precision} on {device}; leave out {precision}")
     if converts and DENSE_OPERATION not in there:
-        others += _for_converted(backend.device, precision, there)
-    every = with_tuned_numbers((*named, *others), backend)
-    return backend, Kernels(_of(SparseKernel, every), _of(DenseKernel, every), _of(ConvolutionKernel, every), converts)
+        found += _for_converted(backend.device, precision, there)
+    return backend, _by_operation(with_tuned_numbers(found, backend))
 
 
-def _choose_doubles(
-    network: Network, device: str, kernel: str, machine: Machine | None, reproducible: bool
-) -> tuple[Backend, Kernels]:
+def _choose_doubles(network: Network, options: Options) -> tuple[Backend, Kernels]:
     """Return what computes in float64: on the CPU unless a GPU is asked for."""
+    device = options.device
     on_gpu = device == "cuda" or device.startswith("cuda:")
-    if machine is not None or not (on_gpu or device in ("auto", "cpu", "reference")):
-        asked = "a machine that is not here" if machine is not None else device
+    if options.machine is not None or not (on_gpu or device in ("auto", "cpu", "reference")):
+        asked = "a machine that is not here" if options.machine is not None else device
         raise UsageError(f"{asked} does not compute in {DOUBLE_PRECISION}; use device cpu or cuda")
     if not on_gpu:
-        return choose_kernels(network, "reference", kernel, PRECISIONS[0], None, reproducible)
+        return choose_kernels(network, replace(options, device="reference", precision=PRECISIONS[0]))
     lacking = [layer.name for layer in network if isinstance(layer, ImageLayer) and not isinstance(layer, ON_GPU)]
     if lacking:
         raise UsageError(f"GPUs do not compute {lacking[0]} in {DOUBLE_PRECISION}; use device cpu")
-    there = _operations(network)
-    if not there and kernel != "auto":
-        raise UsageError(f"no layer of this network has kernels to choose from; leave out kernel {kernel!r}")
+    there = _operations(network, options.kernel)
     backend = backend_for(device.replace("cuda", DOUBLE_DEVICE, 1))
-    found = [
-        entry
-        for number, operation in enumerate(there)
-        for entry in _named(operation, backend.device, "auto" if number else kernel, DOUBLE_PRECISION, reproducible)
-    ]
-    return backend, Kernels(_of(SparseKernel, found), _of(DenseKernel, found), converts=False)
+    found: list[Kernel] = []
+    for operation in there:
+        name = options.kernel if operation == there[0] else "auto"
+        found += permitted_kernels(operation, backend.device, name, DOUBLE_PRECISION, options.reproducible)
+    return backend, _by_operation(found)
 
 
 def _for_converted(device: str, precision: str, there: Sequence[str]) -> list[Kernel]:
@@ -205,17 +156,21 @@ def _for_converted(device: str, precision: str, there: Sequence[str]) -> list[Ke
         raise UsageError(
             f"sparse layers are not multiplied in {precision} on {device}; leave out precision {precision}"
         )
-    return _named(DENSE_OPERATION, device, "auto", precision if precision in known else PRECISIONS[0])
+    return permitted_kernels(DENSE_OPERATION, device, "auto", precision if precision in known else PRECISIONS[0])
 
 
-def _of(kind: type[AnyKernel], found: Iterable[Kernel]) -> tuple[AnyKernel, ...]:
-    return tuple(kernel for kernel in found if isinstance(kernel, kind))
+def _by_operation(found: Sequence[Kernel]) -> Kernels:
+    operations = OPERATION, DENSE_OPERATION, CONV_OPERATION
+    return {operation: tuple(kernel for kernel in found if kernel.operation == operation) for operation in operations}
 
 
-def _operations(network: Network) -> list[str]:
-    """Return the operations with kernels that a network has layers of; a kernel's name is one of the first."""
+def _operations(network: Network, kernel: str = "auto") -> list[str]:
+    """Return the operations with kernels that a network has layers of; `kernel` names one of the first."""
     present = set(map(operation_of, network))
-    return [operation for operation in (OPERATION, CONV_OPERATION, DENSE_OPERATION) if operation in present]
+    found = [operation for operation in (OPERATION, CONV_OPERATION, DENSE_OPERATION) if operation in present]
+    if not found and kernel != "auto":
+        raise UsageError(f"no layer of this network has kernels to choose from; leave out kernel {kernel!r}")
+    return found
 
 
 def choices(
@@ -245,43 +200,18 @@ def choices(
     free = device == "auto" and kernel != "auto" and machine is None
     only_cpu = free and kernel in {entry.name for entry in kernels(operation, "cpu")}
     backend = _backend("cpu" if only_cpu else device, machine)
-    return backend, _named(operation, backend.device, kernel, precision, reproducible)
+    return backend, permitted_kernels(operation, backend.device, kernel, precision, reproducible)
 
 
 def _backend(device: str, machine: Machine | None) -> Backend:
     return backend_for(device) if machine is None else backend_elsewhere(device, machine)
 
 
-def _named(operation: str, device: str, kernel: str, precision: str, reproducible: bool = False) -> list[Kernel]:
-    """Return the kernels of a device that `kernel` names, `auto` or one, in the order in which they are preferred."""
-    if kernel != "auto":
-        chosen = kernel_named(operation, kernel, device)
-        if chosen.precision != precision:
-            raise UsageError(
-                f"the kernel {kernel!r} multiplies in {chosen.precision}, not in {precision}; ask for "
-                f"precision {chosen.precision}, or for another kernel"
-            )
-        if reproducible and not chosen.reproducible:
-            known = ", ".join(entry.name for entry in reproducible_kernels(operation, device)) or "none"
-            raise UsageError(f"the kernel {kernel!r} is not reproducible; those that are: {known}")
-        return [chosen]
-    there = reproducible_kernels(operation, device) if reproducible else automatic(operation, device)
-    found = [entry for entry in there if entry.precision == precision]
-    if not found:
-        known = ", ".join(dict.fromkeys(entry.precision for entry in there)) or "none"
-        how = ", if reproducibly," if reproducible else ""
-        raise UsageError(f"{_LAYERS[operation]} are not multiplied{how} in {precision} on {device}; known: {known}")
-    # after those of the precision: float32 keeps any
-    return found + [entry for entry in there if entry.precision == PRECISIONS[0] != precision]
-
-
 def _is_named_for(kernel: str, precision: str) -> bool:
-    """Return whether a kernel of sparse layers has a name, and multiplies in a precision."""
     return any(entry.name == kernel and entry.precision == precision for entry in kernels(OPERATION))
 
 
 def _multiplies_in(kernel: str, precision: str, device: str, reproducible: bool) -> bool:
-    """Return whether sparse layers may go to a kernel that multiplies in a precision."""
     if kernel != "auto":
         return _is_named_for(kernel, precision)
     return not reproducible and any(entry.precision == precision for entry in automatic(OPERATION, device))
@@ -308,37 +238,46 @@ def able_sparse(
 
     Parameters
     ----------
-    rows : a few like those that the layers are given.
+    rows : a few like those that the layers read.
 
     Raises
     ------
     UsageError
         None can; the message says why.
     """
-    return _able(_reasons(candidates, machine, Network(tuple(layers)), rows), _layers(first, len(layers)))
+    return able_kernels(candidates, name_layers(first, first + len(layers)), machine, Network(tuple(layers)), rows)
 
 
-def able_dense(
-    candidates: Sequence[DenseKernel], machine: Machine, layers: Sequence[Linear], first: int = 0
-) -> tuple[DenseKernel, ...]:
-    """Return the kernels of `mlp` that can run consecutive layers: of the precision asked for, and of float32.
+def able_kernels(
+    candidates: Sequence[AnyKernel], layers: str, machine: Machine, *problem: Any
+) -> tuple[AnyKernel, ...]:
+    """Return the kernels that can run layers.
+
+    Parameters
+    ----------
+    layers : in words.
+    problem : as `why_not` of these kernels takes it, after the machine.
 
     Raises
     ------
     UsageError
         None can; the message says why.
     """
-    return _able(_reasons(candidates, machine, layers), _layers(first, len(layers)))
+    able, refused = _divided(candidates, machine, *problem)
+    if not able:
+        texts = (f"the kernel {kernel.name!r} cannot run {layers}: {reason}" for kernel, reason in refused)
+        raise UsageError("; ".join(texts))
+    return able
 
 
 def choose_convolution(
     candidates: Sequence[ConvolutionKernel], machine: Machine, layer: Conv2d, image: Image, number: int
-) -> Chosen:
-    """Return the kernel that runs a convolution: the first that can, or the fastest by their own estimates.
+) -> Step:
+    """Return the step of a convolution: its kernel is the first that can run it, or the fastest by their estimates.
 
     Parameters
     ----------
-    image : channels, height and width of what the layer is given.
+    image : channels, height and width of the layer's inputs.
     number : the layer's, counted from 0.
 
     Raises
@@ -346,32 +285,28 @@ def choose_convolution(
     UsageError
         None can; the message says why.
     """
-    reasons = _reasons(candidates, machine, layer, image)
-    able = _able(reasons, f"layer {number + 1}")
-    refused = [f"{candidate.name} cannot, because {reason}" for candidate, reason in reasons if reason is not None]
-    estimates = [candidate.seconds(machine, layer, image) for candidate in able if candidate.seconds is not None]
+    able = able_kernels(candidates, f"layer {number + 1}", machine, layer, image)
+    refused = [f"{kernel.name} cannot, because {why}" for kernel, why in _divided(candidates, machine, layer, image)[1]]
+    estimates = [kernel.seconds(machine, layer, image) for kernel in able if kernel.seconds is not None]
     if 1 < len(able) == len(estimates):
         chosen = able[int(np.argmin(estimates))]
-        others = " and ".join(candidate.name for candidate in able if candidate is not chosen)
-        return Chosen(chosen, "; ".join([f"estimated to be faster than {others}", *refused]))
-    preferred = candidates[: candidates.index(able[0])]
-    return Chosen(able[0], "; ".join(refused[: len(preferred)]))
+        others = " and ".join(kernel.name for kernel in able if kernel is not chosen)
+        reason = "; ".join([f"estimated to be faster than {others}", *refused])
+    else:
+        chosen = able[0]
+        reason = "; ".join(refused[: candidates.index(chosen)])
+    return Step(number, number + 1, chosen, reason)
 
 
-def _layers(first: int, count: int) -> str:
-    """Return consecutive layers, the first of them counted from 0, as messages speak of them."""
-    return f"layers {first + 1} to {first + count}" if first else "this"
+def name_layers(first: int, last: int) -> str:
+    """Return consecutive layers, counted from 0, `last` excluded, as messages speak of them."""
+    return f"layers {first + 1} to {last}" if first else "this"
 
 
-def _reasons(candidates: Sequence[AnyKernel], machine: Machine, *problem: Any) -> list[tuple[AnyKernel, str | None]]:
-    """Return the kernels with what speaks against each; None where nothing does."""
-    return [(candidate, candidate.why_not(machine, *problem)) for candidate in candidates]
-
-
-def _able(reasons: Sequence[tuple[AnyKernel, str | None]], what: str) -> tuple[AnyKernel, ...]:
-    """Return the kernels that nothing speaks against, or say what speaks against each."""
-    able = tuple(candidate for candidate, reason in reasons if reason is None)
-    if not able:
-        texts = (f"the kernel {candidate.name!r} cannot run {what}: {reason}" for candidate, reason in reasons)
-        raise UsageError("; ".join(texts))
-    return able
+def _divided(
+    candidates: Sequence[AnyKernel], machine: Machine, *problem: Any
+) -> tuple[tuple[AnyKernel, ...], list[tuple[AnyKernel, str]]]:
+    """Return the kernels that can run layers, and the others with the reason why they cannot."""
+    reasons = [(kernel, kernel.why_not(machine, *problem)) for kernel in candidates]
+    refused = [(kernel, reason) for kernel, reason in reasons if reason is not None]
+    return tuple(kernel for kernel, reason in reasons if reason is None), refused

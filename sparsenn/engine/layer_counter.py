@@ -45,16 +45,6 @@ class LayerCounter:
         """Begin to count."""
         return cls([_Layer() for _ in network])
 
-    @classmethod
-    def summed(cls, network: Network, counters: Sequence[LayerCounter]) -> LayerCounter:
-        """Return what counters of a network have together; one alone is returned as it is."""
-        if len(counters) == 1:
-            return counters[0]
-        whole = cls.of(network)
-        for counter in counters:
-            whole.join(counter)
-        return whole
-
     def add(self, first: int, counts: Sequence[LayerCounts], seconds: Sequence[float], estimate: float | None) -> None:
         """Add what one step counted.
 

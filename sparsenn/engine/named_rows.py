@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.engine.tables import without_table
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import CSR, InputLayout
 from sparsenn.formats.arrays import real_numbers
 from sparsenn.formats.named_shapes import named_columns
+from sparsenn.formats.tables import without_table
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
 
@@ -68,7 +68,7 @@ def _listed(names: set[str]) -> str:
 
 def _matrix(network: Network, name: str, shape: tuple[int, ...], given: Any) -> Any:
     """Return one of the inputs with a row for each sample."""
-    array = without_table(network, given)
+    array = without_table(network.input_layout, given)
     if isinstance(array, CSR):
         array = array.to_scipy()
     if not hasattr(array, "shape"):

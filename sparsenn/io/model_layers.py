@@ -70,11 +70,12 @@ LAYER = np.dtype(
 )
 """What the table holds of each layer."""
 
-_NONE, _ONE = (0, 0), (1, 1)
-"""What the table holds of windows and paddings where there are none, and of steps where they are not told."""
+_NONE = (0, 0)  # windows and paddings of layers without any
+_ONE = (1, 1)  # strides and dilations of layers without any
 
-_KEEP, _RECALL = "keep", "recall"
-"""Kinds of records that earlier versions wrote for branches."""
+# Kinds of records that earlier versions wrote for branches.
+_KEEP = "keep"
+_RECALL = "recall"
 
 _COMBINING = (Add.name.encode(), Concatenate.name.encode())
 """Kinds of records that read several layers."""
@@ -152,7 +153,7 @@ def _sources_of_stack(source: Hdf5Source, table: Array) -> list[tuple[int, tuple
             continue
         others = int(record["groups"]) - 1 if record["kind"] in _COMBINING else 0
         if not 0 <= others <= len(stack):
-            raise source.fault(f"layer {number} reads {others} of {len(stack)} values that were kept")
+            raise source.fault(f"layer {number} reads {others} of {len(stack)} values that were stored")
         found.append((number, (*stack[len(stack) - others :], current)))
         del stack[len(stack) - others :]
         current = len(found)
@@ -217,12 +218,12 @@ def _(layer: FullyConnected) -> tuple[object, ...]:
 
 @_sizes.register
 def _(layer: Conv2d) -> tuple[object, ...]:
-    return layer.channels, layer.filters, layer.edges, layer.kernel_size, *layer.steps, layer.groups
+    return layer.channels, layer.filters, layer.edges, *layer.sliding_window, layer.groups
 
 
 @_sizes.register
 def _(layer: Pool2d) -> tuple[object, ...]:
-    return 0, 0, 0, *layer.steps, _ONE, 1
+    return 0, 0, 0, *layer.sliding_window, 1
 
 
 @_sizes.register

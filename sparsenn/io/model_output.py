@@ -47,7 +47,7 @@ def write_model_output(
     `.idx`              the outputs, float32
     ==================  ============================================================================================
 
-    Classes are told by their names where they have names, in text and in Parquet; elsewhere by numbers counted from 0.
+    Text and Parquet have the names of classes, if there are any; all else has their numbers, counted from 0.
 
     Parameters
     ----------
@@ -98,8 +98,10 @@ def _columns(
 ) -> dict[str, Any]:
     """Return the columns of a table, each with a name of its own."""
     names = (output_names if predicted is None else class_names) or ()
-    told: Any = predicted if predicted is None or class_names is None else [class_names[number] for number in predicted]
-    columns = {} if told is None else {"class": told}
+    labels: Any = (
+        predicted if predicted is None or class_names is None else [class_names[number] for number in predicted]
+    )
+    columns = {} if labels is None else {"class": labels}
     for number in range(outputs.shape[1]):
         columns[f"output {number}" + (f": {names[number]}" if names else "")] = outputs[:, number]
     return columns

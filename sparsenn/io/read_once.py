@@ -67,7 +67,7 @@ class ReadOnce:
 
 
 def _is_held(descriptor: int, part: int) -> bool:
-    """Whether the system holds a part of a file; it counts as held where that is not told, or there is no such part."""
+    """Whether the system holds a part of a file; True where the system does not say, or there is no such part."""
     first, look = part * PART_BYTES, _mincore()
     last = min(os.fstat(descriptor).st_size, first + PART_BYTES)
     if look is None or last <= first:
@@ -78,7 +78,7 @@ def _is_held(descriptor: int, part: int) -> bool:
         with mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ, offset=last - size) as mapped:
             place = np.frombuffer(mapped, np.uint8).ctypes.data
             failed = look(place, size, pages.ctypes.data)
-    except (OSError, ValueError):  # no room in the address space, or the file has become shorter
+    except (OSError, ValueError):  # the address space is full, or the file has become shorter
         return True
     return bool(failed) or bool((pages & 1).any())
 

@@ -29,8 +29,8 @@ def gather(chunks: Iterator[list[Array]], shape: tuple[int, int], fixed_rows: bo
     height = shape[0] if fixed_rows else 0
     for row, column, value in chunks:
         if row.size and int(row.max()) >= shape[0]:
-            kept = row < shape[0]
-            height, row, column, value = shape[0], row[kept], column[kept], value[kept]
+            inside = row < shape[0]
+            height, row, column, value = shape[0], row[inside], column[inside], value[inside]
         height = max(height, int(row.max(initial=-1)) + 1)
         rows.append(row.astype(index_dtype(shape[0])))
         columns.append(column.astype(index_dtype(shape[1])))

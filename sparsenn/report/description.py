@@ -37,7 +37,7 @@ _NUMERIC = {
     "per output": 2,
     "per input": 1,
 }
-"""Columns of numbers, with the importance of those that are left out where there is no room."""
+"""Columns of numbers, with the importance of those that are left out where the table is too wide."""
 
 _WORDED = ("weights", "bias", "activation")
 

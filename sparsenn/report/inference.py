@@ -25,7 +25,7 @@ from sparsenn.report.training import evaluation_text
 __all__ = ["ModelRun", "model_layer_table", "model_record", "model_summary"]
 
 _CLASSES = 10
-"""Classes of which the summary tells the rows."""
+"""Classes whose rows the summary counts."""
 
 _TEXT_WIDTH = 100
 """Columns at which a long text, such as the plan, is broken."""
@@ -167,9 +167,9 @@ def _classes(run: ModelRun) -> str:
     counts = np.bincount(run.predicted)
     most = np.argsort(-counts, kind="stable")[: min(_CLASSES, np.count_nonzero(counts))]
     names = run.model.class_names
-    told = ", ".join(f"{names[number] if names else number}: {count(int(counts[number]))} rows" for number in most)
+    classes = ", ".join(f"{names[number] if names else number}: {count(int(counts[number]))} rows" for number in most)
     more = "" if np.count_nonzero(counts) <= _CLASSES else ", …"
-    return f"{told}{more}" + ("" if names else " (classes count from 0)")
+    return f"{classes}{more}" + ("" if names else " (classes count from 0)")
 
 
 def _rate(rows: int, seconds: float) -> str:

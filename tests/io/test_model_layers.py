@@ -311,7 +311,7 @@ KEEP = (b"keep", 0, 0, 1)
     [
         (set_kinds(KEEP, (b"recall", 2, 0, 1)), "layer 2 recalls 2 of 1 values"),
         (set_kinds((b"recall", 0, 0, 1)), "layer 1 recalls 0 of 0 values"),
-        (set_kinds(KEEP, (b"add", 0, 0, 3)), "layer 2 reads 2 of 1 values that were kept"),
+        (set_kinds(KEEP, (b"add", 0, 0, 3)), "layer 2 reads 2 of 1 values that were stored"),
         (set_kinds((b"add", 0, 0, 1)), "layer 1: an Add reads two or more"),
         (set_kinds(KEEP, KEEP), "layers holds none that computes anything"),
         (add_sources(np.zeros(3, np.int64)), "sources has 3 elements; 10 are needed"),

@@ -39,10 +39,14 @@ PIECE_BYTES = 16 << 20
 PIECE_BYTES_TO_TRY = tuple(1 << power for power in range(18, 28))
 """What `tune` tries in place of `PIECE_BYTES`: 256 KiB to 128 MiB."""
 
-MULTIPLY_ADD, MULTIPLY_ADD_ALONE, LIBRARY_MULTIPLY_ADD = 2.2e-11, 4.4e-11, 2.2e-11
-TAPS, PATCH, OUTPUT, LIBRARY_OUTPUT = 5e-9, 6e-10, 5e-10, 5e-9
-"""Seconds of a core for one multiply-add of `direct`, of four filters and of one, and of BLAS; for beginning with
-another four taps; for one element of a patch; and for one output of either kernel. About as measured with AVX-512."""
+# Seconds of a core, about as measured with AVX-512.
+MULTIPLY_ADD = 2.2e-11  # of `direct`, of four filters
+MULTIPLY_ADD_ALONE = 4.4e-11  # of `direct`, of one filter
+LIBRARY_MULTIPLY_ADD = 2.2e-11  # of BLAS
+TAPS = 5e-9  # of beginning with another four taps
+PATCH = 6e-10  # of an element of a patch
+OUTPUT = 5e-10  # of an output of `direct`
+LIBRARY_OUTPUT = 5e-9  # of an output of `im2col_blas`
 
 
 def launch_direct(layer: Conv2d, images: Array) -> Array:
@@ -74,7 +78,7 @@ def launch_im2col_blas(layer: Conv2d, images: Array, piece_bytes: int = PIECE_BY
         The layer does not take such images.
     """
     shape = layer.output_shape(images.shape)
-    stride, (above, beside), dilation = layer.steps
+    _, stride, (above, beside), dilation = layer.sliding_window
     span_down, span_across = (apart * (size - 1) + 1 for size, apart in zip(layer.kernel_size, dilation, strict=True))
     depth, pixels = layer.channels // layer.groups * prod(layer.kernel_size), prod(shape[2:])
     column = layer.groups * depth
@@ -133,7 +137,7 @@ def _why_not_direct(machine: Machine, layer: Conv2d, image: Image) -> str | None
 
 def conv2d_sizes(layer: Conv2d, images: Array) -> str:
     """Return the sizes of a convolution, and about how many images there are, as `Tunable.sizes`."""
-    return sizes_in_words(images.shape, layer.weights.shape, layer.steps)
+    return sizes_in_words(images.shape, layer.weights.shape, *layer.sliding_window[1:])
 
 
 DIRECT = register(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from sparsenn.backends.contract import Features
+from sparsenn.backends.contract import SAME_ROWS, Features, RowMap
 from sparsenn.formats import CSR, Array
-from sparsenn.formats.conversion import scan
 from sparsenn.formats.equality import equal_groups, equal_rows
 from sparsenn.runtime.jit import compiled
 
-__all__ = ["group_rows", "take_rows"]
+__all__ = ["distinct_rows", "take_rows"]
 
 
-def group_rows(features: Features) -> tuple[Array, Array]:
-    """Group rows that are equal bit for bit; see `Backend.equal_rows`."""
-    return equal_groups(features) if isinstance(features, CSR) else equal_rows(features)
+def distinct_rows(features: Features) -> tuple[Features, RowMap]:
+    """Return one of each set of equal rows; see `Backend.distinct_rows`."""
+    representatives, group = equal_groups(features) if isinstance(features, CSR) else equal_rows(features)
+    if representatives.size == features.shape[0]:
+        return features, SAME_ROWS
+    return take_rows(features, representatives), RowMap(group)
 
 
 @compiled
@@ -32,8 +32,4 @@ def take_rows(features: Features, rows: Array) -> Features:
     if not isinstance(features, CSR):
         _move_rows(features, rows)
         return features[: rows.size]
-    lengths = np.diff(features.indptr)[rows]
-    offsets = scan(lengths)
-    entries = np.repeat(features.indptr[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
-    values = features.values if features.iso else features.values[entries]
-    return CSR((rows.size, features.shape[1]), offsets, features.indices[entries], values)
+    return RowMap(rows).gather(features)

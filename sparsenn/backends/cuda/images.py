@@ -18,9 +18,20 @@ from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.rows import weigh_rows
+from sparsenn.backends.steps import combine_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import AvgPool2d, Flatten, ImageLayer, LogSoftmax, MaxPool2d, Slice, SoftmaxLayer
+from sparsenn.layers import (
+    Add,
+    AvgPool2d,
+    CombiningLayer,
+    Flatten,
+    ImageLayer,
+    LogSoftmax,
+    MaxPool2d,
+    Slice,
+    SoftmaxLayer,
+)
 
 __all__ = ["NumberCheck", "RowsWatch", "count_nonzeros", "largest_number", "run_layer"]
 
@@ -54,13 +65,13 @@ _NOT_FINITE = program("images/not_finite.cu", BITS=(32, 16, 64), PIECE=(PIECE,),
 _LARGEST = program("images/largest.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
 
 
-def run_layer(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
+def run_layer(layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
     """Run a layer of images that is no convolution.
 
     Parameters
     ----------
     shape : of one input.
-    features : (rows, inputs).
+    matrices : (rows, inputs); one unless the layer combines several.
 
     Returns
     -------
@@ -75,12 +86,26 @@ def run_layer(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Arr
     OutOfMemoryError
         The outputs do not fit on the device.
     """
-    return _run(layer, shape, features)
+    return _run(layer, shape, *matrices)
 
 
 @singledispatch
-def _run(layer: Any, shape: tuple[int, ...], features: Array) -> Array:
+def _run(layer: Any, shape: tuple[int, ...], *matrices: Array) -> Array:
     raise UsageError(f"the CUDA backend does not know the layer {type(layer).__name__}")
+
+
+@_run.register
+def _combine(layer: CombiningLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
+    """Add or concatenate by CuPy's functions; those that add or copy are all that a stream's capture takes."""
+    rows, row_bytes = matrices[0].shape[0], matrices[0].itemsize * sum(matrix.shape[1] for matrix in matrices)
+    with within_memory(f"the outputs of {layer.name}", rows, row_bytes):
+        if isinstance(layer, Add):
+            return combine_rows(layer, matrices)
+        ends = np.cumsum([matrix.shape[1] for matrix in matrices]).tolist()
+        combined: Array = cupy().empty((rows, ends[-1]), np.result_type(*(matrix.dtype for matrix in matrices)))
+        for matrix, end in zip(matrices, ends, strict=True):
+            combined[:, end - matrix.shape[1] : end] = matrix
+        return combined
 
 
 @_run.register
@@ -102,7 +127,7 @@ def _slice(layer: Slice, shape: tuple[int, ...], features: Array) -> Array:
 @_run.register
 def _pool(layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], features: Array) -> Array:
     """Pool each channel of each image by itself."""
-    window, stride, padding = layer.steps
+    window, stride, padding, _ = layer.sliding_window
     outputs, (channels, height, width) = _outputs(layer, shape, features)
     mean = int(isinstance(layer, AvgPool2d))
     if _is_of_pairs(layer, shape, features):
@@ -123,7 +148,7 @@ def _pool(layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], features: Array)
 def _is_of_pairs(layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], features: Any) -> bool:
     """Return whether windows of two by two cover images exactly, and pairs of pixels can be read at once."""
     even = shape[1] % 2 == 0 and shape[2] % 2 == 0 and features.data.ptr % (2 * features.itemsize) == 0
-    return even and layer.steps == ((2, 2), (2, 2), (0, 0))
+    return even and layer.sliding_window[:3] == ((2, 2), (2, 2), (0, 0))
 
 
 @_run.register

@@ -32,8 +32,7 @@ from sparsenn.distributed.cluster.parts import FileRows, Rows, rows_of
 from sparsenn.distributed.cluster.sessions import Sizes, name_of, session_of
 from sparsenn.distributed.digests import content_digest, prepare_key
 from sparsenn.distributed.pieces import opened_pieces, target_of
-from sparsenn.engine.named_options import NamedOptions, names_options
-from sparsenn.engine.options import Options
+from sparsenn.engine.options import NamedOptions, Options
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.formats.arrays import size
@@ -43,13 +42,13 @@ from sparsenn.runtime.progress import Progress, silent
 
 __all__ = ["ClusterRun", "infer"]
 
-PIECE_BYTES, DENSE_PIECE_BYTES = 1 << 30, 64 << 20
-"""Of a piece's rows, or outputs if these are wider, were they float32: enough work to outweigh that of handing it out.
-The second is where they are."""
+# A piece's rows, or outputs if wider, in float32: enough work to outweigh the cost of its handling.
+PIECE_BYTES = 1 << 30  # of sparse rows
+DENSE_PIECE_BYTES = 64 << 20  # of dense rows
 
-LARGE_PIECE_BYTES, LEAST_PIECES = 256 << 20, 4
-"""Of a piece's sparse rows that a worker reads, where each worker has so many pieces: they are handed out and noted one
-by one, so that fewer cost less."""
+# Pieces are handed out and noted one by one, so that fewer cost less.
+LARGE_PIECE_BYTES = 256 << 20  # of a piece's sparse rows that a worker reads
+LEAST_PIECES = 4  # of each worker, else pieces are smaller
 
 _FREE_OPTIONS = ("batch_size", "memory_limit", "weight_memory")
 """Options that may differ when a run resumes: what was too much is why it ended."""
@@ -99,7 +98,6 @@ class ClusterRun:
         return (self.rows - self.resumed) * self.edges / self.seconds if self.seconds else 0.0
 
 
-@names_options
 def infer(
     network: Network | str | os.PathLike[str],
     rows: Any,

@@ -38,8 +38,8 @@ SIDE = 16
 THREADS = 256
 """Of a block of every other kernel."""
 
-ROWS, PAIRED_ROWS = 4, 2
-"""Rows that a block takes at a time, with a thread and with two for each hidden output."""
+ROWS = 4  # of a block at a time, with one thread for each hidden output
+PAIRED_ROWS = 2  # of a block at a time, with two threads for each hidden output
 
 _MATMUL_RELU = program("studies/mlp/kernels/01_matmul_relu.cu", SIDE=(SIDE,), THREADS=(THREADS,))
 _FUSED_GLOBAL = program("studies/mlp/kernels/02_fused_global.cu", THREADS=(THREADS,))

@@ -82,7 +82,7 @@ def everywhere(fits: Callable[[Geometry], str | None]) -> Fits:
 def conv2d_sizes(layer: ConvLayer, images: Array) -> str:
     """Return the sizes of a convolution, and about how many images there are, as `Tunable.sizes`."""
     given = layer.geometry
-    return sizes_in_words(images.shape, layer.weights.shape, (given.stride, given.padding, given.dilation))
+    return sizes_in_words(images.shape, layer.weights.shape, given.stride, given.padding, given.dilation)
 
 
 def _why_not(fits: Fits, machine: Machine, layer: Conv2d, image: Image) -> str | None:

@@ -40,7 +40,7 @@ class ConvLayer:
 
 def geometry_of(layer: Conv2d, image: tuple[int, int, int]) -> Geometry:
     """Return the sizes of a layer that is given images of so many channels, rows and columns."""
-    return Geometry(*image, layer.filters, layer.kernel_size, *layer.steps, layer.groups)
+    return Geometry(*image, layer.filters, *layer.sliding_window, layer.groups)
 
 
 def upload_conv(

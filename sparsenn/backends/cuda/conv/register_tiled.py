@@ -50,8 +50,9 @@ SOURCE = "conv2d/register_tiled.cu"
 
 _PROGRAM = specialised(SOURCE, dynamic_shared=True)
 
-MOST_PIXELS, MOST_SUMS = 24, 96
-"""Pixels of a thread, and sums: more leave too few registers for pixels and weights."""
+# Of a thread: more leave too few registers for pixels and weights.
+MOST_PIXELS = 24
+MOST_SUMS = 96
 
 MOST_ROWS = 32
 """Of a window: a thread has a column of them in registers."""

@@ -79,8 +79,9 @@ _PROGRAMS = {
 }
 _LAYOUT = specialised(LAYING_OUT, dynamic_shared=True, carveout=WHOLE)
 
-PLACES, UNITS = 256, 4
-"""Of a block that lays images out."""
+# Of a block that lays images out.
+PLACES = 256
+UNITS = 4
 
 HELD_BYTES = 1 << 30
 """Of images that are laid out at a time: little beside the device's memory."""

@@ -39,8 +39,8 @@ from sparsenn.layers import Linear
 
 __all__ = ["CUBLAS", "CUBLAS_FLOAT16", "CUBLAS_TF32", "KERNELS", "seconds"]
 
-THREADS, BLOCKS = 256, 16
-"""Of a block that adds a bias and activates, and of such blocks, as many as a multiprocessor gets."""
+THREADS = 256  # of a block that adds a bias and activates
+BLOCKS = 16  # of a multiprocessor
 
 MOST_TRIED = 2 << 30
 """Bytes of features and outputs up to which it is tried what a library's ReLU makes of NaN."""

@@ -86,8 +86,9 @@ TWO_ROW_TILES = 17
 LEAST_WARPS = 4
 """Warps that must find room beside weights in shared memory; weights stay in global memory otherwise."""
 
-FMA_THREADS, FMA_ROWS = 256, (128, 64, 32)
-"""fused_fma: threads of a block, and the rows that it may take."""
+# fused_fma.
+FMA_THREADS = 256  # of a block
+FMA_ROWS = (128, 64, 32)  # that a block may take
 
 MOST_TILES = 16_384
 """Tiles of 8 x 8 weights, in all layers, that code is written out for: more takes seconds to compile."""

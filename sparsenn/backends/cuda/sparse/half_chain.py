@@ -1,8 +1,7 @@
 """What chains of layers share whose rows are in half precision, each scaled by a power of two.
 
 Numbers of a row are scaled so that none is too large for a half; a layer finds how from a bound: its largest sum of
-absolute weights times the largest number that came in, plus its largest bias. The launches of all layers but the last
-are captured once as a graph, which finds the number of rows on the device.
+absolute weights times the largest number that came in, plus its largest bias.
 """
 
 from __future__ import annotations
@@ -22,24 +21,23 @@ from sparsenn.backends.contract import (
     RowsLeft,
     SparseKernel,
     SparseProblem,
-    StepInput,
-    StepOutput,
 )
 from sparsenn.backends.cuda.runtime.activation import activation_of, compiled_activation
 from sparsenn.backends.cuda.runtime.device import as_current, cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import part
-from sparsenn.backends.cuda.runtime.streams import Turns, captured, replay
-from sparsenn.backends.cuda.sparse.replay import Call, Parts
-from sparsenn.backends.cuda.sparse.rows import as_dense, take_rows, weigh_rows
+from sparsenn.backends.cuda.runtime.streams import Turns
+from sparsenn.backends.cuda.sparse.replay import Parts
+from sparsenn.backends.cuda.sparse.rows import as_dense, weigh_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
 __all__ = ["LAST", "LAST_AS_HALVES", "Bound", "HalfChain", "bound_of", "chain_kernel", "prepare_chain"]
 
-LAST, LAST_AS_HALVES = 1, 2
-"""What kernels call a layer whose outputs are the chain's, float32 or halves that are not scaled."""
+# The kernels' codes of a layer whose outputs are the chain's.
+LAST = 1  # float32 outputs
+LAST_AS_HALVES = 2  # halves that are not scaled
 
 Bound = tuple[np.float32, np.float32, np.float32]
 """What is known of a layer's outputs, as `Bound` in `sparse/row_scale.cuh` has it: sums of absolute weights at most,
@@ -105,9 +103,7 @@ class HalfChain(ABC):
             for number, after in enumerate(following)
         ]
         self._parts = Parts(rows, side, parts)
-        self._call = Call()
         self._turns = Turns()
-        self._graph: Any = None
         self._counted: tuple[LayerCounts, ...] | None = None
 
     @property
@@ -115,39 +111,21 @@ class HalfChain(ABC):
         """Bytes of the buffers on the device."""
         return sum(int(array.nbytes) for array in (*self._buffers, self._exponents, self._largest))
 
-    def capture(self) -> None:
-        """Capture the launches of all layers but the last, which a run queues by itself: it has a matrix of its own."""
-        self._call.begin(0, None)
-        if len(self._layers) > 1:
-            self._graph = captured(self._enqueue)
-
     def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
-        """Queue a run on the current stream; see `SparseChain.run`. One that counts is queued launch by launch."""
+        """Queue a run on the current stream; see `SparseChain.run`."""
         with as_current(self._device):
             features = self.readable(features)
             if counting:
-                return RowsLeft(self.run_counted(features, multiplicity)[0])
-            stream = self._turns.take()
+                return RowsLeft(self._run_counted(features, multiplicity))
+            self._turns.take()
             self._counted = None
-            self._enter(features)
-            if self._graph is not None:
-                replay(self._graph, stream, self._enqueue)
-            return RowsLeft(self._leave(features.shape[0], features.dtype))
+            return RowsLeft(self._queue(features))
 
-    def run_counted(self, features: Array, multiplicity: Array | None) -> tuple[Array, Array]:
-        """Queue a run that counts, launch by launch; return outputs, and which rows end with a non-zero, (rows,) bool.
-
-        Parameters
-        ----------
-        features : as `readable` returns them.
-        multiplicity : (rows,) int64, inputs that each row stands for; None for one each.
-        """
+    def _run_counted(self, features: Array, multiplicity: Array | None) -> Array:
         cp, rows = cupy(), features.shape[0]
         self._turns.take()
         with part("total"):
-            self._enter(features)
-            self._enqueue()
-            outputs = self._leave(rows, features.dtype)
+            outputs: Array = self._queue(features)
         stands_for = cp.ones(rows, np.int64) if multiplicity is None else cp.asarray(multiplicity, np.int64)
         copies, nonzeros = weigh_rows(outputs.astype(np.float32, copy=False), self._layers[-1].copies)
         alive = nonzeros > 0
@@ -155,7 +133,7 @@ class HalfChain(ABC):
         edges = [rows * layer.weights.nnz for layer in self._layers]
         inner = [LayerCounts(self._name, rows, None, None, count) for count in edges[:-1]]
         self._counted = (*inner, LayerCounts(self._name, rows, *last, edges[-1]))
-        return outputs, alive
+        return outputs
 
     def counts(self) -> tuple[LayerCounts, ...]:
         """Return what the last run counted, layer by layer."""
@@ -169,33 +147,37 @@ class HalfChain(ABC):
         readable: Array = cupy().ascontiguousarray(dense, dtype=kind)
         return readable
 
+    def _queue(self, features: Array) -> Any:
+        rows = features.shape[0]
+        if rows:
+            self._enter(features)
+            if len(self._layers) > 1:
+                self._parts.enqueue(rows, self._enqueue_part)
+        return self._leave(rows, features.dtype)
+
     @abstractmethod
     def _enter(self, features: Array) -> None:
-        """Queue what lays a run's rows out in the first buffer, and tells how many they are and how they are scaled."""
+        """Queue what lays a run's rows out in the first buffer, and writes how they are scaled."""
 
     @abstractmethod
     def _leave(self, rows: int, kind: np.dtype[Any]) -> Any:
         """Launch the last layer, whose outputs go to a matrix of their own, of a type; return that."""
 
     @abstractmethod
-    def _launch(self, number: int, target: Any, first: int, last: int, count: Any) -> None:
-        """Launch a layer for those of the rows from `first` up to `last` that are there.
+    def _launch(self, number: int, target: Any, first: int, last: int) -> None:
+        """Launch a layer for rows `first` to `last`, if there are any.
 
         Parameters
         ----------
         number : of the layer.
         target : where its outputs go; of the last one's type. Of another layer, the buffer, from its beginning.
         first : 0, or where another of the parts begins.
-        count : device array, int32, that begins with the number of rows; or a null pointer for `last`.
         """
 
-    def _enqueue(self) -> None:
-        """Launch all layers but the last on the current stream, for as many rows as the record says."""
-        self._parts.enqueue(self._enqueue_part)
-
     def _enqueue_part(self, first: int, last: int) -> None:
+        """Launch all layers but the last, which has a matrix of its own for all rows."""
         for number in range(len(self._layers) - 1):
-            self._launch(number, self._buffers[(number + 1) % 2], first, last, self._call.record)
+            self._launch(number, self._buffers[(number + 1) % 2], first, last)
 
     def _defines(self, number: int, target: Any) -> dict[str, int]:
         """Return what a layer's kernel is compiled for."""
@@ -224,24 +206,7 @@ def prepare_chain(made: Made, number_bytes: int, stack: Stack, problem: SparsePr
     """
     layers = stack.layers
     with as_current(stack.device), within_memory(named(layers), problem.rows, _row_bytes(layers, number_bytes)):
-        chain = made(stack.device, layers, problem.rows)
-        chain.capture()
-        return chain
-
-
-def _launch_chain(made: Made, number_bytes: int, step: StepInput) -> StepOutput:
-    """Run all layers of the step. All rows are computed in every layer, whether they have died or not; dense output."""
-    cp, stack = cupy(), step.stack
-    layers: Sequence[DeviceLayer] = stack.layers[step.first : step.last]
-    rows = step.features.shape[0]
-    with as_current(stack.device), within_memory(named(layers), rows, _row_bytes(layers, number_bytes)):
-        chain = made(stack.device, layers, rows)
-        dense = cp.ascontiguousarray(as_dense(step.features), dtype=np.float32)
-        outputs, alive = chain.run_counted(dense, step.multiplicity)
-        living = cp.flatnonzero(alive).astype(np.int64)
-        if step.last - 1 < step.droppable_from or living.size == rows:
-            return StepOutput(outputs, np.arange(rows), chain.counts())
-        return StepOutput(take_rows(outputs, living), cp.asnumpy(living), chain.counts())
+        return made(stack.device, layers, problem.rows)
 
 
 def chain_kernel(
@@ -259,7 +224,6 @@ def chain_kernel(
     return SparseKernel(
         name=name,
         device="cuda",
-        launch=partial(_launch_chain, made, number_bytes),
         prepare=partial(prepare_chain, made, number_bytes),
         seconds=seconds,
         precision=precision,

@@ -103,20 +103,25 @@ class Parts:
         self._first, *others = chunks(rows, max(1, parts_of(rows, count * side)) * side) or [(0, 0)]
         self._others = [(part, cuda.Stream(non_blocking=True), event()) for part in others]
 
-    def enqueue(self, enqueue_part: Callable[[int, int], None]) -> None:
+    def enqueue(self, rows: int, enqueue_part: Callable[[int, int], None]) -> None:
         """Queue all parts on streams that leave the current one and come back to it.
 
         Parameters
         ----------
+        rows : of the run.
         enqueue_part : queues a part's layers on the current stream, given its first row and the row behind its last.
         """
-        current, begun = cupy().cuda.get_current_stream(), event()
-        begun.record(current)
-        for part, stream, ended in self._others:
+        others = [(first, min(last, rows), *own) for (first, last), *own in self._others if first < rows]
+        if others:
+            current, begun = cupy().cuda.get_current_stream(), event()
+            begun.record(current)
+        for first, last, stream, ended in others:
             with stream:
                 stream.wait_event(begun)
-                enqueue_part(*part)
+                enqueue_part(first, last)
                 ended.record(stream)
-        enqueue_part(*self._first)
-        for _, _, ended in self._others:
+        first, last = self._first
+        if first < rows:
+            enqueue_part(first, min(last, rows))
+        for *_, ended in others:
             current.wait_event(ended)

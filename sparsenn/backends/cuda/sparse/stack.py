@@ -19,9 +19,9 @@ from sparsenn.layers import SparseLinear
 
 __all__ = ["DEPTH", "SLICE", "DeviceLayer", "LayerNumbers", "Stack", "named", "prepared_bytes", "upload"]
 
-SLICE, DEPTH = 16, 8
-"""Outputs whose edges lie side by side for the resident kernel, and pairs of edges that they have multiples of; as in
-`sparse/resident.cuh`."""
+# The resident kernel, as in `sparse/resident.cuh`.
+SLICE = 16  # outputs whose edges lie side by side
+DEPTH = 8  # pairs of edges that outputs have multiples of
 
 
 @dataclass(frozen=True, eq=False)

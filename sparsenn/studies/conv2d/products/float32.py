@@ -51,8 +51,10 @@ __all__ = [
 THREADS = 256
 """Of a block that computes an output a thread."""
 
-SIDE, EACH, TERMS = 16, 4, 16
-"""Tiled rungs: threads along a side of a tile, outputs of a thread likewise, and terms in shared memory at a time."""
+# Tiled rungs.
+SIDE = 16  # threads along a side of a tile
+EACH = 4  # outputs of a thread along a side of a tile
+TERMS = 16  # terms in shared memory at a time
 
 COLUMN_BYTES = 256 << 20
 """Of the library's matrix of windows at a time, if an image's takes no more than that."""
@@ -62,9 +64,12 @@ _TILED: Mapping[str, int | str] = {"SIDE": SIDE, "EACH": EACH}
 _SHARED: Mapping[str, int | str] = {**_TILED, "TERMS": TERMS}
 
 _FOLDER = "studies/conv2d/products/kernels"
-_NAIVE_SOURCE, _COALESCED_SOURCE = f"{_FOLDER}/01_naive.cu", f"{_FOLDER}/02_coalesced.cu"
-_BLOCK_TILED_SOURCE, _SHARED_TILED_SOURCE = f"{_FOLDER}/03_block_tiled.cu", f"{_FOLDER}/04_shared_tiled.cu"
-_COLUMNS_SOURCE, VECTORIZED_SOURCE = f"{_FOLDER}/im2col.cu", f"{_FOLDER}/05_vectorized.cu"
+_NAIVE_SOURCE = f"{_FOLDER}/01_naive.cu"
+_COALESCED_SOURCE = f"{_FOLDER}/02_coalesced.cu"
+_BLOCK_TILED_SOURCE = f"{_FOLDER}/03_block_tiled.cu"
+_SHARED_TILED_SOURCE = f"{_FOLDER}/04_shared_tiled.cu"
+_COLUMNS_SOURCE = f"{_FOLDER}/im2col.cu"
+VECTORIZED_SOURCE = f"{_FOLDER}/05_vectorized.cu"
 
 SHAPES: dict[str, Mapping[str, int | str]] = {
     _NAIVE_SOURCE: _ACROSS,

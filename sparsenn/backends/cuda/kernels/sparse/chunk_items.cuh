@@ -61,17 +61,15 @@ __device__ __forceinline__ void consume(const Layer& layer, const volatile Items
     }
 }
 
-// Computes a layer of which blocks produce and consume, for a part of the rows. `first`: the row that the part begins with.
-// Of its tiles, those are computed that begin before row *count; all of them where count is null.
+// Computes a layer of which blocks produce and consume, for some tiles.
 template <class Finish>
-__device__ __forceinline__ void compute(const Layer& layer, const char* features, const int* count, int first,
-                                        int most_tiles, int chunk, int stages, int stage_bytes, Finish finish) {
+__device__ __forceinline__ void compute(const Layer& layer, const char* features, int tiles, int chunk,
+                                        int stages, int stage_bytes, Finish finish) {
     extern __shared__ __align__(128) char memory[];
     __shared__ uint64 barriers[2 * MOST_STAGES];
     __shared__ Items items;
     const int warp = of_warp(threadIdx.x / WARP), lane = threadIdx.x % WARP;
     if (threadIdx.x == 0) {
-        const int tiles = count ? min(most_tiles, (*count - first + ROWS - 1) / ROWS) : most_tiles;
         items.count = tiles * layer.groups;
         items.last = (items.count - 1) / static_cast<int>(gridDim.x);
     }

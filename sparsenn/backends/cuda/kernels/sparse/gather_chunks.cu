@@ -84,15 +84,15 @@ struct Finish {
     }
 };
 
-// room_in, room_out: of a tile of the inputs and of the outputs, for lines. first, count: as for `compute`.
+// room_in, room_out: of a tile of the inputs and of the outputs, for lines.
 // flags: null, or a byte for each row of the tiles, set to 1 where an output is not zero. Every writer writes the same.
 extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
     gather_chunks(const char* __restrict__ features, const char* __restrict__ records, const int* __restrict__ starts,
                   const Run* __restrict__ runs, const int* __restrict__ run_starts, const Slot* __restrict__ slots,
-                  char* __restrict__ target, unsigned char* __restrict__ flags, const int* __restrict__ count,
-                  int first, int most_tiles, int room_in, int room_out, int groups, int chunks, int chunk, int stages,
+                  char* __restrict__ target, unsigned char* __restrict__ flags,
+                  int tiles, int room_in, int room_out, int groups, int chunks, int chunk, int stages,
                   int stage_bytes, int activation, float least, float most, float parameter) {
     const Layer layer = {{records, starts, runs, run_starts}, slots, room_in, groups, chunks};
-    compute(layer, features, count, first, most_tiles, chunk, stages, stage_bytes,
+    compute(layer, features, tiles, chunk, stages, stage_bytes,
             Finish{target, flags, room_out, activation, least, most, parameter});
 }

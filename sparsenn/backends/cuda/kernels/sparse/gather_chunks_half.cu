@@ -118,18 +118,18 @@ struct Finish {
     }
 };
 
-// room_in, room_out: of a tile of the inputs and of the outputs, for lines. first, count: as for `compute`.
+// room_in, room_out: of a tile of the inputs and of the outputs, for lines.
 extern "C" __global__ void __launch_bounds__((WARPS + 1) * WARP, BLOCKS)
     gather_chunks_half(const char* __restrict__ features, const char* __restrict__ records, const int* __restrict__ starts,
                        const Run* __restrict__ runs, const int* __restrict__ run_starts, const Slot* __restrict__ slots,
                        char* __restrict__ target, const int* __restrict__ exponents_in, const int* __restrict__ largest_in,
-                       int* __restrict__ exponents_out, int* __restrict__ largest_out, const int* __restrict__ count,
-                       int first, int most_tiles, int room_in, int room_out, int groups, int chunks, int chunk,
+                       int* __restrict__ exponents_out, int* __restrict__ largest_out,
+                       int tiles, int room_in, int room_out, int groups, int chunks, int chunk,
                        int stages, int stage_bytes, float reach, float offset, float most, float clip) {
     __shared__ Largest largest;
     if constexpr (!LAST) largest.make();
     const Layer layer = {{records, starts, runs, run_starts}, slots, room_in, groups, chunks};
     const RowFacts facts = {exponents_in, largest_in, exponents_out, largest_out};
-    compute(layer, features, count, first, most_tiles, chunk, stages, stage_bytes,
+    compute(layer, features, tiles, chunk, stages, stage_bytes,
             Finish{target, facts, {reach, offset, most}, room_out, clip, largest});
 }

@@ -98,18 +98,17 @@ template <> struct Planes<half_bits> {
 };
 
 // Shared memory has TAKEN times `stride` numbers, a multiple of 16 bytes, at least 2 * RUN more than `inputs`, with rows
-// in different banks. count: takes the number of rows. largest: for each of `layers`, of `room` rows: of the first the
+// in different banks. largest: for each of `layers`, of `room` rows: of the first the
 // row's, of the others 0. exponents: of the first.
 extern "C" __global__ void __launch_bounds__(THREADS)
     rows_to_units(const INPUT* __restrict__ features, unsigned char* __restrict__ units, const int* __restrict__ order,
-                  int* __restrict__ exponents, int* __restrict__ largest, int* __restrict__ count, int64 rows, int64 room,
+                  int* __restrict__ exponents, int* __restrict__ largest, int64 rows, int64 room,
                   int inputs, int stride, int all_units, int row_units, int layers) {
     extern __shared__ __align__(16) INPUT memory[];
     __shared__ int found[TAKEN * PARTS];
     __shared__ float scales[TAKEN];
     const int64 first = static_cast<int64>(blockIdx.x) * TAKEN;
     const bool by_pieces = reads_by<PIECE>(features, inputs);
-    if (blockIdx.x == 0 && threadIdx.x == 0) *count = static_cast<int>(rows);
     for (int share = threadIdx.x / WARP; share < TAKEN * PARTS; share += WARPS) {
         const int number = share / PARTS;
         const int64 row = first + number;

@@ -440,14 +440,13 @@ struct LastRows {
     }
 };
 
-// row_units, width: units that a row of inputs has room for; and a row of outputs, or, if LAST, outputs. `count` begins with
-// the number of rows; those from `first` up to `rows` are computed, `first` being a multiple of ROWS. `scales` and `biases`
-// are of all places of outputs.
+// row_units, width: units that a row of inputs has room for; and a row of outputs, or, if LAST, outputs. Rows from `first`
+// up to `rows` are computed, `first` being a multiple of ROWS. `scales` and `biases` are of all places of outputs.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     two_of_four(const unsigned char* __restrict__ inputs, void* __restrict__ outputs, const unsigned char* __restrict__ image,
                 const unsigned* __restrict__ places_of, const int* __restrict__ starts, const int* __restrict__ units,
                 const float* __restrict__ scales, const float* __restrict__ biases, const int* exponents_in, const int* largest_in, int* exponents_out,
-                int* largest_out, const int* __restrict__ count, int first, int rows, int row_units, int width, int lists, float reach,
+                int* largest_out, int first, int rows, int row_units, int width, int lists, float reach,
                 float offset, float most, float clip) {
     extern __shared__ __align__(128) uint4 memory[];
     const Memory places(memory);
@@ -457,8 +456,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         show_to_engines();
     }
     __syncthreads();
-    const int there = count == nullptr || *count > rows ? rows : *count;
-    const Work work(starts, lists, first, there);
+    const Work work(starts, lists, first, rows);
     const int warp = of_warp(threadIdx.x / WARP);
     if (warp >= WARPS) {  // a whole warpgroup, so that it can give registers to the others
         give_registers<COPYING_REGISTERS>();
@@ -489,9 +487,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             if constexpr (LAST) {
                 const int first_output = neuron - warp % 4 * 16 + (warp % 4 * 8 + line) * 2 * TILES;
                 if (TILES == 2 && width % 4 == 0)
-                    finisher.all<0>(worker.sums, first_row, LastRows<true>(outputs, first_row, there, first_output, width));
+                    finisher.all<0>(worker.sums, first_row, LastRows<true>(outputs, first_row, rows, first_output, width));
                 else
-                    finisher.all<0>(worker.sums, first_row, LastRows<false>(outputs, first_row, there, first_output, width));
+                    finisher.all<0>(worker.sums, first_row, LastRows<false>(outputs, first_row, rows, first_output, width));
             } else {
                 const unsigned turned = places.turned + warp * (TURNED_PLACES * PLANES * TURNED_BYTES);
                 const int64 first_unit = row_tile * PLANES * width + neuron / 8;

@@ -2,7 +2,6 @@
 
 The kernel, `sparse/gather_chunks.cu`, takes any sparse layer. Its features lie in tiles: an array of shape
 (tiles, width, rows of a tile), in which the rows of one input are neighbours; layers follow each other in that layout.
-The launches of a chain are captured once as a graph, which finds the number of rows on the device.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from sparsenn.backends.contract import (
     RowsLeft,
     SparseKernel,
     SparseProblem,
-    StepInput,
-    StepOutput,
 )
 from sparsenn.backends.cuda.runtime.activation import RELU
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
@@ -27,17 +24,16 @@ from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_mach
 from sparsenn.backends.cuda.runtime.kept import kept
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch, part
-from sparsenn.backends.cuda.runtime.streams import Turns, captured, replay
+from sparsenn.backends.cuda.runtime.streams import Turns
 from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, in_parts, shared_tilings
 from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, chunk_weights
 from sparsenn.backends.cuda.sparse.estimates import chunks_seconds
-from sparsenn.backends.cuda.sparse.replay import NOTHING, PARTS, Call, Parts
+from sparsenn.backends.cuda.sparse.replay import NOTHING, PARTS, Parts
 from sparsenn.backends.cuda.sparse.rows import (
     count_tiles,
     room_of,
     rows_to_tiles,
-    take_rows,
     tiles_from_csr,
     tiles_to_rows,
     weigh_rows,
@@ -47,7 +43,7 @@ from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array
 
-__all__ = ["CHUNKS", "ChunkChain", "gather_chunks", "laid_out", "launch_chunks", "parts_for", "prepare"]
+__all__ = ["CHUNKS", "ChunkChain", "gather_chunks", "laid_out", "parts_for", "prepare"]
 
 _PROGRAMS = {block: block_program("sparse/gather_chunks.cu", block) for block in BLOCKS}
 
@@ -92,25 +88,21 @@ def _launch_of(
     features: Any,
     target: Any,
     alive: Any,
-    first: int = 0,
-    count: Any = NOTHING,
 ) -> tuple[Any, tuple[int], tuple[int], tuple[Any, ...], int]:
     """Return how to launch a layer: kernel, grid, block, arguments, and bytes of shared memory.
 
     Parameters
     ----------
-    features, target : what is read and where the outputs go, in tiles, as many as are computed at most; buffers of
-        tiles that may have room for more lines.
+    features, target : what is read and where the outputs go, in tiles; buffers of tiles that may have room for more
+        lines.
     alive : as for `gather_chunks`, or a null pointer.
-    first : row that the first tile begins with, of those that are counted.
-    count : device array that begins with the number of rows, int32; or a null pointer where all tiles are computed.
     """
     tiling, (tiles, *_) = weights.tiling, features.shape
     block = tiling.block
     grid = min(tiles * tiling.groups, current_machine().multiprocessors * block.blocks)
-    numbers = first, tiles, room_of(features), room_of(target), *weights.cut
+    numbers = tiles, room_of(features), room_of(target), *weights.cut
     arguments = (
-        *(features, *weights.arrays, target, alive, count),
+        *(features, *weights.arrays, target, alive),
         *(np.int32(number) for number in numbers),
         *(activation, *_let_through(activation, clip), clip),
     )
@@ -143,9 +135,7 @@ class ChunkChain:
         widest = [max(self._widths[parity::2]) for parity in range(2)]
         self._buffers = [cp.empty((self._tiles, width, self._block.rows), np.float32) for width in widest]
         self._parts = Parts(rows, self._block.rows, parts_for(self._weights, rows))
-        self._call = Call()
         self._turns = Turns()
-        self._graph: Any = None
         self._counted: tuple[int, Any] | None = None
 
     @property
@@ -153,31 +143,19 @@ class ChunkChain:
         """Bytes of the buffers on the device."""
         return sum(int(buffer.nbytes) for buffer in self._buffers)
 
-    def capture(self) -> None:
-        """Capture the launches of a run that does not count."""
-        self._call.begin(0, None)
-        self._graph = captured(self._enqueue)
-
     def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
-        """Queue a run on the current stream; see `SparseChain.run`. One that counts is queued launch by launch."""
+        """Queue a run on the current stream; see `SparseChain.run`."""
         rows = features.shape[0]
         with as_current(self._device):
             if counting:
-                return RowsLeft(self.run_counted(features, multiplicity)[0])
-            stream = self._turns.take()
+                return RowsLeft(self._run_counted(features, multiplicity))
+            self._turns.take()
             self._counted = None
             self._enter(features)
-            self._call.begin(rows, None)
-            replay(self._graph, stream, self._enqueue)
+            self._parts.enqueue(rows, self._enqueue_part)
             return RowsLeft(self._leave(rows))
 
-    def run_counted(self, features: Features, multiplicity: Array | None) -> tuple[Array, Array]:
-        """Queue a run that counts, launch by launch; return outputs, and which rows end with a non-zero, (rows,) uint8.
-
-        Parameters
-        ----------
-        multiplicity : (rows,) int64, inputs that each row stands for; None for one each.
-        """
+    def _run_counted(self, features: Features, multiplicity: Array | None) -> Array:
         cp, layers, rows = cupy(), self._layers, features.shape[0]
         self._turns.take()
         features = _readable(features)
@@ -198,9 +176,9 @@ class ChunkChain:
             outputs = self._in_tiles(number + 1, slice(used))
             count_tiles(outputs, alive, stands_for, layer.copies, following, counters[number:])
         with part("total"):
-            outputs = self._leave(rows)
+            left: Array = self._leave(rows)
         self._counted = rows, counters
-        return outputs, alive[:rows]
+        return left
 
     def counts(self) -> tuple[LayerCounts, ...]:
         """Return what the last run counted, layer by layer; waits for it."""
@@ -226,20 +204,16 @@ class ChunkChain:
         else:
             rows_to_tiles(_readable(features), self._block.rows, tiles)
 
-    def _launch(self, number: int, tiles: slice, alive: Any, first: int = 0, count: Any = NOTHING) -> tuple[Any, ...]:
+    def _launch(self, number: int, tiles: slice, alive: Any) -> tuple[Any, ...]:
         layer, source, target = self._layers[number], *(self._in_tiles(at, tiles) for at in (number, number + 1))
-        return _launch_of(self._weights[number], layer.activation, layer.clip, source, target, alive, first, count)
-
-    def _enqueue(self) -> None:
-        """Launch all layers on the current stream, from tiles to tiles, for as many rows as the record says."""
-        self._parts.enqueue(self._enqueue_part)
+        return _launch_of(self._weights[number], layer.activation, layer.clip, source, target, alive)
 
     def _enqueue_part(self, first: int, last: int) -> None:
-        side, count = self._block.rows, self._call.record
-        tiles = slice(first // side, parts_of(last, side))
+        """Launch all layers on the current stream, from tiles to tiles."""
+        tiles = slice(first // self._block.rows, parts_of(last, self._block.rows))
         for number, layer in enumerate(self._layers):
-            if layer.outputs and last > first:
-                kernel, grid, threads, arguments, shared_bytes = self._launch(number, tiles, NOTHING, first, count)
+            if layer.outputs:
+                kernel, grid, threads, arguments, shared_bytes = self._launch(number, tiles, NOTHING)
                 kernel(grid, threads, arguments, shared_mem=shared_bytes)
 
 
@@ -263,27 +237,7 @@ def prepare(stack: Stack, problem: SparseProblem) -> ChunkChain:
     """
     layers = stack.layers
     with as_current(stack.device), within_memory(named(layers), problem.rows, _tiled_bytes(layers)):
-        chain = ChunkChain(stack.device, layers, problem.rows)
-        chain.capture()
-        return chain
-
-
-def launch_chunks(step: StepInput) -> StepOutput:
-    """Run all layers of the step; inputs streamed through shared memory, the sums of many outputs in registers.
-
-    Rows lie in tiles from the first layer to the last. All are computed in every layer, whether they have died or not;
-    once weights are laid out, the host waits for nothing until the last layer has been queued. Dense output.
-    """
-    cp, stack = cupy(), step.stack
-    layers: Sequence[DeviceLayer] = stack.layers[step.first : step.last]
-    rows = step.features.shape[0]
-    with as_current(stack.device), within_memory(named(layers), rows, _tiled_bytes(layers)):
-        chain = ChunkChain(stack.device, layers, rows)
-        outputs, alive = chain.run_counted(step.features, step.multiplicity)
-        living = cp.flatnonzero(alive).astype(np.int64)
-        if step.last - 1 < step.droppable_from or living.size == rows:
-            return StepOutput(outputs, np.arange(rows), chain.counts())
-        return StepOutput(take_rows(outputs, living), cp.asnumpy(living), chain.counts())
+        return ChunkChain(stack.device, layers, problem.rows)
 
 
 def laid_out(layers: Sequence[DeviceLayer], rows: int, halves: bool = False) -> list[ChunkedWeights]:
@@ -321,7 +275,6 @@ CHUNKS = SparseKernel(
     name="chunks",
     device="cuda",
     summary="inputs streamed through shared memory in chunks, many outputs' sums in registers",
-    launch=launch_chunks,
     prepare=prepare,
     needs=(ANY_GPU,),
     auto=True,

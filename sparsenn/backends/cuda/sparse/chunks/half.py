@@ -32,7 +32,6 @@ from sparsenn.backends.cuda.sparse.half_chain import (
     bound_of,
     chain_kernel,
 )
-from sparsenn.backends.cuda.sparse.replay import NOTHING
 from sparsenn.backends.cuda.sparse.rows import largest_numbers, room_of, rows_to_half_tiles, tiles_to_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.machine import WARP
@@ -76,11 +75,7 @@ class HalfChunkChain(HalfChain):
         ]
 
     def _enter(self, features: Array) -> None:
-        rows = features.shape[0]
-        self._call.begin(rows, None)
-        if not rows:
-            return
-        tiles = self._in_tiles(0, 0, rows)
+        tiles = self._in_tiles(0, 0, features.shape[0])
         largest_numbers(features, self._exponents, self._largest, tiles.shape[0] * self._side)
         rows_to_half_tiles(features, tiles, self._exponents)
 
@@ -91,10 +86,10 @@ class HalfChunkChain(HalfChain):
 
     def _leave(self, rows: int, kind: np.dtype[Any]) -> Any:
         tiles = cupy().empty((parts_of(rows, self._side), self._layers[-1].outputs, self._side), kind)
-        self._launch(len(self._layers) - 1, tiles, 0, rows, NOTHING)
+        self._launch(len(self._layers) - 1, tiles, 0, rows)
         return tiles_to_rows(tiles, rows)
 
-    def _launch(self, number: int, target: Any, first: int, last: int, count: Any) -> None:
+    def _launch(self, number: int, target: Any, first: int, last: int) -> None:
         layer, weights = self._layers[number], self._weights[number]
         if not layer.outputs or last <= first:
             return
@@ -104,8 +99,8 @@ class HalfChunkChain(HalfChain):
         facts = [fact[first:] for fact in self._facts[number]] if first else self._facts[number]
         kernel = _PROGRAMS[block].kernel("gather_chunks_half", **self._defines(number, target))
         arguments = (
-            *(source, *weights.arrays, to, *facts, count),
-            *map(np.int32, (first, tiles, room_of(source), room_of(to), *weights.cut)),
+            *(source, *weights.arrays, to, *facts),
+            *map(np.int32, (tiles, room_of(source), room_of(to), *weights.cut)),
             *(*self._bounds[number], layer.clip),
         )
         grid = min(tiles * tiling.groups, current_machine().multiprocessors * block.blocks)

@@ -21,11 +21,10 @@ import numpy as np
 from sparsenn.backends.contract import (
     Features,
     LayerCounts,
+    RowMap,
     RowsLeft,
     SparseKernel,
     SparseProblem,
-    StepInput,
-    StepOutput,
 )
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
@@ -61,7 +60,7 @@ from sparsenn.backends.machine import WARP, Machine
 from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.network import Network
 
-__all__ = ["RESIDENT", "ResidentChain", "launch_resident", "prepare", "tile_shape", "why_not"]
+__all__ = ["RESIDENT", "ResidentChain", "prepare", "tile_shape", "why_not"]
 
 _POINTERS = (
     *("rows_in", "list_in", "count_in", "weights_in", "rows_out", "hashes_out", "weights_out", "next", "count_out"),
@@ -337,7 +336,7 @@ class ResidentChain:
             faults = features.found if isinstance(features, UncheckedCSR) else None
             self._call.begin(rows, self._readable(features), stands_for, faults)
             replay(self._graph, stream, self._enqueue)
-            return RowsLeft(self._left, self._owner[:rows])
+            return RowsLeft(self._left, RowMap(self._owner[:rows]))
 
     def _readable(self, features: Features) -> Features:
         """Return features in the form that the first stage reads."""
@@ -371,39 +370,17 @@ def prepare(stack: Stack, problem: SparseProblem) -> ResidentChain:
     OutOfMemoryError
         The device's memory does not suffice for so many rows.
     """
-    return _prepared(stack, 0, len(stack.layers), problem)
-
-
-def _prepared(stack: Stack, first: int, last: int, problem: SparseProblem) -> ResidentChain:
-    layers = stack.layers[first:last]
+    layers = stack.layers
     widest = max(layer.outputs for layer in layers)
     with as_current(stack.device), within_memory("the layers", problem.rows, bytes_of(1, widest)):
-        packed = kept(stack, ("packed", first, last), lambda: pack_network(layers))
+        packed = kept(stack, "packed", lambda: pack_network(layers))
         return ResidentChain(stack.device, packed, problem)
-
-
-def launch_resident(step: StepInput) -> StepOutput:
-    """Run layers at once, to the stack's last; rows that die or become equal are dealt with on the device."""
-    stack: Stack = step.stack
-    cp, given = cupy(), step.features
-    form = "dense" if not isinstance(given, CSR) else "iso" if given.iso or not given.nnz else "csr"
-    droppable_from = max(0, step.droppable_from - step.first)
-    problem = SparseProblem(given.shape[0], form, droppable_from, step.deduplicate)
-    with as_current(stack.device):
-        chain = _prepared(stack, step.first, step.last, problem)
-        left = chain.run(given, True, step.multiplicity)
-        places, owner = np.unique(cp.asnumpy(left.owner), return_inverse=True)
-        dead = int(places.size > 0 and places[0] < 0)
-        features: Any = left.features
-        rows = features[cp.asarray(places[dead:])]
-        return StepOutput(rows, np.zeros(0, np.int64), chain.counts(), owner.astype(np.int64) - dead)
 
 
 RESIDENT = SparseKernel(
     name="resident",
     device="cuda",
     summary="all layers in one graph, rows kept in shared memory, dropped and grouped on the device",
-    launch=launch_resident,
     prepare=prepare,
     needs=(ANY_GPU, "inputs whose bits fit into shared memory, where all entries have one value"),
     auto=True,

@@ -25,8 +25,8 @@ from sparsenn.backends.machine import WARP, Machine
 
 __all__ = ["ChunkStages", "StageTiles", "laid_out"]
 
-THREADS, TURNING_BLOCKS = 256, 8
-"""Of a block that moves rows; and such blocks of a multiprocessor, each with 16 KiB of shared memory."""
+THREADS = 256  # of a block that moves rows
+TURNING_BLOCKS = 8  # of a multiprocessor, each with 16 KiB of shared memory
 
 _PROGRAMS = {block: block_program("sparse/chunk_layers.cu", block) for block in COUNTING_BLOCKS}
 

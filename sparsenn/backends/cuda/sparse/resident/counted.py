@@ -44,8 +44,9 @@ _MOST_THREADS = {32: 512, 16: 1024, 8: 1024}
 
 _LEAST_THREADS = 128
 
-MOST_POWER, SCALE = 255, 150
-"""Of a float32's bits: the power of what is no finite number; and the power at which its digits are an integer."""
+# Powers of a float32, as its bits have them.
+MOST_POWER = 255  # of a number that is not finite
+SCALE = 150  # at which the digits are an integer
 
 MOST_UNITS = 1 << 25
 """More are not told apart: from half of that on, sums of integers need not be float32 numbers."""

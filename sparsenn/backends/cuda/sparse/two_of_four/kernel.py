@@ -1,8 +1,7 @@
 """Layers of any sparse weights on the tensor cores of compute capability 9.0, one launch of `two_of_four` a layer.
 
 The kernel, `sparse/two_of_four.cu`, takes weights as `two_of_four.pack` makes them. Rows lie in halves from the first
-layer to the last; `sparse/rows_to_units.cu` lays them out. The launches of a chain are captured once as a graph, which
-finds the number of rows on the device.
+layer to the last; `sparse/rows_to_units.cu` lays them out.
 
 What a number may be off by: `two_of_four_float32` splits numbers into two halves and keeps 22 bits of them, which is
 float32's precision but for what is below 2**-18 of a bound of a row's numbers. `two_of_four_tf32` and its double
@@ -13,7 +12,7 @@ output of a row with an infinity or NaN may be NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,7 +25,7 @@ from sparsenn.backends.cuda.conv.warpgroup import GPU, why_no_warpgroups
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.kept import kept, kept_on_host
 from sparsenn.backends.cuda.sparse.half_chain import Bound, HalfChain, bound_of, chain_kernel
-from sparsenn.backends.cuda.sparse.replay import NOTHING, PARTS
+from sparsenn.backends.cuda.sparse.replay import PARTS
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.cuda.sparse.two_of_four.blocks import PROGRAMS, SINGLE, SPLIT, BlockShape
 from sparsenn.backends.cuda.sparse.two_of_four.estimates import tensor_seconds
@@ -39,12 +38,14 @@ from sparsenn.network import Network
 
 __all__ = ["KERNELS", "SINGLE", "SPLIT", "BlockShape", "TensorChain", "why_not"]
 
-LAYING_THREADS, LAID_BYTES = 512, 72 << 10
-"""Of a block that lays rows out, and the shared memory that its rows take at most, so that a multiprocessor has three
-such blocks; a single row may take more."""
+LAYING_THREADS = 512  # of a block that lays rows out
+LAID_BYTES = (
+    72 << 10
+)  # shared memory of its rows, at most: a multiprocessor has three such blocks; one row may take more
 
-BANKS, BANK_BYTES, FOUR = 32, 4, 4
-"""Of shared memory; and numbers that are moved at once."""
+BANKS = 32  # of shared memory
+BANK_BYTES = 4  # of a bank
+FOUR = 4  # numbers that are moved at once
 
 
 # ---- Layers, ready to be multiplied -----------------------------------------------------------------------------
@@ -167,9 +168,6 @@ def _last_order(outputs: int, shape: BlockShape) -> Array:
 
 # ---- A chain ----------------------------------------------------------------------------------------------------
 
-_Launch = tuple[Callable[[tuple[Any, ...]], None], tuple[Any, ...]]
-"""A launch that takes arguments, and the last of these: it is made once for runs that are alike in all else."""
-
 
 class TensorChain(HalfChain):
     """Consecutive layers by `two_of_four`.
@@ -187,59 +185,36 @@ class TensorChain(HalfChain):
         tiles = parts_of(rows, shape.rows) * max(layer.lists for layer in self._ready.layers)
         parts = PARTS if tiles > current_machine().multiprocessors else 1
         super().__init__(device, name, layers, rows, shape.rows, row_bytes, shape.planes == 1, parts)
-        self._entering: tuple[Any, _Launch] | None = None
-        self._launched: tuple[Any, _Launch] | None = None
 
     def _enter(self, features: Array) -> None:
-        if not features.shape[0]:
-            self._call.begin(0, None)
-            return
-        given = features.shape, features.dtype
-        if self._entering is None or self._entering[0] != given:
-            self._entering = given, self._entrance(*given)
-        launch, arguments = self._entering[1]
-        launch((features, *arguments))
-
-    def _entrance(self, size: tuple[int, ...], kind: np.dtype[Any]) -> _Launch:
-        """Return the launch that lays rows of a type out; its first argument is where they are."""
-        shape, ready, (rows, inputs) = self._shape, self._ready, size
+        shape, ready, kind, (rows, inputs) = self._shape, self._ready, features.dtype, features.shape
         taken, stride = _rows_taken(inputs, kind.itemsize)
         name = "half_bits" if kind == np.float16 else "float"
         kernel = PROGRAMS[shape][1].kernel("rows_to_units", TAKEN=taken, RUN=ready.run, INPUT=name)
         blocks, shared_bytes = parts_of(rows, shape.rows) * shape.rows // taken, kind.itemsize * taken * stride
-        arrays = self._buffers[0], ready.order, self._exponents, self._largest, self._call.record
+        arrays = features, self._buffers[0], ready.order, self._exponents, self._largest
         units = ready.order.size * ready.run // UNIT
         sizes = (inputs, stride, units, ready.layers[0].row_units, len(self._layers))
-        room = np.int64(self._largest.shape[1])
-        launch = partial(kernel, (blocks,), (LAYING_THREADS,), shared_mem=shared_bytes)
-        return launch, (*arrays, np.int64(rows), room, *map(np.int32, sizes))
+        arguments = (*arrays, np.int64(rows), np.int64(self._largest.shape[1]), *map(np.int32, sizes))
+        kernel((blocks,), (LAYING_THREADS,), arguments, shared_mem=shared_bytes)
 
     def _leave(self, rows: int, kind: np.dtype[Any]) -> Any:
         outputs = cupy().empty((rows, self._layers[-1].outputs), kind)
-        self._launch(len(self._layers) - 1, outputs, 0, rows, NOTHING)
+        self._launch(len(self._layers) - 1, outputs, 0, rows)
         return outputs
 
-    def _launch(self, number: int, target: Any, first: int, last: int, count: Any) -> None:
+    def _launch(self, number: int, target: Any, first: int, last: int) -> None:
         if not self._ready.layers[number].lists or last <= first:
             return
-        given = number, target.dtype, first, last
-        if self._launched is None or self._launched[0] != given:
-            self._launched = given, self._layer_launch(number, target, first, last, count)
-        launch, arguments = self._launched[1]
-        launch((self._buffers[number % 2], target, *arguments))
-
-    def _layer_launch(self, number: int, target: Any, first: int, last: int, count: Any) -> _Launch:
-        """Return the launch of a layer, as `_launch` takes it; its first arguments are its inputs and outputs."""
         shape, layer, ready = self._shape, self._layers[number], self._ready.layers[number]
         kernel = PROGRAMS[shape][0].kernel("two_of_four", **self._defines(number, target))
         blocks = min(current_machine().multiprocessors, ready.lists * parts_of(last - first, shape.rows))
-        launch = partial(kernel, (blocks,), (shape.threads,), shared_mem=shape.shared_bytes)
         arguments = (
-            *(*ready.arrays, *self._facts[number], count),
+            *(self._buffers[number % 2], target, *ready.arrays, *self._facts[number]),
             *map(np.int32, (first, last, ready.row_units, ready.width, ready.lists)),
             *(*ready.bound, layer.clip),
         )
-        return launch, arguments
+        kernel((blocks,), (shape.threads,), arguments, shared_mem=shape.shared_bytes)
 
 
 def _rows_taken(inputs: int, number_bytes: int) -> tuple[int, int]:

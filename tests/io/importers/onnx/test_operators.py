@@ -1,0 +1,528 @@
+"""What each operator becomes: the network gives what the onnx package's reference gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx", reason="reads ONNX files")
+import onnx
+from onnx import helper
+from onnx_graphs import Array, check, model, node, normal
+
+from sparsenn import (
+    Add,
+    AvgPool2d,
+    Conv2d,
+    Flatten,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    Softmax,
+    SparseLinear,
+    Tanh,
+    from_onnx,
+)
+from sparsenn.errors import InputError
+
+
+def kinds(network: Any) -> list[type]:
+    return [type(layer) for layer in network]
+
+
+# ---- Products and sums ----------------------------------------------------------------------------------------------
+
+
+def test_weights_on_either_side() -> None:
+    W = normal(5, 3)
+    check(model([node("MatMul", "x", "W")], ["n", 5], W=W), normal(4, 5))
+    check(model([node("MatMul", "W", "x")], [5, "n"], W=W.T), normal(5, 4), axis=1)
+    check(model([node("MatMul", "W", "x")], [5, 1], W=W.T), normal(5, 1), axis=None)
+    check(model([node("MatMul", "W", "x")], [5], W=W.T), normal(5), axis=None)
+    check(model([node("MatMul", "x", "W")], [5], W=W), normal(5), axis=None)
+    check(model([node("MatMul", "W", "x")], ["n", 5, 1], W=W.T), normal(4, 5, 1))
+
+
+@pytest.mark.parametrize("swapped", [0, 1])
+@pytest.mark.parametrize("addend", [None, (), (3,), (1, 3)])
+def test_gemm(swapped: int, addend: tuple[int, ...] | None) -> None:
+    constants = {"W": normal(3, 5) if swapped else normal(5, 3)}
+    if addend is not None:
+        constants["c"] = np.asarray(normal(*addend), np.float32)
+    made = node("Gemm", "x", *constants, alpha=0.5, beta=2.0, transB=swapped)
+    check(model([made], ["n", 5], **constants), normal(4, 5))
+
+
+def test_gemm_with_rows_across() -> None:
+    check(model([node("Gemm", "W", "x", "c")], [5, "n"], W=normal(3, 5), c=normal(3, 1)), normal(5, 4), axis=1)
+    nodes = [node("Gemm", "x", "W", to="z", transA=1), node("Transpose", "z")]
+    check(model(nodes, [5, "n"], W=normal(5, 3)), normal(5, 4), axis=1)
+
+
+def test_constants_around_a_layer_become_part_of_it() -> None:
+    nodes = [
+        node("Sub", "x", "mean", to="a"),
+        node("Div", "a", "deviation", to="b"),
+        node("MatMul", "b", "W", to="c"),
+        node("Mul", "c", "factor", to="d"),
+        node("Add", "bias", "d", to="e"),
+        node("Sub", "one", "e", to="f"),
+        node("Neg", "f", to="g"),
+        node("Relu", "g"),
+    ]
+    numbers = {"mean": normal(5), "deviation": np.float32([1, 2, 3, 4, 5]), "factor": normal(1, 3), "bias": normal(3)}
+    network = check(model(nodes, ["n", 5], W=normal(5, 3), one=np.float32(1), **numbers), normal(4, 5))
+    assert kinds(network) == [Linear]
+
+
+def test_few_weights_are_kept_sparse() -> None:
+    W = normal(20, 30) * (np.random.default_rng(3).random((20, 30)) < 0.1)
+    nodes = [node("Mul", "x", "s", to="a"), node("MatMul", "a", "W", to="b"), node("Mul", "b", "t")]
+    network = check(model(nodes, ["n", 20], W=W, s=normal(20), t=normal(30)), normal(4, 20))
+    assert kinds(network) == [SparseLinear]
+    assert network.edges == np.count_nonzero(W)
+
+
+def test_masks_are_folded() -> None:
+    mask = (np.random.default_rng(4).random((20, 30)) < 0.1).astype(np.float32)
+    nodes = [
+        node("Mul", "mask", "W", to="masked"),
+        node("Transpose", "masked", to="turned", perm=[1, 0]),
+        node("Gemm", "x", "turned", transB=1),
+    ]
+    network = check(model(nodes, ["n", 20], W=normal(20, 30), mask=mask), normal(4, 20))
+    assert network.edges == mask.sum()
+
+
+@pytest.mark.parametrize("dimensions", [1, 2])
+def test_sparse_initialisers(dimensions: int) -> None:
+    W = normal(6, 4) * (np.random.default_rng(5).random((6, 4)) < 0.3)
+    places = np.argwhere(W) if dimensions == 2 else np.flatnonzero(W)
+    proto = model([node("MatMul", "x", "W")], ["n", 6])
+    values = onnx.numpy_helper.from_array(W[W != 0], "W")
+    sparse = helper.make_sparse_tensor(values, onnx.numpy_helper.from_array(places, "places"), W.shape)
+    proto.graph.sparse_initializer.append(sparse)
+    (layer,) = from_onnx(proto)
+    np.testing.assert_array_equal(layer.weights.to_scipy().toarray(), W)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_other_floats(dtype: Any) -> None:
+    W, x = normal(5, 3).astype(dtype), normal(4, 5).astype(dtype)
+    check(model([node("MatMul", "x", "W")], ["n", 5], dtype=dtype, W=W), x, tolerance=2e-3)
+
+
+def test_quantised_weights() -> None:
+    W = np.random.default_rng(6).integers(-128, 127, (5, 3)).astype(np.int8)
+    nodes = [node("DequantizeLinear", "W", "s", to="V", axis=1), node("MatMul", "x", "V")]
+    scales = np.float32([0.1, 0.2, 0.3])
+    (layer,) = check(model(nodes, ["n", 5], 21, W=W, s=scales), normal(4, 5))
+    (older,) = from_onnx(model(nodes, ["n", 5], 13, W=W, s=scales))
+    np.testing.assert_array_equal(older.weights, layer.weights)
+
+
+def test_integers_that_are_cast() -> None:
+    nodes = [helper.make_node("Cast", ["x"], ["a"], to=onnx.TensorProto.FLOAT), node("MatMul", "a", "W")]
+    proto = model(nodes, ["n", 5], dtype=np.int64, W=normal(5, 3))
+    check(proto, np.random.default_rng(7).integers(-5, 5, (4, 5)))
+    with pytest.raises(InputError, match=r"node 1 \(Mul\): it computes with integers .* a Cast to float32"):
+        from_onnx(model([node("Mul", "x", "two")], ["n", 5], dtype=np.int64, two=np.int64(2)))
+
+
+@pytest.mark.parametrize("epsilon", [1e-5, 0.1])
+def test_normalisation_is_folded(epsilon: float) -> None:
+    numbers = {"s": normal(5), "b": normal(5), "m": normal(5), "v": np.abs(normal(5))}
+    made = node("BatchNormalization", "z", "s", "b", "m", "v", epsilon=epsilon)
+    network = check(model([node("MatMul", "x", "W", to="z"), made], ["n", 4], W=normal(4, 5), **numbers), normal(3, 4))
+    assert kinds(network) == [Linear]
+    first = [node("BatchNormalization", "x", "s", "b", "m", "v", to="z"), node("MatMul", "z", "W")]
+    assert kinds(check(model(first, ["n", 5], W=normal(5, 2), **numbers), normal(3, 5))) == [Linear]
+
+
+def test_constants_made_by_nodes() -> None:
+    nodes = [
+        node("Constant", to="one", value_float=1.5),
+        node("Constant", to="sizes", value_ints=[5, 3]),
+        node("ConstantOfShape", "sizes", to="W", value=onnx.numpy_helper.from_array(np.float32([0.25]))),
+        node("Mul", "x", "one", to="a"),
+        node("MatMul", "a", "W"),
+    ]
+    check(model(nodes, ["n", 5]), normal(4, 5))
+
+
+def test_initialisers_that_are_inputs_too() -> None:
+    proto = model([node("MatMul", "x", "W")], ["n", 5], W=normal(5, 3))
+    proto.ir_version = 3
+    proto.graph.input.append(helper.make_tensor_value_info("W", onnx.TensorProto.FLOAT, [5, 3]))
+    assert from_onnx(proto).outputs == 3
+
+
+# ---- Activations ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("operator", "activation"), [("Relu", ReLU()), ("Sigmoid", Sigmoid()), ("Tanh", Tanh())])
+def test_activations(operator: str, activation: Any) -> None:
+    nodes = [node("MatMul", "x", "W", to="z"), node(operator, "z")]
+    (layer,) = check(model(nodes, ["n", 5], W=normal(5, 3)), normal(4, 5))
+    assert layer.activation == activation
+    assert kinds(check(model([node(operator, "x")], ["n", 5]), normal(4, 5))) == [SparseLinear]
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (-0.5, 0.25), (None, 0.5), (-0.5, None), (None, None)])
+@pytest.mark.parametrize("opset", [7, 17])
+def test_bounds(bounds: tuple[float | None, float | None], opset: int) -> None:
+    if opset == 7:
+        given = {name: bound for name, bound in zip(("min", "max"), bounds, strict=True) if bound is not None}
+        clip, constants = node("Clip", "z", **given), {}
+    else:
+        constants = {name: np.float32(bound) for name, bound in zip("lh", bounds, strict=True) if bound is not None}
+        clip = node("Clip", "z", *("l" if "l" in constants else "", *(("h",) if "h" in constants else ())))
+    check(model([node("MatMul", "x", "W", to="z"), clip], ["n", 5], opset, W=normal(5, 3), **constants), normal(9, 5))
+
+
+def test_the_bound_of_a_relu() -> None:
+    nodes = [node("MatMul", "x", "W", to="z"), node("Clip", "z", "l", "h")]
+    (layer,) = check(model(nodes, ["n", 5], W=normal(5, 3), l=np.float32(0), h=np.float32(6)), normal(4, 5) * 9)
+    assert layer.activation == ReLU(6.0)
+
+
+def test_other_bounds() -> None:
+    nodes = [node("HardSigmoid", "x", to="a"), node("Max", "a", "l", to="b"), node("Min", "h", "b")]
+    check(model(nodes, ["n", 5], l=np.float32(0.3), h=np.float32(0.6)), normal(4, 5))
+
+
+@pytest.mark.parametrize("opset", [7, 12, 13])
+def test_softmax(opset: int) -> None:
+    nodes = [node("MatMul", "x", "W", to="z"), node("Softmax", "z")]
+    assert kinds(check(model(nodes, ["n", 5], opset, W=normal(5, 3)), normal(4, 5))) == [Linear, Softmax]
+    assert kinds(check(model([node("Softmax", "x", axis=1)], ["n", 5], opset), normal(4, 5)))[-1] is Softmax
+
+
+# ---- Images ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {},
+        {"pads": [1, 2, 1, 2], "strides": [2, 1]},
+        {"pads": [0, 1, 2, 3]},
+        {"pads": [2, 0, 0, 1], "strides": [2, 2]},
+        {"dilations": [2, 2], "pads": [2, 2, 2, 2]},
+        {"dilations": [2, 1], "pads": [0, 1, 2, 0]},
+        {"dilations": [2, 2], "pads": [1, 0, 2, 1]},
+        {"group": 2},
+        {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+        {"auto_pad": "SAME_LOWER", "strides": [2, 2]},
+        {"auto_pad": "VALID", "kernel_shape": [3, 2]},
+    ],
+)
+def test_convolution(form: dict[str, Any]) -> None:
+    W = normal(6, 4 // form.get("group", 1), 3, 2)
+    proto = model([node("Conv", "x", "W", "b", **form)], ["n", 4, 7, 6], W=W, b=normal(6))
+    assert kinds(check(proto, normal(2, 4, 7, 6))) == [Conv2d]
+
+
+def test_images_without_an_axis_of_rows() -> None:
+    nodes = [
+        node("Squeeze", "x", "first", to="a"),
+        node("Unsqueeze", "a", "first", to="b"),
+        node("Conv", "b", "W", pads=[1, 1]),
+    ]
+    proto = model(nodes, [1, 3, 9], W=normal(2, 3, 3), first=np.array([0]))
+    check(proto, normal(1, 3, 9))
+
+
+def test_rows_of_pixels() -> None:
+    nodes = [
+        node("Conv", "x", "W", to="a", pads=[1, 2], strides=[2]),
+        node("Relu", "a", to="b"),
+        node("MaxPool", "b", to="c", kernel_shape=[2], strides=[2]),
+        node("AveragePool", "c", to="d", kernel_shape=[2]),
+    ]
+    check(model([*nodes, node("Flatten", "d")], ["n", 2, 15], W=normal(3, 2, 3)), normal(4, 2, 15))
+    check(model([*nodes[:3], node("GlobalAveragePool", "c")], ["n", 2, 15], W=normal(3, 2, 3)), normal(4, 2, 15))
+
+
+@pytest.mark.parametrize(
+    ("operator", "form"),
+    [
+        ("MaxPool", {"kernel_shape": [2, 3], "strides": [2, 1]}),
+        ("MaxPool", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
+        ("MaxPool", {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
+        ("MaxPool", {"kernel_shape": [2, 2], "strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+        ("AveragePool", {"kernel_shape": [2, 2], "strides": [2, 2]}),
+        ("AveragePool", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1}),
+        ("AveragePool", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
+        ("GlobalAveragePool", {}),
+        ("GlobalMaxPool", {}),
+    ],
+)
+def test_pooling(operator: str, form: dict[str, Any]) -> None:
+    nodes = [node(operator, "x", to="z", **form), node("Flatten", "z")]
+    network = check(model(nodes, ["n", 2, 6, 8]), normal(3, 2, 6, 8))
+    assert kinds(network)[0] is (MaxPool2d if "Max" in operator else AvgPool2d)
+
+
+def test_an_activation_after_pooling_goes_before_it() -> None:
+    nodes = [
+        node("Conv", "x", "W", to="a"),
+        node("MaxPool", "a", to="b", kernel_shape=[2, 2]),
+        node("Relu", "b", to="c"),
+        node("Flatten", "c", to="d"),
+        node("MatMul", "d", "V"),
+    ]
+    network = check(model(nodes, ["n", 1, 6, 6], W=normal(2, 1, 3, 3), V=normal(18, 4)), normal(3, 1, 6, 6))
+    assert kinds(network) == [Conv2d, MaxPool2d, Flatten, Linear]
+    assert network[0].activation == ReLU()
+
+
+@pytest.mark.parametrize("pads", [[0] * 4, [1] * 4])
+def test_constants_around_a_convolution(pads: list[int]) -> None:
+    numbers = {"mean": normal(3, 1, 1), "factor": normal(4, 1, 1), "s": np.float32(0.1)}
+    nodes = [
+        node("Mul", "x", "s", to="a"),
+        node("Sub", "a", "mean", to="b"),
+        node("Conv", "b", "W", to="c", pads=pads, group=1),
+        node("Mul", "c", "factor", to="d"),
+        node("Add", "d", "factor", to="e"),
+        node("Relu", "e"),
+    ]
+    network = check(model(nodes, ["n", 3, 6, 5], W=normal(4, 3, 3, 3), **numbers), normal(2, 3, 6, 5))
+    assert kinds(network) == ([Conv2d, Conv2d] if any(pads) else [Conv2d])
+
+
+def test_the_mean_of_pixels() -> None:
+    check(model([node("ReduceMean", "x", axes=[2, 3], keepdims=0)], ["n", 2, 3, 4]), normal(3, 2, 3, 4))
+    proto = model([node("ReduceMean", "x", "axes")], ["n", 2, 3, 4], 18, axes=np.array([-2, -1]))
+    check(proto, normal(3, 2, 3, 4))
+
+
+# ---- Movements ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [[-1, 12], [0, -1], [0, 12], [0, 2, 6], [-1, 3, 4]])
+def test_reshape(target: list[int]) -> None:
+    nodes = [node("Reshape", "x", "shape", to="a"), node("Flatten", "a", to="b"), node("MatMul", "b", "W")]
+    check(model(nodes, ["n", 3, 4], shape=np.array(target), W=normal(12, 5)), normal(2, 3, 4))
+
+
+def test_a_shape_that_is_computed() -> None:
+    nodes = [
+        node("Shape", "x", to="sizes"),
+        node("Gather", "sizes", "zero", to="rows"),
+        node("Unsqueeze", "rows", "first", to="row"),
+        node("Concat", "row", "rest", to="shape", axis=0),
+        node("Reshape", "x", "shape", to="z"),
+        node("MatMul", "z", "W"),
+    ]
+    numbers = {"zero": np.array(0), "first": np.array([0]), "rest": np.array([-1])}
+    check(model(nodes, ["n", 3, 4], W=normal(12, 5), **numbers), normal(2, 3, 4))
+
+
+def test_axes_come_and_go() -> None:
+    nodes = [
+        node("Unsqueeze", "x", "axes", to="a"),
+        node("Squeeze", "a", "last", to="b"),
+        node("MatMul", "b", "W", to="c"),
+        node("Squeeze", "c", "axes"),
+    ]
+    numbers = {"axes": np.array([1]), "last": np.array([-2])}
+    check(model([*nodes[:2], node("MatMul", "b", "W")], ["n", 5], W=normal(5, 2), **numbers), normal(3, 5))
+    older = [node("Unsqueeze", "x", to="a", axes=[1]), node("Squeeze", "a", axes=[1])]
+    check(model(older, ["n", 5], 11), normal(3, 5))
+
+
+def test_axes_in_another_order() -> None:
+    nodes = [
+        node("Conv", "x", "W", to="a"),
+        node("Transpose", "a", to="b", perm=[0, 2, 3, 1]),
+        node("Mul", "b", "s", to="c"),
+        node("Reshape", "c", "shape", to="d"),
+        node("MatMul", "d", "V"),
+    ]
+    numbers = {"W": normal(4, 3, 2, 2), "V": normal(80, 5), "s": normal(5, 4, 4), "shape": np.array([-1, 80])}
+    check(model(nodes, ["n", 3, 6, 5], **numbers), normal(2, 3, 6, 5))
+    check(model([node("Transpose", "x", perm=[0, 2, 1])], ["n", 3, 4]), normal(2, 3, 4))
+
+
+def test_the_output_may_be_channels_last() -> None:
+    nodes = [node("Conv", "x", "W", to="a"), node("Transpose", "a", perm=[0, 2, 3, 1])]
+    check(model(nodes, ["n", 3, 6, 5], W=normal(4, 3, 2, 2)), normal(2, 3, 6, 5))
+
+
+def test_images_of_one_channel_may_be_channels_last() -> None:
+    nodes = [node("Transpose", "x", to="a", perm=[0, 3, 1, 2]), node("Conv", "a", "W")]
+    check(model(nodes, ["n", 6, 5, 1], W=normal(4, 1, 2, 2)), normal(2, 6, 5, 1))
+    pool = node("MaxPool", "a", kernel_shape=[2, 2])
+    with pytest.raises(InputError, match=r"node 2 \(MaxPool\): .* export with channels first"):
+        from_onnx(model([nodes[0], pool], ["n", 6, 5, 3]))
+
+
+def test_a_fixed_number_of_rows_is_left_open() -> None:
+    nodes = [node("Reshape", "x", "shape", to="a"), node("MatMul", "a", "W")]
+    proto = model(nodes, [1, 1, 2, 3], W=normal(6, 5), shape=np.array([1, 6]))
+    assert from_onnx(proto).inputs == 6
+    flat = model(
+        [node("Reshape", "x", "shape", to="a"), node("MatMul", "a", "W")], [1, 2, 3], W=normal(6, 5), shape=[-1]
+    )
+    check(flat, normal(1, 2, 3), axis=None)
+
+
+def test_dropout_and_identity_do_nothing() -> None:
+    nodes = [node("Dropout", "x", to="a"), node("Identity", "a", to="b"), node("MatMul", "b", "W")]
+    assert kinds(check(model(nodes, ["n", 5], W=normal(5, 3)), normal(4, 5))) == [Linear]
+
+
+# ---- Classes --------------------------------------------------------------------------------------------------------
+
+
+def test_two_classes_of_one_number() -> None:
+    nodes = [
+        node("MatMul", "x", "W", to="z"),
+        node("Sigmoid", "z", to="p"),
+        node("Sub", "one", "p", to="q"),
+        node("Concat", "q", "p", axis=1),
+    ]
+    network = check(model(nodes, ["n", 5], W=normal(5, 1), one=np.float32(1)), normal(4, 5))
+    assert network.outputs == 2
+
+
+def test_a_sum_of_products_of_one_tensor() -> None:
+    nodes = [node("MatMul", "x", "V", to="a"), node("MatMul", "x", "W", to="b"), node("Add", "a", "b")]
+    assert kinds(check(model(nodes, ["n", 5], V=normal(5, 3), W=normal(5, 3)), normal(4, 5))) == [Linear]
+
+
+def test_the_largest_is_left_to_the_caller() -> None:
+    nodes = [node("MatMul", "x", "W", to="z"), node("ArgMax", "z", axis=1)]
+    proto = model(nodes, ["n", 5], W=normal(5, 3))
+    assert from_onnx(proto).outputs == 3
+
+
+# ---- Branches -------------------------------------------------------------------------------------------------------
+
+
+def test_residual_sums() -> None:
+    W, V = normal(5, 5), normal(5, 5)
+    inner = [node("MatMul", "x", "W", to="a"), node("Relu", "a", to="b"), node("MatMul", "b", "V", to="c")]
+    made = [*inner, node("Add", "c", "x", to="s"), node("Relu", "s")]
+    network = check(model(made, ["n", 5], W=W, V=V), normal(4, 5))
+    assert kinds(network) == [Linear, Linear, Add]
+    assert network.nodes[2].sources == (2, 0)
+    assert network[2] == Add(activation=ReLU())
+    check(model([*inner, node("Sub", "x", "c")], ["n", 5], W=W, V=V), normal(4, 5))
+    check(model([*inner, node("Sum", "x", "c", "b", "x")], ["n", 5], W=W, V=V), normal(4, 5))
+    check(model([*inner, node("Sum", "c")], ["n", 5], W=W, V=V), normal(4, 5))
+
+
+def test_residual_blocks_of_images() -> None:
+    filters = {"F": normal(4, 2, 3, 3), "G": normal(4, 4, 3, 3), "H": normal(4, 2, 1, 1)}
+    made = [
+        node("Conv", "x", "F", to="a", pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("Relu", "a", to="b"),
+        node("Conv", "b", "G", to="c", pads=[1, 1, 1, 1]),
+        node("Conv", "x", "H", to="d", strides=[2, 2]),
+        node("Add", "c", "d", to="e"),
+        node("Relu", "e", to="f"),
+        node("GlobalAveragePool", "f"),
+    ]
+    network = check(model(made, ["n", 2, 8, 6], **filters), normal(3, 2, 8, 6))
+    assert sum(isinstance(layer, Conv2d) for layer in network) == 3
+
+
+def test_concatenated_channels() -> None:
+    filters = {"F": normal(3, 2, 1, 1), "G": normal(4, 2, 3, 3)}
+    made = [
+        node("Conv", "x", "F", to="a"),
+        node("Conv", "x", "G", to="b", pads=[1, 1, 1, 1]),
+        node("MaxPool", "x", to="c", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("Tanh", "a", to="d"),
+        node("Concat", "d", "b", "x", "c", axis=1),
+    ]
+    check(model(made, ["n", 2, 5, 6], **filters), normal(3, 2, 5, 6))
+    made = [node("Conv", "x", name, to=name.lower(), strides=[2, 2]) for name in "FG"]
+    flat = [node("Flatten", "f", to="a"), node("Flatten", "g", to="b"), node("Concat", "b", "a", axis=1)]
+    check(model([*made, *flat], ["n", 2, 5, 7], **filters), normal(3, 2, 5, 7))
+
+
+def test_rows_and_images_of_one_input_are_not_combined() -> None:
+    made = [node("Flatten", "x", to="a"), node("Conv", "x", "F", to="b"), node("Flatten", "b", to="c")]
+    proto = model([*made, node("Concat", "a", "c", axis=1)], ["n", 2, 4, 4], F=normal(3, 2, 1, 1))
+    with pytest.raises(InputError, match=r"node 4 \(Concat\): it combines images with rows of features"):
+        from_onnx(proto)
+
+
+def test_what_several_take_is_computed_once() -> None:
+    """As in a network of dense blocks: what each layer takes is all that those before it gave."""
+    nodes, taken = [node("MatMul", "x", "W0", to="f0")], ["x", "f0"]
+    for number in range(1, 12):
+        nodes.append(node("Concat", *taken, to=f"c{number}", axis=1))
+        nodes.append(node("MatMul", f"c{number}", f"W{number}", to=f"m{number}"))
+        nodes.append(node("Relu", f"m{number}", to=f"f{number}"))
+        taken.append(f"f{number}")
+    nodes.append(node("Concat", *taken, axis=1))
+    weights = {f"W{number}": normal(3 + 2 * number, 2) for number in range(12)}
+    network = check(model(nodes, ["n", 3], **weights), normal(4, 3))
+    assert sum(isinstance(layer, Linear) for layer in network) == 13  # the first with an identity for its own output
+
+
+@pytest.mark.parametrize(
+    ("pads", "opset"), [([0, 0, 1, 2, 0, 0, 3, 0], 17), ([0, 0, 1, 0, 0, 0, 0, 2], 10), ([0, 0, 0, 0, 0, 0, 1, 1], 17)]
+)
+def test_images_with_zeros_around_them(pads: list[int], opset: int) -> None:
+    numbers = np.array(pads)
+    pad = node("Pad", "x", pads=pads, to="p") if opset < 11 else node("Pad", "x", "pads", to="p")
+    constants = {"F": normal(3, 2, 3, 3), **({} if opset < 11 else {"pads": numbers})}
+    check(model([pad, node("Conv", "p", "F")], ["n", 2, 5, 4], opset, **constants), normal(3, 2, 5, 4))
+
+
+# ---- Refused --------------------------------------------------------------------------------------------------------
+
+REFUSED: dict[str, tuple[list[Any], dict[str, Array], str]] = {
+    "operator": ([node("ThresholdedRelu", "x")], {}, r"node 1 \(ThresholdedRelu\): no layer does that"),
+    "unknown": ([node("Erf", "x")], {}, r"node 1 \(Erf\)"),
+    "gate": ([node("Tanh", "x", to="a"), node("Mul", "x", "a")], {}, r"node 2 \(Mul\): .* that multiplies them"),
+    "along rows": ([node("Relu", "x", to="a"), node("Concat", "x", "a", axis=0)], {}, "concatenates them along axis 0"),
+    "widths": ([node("MatMul", "x", "W", to="a"), node("Relu", "a", to="b"), node("Add", "x", "b")],
+               {"W": normal(5, 3)}, r"node 3 \(Add\): it adds 5 and 3, which are not of one shape"),
+    "attribute": ([node("Relu", "x", alpha=1.0)], {}, r"node 1 \(Relu\): .*alpha"),
+    "domain": ([node("Relu", "x", domain="com.example")], {}, "its domain 'com.example' is not one of ONNX's"),
+    "missing": ([node("Add", "x", "nothing")], {}, "'nothing' is not an input"),
+    "cycle": ([node("Add", "z", "x"), node("Relu", "y", to="z")], {}, "'z' is not an input"),
+    "twice": ([node("Relu", "x", to="x"), node("Relu", "x")], {}, "'x' is given twice"),
+    "nan": ([node("MatMul", "x", "W")], {"W": np.full((5, 3), np.nan, np.float32)}, "the weights hold NaN"),
+    "shapes": ([node("MatMul", "x", "W")], {"W": normal(4, 3)}, "its weights take 4 inputs"),
+    "addend": ([node("Add", "x", "b")], {"b": normal(4)}, r"the shape \(4,\), and it takes a tensor of shape"),
+    "by row": ([node("Add", "x", "b")], {"b": normal(2, 5)}, "differs from row to row"),
+    "zero": ([node("Div", "x", "b")], {"b": np.zeros(5, np.float32)}, "NaN or infinity"),
+    "rows": ([node("Reshape", "x", "s")], {"s": np.array([5, -1])}, "mixes rows"),
+    "rows summed": ([node("MatMul", "W", "x")], {"W": normal(3, 4)}, "sums over rows"),
+    "huge": ([node("Expand", "b", "s", to="c"), node("Add", "x", "c")],
+             {"b": normal(1), "s": np.array([1 << 40, 5])}, r"node 1 \(Expand\)"),
+    "no output": ([node("Relu", "x", to="a")], {}, "'y' is not an input"),
+    "far bound": ([node("Clip", "x", "b")], {"b": np.float32(-1e6)}, "its bound of -1e"),
+    "far limit": ([node("Clip", "x", "", "b")], {"b": np.float32(1e6)}, "its bound of 1e"),
+    "training": ([node("Dropout", "x", "r", "t")], {"r": np.float32(0.5), "t": np.array(True)}, "as in training"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_naming_node_and_operator(case: str) -> None:
+    from sparsenn.errors import SparseNNError
+
+    nodes, constants, why = REFUSED[case]
+    with pytest.raises(SparseNNError, match=why) as caught:
+        from_onnx(model(nodes, ["n", 5], **constants))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_node_is_refused_also_where_the_package_does_not_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(*_: Any) -> None:
+        raise onnx.checker.ValidationError
+
+    monkeypatch.setattr(onnx.checker, "check_node", silent)
+    with pytest.raises(InputError, match=r"node 1 \(Relu\): ValidationError$"):
+        from_onnx(model([node("Relu", "x")], ["n", 5]))
