@@ -149,6 +149,22 @@ class NumberCheck(Protocol):
         ...
 
 
+class NumberLog(Protocol):
+    """Looks at numbers on the device, queued one after the other.
+
+    Attributes
+    ----------
+    found : (looks, 2) uint32 on the device, for each look the bits of the largest finite number's size in float32, and
+        whether a number is not finite.
+    """
+
+    found: Array
+
+    def look(self, features: Features) -> None:
+        """Queue a look at all numbers of features, in float32 or float16."""
+        ...
+
+
 class RowsWatch(NumberCheck, Protocol):
     """Looks at rows on a GPU call after call, and never waits for it: `passed` is True, and `found` tells later."""
 

@@ -18,6 +18,7 @@ from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.inputs import Given, canonical
 from sparsenn.engine.plan import Plan, bucket, plan_for
+from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.errors import OutOfMemoryError, UnsortedError
 from sparsenn.formats import CSR, Array
@@ -52,6 +53,7 @@ class PlanCache:
     ----------
     weights : as the steps of plans read them.
     overflow_guard : of the network that is computed.
+    replays : of the plans that are ready to run.
     settled : what runs rows of a shape and type that need nothing but the steps.
     """
 
@@ -59,6 +61,7 @@ class PlanCache:
         self._compiled, self._backend = compiled, compiled.backend
         self.weights = WeightCache(compiled.backend)
         self.overflow_guard = OverflowGuard(compiled.merged.network, compiled.backend)
+        self.replays = ReplayCache(compiled.backend)
         self.settled: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
         self._plans: dict[tuple[str, int, int], Plan] = {}
         self._ready: OrderedDict[tuple[str, int, int], Executable] = OrderedDict()
@@ -70,7 +73,7 @@ class PlanCache:
     @property
     def nbytes(self) -> int:
         """Memory on the device, in bytes: weights as prepared (estimated), and buffers for rows."""
-        return self.weights.nbytes + sum(ready.nbytes for ready in self._ready.values())
+        return self.weights.nbytes + self.replays.nbytes + sum(ready.nbytes for ready in self._ready.values())
 
     def place(self, rows: Any, keep_half: bool = False) -> Features:
         """Bring rows to the device; sparse ones that are not sorted are, and what is given twice is added up.
@@ -191,11 +194,16 @@ class PlanCache:
         if ready is None or ready.plan is not plan:
             self.settled.clear()
             while len(self._ready) >= MAX_EXECUTABLES:
-                self._backend.before_drop()
-                self._ready.popitem(last=False)
-            ready = self._ready[key] = Executable(plan, self.weights, self.overflow_guard)
+                self._drop(next(iter(self._ready)))
+            if ready is not None:
+                self._drop(key)
+            ready = self._ready[key] = Executable(plan, self.weights, self.overflow_guard, self.replays)
         self._ready.move_to_end(key)
         return ready
+
+    def _drop(self, key: tuple[str, int, int]) -> None:
+        self._backend.before_drop()
+        self.replays.drop(self._ready.pop(key).key)
 
     def executable_of(self, plan: Plan) -> Executable:
         """Return what runs a plan that has just been run."""
@@ -224,6 +232,7 @@ class PlanCache:
     def _forget(self) -> None:
         self._backend.before_drop()
         self._ready.clear()
+        self.replays.clear()
         self.settled.clear()
 
 

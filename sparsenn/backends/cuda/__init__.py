@@ -9,7 +9,16 @@ from typing import Any, cast
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, ImageStack, NumberCheck, RowsCheck, RowsLeft, RowsWatch, SparseRows
+from sparsenn.backends.contract import (
+    Features,
+    ImageStack,
+    NumberCheck,
+    NumberLog,
+    RowsCheck,
+    RowsLeft,
+    RowsWatch,
+    SparseRows,
+)
 from sparsenn.backends.cuda import images, incoming, training
 from sparsenn.backends.cuda.absent import AbsentCUDABackend
 from sparsenn.backends.cuda.availability import check_device
@@ -20,7 +29,7 @@ from sparsenn.backends.cuda.footprint import dense_bytes, prepared_bytes
 from sparsenn.backends.cuda.kept import stream_key
 from sparsenn.backends.cuda.loader import compile_seconds
 from sparsenn.backends.cuda.memory import arriving, free_bytes, release_unused, staging, within_memory
-from sparsenn.backends.cuda.replay import Replay
+from sparsenn.backends.cuda.replay import DeviceReplay, HostReplay
 from sparsenn.backends.cuda.spans import note_use
 from sparsenn.backends.cuda.sparse import Stack, upload
 from sparsenn.backends.cuda.sparse import rows as rows_module
@@ -34,6 +43,9 @@ from sparsenn.layers import Add, CombiningLayer, Conv2d, ImageLayer, Linear, Spa
 from sparsenn.network import Layer
 
 __all__ = ["AbsentCUDABackend", "CUDABackend", "training"]
+
+HOST_TYPES = (np.dtype(np.float32), np.dtype(np.float16))
+"""Of rows in host memory that travel as they are."""
 
 
 class CUDABackend:
@@ -143,9 +155,13 @@ class CUDABackend:
                 combined[:, end - matrix.shape[1] : end] = matrix
             return combined
 
-    def replay(self) -> Replay | None:
-        """Return what captures work as a graph."""
-        return Replay()
+    def replay(self, shape: tuple[int, int], on_host: bool) -> DeviceReplay | HostReplay:
+        """Return what captures work on rows of a shape as a graph."""
+        return HostReplay(shape) if on_host else DeviceReplay(shape)
+
+    def number_log(self, looks: int) -> NumberLog:
+        """Begin to look at numbers."""
+        return images.NumberLog(looks)
 
     def release(self) -> None:
         """Give the memory that CuPy keeps for later back to the device."""
@@ -214,7 +230,9 @@ class CUDABackend:
                 self._ended.synchronize()
 
     def reads_as_is(self, inputs: Any) -> bool:
-        """Return whether inputs are a CuPy matrix of float32 or float16 in row-major order, on this device."""
+        """Return whether inputs are a NumPy array, or a CuPy array on this device, of float32 or float16 by rows."""
+        if type(inputs) is np.ndarray:
+            return inputs.dtype in HOST_TYPES and inputs.flags.c_contiguous
         return incoming.is_ready(inputs, True) and inputs.data.device_id == self.index
 
     def device_rows(self, inputs: Any) -> CSR | SparseRows | Array | None:

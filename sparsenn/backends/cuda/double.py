@@ -16,6 +16,7 @@ from sparsenn.backends.contract import (
     ImageStack,
     LayerCounts,
     NumberCheck,
+    NumberLog,
     RowsLeft,
     SparseKernel,
     SparseProblem,
@@ -148,9 +149,13 @@ class DoubleCUDABackend(CUDABackend):
             kept = RowsLeft(features if own else features.copy())  # type: ignore[union-attr]
         return lambda: (np.flatnonzero(cp.asnumpy(active)), kept)
 
-    def replay(self) -> None:
+    def replay(self, shape: tuple[int, int], on_host: bool) -> None:
         """Return None: cuSPARSE's products are not captured."""
         return
+
+    def number_log(self, looks: int) -> NumberLog:
+        """Fail: there is no replay."""
+        raise NotImplementedError
 
     def as_csr(self, matrix: Array) -> Any:
         """Return a matrix as CuPy's CSR matrix."""

@@ -22,7 +22,7 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import AvgPool2d, Flatten, ImageLayer, LogSoftmax, MaxPool2d, SoftmaxLayer
 
-__all__ = ["NumberCheck", "RowsWatch", "count_nonzeros", "largest_number", "run_layer"]
+__all__ = ["NumberCheck", "NumberLog", "RowsWatch", "count_nonzeros", "largest_number", "run_layer"]
 
 THREADS = 256
 """Of a block."""
@@ -160,9 +160,7 @@ class NumberCheck:
             return
         if self._found is None:
             self._found = cupy().zeros(2, np.uint32)
-        kernel = _kernel(_LARGEST, "largest_number", numbers)
-        grid = (-(-numbers.size // PIECE),)
-        launch("largest", kernel, grid, (THREADS,), np.int64(numbers.size), numbers.reshape(-1), self._found)
+        _look(numbers, self._found)
 
     def result(self) -> tuple[float, bool]:
         """Return the size of the largest finite number seen, 0 where there is none, and whether all were finite.
@@ -177,6 +175,32 @@ class NumberCheck:
     def passed(self) -> bool:
         """Return whether all numbers seen were finite; waits for the device once."""
         return self.result()[1]
+
+
+class NumberLog:
+    """Looks at numbers, each look apart; see `sparsenn.backends.NumberLog`.
+
+    Parameters
+    ----------
+    looks : at most.
+    """
+
+    def __init__(self, looks: int) -> None:
+        self.found: Any = cupy().zeros((looks, 2), np.uint32)
+        self._count = 0
+
+    def look(self, features: Features) -> None:
+        """Queue a look at all numbers of features, in float32 or float16."""
+        numbers = features.values if isinstance(features, CSR) else features
+        if numbers.size:
+            _look(numbers, self.found[self._count])
+        self._count += 1
+
+
+def _look(numbers: Array, found: Any) -> None:
+    kernel = _kernel(_LARGEST, "largest_number", numbers)
+    grid = (-(-numbers.size // PIECE),)
+    launch("largest", kernel, grid, (THREADS,), np.int64(numbers.size), numbers.reshape(-1), found)
 
 
 class RowsWatch:

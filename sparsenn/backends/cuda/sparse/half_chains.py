@@ -161,7 +161,8 @@ class HalfChain(ABC):
             self._enter(features)
             if len(self._layers) > 1:
                 self._parts.enqueue(rows, self._enqueue_part)
-        return self._leave(rows, features.dtype)
+        outputs: Array = self._leave(rows, features.dtype)
+        return outputs
 
     @abstractmethod
     def _enter(self, features: Array) -> None:

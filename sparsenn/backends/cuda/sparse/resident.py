@@ -56,7 +56,7 @@ from sparsenn.backends.cuda.sparse.stages import (
     runs_at_once,
     stage_lengths,
 )
-from sparsenn.backends.cuda.streams import Turns, captured, replay
+from sparsenn.backends.cuda.streams import Turns, captured
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.network import Network
@@ -336,7 +336,10 @@ class ResidentChain:
             stands_for = None if multiplicity is None else cupy().asarray(multiplicity, np.int32)
             faults = features.found if isinstance(features, UncheckedCSR) else None
             self._call.begin(rows, self._readable(features), stands_for, faults)
-            replay(self._graph, stream, self._enqueue)
+            if stream.is_capturing():  # where CUDA takes no graph
+                self._enqueue()
+            else:
+                self._graph.launch(stream)
             return RowsLeft(self._left, self._owner[:rows])
 
     def _readable(self, features: Features) -> Features:

@@ -166,6 +166,7 @@ def _last_order(outputs: int, shape: BlockShape) -> Array:
 
 # ---- A chain ----------------------------------------------------------------------------------------------------
 
+
 class TensorChain(HalfChain):
     """Consecutive layers by `two_of_four`.
 
