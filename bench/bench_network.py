@@ -12,7 +12,7 @@ from sparsenn import infer
 from sparsenn.datasets import mnist_inputs, radixnet
 from sparsenn.io import Dataset
 from sparsenn.network import Network
-from sparsenn.workers import thread_count
+from sparsenn.runtime.workers import thread_count
 
 OFFICIAL_CATEGORIES = 1812
 

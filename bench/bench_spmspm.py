@@ -10,8 +10,8 @@ from sparsenn.backends import StepInput
 from sparsenn.backends.oracle import forward
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import ReLU, SparseLinear
+from sparsenn.runtime.workers import thread_count
 from sparsenn.studies.ladder import rungs_of
-from sparsenn.workers import thread_count
 
 ROWS = 4096
 WIDTH = 1024
@@ -76,4 +76,4 @@ def bench_layer(benchmark, table, layer, entry, density):
 def check(output, layer: SparseLinear, rows: CSR) -> None:
     expected = forward(layer, rows.to_scipy().astype(np.float64)).toarray()
     found = output.features.to_scipy().toarray() if isinstance(output.features, CSR) else output.features
-    np.testing.assert_allclose(found, expected[output.kept], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(output.row_map.scatter(found), expected, rtol=1e-4, atol=1e-4)

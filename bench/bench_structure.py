@@ -14,7 +14,7 @@ from sparsenn.datasets import radixnet
 from sparsenn.engine import merge_equal_outputs
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
-from sparsenn.workers import thread_count
+from sparsenn.runtime.workers import thread_count
 
 LIMIT = 1.0
 """Seconds for ten million weights."""

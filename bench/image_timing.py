@@ -136,7 +136,7 @@ class Peer:
         functional = torch.nn.functional
         if isinstance(layer, Conv2d):
             weights, bias = self.tensor(layer.weights), self.tensor(layer.bias_vector())
-            stride, padding, dilation = layer.steps
+            _, stride, padding, dilation = layer.sliding_window
             finish = self._activation(layer)
             return lambda x: finish(functional.conv2d(x, weights, bias, stride, padding, dilation, layer.groups))
         if isinstance(layer, Linear):
@@ -144,9 +144,9 @@ class Peer:
             finish = self._activation(layer)
             return lambda x: finish(functional.linear(x, weights, bias))
         if isinstance(layer, MaxPool2d):
-            return lambda x: functional.max_pool2d(x, *layer.steps)
+            return lambda x: functional.max_pool2d(x, *layer.sliding_window[:3])
         if isinstance(layer, AvgPool2d):
-            return lambda x: functional.avg_pool2d(x, *layer.steps)
+            return lambda x: functional.avg_pool2d(x, *layer.sliding_window[:3])
         if isinstance(layer, Flatten):
             return lambda x: x.flatten(1)
         if isinstance(layer, Softmax):

@@ -31,7 +31,7 @@ from rung_recording import difference, inputs_in_turn, record_rungs, timed_in_tu
 
 from sparsenn.backends import Kernel
 from sparsenn.backends.cuda.conv import ConvLayer, upload_conv
-from sparsenn.backends.cuda.device import current_machine
+from sparsenn.backends.cuda.runtime.device import current_machine
 from sparsenn.errors import SparseNNError
 from sparsenn.layers import Conv2d, ReLU
 from sparsenn.studies.conv2d import LADDER
@@ -110,7 +110,7 @@ SHAPES = {
 def exact(layer: Conv2d, images: Any) -> Any:
     """Return the float64 outputs, computed on the device: a product for each element of the filters."""
     weights = cp.asarray(layer.weights, np.float64)
-    down, across = layer.steps[1]
+    down, across = layer.sliding_window.padding
     padded = cp.pad(images.astype(np.float64), ((0, 0), (0, 0), (down, down), (across, across)))
     _, filters, height, width = layer.output_shape(images.shape)
     sums = cp.zeros((images.shape[0], filters, height * width))

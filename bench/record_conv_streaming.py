@@ -21,7 +21,7 @@ import numpy as np
 from results_file import results_path, write_results
 
 from sparsenn.backends.cuda.conv import ConvLayer, upload_conv
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.layers import Conv2d
 from sparsenn.studies.conv2d.direct import streamed
 

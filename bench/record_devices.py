@@ -37,7 +37,7 @@ from sparsenn.engine.inputs import look
 from sparsenn.formats import CSC, CSR
 from sparsenn.io.layout import challenge_bias
 from sparsenn.layers import ReLU, SparseLinear
-from sparsenn.workers import chunks
+from sparsenn.runtime.workers import chunks
 
 LAYERS, WIDTH, WEIGHTS = 24, 1024, 102
 """Of the random network: weights an output."""
@@ -122,7 +122,8 @@ def _living(result: Result) -> bytes:
     """Return the bytes of all final rows that are not dropped, one after the other."""
     rows = []
     for batch in result.batches:
-        features, living = batch.features, batch.owner[batch.owner >= 0]
+        features, owner = batch.features, batch.row_map.rows
+        living = np.arange(batch.inputs) if owner is None else owner[owner >= 0]
         rows.append(features.to_scipy()[living].toarray() if isinstance(features, CSR) else features[living])
     return np.concatenate(rows).tobytes()
 

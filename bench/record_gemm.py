@@ -27,7 +27,7 @@ from results_file import Column, write_results
 from rung_recording import difference, inputs_in_turn, record_rungs, timed_in_turn
 
 from sparsenn.backends import Kernel
-from sparsenn.backends.cuda.device import current_machine
+from sparsenn.backends.cuda.runtime.device import current_machine
 from sparsenn.errors import SparseNNError
 from sparsenn.studies.ladder import ladder_for
 

@@ -27,11 +27,11 @@ from event_timing import FEW_RUNS, LONG_SECONDS, RUNS, Timing, timed
 from product_libraries import time_cublas, time_cusparse
 from results_file import Column, results_path, write_results
 
-from sparsenn.backends.cuda.device import current_machine
-from sparsenn.backends.cuda.sparse.chunked_weights import chunk_weights
-from sparsenn.backends.cuda.sparse.chunks import gather_chunks
+from sparsenn.backends.cuda.runtime.device import current_machine
+from sparsenn.backends.cuda.sparse.chunks.chain import gather_chunks
+from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, estimated_clocks, tiling_for, tilings
+from sparsenn.backends.cuda.sparse.chunks.weights import chunk_weights
 from sparsenn.backends.cuda.sparse.rows import rows_to_tiles, tiles_to_rows
-from sparsenn.backends.cuda.sparse.tiling import Tiling, estimated_clocks, tiling_for, tilings
 from sparsenn.backends.machine import Machine
 from sparsenn.formats import CSC, index_dtype
 

@@ -32,7 +32,7 @@ from rung_recording import difference, record_rungs
 
 from sparsenn.backends import Kernel
 from sparsenn.backends.cuda.dense.stack import DenseStack, upload_dense
-from sparsenn.backends.cuda.device import current_machine
+from sparsenn.backends.cuda.runtime.device import current_machine
 from sparsenn.layers import Identity, Linear, ReLU
 from sparsenn.studies.ladder import ladder_for
 

@@ -25,9 +25,9 @@ from results_file import results_path, write_results
 from sparsenn import infer
 from sparsenn.backends.contract import SparseProblem
 from sparsenn.backends.cuda import CUDABackend
-from sparsenn.backends.cuda.device import current_machine
-from sparsenn.backends.cuda.sparse import resident
-from sparsenn.backends.cuda.sparse.resident import ResidentChain, why_not
+from sparsenn.backends.cuda.runtime.device import current_machine
+from sparsenn.backends.cuda.sparse.resident import chain as resident
+from sparsenn.backends.cuda.sparse.resident.chain import ResidentChain, why_not
 from sparsenn.backends.cuda.sparse.rows import active_rows
 from sparsenn.datasets import radixnet
 from sparsenn.engine import merge_equal_outputs

@@ -17,7 +17,7 @@ __all__ = ["TABLES", "Recorder", "command_for", "main"]
 ROOT = Path(__file__).resolve().parents[1]
 
 _ENGINE = ("sparsenn/engine", "sparsenn/layers", "sparsenn/network.py")
-_CPU = ("sparsenn/backends/cpu", "sparsenn/jit.py")
+_CPU = ("sparsenn/backends/cpu", "sparsenn/runtime/jit.py")
 _CUDA = "sparsenn/backends/cuda"
 
 

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     import sparsenn.distributed as distributed  # noqa: F401
     import sparsenn.torch as torch  # noqa: F401
     from sparsenn.backends import Kernel, kernels
+    from sparsenn.backends.trace import trace
     from sparsenn.datasets import load, radixnet
     from sparsenn.distributed.devices import Sessions, infer
     from sparsenn.distributed.streaming import stream
-    from sparsenn.engine import LayerStatistics, Plan, Result, Session, plan, trace
+    from sparsenn.engine import LayerStatistics, Plan, Result, Session, plan
     from sparsenn.errors import SparseNNError
     from sparsenn.estimators import SparseClassifier, SparseRegressor
     from sparsenn.formats import COO, CSC, CSR, InputLayout
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
         write_dataset,
         write_model,
     )
-    from sparsenn.io.onnx import from_onnx, to_onnx
+    from sparsenn.io.importers.onnx import from_onnx, to_onnx
     from sparsenn.layers import (
         Add,
         AvgPool2d,
@@ -150,6 +151,7 @@ __all__ = [
 
 _HOMES = {
     "sparsenn.backends": ("Kernel", "kernels"),
+    "sparsenn.backends.trace": ("trace",),
     "sparsenn.datasets": ("load", "radixnet"),
     "sparsenn.distributed.devices": ("Sessions", "infer"),
     "sparsenn.distributed.streaming": ("stream",),
@@ -159,7 +161,6 @@ _HOMES = {
         "Result",
         "Session",
         "plan",
-        "trace",
     ),
     "sparsenn.errors": ("SparseNNError",),
     "sparsenn.estimators": ("SparseClassifier", "SparseRegressor"),
@@ -168,7 +169,7 @@ _HOMES = {
         *("Dataset", "Model", "from_keras", "from_sklearn", "from_torch", "from_weights"),
         *("read_model", "write_dataset", "write_model"),
     ),
-    "sparsenn.io.onnx": ("from_onnx", "to_onnx"),
+    "sparsenn.io.importers.onnx": ("from_onnx", "to_onnx"),
     "sparsenn.layers": (
         *("Add", "AvgPool2d", "Concatenate", "Conv2d", "Flatten", "Linear", "LogSoftmax", "MaxPool2d"),
         *("Softmax", "SparseLinear"),

@@ -14,8 +14,8 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from sparsenn.memory import memory_left, shown_bytes
-from sparsenn.storage import CACHES, cache_named
+from sparsenn.runtime.memory import memory_left, shown_bytes
+from sparsenn.runtime.storage import CACHES, cache_named
 
 __all__ = ["OPTIONAL", "REQUIRED", "Finding", "diagnose"]
 
@@ -134,7 +134,7 @@ def _optional(name: str, remedy: str) -> Probe:
 
 def _cores() -> Iterator[Finding]:
     from sparsenn.backends.cpu.processor import host_machine
-    from sparsenn.workers import thread_count
+    from sparsenn.runtime.workers import thread_count
 
     there, usable = os.cpu_count(), thread_count()
     yield Finding("processor", "name", host_machine().name, host_machine().name)
@@ -157,7 +157,7 @@ def _memory() -> Iterator[Finding]:
 
 
 def _driver() -> Iterator[Finding]:
-    from sparsenn.backends.cuda.inventory import driver_version, gpu_names
+    from sparsenn.backends.cuda.runtime.inventory import driver_version, gpu_names
 
     driver = driver_version()
     if driver is None:
@@ -169,7 +169,12 @@ def _driver() -> Iterator[Finding]:
 
 
 def _cupy() -> Iterator[Finding]:
-    from sparsenn.backends.cuda.inventory import compiler_version, cupy_version, driver_version, matching_package
+    from sparsenn.backends.cuda.runtime.inventory import (
+        compiler_version,
+        cupy_version,
+        driver_version,
+        matching_package,
+    )
 
     found, driver = cupy_version(), driver_version()
     if found is None:
@@ -182,7 +187,7 @@ def _cupy() -> Iterator[Finding]:
 
 
 def _gpu() -> Iterator[Finding]:
-    from sparsenn.backends.cuda.inventory import check_first_device, cupy_version, driver_version
+    from sparsenn.backends.cuda.runtime.inventory import check_first_device, cupy_version, driver_version
     from sparsenn.errors import DeviceError
 
     if driver_version() is None or cupy_version() is None:
@@ -216,7 +221,7 @@ def _cache(name: str) -> Probe:
 def _kernels() -> Iterator[Finding]:
     from sparsenn import datasets  # noqa: F401  its functions are among those that are compiled
     from sparsenn.backends import kernels
-    from sparsenn.jit import compiled_functions, kept_functions
+    from sparsenn.runtime.jit import compiled_functions, kept_functions
 
     names = kernels()
     yield Finding("kernels", "kernels", len(names), f"{len(names)}, listed by sparsenn kernels list")

@@ -8,7 +8,7 @@ import numpy as np
 
 from sparsenn.engine import Options, Session
 from sparsenn.engine.inputs import Inputs, check_network
-from sparsenn.engine.named_options import NamedOptions, names_options
+from sparsenn.engine.options import NamedOptions
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import Array
 from sparsenn.io import from_sklearn
@@ -124,7 +124,6 @@ class _Estimator:
         return f"{type(self).__name__}({self.network!r})"
 
 
-@names_options
 class SparseClassifier(_Estimator):
     """A network that tells classes apart.
 
@@ -173,7 +172,6 @@ class SparseClassifier(_Estimator):
             raise ShapeError(f"classes of shape {self.classes_.shape}; the network has {count}")
 
     @classmethod
-    @names_options
     def from_sklearn(cls, estimator: Any, **options: Unpack[NamedOptions]) -> Self:
         """Return a classifier that gives what a fitted one of scikit-learn does, with the same classes.
 
@@ -310,7 +308,6 @@ class SparseClassifier(_Estimator):
         return isinstance(last, FullyConnected) and isinstance(last.activation, activation)
 
 
-@names_options
 class SparseRegressor(_Estimator):
     """A network whose outputs are the predictions.
 
@@ -337,7 +334,6 @@ class SparseRegressor(_Estimator):
     _estimator_type = "regressor"
 
     @classmethod
-    @names_options
     def from_sklearn(cls, estimator: Any, **options: Unpack[NamedOptions]) -> Self:
         """Return a regressor that gives what a fitted one of scikit-learn does; errors are those of `from_sklearn`.
 

@@ -36,6 +36,7 @@ from sparsenn.layers import (
     SparseLinear,
 )
 from sparsenn.layers.images import integers
+from sparsenn.layers.pruning import check_share, nonzeros, pruned
 from sparsenn.printable import kind_of
 
 __all__ = ["Image", "Layer", "Network", "Node"]
@@ -342,16 +343,12 @@ class Network(Rebuilt):
         UsageError
             The share is not above 0 and at most 1.
         """
-        from sparsenn.layers.pruning import check_share, pruned
-
         check_share(share)
         return self.with_layers(pruned(layer, share) for layer in self.layers)
 
     @property
     def nonzeros(self) -> int:
         """Non-zero weights of all layers."""
-        from sparsenn.layers.pruning import nonzeros
-
         return sum(map(nonzeros, self.layers))
 
     @classmethod

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sparsenn.errors import ResourceError
-from sparsenn.storage import cache_folder, replacing
+from sparsenn.runtime.storage import cache_folder, replacing
 
 __all__ = ["compiled", "folder", "prune"]
 

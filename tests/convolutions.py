@@ -10,7 +10,7 @@ from formulas import steepest
 from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.conv import Geometry, upload_conv
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.layers import Conv2d
 from sparsenn.layers.activation import Elementwise
 
@@ -21,9 +21,9 @@ __all__ = [
     "few_channels",
     "geometries",
     "launched",
+    "options_of",
     "plain_geometries",
     "reference_conv2d",
-    "steps_of",
     "uploaded",
 ]
 
@@ -56,23 +56,23 @@ def reference_conv2d(
     activation : of each element; none unless given.
     stride, padding, dilation : one number, or one down and one across.
     """
-    steps_down, steps_across = _both(stride)
+    stride_down, stride_across = _both(stride)
     above, beside = _both(padding)
     apart_down, apart_across = _both(dilation)
     kernel_height, kernel_width = weights.shape[2:]
     count, _, height, width = images.shape
     padded = np.pad(images.astype(np.float64), ((0, 0), (0, 0), (above, above), (beside, beside)))
-    output_height = (height + 2 * above - apart_down * (kernel_height - 1) - 1) // steps_down + 1
-    output_width = (width + 2 * beside - apart_across * (kernel_width - 1) - 1) // steps_across + 1
+    output_height = (height + 2 * above - apart_down * (kernel_height - 1) - 1) // stride_down + 1
+    output_width = (width + 2 * beside - apart_across * (kernel_width - 1) - 1) // stride_across + 1
     filters = weights.shape[0]
     sums = np.zeros((count, groups, filters // groups, output_height, output_width))
     parts = padded.reshape(count, groups, weights.shape[1], *padded.shape[2:])
     parted = weights.astype(np.float64).reshape(groups, filters // groups, *weights.shape[1:])
     for row in range(kernel_height):
-        down = slice(row * apart_down, row * apart_down + steps_down * (output_height - 1) + 1, steps_down)
+        down = slice(row * apart_down, row * apart_down + stride_down * (output_height - 1) + 1, stride_down)
         for column in range(kernel_width):
             first = column * apart_across
-            across = slice(first, first + steps_across * (output_width - 1) + 1, steps_across)
+            across = slice(first, first + stride_across * (output_width - 1) + 1, stride_across)
             sums += np.einsum("bgchw,gmc->bgmhw", parts[:, :, :, down, across], parted[..., row, column], optimize=True)
     sums = sums.reshape(count, filters, output_height, output_width)
     if bias is not None:
@@ -81,11 +81,11 @@ def reference_conv2d(
 
 
 def absolute_sums(
-    images: np.ndarray, weights: np.ndarray, bias: float | np.ndarray | None = None, **steps
+    images: np.ndarray, weights: np.ndarray, bias: float | np.ndarray | None = None, **options
 ) -> np.ndarray:
     """Return the sum of the absolute values of all that is added up for each output, in float64."""
     sizes = None if bias is None else np.abs(bias)
-    return reference_conv2d(np.abs(images), np.abs(weights), sizes, **steps)
+    return reference_conv2d(np.abs(images), np.abs(weights), sizes, **options)
 
 
 def assert_near_conv2d(
@@ -95,7 +95,7 @@ def assert_near_conv2d(
     bias: float | np.ndarray | None = None,
     activation: Callable[[np.ndarray], np.ndarray] | None = None,
     precision: str = "float32",
-    **steps,
+    **options,
 ) -> None:
     """Fail unless `found` is as close to the float64 answer as a precision allows; NaN never is.
 
@@ -105,16 +105,16 @@ def assert_near_conv2d(
     Parameters
     ----------
     precision : float32, tf32 or float16.
-    steps : stride, padding, dilation and groups, as `reference_conv2d`.
+    options : stride, padding, dilation and groups, as `reference_conv2d`.
     """
-    expected = reference_conv2d(images, weights, bias, activation, **steps)
+    expected = reference_conv2d(images, weights, bias, activation, **options)
     assert found.shape == expected.shape
     if precision in ALLOWED:
-        allowed = ALLOWED[precision] * np.abs(reference_conv2d(images, weights, bias, **steps)).max(initial=0.0)
+        allowed = ALLOWED[precision] * np.abs(reference_conv2d(images, weights, bias, **options)).max(initial=0.0)
     else:
         depth = int(np.prod(weights.shape[1:]))
         steepness = steepest(activation) if isinstance(activation, Elementwise) else 1.0
-        allowed = ROUNDING * (steepness * (depth + 2) * absolute_sums(images, weights, bias, **steps) + 8)
+        allowed = ROUNDING * (steepness * (depth + 2) * absolute_sums(images, weights, bias, **options) + 8)
     distance = np.abs(found - expected)
     within = distance <= allowed
     assert within.all(), (
@@ -145,14 +145,14 @@ def drawn_numbers(
     return images.astype(dtype), weights.astype(np.float32), bias.astype(np.float32)
 
 
-def steps_of(geometry: Any) -> dict[str, tuple[int, int]]:
+def options_of(geometry: Any) -> dict[str, tuple[int, int]]:
     """Return a geometry's stride, padding and dilation, as the functions here take them."""
     return {name: getattr(geometry, name) for name in ("stride", "padding", "dilation")}
 
 
 def uploaded(geometry: Any, weights: np.ndarray, bias: np.ndarray, activation: Any) -> Any:
     """Return a layer on the GPU, as kernels of conv2d take it."""
-    layer = Conv2d(weights, bias, activation, **steps_of(geometry))
+    layer = Conv2d(weights, bias, activation, **options_of(geometry))
     return upload_conv(0, layer, (geometry.channels, geometry.height, geometry.width))
 
 
@@ -180,8 +180,8 @@ def geometries(
     spans = [distance * (size - 1) + 1 for distance, size in zip(apart, kernel, strict=True)]
     added = tuple(draw(st.integers(0, padding)) for _ in range(2))
     extents = [draw(st.integers(max(1, span - 2 * more), extent)) for span, more in zip(spans, added, strict=True)]
-    steps = tuple(draw(st.integers(1, stride)) for _ in range(2))
-    return Geometry(draw(st.integers(1, channels)), *extents, draw(st.integers(1, 300)), kernel, steps, added, apart)
+    strides = tuple(draw(st.integers(1, stride)) for _ in range(2))
+    return Geometry(draw(st.integers(1, channels)), *extents, draw(st.integers(1, 300)), kernel, strides, added, apart)
 
 
 @st.composite

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sparsenn import studies
 from sparsenn.backends import cuda
-from sparsenn.backends.cuda import loader
+from sparsenn.backends.cuda.runtime import loader
 
 __all__ = ["PROGRAMS", "declare", "declare_all", "source_file"]
 

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 from sparse_emulation import emulated_kernel
 
-from sparsenn.backends.cuda import device, replay, streams
-from sparsenn.backends.cuda.loader import Program
+from sparsenn.backends.cuda.runtime import device, replay, streams
+from sparsenn.backends.cuda.runtime.loader import Program
 from sparsenn.backends.machine import H200
 
 __all__ = ["Copy", "EmulatedDevice", "OnDevice", "emulated_device"]
@@ -280,7 +280,7 @@ def emulated_device(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(replay, "copies_of", copies_of)
     monkeypatch.setattr(streams, "_capturing_stream", cache(lambda device: made.stream()))
     monkeypatch.setattr(Program, "kernel", _kernel_of(made))
-    for module in ("resident", "chunks", "chunk_stages", "tensor", "half_chunks"):
+    for module in ("resident.chain", "resident.chunk_stages", "chunks.chain", "chunks.half", "two_of_four.kernel"):
         monkeypatch.setattr(f"sparsenn.backends.cuda.sparse.{module}.current_machine", lambda: made.machine)
     yield made
 

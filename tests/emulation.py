@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from compiled import compiled
 
-from sparsenn.backends.cuda.loader import source_text
+from sparsenn.backends.cuda.runtime.loader import source_text
 
 __all__ = ["Emulated", "EmulationError", "emulated"]
 

@@ -24,8 +24,8 @@ from pyarrow import parquet
 
 import sparsenn
 from sparsenn import CSR, Dataset, Linear, Model, Network, SparseLinear
+from sparsenn.backends import tuning_table
 from sparsenn.datasets import download
-from sparsenn.engine import tuning_table
 from sparsenn.errors import ResourceError
 from sparsenn.formats import Column, Scaling, TableEncoding
 from sparsenn.io import checkpoint, csv, fann, hdf5, idx, matrix_market, model, official, tsv

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.copy_loops import Driver
+from sparsenn.backends.cuda.transfer.copy_loops import Driver
 
 __all__ = ["LateCuPy"]
 

@@ -53,8 +53,8 @@ def outputs_of(layer: Any, values: np.ndarray) -> np.ndarray:
     if kind in ("MaxPool2d", "AvgPool2d"):
         return _pooled(values, kind == "AvgPool2d", layer.window, layer.stride, layer.padding)
     if kind == "Conv2d":
-        steps = {name: getattr(layer, name) for name in ("stride", "padding", "dilation", "groups")}
-        return activated(layer.activation, reference_conv2d(values, layer.weights, layer.bias, **steps))
+        options = {name: getattr(layer, name) for name in ("stride", "padding", "dilation", "groups")}
+        return activated(layer.activation, reference_conv2d(values, layer.weights, layer.bias, **options))
     bias = 0.0 if layer.bias is None else np.asarray(layer.bias, np.float32).astype(np.float64)
     return activated(layer.activation, values @ weights_of(layer) + bias)
 

@@ -15,7 +15,7 @@ from sessions import altered
 
 from sparsenn.backends import Kernel, StepOutput
 from sparsenn.backends.cpu import CPUBackend
-from sparsenn.backends.cuda import memory
+from sparsenn.backends.cuda.runtime import memory
 from sparsenn.engine import Session
 from sparsenn.formats import CSR
 from sparsenn.network import Network
@@ -223,9 +223,9 @@ class StandInBackend(CPUBackend):
         with memory.within_memory(f"the outputs of {layer.name}", outputs.shape[0], 4 * outputs.shape[1]):
             return outputs if outputs is features else self.held(outputs)
 
-    def take_out(self, left: Any, inputs: int, own: bool) -> Any:
+    def take_out(self, left: Any, own: bool) -> Any:
         """Return rows that take no memory of the device, as outputs do not once they have been asked for."""
-        return super().take_out(left, inputs, own=False)
+        return super().take_out(left, own=False)
 
     def held(self, features: Any) -> Any:
         """Return the features, for which memory is taken until nothing refers to them any more."""

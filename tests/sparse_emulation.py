@@ -20,7 +20,7 @@ import pytest
 from compiled import compiled
 from emulation import EmulationError, _compiled_library, _compiler, _with_stand_ins
 
-from sparsenn.backends.cuda.loader import source_text
+from sparsenn.backends.cuda.runtime.loader import source_text
 
 __all__ = ["CALL", "SparseKernelOnHost", "address", "emulated_kernel", "fma"]
 

@@ -15,10 +15,9 @@ PACKAGE = Path(sparsenn.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 ROWS = (
-    ("interrupts", "printable"),
-    ("errors", "plugins", "progress", "spans", "workers"),
-    ("memory", "storage"),
-    ("jit",),
+    ("printable",),
+    ("errors", "plugins"),
+    ("runtime",),
     ("formats",),
     ("layers",),
     ("graph",),
@@ -210,7 +209,11 @@ def test_every_part_of_the_package_has_its_row() -> None:
         ("formats.csr", "from ..layers import ReLU", "relative import"),
         ("formats.csr", "from sparsenn.novelty import x", "novelty has no row"),
         ("novelty.x", "from sparsenn.errors import InputError", "novelty has no row"),
-        ("errors", "from sparsenn.progress import silent", "errors may not import progress, which is beside it"),
+        (
+            "errors",
+            "from sparsenn.runtime.progress import silent",
+            "errors may not import runtime, which is above it",
+        ),
         ("network", "from sparsenn.backends import kernels", "network may not import backends"),
         ("backends.cpu.x", "from sparsenn.engine import plan", "backends may not import engine"),
         (
@@ -250,13 +253,13 @@ def test_planted_import_is_found(module: str, source: str, why: str) -> None:
     [
         (
             "formats.csr",
-            "from sparsenn.errors import MatrixError\nimport sparsenn.jit\nfrom sparsenn.formats import COO",
+            "from sparsenn.errors import MatrixError\nimport sparsenn.runtime.jit\nfrom sparsenn.formats import COO",
         ),
-        ("formats.csr", "from sparsenn import errors, jit"),
+        ("formats.csr", "from sparsenn import errors, runtime"),
         ("io.hdf5", "from sparsenn import __version__"),
         ("cli.infer", "from sparsenn.report import summary\nfrom sparsenn.datasets import load"),
         ("datasets.named", "from sparsenn.engine import plan\nfrom sparsenn.io import Dataset"),
-        ("studies.run", "from sparsenn.backends.cuda.device import cupy\nfrom sparsenn.engine import plan"),
+        ("studies.run", "from sparsenn.backends.cuda.runtime.device import cupy\nfrom sparsenn.engine import plan"),
         ("report.ladder", "from sparsenn.studies.run import LadderResult"),
         ("__main__", "from sparsenn.cli import main\nimport sparsenn"),
         ("__init__", "from sparsenn.cli import main"),

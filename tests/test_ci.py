@@ -18,7 +18,7 @@ FOR_SLOW = (
     *("pyproject.toml", "tools/check", "tools/other", "datasets/model.h5", "sparsenn/datasets/radixnet.py"),
     *(
         "bench/record.py",
-        "sparsenn/backends/cuda/loader.py",
+        "sparsenn/backends/cuda/runtime/loader.py",
         "sparsenn/studies/gemm/tensor.py",
         "kernels/a.cu",
         "kernels/b.cuh",

@@ -8,12 +8,12 @@ from scipy.signal import correlate2d
 from sparsenn.layers import Conv2d, ReLU
 
 
-@pytest.mark.parametrize("steps", [{}, {"padding": (2, 1)}, {"stride": (2, 3)}, {"dilation": (2, 1), "padding": 1}])
-def test_reference_is_scipys(steps, rng):
+@pytest.mark.parametrize("options", [{}, {"padding": (2, 1)}, {"stride": (2, 3)}, {"dilation": (2, 1), "padding": 1}])
+def test_reference_is_scipys(options, rng):
     images, weights = rng.normal(size=(2, 3, 11, 9)), rng.normal(size=(4, 3, 3, 2))
-    found = reference_conv2d(images, weights, [0.0, 1.0, 2.0, 3.0], **steps)
+    found = reference_conv2d(images, weights, [0.0, 1.0, 2.0, 3.0], **options)
     (down, across), (above, beside), (apart_down, apart_across) = (
-        np.broadcast_to(steps.get(name, usual), 2) for name, usual in (("stride", 1), ("padding", 0), ("dilation", 1))
+        np.broadcast_to(options.get(name, usual), 2) for name, usual in (("stride", 1), ("padding", 0), ("dilation", 1))
     )
     spread = np.zeros((4, 3, 2 * apart_down + 1, apart_across + 1))
     spread[:, :, ::apart_down, ::apart_across] = weights
@@ -31,9 +31,9 @@ def test_groups_are_convolutions_of_their_own(rng):
 
 
 def test_shapes_are_the_layers(rng):
-    steps = {"stride": (1, 2), "padding": (3, 0), "dilation": (1, 3), "groups": 2}
-    layer = Conv2d(rng.normal(size=(6, 2, 3, 2)), None, ReLU(), **steps)
-    found = reference_conv2d(np.zeros((5, 4, 8, 9)), layer.weights, activation=layer.activation, **steps)
+    options = {"stride": (1, 2), "padding": (3, 0), "dilation": (1, 3), "groups": 2}
+    layer = Conv2d(rng.normal(size=(6, 2, 3, 2)), None, ReLU(), **options)
+    found = reference_conv2d(np.zeros((5, 4, 8, 9)), layer.weights, activation=layer.activation, **options)
     assert found.shape == layer.output_shape((5, 4, 8, 9))
 
 

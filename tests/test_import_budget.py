@@ -107,7 +107,7 @@ FIRST_REPORT = """
 import contextlib, sys
 from importlib import import_module
 from sparsenn.cli.program import verb_of
-from sparsenn.progress import silent
+from sparsenn.runtime.progress import silent
 
 module = import_module(f"sparsenn.cli.{verb_of(sys.argv[1:]).module}")
 

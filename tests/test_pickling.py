@@ -78,10 +78,10 @@ LAYERS = [
 @EACH_WAY
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
 def test_layers(layer: Any, way: Callable[[Any], Any]) -> None:
-    getattr(layer, "steps", None)  # computed and kept where a layer has it
+    getattr(layer, "sliding_window", None)  # computed and cached where a layer has it
     found = way(layer)
     assert same(found, layer)
-    assert getattr(found, "steps", None) == getattr(layer, "steps", None)
+    assert getattr(found, "sliding_window", None) == getattr(layer, "sliding_window", None)
     arrays = [value for value in vars(found).values() if isinstance(value, np.ndarray)]
     if isinstance(layer, SparseLinear):
         assert found.weights.is_checked

@@ -141,7 +141,7 @@ def test_a_module_that_only_studies_import_is_found() -> None:
 def test_every_source_of_the_engines_own_is_declared_by_production() -> None:
     every = [module.removesuffix(".__init__") for module in SOURCES if part_of(module) == "backends"]
     code = f"import importlib, sys\nfor name in {every}: importlib.import_module(name)\n"
-    code += "from sparsenn.backends.cuda.loader import PROGRAMS\n"
+    code += "from sparsenn.backends.cuda.runtime.loader import PROGRAMS\n"
     code += "print(*(program.source for program in PROGRAMS), 'sparsenn.studies' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     *declared, imports_studies = told

@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 from sparsenn.errors import SparseNNError  # noqa: E402
 from sparsenn.io import Model, read_model  # noqa: E402
 from sparsenn.report.architecture import layer_title, shape_text  # noqa: E402
-from sparsenn.storage import replacing  # noqa: E402
+from sparsenn.runtime.storage import replacing  # noqa: E402
 
 START = re.compile(r"<!-- model:([\w.-]+) -->")
 END = "<!-- /model -->"

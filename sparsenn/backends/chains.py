@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
+from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.formats import CSR, Array
 
 __all__ = [
@@ -79,14 +80,19 @@ class RowsLeft:
     Parameters
     ----------
     features : rows; there may be more than any input has.
-    owner : (inputs,) int32 or int64, which of these rows each input has, -1 for a row of zeros; None where row k is
-        that of input k.
-    dropped : whether each input that has a row, by `owner`, has one with a non-zero: others lost theirs.
+    row_map : which of these rows each input has, integers of int32 or int64.
+    dropped : whether each input that has a row, by the map, has one with a non-zero: others lost theirs.
     """
 
     features: Features
-    owner: Array | None = None
+    row_map: RowMap = SAME_ROWS
     dropped: bool = False
+
+    @property
+    def inputs(self) -> int:
+        """Number of input rows."""
+        rows = self.row_map.rows
+        return int(self.features.shape[0] if rows is None else rows.size)
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,13 @@ from sparsenn.backends.kernel_records import (
     Tunable,
 )
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import CombiningLayer, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = [
+    "SAME_ROWS",
     "Backend",
     "ConvolutionKernel",
     "DenseKernel",
@@ -44,6 +46,7 @@ __all__ = [
     "NumberCheck",
     "NumberLog",
     "Replay",
+    "RowMap",
     "RowsCheck",
     "RowsLeft",
     "RowsWatch",
@@ -288,8 +291,8 @@ class Backend(Protocol):
         """
         ...
 
-    def spread(self, left: RowsLeft, expansion: Array | None, rows: int) -> Array:
-        """Give each of so many inputs its row, and each output its column.
+    def spread(self, left: RowsLeft, expansion: Array | None) -> Array:
+        """Give each input its row, and each output its column.
 
         Parameters
         ----------
@@ -298,22 +301,22 @@ class Backend(Protocol):
 
         Returns
         -------
-        A new matrix on the device, of shape (rows, outputs).
+        A new matrix on the device, of shape (inputs, outputs).
         """
         ...
 
-    def take_out(self, left: RowsLeft, inputs: int, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
+    def take_out(self, left: RowsLeft, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
         """Begin to find the inputs that are alive at the end of the network, and keep what the layers left.
 
         Parameters
         ----------
-        left : what the layers left, of so many inputs; where rows of zeros have not been dropped, all are looked at.
+        left : what the layers left; where rows of zeros have not been dropped, all are looked at.
         own : whether it lies in memory that nothing else uses.
 
         Returns
         -------
         A function that waits for that, and returns the inputs whose row has a non-zero, int64 on the host, increasing;
-        and the rows that inputs have, with their owners, on the device, in memory that later launches do not touch.
+        and the rows that inputs have, with their map, on the device, in memory that later launches do not touch.
         The caller launches nothing on the device until it has called this.
         """
         ...

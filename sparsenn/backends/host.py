@@ -13,8 +13,8 @@ from sparsenn.backends.steps import combine_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import CombiningLayer
-from sparsenn.memory import free_memory
-from sparsenn.workers import chunks, map_threads
+from sparsenn.runtime.memory import free_memory
+from sparsenn.runtime.workers import chunks, map_threads
 
 __all__ = ["HostMemory", "HostNumberCheck", "checked_rows"]
 
@@ -117,35 +117,18 @@ class HostMemory:
         np.copyto(target, matrix, casting="unsafe")
         return lambda: None
 
-    def spread(self, left: RowsLeft, expansion: Array | None, rows: int) -> Array:
+    def spread(self, left: RowsLeft, expansion: Array | None) -> Array:
         """Give each input its row, and each output its column."""
         features = left.features
-        if left.owner is None:
-            dense = features.to_scipy().toarray() if isinstance(features, CSR) else features
-            return dense[:rows].copy() if expansion is None else np.take(dense[:rows], expansion, axis=1)
-        owner = np.asarray(left.owner)[:rows]
-        alive = owner >= 0
-        if isinstance(features, CSR):
-            features = features.to_scipy().toarray()
-        width = features.shape[1] if expansion is None else expansion.size
-        outputs = np.zeros((rows, width), features.dtype)
-        found = features[owner[alive]]
-        outputs[alive] = found if expansion is None else np.take(found, expansion, axis=1)
-        return outputs
+        return left.row_map.scatter(features.to_scipy().toarray() if isinstance(features, CSR) else features, expansion)
 
-    def take_out(self, left: RowsLeft, inputs: int, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
+    def take_out(self, left: RowsLeft, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
         """Look which inputs are alive, and copy rows that may be written over, as CSR never is."""
-        owner = None if left.owner is None else np.array(left.owner[:inputs])
-        used = inputs if owner is None else int(owner.max(initial=-1)) + 1
-        if owner is not None and left.dropped:
-            living = np.flatnonzero(owner >= 0)
-        else:
-            alive = np.append(_has_nonzero(left.features), False)  # owner -1 reads the appended False
-            living = np.flatnonzero(alive[:inputs] if owner is None else alive[owner])
-        features = left.features
-        if not isinstance(features, CSR) and not (own and used == features.shape[0]):
-            features = features[:used].copy()
-        return lambda: (living, RowsLeft(features, owner))
+        features, row_map = left.features, left.row_map.on_host(np.array)
+        is_live = np.ones(features.shape[0], np.bool_) if left.dropped else _has_nonzero(features)
+        if not isinstance(features, CSR) and not own:
+            features = features.copy()
+        return lambda: (np.flatnonzero(row_map.scatter(is_live)), RowsLeft(features, row_map))
 
     def combine(self, layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
         """Combine rows on all cores, some of them at a time."""

@@ -12,7 +12,7 @@ from sparsenn.errors import InputError, MatrixError, UnsortedError
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.arrays import falls
 from sparsenn.printable import kind_of
-from sparsenn.workers import chunks, map_threads
+from sparsenn.runtime.workers import chunks, map_threads
 
 __all__ = ["HOST_DEVICES", "all_finite", "fault_of", "is_on_host", "largest_number"]
 

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from sparsenn.backends.chains import Features, LayerCounts, SparseChain, SparseProblem
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.row_map import RowMap
 from sparsenn.backends.trainer import Trainer, TrainingProblem
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import Conv2d, ImageLayer, Linear
@@ -78,24 +77,13 @@ class StepOutput:
     Parameters
     ----------
     features : the rows that are left, of the last layer's width.
-    kept : (rows,) int64, which input row each of them came from.
+    row_map : which of the rows left each input row has become, on the host.
     counts : one record a layer.
-    owner : (rows of the input,) int64, which of the rows left each input row has become, -1 for one that died; None
-        where `kept` says it all, because every row left came from one input row.
     """
 
     features: Features
-    kept: Array
+    row_map: RowMap
     counts: tuple[LayerCounts, ...]
-    owner: Array | None = None
-
-    def owners(self, rows: int) -> Array:
-        """Return `owner`, worked out from `kept` where it is not given, for an input of so many rows."""
-        if self.owner is not None:
-            return self.owner
-        owner = np.full(rows, -1, np.int64)
-        owner[self.kept] = np.arange(self.kept.size)
-        return owner
 
 
 @dataclass(frozen=True, eq=False)

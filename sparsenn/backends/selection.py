@@ -9,9 +9,9 @@ from typing import cast
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.cuda import AbsentCUDABackend, CUDABackend
-from sparsenn.backends.cuda.availability import count_devices
 from sparsenn.backends.cuda.double import DEVICE as DOUBLE_DEVICE
 from sparsenn.backends.cuda.double import DoubleCUDABackend
+from sparsenn.backends.cuda.runtime.availability import count_devices
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle import ReferenceBackend
 from sparsenn.errors import DeviceError, UsageError, unknown_name

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import (
+    SAME_ROWS,
     Backend,
     Features,
     LayerCounts,
+    RowMap,
     RowsLeft,
     SparseKernel,
     SparseProblem,
     StepInput,
-    StepOutput,
 )
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import SparseLinear
@@ -60,24 +61,23 @@ SAMPLED_ROWS = 128
 
 @dataclass
 class _Rows:
-    """The rows in flight: their features, the inputs each stands for, and the row that each input has."""
+    """The rows in flight: their features, how many inputs each stands for, and the row that each input has."""
 
     features: Features
     multiplicity: Array
-    owner: Array | None
+    row_map: RowMap = SAME_ROWS
 
     @property
     def count(self) -> int:
         return int(self.features.shape[0])
 
-    def replace(self, features: Features, moved: Array | None) -> None:
-        """Go on with `features`; `moved` says which of them each row has become, -1 for one that died; None: itself."""
+    def replace(self, features: Features, row_map: RowMap) -> None:
+        """Go on with other features; the map says which of them each row has become."""
         self.features = features
-        if moved is None:
-            return
-        alive = moved >= 0
-        self.multiplicity = _sum_by(moved[alive], self.multiplicity[alive], features.shape[0])
-        self.owner = moved if self.owner is None else np.append(moved, -1)[self.owner]  # -1 reads, and keeps, the last
+        multiplicity = row_map.multiplicity(features.shape[0], self.multiplicity)
+        assert multiplicity is not None
+        self.multiplicity = multiplicity
+        self.row_map = self.row_map.then(row_map)
 
 
 class Stepwise:
@@ -136,10 +136,9 @@ class Stepwise:
 
         Returns
         -------
-        Rows in memory that the next run, and any other of the same backend, may write over; `owner` is int64.
+        Rows in memory that the next run, and any other of the same backend, may write over; the map is of int64.
         """
-        each = np.ones(features.shape[0], np.int64) if multiplicity is None else multiplicity
-        rows = _Rows(features, each, None)
+        rows = _Rows(features, np.ones(features.shape[0], np.int64) if multiplicity is None else multiplicity)
         self._counts = ()
         layer, last, depth = 0, len(self._layers), self._unit
         before, look = rows.count, depth
@@ -157,7 +156,7 @@ class Stepwise:
                 progress(layer)
         if layer < last and progress is not None:
             progress(last)
-        return RowsLeft(rows.features, rows.owner)
+        return RowsLeft(rows.features, rows.row_map)
 
     def counts(self) -> tuple[LayerCounts, ...]:
         """Return what the last run counted, layer by layer; `distinct` where equal rows were looked for."""
@@ -190,7 +189,7 @@ class Stepwise:
             deduplicate=self._problem.deduplicate,
         )
         output = self._kernel.launch(step)
-        rows.replace(output.features, _moved(output, rows.count))
+        rows.replace(output.features, output.row_map)
         counts = list(output.counts)
         if looks and self._problem.deduplicate and not self._kernel.groups_rows:
             self._deduplicate(rows)
@@ -201,7 +200,7 @@ class Stepwise:
         """Keep one of each set of equal rows, and let the inputs of the others share it."""
         representatives, group = self._backend.equal_rows(rows.features)
         if representatives.size < rows.count:
-            rows.replace(self._backend.take_rows(rows.features, representatives), group)
+            rows.replace(self._backend.take_rows(rows.features, representatives), RowMap(group))
 
     def _finish(self, rows: _Rows, layer: int) -> None:
         """Count the layers from `layer` on for no rows: none is left, and none will come to life."""
@@ -240,15 +239,3 @@ def scatters(backend: Backend, layer: SparseLinear, features: Features) -> bool:
         gather += rows * width * LOADED_VALUE
         scatter = rows * width * SCANNED_VALUE + nonzeros * each + rows * weights.shape[1] * PLACED_VALUE
     return bool(scatter < gather)
-
-
-def _moved(output: StepOutput, rows: int) -> Array | None:
-    """Return which of the rows left each row of a launch has become, -1 for one that died; None where all stayed."""
-    if output.owner is None and output.kept.size == rows and bool((output.kept == np.arange(rows)).all()):
-        return None
-    return output.owners(rows)
-
-
-def _sum_by(groups: Array, numbers: Array, count: int) -> Array:
-    """Add up int64 numbers by group; doubles in between are exact up to 2^53."""
-    return np.bincount(groups, numbers, count).astype(np.int64)

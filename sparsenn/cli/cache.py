@@ -27,7 +27,7 @@ def info(json: options.Json = None) -> None:
     check_target("--json", None if json == STDOUT else json)
     from sparsenn.report.caches import cache_record, cache_table
     from sparsenn.report.records import to_json
-    from sparsenn.storage import caches
+    from sparsenn.runtime.storage import caches
 
     found = caches()
     console(sys.stderr if json == STDOUT else sys.stdout).print(cache_table(found))
@@ -51,9 +51,9 @@ def clear(
       sparsenn cache clear
       sparsenn cache clear cpu-kernels gpu-kernels
     """
-    from sparsenn.memory import shown_bytes
-    from sparsenn.storage import CACHES
-    from sparsenn.storage import clear as remove
+    from sparsenn.runtime.memory import shown_bytes
+    from sparsenn.runtime.storage import CACHES
+    from sparsenn.runtime.storage import clear as remove
 
     removed = remove(names or CACHES)
     screen = console()

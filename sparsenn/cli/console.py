@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import TYPE_CHECKING, TextIO
 
 from sparsenn.printable import printable
-from sparsenn.progress import Progress, silent
-from sparsenn.spans import Span, watching
+from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.spans import Span, watching
 
 if TYPE_CHECKING:
     from rich.console import Console

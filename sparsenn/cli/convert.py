@@ -122,7 +122,7 @@ def _convert_dataset(
 
 def _convert_model(source: str, target: Path, sparse: bool, steps: str | None, progress: bool | None) -> None:
     from sparsenn.io import read_model, write_model
-    from sparsenn.io.onnx import to_onnx
+    from sparsenn.io.importers.onnx import to_onnx
     from sparsenn.report import describe_model
 
     check_target("DST", target, WRITTEN_SUFFIXES)

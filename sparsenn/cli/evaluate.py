@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, write_json, write_page
 from sparsenn.errors import UsageError
-from sparsenn.spans import span
+from sparsenn.runtime.spans import span
 
 if TYPE_CHECKING:
     from sparsenn.formats import Array, Scaling

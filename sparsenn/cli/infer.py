@@ -22,7 +22,7 @@ from sparsenn.cli.stream import InPieces, run_dataset_in_pieces, run_model_in_pi
 from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, is_hdf5, tracing, write_json, write_page
 from sparsenn.errors import UsageError
 from sparsenn.io.model_files import is_model, kind_of
-from sparsenn.spans import span
+from sparsenn.runtime.spans import span
 
 if TYPE_CHECKING:
     from sparsenn.engine import Result

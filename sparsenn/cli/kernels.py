@@ -36,10 +36,10 @@ def kernels(
       sparsenn kernels list --compile
     """
     from sparsenn import datasets  # noqa: F401  its functions, and those that it imports, bring examples
+    from sparsenn.cli.compilation import compile_kernels
     from sparsenn.distributed import digests  # noqa: F401  it brings an example, too
-    from sparsenn.engine import compile_kernels
-    from sparsenn.jit import run_examples
     from sparsenn.report import kernel_table
+    from sparsenn.runtime.jit import run_examples
     from sparsenn.studies.ladder import listing
     from sparsenn.studies.measure import cache_reading  # noqa: F401  it brings an example, too
 

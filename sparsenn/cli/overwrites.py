@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sparsenn.cli.targets import STDOUT
 from sparsenn.errors import UsageError
-from sparsenn.storage import same_file
+from sparsenn.runtime.storage import same_file
 
 __all__ = ["check_apart"]
 

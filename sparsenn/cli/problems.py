@@ -14,7 +14,7 @@ from sparsenn.errors import UsageError
 
 if TYPE_CHECKING:
     from sparsenn.io import Dataset
-    from sparsenn.progress import Progress
+    from sparsenn.runtime.progress import Progress
     from sparsenn.studies.ladder import Ladder
 
 __all__ = [

@@ -14,7 +14,7 @@ from sparsenn.cli.cluster_options import Cluster
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, write_json, write_page
 from sparsenn.errors import UsageError
-from sparsenn.spans import span
+from sparsenn.runtime.spans import span
 
 if TYPE_CHECKING:
     from sparsenn.distributed.cluster.api import ClusterRun
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from sparsenn.formats import Array
     from sparsenn.io import Dataset
     from sparsenn.network import Network
-    from sparsenn.progress import Progress
     from sparsenn.report import Verification
+    from sparsenn.runtime.progress import Progress
 
 __all__ = ["InPieces", "run_dataset_in_pieces", "run_model_in_pieces"]
 

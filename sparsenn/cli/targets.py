@@ -85,7 +85,7 @@ def check_target(option: str, path: Path | None, suffixes: Collection[str] = ())
         The folder does not exist or cannot be written to; or the path leads to a device, a pipe or an open file (such
         as /dev/stdout) that cannot be.
     """
-    from sparsenn.storage import is_stream
+    from sparsenn.runtime.storage import is_stream
 
     if path is None:
         return
@@ -160,7 +160,7 @@ def is_hdf5(path: Path) -> bool:
 
 def write_json(path: Path, document: str) -> None:
     """Write a JSON document to a file, replaced only when complete, or to stdout or another stream."""
-    from sparsenn.storage import replacing
+    from sparsenn.runtime.storage import replacing
 
     if path == STDOUT:
         sys.stdout.write(document)
@@ -171,7 +171,7 @@ def write_json(path: Path, document: str) -> None:
 
 def write_page(path: Path, document: str) -> None:
     """Write an HTML page to a file, replaced only when complete."""
-    from sparsenn.storage import replacing
+    from sparsenn.runtime.storage import replacing
 
     with replacing(path) as temporary:
         temporary.write_text(document, encoding="utf-8")
@@ -181,7 +181,7 @@ def tracing(path: Path | None) -> AbstractContextManager[None]:
     """Return what traces a block to a file, as `sparsenn.trace` does; nothing where none is named."""
     if path is None:
         return nullcontext()
-    from sparsenn.engine import trace
+    from sparsenn.backends.trace import trace
 
     return trace(path)
 

@@ -29,7 +29,7 @@ from sparsenn.cli.targets import (
     write_json,
 )
 from sparsenn.errors import unknown_name
-from sparsenn.spans import span
+from sparsenn.runtime.spans import span
 
 if TYPE_CHECKING:
     from sparsenn.training import TrainingData, TrainingResult

@@ -114,7 +114,7 @@ def _tune(
         from sparsenn.backends import backend_for
         from sparsenn.report import to_json
         from sparsenn.report.tuning import tuned_table, tuning_record, tuning_tables
-        from sparsenn.storage import make_cache_folder
+        from sparsenn.runtime.storage import make_cache_folder
         from sparsenn.studies.ladder import ladder_for
         from sparsenn.studies.tuning import keep, limited, tunable_named, tunables
         from sparsenn.studies.tuning import tune as run
@@ -143,7 +143,7 @@ def _tune(
 
 
 def _show(rung: str | None, operation: str | None, json: Path | None) -> None:
-    from sparsenn.engine.tuning_table import readable_table
+    from sparsenn.backends.tuning_table import readable_table
     from sparsenn.report import to_json
     from sparsenn.report.tuning import tuned_record, tuned_table
 
@@ -157,7 +157,7 @@ def _show(rung: str | None, operation: str | None, json: Path | None) -> None:
 
 
 def _forget(rung: str | None, operation: str | None) -> None:
-    from sparsenn.engine.tuning_table import forget
+    from sparsenn.backends.tuning_table import forget
 
     dropped = forget(rung, operation)
     console().print(f"{dropped:,} {'entry' if dropped == 1 else 'entries'} dropped.")

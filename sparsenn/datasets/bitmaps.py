@@ -11,8 +11,8 @@ import numpy as np
 
 from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.formats.arrays import frozen
-from sparsenn.jit import compiled
-from sparsenn.progress import Progress, silent
+from sparsenn.runtime.jit import compiled
+from sparsenn.runtime.progress import Progress, silent
 
 __all__ = ["bitmap_stack", "stack_to_csr"]
 

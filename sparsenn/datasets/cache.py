@@ -9,9 +9,9 @@ from pathlib import Path
 
 from sparsenn.errors import FileFormatError, ResourceError
 from sparsenn.io.bounded import open_plain, reading
-from sparsenn.memory import shown_bytes
-from sparsenn.storage import cache_folder, read_record, write_record
-from sparsenn.workers import map_threads
+from sparsenn.runtime.memory import shown_bytes
+from sparsenn.runtime.storage import cache_folder, read_record, write_record
+from sparsenn.runtime.workers import map_threads
 
 __all__ = ["DamagedCacheWarning", "cache_folder", "check_disk", "is_whole", "record_checksum"]
 

@@ -14,9 +14,9 @@ from sparsenn.datasets.bitmaps import CHUNK, bitmap_stack, stack_to_csr
 from sparsenn.datasets.enlarge import image_side
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, INDEX32_LIMIT, Array
-from sparsenn.jit import compiled, example
-from sparsenn.memory import check_memory
-from sparsenn.progress import Progress, silent
+from sparsenn.runtime.jit import compiled, example
+from sparsenn.runtime.memory import check_memory
+from sparsenn.runtime.progress import Progress, silent
 
 __all__ = ["digit_inputs"]
 

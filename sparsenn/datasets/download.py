@@ -14,8 +14,8 @@ from sparsenn.datasets.mnist import OFFICIAL_NONZEROS, TRAINING_SHAPE
 from sparsenn.datasets.named import DEGREE
 from sparsenn.datasets.names import LAYER_COUNTS, NEURON_COUNTS, parse_name
 from sparsenn.errors import FileFormatError, ResourceError, UsageError
-from sparsenn.progress import Progress, silent
-from sparsenn.storage import replacing
+from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.storage import replacing
 
 __all__ = ["BASE_URL", "RECORD", "download"]
 

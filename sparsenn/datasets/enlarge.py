@@ -24,9 +24,9 @@ import numpy as np
 from sparsenn.datasets.bitmaps import bitmap_stack, stack_to_csr
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, INDEX16_LIMIT, Array
-from sparsenn.jit import compiled, example
-from sparsenn.memory import check_memory
-from sparsenn.progress import Progress, silent
+from sparsenn.runtime.jit import compiled, example
+from sparsenn.runtime.memory import check_memory
+from sparsenn.runtime.progress import Progress, silent
 
 __all__ = ["enlarge", "image_side"]
 

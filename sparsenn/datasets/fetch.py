@@ -23,8 +23,8 @@ from typing import Any
 from sparsenn import __version__
 from sparsenn.datasets.cache import check_disk
 from sparsenn.errors import ResourceError, UsageError
-from sparsenn.progress import Progress, silent
-from sparsenn.storage import replacing
+from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.storage import replacing
 
 __all__ = ["Transfer", "fetch"]
 

@@ -19,8 +19,8 @@ from sparsenn.formats import CSR, Array
 from sparsenn.io.dataset import Dataset
 from sparsenn.io.layout import challenge_bias
 from sparsenn.network import Network
-from sparsenn.progress import Progress, silent
-from sparsenn.workers import chunks
+from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.workers import chunks
 
 __all__ = ["INPUT_KINDS", "generate", "input_kind"]
 

@@ -18,8 +18,8 @@ from sparsenn.io.layout import CHALLENGE_BIAS
 from sparsenn.io.official import read_official
 from sparsenn.layers import Conv2d, FullyConnected
 from sparsenn.network import Network
-from sparsenn.progress import Progress, silent
-from sparsenn.storage import check_path
+from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.storage import check_path
 
 __all__ = ["load"]
 

@@ -11,9 +11,9 @@ from sparsenn.datasets.mnist import TRAINING_SHAPE, find_training_images
 from sparsenn.datasets.names import parse_name
 from sparsenn.errors import FileFormatError
 from sparsenn.io.hdf5 import write_dataset
-from sparsenn.memory import check_memory
-from sparsenn.progress import Progress, silent
-from sparsenn.storage import make_cache_folder, remove_stale
+from sparsenn.runtime.memory import check_memory
+from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.storage import make_cache_folder, remove_stale
 
 __all__ = ["cached_files", "named_file"]
 

@@ -18,10 +18,10 @@ from sparsenn.formats import CSC, INDEX32_LIMIT, Array, index_dtype
 from sparsenn.formats.arrays import as_floats, frozen, real_number, size
 from sparsenn.io.layout import CHALLENGE_CLIP
 from sparsenn.layers import ReLU, SparseLinear
-from sparsenn.memory import check_memory
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
-from sparsenn.progress import Progress, silent
+from sparsenn.runtime.memory import check_memory
+from sparsenn.runtime.progress import Progress, silent
 
 __all__ = ["radixnet"]
 

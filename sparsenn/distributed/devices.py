@@ -20,14 +20,14 @@ from sparsenn.distributed.sharing import Stopping, shared
 from sparsenn.engine import Options, Plan, Result, Seconds, Session
 from sparsenn.engine.batches import Part, joined
 from sparsenn.engine.inputs import Given, Inputs, like
-from sparsenn.engine.named_options import DevicesOptions, NamedOptions, names_options, names_options_of
+from sparsenn.engine.options import NamedOptions
 from sparsenn.engine.plan import with_inputs
 from sparsenn.engine.session import check_form
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, from_dense
 from sparsenn.network import Network
-from sparsenn.progress import Progress, silent
-from sparsenn.workers import chunks, renew_after_fork
+from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.workers import chunks, renew_after_fork
 
 __all__ = ["Sessions", "device_names", "infer", "session_on"]
 
@@ -86,7 +86,6 @@ def device_names(devices: Devices) -> tuple[str, ...]:
 _KNOWN = "give all, cpu, or GPUs by name or number, such as cuda:0,cuda:2 or 0,2"
 
 
-@names_options
 def infer(
     network: Network,
     inputs: Inputs,
@@ -137,7 +136,6 @@ def session_on(network: Network, *, devices: Devices | None = None, **options: A
     return Session(network, **options) if devices is None else Sessions(network, devices, **options)
 
 
-@names_options_of(DevicesOptions)
 class Sessions:
     """A network that is ready to run on several devices: a `Session` each, in a thread each.
 
@@ -172,12 +170,12 @@ class Sessions:
         As `Session` does.
     """
 
-    def __init__(self, network: Network, devices: Devices = "all", **options: Unpack[DevicesOptions]) -> None:
+    def __init__(self, network: Network, devices: Devices = "all", **options: Unpack[NamedOptions]) -> None:
         for name in ("device", "machine"):
             if options.get(name) is not None:
                 raise UsageError(f"devices names the devices; leave out {name}")
         names = device_names(devices)
-        first = Session(network, device=names[0], **options)
+        first = Session(network, **(options | {"device": names[0]}))
         self._begin([first, *map(first.on, names[1:])])
 
     @classmethod

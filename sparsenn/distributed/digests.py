@@ -15,8 +15,8 @@ import numpy as np
 from sparsenn.errors import InputError, UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.arrays import read_only
-from sparsenn.jit import compiled, example
-from sparsenn.workers import chunks, map_threads
+from sparsenn.runtime.jit import compiled, example
+from sparsenn.runtime.workers import chunks, map_threads
 
 __all__ = [
     "check_unchanged",

@@ -31,8 +31,8 @@ from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
 from sparsenn.io.hdf5_target import created
 from sparsenn.io.tsv import write_categories
-from sparsenn.storage import check_replaceable, link_target, replacing, same_file
-from sparsenn.storage.atomic import explained
+from sparsenn.runtime.storage import check_replaceable, link_target, replacing, same_file
+from sparsenn.runtime.storage.atomic import explained
 
 try:
     import fcntl

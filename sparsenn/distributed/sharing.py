@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-from sparsenn.interrupts import held_signals, outlast
+from sparsenn.runtime.interrupts import held_signals, outlast
 
 __all__ = ["Stopping", "ahead", "shared"]
 

@@ -30,17 +30,16 @@ from sparsenn.engine import Result, Seconds, Session
 from sparsenn.engine.batches import Part, joined
 from sparsenn.engine.compiled_network import backend_of
 from sparsenn.engine.inputs import Inputs
-from sparsenn.engine.named_options import StreamOptions, names_options_of
-from sparsenn.engine.options import Options
+from sparsenn.engine.options import Options, StreamOptions
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import MAX_SAMPLE_ROWS
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.io.row_source import RowSource, checked, faults_told, opened_rows
-from sparsenn.memory import bytes_of, free_memory
 from sparsenn.network import Network
-from sparsenn.progress import Progress, silent
-from sparsenn.workers import begin
+from sparsenn.runtime.memory import bytes_of, free_memory
+from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.workers import begin
 
 __all__ = ["is_read_once", "rows_a_piece", "stream"]
 
@@ -82,7 +81,6 @@ class _Done(NamedTuple):
     outputs: Array | None
 
 
-@names_options_of(StreamOptions)
 def stream(
     network: Network,
     rows: str | os.PathLike[str],

@@ -1,7 +1,6 @@
 """The engine: plan how a network is to be run, make it ready, and run it as often as wanted."""
 
 from sparsenn.engine.api import plan, plan_rows
-from sparsenn.engine.compilation import compile_kernels
 from sparsenn.engine.merging import Merged, merge_equal_outputs
 from sparsenn.engine.options import Options
 from sparsenn.engine.plan import Plan
@@ -9,7 +8,6 @@ from sparsenn.engine.result import LayerStatistics, Result, Seconds
 from sparsenn.engine.rows import RowsResult, Runner, run_rows
 from sparsenn.engine.session import Session
 from sparsenn.engine.timer import ReadingTimer, Timer
-from sparsenn.engine.trace import trace
 
 __all__ = [
     "LayerStatistics",
@@ -23,10 +21,8 @@ __all__ = [
     "Seconds",
     "Session",
     "Timer",
-    "compile_kernels",
     "merge_equal_outputs",
     "plan",
     "plan_rows",
     "run_rows",
-    "trace",
 ]

@@ -6,8 +6,7 @@ from typing import Unpack
 
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.inputs import Inputs
-from sparsenn.engine.named_options import NamedOptions, names_options
-from sparsenn.engine.options import Options
+from sparsenn.engine.options import NamedOptions, Options
 from sparsenn.engine.plan import Plan, plan_for
 from sparsenn.engine.session import Session
 from sparsenn.formats.arrays import size
@@ -16,7 +15,6 @@ from sparsenn.network import Network
 __all__ = ["plan", "plan_rows"]
 
 
-@names_options
 def plan(network: Network, inputs: Inputs, **options: Unpack[NamedOptions]) -> Plan:
     """Decide how a network is run on some inputs, and run nothing.
 
@@ -42,7 +40,6 @@ def plan(network: Network, inputs: Inputs, **options: Unpack[NamedOptions]) -> P
     return Session(network, **options).plan(inputs)
 
 
-@names_options
 def plan_rows(network: Network, rows: int, **options: Unpack[NamedOptions]) -> Plan:
     """Decide how a network is run on so many dense rows that are not there, and run nothing.
 

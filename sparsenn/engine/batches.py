@@ -24,7 +24,7 @@ from sparsenn.engine.shrinking_batches import ShrinkingBatches
 from sparsenn.engine.timer import NullTimer, Timer
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
-from sparsenn.spans import span
+from sparsenn.runtime.spans import span
 
 __all__ = ["BatchRunner", "Part", "Report", "joined"]
 
@@ -194,7 +194,7 @@ class BatchRunner:
         with context.timer.part("transfer", "copy out"):
             if check is not None:
                 check.fetch()
-            taken = self._backend.take_out(left, last - first, ready.plan.owns_outputs)
+            taken = self._backend.take_out(left, ready.plan.owns_outputs)
         with span("wait for the device", "wait"):  # while it computes
             return ready.plan, *taken()
 

@@ -31,7 +31,7 @@ from sparsenn.engine.timer import NullTimer, Timer
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import CombiningLayer, SparseLinear
-from sparsenn.spans import span
+from sparsenn.runtime.spans import span
 
 __all__ = ["QUIET", "BoundStep", "RunContext", "bind_step"]
 
@@ -84,17 +84,7 @@ class BoundStep(Protocol):
 
 def _multiplicity(backend: Backend, rows: RowsLeft) -> Array | None:
     """Return how many inputs share each row, on the host; None for one each."""
-    if rows.owner is None:
-        return None
-    owner = np.asarray(backend.fetch(rows.owner))
-    return np.bincount(owner[owner >= 0], minlength=int(rows.features.shape[0])).astype(np.int64)
-
-
-def _joined(before: Array | None, after: Array | None) -> Array | None:
-    """Return each input's row after a step, given its row before and what each row became."""
-    if before is None or after is None:
-        return after if before is None else before
-    return (after[before] + 1) * (before >= 0) - 1
+    return rows.row_map.on_host(backend.fetch).multiplicity(rows.features.shape[0])
 
 
 def bind_step(plan: Plan, step: Step, stack: Any, weights: WeightCache) -> BoundStep:
@@ -157,10 +147,10 @@ class _SparseStep:
             context.counter.add(self._step.first, counts, _shares(counts, seconds), self._step.seconds)
         if context.watch is not None:
             context.watch.after(self._step.kernel, left.features, self._step.first, self._step.last)
-        if self._in_order and left.owner is not None:
-            left = RowsLeft(self._backend.spread(left, None, rows.features.shape[0]))
-        dropped = left.owner is not None and self._drops
-        return RowsLeft(left.features, _joined(rows.owner, left.owner), dropped)
+        if self._in_order and left.row_map.rows is not None:
+            left = RowsLeft(self._backend.spread(left, None))
+        dropped = left.row_map.rows is not None and self._drops
+        return RowsLeft(left.features, rows.row_map.then(left.row_map), dropped)
 
 
 def _outputs_of(chain: SparseChain, rows: Array) -> Array:
@@ -195,8 +185,8 @@ class _DenseStep:
             if isinstance(values, CSR):
                 edges[0] = values.nnz * layers[0].outputs  # type: ignore[union-attr]
             copies = self._plan.merged.copies[step.last - 1]
-            _count(self._plan.backend, context, step, edges, RowsLeft(outputs, rows.owner), start, copies)
-        return RowsLeft(outputs, rows.owner)
+            _count(self._plan.backend, context, step, edges, RowsLeft(outputs, rows.row_map), start, copies)
+        return RowsLeft(outputs, rows.row_map)
 
     def _watched(self, values: Array, watch: BatchGuard) -> Array:
         """Run the layers, and check that numbers stay within half precision."""
@@ -239,8 +229,8 @@ class _ImageStep:
             count = int(outputs.shape[0])
             shapes = [(count, *network.input_shapes(number)[0]) for number in step.layers]
             edges = [network[number].multiply_adds(shape) for number, shape in zip(step.layers, shapes, strict=True)]
-            _count(backend, context, step, edges, RowsLeft(outputs, rows.owner), start)
-        return RowsLeft(outputs, rows.owner)
+            _count(backend, context, step, edges, RowsLeft(outputs, rows.row_map), start)
+        return RowsLeft(outputs, rows.row_map)
 
 
 class _CombiningStep:
@@ -261,7 +251,7 @@ class _CombiningStep:
         outputs = backend.combine(layer, matrices)
         if context.watch is not None:
             context.watch.after(step.kernel, outputs, step.first, step.last)
-        left = RowsLeft(outputs, rows.owner)
+        left = RowsLeft(outputs, rows.row_map)
         if context.counter is not None:
             _count(backend, context, step, [0], left, start)
         return left

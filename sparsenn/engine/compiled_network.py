@@ -23,7 +23,7 @@ from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
-from sparsenn.spans import span
+from sparsenn.runtime.spans import span
 
 __all__ = ["CompiledNetwork", "backend_of"]
 

@@ -22,7 +22,7 @@ from sparsenn.engine.timer import NullTimer
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import Flatten
-from sparsenn.spans import span, watchers
+from sparsenn.runtime.spans import span, watchers
 
 __all__ = ["Executable"]
 
@@ -74,7 +74,7 @@ class Executable:
         if context.watch is not None or isinstance(features, CSR) or watchers["step"] or self.plan.streams:
             if watch is not None:
                 watch.look(features)
-            return self._spread(self.run(features, context), features.shape[0])
+            return self._spread(self.run(features, context))
         outputs = self.replayed(features, features.shape, watch) if replays else None
         if outputs is None:
             outputs = self._outputs(watch, features)
@@ -131,7 +131,7 @@ class Executable:
         return outputs
 
     def _guarded(self, features: Array, guard: BatchGuard | None) -> Any:
-        return self._spread(self.run(features, RunContext(NullTimer(), watch=guard)), features.shape[0])
+        return self._spread(self.run(features, RunContext(NullTimer(), watch=guard)))
 
     @cached_property
     def is_capturable(self) -> bool:
@@ -146,13 +146,13 @@ class Executable:
         if watch is not None:
             watch.look(features)
         launch = self.launch if self.plan.leaves_outputs else None
-        return self._spread(self.run(features, QUIET), features.shape[0]) if launch is None else launch(features)
+        return self._spread(self.run(features, QUIET)) if launch is None else launch(features)
 
-    def _spread(self, left: RowsLeft, count: int) -> Any:
+    def _spread(self, left: RowsLeft) -> Any:
         """Return each input's outputs, in memory that the caller owns."""
-        if left.owner is None and self.plan.leaves_outputs:
+        if left.row_map.rows is None and self.plan.leaves_outputs:
             return left.features
-        return self.plan.backend.spread(left, self.plan.merged.expansion, count)
+        return self.plan.backend.spread(left, self.plan.merged.expansion)
 
     @property
     def launch(self) -> Callable[[Array], Array] | None:
@@ -176,7 +176,7 @@ class Executable:
             else:
                 run = self._run_traced if traced else self._run_step
                 rows = run(self._step(number, context), number, rows, values, context)
-            if number < last and rows.owner is not None:
+            if number < last and rows.row_map.rows is not None:
                 rows = _tightened(rows)
             self._store(end - 1, rows.features, values)
             context.report(self.plan.steps[end - 1].last)
@@ -248,7 +248,7 @@ class Executable:
 
     def _is_over(self, rows: RowsLeft, step: Step) -> bool:
         """Whether no row is left to compute, and none will be revived; known only where rows were tightened."""
-        return rows.owner is not None and rows.features.shape[0] == 0 and step.first >= self.plan.droppable_from
+        return rows.row_map.rows is not None and rows.features.shape[0] == 0 and step.first >= self.plan.droppable_from
 
     def _without_rows(self, rows: RowsLeft, number: int, context: RunContext) -> RowsLeft:
         """Count the steps from `number` on as run on no rows."""
@@ -260,15 +260,16 @@ class Executable:
                 context.counter.add(step.first, counts, [0.0] * len(counts), 0.0)
             context.report(step.last)
         numbers = rows.features.values if isinstance(rows.features, CSR) else rows.features
-        return RowsLeft(np.zeros((0, plan.merged.network.outputs), numbers.dtype), rows.owner)
+        return RowsLeft(np.zeros((0, plan.merged.network.outputs), numbers.dtype), rows.row_map)
 
 
 def _tightened(rows: RowsLeft) -> RowsLeft:
-    """Return rows without those that belong to no input; waits for the device."""
-    assert rows.owner is not None
-    used = int(rows.owner.max()) + 1 if rows.owner.size else 0
+    """Return rows without those that no input has; waits for the device."""
+    places = rows.row_map.rows
+    assert places is not None
+    used = int(places.max()) + 1 if places.size else 0
     features: Any = rows.features
-    return rows if used == features.shape[0] else RowsLeft(features[:used], rows.owner)
+    return rows if used == features.shape[0] else RowsLeft(features[:used], rows.row_map)
 
 
 def _borrowed(plan: Plan) -> frozenset[int]:

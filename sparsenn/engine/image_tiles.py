@@ -13,7 +13,7 @@ from sparsenn.engine.plan import Plan
 from sparsenn.engine.steps import CONV_OPERATION, Step
 from sparsenn.formats import Array
 from sparsenn.layers import CombiningLayer
-from sparsenn.workers import chunks, map_threads, thread_count
+from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = ["run_tiles", "spans"]
 
@@ -64,4 +64,4 @@ def run_tiles(run: Callable[[RowsLeft], RowsLeft], rows: RowsLeft, features: Arr
             found[slice(*tile)] = run(RowsLeft(features[slice(*tile)])).features
 
     map_threads(through, chunks(count, max(1, min(TILE, -(-count // thread_count())))))
-    return RowsLeft(found, rows.owner)
+    return RowsLeft(found, rows.row_map)

@@ -16,7 +16,7 @@ from sparsenn.formats.arrays import convert_scipy, real_numbers
 from sparsenn.layers.elementwise import FLOAT32_MAX
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
-from sparsenn.workers import chunks, map_threads
+from sparsenn.runtime.workers import chunks, map_threads
 
 __all__ = ["Given", "Inputs", "as_matrix", "canonical", "check_network", "like", "look", "takes_shape"]
 

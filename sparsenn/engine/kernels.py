@@ -25,8 +25,8 @@ from sparsenn.backends import (
     reproducible_kernels,
 )
 from sparsenn.backends.steps import IMAGE_OPERATION
+from sparsenn.backends.tuning_table import with_tuned_numbers
 from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION
-from sparsenn.engine.tuning_table import with_tuned_numbers
 from sparsenn.errors import UsageError, unknown_name
 from sparsenn.formats import CSR
 from sparsenn.layers import CombiningLayer, Conv2d, Flatten, ImageLayer, Linear, SoftmaxLayer, SparseLinear

@@ -37,11 +37,11 @@ import numpy as np
 from sparsenn.formats import CSC, Array
 from sparsenn.formats.arrays import collapse_iso, frozen, index_dtype, read_only
 from sparsenn.formats.conversion import scan
-from sparsenn.jit import compiled
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Layer, Network
+from sparsenn.runtime.jit import compiled
+from sparsenn.runtime.workers import map_threads
 from sparsenn.structure.outputs import equal_outputs, largest, numbered, passes_scales, scaled_outputs
-from sparsenn.workers import map_threads
 
 __all__ = ["Merged", "merge_equal_outputs", "unmerged"]
 

@@ -17,7 +17,7 @@ from sparsenn.engine.result import Seconds
 from sparsenn.engine.timer import Timer
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
-from sparsenn.spans import span
+from sparsenn.runtime.spans import span
 
 __all__ = ["NOTHING", "OneOfSeveral"]
 

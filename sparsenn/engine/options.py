@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from sparsenn.backends import Machine
 from sparsenn.errors import UsageError
 from sparsenn.formats.arrays import size as whole_size
-from sparsenn.memory import bytes_of
 from sparsenn.printable import kind_of
+from sparsenn.runtime.memory import bytes_of
 
-__all__ = ["Options"]
+__all__ = ["NamedOptions", "Options", "StreamOptions"]
 
 _SIZES = {"batch_size": "batch size", "memory_limit": "memory limit", "weight_memory": "weight memory"}
 _FLAGS = ("compaction", "deduplication", "merging", "reproducible", "check_finite")
@@ -142,3 +142,25 @@ class Options:
             if name not in known:
                 raise UsageError(f"there is no option {name!r}; known: {', '.join(sorted(known))}")
         return cls(**given)
+
+
+class StreamOptions(TypedDict, total=False):
+    """The fields of `Options` by name, for type checkers, without the memory limit."""
+
+    device: str
+    machine: Machine | str | None
+    kernel: str
+    precision: str
+    batch_size: int | None
+    weight_memory: int | str | None
+    compaction: bool
+    deduplication: bool
+    merging: bool | None
+    reproducible: bool
+    check_finite: bool
+
+
+class NamedOptions(StreamOptions, total=False):
+    """The fields of `Options` by name, for type checkers."""
+
+    memory_limit: int | str | None

@@ -22,7 +22,7 @@ from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.errors import OutOfMemoryError, UnsortedError
 from sparsenn.formats import CSR, Array
-from sparsenn.spans import span
+from sparsenn.runtime.spans import span
 
 __all__ = ["PlanCache", "form_of_features"]
 

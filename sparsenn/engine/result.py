@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Features, RowsLeft
+from sparsenn.backends import Features, RowMap, RowsLeft
 from sparsenn.engine.plan import Plan
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import collapse_iso, index_dtype
 from sparsenn.formats.conversion import scan
 from sparsenn.printable import one_line
-from sparsenn.spans import span
+from sparsenn.runtime.spans import span
 
 __all__ = ["BatchOutput", "LayerStatistics", "Result", "Seconds"]
 
@@ -116,13 +116,13 @@ class BatchOutput:
 
     Parameters
     ----------
-    left : distinct rows, of the merged network's width, and owners; on a GPU they stay there until they are asked for.
+    left : distinct rows, of the merged network's width, and their map; on a GPU until they are read.
     inputs : of the batch.
     fetch : brings arrays to the host; None where they are there.
     """
 
     def __init__(self, left: RowsLeft, inputs: int, fetch: Callable[[Features], Features] | None = None) -> None:
-        self._left, self._inputs, self._fetch = left, inputs, fetch
+        self._left, self.inputs, self._fetch = left, inputs, fetch
 
     @property
     def features(self) -> Features:
@@ -130,20 +130,19 @@ class BatchOutput:
         return self._on_host().features
 
     @property
-    def owner(self) -> Array:
-        """The row of each input, integers; -1 for one that is all zero and was dropped."""
-        owner = self._on_host().owner
-        return np.arange(self._inputs) if owner is None else owner
+    def row_map(self) -> RowMap:
+        """The row of each input, none for one that is all zero and was dropped."""
+        return self._on_host().row_map
 
     def _on_host(self) -> RowsLeft:
         if self._fetch is not None:
             with span("copy out", "transfer"):
-                owner = None if self._left.owner is None else np.asarray(self._fetch(self._left.owner))
-                self._left, self._fetch = RowsLeft(self._fetch(self._left.features), owner), None
+                row_map = self._left.row_map.on_host(self._fetch)
+                self._left, self._fetch = RowsLeft(self._fetch(self._left.features), row_map), None
         return self._left
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BatchOutput, (self._on_host(), self._inputs)
+        return BatchOutput, (self._on_host(), self.inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,10 +204,10 @@ class Result:
     def outputs(self) -> CSR:
         """The last layer's outputs, CSR of shape (inputs, outputs); built on first use."""
         parts = [
-            self._expand(batch.features, batch.owner[start : start + step])
+            self._expand(batch, start, min(start + step, batch.inputs))
             for batch in self.batches
             for step in [max(1, _EXPANDED_FLOATS // max(1, self.plan.network.outputs))]
-            for start in range(0, batch.owner.size, step)
+            for start in range(0, batch.inputs, step)
         ]
         lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(part.indptr) for part in parts)])
         width = self.plan.network.outputs
@@ -222,36 +221,17 @@ class Result:
     @cached_property
     def dense(self) -> Array:
         """The last layer's outputs as a matrix of shape (inputs, outputs); built on first use."""
-        parts = [self._spread(batch.features, batch.owner) for batch in self.batches]
+        expansion = self.plan.merged.expansion
+        parts = [batch.row_map.scatter(_dense(batch.features), expansion) for batch in self.batches]
         return np.concatenate(parts) if parts else np.zeros((0, self.plan.network.outputs), np.float32)
 
-    def _expand(self, features: Features, owner: Array) -> CSR:
-        """Give each input its row, and each neuron its value, as CSR."""
-        rows, place = self._distinct(features, owner)
-        found = from_dense(rows, rows.dtype.type)
-        starts, lengths = np.append(found.indptr[:-1], 0)[place], np.append(np.diff(found.indptr), 0)[place]
-        indptr = scan(lengths)
-        taken = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], lengths)
-        values = found.values if found.iso else found.values[taken]
-        return CSR((owner.size, rows.shape[1]), indptr, found.indices[taken], values)
-
-    def _spread(self, features: Features, owner: Array) -> Array:
-        """Give each input its row, and each neuron its value."""
-        distinct, place = self._distinct(features, owner)
-        rows = np.zeros((owner.size, distinct.shape[1]), distinct.dtype)
-        rows[place >= 0] = distinct[place[place >= 0]]
-        return rows
-
-    def _distinct(self, features: Features, owner: Array) -> tuple[Array, Array]:
-        """Return the distinct rows of inputs, with a value for each neuron, and the place of each input's; -1 if none.
-
-        None is that of an input that is all zero.
-        """
-        alive = owner >= 0
-        used, back = np.unique(owner[alive], return_inverse=True)
+    def _expand(self, batch: BatchOutput, start: int, stop: int) -> CSR:
+        """Give inputs `start` to `stop` of a batch their rows, and each neuron its value, as CSR."""
+        used, row_map = batch.row_map.take(start, stop)
+        features, expansion = batch.features, self.plan.merged.expansion
         rows = features.to_scipy()[used].toarray() if isinstance(features, CSR) else features[used]
-        if self.plan.merged.expansion is not None:
-            rows = rows[:, self.plan.merged.expansion]
-        place = np.full(owner.size, -1, np.int64)
-        place[alive] = back
-        return rows, place
+        return row_map.gather(from_dense(rows if expansion is None else rows[:, expansion], rows.dtype.type))
+
+
+def _dense(features: Features) -> Array:
+    return features.to_scipy().toarray() if isinstance(features, CSR) else features

@@ -15,9 +15,9 @@ from sparsenn.engine.plan import Plan
 from sparsenn.engine.result import LayerStatistics, Result, Seconds
 from sparsenn.engine.timer import ReadingTimer
 from sparsenn.formats import Array
-from sparsenn.memory import check_memory
 from sparsenn.network import Network
-from sparsenn.progress import Progress, silent
+from sparsenn.runtime.memory import check_memory
+from sparsenn.runtime.progress import Progress, silent
 
 __all__ = ["RowsResult", "Runner", "run_rows"]
 

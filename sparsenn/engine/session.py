@@ -16,9 +16,8 @@ from sparsenn.backends import Backend
 from sparsenn.engine.batches import BatchRunner, joined
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.inputs import Given, Inputs, like, look
-from sparsenn.engine.named_options import NamedOptions, names_options
 from sparsenn.engine.one_of_several import NOTHING, OneOfSeveral
-from sparsenn.engine.options import Options
+from sparsenn.engine.options import NamedOptions, Options
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import PlanCache
 from sparsenn.engine.result import Result
@@ -26,16 +25,15 @@ from sparsenn.engine.steps_done import StepsDone
 from sparsenn.engine.timer import Timer
 from sparsenn.errors import OutOfMemoryError, UsageError
 from sparsenn.network import Network
-from sparsenn.progress import Progress, silent
-from sparsenn.spans import span, watchers
-from sparsenn.workers import renew_after_fork
+from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.spans import span, watchers
+from sparsenn.runtime.workers import renew_after_fork
 
 __all__ = ["Session", "check_form"]
 
 FORMS = ("dense", "csr")
 
 
-@names_options
 class Session(OneOfSeveral):
     """A network that is ready to run: its plan, weights on the device, buffers, and captured graphs.
 

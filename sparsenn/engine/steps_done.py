@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparsenn.progress import Progress
+from sparsenn.runtime.progress import Progress
 
 __all__ = ["StepsDone"]
 

@@ -9,8 +9,8 @@ from types import TracebackType
 
 from sparsenn.backends import Backend
 from sparsenn.engine.result import Seconds
-from sparsenn.jit import compile_seconds, load_seconds
-from sparsenn.spans import span, watchers
+from sparsenn.runtime.jit import compile_seconds, load_seconds
+from sparsenn.runtime.spans import span, watchers
 
 __all__ = ["NullTimer", "ReadingTimer", "Timer"]
 

@@ -10,9 +10,9 @@ from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.fitting import prepared_bytes
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.steps import DENSE_OPERATION, OPERATION, Step
-from sparsenn.interrupts import held_signals
 from sparsenn.layers import ImageLayer, Linear, SparseLinear
-from sparsenn.spans import span
+from sparsenn.runtime.interrupts import held_signals
+from sparsenn.runtime.spans import span
 
 __all__ = ["WeightCache"]
 

@@ -9,7 +9,7 @@ from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
 from sparsenn.layers import Conv2d, ImageLayer, SparseLinear
-from sparsenn.memory import shown_bytes
+from sparsenn.runtime.memory import shown_bytes
 
 __all__ = ["describe", "shown_seconds"]
 

@@ -28,9 +28,9 @@ from sparsenn.formats.arrays import (
     size,
 )
 from sparsenn.formats.rebuilt import Rebuilt
-from sparsenn.jit import compiled
 from sparsenn.printable import one_line
-from sparsenn.workers import map_threads
+from sparsenn.runtime.jit import compiled
+from sparsenn.runtime.workers import map_threads
 
 __all__ = ["CSC", "CSR", "Compressed"]
 

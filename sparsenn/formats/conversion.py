@@ -16,8 +16,8 @@ from sparsenn.errors import MatrixError
 from sparsenn.formats.arrays import Array, as_floats, collapse_iso, frozen, index_dtype, real_numbers
 from sparsenn.formats.compressed import CSC, CSR, Compressed
 from sparsenn.formats.coo import COO
-from sparsenn.jit import compiled
-from sparsenn.workers import map_threads
+from sparsenn.runtime.jit import compiled
+from sparsenn.runtime.workers import map_threads
 
 __all__ = [
     "binning",

@@ -10,7 +10,7 @@ import numpy as np
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats.arrays import Array
 from sparsenn.formats.table import Table, Texts, is_number, listed, width_fault
-from sparsenn.memory import check_memory
+from sparsenn.runtime.memory import check_memory
 
 __all__ = ["Column", "TableEncoding", "class_codes", "class_names"]
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from sparsenn.formats.arrays import Array
 from sparsenn.formats.compressed import Compressed
-from sparsenn.jit import compiled
-from sparsenn.workers import chunks, map_threads
+from sparsenn.runtime.jit import compiled
+from sparsenn.runtime.workers import chunks, map_threads
 
 __all__ = ["equal_groups", "equal_patterns", "equal_rows"]
 

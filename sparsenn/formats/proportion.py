@@ -14,7 +14,7 @@ import numpy as np
 from sparsenn.formats.arrays import Array
 from sparsenn.formats.compressed import Compressed
 from sparsenn.formats.equality import equal_groups, equal_patterns
-from sparsenn.jit import compiled
+from sparsenn.runtime.jit import compiled
 
 __all__ = ["proportional_groups"]
 

@@ -11,18 +11,16 @@
 `parquet`           tables of named columns
 `model_output`      what a model gives for each row, in all forms that rows are read in
 `model_files`       models of any kind, by their files' names
-`model`             a trained model in HDF5: its layers, of images too, its loss and provenance
-`onnx`              networks from ONNX files, and into them
+`model`             a trained network and its purpose
+`hdf5_model`        models in HDF5: layers (also those of images), loss and provenance
 `checkpoint`        a training under way
 `weights`           arrays of weights and biases and nothing else, in `.npz`, `.safetensors` or any mapping
-`keras_model`       models that Keras saved, `.keras` and `.h5`
-`torch_module`      modules of PyTorch
-`sklearn_model`     perceptrons and pipelines of scikit-learn
+`importers`         networks from ONNX files (and into them), PyTorch, Keras and scikit-learn
 ==================  =================================================================================================
 
 Files are read strictly: what is damaged, ambiguous or too large for what it declares is refused with the file and the
-line, layer or dataset. Files are written whole or not at all (`sparsenn.storage`). The names below are imported when
-they are first used, for each format brings a library with it.
+line, layer or dataset. Files are written whole or not at all (`sparsenn.runtime.storage`). The names below are imported
+when they are first used, for each format brings a library with it.
 """
 
 from __future__ import annotations
@@ -37,14 +35,14 @@ if TYPE_CHECKING:
     from sparsenn.io.fann import read_fann, write_fann
     from sparsenn.io.hdf5 import read_dataset, write_dataset, write_result
     from sparsenn.io.idx import read_idx, write_idx
-    from sparsenn.io.keras_model import from_keras
+    from sparsenn.io.importers.keras.model import from_keras
+    from sparsenn.io.importers.sklearn.model import from_sklearn
+    from sparsenn.io.importers.torch.module import from_torch
     from sparsenn.io.layout import CHALLENGE_BIAS, CHALLENGE_CLIP
     from sparsenn.io.matrix_market import read_matrix_market, write_matrix_market
     from sparsenn.io.model import Model
     from sparsenn.io.model_files import is_model, read_model, write_model
     from sparsenn.io.official import read_official, write_official
-    from sparsenn.io.sklearn_model import from_sklearn
-    from sparsenn.io.torch_module import from_torch
     from sparsenn.io.tsv import read_images, read_layer, read_triples, write_categories, write_images, write_layer
     from sparsenn.io.weights import from_weights
 
@@ -90,14 +88,14 @@ _HOMES = {
     "fann": ("read_fann", "write_fann"),
     "hdf5": ("read_dataset", "write_dataset", "write_result"),
     "idx": ("read_idx", "write_idx"),
-    "keras_model": ("from_keras",),
+    "importers.keras.model": ("from_keras",),
+    "importers.sklearn.model": ("from_sklearn",),
+    "importers.torch.module": ("from_torch",),
     "layout": ("CHALLENGE_BIAS", "CHALLENGE_CLIP"),
     "matrix_market": ("read_matrix_market", "write_matrix_market"),
     "model": ("Model",),
     "model_files": ("is_model", "read_model", "write_model"),
     "official": ("read_official", "write_official"),
-    "sklearn_model": ("from_sklearn",),
-    "torch_module": ("from_torch",),
     "tsv": ("read_images", "read_layer", "read_triples", "write_categories", "write_images", "write_layer"),
     "weights": ("from_weights",),
 }

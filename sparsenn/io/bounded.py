@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import IO
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError
-from sparsenn.storage import check_path
+from sparsenn.runtime.storage import check_path
 
 __all__ = ["MAX_RATIO", "Source", "check_length", "open_plain", "reading"]
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from sparsenn.formats import Array
+from sparsenn.io.hdf5_model import check_form, created_as, read_dense_layers, write_dense_layers
 from sparsenn.io.hdf5_source import Hdf5Source, opened
-from sparsenn.io.model import check_form, created_as, read_dense_layers, write_dense_layers
 from sparsenn.layers import Linear
 from sparsenn.printable import one_line
 

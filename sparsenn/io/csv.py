@@ -20,7 +20,7 @@ from sparsenn.formats import Array, Table, Texts
 from sparsenn.formats.table import column_numbers, is_number
 from sparsenn.io.bounded import Source
 from sparsenn.io.text import faulty_lines, line_ends
-from sparsenn.workers import apart
+from sparsenn.runtime.workers import apart
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,8 +17,8 @@ from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array
 from sparsenn.io.bounded import Source
 from sparsenn.io.text import faulty_lines
-from sparsenn.memory import check_memory
-from sparsenn.storage import open_to_write, replacing
+from sparsenn.runtime.memory import check_memory
+from sparsenn.runtime.storage import open_to_write, replacing
 
 __all__ = ["read_fann", "write_fann"]
 

@@ -41,8 +41,8 @@ from sparsenn.io.hdf5_source import Hdf5Source, opened
 from sparsenn.io.hdf5_target import created
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
-from sparsenn.progress import Progress, silent
-from sparsenn.storage import replacing
+from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.storage import replacing
 
 __all__ = ["read_categories", "read_dataset", "write_dataset", "write_result"]
 

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array
 from sparsenn.io.bounded import open_plain
-from sparsenn.memory import check_memory
 from sparsenn.printable import kind_of
+from sparsenn.runtime.memory import check_memory
 
 __all__ = ["Hdf5Source", "opened"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import h5py
 
-from sparsenn.interrupts import held_signals
+from sparsenn.runtime.interrupts import held_signals
 
 __all__ = ["created"]
 

@@ -13,8 +13,8 @@ import numpy as np
 from sparsenn.errors import FileFormatError, UsageError
 from sparsenn.formats import Array
 from sparsenn.io.bounded import Source
-from sparsenn.memory import check_memory
-from sparsenn.storage import open_to_write, replacing
+from sparsenn.runtime.memory import check_memory
+from sparsenn.runtime.storage import open_to_write, replacing
 
 __all__ = ["read_idx", "write_idx"]
 

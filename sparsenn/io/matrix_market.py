@@ -15,8 +15,8 @@ from sparsenn.io.bounded import Source, check_length
 from sparsenn.io.csv import parse_numbers
 from sparsenn.io.text import LONGEST_LINE, Columns, line_of, parse_lines
 from sparsenn.io.triples import compress, gather
-from sparsenn.memory import check_memory
-from sparsenn.storage import open_to_write, replacing
+from sparsenn.runtime.memory import check_memory
+from sparsenn.runtime.storage import open_to_write, replacing
 
 __all__ = ["read_matrix_market", "read_matrix_market_rows", "write_matrix_market"]
 

@@ -37,15 +37,20 @@ class ModelKind:
 
 
 KINDS = (
-    ModelKind("HDF5", (".h5", ".hdf5"), "sparsenn.io.model:read_model", "sparsenn.io.model:write_model"),
-    ModelKind("ONNX", (".onnx", ".onnx.gz"), "sparsenn.io.onnx.files:read_onnx", "sparsenn.io.onnx.files:write_onnx"),
-    ModelKind("Keras", (".keras",), "sparsenn.io.keras_model:read_keras"),
+    ModelKind("HDF5", (".h5", ".hdf5"), "sparsenn.io.hdf5_model:read_model", "sparsenn.io.hdf5_model:write_model"),
+    ModelKind(
+        "ONNX",
+        (".onnx", ".onnx.gz"),
+        "sparsenn.io.importers.onnx.files:read_onnx",
+        "sparsenn.io.importers.onnx.files:write_onnx",
+    ),
+    ModelKind("Keras", (".keras",), "sparsenn.io.importers.keras.model:read_keras"),
     ModelKind("weights", (".safetensors", ".npz"), "sparsenn.io.weights:read_weights"),
     ModelKind("pickled", (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib"), "sparsenn.io.weights:read_weights"),
 )
 """Every kind. Those that are pickled are refused, for they run code; the message says what to do."""
 
-_HDF5, _WEIGHTS = KINDS[0], KINDS[3]
+_HDF5, _ONNX, _KERAS, _WEIGHTS, _PICKLED = KINDS
 
 WRITTEN_SUFFIXES = tuple(suffix for kind in KINDS for suffix in kind.suffixes if kind.writer)
 """How names of models end that can be written."""
@@ -74,7 +79,7 @@ def is_model(path: str | os.PathLike[str]) -> bool:
     bool
         Whether it is.
     """
-    found: bool = (kind_of(path) or _HDF5) is not _HDF5 or _function("sparsenn.io.model:is_model")(path)
+    found: bool = (kind_of(path) or _HDF5) is not _HDF5 or _function("sparsenn.io.hdf5_model:is_model")(path)
     return found
 
 
@@ -103,6 +108,8 @@ def read_model(path: str | os.PathLike[str], steps: str | None = None) -> Model:
         A library that reads it is not installed; or steps are given for a file that tells its own.
     """
     kind = kind_of(path) or _HDF5
+    if kind is _HDF5 and _function("sparsenn.io.hdf5_model:is_keras")(path):
+        kind = _KERAS
     if steps is not None and kind.reader != _WEIGHTS.reader:
         raise UsageError(
             f"{path}: steps (--steps) apply only to files of weights alone, {' and '.join(_WEIGHTS.suffixes)} files"

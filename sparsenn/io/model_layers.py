@@ -70,7 +70,7 @@ LAYER = np.dtype(
 """What the table holds of each layer."""
 
 _NONE, _ONE = (0, 0), (1, 1)
-"""What the table holds of windows and paddings where there are none, and of steps where they are not told."""
+"""Windows and paddings in the table where there are none; strides and dilations where there are none."""
 
 _KEEP, _RECALL = "keep", "recall"
 """Kinds of records that earlier versions wrote for branches."""
@@ -216,12 +216,12 @@ def _(layer: FullyConnected) -> tuple[object, ...]:
 
 @_sizes.register
 def _(layer: Conv2d) -> tuple[object, ...]:
-    return layer.channels, layer.filters, layer.edges, layer.kernel_size, *layer.steps, layer.groups
+    return layer.channels, layer.filters, layer.edges, *layer.sliding_window, layer.groups
 
 
 @_sizes.register
 def _(layer: Pool2d) -> tuple[object, ...]:
-    return 0, 0, 0, *layer.steps, _ONE, 1
+    return 0, 0, 0, *layer.sliding_window, 1
 
 
 @singledispatch

@@ -17,7 +17,7 @@ from sparsenn.formats import Array, from_dense
 from sparsenn.io.idx import write_idx
 from sparsenn.io.matrix_market import write_matrix_market
 from sparsenn.io.parquet import write_parquet_columns
-from sparsenn.storage import replacing
+from sparsenn.runtime.storage import replacing
 
 __all__ = ["MODEL_OUTPUT_SUFFIXES", "write_model_output"]
 

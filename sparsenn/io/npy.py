@@ -22,7 +22,7 @@ from sparsenn.errors import FileFormatError, InputError, MatrixError
 from sparsenn.formats import CSR, Array
 from sparsenn.io.bounded import check_length, open_plain, reading
 from sparsenn.io.stored import Stored
-from sparsenn.memory import check_memory
+from sparsenn.runtime.memory import check_memory
 
 __all__ = ["read_npy", "read_npz", "sparse_rows", "stored_matrix"]
 

@@ -40,9 +40,9 @@ from sparsenn.io.tsv import (
 )
 from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.network import Network
-from sparsenn.progress import Progress, silent
-from sparsenn.storage import adding_to, open_to_write, replacing
-from sparsenn.workers import begin, thread_count
+from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.storage import adding_to, open_to_write, replacing
+from sparsenn.runtime.workers import begin, thread_count
 
 __all__ = ["read_official", "write_official"]
 

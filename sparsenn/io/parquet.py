@@ -15,7 +15,7 @@ import numpy as np
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array, Table, Texts, Unread
 from sparsenn.io.bounded import open_plain
-from sparsenn.memory import check_memory
+from sparsenn.runtime.memory import check_memory
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,7 +28,7 @@ from sparsenn.io.npy import stored_matrix
 from sparsenn.io.parquet import parquet_rows
 from sparsenn.io.stored import Stored
 from sparsenn.io.text import Columns, parse_lines
-from sparsenn.memory import check_memory
+from sparsenn.runtime.memory import check_memory
 
 __all__ = ["ROW_SUFFIXES", "RowSource", "checked", "faults_told", "opened_rows"]
 

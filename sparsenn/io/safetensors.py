@@ -21,7 +21,7 @@ import numpy as np
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array
 from sparsenn.io.bounded import open_plain, reading
-from sparsenn.memory import check_memory
+from sparsenn.runtime.memory import check_memory
 
 __all__ = ["read_safetensors"]
 

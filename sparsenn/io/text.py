@@ -17,7 +17,7 @@ import numpy as np
 
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import INDEX32_LIMIT, Array
-from sparsenn.workers import apart
+from sparsenn.runtime.workers import apart
 
 __all__ = ["LONGEST_LINE", "Columns", "Readable", "faulty_lines", "line_ends", "line_of", "parse_lines"]
 

@@ -20,8 +20,8 @@ from sparsenn.io.bounded import Source, check_length
 from sparsenn.io.dataset import check_limits
 from sparsenn.io.text import Columns, line_of, parse_lines
 from sparsenn.io.triples import compress, gather
-from sparsenn.progress import Progress, silent
-from sparsenn.storage import open_to_write, replacing
+from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.storage import open_to_write, replacing
 
 __all__ = [
     "format_layer",

@@ -17,8 +17,7 @@ from scipy.sparse import issparse
 from sparsenn.errors import FileFormatError, InputError, UsageError, prefix_errors
 from sparsenn.io.convolving import convolve
 from sparsenn.io.foreign_arrays import host_matrix
-from sparsenn.io.imported_model import imported_model
-from sparsenn.io.model import Model
+from sparsenn.io.model import Model, imported_model
 from sparsenn.io.rounding import check_rounding
 from sparsenn.io.signal import Signal, inputs
 from sparsenn.layers import (

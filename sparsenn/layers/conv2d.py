@@ -13,7 +13,7 @@ from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers.activation import ReLU
 from sparsenn.layers.activation_names import check_activation
 from sparsenn.layers.elementwise import Activation
-from sparsenn.layers.images import ImageLayer, Pair, check_images, integers, pair, windows
+from sparsenn.layers.images import ImageLayer, Pair, SlidingWindow, check_images, integers, pair
 from sparsenn.layers.linear import float32_bias, float32_parameters
 from sparsenn.printable import one_line
 
@@ -150,7 +150,7 @@ class Conv2d(Rebuilt, ImageLayer):
         images, channels, height, width = check_images(input_shape)
         if channels != self.channels:
             raise ShapeError(f"the layer takes {self.channels} channels; its input has shape {input_shape}")
-        return images, self.filters, *windows((height, width), self.kernel_size, *self.steps)
+        return images, self.filters, *self.sliding_window.positions((height, width))
 
     def multiply_adds(self, input_shape: tuple[int, ...]) -> int:
         """Return how many multiplications and additions some images take, those with padding included.
@@ -174,6 +174,11 @@ class Conv2d(Rebuilt, ImageLayer):
         return images * height * width * self.edges
 
     @cached_property
-    def steps(self) -> tuple[Pair, Pair, Pair]:
-        """Stride, padding and dilation, each down and across."""
-        return pair(self.stride, "stride", 1), pair(self.padding, "padding", 0), pair(self.dilation, "dilation", 1)
+    def sliding_window(self) -> SlidingWindow:
+        """Kernel size, stride, padding and dilation, each down and across."""
+        return SlidingWindow(
+            self.kernel_size,
+            pair(self.stride, "stride", 1),
+            pair(self.padding, "padding", 0),
+            pair(self.dilation, "dilation", 1),
+        )

@@ -1,21 +1,72 @@
-"""What layers of images share: what an engine asks of them, and windows that slide over pixels."""
+"""What layers of images share: what an engine asks of them, and sliding windows."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from math import prod
 from operator import index
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import INDEX32_LIMIT
 
-__all__ = ["ImageLayer", "Pair", "check_images", "integers", "pair", "windows"]
+__all__ = ["ImageLayer", "Pair", "SlidingWindow", "check_images", "integers", "pair"]
 
 Pair: TypeAlias = tuple[int, int]
 """A size down and one across."""
+
+
+class SlidingWindow(NamedTuple):
+    """A window that slides over the pixels of an image, every number down and across.
+
+    Parameters
+    ----------
+    size : (int, int)
+        Pixels of the window, without dilation.
+    stride : (int, int)
+        Pixels from one position of the window to the next.
+    padding : (int, int)
+        Pixels put around the image on both sides.
+    dilation : (int, int)
+        Pixels from one element of the window to the next.
+    """
+
+    size: Pair
+    stride: Pair
+    padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+
+    def positions(self, image: Pair) -> Pair:
+        """Return the number of positions of the window on an image.
+
+        Parameters
+        ----------
+        image : (int, int)
+            Height and width, without padding.
+
+        Returns
+        -------
+        (int, int)
+            Positions down and across.
+
+        Raises
+        ------
+        ShapeError
+            The window is larger than the padded image, or the padded image has more than 2^31 - 1 pixels.
+        """
+        spans = [dilation * (size - 1) + 1 for size, dilation in zip(self.size, self.dilation, strict=True)]
+        padded = [size + 2 * padding for size, padding in zip(image, self.padding, strict=True)]
+        if spans[0] > padded[0] or spans[1] > padded[1]:
+            raise ShapeError(
+                f"a window of {spans[0]} x {spans[1]} pixels is larger than an image of {padded[0]} x {padded[1]}, "
+                "padding included"
+            )
+        if prod(padded) > INDEX32_LIMIT:
+            raise ShapeError(f"{padded[0]} x {padded[1]} pixels, padding included, are more than an image may have")
+        down, across = ((size - span) // by + 1 for size, span, by in zip(padded, spans, self.stride, strict=True))
+        return down, across
 
 
 class ImageLayer(ABC):
@@ -118,24 +169,3 @@ def check_images(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     if len(shape) != 4:
         raise ShapeError(f"the layer takes (images, channels, height, width); its input has shape {shape}")
     return shape
-
-
-def windows(image: Pair, window: Pair, stride: Pair, padding: Pair = (0, 0), dilation: Pair = (1, 1)) -> Pair:
-    """Return how many places a window has on an image, down and across.
-
-    Raises
-    ------
-    ShapeError
-        It is larger than the padded image, or that has more than 2^31 - 1 pixels.
-    """
-    spans = [apart * (size - 1) + 1 for size, apart in zip(window, dilation, strict=True)]
-    padded = [size + 2 * added for size, added in zip(image, padding, strict=True)]
-    if spans[0] > padded[0] or spans[1] > padded[1]:
-        raise ShapeError(
-            f"a window of {spans[0]} x {spans[1]} pixels is larger than an image of {padded[0]} x {padded[1]}, padding "
-            "included"
-        )
-    if prod(padded) > INDEX32_LIMIT:
-        raise ShapeError(f"{padded[0]} x {padded[1]} pixels, padding included, are more than an image may have")
-    down, across = ((size - span) // step + 1 for size, span, step in zip(padded, spans, stride, strict=True))
-    return down, across

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from sparsenn.errors import UsageError
 from sparsenn.formats.rebuilt import Rebuilt
-from sparsenn.layers.images import ImageLayer, Pair, check_images, pair, windows
+from sparsenn.layers.images import ImageLayer, Pair, SlidingWindow, check_images, pair
 
 __all__ = ["AvgPool2d", "MaxPool2d", "Pool2d"]
 
@@ -49,11 +49,11 @@ class Pool2d(Rebuilt, ImageLayer):
         object.__setattr__(self, "padding", padding)
 
     @cached_property
-    def steps(self) -> tuple[Pair, Pair, Pair]:
+    def sliding_window(self) -> SlidingWindow:
         """Window, stride and padding, each down and across."""
         window = pair(self.window, "window", 1)
         stride = window if self.stride is None else pair(self.stride, "stride", 1)
-        return window, stride, pair(self.padding, "padding", 0)
+        return SlidingWindow(window, stride, pair(self.padding, "padding", 0))
 
     @property
     def keeps_zero_rows(self) -> bool:
@@ -69,7 +69,7 @@ class Pool2d(Rebuilt, ImageLayer):
             Y does not have four dimensions, or the window is larger than a padded image.
         """
         images, channels, height, width = check_images(input_shape)
-        return images, channels, *windows((height, width), *self.steps)
+        return images, channels, *self.sliding_window.positions((height, width))
 
 
 @dataclass(frozen=True)

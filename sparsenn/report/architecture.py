@@ -59,9 +59,9 @@ def _(layer: ImageLayer) -> str:
 
 @layer_title.register
 def _(layer: Conv2d) -> str:
-    stride, padding, dilation = layer.steps
-    options = [*_steps(stride, (1, 1), padding), *_unusual("dilation", dilation, (1, 1))]
-    return ", ".join([f"convolution {_across(layer.kernel_size)}", *options, *_unusual("groups", layer.groups, 1)])
+    size, stride, padding, dilation = layer.sliding_window
+    options = [*_stride(stride, (1, 1), padding), *_unusual("dilation", dilation, (1, 1))]
+    return ", ".join([f"convolution {_across(size)}", *options, *_unusual("groups", layer.groups, 1)])
 
 
 @layer_title.register
@@ -75,8 +75,8 @@ def _(layer: AvgPool2d) -> str:
 
 
 def _pool_title(kind: str, layer: Pool2d) -> str:
-    window, stride, padding = layer.steps
-    return ", ".join([f"{kind} {_across(window)}", *_steps(stride, window, padding)])
+    window, stride, padding, _ = layer.sliding_window
+    return ", ".join([f"{kind} {_across(window)}", *_stride(stride, window, padding)])
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
@@ -88,7 +88,7 @@ def _across(sizes: tuple[int, int]) -> str:
     return f"{sizes[0]} × {sizes[1]}"
 
 
-def _steps(stride: tuple[int, int], usual: tuple[int, int], padding: tuple[int, int]) -> list[str]:
+def _stride(stride: tuple[int, int], usual: tuple[int, int], padding: tuple[int, int]) -> list[str]:
     return [*_unusual("stride", stride, usual), *_unusual("padding", padding, (0, 0))]
 
 

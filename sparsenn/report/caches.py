@@ -8,10 +8,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sparsenn.memory import shown_bytes
 from sparsenn.printable import printable
 from sparsenn.report.quantities import count
-from sparsenn.storage import Cache
+from sparsenn.runtime.memory import shown_bytes
+from sparsenn.runtime.storage import Cache
 
 __all__ = ["cache_record", "cache_table"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from sparsenn.engine import LayerStatistics
 from sparsenn.errors import UsageError
 from sparsenn.printable import printable
-from sparsenn.storage import replacing
+from sparsenn.runtime.storage import replacing
 
 __all__ = ["PLOT_SUFFIXES", "draw_layers", "save_figure"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sparsenn.engine.tuning_table import Tuned
+from sparsenn.backends.tuning_table import Tuned
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, duration
 from sparsenn.studies.tuning import Trial, TunedSizes, TuningResult

@@ -10,8 +10,8 @@ import numpy as np
 
 from sparsenn.formats import CSC, Array
 from sparsenn.formats.equality import equal_patterns
-from sparsenn.jit import compiled
 from sparsenn.printable import one_line
+from sparsenn.runtime.jit import compiled
 
 __all__ = ["Blocks", "Tiles", "dense_tiles", "independent_blocks"]
 

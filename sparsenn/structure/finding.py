@@ -11,14 +11,14 @@ import numpy as np
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSC, Array
 from sparsenn.formats.equality import equal_patterns
-from sparsenn.jit import example
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
 from sparsenn.printable import kind_of, one_line
+from sparsenn.runtime.jit import example
+from sparsenn.runtime.workers import map_threads
 from sparsenn.structure.blocks import Blocks, Tiles, dense_tiles, independent_blocks
 from sparsenn.structure.kronecker import Kronecker, kronecker_factors
 from sparsenn.structure.outputs import equal_outputs, proportional, proportional_outputs
-from sparsenn.workers import map_threads
 
 __all__ = ["LayerStructure", "Patterns", "Structure", "find_structure"]
 

@@ -15,8 +15,8 @@ from sparsenn.engine import Session
 from sparsenn.errors import SparseNNError, UsageError, unknown_name
 from sparsenn.formats import Array
 from sparsenn.network import Network
-from sparsenn.progress import Progress, silent
-from sparsenn.spans import unwatched
+from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.spans import unwatched
 from sparsenn.studies.peers import PEERS, Peer, peer_for
 
 __all__ = ["OURS", "BenchmarkResult", "Calls", "run_benchmark"]

@@ -73,7 +73,7 @@ def _onnxruntime(network: Network, device: str) -> Peer:
     """ONNX Runtime, on the dense ONNX file of the network; it stores every zero."""
     import onnxruntime
 
-    from sparsenn.io.onnx import to_onnx
+    from sparsenn.io.importers.onnx import to_onnx
 
     providers = ["CPUExecutionProvider"] if device == "cpu" else ["CUDAExecutionProvider"]
     if providers[0] not in onnxruntime.get_available_providers():

@@ -10,7 +10,7 @@ import numpy as np
 
 from sparsenn.backends import Kernel, backend_for
 from sparsenn.errors import UsageError
-from sparsenn.progress import Progress, silent
+from sparsenn.runtime.progress import Progress, silent
 from sparsenn.studies.ladder import Stage, ladder_for, rungs_of
 from sparsenn.studies.measure import Measurement, Meter, Roofs, meter_for
 

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sparsenn.backends import Kernel, Tunable, backend_for, kernels
-from sparsenn.engine import tuning_table
-from sparsenn.engine.tuning_table import Tuned
+from sparsenn.backends import Kernel, Tunable, backend_for, kernels, tuning_table
+from sparsenn.backends.tuning_table import Tuned
 from sparsenn.errors import SparseNNError, UsageError, unknown_name
-from sparsenn.progress import Progress, silent
-from sparsenn.storage import package_version
+from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.storage import package_version
 from sparsenn.studies.ladder import Ladder, Stage, ladder_for
 from sparsenn.studies.measure import Meter, meter_for
 

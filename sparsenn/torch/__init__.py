@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from sparsenn.engine.named_options import NamedOptions, names_options
+from sparsenn.engine.options import NamedOptions
 from sparsenn.errors import UsageError
 from sparsenn.network import Network
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 __all__ = ["wrap"]
 
 
-@names_options
 def wrap(network: Network, **options: Unpack[NamedOptions]) -> SparseModule:
     """Return a network as a `torch.nn.Module`, for inference.
 

@@ -124,7 +124,7 @@ def _stream(device: torch.device) -> AbstractContextManager[Any]:
     """Return a context in which work on a GPU is queued on PyTorch's current stream."""
     if device.type != "cuda":
         return nullcontext()
-    from sparsenn.backends.cuda.streams import on_stream
+    from sparsenn.backends.cuda.runtime.streams import on_stream
 
     return on_stream(torch.cuda.current_stream(device).cuda_stream)
 

@@ -12,9 +12,9 @@ from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import CSR, Array, TableEncoding
 from sparsenn.formats.arrays import real_numbers, size
 from sparsenn.layers.images import integers
-from sparsenn.memory import check_memory
 from sparsenn.network import Image
 from sparsenn.printable import one_line
+from sparsenn.runtime.memory import check_memory
 
 __all__ = ["InputRows", "TrainingData", "of_columns"]
 

@@ -15,7 +15,7 @@ from sparsenn.errors import NumericError, ShapeError
 from sparsenn.formats import CSR, Array
 from sparsenn.io.model import Model
 from sparsenn.printable import one_line
-from sparsenn.progress import Progress, silent
+from sparsenn.runtime.progress import Progress, silent
 from sparsenn.training.data import InputRows, TrainingData
 from sparsenn.training.evaluation import loss_of
 from sparsenn.training.resize import resize_bilinear

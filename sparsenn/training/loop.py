@@ -23,8 +23,8 @@ from sparsenn.io.model import Model
 from sparsenn.layers import Activation, Identity, Linear, activation_named
 from sparsenn.layers.activation_names import check_activation
 from sparsenn.network import Network
-from sparsenn.spans import span
-from sparsenn.storage import check_path
+from sparsenn.runtime.spans import span
+from sparsenn.runtime.storage import check_path
 from sparsenn.training.choice import Choice, choose
 from sparsenn.training.data import TrainingData
 from sparsenn.training.evaluation import evaluate

@@ -6,7 +6,7 @@ import numpy as np
 
 from sparsenn.errors import ShapeError
 from sparsenn.formats import Array
-from sparsenn.workers import chunks, map_threads
+from sparsenn.runtime.workers import chunks, map_threads
 
 __all__ = ["resize_bilinear"]
 

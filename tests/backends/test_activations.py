@@ -20,13 +20,13 @@ from scipy.sparse import csc_array
 from sparsenn import Session
 from sparsenn.backends.cpu.activation import activate_line, activation_code, slope
 from sparsenn.backends.cpu.dense import launch
-from sparsenn.backends.cuda.activation import ACTIVATIONS, activation_header
-from sparsenn.backends.cuda.activation import activation_code as device_code
+from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS, activation_header
+from sparsenn.backends.cuda.runtime.activation import activation_code as device_code
 from sparsenn.errors import UsageError
-from sparsenn.jit import compiled
 from sparsenn.layers import Conv2d, Linear, SparseLinear
 from sparsenn.layers.activation import ACTIVATIONS as TABLE
 from sparsenn.network import Network
+from sparsenn.runtime.jit import compiled
 
 SPECIAL = [
     *(

@@ -50,15 +50,15 @@ def assert_near(entry, layer, images):
     assert found.shape == layer.output_shape(images.shape)
     if not images.size:
         return
-    stride, padding, dilation = layer.steps
-    steps = {"stride": stride, "padding": padding, "dilation": dilation, "groups": layer.groups}
+    _, stride, padding, dilation = layer.sliding_window
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": layer.groups}
     given_layer = layer.weights, layer.bias
     if entry.precision in ALLOWED:  # in parts of what sums' terms add up to without their signs: sums may be zero
-        expected = reference_conv2d(images, *given_layer, partial(activated, layer.activation), **steps)
-        size = absolute_sums(images, *given_layer, **steps).max()
+        expected = reference_conv2d(images, *given_layer, partial(activated, layer.activation), **options)
+        size = absolute_sums(images, *given_layer, **options).max()
         assert (np.abs(found - expected) <= ALLOWED[entry.precision] * size).all()
     else:
-        assert_near_conv2d(found, images, *given_layer, partial(activated, layer.activation), **steps)
+        assert_near_conv2d(found, images, *given_layer, partial(activated, layer.activation), **options)
 
 
 @st.composite
@@ -79,7 +79,7 @@ def test_every_kernel_computes_any_convolution(entry, problem):
 
 @every_kernel
 @pytest.mark.parametrize(
-    ("count", "shape", "weights", "steps"),
+    ("count", "shape", "weights", "options"),
     [
         (3, (1, 1, 1), (1, 1, 1, 1), {}),
         (2, (1, 1, 1), (3, 1, 3, 3), {"padding": 1}),
@@ -97,9 +97,9 @@ def test_every_kernel_computes_any_convolution(entry, problem):
     ],
     ids=str,
 )
-def test_shapes_that_networks_have(entry, count, shape, weights, steps, rng):
+def test_shapes_that_networks_have(entry, count, shape, weights, options, rng):
     images = rng.normal(size=(count, *shape)).astype(np.float32)
-    layer = Conv2d(rng.normal(size=weights), rng.normal(size=weights[0]), ReLU(), **steps)
+    layer = Conv2d(rng.normal(size=weights), rng.normal(size=weights[0]), ReLU(), **options)
     assert_near(entry, layer, images)
 
 

@@ -7,9 +7,9 @@ import pytest
 import sparsenn
 from sparsenn import backends
 from sparsenn.backends.cuda import tensor_tiles
-from sparsenn.backends.cuda.availability import ANY_GPU, LEAST_CAPABILITY
 from sparsenn.backends.cuda.conv import tensor_image
-from sparsenn.backends.cuda.precision import SPLIT_PRODUCTS
+from sparsenn.backends.cuda.runtime.availability import ANY_GPU, LEAST_CAPABILITY
+from sparsenn.backends.cuda.runtime.precision import SPLIT_PRODUCTS
 from sparsenn.backends.registry import register
 from sparsenn.engine.kernels import choices
 from sparsenn.errors import DeviceError, SparseNNError, UsageError

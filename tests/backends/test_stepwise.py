@@ -28,10 +28,8 @@ def chain_of(device, kernel, layers, rows, *, droppable_from=0, deduplicate=True
 def spread(left, rows):
     """Give each input its row."""
     features = left.features.to_scipy().toarray() if isinstance(left.features, CSR) else left.features
-    if left.owner is None:
-        assert features.shape[0] == rows
-        return features
-    return np.concatenate([features, np.zeros((1, features.shape[1]), features.dtype)])[left.owner]
+    assert left.inputs == rows
+    return left.row_map.scatter(features)
 
 
 def diagonal(value, bias):
@@ -74,9 +72,10 @@ def test_rows_leave_and_merge_and_all_inputs_are_counted():
     layers = [diagonal(1, -1.0)] * 14
     chain = chain_of("cpu", PANEL, layers, 4)
     left = chain.run(rows, True)
-    assert left.owner.tolist()[1] == -1
+    owner = left.row_map.rows.tolist()
+    assert owner[1] == -1
     assert left.features.shape[0] == 2
-    assert left.owner[0] == left.owner[2] != left.owner[3]
+    assert owner[0] == owner[2] != owner[3]
     assert spread(left, 4)[:, :2].tolist() == [[26, 0], [0, 0], [26, 0], [26, 26]]
     counts = chain.counts()
     assert [counted.active_inputs for counted in counts] == [3] * 14

@@ -20,7 +20,7 @@ from session_peers import PRECISIONS
 
 from sparsenn import Linear, Session, SparseLinear
 from sparsenn.backends import oracle as reference
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.formats import from_dense
 
 LEAST_NETWORKS = 30

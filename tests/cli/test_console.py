@@ -13,8 +13,8 @@ import pytest
 from rich.table import Table
 
 from sparsenn.cli.console import PIPE_WIDTH, console, reporting
-from sparsenn.progress import silent
-from sparsenn.spans import span
+from sparsenn.runtime.progress import silent
+from sparsenn.runtime.spans import span
 
 
 def test_no_progress_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from typer.testing import Result
 
 import sparsenn
 from sparsenn import diagnosis
-from sparsenn.backends.cuda import inventory
+from sparsenn.backends.cuda.runtime import inventory
 from sparsenn.diagnosis import Finding, diagnose
 
 Run = Callable[..., Result]

@@ -21,7 +21,7 @@ from sparsenn.backends import Features, kernels
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.io import Dataset, write_dataset
 from sparsenn.io.tsv import read_categories
-from sparsenn.storage import replacing
+from sparsenn.runtime.storage import replacing
 
 Run = Callable[..., Result]
 

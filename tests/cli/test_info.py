@@ -125,7 +125,7 @@ def test_kernels_are_those_of_the_registry(run: Run, operation: str | None) -> N
 
 def test_kernels_are_compiled_on_demand_alone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr("sparsenn.engine.compile_kernels", lambda report: calls.append(report))
+    monkeypatch.setattr("sparsenn.cli.compilation.compile_kernels", lambda report: calls.append(report))
     plain = run("kernels")
     assert not calls
     compiled = run("kernels", "--compile")

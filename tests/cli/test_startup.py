@@ -32,7 +32,7 @@ def test_numba_alone_does_without_linear_algebra() -> None:
         "import sys",
         "from sparsenn.cli import startup",
         "startup.begin()",
-        "import sparsenn.jit, numba.np.arraymath",
+        "import sparsenn.runtime.jit, numba.np.arraymath",
         "assert 'scipy.linalg' not in sys.modules",
         "import scipy.linalg",
     )

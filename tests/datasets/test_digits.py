@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sparsenn import memory
 from sparsenn.backends import oracle as reference
 from sparsenn.datasets import digit_inputs, radixnet
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSR
+from sparsenn.runtime import memory
 
 
 def pictures(inputs: CSR) -> np.ndarray:

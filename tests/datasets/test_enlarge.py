@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsenn import memory
 from sparsenn.datasets import enlarge
 from sparsenn.errors import ResourceError, UsageError
+from sparsenn.runtime import memory
 
 
 def interpolated(signals: np.ndarray, length: int) -> np.ndarray:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from sparsenn import memory
 from sparsenn.datasets import NAMES, cache, generate, named, named_file
 from sparsenn.datasets.cache import DamagedCacheWarning
 from sparsenn.errors import FileFormatError, ResourceError, UsageError
 from sparsenn.io.dataset import Dataset
 from sparsenn.io.hdf5 import read_dataset
-from sparsenn.storage import remove_stale
+from sparsenn.runtime import memory
+from sparsenn.runtime.storage import remove_stale
 
 
 class Generator:

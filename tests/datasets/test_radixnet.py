@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsenn import memory
 from sparsenn.datasets import radixnet
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.layers import ReLU
+from sparsenn.runtime import memory
 
 
 def dense_cycle(radices: list[int], kronecker: int) -> list[np.ndarray]:

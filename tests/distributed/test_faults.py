@@ -30,7 +30,7 @@ from sparsenn.distributed.pieces import Piece, Pieces
 from sparsenn.engine.options import Options
 from sparsenn.errors import ResourceError, UsageError, WorkerError
 from sparsenn.io import Dataset
-from sparsenn.storage.atomic import explained
+from sparsenn.runtime.storage.atomic import explained
 
 pytest.importorskip("distributed.client", reason="the extra dask is not installed")
 

@@ -15,7 +15,7 @@ import pytest
 from sparsenn.distributed import infer, local_cluster
 from sparsenn.distributed.cluster import local
 from sparsenn.errors import UsageError
-from sparsenn.workers import thread_count
+from sparsenn.runtime.workers import thread_count
 
 dask = pytest.importorskip("dask", reason="the extra dask is not installed")
 pytest.importorskip("distributed.client", reason="the extra dask is not installed")
@@ -39,7 +39,7 @@ def test_each_worker_sees_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_workers_share_the_cores() -> None:
     with local_cluster(3, device="cpu") as client:
-        found = client.run(eval, "__import__('sparsenn.workers').workers.thread_count()")
+        found = client.run(eval, "__import__('sparsenn.runtime.workers').workers.thread_count()")
         assert list(found.values()) == 3 * [max(1, thread_count() // 3)]
         assert client.scheduler.address.startswith("keyed://127.0.0.1:")
 

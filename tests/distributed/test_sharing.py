@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from sparsenn import workers
 from sparsenn.distributed import sharing
+from sparsenn.runtime import workers
 
 LONGEST = 20.0
 """Seconds after which what was interrupted counts as hung."""

@@ -15,8 +15,8 @@ from device_emulation import Library
 from scipy.sparse import csc_array, csr_array
 
 from sparsenn.backends import selection
-from sparsenn.backends.cuda import device as cuda_device
 from sparsenn.backends.cuda.double import DoubleCUDABackend
+from sparsenn.backends.cuda.runtime import device as cuda_device
 from sparsenn.backends.machine import H200
 from sparsenn.engine import Session
 from sparsenn.errors import MatrixError, UsageError

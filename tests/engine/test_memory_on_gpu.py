@@ -160,7 +160,7 @@ def test_a_batch_for_which_memory_does_not_suffice_is_cut_by_itself(rng, monkeyp
             assert failures
         settle(device.cupy)
         assert pool.used_bytes() <= held
-    sizes = [batch.owner.size for batch in found.batches]
+    sizes = [batch.inputs for batch in found.batches]
     told = re.fullmatch(
         rf"There was not enough memory for {rows:,} samples at a time; ([\d,]+) were used\.", *found.notes
     )

@@ -68,7 +68,7 @@ def assert_same(found, expected):
 
 
 def sizes_of(result):
-    return [batch.owner.size for batch in result.batches]
+    return [batch.inputs for batch in result.batches]
 
 
 @pytest.mark.parametrize("from_layer", [0, 5])

@@ -17,7 +17,7 @@ from sparsenn.backends.cuda.conv import implicit_plan, register_tiled, tensor_im
 from sparsenn.backends.cuda.conv.estimates import IMAGES
 from sparsenn.backends.cuda.conv.kernel import geometry_of
 from sparsenn.backends.cuda.dense import fused, image
-from sparsenn.backends.cuda.sparse.stages import fits_in_shared
+from sparsenn.backends.cuda.sparse.resident.stages import fits_in_shared
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32 as FLOAT32_TILES
 from sparsenn.backends.machine import A100, H200, RTX_4090, Machine
 from sparsenn.errors import DeviceError, UsageError

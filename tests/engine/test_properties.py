@@ -196,6 +196,8 @@ def test_whole_networks_of_images_are_right(device: str, drawn: Any, data: st.Da
     images = data.draw(images_for(image).filter(len))
     with Session(network, device=device) as session:
         found = session(images)
-    sums = np.abs(outputs_of(Conv2d(layer.weights, layer.bias, Identity(), *layer.steps, layer.groups), images))
+    sums = np.abs(
+        outputs_of(Conv2d(layer.weights, layer.bias, Identity(), *layer.sliding_window[1:], layer.groups), images)
+    )
     scale = 1 + sums.max(initial=0.0)
     np.testing.assert_allclose(found, run(network, images), rtol=1e-4 * scale, atol=1e-6)

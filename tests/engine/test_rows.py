@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sparsenn import infer, memory
+from sparsenn import infer
 from sparsenn.engine import RowsResult, Session, rows, run_rows
 from sparsenn.errors import ResourceError
 from sparsenn.formats import from_dense
 from sparsenn.layers import Identity, Linear, SparseLinear
 from sparsenn.network import Network
+from sparsenn.runtime import memory
 
 COUNT = 23
 

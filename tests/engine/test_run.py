@@ -188,8 +188,8 @@ def test_waiting_for_a_device_counts_as_computing(rng, monkeypatch):
     backend = type(session.backend)
     take_out = backend.take_out
 
-    def slow(self, left, inputs, own):
-        taken = take_out(self, left, inputs, own)
+    def slow(self, left, own):
+        taken = take_out(self, left, own)
         return lambda: (time.sleep(0.3), taken())[1]
 
     monkeypatch.setattr(backend, "take_out", slow)

@@ -53,7 +53,7 @@ def test_every_name_is_read_as_what_it_tells(tmp_path: Path, suffix: str) -> Non
 
 
 def test_files_of_keras_are_models() -> None:
-    (found, *_) = sorted((Path(__file__).parent / "keras_models").glob("*.keras"))
+    (found, *_) = sorted((Path(__file__).parent / "importers/keras/models").glob("*.keras"))
     assert is_model(found)
     assert read_model(found).network.outputs > 0
 

@@ -147,7 +147,7 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
 
 def test_what_memory_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "a.npy", np.zeros(1000))
-    monkeypatch.setattr("sparsenn.memory.free_memory", lambda: 100)
+    monkeypatch.setattr("sparsenn.runtime.memory.free_memory", lambda: 100)
     with pytest.raises(ResourceError, match="array of shape"):
         read_npy(tmp_path / "a.npy")
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from sparsenn import memory
 from sparsenn.errors import FileFormatError, ResourceError
 from sparsenn.io.parquet import read_parquet
+from sparsenn.runtime import memory
 
 
 def written(folder: Path, columns: dict[str, Any], **how: Any) -> Path:

@@ -24,7 +24,7 @@ def test_lists_agree() -> None:
     tree = ast.parse(inspect.getsource(sparsenn.io))
     guard = next(node for node in tree.body if isinstance(node, ast.If))
     imports = [node for node in guard.body if isinstance(node, ast.ImportFrom)]
-    seen = {alias.name: node.module.rpartition(".")[2] for node in imports for alias in node.names}
+    seen = {alias.name: node.module.removeprefix("sparsenn.io.") for node in imports for alias in node.names}
     assert seen == sparsenn.io._HOME_OF
     assert sorted(seen) == sorted(sparsenn.io.__all__)
     assert set(sparsenn.io.__all__) <= set(dir(sparsenn.io))

@@ -16,7 +16,7 @@ def ones(*shape: int, **parameters: Any) -> Conv2d:
 def test_hand_made_case() -> None:
     layer = ones(6, 2, 3, 5, groups=3, stride=(2, 1), padding=1, dilation=(1, 2), bias=0.5)
     assert (layer.filters, layer.channels, layer.kernel_size, layer.edges) == (6, 6, (3, 5), 180)
-    assert layer.steps == ((2, 1), (1, 1), (1, 2))
+    assert layer.sliding_window == ((3, 5), (2, 1), (1, 1), (1, 2))
     assert layer.output_shape((7, 6, 8, 9)) == (7, 6, 4, 3)
     assert layer.output_shape((0, 6, 8, 9)) == (0, 6, 4, 3)
     assert layer.weights.dtype == np.float32

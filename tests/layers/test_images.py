@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, MaxPool2d, Softmax
-from sparsenn.layers.images import check_images, pair, windows
+from sparsenn.layers.images import SlidingWindow, check_images, pair
 
 
 @pytest.mark.parametrize(
@@ -56,17 +56,20 @@ def test_windows_are_as_many_as_can_be_laid(size: int, window: int, stride: int,
     span = dilation * (window - 1)
     laid = [first for first in places[::stride] if first + span in places]
     if laid:
-        found = windows((size, 1), (window, 1), (stride, 1), (padding, 0), (dilation, 1))
+        found = SlidingWindow((window, 1), (stride, 1), (padding, 0), (dilation, 1)).positions((size, 1))
         assert found == (len(laid), 1)
-        assert windows((1, size), (1, window), (1, stride), (0, padding), (1, dilation)) == (1, len(laid))
+        assert SlidingWindow((1, window), (1, stride), (0, padding), (1, dilation)).positions((1, size)) == (
+            1,
+            len(laid),
+        )
     else:
         with pytest.raises(ShapeError, match="is larger than an image of"):
-            windows((size, 1), (window, 1), (stride, 1), (padding, 0), (dilation, 1))
+            SlidingWindow((window, 1), (stride, 1), (padding, 0), (dilation, 1)).positions((size, 1))
 
 
 def test_a_window_that_is_too_large_is_measured() -> None:
     with pytest.raises(ShapeError, match="a window of 5 x 3 pixels is larger than an image of 4 x 9, padding included"):
-        windows((2, 9), (3, 3), (1, 1), (1, 0), (2, 1))
+        SlidingWindow((3, 3), (1, 1), (1, 0), (2, 1)).positions((2, 9))
 
 
 @pytest.mark.parametrize(

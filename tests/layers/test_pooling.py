@@ -12,8 +12,8 @@ KINDS = pytest.mark.parametrize("kind", [MaxPool2d, AvgPool2d])
 
 @KINDS
 def test_windows_touch_unless_a_stride_is_given(kind: type[Pool2d]) -> None:
-    assert kind(3).steps == ((3, 3), (3, 3), (0, 0))
-    assert kind((2, 3), 1, (1, 0)).steps == ((2, 3), (1, 1), (1, 0))
+    assert kind(3).sliding_window == ((3, 3), (3, 3), (0, 0), (1, 1))
+    assert kind((2, 3), 1, (1, 0)).sliding_window == ((2, 3), (1, 1), (1, 0), (1, 1))
     assert kind(2) == kind((2, 2), 2, 0)
     assert kind(2) != kind(2, 1)
     assert kind(2).keeps_zero_rows

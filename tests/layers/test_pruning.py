@@ -67,11 +67,11 @@ def test_a_dense_layer_that_has_so_few_weights_already_becomes_sparse() -> None:
     assert pruned(full, 1.0) is full
 
 
-def test_filters_are_pruned_and_keep_their_shape_bias_and_steps() -> None:
+def test_filters_are_pruned_and_keep_their_shape_bias_and_stride() -> None:
     layer = Conv2d(np.arange(1, 9, dtype=np.float32).reshape(2, 1, 2, 2), 0.5, ReLU(6.0), stride=2, padding=1)
     found = pruned(layer, 0.25)
     assert found.weights.reshape(-1).tolist() == [0, 0, 0, 0, 0, 0, 7, 8]
-    assert (found.bias, found.activation, found.steps) == (layer.bias, layer.activation, layer.steps)
+    assert (found.bias, found.activation, found.sliding_window) == (layer.bias, layer.activation, layer.sliding_window)
     assert pruned(Flatten(), 0.25) == Flatten()
 
 

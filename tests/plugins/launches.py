@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def watch(path: Path) -> None:
     """From now on, write the kernels that this process launches to `path`."""
-    from sparsenn.backends.cuda import loader
+    from sparsenn.backends.cuda.runtime import loader
 
     seen: set[str] = set()
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from sparsenn.engine.tuning_table import Tuned
+from sparsenn.backends.tuning_table import Tuned
 from sparsenn.report import to_json
 from sparsenn.report.tuning import tuned_record, tuned_table, tuning_record, tuning_tables
 from sparsenn.studies.tuning import Trial, TunedSizes, TuningResult

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from sparsenn import backends, infer, radixnet
-from sparsenn.backends import Machine, Tunable
+from sparsenn.backends import Machine, Tunable, tuning_table
 from sparsenn.backends.cpu import convolution
 from sparsenn.backends.cpu.convolution import launch_im2col_blas
 from sparsenn.backends.sizes import about
-from sparsenn.engine import Session, tuning_table
-from sparsenn.engine.tuning_table import FILE, Tuned, TuningWarning, forget, table, tuned, with_tuned_numbers
+from sparsenn.backends.tuning_table import FILE, Tuned, TuningWarning, forget, table, tuned, with_tuned_numbers
+from sparsenn.engine import Session
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import from_dense
 from sparsenn.layers import Conv2d
 from sparsenn.network import Network
-from sparsenn.storage import package_version
+from sparsenn.runtime.storage import package_version
 from sparsenn.studies import tuning
 from sparsenn.studies.ladder import ladder_for
 from sparsenn.studies.measure import Measurement

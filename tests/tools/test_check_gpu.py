@@ -59,7 +59,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sparsenn.backends.cuda import loader
+from sparsenn.backends.cuda.runtime import loader
 
 SOURCE = "studies/spmspm/kernels/{source}.cu"
 

@@ -10,9 +10,9 @@ import h5py
 import numpy as np
 import pytest
 
-from sparsenn import memory
 from sparsenn.errors import FileFormatError, InputError, ResourceError, ShapeError, SparseNNError, UsageError
 from sparsenn.io import write_fann, write_idx
+from sparsenn.runtime import memory
 from sparsenn.training import TrainingData, read_data, read_rows
 
 INPUTS = np.array([[0.5, 1.0], [0.25, -2.0], [3.0, 0.0]], np.float32)

@@ -11,12 +11,12 @@ from convolutions import reference_conv2d
 from scipy.special import log_softmax
 from scipy.special import softmax as shares
 
-from sparsenn import memory
 from sparsenn.engine import rows as engine_rows
 from sparsenn.errors import NumericError, ResourceError, ShapeError
 from sparsenn.io import Model
 from sparsenn.layers import Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax
 from sparsenn.network import Network
+from sparsenn.runtime import memory
 from sparsenn.training import TrainingData, evaluate, resize_bilinear, run_model
 
 RNG = np.random.default_rng(17)

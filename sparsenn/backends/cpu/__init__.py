@@ -17,10 +17,10 @@ from sparsenn.backends.host_arrays import largest_number
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array
-from sparsenn.jit import compile_seconds
 from sparsenn.layers import FullyConnected, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
-from sparsenn.workers import thread_count
+from sparsenn.runtime.jit import compile_seconds
+from sparsenn.runtime.workers import thread_count
 
 __all__ = ["CPUBackend", "convolution", "dense", "panel", "row_by_row", "training"]
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from sparsenn.errors import UsageError
-from sparsenn.jit import uncontracted
 from sparsenn.layers import Activation, Identity, ReLU
 from sparsenn.layers.activation import ACTIVATIONS
 from sparsenn.layers.activation_names import table_row
 from sparsenn.layers.formulas import as_python
+from sparsenn.runtime.jit import uncontracted
 
 __all__ = ["IDENTITY", "RELU", "activate_line", "activation_code", "slope"]
 

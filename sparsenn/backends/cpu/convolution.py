@@ -29,7 +29,7 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, MaxPool2d
 from sparsenn.network import Image
-from sparsenn.workers import chunks, map_threads
+from sparsenn.runtime.workers import chunks, map_threads
 
 __all__ = ["DIRECT", "IM2COL_BLAS", "conv2d_sizes", "launch_direct", "launch_im2col_blas"]
 
@@ -74,7 +74,7 @@ def launch_im2col_blas(layer: Conv2d, images: Array, piece_bytes: int = PIECE_BY
         The layer does not take such images.
     """
     shape = layer.output_shape(images.shape)
-    stride, (above, beside), dilation = layer.steps
+    _, stride, (above, beside), dilation = layer.sliding_window
     span_down, span_across = (apart * (size - 1) + 1 for size, apart in zip(layer.kernel_size, dilation, strict=True))
     depth, pixels = layer.channels // layer.groups * prod(layer.kernel_size), prod(shape[2:])
     column = layer.groups * depth
@@ -133,7 +133,7 @@ def _why_not_direct(machine: Machine, layer: Conv2d, image: Image) -> str | None
 
 def conv2d_sizes(layer: Conv2d, images: Array) -> str:
     """Return the sizes of a convolution, and about how many images there are, as `Tunable.sizes`."""
-    return sizes_in_words(images.shape, layer.weights.shape, layer.steps)
+    return sizes_in_words(images.shape, layer.weights.shape, *layer.sliding_window[1:])
 
 
 DIRECT = register(

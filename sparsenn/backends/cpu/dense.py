@@ -28,9 +28,9 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import read_only
-from sparsenn.jit import compiled, example
 from sparsenn.layers import Identity, Linear, ReLU
-from sparsenn.workers import chunks, map_threads, thread_count
+from sparsenn.runtime.jit import compiled, example
+from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = ["REGISTER_TILED", "DenseStack", "Packed", "launch", "prepare", "seconds", "sparse_row_seconds"]
 

@@ -17,7 +17,7 @@ from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.windows import PANEL, ROOM, begin_layer, copy_in, run_layer, run_panels
 from sparsenn.formats import Array
 from sparsenn.layers import ImageLayer
-from sparsenn.workers import chunks, map_threads, thread_count
+from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = ["ChainStack", "chain_of", "run_chain"]
 

@@ -11,9 +11,9 @@ import numpy as np
 from sparsenn.backends.cpu.image_chain import ChainStack, chain_of, run_chain
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
-from sparsenn.jit import compiled
 from sparsenn.layers import Flatten, ImageLayer, LogSoftmax, Pool2d, SoftmaxLayer
-from sparsenn.workers import chunks, map_threads, thread_count
+from sparsenn.runtime.jit import compiled
+from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = ["count_nonzeros", "run_layer"]
 

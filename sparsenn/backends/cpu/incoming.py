@@ -11,8 +11,8 @@ from sparsenn.backends.contract import SparseRows
 from sparsenn.errors import MatrixError, UnsortedError
 from sparsenn.formats import CSR, Array, from_dense, index_dtype
 from sparsenn.formats.arrays import as_floats, check_shape, collapse_iso, read_only
-from sparsenn.jit import compiled, example
-from sparsenn.workers import chunks, map_threads, thread_count
+from sparsenn.runtime.jit import compiled, example
+from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = ["check_rows", "dense_to_sparse", "sparse_to_dense"]
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import LayerCounts, SparseKernel, StepInput, StepOutput, Tunable
+from sparsenn.backends.contract import LayerCounts, RowMap, SparseKernel, StepInput, StepOutput, Tunable
 from sparsenn.backends.cpu.panel_layers import LANE_STEP, finish_line, padded, run_layers
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.stack import Packed, Stack
@@ -30,9 +30,9 @@ from sparsenn.backends.registry import register
 from sparsenn.backends.sizes import about
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.arrays import read_only
-from sparsenn.jit import compiled
 from sparsenn.layers import SparseLinear
-from sparsenn.workers import chunks, map_threads, thread_count
+from sparsenn.runtime.jit import compiled
+from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = [
     "PANEL",
@@ -306,7 +306,7 @@ def _launch(step: StepInput, scatter: bool, lanes: int | None = None, chunk_rows
     counters = sum(map_threads(run, work), np.zeros((step.last - step.first, 4), np.int64))
     return StepOutput(
         features=collector.out[: collector.count],
-        kept=collector.kept[: collector.count],
+        row_map=RowMap.of_survivors(collector.kept[: collector.count], rows),
         counts=tuple(
             LayerCounts("scatter" if scatter and layer == 0 else "panel", *map(int, counted))
             for layer, counted in enumerate(counters)

@@ -11,7 +11,7 @@ import numpy as np
 
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
 from sparsenn.formats import Array
-from sparsenn.jit import compiled
+from sparsenn.runtime.jit import compiled
 
 __all__ = ["LANE_STEP", "finish_line", "gather_layer", "padded", "run_layers"]
 

@@ -184,16 +184,9 @@ def program_of(layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) 
     return Program(packed, max([*packed.layers[:, PIXELS].tolist(), outputs]), tuple(work), outputs)
 
 
-def _steps(layer: Any) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int], tuple[int, int]]:
-    """Return the window, the stride, the padding and the dilation of a convolution or a pooling."""
-    if isinstance(layer, Conv2d):
-        return layer.kernel_size, *layer.steps
-    return *layer.steps, (1, 1)
-
-
 def _planes(layer: Any, before: Sequence[int], after: Sequence[int]) -> list[int]:
     """Return the columns `KIND` to `OUTPUT_WIDTH` of a layer's record."""
-    _, strides, (above, beside), _ = _steps(layer)
+    _, strides, (above, beside), _ = layer.sliding_window
     down, across = (stride if outputs > 1 else 1 for stride, outputs in zip(strides, after[1:], strict=True))
     kind = SUM if isinstance(layer, Conv2d) else LARGEST if isinstance(layer, MaxPool2d) else MEAN
     assert kind != MEAN or isinstance(layer, AvgPool2d)
@@ -204,7 +197,7 @@ def _planes(layer: Any, before: Sequence[int], after: Sequence[int]) -> list[int
 
 def _shifts(layer: Any, record: Sequence[int]) -> Array:
     """Return where output (0, 0) meets each element of a window of all its channels, counted from the first pixel."""
-    window, _, _, apart = _steps(layer)
+    window, _, _, apart = layer.sliding_window
     channels = layer.weights.shape[1] if isinstance(layer, Conv2d) else 1
     channel, row, column = np.indices((channels, *window))
     line, remainder_down = np.divmod(row * apart[0], record[DOWN])

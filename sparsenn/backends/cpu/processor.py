@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from sparsenn.backends.machine import Machine
-from sparsenn.workers import thread_count
+from sparsenn.runtime.workers import thread_count
 
 __all__ = ["host_machine"]
 

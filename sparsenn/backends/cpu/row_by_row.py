@@ -17,6 +17,7 @@ import numpy as np
 from sparsenn.backends.contract import (
     Features,
     LayerCounts,
+    RowMap,
     RowsLeft,
     SparseKernel,
     SparseProblem,
@@ -31,9 +32,9 @@ from sparsenn.backends.registry import register
 from sparsenn.errors import ShapeError
 from sparsenn.formats import CSC, CSR, Array, from_dense
 from sparsenn.formats.arrays import read_only
-from sparsenn.jit import compiled, example
 from sparsenn.layers import ReLU, SparseLinear
-from sparsenn.workers import chunks, map_threads, thread_count
+from sparsenn.runtime.jit import compiled, example
+from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = ["ROWS", "RowByRow", "launch_rows", "rows_seconds", "run_rows", "run_sparse_rows"]
 
@@ -265,7 +266,9 @@ def launch_rows(step: StepInput) -> StepOutput:
         stack.all_by_rows, step.features, span, out, step.multiplicity, step.droppable_from, kept, counting=True
     )
     left = np.flatnonzero(kept)
-    return StepOutput(take_rows(out, left) if left.size < rows else out, left, _counts(counters))
+    return StepOutput(
+        take_rows(out, left) if left.size < rows else out, RowMap.of_survivors(left, rows), _counts(counters)
+    )
 
 
 @example

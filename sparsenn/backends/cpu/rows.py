@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from sparsenn.backends.contract import Features
+from sparsenn.backends.contract import Features, RowMap
 from sparsenn.formats import CSR, Array
-from sparsenn.formats.conversion import scan
 from sparsenn.formats.equality import equal_groups, equal_rows
-from sparsenn.jit import compiled
+from sparsenn.runtime.jit import compiled
 
 __all__ = ["group_rows", "take_rows"]
 
@@ -32,8 +29,4 @@ def take_rows(features: Features, rows: Array) -> Features:
     if not isinstance(features, CSR):
         _move_rows(features, rows)
         return features[: rows.size]
-    lengths = np.diff(features.indptr)[rows]
-    offsets = scan(lengths)
-    entries = np.repeat(features.indptr[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
-    values = features.values if features.iso else features.values[entries]
-    return CSR((rows.size, features.shape[1]), offsets, features.indices[entries], values)
+    return RowMap(rows).gather(features)

@@ -36,7 +36,7 @@ from sparsenn.backends.cpu.planes import (
 )
 from sparsenn.backends.cpu.tiles import TILE, WIDE_TILE, four_filters, largest_of_window, one_filter, one_filter_wide
 from sparsenn.formats import Array
-from sparsenn.jit import compiled
+from sparsenn.runtime.jit import compiled
 
 __all__ = ["ENOUGH", "LANES", "PANEL", "ROOM", "begin_layer", "copy_in", "run_layer", "run_panels"]
 

@@ -14,27 +14,29 @@ from sparsenn.backends.contract import (
     ImageStack,
     NumberCheck,
     NumberLog,
+    Replay,
     RowsCheck,
     RowsLeft,
     RowsWatch,
     SparseRows,
 )
-from sparsenn.backends.cuda import images, incoming, training
+from sparsenn.backends.cuda import images, training
 from sparsenn.backends.cuda.absent import AbsentCUDABackend
-from sparsenn.backends.cuda.availability import check_device
 from sparsenn.backends.cuda.conv import upload_conv
 from sparsenn.backends.cuda.dense import DenseStack, upload_dense
-from sparsenn.backends.cuda.device import as_current, cupy, machine_of
-from sparsenn.backends.cuda.footprint import dense_bytes, prepared_bytes
-from sparsenn.backends.cuda.kept import stream_key
-from sparsenn.backends.cuda.loader import compile_seconds
-from sparsenn.backends.cuda.memory import arriving, free_bytes, release_unused, staging, within_memory
-from sparsenn.backends.cuda.replay import DeviceReplay, HostReplay
-from sparsenn.backends.cuda.spans import note_use
+from sparsenn.backends.cuda.runtime.availability import check_device
+from sparsenn.backends.cuda.runtime.device import as_current, cupy, machine_of
+from sparsenn.backends.cuda.runtime.footprint import dense_bytes, prepared_bytes
+from sparsenn.backends.cuda.runtime.kept import stream_key
+from sparsenn.backends.cuda.runtime.loader import compile_seconds
+from sparsenn.backends.cuda.runtime.memory import arriving, free_bytes, release_unused, staging, within_memory
+from sparsenn.backends.cuda.runtime.replay import DeviceReplay, HostReplay
+from sparsenn.backends.cuda.runtime.spans import note_use
+from sparsenn.backends.cuda.runtime.streams import wait_for_device
 from sparsenn.backends.cuda.sparse import Stack, upload
 from sparsenn.backends.cuda.sparse import rows as rows_module
-from sparsenn.backends.cuda.streams import wait_for_device
-from sparsenn.backends.cuda.transfer import Transfer
+from sparsenn.backends.cuda.transfer import incoming
+from sparsenn.backends.cuda.transfer.copies import Transfer
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.steps import combine_rows
 from sparsenn.errors import DeviceError
@@ -155,7 +157,7 @@ class CUDABackend:
                 combined[:, end - matrix.shape[1] : end] = matrix
             return combined
 
-    def replay(self, shape: tuple[int, int], on_host: bool) -> DeviceReplay | HostReplay:
+    def replay(self, shape: tuple[int, int], on_host: bool) -> Replay | None:
         """Return what captures work on rows of a shape as a graph."""
         return HostReplay(shape) if on_host else DeviceReplay(shape)
 
@@ -290,11 +292,11 @@ class CUDABackend:
         with as_current(self.index):
             return self._transfer.fetch_later(matrix, target)
 
-    def spread(self, left: RowsLeft, expansion: Array | None, rows: int) -> Array:
+    def spread(self, left: RowsLeft, expansion: Array | None) -> Array:
         """Give each input its row, and each output its column, by one kernel."""
         width = left.features.shape[1] if expansion is None else expansion.size
-        with as_current(self.index), within_memory("the outputs", rows, 4 * width):
-            return rows_module.spread(left, self._expansion(expansion), rows)
+        with as_current(self.index), within_memory("the outputs", left.inputs, 4 * width):
+            return rows_module.spread(left, self._expansion(expansion))
 
     def _expansion(self, expansion: Array | None) -> Any:
         """Return the columns of outputs on the device: those of one network, copied once."""
@@ -304,26 +306,26 @@ class CUDABackend:
             self._expanded = expansion, cupy().asarray(expansion, np.int32)
         return self._expanded[1]
 
-    def take_out(self, left: RowsLeft, inputs: int, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
-        """Look at owners, and rows, on the device, and copy what is found to pinned memory."""
+    def take_out(self, left: RowsLeft, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
+        """Look at rows and their map on the device, and copy what is found to pinned memory."""
         width, size = left.features.shape[1], 4 if isinstance(left.features, CSR) else left.features.dtype.itemsize
         row_bytes = size * width + 4
-        with as_current(self.index), within_memory("keeping rows", inputs, row_bytes):
+        with as_current(self.index), within_memory("keeping rows", left.inputs, row_bytes):
             left = rows_module.on_device(left)
-            features = left.features if left.owner is not None else _own(left.features, inputs, own)
-            active = None if left.dropped else arriving(rows_module.active_rows(left, inputs))
-            owned = None if left.owner is None else rows_module.owned_rows(left.owner, inputs)
+            same = left.row_map.rows is None
+            features = _own(left.features, left.inputs, own) if same else left.features
+            active = None if left.dropped else arriving(rows_module.active_rows(left))
+            mapped = None if same else rows_module.mapped_inputs(left.row_map)
 
         def taken() -> tuple[Array, RowsLeft]:
             living = None if active is None else np.flatnonzero(active())
-            if owned is None:
-                assert living is not None, "rows without owners were all looked at"
+            if mapped is None:
+                assert living is not None, "rows without a map were all looked at"
                 return living, RowsLeft(features)
-            owner, those_with_rows = owned
-            with_rows, used = those_with_rows()
-            with as_current(self.index), within_memory("keeping rows", inputs, row_bytes):
-                kept = RowsLeft(_own(features, used, own), owner)
-            return with_rows if living is None else living, kept
+            row_map, wait = mapped
+            with_rows, used = wait()
+            with as_current(self.index), within_memory("keeping rows", left.inputs, row_bytes):
+                return with_rows if living is None else living, RowsLeft(_own(features, used, own), row_map)
 
         return taken
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from sparsenn.backends.contract import Backend
-from sparsenn.backends.cuda.footprint import dense_bytes, prepared_bytes
+from sparsenn.backends.cuda.runtime.footprint import dense_bytes, prepared_bytes
 from sparsenn.backends.host_arrays import is_on_host
 from sparsenn.backends.machine import Machine
 from sparsenn.errors import DeviceError

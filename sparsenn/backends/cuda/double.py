@@ -25,8 +25,8 @@ from sparsenn.backends.contract import (
     StepOutput,
 )
 from sparsenn.backends.cuda import CUDABackend
-from sparsenn.backends.cuda.device import as_current, cupy
-from sparsenn.backends.cuda.memory import within_memory
+from sparsenn.backends.cuda.runtime.device import as_current, cupy
+from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.host import checked_rows
 from sparsenn.backends.registry import register
 from sparsenn.backends.steps import prepared_as_they_are
@@ -131,17 +131,14 @@ class DoubleCUDABackend(CUDABackend):
             placed: Array = dense
             return placed
 
-    def spread(self, left: RowsLeft, expansion: Array | None, rows: int) -> Array:
+    def spread(self, left: RowsLeft, expansion: Array | None) -> Array:
         """Give each output its column; each input has its own row."""
         features: Any = left.features
-        width = features.shape[1] if expansion is None else expansion.size
-        with self._here("the outputs", rows, width):
-            outputs: Array = (
-                features[:rows].copy() if expansion is None else features[:rows][:, cupy().asarray(expansion)]
-            )
+        with self._here("the outputs", left.inputs, features.shape[1] if expansion is None else expansion.size):
+            outputs: Array = features.copy() if expansion is None else features[:, cupy().asarray(expansion)]
             return outputs
 
-    def take_out(self, left: RowsLeft, inputs: int, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
+    def take_out(self, left: RowsLeft, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
         """Look which rows have a number that is not zero, and copy all that may be written over."""
         cp, features = cupy(), left.features
         with self._here("keeping rows", *features.shape):
@@ -358,7 +355,7 @@ def _prepare(stack: Sequence[_Layer], problem: SparseProblem) -> _Chain:
 def _launch_sparse(step: StepInput) -> StepOutput:
     chain = _Chain(step.stack[step.first : step.last])
     left = chain.run(step.features, True)
-    return StepOutput(left.features, np.arange(left.features.shape[0]), chain.counts())
+    return StepOutput(left.features, left.row_map, chain.counts())
 
 
 def _launch_dense(stack: Sequence[_Layer], features: Array) -> Array:

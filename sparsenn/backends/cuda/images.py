@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import Features
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.loader import Program, program
-from sparsenn.backends.cuda.memory import within_memory
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.loader import Program, program
+from sparsenn.backends.cuda.runtime.memory import within_memory
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.rows import weigh_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
@@ -93,7 +93,7 @@ def _flatten(layer: Flatten, shape: tuple[int, ...], features: Array) -> Array:
 @_run.register
 def _pool(layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], features: Array) -> Array:
     """Pool each channel of each image by itself."""
-    window, stride, padding = layer.steps
+    window, stride, padding, _ = layer.sliding_window
     outputs, (channels, height, width) = _outputs(layer, shape, features)
     mean = int(isinstance(layer, AvgPool2d))
     if _is_of_pairs(layer, shape, features):
@@ -114,7 +114,7 @@ def _pool(layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], features: Array)
 def _is_of_pairs(layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], features: Any) -> bool:
     """Return whether windows of two by two cover images exactly, and pairs of pixels can be read at once."""
     even = shape[1] % 2 == 0 and shape[2] % 2 == 0 and features.data.ptr % (2 * features.itemsize) == 0
-    return even and layer.steps == ((2, 2), (2, 2), (0, 0))
+    return even and layer.sliding_window[:3] == ((2, 2), (2, 2), (0, 0))
 
 
 @_run.register

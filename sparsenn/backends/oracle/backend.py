@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, ImageStack, SparseRows
+from sparsenn.backends.contract import Features, ImageStack, RowMap, SparseRows
 from sparsenn.backends.host import HostMemory, checked_rows
 from sparsenn.backends.host_arrays import largest_number
 from sparsenn.backends.machine import Machine
@@ -76,7 +76,7 @@ class ReferenceBackend(HostMemory):
 
     def take_rows(self, features: Features, rows: Array) -> Features:
         """Return the given rows."""
-        return CSR.from_scipy(as_csr(features).to_scipy()[rows], np.float64)
+        return RowMap(rows).gather(as_csr(features))
 
     def equal_rows(self, features: Features) -> tuple[Array, Array]:
         """Group equal rows by comparing each one whole, as bytes."""

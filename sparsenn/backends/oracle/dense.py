@@ -12,7 +12,7 @@ from sparsenn.backends.registry import register
 from sparsenn.errors import ShapeError
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
-from sparsenn.workers import chunks
+from sparsenn.runtime.workers import chunks
 
 __all__ = ["REFERENCE", "check_stack", "forward", "forward_in"]
 

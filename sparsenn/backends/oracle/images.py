@@ -15,8 +15,8 @@ from sparsenn.backends.registry import register
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, LogSoftmax, MaxPool2d, SoftmaxLayer
-from sparsenn.layers.images import Pair
-from sparsenn.workers import chunks
+from sparsenn.layers.images import SlidingWindow
+from sparsenn.runtime.workers import chunks
 
 __all__ = ["REFERENCE", "convolve", "forward_images", "softmax"]
 
@@ -64,7 +64,6 @@ def convolve(layer: Conv2d, images: Array) -> Array:
     ShapeError
         The layer does not take such images.
     """
-    stride, padding, dilation = layer.steps
     shape = layer.output_shape(images.shape)
     weights = np.split(layer.weights.astype(np.float64), layer.groups)
     bias = layer.bias_vector().astype(np.float64)[:, None, None]
@@ -76,25 +75,21 @@ def convolve(layer: Conv2d, images: Array) -> Array:
         found: Array = layer.activation(np.concatenate(sums, axis=3).transpose(0, 3, 1, 2) + bias)
         return found
 
-    return _over_windows(images, shape, layer.kernel_size, (stride, padding, dilation), 0.0, product)
+    return _over_windows(images, shape, layer.sliding_window, 0.0, product)
 
 
 @_forward.register
 def _max_pool(layer: MaxPool2d, images: Array) -> Array:
     """Return the largest number of each window, float64; NaN where one is NaN."""
-    window, stride, padding = layer.steps
     shape = layer.output_shape(images.shape)
-    steps = stride, padding, (1, 1)
-    return _over_windows(images, shape, window, steps, -np.inf, lambda windows: np.max(windows, axis=(4, 5)))
+    return _over_windows(images, shape, layer.sliding_window, -np.inf, lambda windows: np.max(windows, axis=(4, 5)))
 
 
 @_forward.register
 def _average_pool(layer: AvgPool2d, images: Array) -> Array:
     """Return the sum of each window, padding included, divided by the window's pixels; float64."""
-    window, stride, padding = layer.steps
     shape = layer.output_shape(images.shape)
-    steps = stride, padding, (1, 1)
-    return _over_windows(images, shape, window, steps, 0.0, lambda windows: np.mean(windows, axis=(4, 5)))
+    return _over_windows(images, shape, layer.sliding_window, 0.0, lambda windows: np.mean(windows, axis=(4, 5)))
 
 
 def softmax(rows: Array) -> Array:
@@ -131,8 +126,7 @@ def _flatten(layer: Flatten, images: Array) -> Array:
 def _over_windows(
     images: Array,
     shape: tuple[int, ...],
-    window: Pair,
-    steps: tuple[Pair, Pair, Pair],
+    window: SlidingWindow,
     padding_value: float,
     reduced: Callable[[Array], Array],
 ) -> Array:
@@ -141,14 +135,13 @@ def _over_windows(
     Parameters
     ----------
     shape : of what is returned.
-    steps : stride, padding and dilation.
     reduced : turns windows, float64 of shape (images, channels, output height, output width, window height, window
         width), into (images, ..., output height, output width).
     """
-    stride, (above, beside), dilation = steps
-    span_down, span_across = (apart * (size - 1) + 1 for size, apart in zip(window, dilation, strict=True))
+    size, stride, (above, beside), dilation = window
+    span_down, span_across = (gap * (taps - 1) + 1 for taps, gap in zip(size, dilation, strict=True))
     found = np.empty(shape)
-    image_bytes = 8 * images.shape[1] * prod(shape[2:]) * prod(window)
+    image_bytes = 8 * images.shape[1] * prod(shape[2:]) * prod(size)
     for first, last in chunks(images.shape[0], max(1, WINDOW_BYTES // image_bytes)):
         padded = np.pad(
             images[first:last].astype(np.float64),

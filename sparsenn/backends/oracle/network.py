@@ -17,7 +17,7 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import CombiningLayer, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Network
-from sparsenn.progress import Progress, silent
+from sparsenn.runtime.progress import Progress, silent
 
 __all__ = ["categories", "forward", "run"]
 

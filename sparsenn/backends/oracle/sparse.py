@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import LayerCounts, SparseKernel, StepInput, StepOutput
+from sparsenn.backends.contract import LayerCounts, RowMap, SparseKernel, StepInput, StepOutput
 from sparsenn.backends.registry import register
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import SparseLinear
@@ -56,7 +56,8 @@ def _launch(step: StepInput) -> StepOutput:
         )
         if number >= step.droppable_from:
             features, kept = features[alive], kept[alive]
-    return StepOutput(CSR.from_scipy(features, np.float64), kept, tuple(counts))
+    row_map = RowMap.of_survivors(kept, step.features.shape[0])
+    return StepOutput(CSR.from_scipy(features, np.float64), row_map, tuple(counts))
 
 
 REFERENCE = register(

@@ -32,14 +32,13 @@ from sparsenn.distributed.cluster.parts import FileRows, Rows, rows_of
 from sparsenn.distributed.cluster.sessions import Sizes, name_of, session_of
 from sparsenn.distributed.digests import content_digest, prepare_key
 from sparsenn.distributed.pieces import opened_pieces, target_of
-from sparsenn.engine.named_options import NamedOptions, names_options
-from sparsenn.engine.options import Options
+from sparsenn.engine.options import NamedOptions, Options
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.formats.arrays import size
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
-from sparsenn.progress import Progress, silent
+from sparsenn.runtime.progress import Progress, silent
 
 __all__ = ["ClusterRun", "infer"]
 
@@ -99,7 +98,6 @@ class ClusterRun:
         return (self.rows - self.resumed) * self.edges / self.seconds if self.seconds else 0.0
 
 
-@names_options
 def infer(
     network: Network | str | os.PathLike[str],
     rows: Any,

@@ -16,7 +16,7 @@ from typing import Any
 from sparsenn.distributed.cluster.library import distributed_library, require_dask
 from sparsenn.errors import UsageError, WorkerError
 from sparsenn.formats.arrays import size
-from sparsenn.workers import thread_count
+from sparsenn.runtime.workers import thread_count
 
 __all__ = ["local_cluster"]
 

@@ -17,7 +17,7 @@ from sparsenn.errors import ShapeError, UsageError, WorkerError
 from sparsenn.formats import CSR, Array
 from sparsenn.io.row_source import checked, faults_told, opened_rows
 from sparsenn.printable import kind_of
-from sparsenn.workers import chunks
+from sparsenn.runtime.workers import chunks
 
 __all__ = ["FilePart", "FileRows", "HeldRows", "Rows", "rows_of"]
 

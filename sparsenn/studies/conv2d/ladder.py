@@ -132,7 +132,7 @@ def _largest_sum(layer: Conv2d, images: Array) -> float:
     """
     squares = np.einsum("bchw,bchw->bhw", images, images, dtype=np.float64)[:, None]
     ones = np.ones((1, 1, *layer.kernel_size), np.float32)
-    windows = convolve(Conv2d(ones, None, Identity(), *layer.steps), squares)
+    windows = convolve(Conv2d(ones, None, Identity(), *layer.sliding_window[1:]), squares)
     filters = np.einsum("mcij,mcij->m", layer.weights, layer.weights, dtype=np.float64)
     longest = np.sqrt(windows.max(initial=0.0) * filters.max(initial=0.0))
     return float(longest + np.abs(layer.bias_vector()).max(initial=0.0))

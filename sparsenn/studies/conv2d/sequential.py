@@ -6,9 +6,9 @@ import numpy as np
 
 from sparsenn.backends.contract import ConvolutionKernel
 from sparsenn.formats import Array
-from sparsenn.jit import compiled
 from sparsenn.layers import Conv2d
 from sparsenn.layers.images import Pair
+from sparsenn.runtime.jit import compiled
 
 __all__ = ["SEQUENTIAL", "launch_sequential"]
 
@@ -59,7 +59,7 @@ def launch_sequential(layer: Conv2d, images: Array) -> Array:
     outputs = np.empty(layer.output_shape(images.shape), np.float32)
     given, bias = np.ascontiguousarray(images, np.float32), layer.bias_vector()
     for image, sums in zip(given, outputs, strict=True):
-        _convolve(image, layer.weights, bias, *layer.steps, layer.filters // layer.groups, sums)
+        _convolve(image, layer.weights, bias, *layer.sliding_window[1:], layer.filters // layer.groups, sums)
         sums[...] = layer.activation(sums)
     return outputs
 

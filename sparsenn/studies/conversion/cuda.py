@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import Kernel
-from sparsenn.backends.cuda.availability import ANY_GPU
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.loader import program
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.runtime.availability import ANY_GPU
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.loader import program
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse import conversion
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, index_type
 from sparsenn.formats import Array

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import Backend
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.formats import CSR, Array, csr_to_coo
 from sparsenn.formats import conversion as host
 from sparsenn.network import Network

@@ -12,13 +12,13 @@ from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
+from sparsenn.runtime.workers import chunks
 from sparsenn.studies.gemm import plain, tensor
 from sparsenn.studies.gemm.host import BLAS, REFERENCE, SEQUENTIAL
 from sparsenn.studies.gemm.kernel import check_factors
 from sparsenn.studies.ladder import Ladder, Settled, Work
 from sparsenn.studies.sampling import ALLOWED, allowed_distance, largest_distance, sampled_rows
 from sparsenn.studies.traffic import product_geometry
-from sparsenn.workers import chunks
 
 __all__ = ["LADDER", "ProductStage", "random_problem"]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.device import cupy, current_machine
-from sparsenn.backends.cuda.loader import Program, program
-from sparsenn.backends.cuda.recorder import launch, part
+from sparsenn.backends.cuda.runtime.device import cupy, current_machine
+from sparsenn.backends.cuda.runtime.loader import Program, program
+from sparsenn.backends.cuda.runtime.recorder import launch, part
 from sparsenn.formats import Array
 from sparsenn.studies.gemm.kernel import product_kernel
 from sparsenn.studies.gemm.tiling import MODEL, TILINGS, cut_for

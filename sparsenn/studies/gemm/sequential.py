@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sparsenn.formats import Array
-from sparsenn.jit import compiled, example
+from sparsenn.runtime.jit import compiled, example
 
 __all__ = ["launch_sequential"]
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.device import cupy, machine_of
-from sparsenn.backends.cuda.loader import specialised
-from sparsenn.backends.cuda.recorder import launch, part
+from sparsenn.backends.cuda.runtime.device import cupy, machine_of
+from sparsenn.backends.cuda.runtime.loader import specialised
+from sparsenn.backends.cuda.runtime.recorder import launch, part
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, LINE, TF32, Kind, Tile, counters, partial_sums, work
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of

@@ -10,8 +10,8 @@ import numpy as np
 
 from sparsenn.errors import SparseNNError
 from sparsenn.formats import Array
-from sparsenn.jit import compiled, example
-from sparsenn.workers import map_threads, thread_count
+from sparsenn.runtime.jit import compiled, example
+from sparsenn.runtime.workers import map_threads, thread_count
 
 __all__ = ["cache_bytes", "cache_level", "reading"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.device import cupy, machine_of
-from sparsenn.backends.cuda.recorder import part, recording
+from sparsenn.backends.cuda.runtime.device import cupy, machine_of
+from sparsenn.backends.cuda.runtime.recorder import part, recording
 from sparsenn.studies.measure.ceilings import (
     Work,
     l2_reading,

@@ -13,8 +13,8 @@ import numpy as np
 from sparsenn.backends.cpu import dense
 from sparsenn.backends.cpu.processor import host_machine
 from sparsenn.layers import Linear
+from sparsenn.runtime.workers import map_threads, thread_count
 from sparsenn.studies.measure.cache_reading import cache_bytes, cache_level, reading
-from sparsenn.workers import map_threads, thread_count
 
 __all__ = ["HostMeter", "Identity", "Measurement", "Meter", "Roofs", "median_seconds"]
 

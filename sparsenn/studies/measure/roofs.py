@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sparsenn.errors import FileFormatError, ResourceError
-from sparsenn.storage import package_version, read_record, write_record
+from sparsenn.runtime.storage import package_version, read_record, write_record
 from sparsenn.studies.measure.meter import Identity, Meter, Roofs
 
 __all__ = ["FILE", "MeasuredRoofs", "roofs_of"]

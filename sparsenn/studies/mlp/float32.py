@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.activation import IDENTITY, RELU
 from sparsenn.backends.cuda.dense.fused import blocks_at_once
 from sparsenn.backends.cuda.dense.kernel import dense_kernel
 from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack, StackShape
-from sparsenn.backends.cuda.device import cupy, machine_of
-from sparsenn.backends.cuda.kept import kept
-from sparsenn.backends.cuda.loader import Program, program
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.runtime.activation import IDENTITY, RELU
+from sparsenn.backends.cuda.runtime.device import cupy, machine_of
+from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.loader import Program, program
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array

@@ -15,10 +15,10 @@ import numpy as np
 from sparsenn.backends.contract import DenseKernel
 from sparsenn.backends.cuda.dense.kernel import Launch, dense_kernel
 from sparsenn.backends.cuda.dense.stack import DenseStack
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.kept import kept
-from sparsenn.backends.cuda.loader import Program, program
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.loader import Program, program
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.formats import Array
 from sparsenn.studies.mlp.float32 import NEEDS, STUDY_WIDTHS, fits, resident_blocks
 

@@ -16,11 +16,11 @@ from sparsenn.backends.oracle.dense import REFERENCE, forward
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import Identity, Linear, ReLU
+from sparsenn.runtime.workers import chunks
 from sparsenn.studies.ladder import Ladder, Settled, Work
 from sparsenn.studies.mlp import float32, half
 from sparsenn.studies.mlp.host import BLAS
 from sparsenn.studies.sampling import ALLOWED
-from sparsenn.workers import chunks
 
 __all__ = ["LADDER", "NetworkStage", "allowed_error", "random_problem"]
 

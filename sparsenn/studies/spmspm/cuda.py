@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import Features, SparseKernel, StepInput, StepOutput, Tunable
-from sparsenn.backends.cuda.availability import ANY_GPU
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.loader import Program, program
-from sparsenn.backends.cuda.memory import free_bytes, within_memory
-from sparsenn.backends.cuda.recorder import launch, part
+from sparsenn.backends.cuda.runtime.availability import ANY_GPU
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.loader import Program, program
+from sparsenn.backends.cuda.runtime.memory import free_bytes, within_memory
+from sparsenn.backends.cuda.runtime.recorder import launch, part
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, compress, index_type, scan
 from sparsenn.backends.cuda.sparse.rows import gather_pieces
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, LayerCounts, StepInput, StepOutput
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.kept import kept
-from sparsenn.backends.cuda.loader import program
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.contract import SAME_ROWS, Features, LayerCounts, RowMap, StepInput, StepOutput
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.loader import program
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, compress, index_type, scan
 from sparsenn.backends.cuda.sparse.rows import ROWS_PER_BLOCK, THREADS, take_rows, weigh_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
-from sparsenn.formats import CSC, CSR, Array, index_dtype
+from sparsenn.formats import CSC, CSR, index_dtype
 
 __all__ = ["as_csr", "csc_to_csr", "finish", "weights_by_row"]
 
@@ -64,9 +64,10 @@ def finish(step: StepInput, layer: DeviceLayer, kernel: str, outputs: Features) 
         nonzeros=int((sums * multiplicity).sum()),
         performed_edges=int(edges.sum()),
     )
-    remaining: Array = np.arange(outputs.shape[0])
+    row_map = SAME_ROWS
     if step.first >= step.droppable_from:
-        remaining = cp.asnumpy(cp.flatnonzero(alive)).astype(np.int64)
-        if remaining.size < outputs.shape[0]:
-            outputs = take_rows(outputs, cp.asarray(remaining))
-    return StepOutput(outputs, remaining, (counts,))
+        survivors = cp.asnumpy(cp.flatnonzero(alive)).astype(np.int64)
+        row_map = RowMap.of_survivors(survivors, outputs.shape[0])
+        if survivors.size < outputs.shape[0]:
+            outputs = take_rows(outputs, cp.asarray(survivors))
+    return StepOutput(outputs, row_map, (counts,))

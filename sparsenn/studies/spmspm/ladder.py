@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Backend, Features, StepInput, StepOutput
+from sparsenn.backends.contract import SAME_ROWS, Backend, Features, StepInput, StepOutput
 from sparsenn.backends.cpu.panel import PANEL, SCATTER
-from sparsenn.backends.cuda.sparse.chunks import CHUNKS
+from sparsenn.backends.cuda.sparse.chunks.chain import CHUNKS
 from sparsenn.backends.oracle import forward
 from sparsenn.backends.oracle.sparse import REFERENCE
 from sparsenn.formats import CSR, Array, from_dense, index_dtype
@@ -54,14 +54,11 @@ class LayerStage:
     def settle(self, output: StepOutput) -> Settled:
         """Compare every element; the rows go on in the inputs' order, in memory of their own."""
         rows = self._backend.fetch(output.features)
-        owners = output.owners(self._multiplicity.size)
-        found = np.zeros(self._expected.shape, np.float32)
-        found[owners >= 0] = _dense(rows)[owners[owners >= 0]]
+        found = output.row_map.scatter(_dense(rows))
         expected = self._expected.toarray()
         difference = np.abs(found - expected)
         allowed = RELATIVE * np.abs(expected) + ABSOLUTE * np.abs(expected).max(initial=1.0)
-        in_order = owners.size == rows.shape[0] and bool((owners == np.arange(owners.size)).all())
-        carried = rows if in_order else from_dense(found)
+        carried = rows if output.row_map is SAME_ROWS else from_dense(found)
         return Settled(carried, float(difference.max(initial=0.0)), bool((difference <= allowed).all()))
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from sparsenn.backends.contract import SparseKernel, StepInput, StepOutput
 from sparsenn.backends.cpu.stack import Stack
 from sparsenn.formats import Array, from_dense
-from sparsenn.jit import compiled
+from sparsenn.runtime.jit import compiled
+from sparsenn.runtime.workers import chunks, map_threads
 from sparsenn.studies.spmspm.sparse_rows import as_csr, finish
-from sparsenn.workers import chunks, map_threads
 
 __all__ = ["SEQUENTIAL", "intersect", "launch_sequential"]
 

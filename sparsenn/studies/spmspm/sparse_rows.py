@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, LayerCounts, StepInput, StepOutput
+from sparsenn.backends.contract import Features, LayerCounts, RowMap, StepInput, StepOutput
 from sparsenn.backends.cpu.rows import take_rows
 from sparsenn.formats import CSR, from_dense
 
@@ -31,4 +31,4 @@ def finish(step: StepInput, kernel: str, outputs: CSR, edges: int) -> StepOutput
     kept = np.flatnonzero(alive) if step.first >= step.droppable_from else np.arange(outputs.shape[0])
     features = outputs if kept.size == outputs.shape[0] else take_rows(outputs, kept)
     assert isinstance(features, CSR)
-    return StepOutput(features, kept, (counts,))
+    return StepOutput(features, RowMap.of_survivors(kept, outputs.shape[0]), (counts,))

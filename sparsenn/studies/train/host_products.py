@@ -12,8 +12,8 @@ import numpy as np
 
 from sparsenn.backends.cpu.activation import activate_line, activation_code, slope
 from sparsenn.formats import Array
-from sparsenn.jit import compiled, example, threaded
 from sparsenn.layers import Activation, ReLU
+from sparsenn.runtime.jit import compiled, example, threaded
 
 __all__ = ["backward", "code", "forward", "update"]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from sparsenn.backends.contract import TrainingKernel
-from sparsenn.backends.cuda.availability import ANY_GPU
-from sparsenn.backends.cuda.device import cupy, current_machine
-from sparsenn.backends.cuda.loader import program
+from sparsenn.backends.cuda.runtime.availability import ANY_GPU
+from sparsenn.backends.cuda.runtime.device import cupy, current_machine
+from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.training.graph import (
     ROW_TILES,
     SHARED_BYTES,

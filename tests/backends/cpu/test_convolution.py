@@ -18,11 +18,11 @@ LAUNCHES = pytest.mark.parametrize("launch", [launch_direct, launch_im2col_blas]
 
 
 def assert_near(launch, layer, images):
-    stride, padding, dilation = layer.steps
-    steps = {"stride": stride, "padding": padding, "dilation": dilation, "groups": layer.groups}
+    _, stride, padding, dilation = layer.sliding_window
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": layer.groups}
     found = launch(layer, images)
     assert found.dtype == np.float32
-    assert_near_conv2d(found, images, layer.weights, layer.bias, layer.activation, **steps)
+    assert_near_conv2d(found, images, layer.weights, layer.bias, layer.activation, **options)
 
 
 @pytest.mark.parametrize("piece", [1, 5000, 16 << 20])

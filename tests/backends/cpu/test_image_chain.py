@@ -41,12 +41,12 @@ def pruned(rng, shape, density):
 def test_any_convolution_with_any_share_of_weights(problem, density, count, seed):
     layer, shape = problem
     rng = np.random.default_rng(seed)
-    stride, padding, dilation = layer.steps
-    steps = {"stride": stride, "padding": padding, "dilation": dilation, "groups": layer.groups}
-    layer = Conv2d(pruned(rng, layer.weights.shape, density), layer.bias, layer.activation, **steps)
+    _, stride, padding, dilation = layer.sliding_window
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": layer.groups}
+    layer = Conv2d(pruned(rng, layer.weights.shape, density), layer.bias, layer.activation, **options)
     images = rng.normal(size=(count, *shape)).astype(np.float32)
     activation = lambda sums: activated(layer.activation, sums)  # noqa: E731
-    assert_near_conv2d(run([layer], images), images, layer.weights, layer.bias, activation, **steps)
+    assert_near_conv2d(run([layer], images), images, layer.weights, layer.bias, activation, **options)
 
 
 @pytest.mark.parametrize("count", [1, 16, 33])

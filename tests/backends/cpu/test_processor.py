@@ -4,7 +4,7 @@ import pytest
 
 from sparsenn.backends.cpu import CPUBackend, processor
 from sparsenn.backends.cpu.processor import host_machine
-from sparsenn.workers import thread_count
+from sparsenn.runtime.workers import thread_count
 
 
 def test_a_machine_is_told_by_its_processor_and_threads():

@@ -17,7 +17,7 @@ from sessions import altered
 from sparsenn import Network, Session
 from sparsenn.backends import cuda
 from sparsenn.backends.cpu import CPUBackend
-from sparsenn.backends.cuda import device, memory
+from sparsenn.backends.cuda.runtime import device, memory
 from sparsenn.layers import Linear
 
 DEVICE = 3

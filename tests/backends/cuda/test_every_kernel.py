@@ -18,9 +18,10 @@ from training_problems import problem
 
 from sparsenn import CSR, Network, Session, backends, infer
 from sparsenn.backends import Kernel, run_images
-from sparsenn.backends.cuda.sparse import resident, tiling
-from sparsenn.backends.cuda.sparse.chunk_blocks import BLOCKS, HALF_BLOCKS, TILE_ROWS, BlockShape
-from sparsenn.backends.cuda.sparse.teams import teams_of
+from sparsenn.backends.cuda.sparse.chunks import tiling
+from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS, HALF_BLOCKS, TILE_ROWS, BlockShape
+from sparsenn.backends.cuda.sparse.chunks.teams import teams_of
+from sparsenn.backends.cuda.sparse.resident import chain as resident
 from sparsenn.errors import UsageError
 from sparsenn.formats import COO, CSC, from_dense
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
@@ -98,7 +99,7 @@ def test_resident_in_tiles_of_rows(rng: np.random.Generator, monkeypatch: pytest
 
 @pytest.mark.parametrize("tile", TILE_ROWS)
 def test_chunks(tile: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparsenn.backends.cuda.sparse.tiling.TILE_ROWS", (tile,))
+    monkeypatch.setattr("sparsenn.backends.cuda.sparse.chunks.tiling.TILE_ROWS", (tile,))
     network, rows = sparse_network(rng, [130, 77, 300, 33]), rows_of(rng, 70, 130, True)
     assert_exact(network, rows, kernel="chunks")
     expected = infer(network, rows, device="cpu", kernel="panel").dense

@@ -20,9 +20,9 @@ ROOFS = Roofs(1e10, 1e11, "L3", 1 << 25, {"float32": 1e9})
 
 
 def exact(layer, images):
-    stride, padding, dilation = layer.steps
-    steps = {"stride": stride, "padding": padding, "dilation": dilation, "groups": layer.groups}
-    return reference_conv2d(images, layer.weights, layer.bias, layer.activation, **steps)
+    _, stride, padding, dilation = layer.sliding_window
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": layer.groups}
+    return reference_conv2d(images, layer.weights, layer.bias, layer.activation, **options)
 
 
 def stage_and_answer(rows=7, sizes=SIZES):
@@ -128,7 +128,7 @@ def test_of_many_images_some_are_compared(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("shape", "steps"),
+    ("shape", "options"),
     [
         ((4, 1, 1, 1), {}),
         ((4, 2, 3, 3), {"padding": 1, "stride": 2}),
@@ -136,9 +136,9 @@ def test_of_many_images_some_are_compared(monkeypatch):
         ((64, 64, 3, 3), {}),
     ],
 )
-def test_what_float32_may_be_off_is_more_than_it_is_and_less_than_it_could_be(shape, steps, rng):
-    channels = shape[1] * steps.get("groups", 1)
-    layer = Conv2d(rng.normal(size=shape), rng.normal(size=shape[0]), ReLU(), **steps)
+def test_what_float32_may_be_off_is_more_than_it_is_and_less_than_it_could_be(shape, options, rng):
+    channels = shape[1] * options.get("groups", 1)
+    layer = Conv2d(rng.normal(size=shape), rng.normal(size=shape[0]), ReLU(), **options)
     images = rng.normal(size=(9, channels, 11, 12)).astype(np.float32)
     stage = ConvolutionStage(backends.backend_for("cpu"), layer, images)
     for name in ("sequential", "direct", "im2col_blas"):
@@ -146,7 +146,7 @@ def test_what_float32_may_be_off_is_more_than_it_is_and_less_than_it_could_be(sh
         assert settled.correct
     scale = np.abs(exact(layer, images)).max()
     depth = np.prod(shape[1:])
-    worst = absolute_sums(images, layer.weights, layer.bias, **steps).max() / scale * 2.0**-24 * (depth + 2)
+    worst = absolute_sums(images, layer.weights, layer.bias, **options).max() / scale * 2.0**-24 * (depth + 2)
     allowed = stage._allowed
     assert settled.error < allowed < 8 * worst
     assert allowed < 2e-4

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.machine import A100, H200
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.studies.gemm import plain

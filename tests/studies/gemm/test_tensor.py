@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import rest_slow
 
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.precision import split_tf32
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.precision import split_tf32
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, LINE, TF32, Tile
 from sparsenn.backends.machine import A100, H200
 from sparsenn.backends.sizes import parts_of

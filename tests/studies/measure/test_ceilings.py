@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sparsenn.backends import backend_for
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.errors import DeviceError
 from sparsenn.studies.measure import Roofs, ceilings, meter_for
 from sparsenn.studies.measure.meter import median_seconds

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from sparsenn.storage import package_version
+from sparsenn.runtime.storage import package_version
 from sparsenn.studies.measure import Identity, Roofs
 from sparsenn.studies.measure.meter import HostMeter
 from sparsenn.studies.measure.roofs import FILE, VERSION, roofs_of

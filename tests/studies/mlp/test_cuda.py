@@ -6,10 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sparsenn.backends.cuda.availability import ANY_GPU
 from sparsenn.backends.cuda.dense.cublas import CUBLAS
 from sparsenn.backends.cuda.dense.stack import upload_dense
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.availability import ANY_GPU
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.machine import A100, H200
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack, upload_dense
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.machine import H200
 from sparsenn.layers import Identity, Linear, ReLU
 from sparsenn.studies.mlp import half as mlp_half

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from strategies import csc_matrices, csr_matrices
 
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.formats import CSC, CSR, from_dense
 from sparsenn.studies.spmspm.cuda_rows import as_csr, csc_to_csr
 

@@ -26,9 +26,9 @@ from sparsenn.backends.cuda.conv.kernel import convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE, smallest
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
-from sparsenn.backends.cuda.device import cupy, machine_of
-from sparsenn.backends.cuda.loader import program, specialised
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.runtime.device import cupy, machine_of
+from sparsenn.backends.cuda.runtime.loader import program, specialised
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.tensor_tiles import HALF, LINE, Tile, counters, partial_sums
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of

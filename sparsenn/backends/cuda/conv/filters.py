@@ -8,10 +8,10 @@ from typing import Any
 
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import Defines, activation_define
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.kept import stream_key
-from sparsenn.backends.cuda.loader import Program
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.kept import stream_key
+from sparsenn.backends.cuda.runtime.loader import Program
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.formats import Array
 
 __all__ = ["CACHED_WEIGHTS", "launch_filters", "launch_with_constants"]

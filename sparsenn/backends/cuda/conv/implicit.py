@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import ConvolutionKernel
-from sparsenn.backends.cuda.activation import ACTIVATIONS
 from sparsenn.backends.cuda.conv.estimates import IMAGES
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
 from sparsenn.backends.cuda.conv.implicit_plan import Plan, arranged, clocks, plan
@@ -27,10 +26,11 @@ from sparsenn.backends.cuda.conv.kernel import convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE, smallest
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
-from sparsenn.backends.cuda.device import machine_of
-from sparsenn.backends.cuda.kept import from_host, kept
-from sparsenn.backends.cuda.loader import specialised
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS
+from sparsenn.backends.cuda.runtime.device import machine_of
+from sparsenn.backends.cuda.runtime.kept import from_host, kept
+from sparsenn.backends.cuda.runtime.loader import specialised
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind, Tile, counters, partial_sums
 from sparsenn.backends.machine import Machine
 from sparsenn.errors import UsageError

@@ -9,12 +9,12 @@ from typing import Any
 
 from sparsenn.backends.contract import ConvolutionKernel, Tunable
 from sparsenn.backends.convolution_sizes import sizes_in_words
-from sparsenn.backends.cuda.availability import ANY_GPU
 from sparsenn.backends.cuda.conv.estimates import IMAGES
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.layer import ConvLayer, geometry_of
-from sparsenn.backends.cuda.device import as_current
-from sparsenn.backends.cuda.memory import within_memory
+from sparsenn.backends.cuda.runtime.availability import ANY_GPU
+from sparsenn.backends.cuda.runtime.device import as_current
+from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.machine import Machine
 from sparsenn.formats import Array
 from sparsenn.layers import Conv2d
@@ -82,7 +82,7 @@ def everywhere(fits: Callable[[Geometry], str | None]) -> Fits:
 def conv2d_sizes(layer: ConvLayer, images: Array) -> str:
     """Return the sizes of a convolution, and about how many images there are, as `Tunable.sizes`."""
     given = layer.geometry
-    return sizes_in_words(images.shape, layer.weights.shape, (given.stride, given.padding, given.dilation))
+    return sizes_in_words(images.shape, layer.weights.shape, given.stride, given.padding, given.dilation)
 
 
 def _why_not(fits: Fits, machine: Machine, layer: Conv2d, image: Image) -> str | None:

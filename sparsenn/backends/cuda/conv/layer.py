@@ -8,9 +8,9 @@ from functools import partial
 
 import numpy as np
 
-from sparsenn.backends.cuda.activation import activation_code
 from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.activation import activation_code
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.formats import Array
 from sparsenn.layers import Conv2d
 
@@ -40,7 +40,7 @@ class ConvLayer:
 
 def geometry_of(layer: Conv2d, image: tuple[int, int, int]) -> Geometry:
     """Return the sizes of a layer that is given images of so many channels, rows and columns."""
-    return Geometry(*image, layer.filters, layer.kernel_size, *layer.steps, layer.groups)
+    return Geometry(*image, layer.filters, *layer.sliding_window, layer.groups)
 
 
 def upload_conv(

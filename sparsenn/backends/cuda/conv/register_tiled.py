@@ -22,10 +22,10 @@ from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.kernel import convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import activation_define, new_outputs, refuse, sizes, why_not_plain
-from sparsenn.backends.cuda.device import machine_of
-from sparsenn.backends.cuda.kept import from_host, kept
-from sparsenn.backends.cuda.loader import specialised
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.runtime.device import machine_of
+from sparsenn.backends.cuda.runtime.kept import from_host, kept
+from sparsenn.backends.cuda.runtime.loader import specialised
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.machine import REGISTERS, WARP, Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.activation import compiled_activation
 from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.kept import kept
-from sparsenn.backends.cuda.precision import HALF_MAX
+from sparsenn.backends.cuda.runtime.activation import compiled_activation
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.precision import HALF_MAX
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
 

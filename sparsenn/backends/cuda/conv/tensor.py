@@ -25,10 +25,10 @@ from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import activation_define, check_half_range, new_outputs, refuse
 from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, TF32, Kind, weight_image
 from sparsenn.backends.cuda.conv.tensor_plan import Plan, clocks, fits_any_precision, fits_float32, plan
-from sparsenn.backends.cuda.device import machine_of
-from sparsenn.backends.cuda.kept import from_host, kept
-from sparsenn.backends.cuda.loader import specialised
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.runtime.device import machine_of
+from sparsenn.backends.cuda.runtime.kept import from_host, kept
+from sparsenn.backends.cuda.runtime.loader import specialised
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.formats import Array
 

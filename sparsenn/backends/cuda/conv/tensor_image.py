@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.precision import SPLIT_PRODUCTS, split_tf32
+from sparsenn.backends.cuda.runtime.precision import SPLIT_PRODUCTS, split_tf32
 from sparsenn.backends.machine import WARP
 from sparsenn.formats import Array
 

@@ -15,7 +15,7 @@ from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import grid_of, new_outputs, sizes
-from sparsenn.backends.cuda.loader import specialised
+from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import ConvolutionKernel, Tunable
-from sparsenn.backends.cuda.activation import ACTIVATIONS
 from sparsenn.backends.cuda.conv.estimates import IMAGES, bytes_a_second, layout_seconds
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry, why_too_large
 from sparsenn.backends.cuda.conv.implicit import MANY
@@ -30,10 +29,11 @@ from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
 from sparsenn.backends.cuda.conv.warpgroup_plan import SHAPES, Plan, Tile, arranged, clocks, plan
-from sparsenn.backends.cuda.device import cupy, machine_of
-from sparsenn.backends.cuda.kept import from_host, kept
-from sparsenn.backends.cuda.loader import specialised
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS
+from sparsenn.backends.cuda.runtime.device import cupy, machine_of
+from sparsenn.backends.cuda.runtime.kept import from_host, kept
+from sparsenn.backends.cuda.runtime.loader import specialised
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of

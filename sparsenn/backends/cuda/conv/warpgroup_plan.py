@@ -14,7 +14,7 @@ from math import gcd, inf
 import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
-from sparsenn.backends.cuda.precision import split_tf32
+from sparsenn.backends.cuda.runtime.precision import split_tf32
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, RESERVED, TF32, Kind
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of

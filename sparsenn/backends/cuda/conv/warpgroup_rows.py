@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import Tunable
-from sparsenn.backends.cuda.activation import ACTIVATIONS
 from sparsenn.backends.cuda.conv.estimates import IMAGES
 from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.kernel import Launch, conv2d_sizes, convolution
@@ -38,10 +37,11 @@ from sparsenn.backends.cuda.conv.warpgroup_rows_plan import (
     cut,
     plan,
 )
-from sparsenn.backends.cuda.device import machine_of
-from sparsenn.backends.cuda.kept import from_host, kept
-from sparsenn.backends.cuda.loader import specialised
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS
+from sparsenn.backends.cuda.runtime.device import machine_of
+from sparsenn.backends.cuda.runtime.kept import from_host, kept
+from sparsenn.backends.cuda.runtime.loader import specialised
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.tensor_tiles import HALF
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of

@@ -21,16 +21,16 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.activation import IDENTITY, RELU
 from sparsenn.backends.cuda.dense import estimates
 from sparsenn.backends.cuda.dense.cublas_lt import COMPUTE_TYPES, PLAIN, TYPES, LtProduct, address, library, order_of
 from sparsenn.backends.cuda.dense.fused import check_half_range
 from sparsenn.backends.cuda.dense.kernel import ALIGNED, Given, dense_kernel, prepared
 from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack
-from sparsenn.backends.cuda.device import cupy, machine_of
-from sparsenn.backends.cuda.kept import kept
-from sparsenn.backends.cuda.loader import program
-from sparsenn.backends.cuda.recorder import launch, part
+from sparsenn.backends.cuda.runtime.activation import IDENTITY, RELU
+from sparsenn.backends.cuda.runtime.device import cupy, machine_of
+from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.loader import program
+from sparsenn.backends.cuda.runtime.recorder import launch, part
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import DeviceError

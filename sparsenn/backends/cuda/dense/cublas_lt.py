@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
 

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.activation import compiled_activation
 from sparsenn.backends.cuda.dense.estimates import (
     FITTING,
     FUSED,
@@ -44,10 +43,11 @@ from sparsenn.backends.cuda.dense.image import (
 )
 from sparsenn.backends.cuda.dense.kernel import Given, Ready, dense_kernel, prepared
 from sparsenn.backends.cuda.dense.stack import DenseStack, StackShape
-from sparsenn.backends.cuda.device import cupy, machine_of
-from sparsenn.backends.cuda.kept import from_host, kept
-from sparsenn.backends.cuda.loader import Program, specialised
-from sparsenn.backends.cuda.precision import HALF_MAX, SPLIT_PRODUCTS
+from sparsenn.backends.cuda.runtime.activation import compiled_activation
+from sparsenn.backends.cuda.runtime.device import cupy, machine_of
+from sparsenn.backends.cuda.runtime.kept import from_host, kept
+from sparsenn.backends.cuda.runtime.loader import Program, specialised
+from sparsenn.backends.cuda.runtime.precision import HALF_MAX, SPLIT_PRODUCTS
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sparsenn.backends.cuda.dense.stack import DenseLayer
-from sparsenn.backends.cuda.precision import split_tf32
+from sparsenn.backends.cuda.runtime.precision import split_tf32
 from sparsenn.backends.machine import WARP
 from sparsenn.formats import Array
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.activation import activation_code
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.activation import activation_code
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
 

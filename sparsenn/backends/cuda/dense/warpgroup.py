@@ -28,10 +28,10 @@ from sparsenn.backends.cuda.dense.warpgroup_plan import (
     unit_list,
     units_read,
 )
-from sparsenn.backends.cuda.device import machine_of
-from sparsenn.backends.cuda.kept import from_host, kept
-from sparsenn.backends.cuda.loader import specialised
-from sparsenn.backends.cuda.precision import SPLIT_PRODUCTS
+from sparsenn.backends.cuda.runtime.device import machine_of
+from sparsenn.backends.cuda.runtime.kept import from_host, kept
+from sparsenn.backends.cuda.runtime.loader import specialised
+from sparsenn.backends.cuda.runtime.precision import SPLIT_PRODUCTS
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of

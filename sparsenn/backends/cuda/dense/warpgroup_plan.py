@@ -8,9 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from sparsenn.backends.cuda.activation import IDENTITY, RELU
 from sparsenn.backends.cuda.dense.stack import DenseLayer
-from sparsenn.backends.cuda.precision import split_tf32
+from sparsenn.backends.cuda.runtime.activation import IDENTITY, RELU
+from sparsenn.backends.cuda.runtime.precision import split_tf32
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of

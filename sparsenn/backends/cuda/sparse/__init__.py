@@ -1,10 +1,10 @@
 """Sparse layers on the GPU: the kernels of spmspm that `auto` takes, and what brings rows into their forms."""
 
-from sparsenn.backends.cuda.sparse.chunks import CHUNKS
-from sparsenn.backends.cuda.sparse.half_chunks import KERNELS as HALF_CHUNK_KERNELS
-from sparsenn.backends.cuda.sparse.resident import RESIDENT
+from sparsenn.backends.cuda.sparse.chunks.chain import CHUNKS
+from sparsenn.backends.cuda.sparse.chunks.half import KERNELS as HALF_CHUNK_KERNELS
+from sparsenn.backends.cuda.sparse.resident.chain import RESIDENT
 from sparsenn.backends.cuda.sparse.stack import Stack, prepared_bytes, upload
-from sparsenn.backends.cuda.sparse.tensor import KERNELS as TENSOR_KERNELS
+from sparsenn.backends.cuda.sparse.two_of_four.kernel import KERNELS as TENSOR_KERNELS
 from sparsenn.backends.registry import register
 
 __all__ = ["Stack", "prepared_bytes", "upload"]

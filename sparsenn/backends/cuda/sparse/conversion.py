@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.loader import program
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.loader import program
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.formats import COO, CSR, Array
 from sparsenn.formats.compressed import Compressed
 

@@ -6,7 +6,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from sparsenn.backends.cuda.sparse.stages import (
+from sparsenn.backends.cuda.sparse.chunks.teams import TeamsSize, teams_of
+from sparsenn.backends.cuda.sparse.chunks.tiling import (
+    Tiling,
+    chained_layers,
+    estimated_clocks,
+    shared_tilings,
+    stage_tilings,
+)
+from sparsenn.backends.cuda.sparse.resident.stages import (
     CLUSTER,
     COUNTED_WIDTH,
     TILED_LAYERS,
@@ -18,14 +26,6 @@ from sparsenn.backends.cuda.sparse.stages import (
     runs_at_once,
     stage_lengths,
     tiles_of_wave,
-)
-from sparsenn.backends.cuda.sparse.teams import TeamsSize, teams_of
-from sparsenn.backends.cuda.sparse.tiling import (
-    Tiling,
-    chained_layers,
-    estimated_clocks,
-    shared_tilings,
-    stage_tilings,
 )
 from sparsenn.backends.machine import H200, Machine
 from sparsenn.layers import SparseLinear

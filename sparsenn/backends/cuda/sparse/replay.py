@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.loader import program
-from sparsenn.backends.cuda.streams import event
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.loader import program
+from sparsenn.backends.cuda.runtime.streams import event
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR
-from sparsenn.workers import chunks
+from sparsenn.runtime.workers import chunks
 
 __all__ = ["CALL_BYTES", "NOTHING", "PARTS", "Call", "Parts"]
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, RowsLeft
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.loader import program
-from sparsenn.backends.cuda.memory import arriving
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.contract import Features, RowMap, RowsLeft
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.loader import program
+from sparsenn.backends.cuda.runtime.memory import arriving
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, index_type, scan
 from sparsenn.backends.machine import WARP
 from sparsenn.formats import CSR, Array
@@ -28,8 +28,8 @@ __all__ = [
     "gather_pieces",
     "group_rows",
     "largest_numbers",
+    "mapped_inputs",
     "on_device",
-    "owned_rows",
     "room_of",
     "rows_to_half_tiles",
     "rows_to_tiles",
@@ -154,17 +154,16 @@ def to_dense(features: CSR, dense: Any) -> Array:
 # ---- What becomes of the rows that layers leave -----------------------------------------------------------------
 
 
-def spread(left: RowsLeft, expansion: Array | None, rows: int) -> Array:
+def spread(left: RowsLeft, expansion: Array | None) -> Array:
     """Return each input's outputs, dense by rows: (rows, outputs), a new array of the rows' type; waits for nothing.
 
     Parameters
     ----------
-    left : rows of float32 or float16, as chains leave them; rows of `owner` -1 become zeros.
+    left : rows of float32 or float16, as chains leave them; inputs without a row have zeros.
     expansion : (outputs,) on the device, the column of `left.features` that each output is; None where there is one
         output for each. Best int32, which is read as it is.
-    rows : inputs.
     """
-    features, owner = _left(left)
+    (features, row_map), rows = _left(left), left.inputs
     outputs = features.shape[1] if expansion is None else expansion.size
     target: Array = cupy().empty((rows, outputs), features.dtype)
     columns = NOTHING if expansion is None else _as_int32(expansion)
@@ -172,22 +171,22 @@ def spread(left: RowsLeft, expansion: Array | None, rows: int) -> Array:
     sizes = (np.int64(rows), np.int64(outputs))
     width = np.int32(features.shape[1])
     kernel = _SPREAD.kernel("spread", NUMBER=_number(features))
-    launch("spread", kernel, grid, (THREADS,), features, width, owner, columns, *sizes, target)
+    launch("spread", kernel, grid, (THREADS,), features, width, row_map, columns, *sizes, target)
     return target
 
 
-def active_rows(left: RowsLeft, rows: int) -> Array:
-    """Return whether each input's row has a number that is not zero: (rows,) bool on the device; waits for nothing.
+def active_rows(left: RowsLeft) -> Array:
+    """Return whether each input's row has a number that is not zero: (inputs,) bool on the device; waits for nothing.
 
     Parameters
     ----------
-    left, rows : as for `spread`.
+    left : as for `spread`.
     """
-    features, owner = _left(left)
+    (features, row_map), rows = _left(left), left.inputs
     active: Array = cupy().empty(rows, np.bool_)
     width, grid = np.int32(features.shape[1]), (blocks_for(rows, ROWS_PER_BLOCK),)
     kernel = _SPREAD.kernel("active_rows", NUMBER=_number(features))
-    launch("active", kernel, grid, (THREADS,), features, width, owner, np.int32(rows), active)
+    launch("active", kernel, grid, (THREADS,), features, width, row_map, np.int32(rows), active)
     return active
 
 
@@ -197,48 +196,49 @@ def _number(features: Array) -> str:
 
 
 def on_device(left: RowsLeft) -> RowsLeft:
-    """Return what layers left, all on the device; owners of single launches, and no rows at all, come from the host."""
-    cp = cupy()
-    if not isinstance(left.features, np.ndarray) and not isinstance(left.owner, np.ndarray):
+    """Return what layers left, all on the device; maps of single launches, and no rows at all, come from the host."""
+    cp, rows = cupy(), left.row_map.rows
+    if not isinstance(left.features, np.ndarray) and not isinstance(rows, np.ndarray):
         return left
     features = left.features if isinstance(left.features, CSR) else cp.asarray(left.features)
-    return replace(left, features=features, owner=None if left.owner is None else cp.asarray(left.owner))
+    return replace(left, features=features, row_map=RowMap(None if rows is None else cp.asarray(rows)))
 
 
-def owned_rows(owner: Array, inputs: int) -> tuple[Array, Callable[[], tuple[Array, int]]]:
-    """Queue a look at which of so many inputs have a row.
+def mapped_inputs(row_map: RowMap) -> tuple[RowMap, Callable[[], tuple[Array, int]]]:
+    """Queue a search for the inputs that have a row.
 
     Parameters
     ----------
-    owner : (inputs,) int32 or int64 on the device, the row of each; -1 for none.
+    row_map : on the device, with a number for each input.
 
     Returns
     -------
-    A copy of the owners, int32 on the device; and a function that waits for the look, and returns the inputs that have
+    A copy of the map, int32 on the device; and a function that waits for the search, and returns the inputs that have
     a row, int64 on the host, increasing, and how many rows there are.
     """
+    assert row_map.rows is not None
+    inputs = row_map.rows.size
     cp, blocks, words = cupy(), blocks_for(inputs, THREADS), -(-inputs // WARP)
     copy, found = cp.empty(inputs, np.int32), cp.empty(words + blocks, np.uint32)
     listed = cp.zeros(2 + inputs, np.int32)  # all of it is copied to the host, listed or not
-    launch(
-        "owned", _SPREAD.kernel("owned_rows"), (blocks,), (THREADS,), _as_int32(owner), np.int32(inputs), copy, found
-    )
+    arguments = (_as_int32(row_map.rows), np.int32(inputs), copy, found)
+    launch("owned", _SPREAD.kernel("owned_rows"), (blocks,), (THREADS,), *arguments)
     sizes = np.int32(words), np.int32(blocks)
     launch("owned", _SPREAD.kernel("list_owned"), (1,), (LISTING_THREADS,), found, *sizes, listed)
     fetched = arriving(listed)
 
-    def those_with_rows() -> tuple[Array, int]:
+    def wait() -> tuple[Array, int]:
         numbers = fetched()
         count, used = numbers[:2].tolist()
         return numbers[2 : 2 + count].astype(np.int64), used
 
-    return copy, those_with_rows
+    return RowMap(copy), wait
 
 
 def _left(left: RowsLeft) -> tuple[Any, Any]:
-    """Return rows and owners as kernels take them."""
-    found = on_device(left)
-    return as_dense(found.features), NOTHING if found.owner is None else _as_int32(found.owner)
+    """Return rows and their map as kernels take them."""
+    left = on_device(left)
+    return as_dense(left.features), NOTHING if left.row_map.rows is None else _as_int32(left.row_map.rows)
 
 
 def _as_int32(numbers: Any) -> Any:

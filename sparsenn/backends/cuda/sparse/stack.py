@@ -9,11 +9,11 @@ from itertools import islice
 
 import numpy as np
 
-from sparsenn.backends.cuda.activation import activation_code
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.kept import kept, kept_on_host
+from sparsenn.backends.cuda.runtime.activation import activation_code
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.kept import kept, kept_on_host
 from sparsenn.backends.cuda.sparse import conversion
-from sparsenn.backends.cuda.sparse.teams import Teams, TeamsSize, teams_of
+from sparsenn.backends.cuda.sparse.chunks.teams import Teams, TeamsSize, teams_of
 from sparsenn.formats import CSC, Array
 from sparsenn.layers import SparseLinear
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import TrainingKernel
-from sparsenn.backends.cuda.availability import ANY_GPU
-from sparsenn.backends.cuda.device import cupy, current_machine
-from sparsenn.backends.cuda.loader import program
-from sparsenn.backends.cuda.streams import Graph
+from sparsenn.backends.cuda.runtime.availability import ANY_GPU
+from sparsenn.backends.cuda.runtime.device import cupy, current_machine
+from sparsenn.backends.cuda.runtime.loader import program
+from sparsenn.backends.cuda.runtime.streams import Graph
 from sparsenn.backends.cuda.training.trainer import REDUCING_THREADS, CUDATrainer, batches
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.trainer import TrainingProblem

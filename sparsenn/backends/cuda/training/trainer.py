@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.activation import activation_code
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.memory import within_memory
-from sparsenn.backends.cuda.recorder import note, part
+from sparsenn.backends.cuda.runtime.activation import activation_code
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.memory import within_memory
+from sparsenn.backends.cuda.runtime.recorder import note, part
 from sparsenn.backends.trainer import TRAIN, TrainingProblem, Velocities
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import Array

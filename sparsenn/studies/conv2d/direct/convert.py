@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.loader import program
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.loader import program
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 

@@ -24,8 +24,8 @@ from sparsenn.backends.cuda.conv.specialised import (
     why_not_plain,
 )
 from sparsenn.backends.cuda.conv.unrolled import tile_of
-from sparsenn.backends.cuda.loader import program, specialised
-from sparsenn.backends.cuda.recorder import launch
+from sparsenn.backends.cuda.runtime.loader import program, specialised
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 from sparsenn.studies.traffic import naive
@@ -173,11 +173,11 @@ def _direct(layer: ConvLayer, images: Array, outputs: Array) -> tuple[tuple[int,
     tile = tile_of(height, width)
     planes = images.shape[0] * given.filters
     numbers = (given.channels, given.height, given.width, given.filters, given.groups, *given.kernel)
-    steps = (*given.stride, *given.padding, *given.dilation, height, width, *(size.bit_length() - 1 for size in tile))
+    window = (*given.stride, *given.padding, *given.dilation, height, width, *(size.bit_length() - 1 for size in tile))
     epilogue = layer.bias, layer.activation, layer.clip
     tiles = parts_of(width, tile[0]) * parts_of(height, tile[1])
     grid = grid_of(parts_of(planes, THREADS // (tile[0] * tile[1])), tiles)
-    return grid, (images, *epilogue, outputs, np.int64(planes), *map(np.int32, (*numbers, *steps)))
+    return grid, (images, *epilogue, outputs, np.int64(planes), *map(np.int32, (*numbers, *window)))
 
 
 def tiled_defines(geometry: Geometry) -> dict[str, int]:

@@ -22,9 +22,9 @@ from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import check_half_range, grid_of, new_outputs, refuse, sizes, why_not_plain
 from sparsenn.backends.cuda.conv.unrolled import tile_of
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.kept import kept
-from sparsenn.backends.cuda.loader import specialised
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 from sparsenn.studies.conv2d.direct.convert import to_half

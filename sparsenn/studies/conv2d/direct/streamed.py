@@ -24,8 +24,8 @@ from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import new_outputs
-from sparsenn.backends.cuda.device import cupy, machine_of
-from sparsenn.backends.cuda.memory import within_memory
+from sparsenn.backends.cuda.runtime.device import cupy, machine_of
+from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array

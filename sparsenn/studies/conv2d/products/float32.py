@@ -20,10 +20,10 @@ from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import activation_define, new_outputs, refuse, sizes
-from sparsenn.backends.cuda.device import cupy, machine_of
-from sparsenn.backends.cuda.kept import kept
-from sparsenn.backends.cuda.loader import Program, specialised
-from sparsenn.backends.cuda.recorder import launch, part
+from sparsenn.backends.cuda.runtime.device import cupy, machine_of
+from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.loader import Program, specialised
+from sparsenn.backends.cuda.runtime.recorder import launch, part
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 from sparsenn.studies.gemm.tiling import DEEP, MODEL, cut_for

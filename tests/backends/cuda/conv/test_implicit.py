@@ -11,23 +11,23 @@ from convolutions import (
     drawn_numbers,
     geometries,
     launched,
+    options_of,
     reference_conv2d,
-    steps_of,
 )
 from emulation import EmulationError, emulated
 from hypothesis import given
 from hypothesis import strategies as st
 from tiers import rest_slow
 
-from sparsenn.backends.cuda.activation import ACTIVATIONS, IDENTITY, RELU
 from sparsenn.backends.cuda.conv import Geometry, channels_last, implicit
 from sparsenn.backends.cuda.conv.channels_last import launch_channels_last_half
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS
 from sparsenn.backends.cuda.conv.implicit import SOURCES, fits, kernel_defines, run_implicit
 from sparsenn.backends.cuda.conv.implicit_plan import TILES, _cut, _plans, arranged, band_of, plan
 from sparsenn.backends.cuda.conv.shared_memory import smallest
-from sparsenn.backends.cuda.device import current_machine
-from sparsenn.backends.cuda.precision import split_tf32
+from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS, IDENTITY, RELU
+from sparsenn.backends.cuda.runtime.device import current_machine
+from sparsenn.backends.cuda.runtime.precision import split_tf32
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Tile
 from sparsenn.backends.machine import A100, H200, MACHINES
 from sparsenn.backends.sizes import parts_of
@@ -132,7 +132,7 @@ def test_pixels_that_channels_last_meet_their_filters(case, dtype, stages, rng):
     tile = replace(SMALL, stages=stages)
     outputs, conflicts = by_emulation(HALF, count, geometry, given, tile, last=True, seed=stages)
     assert outputs.dtype == dtype
-    assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+    assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
     assert conflicts < CONFLICTS.get(case, FEW_CONFLICTS)
 
 
@@ -142,7 +142,7 @@ def test_channels_last_in_strips_and_parts(name, rng):
     given = drawn_numbers(rng, count, geometry, np.float16)
     for strip, parts in ((8, 1), (5, 2), (None, 3)):
         outputs, _ = by_emulation(HALF, count, geometry, given, strip=strip, parts=parts, seed=parts, last=True)
-        assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+        assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
 
 
 @pytest.mark.parametrize("tile", rest_slow(channels_last.TILES), ids=str)
@@ -150,7 +150,7 @@ def test_tiles_of_channels_last(tile, rng):
     geometry = Geometry(120, 14, 14, 130, (3, 3), **SAME)
     given = drawn_numbers(rng, 1, geometry, np.float16)
     outputs, conflicts = by_emulation(HALF, 1, geometry, given, tile, last=True)
-    assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+    assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
     assert conflicts < FEW_CONFLICTS
 
 
@@ -180,7 +180,7 @@ def is_noticed_in_channels_last(kernel, seed, planted, rng):
         outputs, _ = by_emulation(HALF, 12, geometry, given, seed=seed, planted=planted, last=True)
     except EmulationError:
         return True
-    return not np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+    return not np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
 
 
 @kinds
@@ -189,7 +189,7 @@ def test_pixels_meet_their_filters(kind, case, rng):
     count, geometry = case
     given = drawn_numbers(rng, *case)
     outputs, conflicts = by_emulation(kind, count, geometry, given)
-    assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+    assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
     assert conflicts < CONFLICTS.get(case, FEW_CONFLICTS)
 
 
@@ -202,7 +202,7 @@ def test_halves_as_they_come(case, paired, rng):
     given = drawn_numbers(rng, count, geometry, np.float16)
     outputs, _ = by_emulation(HALF, count, geometry, given, paired=paired)
     assert outputs.dtype == np.float16
-    assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+    assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
 
 
 @kinds
@@ -212,7 +212,7 @@ def test_outputs_in_strips(kind, strip, name, rng):
     count, geometry = CASES[name]
     given = drawn_numbers(rng, count, geometry)
     outputs, _ = by_emulation(kind, count, geometry, given, strip=strip, seed=strip)
-    assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+    assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
 
 
 @kinds
@@ -222,7 +222,7 @@ def test_channels_in_parts(kind, name, rng):
     given = drawn_numbers(rng, count, geometry)
     for parts in (2, 3):
         outputs, _ = by_emulation(kind, count, geometry, given, parts=parts, seed=parts)
-        assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+        assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
 
 
 @pytest.mark.slow
@@ -232,7 +232,7 @@ def test_large_tiles(kind, number, rng):
     geometry = Geometry(2 * kind.terms - 8, 14, 14, 130, (3, 3), **SAME)
     given = drawn_numbers(rng, 1, geometry, np.float16 if kind is HALF else np.float32)
     outputs, conflicts = by_emulation(kind, 1, geometry, given, TILES[kind][number], paired=kind is HALF)
-    assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+    assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
     assert conflicts < FEW_CONFLICTS
 
 
@@ -241,7 +241,7 @@ def test_bias_and_activation(rng):
     given = drawn_numbers(rng, 2, geometry, integers=False)
     for code, activation in ((RELU, ReLU()), (ACTIVATIONS.index("TANH"), Tanh())):
         outputs, _ = by_emulation(FLOAT32, 2, geometry, given, activation=code)
-        assert_near_conv2d(outputs, *given, activation, **steps_of(geometry))
+        assert_near_conv2d(outputs, *given, activation, **options_of(geometry))
 
 
 def test_split_numbers_multiply_as_precisely_as_float32(rng):
@@ -249,8 +249,8 @@ def test_split_numbers_multiply_as_precisely_as_float32(rng):
     for sign in (np.positive, np.abs):
         images, weights, bias = map(sign, drawn_numbers(rng, 1, geometry, integers=False))
         outputs, _ = by_emulation(FLOAT32, 1, geometry, (images, weights, np.zeros_like(bias)))
-        error = np.abs(outputs - reference_conv2d(images, weights, **steps_of(geometry)))
-        sizes = absolute_sums(images, weights, **steps_of(geometry))
+        error = np.abs(outputs - reference_conv2d(images, weights, **options_of(geometry)))
+        sizes = absolute_sums(images, weights, **options_of(geometry))
         assert (error <= 24 * 2.0**-24 * sizes).all()  # the root of 576, a sum's terms, times half a unit
         assert np.sqrt((error**2).mean()) <= 4 * 2.0**-24 * sizes.mean()
 
@@ -261,7 +261,7 @@ def test_infinities_come_out_as_in_float32(rng):
     images, weights, bias = drawn_numbers(rng, 2, geometry, integers=False)
     images[0, 1, 4, 4], images[1, 2, 0, 9], images[1, 0, 8, 0] = np.inf, np.nan, np.finfo(np.float32).max
     outputs, _ = by_emulation(FLOAT32, 2, geometry, (images, weights, bias))
-    right = reference_conv2d(images, weights, bias, **steps_of(geometry)).astype(np.float32)
+    right = reference_conv2d(images, weights, bias, **options_of(geometry)).astype(np.float32)
     ordinary = np.isfinite(right)
     assert np.array_equal(outputs[~ordinary], right[~ordinary], equal_nan=True)
     np.testing.assert_allclose(outputs[ordinary], right[ordinary], rtol=1e-5, atol=1e-5)
@@ -284,7 +284,7 @@ def test_infinities_come_out_as_in_float32(rng):
 def test_a_planted_fault_is_noticed(right, wrong, rng):
     geometry = Geometry(100, 9, 7, 16, (2, 2), (2, 2), (1, 1))
     given = drawn_numbers(rng, 3, geometry)
-    expected = reference_conv2d(*given, **steps_of(geometry))
+    expected = reference_conv2d(*given, **options_of(geometry))
     assert any(is_noticed(seed, geometry, given, expected, (right, wrong)) for seed in range(5))
 
 
@@ -426,7 +426,7 @@ GPU_CASES = CASES | {"wide": (2, Geometry(64, 50, 224, 64, (3, 3), **SAME))}
 def test_every_tile(kind, name, rng, monkeypatch):
     count, geometry = GPU_CASES[name]
     given = drawn_numbers(rng, count, geometry)
-    expected = reference_conv2d(*given, **steps_of(geometry))
+    expected = reference_conv2d(*given, **options_of(geometry))
     best = {}
     for _, made in _plans(kind, geometry, count, False, current_machine()):
         best.setdefault((made.tile, made.parts > 1), made)
@@ -442,7 +442,7 @@ def test_every_tile(kind, name, rng, monkeypatch):
 def test_every_tile_of_channels_last(name, rng, monkeypatch):
     count, geometry = GPU_CASES[name]
     given = drawn_numbers(rng, count, geometry, np.float16)
-    expected = reference_conv2d(*given, **steps_of(geometry)).astype(np.float16)
+    expected = reference_conv2d(*given, **options_of(geometry)).astype(np.float16)
     best = {}
     for _, made in _plans(HALF, geometry, count, False, current_machine(), channels_last.TILES, True):
         best.setdefault((made.tile, made.parts > 1), made)
@@ -459,5 +459,5 @@ def test_images_laid_out_some_at_a_time(rng, monkeypatch):
     geometry = Geometry(70, 9, 11, 70, (3, 3), **SAME)
     given = drawn_numbers(rng, 7, geometry, np.float16)
     monkeypatch.setattr(channels_last, "HELD_BYTES", 3 * 2 * 99 * 128)
-    expected = reference_conv2d(*given, **steps_of(geometry)).astype(np.float16)
+    expected = reference_conv2d(*given, **options_of(geometry)).astype(np.float16)
     assert np.array_equal(launched(launch_channels_last_half, geometry, given, Identity()), expected)

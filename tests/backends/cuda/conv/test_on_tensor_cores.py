@@ -7,15 +7,15 @@ from convolutions import (
     assert_near_conv2d,
     drawn_numbers,
     launched,
+    options_of,
     reference_conv2d,
-    steps_of,
     uploaded,
 )
 
 from sparsenn.backends.cuda.conv import Geometry, implicit, warpgroup
 from sparsenn.backends.cuda.conv.channels_last import CHANNELS_LAST_HALF
 from sparsenn.backends.cuda.conv.warpgroup_rows import WARPGROUP_ROWS_HALF
-from sparsenn.backends.cuda.device import cupy, current_machine
+from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Conv2d, Identity, ReLU, Sigmoid, Tanh
 
@@ -68,7 +68,7 @@ splitting = parametrized([kernel for kernel in KERNELS if kernel.tf32_products])
 
 
 def skip_unless_it_runs(kernel, geometry):
-    layer = Conv2d(np.ones((geometry.filters, geometry.channels, *geometry.kernel)), **steps_of(geometry))
+    layer = Conv2d(np.ones((geometry.filters, geometry.channels, *geometry.kernel)), **options_of(geometry))
     if reason := kernel.why_not(current_machine(), layer, (geometry.channels, geometry.height, geometry.width)):
         pytest.skip(reason)
 
@@ -85,7 +85,7 @@ def test_any_convolution(kernel, case, rng):
         *given,
         ReLU(),
         precision=kernel.precision,
-        **steps_of(geometry),
+        **options_of(geometry),
     )
 
 
@@ -97,7 +97,7 @@ def test_half_rows(kernel, case, rng):
     skip_unless_it_runs(kernel, geometry)
     given = drawn_numbers(rng, count, geometry, np.float16, integers=False)
     outputs = launched(kernel.launch, geometry, given, Identity())
-    assert_near_conv2d(outputs, *given, precision="float16", **steps_of(geometry))
+    assert_near_conv2d(outputs, *given, precision="float16", **options_of(geometry))
 
 
 @pytest.mark.gpu
@@ -107,7 +107,7 @@ def test_integers_are_exact(kernel, name, rng):
     count, geometry = CASES[name]
     skip_unless_it_runs(kernel, geometry)
     given = drawn_numbers(rng, count, geometry)
-    expected = reference_conv2d(*given, **steps_of(geometry))
+    expected = reference_conv2d(*given, **options_of(geometry))
     assert np.array_equal(launched(kernel.launch, geometry, given, Identity()), expected)
 
 
@@ -119,7 +119,7 @@ def test_any_activation(kernel, activation, rng):
     skip_unless_it_runs(kernel, geometry)
     given = drawn_numbers(rng, count, geometry, integers=False)
     outputs = launched(kernel.launch, geometry, given, activation)
-    assert_near_conv2d(outputs, *given, activation, precision=kernel.precision, **steps_of(geometry))
+    assert_near_conv2d(outputs, *given, activation, precision=kernel.precision, **options_of(geometry))
 
 
 @pytest.mark.gpu
@@ -132,9 +132,9 @@ def test_tensor_cores_are_as_precise_as_plain_float32(kernel, name, rng):
         images, weights, bias = map(sign, drawn_numbers(rng, count, geometry, integers=False))
         every = images, weights, np.zeros_like(bias)
         error = np.abs(
-            launched(kernel.launch, geometry, every, Identity()) - reference_conv2d(*every, **steps_of(geometry))
+            launched(kernel.launch, geometry, every, Identity()) - reference_conv2d(*every, **options_of(geometry))
         )
-        sizes = absolute_sums(images, weights, **steps_of(geometry))
+        sizes = absolute_sums(images, weights, **options_of(geometry))
         assert (error <= 2 * np.sqrt(geometry.depth) * 2.0**-24 * sizes).all()
         assert np.sqrt((error**2).mean()) <= 0.25 * np.sqrt(geometry.depth) * 2.0**-24 * sizes.mean()
 
@@ -163,7 +163,7 @@ def test_images_that_begin_anywhere(kernel, rng):
     flat = cp.zeros(images.size + 1, np.float16)
     flat[1:] = cp.asarray(images.ravel())
     outputs = kernel.launch(uploaded(geometry, weights, bias, Identity()), flat[1:].reshape(images.shape))
-    expected = reference_conv2d(*given, **steps_of(geometry)).astype(np.float16)
+    expected = reference_conv2d(*given, **options_of(geometry)).astype(np.float16)
     assert np.array_equal(cp.asnumpy(outputs), expected)
 
 
@@ -177,7 +177,7 @@ def test_strange_pixels_give_what_float32_gives(kernel, name, rng):
     images, weights, bias = drawn_numbers(rng, count, geometry, integers=False)
     images[0, 1, 4, 4], images[1, 2, 0, 5], images[2, 0, 6, 0] = np.inf, np.nan, np.finfo(np.float32).max
     outputs = launched(kernel.launch, geometry, (images, weights, bias), Identity())
-    right = reference_conv2d(images, weights, bias, **steps_of(geometry)).astype(np.float32)
+    right = reference_conv2d(images, weights, bias, **options_of(geometry)).astype(np.float32)
     ordinary = np.isfinite(right)
     assert np.array_equal(outputs[~ordinary], right[~ordinary], equal_nan=True)
     np.testing.assert_allclose(outputs[ordinary], right[ordinary], rtol=1e-4, atol=1e-3)

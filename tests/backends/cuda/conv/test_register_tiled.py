@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.conv import Geometry, register_tiled, upload_conv
-from sparsenn.backends.cuda.device import cupy, current_machine
+from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.machine import H200, MACHINES
 from sparsenn.layers import Conv2d
 

@@ -11,7 +11,7 @@ from sparsenn.backends.cuda.conv.shared_memory import smallest
 from sparsenn.backends.cuda.conv.tensor import TENSOR_FLOAT32, TENSOR_HALF, TENSOR_TF32, copied_at_once
 from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, TF32
 from sparsenn.backends.cuda.conv.tensor_plan import fits_any_precision, fits_float32, plan
-from sparsenn.backends.cuda.device import cupy, current_machine
+from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.machine import H200, MACHINES, RTX_4090
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Conv2d, Identity, ReLU, Sigmoid, Tanh

@@ -12,8 +12,8 @@ from convolutions import (
     drawn_numbers,
     geometries,
     launched,
+    options_of,
     reference_conv2d,
-    steps_of,
 )
 from emulation import EmulationError, emulated
 from hypothesis import example
@@ -21,7 +21,6 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 from tiers import rest_slow
 
-from sparsenn.backends.cuda.activation import ACTIVATIONS, IDENTITY, RELU
 from sparsenn.backends.cuda.conv import Geometry, warpgroup
 from sparsenn.backends.cuda.conv.warpgroup import (
     LAYING_OUT,
@@ -47,8 +46,9 @@ from sparsenn.backends.cuda.conv.warpgroup_plan import (
     plan,
     row_of,
 )
-from sparsenn.backends.cuda.device import current_machine
-from sparsenn.backends.cuda.precision import split_tf32
+from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS, IDENTITY, RELU
+from sparsenn.backends.cuda.runtime.device import current_machine
+from sparsenn.backends.cuda.runtime.precision import split_tf32
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32
 from sparsenn.backends.machine import A100, H200, RTX_4090
 from sparsenn.backends.sizes import parts_of
@@ -139,7 +139,7 @@ def test_pixels_meet_their_filters(kind, name, way, rng):
         geometry = replace(geometry, channels=min(geometry.channels, kind.terms // 4 * tile.steps))
     given = drawn_numbers(rng, count, geometry)
     outputs = by_emulation(kind, count, geometry, given, tile, seed=stages)
-    assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+    assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
 
 
 @cases
@@ -148,7 +148,7 @@ def test_halves_as_they_come(case, rng):
     given = drawn_numbers(rng, count, geometry, np.float16)
     outputs = by_emulation(HALF, count, geometry, given)
     assert outputs.dtype == np.float16
-    assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+    assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_every_shape_of_tile(kind, shape, rng):
     geometry = Geometry(70, 9, 13, 190, (2, 3), **SAME)
     given = drawn_numbers(rng, 3, geometry)
     outputs = by_emulation(kind, 3, geometry, given, tile, blocks=4, seed=sum(shape))
-    assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+    assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
 
 
 @pytest.mark.parametrize("number", STEPS)
@@ -171,7 +171,7 @@ def test_any_share_of_the_tiles_and_of_the_channels(number, blocks, rng):
     for stages in (2, 3):
         tile = replace(SMALL, steps=number, stages=stages)
         outputs = by_emulation(HALF, count, geometry, given, tile, blocks=blocks, seed=blocks)
-        assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+        assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
 
 
 def test_bias_and_activation(rng):
@@ -179,7 +179,7 @@ def test_bias_and_activation(rng):
     given = drawn_numbers(rng, 2, geometry, integers=False)
     for code, activation in ((RELU, ReLU()), (ACTIVATIONS.index("TANH"), Tanh())):
         outputs = by_emulation(FLOAT32, 2, geometry, given, activation=code)
-        assert_near_conv2d(outputs, *given, activation, **steps_of(geometry))
+        assert_near_conv2d(outputs, *given, activation, **options_of(geometry))
 
 
 def test_split_numbers_multiply_as_precisely_as_float32(rng):
@@ -187,8 +187,8 @@ def test_split_numbers_multiply_as_precisely_as_float32(rng):
     for sign in (np.positive, np.abs):
         images, weights, bias = map(sign, drawn_numbers(rng, 1, geometry, integers=False))
         outputs = by_emulation(FLOAT32, 1, geometry, (images, weights, np.zeros_like(bias)))
-        error = np.abs(outputs - reference_conv2d(images, weights, **steps_of(geometry)))
-        sizes = absolute_sums(images, weights, **steps_of(geometry))
+        error = np.abs(outputs - reference_conv2d(images, weights, **options_of(geometry)))
+        sizes = absolute_sums(images, weights, **options_of(geometry))
         assert (error <= 24 * 2.0**-24 * sizes).all()  # the root of 576, a sum's terms, times half a unit
         assert np.sqrt((error**2).mean()) <= 4 * 2.0**-24 * sizes.mean()
 
@@ -200,7 +200,7 @@ def test_infinities_come_out_as_in_float32(width, rng):
     images, weights, bias = drawn_numbers(rng, 2, geometry, integers=False)
     images[0, 1, 4, 4], images[1, 2, 0, width - 1], images[1, 0, 8, 0] = np.inf, np.nan, np.finfo(np.float32).max
     outputs = by_emulation(FLOAT32, 2, geometry, (images, weights, bias))
-    right = reference_conv2d(images, weights, bias, **steps_of(geometry)).astype(np.float32)
+    right = reference_conv2d(images, weights, bias, **options_of(geometry)).astype(np.float32)
     ordinary = np.isfinite(right)
     assert np.array_equal(outputs[~ordinary], right[~ordinary], equal_nan=True)
     np.testing.assert_allclose(outputs[ordinary], right[ordinary], rtol=1e-5, atol=1e-5)
@@ -260,7 +260,7 @@ def is_noticed(kernel, stages, taps, seed, planted, rng):
         outputs = by_emulation(TF32, 3, geometry, given, tile, seed=seed, planted=planted)
     except EmulationError:
         return True
-    return not np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+    return not np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
 
 
 # ---- Plans and filters ---------------------------------------------------------------------------------------------
@@ -417,7 +417,7 @@ def _only_where_there_are_warpgroups(request):
 def test_every_tile(kind, shape, rng):
     geometry = Geometry(70, 19, 23, 190, (3, 3), **SAME)
     given = drawn_numbers(rng, 5, geometry)
-    expected = reference_conv2d(*given, **steps_of(geometry))
+    expected = reference_conv2d(*given, **options_of(geometry))
     tried = 0
     for bands, chosen, stages, taps in ((1, 4, 2, 1), (2, 2, 4, 1), (2, 2, 2, 3), (2, 1, 6, 3)):
         parameters = dict(zip(("down", "across", "columns"), shape, strict=True)) | {
@@ -440,5 +440,5 @@ def test_images_laid_out_some_at_a_time(kind, rng, monkeypatch):
     geometry = Geometry(70, 9, 11, 70, (3, 3), **SAME)
     given = drawn_numbers(rng, 7, geometry)
     monkeypatch.setattr(warpgroup, "HELD_BYTES", 3 * 2 * 70 * 4 * 144)
-    expected = reference_conv2d(*given, **steps_of(geometry))
+    expected = reference_conv2d(*given, **options_of(geometry))
     assert np.array_equal(launched(partial(run_warpgroup, kind), geometry, given, Identity()), expected)

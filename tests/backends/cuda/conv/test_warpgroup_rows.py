@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from convolutions import assert_near_conv2d, drawn_numbers, geometries, launched, reference_conv2d, steps_of
+from convolutions import assert_near_conv2d, drawn_numbers, geometries, launched, options_of, reference_conv2d
 from emulation import EmulationError, emulated
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 from tiers import rest_slow
 
-from sparsenn.backends.cuda.activation import ACTIVATIONS, IDENTITY, RELU
 from sparsenn.backends.cuda.conv import Geometry, warpgroup_rows
 from sparsenn.backends.cuda.conv.warpgroup import why_no_warpgroups
 from sparsenn.backends.cuda.conv.warpgroup_plan import arranged
 from sparsenn.backends.cuda.conv.warpgroup_rows import SOURCE
 from sparsenn.backends.cuda.conv.warpgroup_rows_plan import COLUMNS, MOST_LINES, Tile, cut, fitting, plan
-from sparsenn.backends.cuda.device import current_machine
+from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS, IDENTITY, RELU
+from sparsenn.backends.cuda.runtime.device import current_machine
 from sparsenn.backends.cuda.tensor_tiles import HALF
 from sparsenn.backends.machine import A100, H200
 from sparsenn.layers import Identity, ReLU, Tanh
@@ -76,7 +76,7 @@ def test_pixels_meet_their_filters(name, way, dtype, rng):
     given = drawn_numbers(rng, count, geometry, dtype)
     outputs = by_emulation(count, geometry, given, smallest(geometry, *way), seed=sum(way))
     assert outputs.dtype == dtype
-    assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+    assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
 
 
 @pytest.mark.parametrize("columns", rest_slow(COLUMNS, fast=2))
@@ -84,7 +84,7 @@ def test_every_number_of_columns(columns, rng):
     geometry = Geometry(20, 3, columns + 40, 10, (2, 3), **SAME)
     given = drawn_numbers(rng, 2, geometry, np.float16)
     outputs = by_emulation(2, geometry, given, Tile(columns, 1, 3), blocks=2, seed=columns)
-    assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+    assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
 
 
 @types
@@ -93,7 +93,7 @@ def test_any_share_of_the_lines(blocks, dtype, rng):
     count, geometry = CASES["segments"]
     given = drawn_numbers(rng, count, geometry, dtype)
     outputs = by_emulation(count, geometry, given, blocks=blocks, seed=blocks)
-    assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+    assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
 
 
 @types
@@ -101,7 +101,7 @@ def test_images_that_begin_anywhere(dtype, rng):
     count, geometry = CASES["segments"]
     given = drawn_numbers(rng, count, geometry, dtype)
     outputs = by_emulation(count, geometry, given, aligned=False)
-    assert np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+    assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
 
 
 def test_bias_and_activation(rng):
@@ -109,7 +109,7 @@ def test_bias_and_activation(rng):
     given = drawn_numbers(rng, 2, geometry, integers=False)
     for code, activation in ((RELU, ReLU()), (ACTIVATIONS.index("TANH"), Tanh())):
         outputs = by_emulation(2, geometry, given, activation=code)
-        assert_near_conv2d(outputs, *given, activation, precision="float16", **steps_of(geometry))
+        assert_near_conv2d(outputs, *given, activation, precision="float16", **options_of(geometry))
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def is_noticed(aligned, seed, planted, rng):
         )
     except EmulationError:
         return True
-    return not np.array_equal(outputs, reference_conv2d(*given, **steps_of(geometry)))
+    return not np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
 
 
 # ---- Plans ---------------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def _only_where_there_are_warpgroups(request):
 def test_every_tile(columns, dtype, rng):
     geometry = Geometry(40, 19, 300, 70, (3, 3), **SAME)
     given = drawn_numbers(rng, 5, geometry, dtype)
-    expected = reference_conv2d(*given, **steps_of(geometry))
+    expected = reference_conv2d(*given, **options_of(geometry))
     tried = 0
     for groups, slots in ((1, 3), (1, 6), (2, 4), (2, 6)):
         numbers = {"columns": columns, "groups": groups, "slots": slots}
@@ -300,6 +300,6 @@ def test_more_lines_than_are_counted_at_once(dtype, rng, monkeypatch):
     geometry = Geometry(20, 9, 24, 70, (3, 3), **SAME)
     given = drawn_numbers(rng, 7, geometry, dtype)
     monkeypatch.setattr(warpgroup_rows, "MOST_LINES", 100)
-    expected = reference_conv2d(*given, **steps_of(geometry))
+    expected = reference_conv2d(*given, **options_of(geometry))
     launch = warpgroup_rows.launch_warpgroup_rows_half
     assert np.array_equal(launched(launch, geometry, given, Identity()), expected)

@@ -11,12 +11,12 @@ from captures import assert_captured
 from device_emulation import emulated_device
 from emulation import emulated
 
-from sparsenn.backends.cuda.activation import IDENTITY, RELU
 from sparsenn.backends.cuda.dense import cublas, cublas_lt, estimates
 from sparsenn.backends.cuda.dense.cublas import CUBLAS, CUBLAS_FLOAT16, CUBLAS_TF32, KERNELS, seconds
 from sparsenn.backends.cuda.dense.kernel import Given
 from sparsenn.backends.cuda.dense.stack import upload_dense
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.activation import IDENTITY, RELU
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.machine import A100, H200
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh

@@ -34,8 +34,8 @@ from sparsenn.backends.cuda.dense.image import (
     tile_places,
 )
 from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack, StackShape, shape_of, upload_dense
-from sparsenn.backends.cuda.device import cupy
-from sparsenn.backends.cuda.precision import split_tf32
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.precision import split_tf32
 from sparsenn.backends.machine import A100, H200, RTX_4090
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh

@@ -9,7 +9,6 @@ from emulation import EmulationError, emulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparsenn.backends.cuda.activation import IDENTITY, RELU, activation_code
 from sparsenn.backends.cuda.dense import warpgroup
 from sparsenn.backends.cuda.dense.stack import DenseLayer, shape_of, upload_dense
 from sparsenn.backends.cuda.dense.warpgroup import KERNELS, SOURCES, WARPGROUP_FLOAT32, WARPGROUP_HALF, defines, fits
@@ -27,8 +26,9 @@ from sparsenn.backends.cuda.dense.warpgroup_plan import (
     unit_list,
     units_read,
 )
-from sparsenn.backends.cuda.device import cupy, current_machine
-from sparsenn.backends.cuda.precision import split_tf32
+from sparsenn.backends.cuda.runtime.activation import IDENTITY, RELU, activation_code
+from sparsenn.backends.cuda.runtime.device import cupy, current_machine
+from sparsenn.backends.cuda.runtime.precision import split_tf32
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32
 from sparsenn.backends.machine import A100, H200, RTX_4090
 from sparsenn.errors import ShapeError, UsageError

@@ -9,10 +9,13 @@ from device_emulation import emulated_device
 from oracle import expected
 
 from sparsenn.backends.contract import SparseProblem
-from sparsenn.backends.cuda.sparse import chunk_stages, chunks, packed, replay, resident
+from sparsenn.backends.cuda.sparse import replay
+from sparsenn.backends.cuda.sparse.chunks import chain as chunks
+from sparsenn.backends.cuda.sparse.chunks.tiling import stage_tilings
+from sparsenn.backends.cuda.sparse.resident import chain as resident
+from sparsenn.backends.cuda.sparse.resident import chunk_stages, packed
 from sparsenn.backends.cuda.sparse.rows import active_rows, spread
 from sparsenn.backends.cuda.sparse.stack import upload
-from sparsenn.backends.cuda.sparse.tiling import stage_tilings
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Identity, ReLU, SparseLinear
 from sparsenn.network import Network

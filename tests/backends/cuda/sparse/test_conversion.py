@@ -6,7 +6,7 @@ from hypothesis import given
 from strategies import coo_matrices
 
 from sparsenn import backends
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.sparse import conversion
 from sparsenn.formats import COO, CSC, CSR
 

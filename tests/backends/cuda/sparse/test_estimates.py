@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sparsenn.backends.cuda.sparse import estimates
+from sparsenn.backends.cuda.sparse.chunks.teams import teams_of
 from sparsenn.backends.cuda.sparse.estimates import chunks_seconds, half_chunks_seconds, resident_seconds
-from sparsenn.backends.cuda.sparse.teams import teams_of
 from sparsenn.backends.machine import A100, H200
 from sparsenn.formats import from_dense
 from sparsenn.layers import ReLU, SparseLinear

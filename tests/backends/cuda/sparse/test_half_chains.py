@@ -11,11 +11,14 @@ from device_emulation import emulated_device
 
 from sparsenn import Session
 from sparsenn.backends.contract import SparseKernel, SparseProblem
-from sparsenn.backends.cuda.sparse import half_chunks, replay, tensor, tiling
-from sparsenn.backends.cuda.sparse.chunk_blocks import HALF_BLOCKS
-from sparsenn.backends.cuda.sparse.half_chains import HalfChain, bound_of, prepare_chain
-from sparsenn.backends.cuda.sparse.input_order import RUNS, UNIT, order_inputs, plain_order
+from sparsenn.backends.cuda.sparse import replay
+from sparsenn.backends.cuda.sparse.chunks import half as half_chunks
+from sparsenn.backends.cuda.sparse.chunks import tiling
+from sparsenn.backends.cuda.sparse.chunks.blocks import HALF_BLOCKS
+from sparsenn.backends.cuda.sparse.half_chain import HalfChain, bound_of, prepare_chain
 from sparsenn.backends.cuda.sparse.stack import upload
+from sparsenn.backends.cuda.sparse.two_of_four import kernel as tensor
+from sparsenn.backends.cuda.sparse.two_of_four.input_order import RUNS, UNIT, order_inputs, plain_order
 from sparsenn.formats import from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sparse_emulation import CALL, address, emulated_kernel, fma
 from strategies import seeds
 
-from sparsenn.backends.cuda.sparse.counted import _COUNTED, pack_counted
-from sparsenn.backends.cuda.sparse.packed import _LAYER
-from sparsenn.backends.cuda.sparse.resident import _STAGE
+from sparsenn.backends.cuda.sparse.resident.chain import _STAGE
+from sparsenn.backends.cuda.sparse.resident.counted import _COUNTED, pack_counted
+from sparsenn.backends.cuda.sparse.resident.packed import _LAYER
 from sparsenn.formats import CSC, from_dense
 
 NETWORK = np.dtype([(name, "u8") for name in ("layers", "runs", "pairs", "bias", "copies")])

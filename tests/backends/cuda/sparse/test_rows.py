@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from strategies import csr_matrices
 
 from sparsenn import backends
-from sparsenn.backends.contract import RowsLeft
-from sparsenn.backends.cuda.sparse.chunk_blocks import TILE_ROWS
+from sparsenn.backends.contract import RowMap, RowsLeft
+from sparsenn.backends.cuda.sparse.chunks.blocks import TILE_ROWS
 from sparsenn.backends.cuda.sparse.rows import (
     active_rows,
     count_tiles,
@@ -116,10 +116,10 @@ def test_outputs_of_all_inputs_from_the_rows_that_are_left(shape, owned, expande
     owner = rng.integers(-1, left.shape[0], rows).astype(owned) if owned else None
     columns = rng.integers(0, width, 3 * width + 1).astype(expanded) if expanded else None
     right = left if owner is None else np.where(owner[:, None] < 0, np.float32(0), left[owner])
-    given_left = RowsLeft(cp.asarray(left), None if owner is None else cp.asarray(owner))
-    found = cp.asnumpy(spread(given_left, None if columns is None else cp.asarray(columns), rows))
+    given_left = RowsLeft(cp.asarray(left), RowMap(None if owner is None else cp.asarray(owner)))
+    found = cp.asnumpy(spread(given_left, None if columns is None else cp.asarray(columns)))
     assert np.array_equal(found.view(np.int32), (right if columns is None else right[:, columns]).view(np.int32))
-    assert np.array_equal(cp.asnumpy(active_rows(given_left, rows)), right.any(axis=1))
+    assert np.array_equal(cp.asnumpy(active_rows(given_left)), right.any(axis=1))
 
 
 @pytest.mark.parametrize("side", TILE_ROWS)

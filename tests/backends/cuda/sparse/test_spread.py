@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from sparse_emulation import CALL, address, emulated_kernel
 from strategies import seeds
 
-from sparsenn.backends.contract import RowsLeft
+from sparsenn.backends.contract import RowMap, RowsLeft
 from sparsenn.backends.cuda.sparse import rows as rows_module
 from sparsenn.backends.cuda.sparse.replay import CALL_BYTES
-from sparsenn.backends.cuda.sparse.resident import _STAGE
+from sparsenn.backends.cuda.sparse.resident.chain import _STAGE
 
 NUMBERS = pytest.mark.parametrize(("kind", "name"), [(np.float32, "float"), (np.float16, "half_bits")])
 
@@ -154,6 +154,7 @@ def test_what_is_left_on_the_host_is_brought_to_the_device(monkeypatch, owned):
         """An array on the device."""
 
     monkeypatch.setattr(rows_module, "cupy", lambda: SimpleNamespace(asarray=lambda array: array.view(Device)))
-    found = rows_module.on_device(RowsLeft(np.zeros((0, 3), np.float32), np.zeros(4, np.int64) - 1 if owned else None))
+    row_map = RowMap(np.zeros(4, np.int64) - 1 if owned else None)
+    found = rows_module.on_device(RowsLeft(np.zeros((0, 3), np.float32), row_map))
     assert isinstance(found.features, Device)
-    assert isinstance(found.owner, Device) == owned
+    assert isinstance(found.row_map.rows, Device) == owned

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.errors import UsageError
 from sparsenn.studies.conv2d.direct.convert import to_half
 

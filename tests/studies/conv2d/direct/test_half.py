@@ -5,7 +5,7 @@ import pytest
 from convolutions import assert_near_conv2d
 
 from sparsenn.backends.cuda.conv import Geometry, upload_conv
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.machine import H200
 from sparsenn.errors import UsageError
 from sparsenn.layers import Conv2d

@@ -5,7 +5,7 @@ import pytest
 from convolutions import absolute_sums, assert_near_conv2d, reference_conv2d
 
 from sparsenn.backends.cuda.conv import upload_conv
-from sparsenn.backends.cuda.device import cupy, machine_of
+from sparsenn.backends.cuda.runtime.device import cupy, machine_of
 from sparsenn.backends.machine import H200, MACHINES
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Conv2d, Identity, ReLU, Sigmoid, Tanh

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.conv import upload_conv
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Conv2d
 from sparsenn.studies.conv2d.direct import streamed

@@ -6,7 +6,7 @@ from convolutions import assert_near_conv2d
 
 from sparsenn.backends.cuda.conv import upload_conv
 from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.device import cupy
+from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.machine import H200
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Conv2d, Identity, ReLU, Sigmoid, Tanh
@@ -34,9 +34,9 @@ rungs = pytest.mark.parametrize("entry", RUNGS, ids=lambda entry: entry.name)
 
 
 def made(rng, case, activation=None):
-    shape, (filters, *kernel), steps = CASES[case]
+    shape, (filters, *kernel), options = CASES[case]
     weights = rng.normal(size=(filters, shape[1], *kernel)).astype(np.float32)
-    layer = Conv2d(weights, rng.normal(size=filters).astype(np.float32), activation or ReLU(), **steps)
+    layer = Conv2d(weights, rng.normal(size=filters).astype(np.float32), activation or ReLU(), **options)
     return layer, rng.normal(size=shape).astype(np.float32)
 
 
@@ -48,9 +48,9 @@ def launched(launch, layer, images):
 
 
 def assert_right(found, layer, images):
-    stride, padding, dilation = layer.steps
-    steps = {"stride": stride, "padding": padding, "dilation": dilation}
-    assert_near_conv2d(found, images, layer.weights, layer.bias, layer.activation, **steps)
+    _, stride, padding, dilation = layer.sliding_window
+    options = {"stride": stride, "padding": padding, "dilation": dilation}
+    assert_near_conv2d(found, images, layer.weights, layer.bias, layer.activation, **options)
 
 
 def test_the_rungs_come_in_the_order_of_the_story():

@@ -1,0 +1,158 @@
+"""Whether a CUDA device can be used; and if not, what was found and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib.metadata import distributions
+from typing import Any
+
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.errors import DeviceError
+
+__all__ = ["ANY_GPU", "LEAST_CAPABILITY", "check_device", "count_devices"]
+
+LEAST_CAPABILITY = 80
+"""Compute capability 8.0: the first that copies into shared memory beside the arithmetic and multiplies in TF32."""
+
+ANY_GPU = f"NVIDIA GPU (compute capability {LEAST_CAPABILITY / 10:.1f})"
+"""What every kernel needs, in words."""
+
+OLDEST_DRIVERS = {13: 580, 12: 525}
+"""The oldest driver for each CUDA that there is an extra for."""
+
+_INSUFFICIENT_DRIVER, _NO_DEVICE = 35, 100  # cudaErrorInsufficientDriver, cudaErrorNoDevice
+_ELSE = "or use --device cpu"
+
+
+def check_device(index: int) -> None:
+    """Refuse a device that is not there or cannot run the kernels.
+
+    Raises
+    ------
+    DeviceError
+        CuPy is missing, broken or of the wrong CUDA version; there is no driver, no such GPU, or only one that is too
+        old or full; or CUDA's compiler is missing.
+    """
+    count = count_devices()
+    cp = cupy()
+    if index >= count:
+        there = "only cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
+        raise DeviceError(
+            f"there is no device cuda:{index}: this machine has {there}; {_hidden()}choose one of them, {_ELSE}"
+        )
+    try:
+        with cp.cuda.Device(index) as device:
+            capability = int(device.compute_capability)
+            cp.cuda.runtime.memGetInfo()  # makes the context, for which memory may not suffice
+    except cp.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceError(
+            f"cuda:{index} cannot be used ({error}); see in nvidia-smi what occupies it, {_ELSE}"
+        ) from error
+    if capability < LEAST_CAPABILITY:
+        raise DeviceError(
+            f"cuda:{index} has compute capability {capability / 10:.1f}; the kernels need "
+            f"{LEAST_CAPABILITY / 10:.1f} or newer; choose another GPU, {_ELSE}"
+        )
+    _check_compiler(cp)
+
+
+def count_devices() -> int:
+    """Return how many GPUs there are, at least one.
+
+    Raises
+    ------
+    DeviceError
+        CuPy is missing, broken or of the wrong CUDA version; there is no driver, or no GPU.
+    """
+    count = _device_count(_imported())
+    if not count:
+        raise DeviceError(f"CUDA finds no NVIDIA GPU; {_hidden()}check nvidia-smi, {_ELSE}")
+    return count
+
+
+def _imported() -> Any:
+    try:
+        cp = cupy()
+        if not hasattr(cp, "cuda"):
+            place = getattr(cp, "__file__", None) or next(iter(getattr(cp, "__path__", ())), "a module of that name")
+            raise ImportError(f"{place} is not CuPy")
+    except Exception as error:  # what is left of a broken installation may fail in any way
+        raise DeviceError(
+            f"CuPy cannot be imported ({_in_one_line(error.__cause__ or error)}): {_removal()}install {_extra(13)} or "
+            f"{_extra(12)}, {_ELSE}"
+        ) from error
+    return cp
+
+
+def _device_count(cp: Any) -> int:
+    runtime = cp.cuda.runtime
+    try:
+        return int(runtime.getDeviceCount())
+    except runtime.CUDARuntimeError as error:
+        status = getattr(error, "status", None)
+        if status == _NO_DEVICE:
+            text = f"CUDA finds no NVIDIA GPU ({error}); {_hidden()}check nvidia-smi"
+        elif status != _INSUFFICIENT_DRIVER:
+            text = f"CUDA cannot be started ({error}); check nvidia-smi"
+        elif runtime.driverGetVersion():
+            text = _too_new(runtime.runtimeGetVersion(), runtime.driverGetVersion())
+        else:
+            text = "CUDA finds no NVIDIA driver: install one, or give the container access to the GPU"
+        raise DeviceError(f"{text}, {_ELSE}") from error
+
+
+def _too_new(made_for: int, driver: int) -> str:
+    """Say that CuPy is made for a newer CUDA than the driver knows; both versions are as CUDA counts them."""
+    needed, known = made_for // 1000, driver // 1000
+    update = (
+        f"update the driver to {OLDEST_DRIVERS[needed]} or newer" if needed in OLDEST_DRIVERS else "update the driver"
+    )
+    other = f"{_removal()}install {_extra(known)}, or " if known in OLDEST_DRIVERS and known < needed else ""
+    return (
+        f"the installed CuPy is made for CUDA {_version(made_for)}, the driver only for CUDA up to {_version(driver)}: "
+        f"{other}{update}"
+    )
+
+
+def _check_compiler(cp: Any) -> None:
+    """Refuse an installation without NVRTC, which CuPy's packages do not hold."""
+    try:
+        cp.cuda.nvrtc.getVersion()
+    except (RuntimeError, OSError) as error:
+        package = f"cupy-cuda{cp.cuda.runtime.runtimeGetVersion() // 1000}x"
+        wheels = f"pip install -U '{package}[ctk]', or " if package in _packages() else ""
+        raise DeviceError(
+            f"CuPy cannot load CUDA's compiler NVRTC ({_in_one_line(error)}): {wheels}install the CUDA Toolkit, {_ELSE}"
+        ) from error
+
+
+def _removal() -> str:
+    """Say how to be rid of the CuPy that is installed: two packages of it spoil each other."""
+    packages = " ".join(_packages())
+    return f"pip uninstall {packages}, then " if packages else ""
+
+
+def _packages() -> list[str]:
+    """Return the names of the CuPy packages that pip takes for installed."""
+    names = {str(found.metadata["Name"]).lower() for found in distributions()}
+    return sorted(name for name in names if re.fullmatch(r"cupy(-(cuda|rocm).*)?", name))
+
+
+def _extra(cuda: int) -> str:
+    return f"cupy-cuda{cuda}x[ctk] for CUDA {cuda} (driver {OLDEST_DRIVERS[cuda]} or newer)"
+
+
+def _hidden() -> str:
+    """Name the setting that may hide GPUs, where there is one."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return "" if visible is None else f"CUDA_VISIBLE_DEVICES={visible!r} may hide it: unset that, "
+
+
+def _in_one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _version(number: int) -> str:
+    """13020 is CUDA 13.2."""
+    return f"{number // 1000}.{number % 1000 // 10}"

@@ -1,0 +1,104 @@
+"""CuPy, and what a GPU that is here offers.
+
+CuPy is imported here and nowhere else, when a kernel or an array is first needed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from sparsenn.backends.machine import MACHINES, Machine
+from sparsenn.runtime.storage.folder import cupy_folder
+
+__all__ = ["as_current", "cupy", "current_machine", "machine_of"]
+
+_imported: Any = None
+"""CuPy, once it has been imported in full."""
+
+
+def cupy() -> Any:
+    """Import CuPy on first use. It warns about installations that it still works with; those warnings are dropped.
+
+    Launches ask for it many times over, so that what was imported is looked at first.
+    """
+    global _imported
+    if _imported is None or sys.modules.get("cupy") is not _imported:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _imported = import_module("cupy")
+        _place_cache()
+    return _imported
+
+
+def _place_cache() -> None:
+    """Have CuPy keep what it compiles where SPARSENN_CACHE says, or in memory where nothing can be written there."""
+    folder = cupy_folder()
+    if os.environ.get("SPARSENN_CACHE"):
+        os.environ.setdefault("CUPY_CACHE_DIR", str(folder))
+    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if "CUPY_CACHE_IN_MEMORY" not in os.environ and not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
+        os.environ["CUPY_CACHE_IN_MEMORY"] = "1"
+        warnings.warn(
+            f"compiled kernels cannot be kept, and the next run compiles them again ({folder} cannot be written to); "
+            "set SPARSENN_CACHE to a writable folder",
+            stacklevel=3,
+        )
+
+
+_STAYS = nullcontext()
+
+
+def as_current(device: int) -> AbstractContextManager[Any]:
+    """Return a context in which a device is the current one. Where it is, nothing is done, which takes less."""
+    cuda = cupy().cuda
+    made: AbstractContextManager[Any] = _STAYS if cuda.runtime.getDevice() == device else cuda.Device(device)
+    return made
+
+
+CLOCK_RATE, MEMORY_CLOCK_RATE, MEMORY_BUS_WIDTH = 13, 36, 37
+"""What CUDA calls these attributes of a device: cudaDevAttrClockRate and so on; rates in kHz, the width in bits."""
+
+SUSTAINED, COPIED = 0.9, 0.88
+"""The parts of its highest clock, and of its memory's bandwidth, that a GPU reaches under load, where none is known."""
+
+
+@cache
+def machine_of(device: int) -> Machine:
+    """Ask a device what it offers; rates that it does not tell are those measured on its like, or about 9 tenths."""
+    runtime = cupy().cuda.runtime
+    found = runtime.getDeviceProperties(device)
+    name = found["name"].decode() if isinstance(found["name"], bytes) else found["name"]
+    clock, copies = _rates(runtime, device, name)
+    return Machine(
+        name=name,
+        device="cuda",
+        multiprocessors=found["multiProcessorCount"],
+        capability=10 * found["major"] + found["minor"],
+        block_bytes=found["sharedMemPerBlockOptin"],
+        multiprocessor_bytes=found["sharedMemPerMultiprocessor"],
+        memory_bytes=found["totalGlobalMem"],
+        clock=clock,
+        copy_bandwidth=copies,
+    )
+
+
+def current_machine() -> Machine:
+    """Return what the current device offers."""
+    return machine_of(cupy().cuda.runtime.getDevice())
+
+
+def _rates(runtime: Any, device: int, name: str) -> tuple[float, float]:
+    """Return the clock and the bandwidth of copies under load."""
+    for known in MACHINES.values():
+        if known.name == name:
+            return known.clock, known.copy_bandwidth
+    clock, memory, width = (
+        runtime.deviceGetAttribute(attribute, device) for attribute in (CLOCK_RATE, MEMORY_CLOCK_RATE, MEMORY_BUS_WIDTH)
+    )
+    return SUSTAINED * 1e3 * clock, COPIED * 2e3 * memory * width / 8

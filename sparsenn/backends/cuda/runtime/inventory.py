@@ -1,0 +1,110 @@
+"""What there is for GPUs on this machine: the driver, its devices, CuPy and CUDA's compiler; each asked by itself.
+
+The driver is asked without CuPy, so that what is missing can be told apart from what does not fit together.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from importlib.metadata import distributions
+from typing import Any
+
+from sparsenn.backends.cuda.runtime.availability import check_device
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.errors import DeviceError
+
+__all__ = ["check_first_device", "compiler_version", "cupy_version", "driver_version", "gpu_names", "matching_package"]
+
+LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+"""CUDA's driver, which comes with a GPU's."""
+
+_NAME_BYTES = 256
+
+
+def driver_version() -> str | None:
+    """Return the newest CUDA that the driver knows, such as 13.0; None where there is no driver.
+
+    Raises
+    ------
+    DeviceError
+        There is one, and it does not answer.
+    """
+    driver = _driver()
+    if driver is None:
+        return None
+    number = ctypes.c_int()
+    _call(driver.cuDriverGetVersion, ctypes.byref(number))
+    return f"{number.value // 1000}.{number.value % 1000 // 10}"
+
+
+def gpu_names() -> list[str]:
+    """Return the names of the GPUs that the driver shows; none where there is no driver.
+
+    Raises
+    ------
+    DeviceError
+        The driver does not answer.
+    """
+    driver = _driver()
+    if driver is None:
+        return []
+    count, device, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(_NAME_BYTES)
+    _call(driver.cuInit, 0)
+    _call(driver.cuDeviceGetCount, ctypes.byref(count))
+    names = []
+    for index in range(count.value):
+        _call(driver.cuDeviceGet, ctypes.byref(device), index)
+        _call(driver.cuDeviceGetName, name, _NAME_BYTES, device)
+        names.append(name.value.decode(errors="replace"))
+    return names
+
+
+def matching_package(driver: str) -> str:
+    """Return the name of CuPy's package for a driver, by the newest version of CUDA that the driver supports."""
+    return "cupy-cuda13x[ctk]" if int(driver.partition(".")[0]) >= 13 else "cupy-cuda12x[ctk]"
+
+
+def cupy_version() -> str | None:
+    """Return the version of CuPy, imported; None where it is not installed.
+
+    Raises
+    ------
+    DeviceError
+        It is installed and cannot be imported.
+    """
+    if not any(str(found.metadata["Name"]).lower().startswith("cupy") for found in distributions()):
+        return None
+    try:
+        return str(cupy().__version__)
+    except Exception as error:  # what is left of a broken installation may fail in any way
+        raise DeviceError(f"CuPy cannot be imported: {' '.join(str(error).split())}") from error
+
+
+def compiler_version() -> str:
+    """Return the version of NVRTC that CuPy compiles with.
+
+    Raises
+    ------
+    Exception
+        CuPy, or the library, cannot be loaded.
+    """
+    return ".".join(map(str, cupy().cuda.nvrtc.getVersion()))
+
+
+def check_first_device() -> None:
+    """Refuse the first GPU where it cannot be used, as `check_device` does."""
+    check_device(0)
+
+
+def _driver() -> Any:
+    try:
+        return ctypes.CDLL(LIBRARY)
+    except OSError:
+        return None
+
+
+def _call(function: Any, *arguments: Any) -> None:
+    code = function(*arguments)
+    if code:
+        raise DeviceError(f"CUDA's driver answers {function.__name__} with error {code}; check nvidia-smi")

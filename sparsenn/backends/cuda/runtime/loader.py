@@ -1,0 +1,229 @@
+"""From a kernel's source file and the values of its defines to a compiled module, kept for the process."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from sparsenn.backends.cuda.runtime.activation import HEADER, activation_header
+from sparsenn.backends.cuda.runtime.device import cupy, machine_of
+from sparsenn.backends.cuda.runtime.machine_code import machine_code
+from sparsenn.errors import DeviceError
+from sparsenn.runtime.spans import span
+
+__all__ = [
+    "COMPILE_OPTIONS",
+    "PROGRAMS",
+    "Program",
+    "compile_seconds",
+    "define_options",
+    "program",
+    "source_text",
+    "specialised",
+]
+
+COMPILE_OPTIONS = ("-std=c++17", "-lineinfo")
+"""What every kernel is compiled with, besides its defines; line numbers let profilers and sanitizers name them."""
+
+_INCLUDE = re.compile(r'^#include "([^"]+)"[ \t]*$', re.MULTILINE)
+
+
+def source_text(path: str) -> str:
+    """Return a kernel's source with all that it includes in place, each header once; `HEADER` is generated.
+
+    CuPy keys its cache of compiled kernels by their text; a header left to the compiler would go unnoticed when it
+    changes.
+
+    Parameters
+    ----------
+    path : within `backends/cuda/kernels`, or within the package; a name in an include is looked for beside the
+        including file first.
+    """
+    return _expanded(path, set())
+
+
+def _is_there(path: str) -> bool:
+    return path == HEADER or _file(path).is_file()
+
+
+def _file(path: str) -> Traversable:
+    """Return a source file: one of the engine's own kernels, or one of another part of the package."""
+    own = files("sparsenn.backends.cuda").joinpath("kernels", path)
+    return own if own.is_file() else files("sparsenn").joinpath(path)
+
+
+def _expanded(path: str, seen: set[str]) -> str:
+    text = activation_header() if path == HEADER else _file(path).read_text(encoding="utf-8")
+
+    def include(found: re.Match[str]) -> str:
+        beside = f"{path.rpartition('/')[0]}/{found[1]}".lstrip("/")
+        name = beside if _is_there(beside) else found[1]
+        line = text.count("\n", 0, found.start()) + 2
+        if name in seen:
+            return ""
+        seen.add(name)
+        return f'{_expanded(name, seen).replace("#pragma once", "")}\n#line {line} "{path}"'
+
+    return f'#line 1 "{path}"\n{_INCLUDE.sub(include, text)}'
+
+
+def define_options(defines: Mapping[str, int | str]) -> tuple[str, ...]:
+    """Return defines as compiler options, in the order of their names."""
+    return tuple(f"-D{name}={defines[name]}" for name in sorted(defines))
+
+
+class _Spent(threading.local):
+    """Seconds that the modules took which a thread has made."""
+
+    seconds = 0.0
+
+
+_spent = _Spent()
+_turns: defaultdict[tuple[Any, ...], threading.Lock] = defaultdict(threading.Lock)
+"""By all that a module is made of but its device: threads for several devices make it one after the other, so that all
+but the first find it compiled."""
+
+
+def compile_seconds() -> float:
+    """Return the seconds that this thread has spent on compiling kernels, or on loading them from CuPy's cache.
+
+    Kernels that CuPy makes for its own functions are not counted.
+    """
+    return _spent.seconds
+
+
+@cache
+def _module(source_path: str, defines: tuple[tuple[str, int | str], ...], device: int, architecture: str | None) -> Any:
+    cp = cupy()
+    start = time.perf_counter()
+    text, options = source_text(source_path), (*COMPILE_OPTIONS, *define_options(dict(defines)))
+    try:
+        with (
+            _turns[source_path, defines, architecture],
+            span(f"compile {source_path}", "compile", compiler="nvrtc", **dict(defines)),
+        ):
+            if architecture is None:
+                built = cp.RawModule(code=text, options=options)
+                built.compile()
+            else:
+                built = cp.RawModule(path=str(machine_code(cp, source_path, text, options, architecture)))
+    except (cp.cuda.compiler.CompileException, cp.cuda.driver.CUDADriverError, RuntimeError, OSError) as error:
+        shown = ", ".join(f"{name}={value}" for name, value in defines) or "no defines"
+        raise DeviceError(
+            f"the kernel {source_path} ({shown}) cannot be compiled for cuda:{device}: {error}; "
+            "check that the CuPy package is the one for the driver's CUDA version (cupy-cuda12x[ctk] or "
+            "cupy-cuda13x[ctk]), or use --device cpu"
+        ) from error
+    finally:
+        _spent.seconds += time.perf_counter() - start
+    return built
+
+
+@cache
+def _kernel(program: Program, defines: tuple[tuple[str, int | str], ...], device: int, name: str) -> Any:
+    found = _module(program.source, defines, device, program.architecture).get_function(name)
+    if program.dynamic_shared:
+        found.max_dynamic_shared_size_bytes = machine_of(device).block_bytes - found.shared_size_bytes
+    if program.carveout is not None:
+        found.preferred_shared_memory_carveout = program.carveout
+    return found
+
+
+@cache
+def _kernel_as_told(program: Program, defines: tuple[tuple[str, int | str], ...], device: int, name: str) -> Any:
+    """Return a kernel for defines in any order; what was asked for in the same words before takes no time."""
+    return _kernel(program, program.every(dict(defines)), device, name)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A source file together with the values that its defines may take: the one way to a kernel.
+
+    `program` and `specialised` declare one; nothing is compiled before a kernel is asked for.
+
+    Parameters
+    ----------
+    source : path within `backends/cuda/kernels`, or within the package.
+    choices : for each define, its possible values; the first is the default. None where the defines are a problem's own
+        sizes.
+    architecture : what it must be compiled for, such as sm_90a; None for whichever device runs it.
+    dynamic_shared : whether launches may ask for all the shared memory that a block can have.
+    carveout : percent of a multiprocessor's first cache that is to be shared memory; None leaves that to the driver.
+    """
+
+    source: str
+    choices: Mapping[str, tuple[int | str, ...]] | None
+    architecture: str | None = None
+    dynamic_shared: bool = False
+    carveout: int | None = None
+
+    def builds(self) -> Iterator[dict[str, int | str]]:
+        """Yield every set of defines; none where they are a problem's own sizes."""
+        if self.choices is not None:
+            for values in itertools.product(*self.choices.values()):
+                yield dict(zip(self.choices, values, strict=True))
+
+    def kernel(self, name: str, **defines: int | str) -> Any:
+        """Return one kernel for the current device, compiled with the given defines and the defaults of the others.
+
+        Where the defines are a problem's own sizes there are no defaults: all of them are given.
+
+        It is compiled, or loaded, when it is first asked for.
+
+        Raises
+        ------
+        DeviceError
+            It cannot be compiled or loaded here.
+        """
+        return _kernel_as_told(self, tuple(defines.items()), cupy().cuda.runtime.getDevice(), name)
+
+    def constant(self, name: str, **defines: int | str) -> Any:
+        """Return where a variable of the program is in the current device's memory; errors as `kernel`."""
+        device = cupy().cuda.runtime.getDevice()
+        return _module(self.source, self.every(defines), device, self.architecture).get_global(name)
+
+    def every(self, defines: Mapping[str, int | str]) -> tuple[tuple[str, int | str], ...]:
+        """Return the given defines and the defaults of the others, in the order of their names."""
+        if self.choices is None:
+            return tuple(sorted(defines.items()))
+        for define, value in defines.items():
+            assert value in self.choices[define], f"{self.source}: {define}={value} was never compiled in the tests"
+        return tuple(sorted(({define: values[0] for define, values in self.choices.items()} | dict(defines)).items()))
+
+
+PROGRAMS: list[Program] = []
+"""Every program there is; the test-suite compiles all builds of all of them."""
+
+
+def program(
+    source: str,
+    architecture: str | None = None,
+    /,
+    *,
+    dynamic_shared: bool = False,
+    carveout: int | None = None,
+    **choices: tuple[int | str, ...],
+) -> Program:
+    """Declare a source file and what its defines may be; parameters as those of `Program`."""
+    return _declared(Program(source, choices, architecture, dynamic_shared, carveout))
+
+
+def specialised(
+    source: str, architecture: str | None = None, /, *, dynamic_shared: bool = False, carveout: int | None = None
+) -> Program:
+    """Declare a source file that is compiled for a problem's own sizes, whatever they are."""
+    return _declared(Program(source, None, architecture, dynamic_shared, carveout))
+
+
+def _declared(made: Program) -> Program:
+    PROGRAMS.append(made)
+    return made

@@ -1,0 +1,94 @@
+"""Launching kernels; and, while somebody records, noting how long each part takes and which kernel it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparsenn.backends.cuda.runtime.device import cupy
+
+__all__ = ["Recording", "launch", "note", "part", "recorded", "recording"]
+
+
+@dataclass
+class Recording:
+    """What was recorded: events around each part, and the kernels that ran in it."""
+
+    events: list[tuple[str, Any, Any]] = field(default_factory=list)
+    kernels: dict[str, list[Any]] = field(default_factory=dict)
+
+    def seconds(self) -> dict[str, float]:
+        """Return the time of each part, in seconds; a part that ran several times is added up. Waits for the device."""
+        cp = cupy()
+        found: dict[str, float] = {}
+        for name, start, stop in self.events:
+            stop.synchronize()
+            found[name] = found.get(name, 0.0) + cp.cuda.get_elapsed_time(start, stop) / 1e3
+        return found
+
+
+_current: ContextVar[Recording | None] = ContextVar("recording", default=None)
+
+
+@contextmanager
+def recording() -> Iterator[Recording]:
+    """Record what is launched inside."""
+    record = Recording()
+    token = _current.set(record)
+    try:
+        yield record
+    finally:
+        _current.reset(token)
+
+
+def recorded() -> bool:
+    """Return whether somebody records what is launched."""
+    return _current.get() is not None
+
+
+def part(name: str) -> AbstractContextManager[None]:
+    """Call what is launched inside `name`. Where nobody records, nothing is done, which takes less."""
+    record = _current.get()
+    return _UNTOLD if record is None else _told(record, name)
+
+
+_UNTOLD = nullcontext()
+
+
+@contextmanager
+def _told(record: Recording, name: str) -> Iterator[None]:
+    cp = cupy()
+    start, stop = cp.cuda.Event(), cp.cuda.Event()
+    start.record()
+    yield
+    stop.record()
+    record.events.append((name, start, stop))
+
+
+def launch(
+    name: str, kernel: Any, grid: tuple[int, ...], block: tuple[int, ...], *arguments: Any, shared_bytes: int = 0
+) -> None:
+    """Launch a kernel as part `name`; nothing happens if the grid is empty.
+
+    Arguments are device arrays and NumPy scalars of the very types that the kernel takes; `shared_bytes` of shared
+    memory come on top of what it declares.
+    """
+    if 0 in grid:
+        return
+    if not recorded():
+        kernel(grid, block, arguments, shared_mem=shared_bytes)
+        return
+    with part(name):
+        kernel(grid, block, arguments, shared_mem=shared_bytes)
+    note(name, (kernel,))
+
+
+def note(name: str, kernels: Iterable[Any]) -> None:
+    """Note the kernels of a part that launched them by other ways than `launch`."""
+    record = _current.get()
+    if record is not None:
+        known = record.kernels.setdefault(name, [])
+        known.extend(kernel for kernel in kernels if kernel not in known)

@@ -1,0 +1,238 @@
+"""Replay: work of many launches as one CUDA graph, where that is faster than queueing launch by launch."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.graph_copies import copies_of
+from sparsenn.backends.cuda.runtime.recorder import recorded
+from sparsenn.backends.cuda.runtime.streams import Graph, Turns, captured
+from sparsenn.errors import DeviceError
+from sparsenn.formats import Array
+
+__all__ = ["DeviceReplay", "HostReplay"]
+
+MAX_SECONDS = 50e-3
+"""Longer work is not captured: the device computes while the host queues it, so that a graph saves next to nothing."""
+
+TIMED_RUNS = 3
+"""Runs each way, of which the fastest counts."""
+
+Run = Callable[[Array], tuple[Array, ...]]
+"""Queues work on a matrix on the device, and returns results there."""
+
+
+class _Replay(ABC):
+    """Work on rows of one shape and type: captured in the first call, and replayed in all others.
+
+    The graph begins with a copy of the rows to memory of its own, and ends with copies of the results. Where the caller
+    captures the stream or records how long sections take, where memory does not suffice for a graph, or another
+    thread disturbed its capture, there is no replay.
+
+    Parameters
+    ----------
+    shape : of the matrix that the work takes.
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self._shape = shape
+        self._is_refused = False
+        self._graph: Graph | None = None
+        self._features: Any = None
+        self._results: tuple[Any, ...] = ()
+        self._buffers: list[Any] = []
+        self._turns = Turns()
+        self._queued_seconds = 0.0
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory that the graph reads and writes, in bytes."""
+        if self._graph is None:
+            return 0
+        return int(self._features.nbytes) + sum(int(buffer.mem.size) for buffer in self._buffers)
+
+    def __call__(self, run: Run, rows: Array) -> tuple[Array, ...] | None:
+        """Return the results for rows, where those are; None where the work is to be queued launch by launch.
+
+        Parameters
+        ----------
+        run : the same in each call; it has run before.
+        rows : contiguous, of one shape and type in all calls.
+        """
+        cuda = cupy().cuda
+        if self._is_refused or recorded() or cuda.get_current_stream().is_capturing():
+            return None
+        stream = self._turns.take()
+        if self._graph is None:
+            try:
+                with np.errstate(all="ignore"):
+                    self._graph = self._capture(run, rows)
+            except (cuda.memory.OutOfMemoryError, cuda.runtime.CUDARuntimeError, DeviceError):
+                pass
+            if self._graph is None:
+                self._is_refused = True
+                self._drop()
+                return None
+        return self._launch(self._graph, rows, stream)
+
+    def _drop(self) -> None:
+        self._features, self._results = None, ()
+        self._buffers.clear()
+
+    @abstractmethod
+    def _launch(self, graph: Graph, rows: Array, stream: Any) -> tuple[Array, ...] | None:
+        """Launch the graph on a stream, and return the results for rows."""
+
+    @abstractmethod
+    def _bring(self, rows: Array, stream: Any) -> None:
+        """Queue the copy of rows to the features."""
+
+    @abstractmethod
+    def _fetch(self, stream: Any) -> None:
+        """Queue the copies of the results."""
+
+    def _capture(self, run: Run, rows: Array) -> Graph | None:
+        """Return a graph of the work; None where that is not faster.
+
+        The memory between launches is cached as long as the graph: a pool divides it.
+        """
+        cuda = cupy().cuda
+        allocate, current = cuda.get_allocator(), cuda.get_current_stream()
+
+        def take(size: int) -> Any:
+            self._buffers.append(allocate(size))
+            taken = self._buffers[-1]
+            return cuda.MemoryPointer(cuda.UnownedMemory(taken.ptr, size, None, taken.device_id), 0)
+
+        pool = cuda.MemoryPool(take)
+
+        def enqueue() -> None:
+            self._results = ()  # the capture finds the memory that the launches before it had
+            stream = cuda.get_current_stream()
+            self._bring(rows, stream)
+            with cuda.using_allocator(pool.malloc):
+                self._results = run(self._features)
+            self._fetch(stream)
+
+        self._drop()
+        self._features = cupy().ndarray(self._shape, rows.dtype)
+        self._bring(rows, current)
+        self._queued_seconds = _seconds(lambda: run(self._features))
+        if self._queued_seconds > MAX_SECONDS:
+            return None
+        return captured(enqueue)
+
+
+class DeviceReplay(_Replay):
+    """Work on rows on the device, whose first result is copied to a new array there; nothing waits for the device.
+
+    The call that captures waits, and times both ways: where the graph is not faster, it is dropped.
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        super().__init__(shape)
+        self._outputs: Any = None
+        self._ends: tuple[Any, ...] = ()
+
+    def _bring(self, rows: Any, stream: Any) -> None:
+        _copy(self._features.data.ptr, rows.data.ptr, rows.nbytes, stream)
+
+    def _fetch(self, stream: Any) -> None:
+        result = self._results[0]
+        self._outputs = cupy().ndarray(result.shape, result.dtype)
+        _copy(self._outputs.data.ptr, result.data.ptr, result.nbytes, stream)
+
+    def _capture(self, run: Run, rows: Any) -> Graph | None:
+        graph = super()._capture(run, rows)
+        if graph is None:
+            return None
+        copies, result = copies_of(graph), self._results[0]
+        entrance = copies.get((rows.data.ptr, self._features.data.ptr))
+        exit_ = copies.get((result.data.ptr, self._outputs.data.ptr))
+        self._outputs = None
+        if entrance is None or exit_ is None:
+            return None
+        self._ends = entrance.read_from, exit_.write_to, result.shape, result.dtype
+        stream = cupy().cuda.get_current_stream()
+        return graph if _seconds(lambda: self._launch(graph, rows, stream)) < self._queued_seconds else None
+
+    def _launch(self, graph: Graph, rows: Any, stream: Any) -> tuple[Array, ...] | None:
+        read_from, write_to, shape, dtype = self._ends
+        outputs: Any = cupy().ndarray(shape, dtype)
+        if not (read_from(rows.data.ptr) and write_to(outputs.data.ptr)):
+            return None
+        graph.launch(stream)
+        return (outputs,)
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._ends = ()
+
+
+class HostReplay(_Replay):
+    """Work on rows in host memory, where all results go; a call waits for the device.
+
+    The graph copies from pinned memory and to it.
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        super().__init__(shape)
+        self._source: Any = None
+        self._targets: tuple[Any, ...] = ()
+
+    def _bring(self, rows: Array, stream: Any) -> None:
+        if self._source is None:
+            self._source = _pinned(self._shape, rows.dtype)
+        np.copyto(self._source, rows.reshape(self._shape))
+        runtime = cupy().cuda.runtime
+        where = self._features.data.ptr, self._source.ctypes.data
+        runtime.memcpyAsync(*where, rows.nbytes, runtime.memcpyHostToDevice, stream.ptr)
+
+    def _fetch(self, stream: Any) -> None:
+        if not self._targets:
+            self._targets = tuple(_pinned(result.shape, result.dtype) for result in self._results)
+        runtime = cupy().cuda.runtime
+        for target, result in zip(self._targets, self._results, strict=True):
+            where = target.ctypes.data, result.data.ptr
+            runtime.memcpyAsync(*where, target.nbytes, runtime.memcpyDeviceToHost, stream.ptr)
+
+    def _launch(self, graph: Graph, rows: Array, stream: Any) -> tuple[Array, ...]:
+        np.copyto(self._source, rows.reshape(self._shape))
+        graph.launch(stream)
+        stream.synchronize()
+        return tuple(target.copy() for target in self._targets)
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._source, self._targets = None, ()
+
+
+def _pinned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    count = int(np.prod(shape))
+    pinned = cupy().cuda.alloc_pinned_memory(max(1, count * dtype.itemsize))
+    array: Array = np.frombuffer(pinned, dtype, count).reshape(shape)
+    return array
+
+
+def _copy(target: int, source: int, size: int, stream: Any) -> None:
+    """Copy bytes on the device, on a stream."""
+    runtime = cupy().cuda.runtime
+    runtime.memcpyAsync(target, source, size, runtime.memcpyDeviceToDevice, stream.ptr)
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    """Return the least time from a call until the device is done."""
+    stream, found = cupy().cuda.get_current_stream(), []
+    for _ in range(TIMED_RUNS):
+        stream.synchronize()
+        start = time.perf_counter()
+        call()
+        stream.synchronize()
+        found.append(time.perf_counter() - start)
+    return min(found)

@@ -1,0 +1,118 @@
+"""Streams of other libraries, graphs of what is queued on a stream, and the order of streams that share buffers."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from functools import cache
+from typing import Any
+
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.kept import stream_key
+
+__all__ = ["Graph", "Turns", "captured", "event", "on_stream", "wait_for_device"]
+
+_captures: defaultdict[int, threading.RLock] = defaultdict(threading.RLock)
+"""By device: CUDA refuses to wait for a device while a stream of it is captured, by whichever thread, and spoils what
+was captured; so one waits for the other."""
+
+
+def on_stream(pointer: int) -> AbstractContextManager[Any]:
+    """Return a context in which the stream that another library made is CuPy's current one."""
+    cuda = cupy().cuda
+    stream: AbstractContextManager[Any] = cuda.ExternalStream(pointer) if pointer else cuda.Stream.null
+    return stream
+
+
+class Graph:
+    """Work that was queued on a stream, as one launch.
+
+    Parameters
+    ----------
+    enqueue : queues the work on the current stream, where it has run before: kernels are not loaded during a capture.
+    stream : the current one, of the current device.
+
+    Attributes
+    ----------
+    graph, executable : CUDA's handles, as integers; valid as long as this object lives.
+    """
+
+    def __init__(self, enqueue: Callable[[], None], stream: Any) -> None:
+        runtime = cupy().cuda.runtime
+        with _captures[runtime.getDevice()]:
+            stream.begin_capture()
+            try:
+                enqueue()
+            except BaseException:
+                with suppress(Exception):  # the stream would go on capturing, and nobody could wait for the device
+                    runtime.graphDestroy(runtime.streamEndCapture(stream.ptr))
+                raise
+            self.graph = runtime.streamEndCapture(stream.ptr)
+        weakref.finalize(self, runtime.graphDestroy, self.graph).atexit = False
+        self.executable = runtime.graphInstantiate(self.graph)
+        weakref.finalize(self, runtime.graphExecDestroy, self.executable).atexit = False
+        self._launch = runtime.graphLaunch
+
+    def launch(self, stream: Any) -> None:
+        """Queue the work on a stream that is not being captured: CUDA takes no graphs there."""
+        self._launch(self.executable, stream.ptr)
+
+
+@cache
+def _capturing_stream(device: int) -> Any:
+    """Return the stream of a device that graphs are captured on: CuPy's pool has memory for each stream apart."""
+    return cupy().cuda.Stream(non_blocking=True)
+
+
+def captured(enqueue: Callable[[], None]) -> Graph:
+    """Return a graph of what `enqueue` launches.
+
+    It is launched twice: kernels are loaded, and shared memory is granted, before the capture. What was queued on the
+    stream that is current now, such as copies of weights, has ended by then.
+    """
+    cuda = cupy().cuda
+    device = cuda.runtime.getDevice()
+    cuda.get_current_stream().synchronize()
+    with _captures[device], _capturing_stream(device) as stream:
+        enqueue()
+        stream.synchronize()
+        return Graph(enqueue, stream)
+
+
+def wait_for_device() -> None:
+    """Wait until the current device has done all that was queued, by all threads."""
+    runtime = cupy().cuda.runtime
+    with _captures[runtime.getDevice()]:
+        runtime.deviceSynchronize()
+
+
+def event() -> Any:
+    """Return an event that records no time."""
+    return cupy().cuda.Event(disable_timing=True)
+
+
+class Turns:
+    """Whose turn it is with buffers: work that is queued on one stream waits for what was queued before on another."""
+
+    def __init__(self) -> None:
+        self._last: Any = None
+        self._key: Any = None
+        self._queued = event()
+
+    def take(self) -> Any:
+        """Return the current stream, which waits for all that the stream of the turn before has been given."""
+        cuda = cupy().cuda
+        stream = cuda.get_current_stream()
+        key = stream_key(stream)
+        if key == self._key:
+            return stream
+        if isinstance(self._key, tuple):  # another thread's own stream, which only that thread can name
+            wait_for_device()
+        elif self._last is not None:
+            self._queued.record(self._last)
+            stream.wait_event(self._queued)
+        self._last, self._key = stream, key
+        return stream

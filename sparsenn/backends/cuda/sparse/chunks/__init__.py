@@ -1,0 +1,3 @@
+"""`chunks`, in three precisions: layers of any width, whose weights come chunk by chunk."""
+
+__all__ = ()

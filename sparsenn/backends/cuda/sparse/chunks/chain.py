@@ -1,0 +1,316 @@
+"""chunks: layers of any sparse weights, by `gather_chunks`: a launch for each layer, and for each part of the rows.
+
+The kernel, `sparse/gather_chunks.cu`, takes any sparse layer. Its features lie in tiles: an array of shape
+(tiles, width, rows of a tile), in which the rows of one input are neighbours; layers follow each other in that layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.contract import (
+    SAME_ROWS,
+    Features,
+    LayerCounts,
+    RowMap,
+    RowsLeft,
+    SparseKernel,
+    SparseProblem,
+    StepInput,
+    StepOutput,
+)
+from sparsenn.backends.cuda.runtime.activation import RELU
+from sparsenn.backends.cuda.runtime.availability import ANY_GPU
+from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
+from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.memory import within_memory
+from sparsenn.backends.cuda.runtime.recorder import launch, part
+from sparsenn.backends.cuda.runtime.streams import Turns
+from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS
+from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, in_parts, shared_tilings
+from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, chunk_weights
+from sparsenn.backends.cuda.sparse.estimates import chunks_seconds
+from sparsenn.backends.cuda.sparse.replay import NOTHING, PARTS, Parts
+from sparsenn.backends.cuda.sparse.rows import (
+    count_tiles,
+    room_of,
+    rows_to_tiles,
+    take_rows,
+    tiles_from_csr,
+    tiles_to_rows,
+    weigh_rows,
+)
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
+from sparsenn.backends.machine import WARP, Machine
+from sparsenn.backends.sizes import parts_of
+from sparsenn.formats import CSR, Array
+
+__all__ = ["CHUNKS", "ChunkChain", "gather_chunks", "laid_out", "launch_chunks", "parts_for", "prepare"]
+
+_PROGRAMS = {block: block_program("sparse/gather_chunks.cu", block) for block in BLOCKS}
+
+
+def gather_chunks(
+    weights: ChunkedWeights, activation: np.int32, clip: np.float32, features: Any, alive: Any = None
+) -> Any:
+    """Compute one layer on the current device; returns (tiles, outputs, rows of a tile) float32.
+
+    Rows that only fill the last tile up hold act(bias) of zeros, or whatever comes of them.
+
+    Parameters
+    ----------
+    weights : over device arrays.
+    activation, clip : as `activation_code` returns them.
+    features : (tiles, inputs, rows of a tile) float32, contiguous.
+    alive : (tiles * rows of a tile,) uint8; becomes 1 where a row has an output that is not zero, and is left as it is
+        elsewhere.
+    """
+    cp = cupy()
+    tiles, inputs, rows = features.shape
+    block, (_, outputs) = weights.tiling.block, weights.shape
+    assert (inputs, rows) == (weights.shape[0], block.rows), "features are laid out for another layer"
+    target = cp.empty((tiles, outputs, rows), np.float32)
+    if tiles and outputs:
+        kernel, grid, threads, arguments, shared_bytes = _launch_of(
+            weights, activation, clip, features, target, NOTHING if alive is None else alive
+        )
+        launch("spmspm", kernel, grid, threads, *arguments, shared_bytes=shared_bytes)
+    return target
+
+
+def _let_through(activation: np.int32, clip: np.float32) -> tuple[np.float32, np.float32]:
+    """Return the least and the most that an activation which is not curved lets through."""
+    return (np.float32(0), clip) if activation == RELU else (np.float32(-np.inf), np.float32(np.inf))
+
+
+def _launch_of(
+    weights: ChunkedWeights,
+    activation: np.int32,
+    clip: np.float32,
+    features: Any,
+    target: Any,
+    alive: Any,
+) -> tuple[Any, tuple[int], tuple[int], tuple[Any, ...], int]:
+    """Return how to launch a layer: kernel, grid, block, arguments, and bytes of shared memory.
+
+    Parameters
+    ----------
+    features, target : what is read and where the outputs go, in tiles; buffers of tiles that may have room for more
+        lines.
+    alive : as for `gather_chunks`, or a null pointer.
+    """
+    tiling, (tiles, *_) = weights.tiling, features.shape
+    block = tiling.block
+    grid = min(tiles * tiling.groups, current_machine().multiprocessors * block.blocks)
+    numbers = tiles, room_of(features), room_of(target), *weights.cut
+    arguments = (
+        *(features, *weights.arrays, target, alive),
+        *(np.int32(number) for number in numbers),
+        *(activation, *_let_through(activation, clip), clip),
+    )
+    kernel, threads = _PROGRAMS[block].kernel("gather_chunks"), WARP * (block.warps + 1)
+    return kernel, (grid,), (threads,), arguments, weights.stages * weights.stage_bytes
+
+
+class ChunkChain:
+    """Consecutive layers, ready for up to so many rows; a `SparseChain`. All rows are computed in every layer.
+
+    Two buffers hold what layers read and write by turns, with room for the widest in each tile, so that parts of the
+    rows need not be in the same layer; each run has a matrix of its own for the outputs by rows.
+
+    Parameters
+    ----------
+    device : the current one.
+    layers : on it.
+    rows : of a run, at most.
+    """
+
+    def __init__(self, device: int, layers: Sequence[DeviceLayer], rows: int) -> None:
+        cp = cupy()
+        self.capacity = rows
+        self._device = device
+        self._layers = tuple(layers)
+        self._weights = laid_out(layers, rows)
+        self._block = self._weights[0].tiling.block
+        self._tiles = max(1, parts_of(rows, self._block.rows))
+        self._widths = (layers[0].inputs, *(layer.outputs for layer in layers))
+        widest = [max(self._widths[parity::2]) for parity in range(2)]
+        self._buffers = [cp.empty((self._tiles, width, self._block.rows), np.float32) for width in widest]
+        self._parts = Parts(rows, self._block.rows, parts_for(self._weights, rows))
+        self._turns = Turns()
+        self._counted: tuple[int, Any] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffers on the device."""
+        return sum(int(buffer.nbytes) for buffer in self._buffers)
+
+    def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
+        """Queue a run on the current stream; see `SparseChain.run`."""
+        rows = features.shape[0]
+        with as_current(self._device):
+            if counting:
+                return RowsLeft(self.run_counted(features, multiplicity)[0])
+            self._turns.take()
+            self._counted = None
+            self._enter(features)
+            self._parts.enqueue(rows, self._enqueue_part)
+            return RowsLeft(self._leave(rows))
+
+    def run_counted(self, features: Features, multiplicity: Array | None) -> tuple[Array, Array]:
+        """Queue a run that counts; return outputs, and which rows end with a non-zero, (rows,) uint8.
+
+        Parameters
+        ----------
+        multiplicity : (rows,) int64, inputs that each row stands for; None for one each.
+        """
+        cp, layers, rows = cupy(), self._layers, features.shape[0]
+        self._turns.take()
+        features = _readable(features)
+        stands_for = cp.ones(rows, np.int64) if multiplicity is None else cp.asarray(multiplicity, np.int64)
+        counters = cp.zeros((len(layers), 3), np.int64)  # as in `rows/tiles.cu`
+        counters[0, 2] = weigh_rows(features, layers[0].degrees)[0].sum()
+        used = parts_of(rows, self._block.rows)
+        alive = cp.zeros(used * self._block.rows, np.uint8)
+        with part("total"):
+            self._enter(features)
+        for number, layer in enumerate(layers):
+            alive.fill(0)
+            if used and layer.outputs:
+                kernel, grid, threads, arguments, shared_bytes = self._launch(number, slice(used), alive)
+                with part("total"):
+                    launch("spmspm", kernel, grid, threads, *arguments, shared_bytes=shared_bytes)
+            following = layers[number + 1].degrees if number + 1 < len(layers) else None
+            outputs = self._in_tiles(number + 1, slice(used))
+            count_tiles(outputs, alive, stands_for, layer.copies, following, counters[number:])
+        with part("total"):
+            outputs = self._leave(rows)
+        self._counted = rows, counters
+        return outputs, alive[:rows]
+
+    def counts(self) -> tuple[LayerCounts, ...]:
+        """Return what the last run counted, layer by layer; waits for it."""
+        assert self._counted is not None, "the last run did not count"
+        rows, counters = self._counted
+        with as_current(self._device):
+            self._turns.take()
+            return tuple(LayerCounts("chunks", rows, *line) for line in counters.get().tolist())
+
+    def _in_tiles(self, number: int, tiles: slice) -> Any:
+        """Return what layer `number` reads, or the one before writes, of some tiles."""
+        return self._buffers[number % 2][tiles, : self._widths[number]]
+
+    def _leave(self, rows: int) -> Any:
+        """Queue what brings a run's outputs from tiles to a matrix of their own; return that."""
+        return tiles_to_rows(self._in_tiles(len(self._layers), slice(parts_of(rows, self._block.rows))), rows)
+
+    def _enter(self, features: Features) -> None:
+        """Queue what lays a run's rows out in tiles."""
+        tiles = self._in_tiles(0, slice(parts_of(features.shape[0], self._block.rows)))
+        if isinstance(features, CSR):
+            tiles_from_csr(features, self._block.rows, tiles)
+        else:
+            rows_to_tiles(_readable(features), self._block.rows, tiles)
+
+    def _launch(self, number: int, tiles: slice, alive: Any) -> tuple[Any, ...]:
+        layer, source, target = self._layers[number], *(self._in_tiles(at, tiles) for at in (number, number + 1))
+        return _launch_of(self._weights[number], layer.activation, layer.clip, source, target, alive)
+
+    def _enqueue_part(self, first: int, last: int) -> None:
+        """Launch all layers on the current stream, from tiles to tiles."""
+        tiles = slice(first // self._block.rows, parts_of(last, self._block.rows))
+        for number, layer in enumerate(self._layers):
+            if layer.outputs:
+                kernel, grid, threads, arguments, shared_bytes = self._launch(number, tiles, NOTHING)
+                kernel(grid, threads, arguments, shared_mem=shared_bytes)
+
+
+def _readable(features: Features) -> Features:
+    """Return CSR as it is, and dense rows as float32 by rows."""
+    if isinstance(features, CSR):
+        return features
+    dense: Array = cupy().ascontiguousarray(features, dtype=np.float32)
+    return dense
+
+
+def prepare(stack: Stack, problem: SparseProblem) -> ChunkChain:
+    """Make all layers of a stack ready; weights are laid out once for about as many rows.
+
+    Raises
+    ------
+    OutOfMemoryError
+        The device's memory does not suffice for so many rows.
+    ResourceError
+        A layer takes more than 32 GiB in chunks.
+    """
+    layers = stack.layers
+    with as_current(stack.device), within_memory(named(layers), problem.rows, _tiled_bytes(layers)):
+        return ChunkChain(stack.device, layers, problem.rows)
+
+
+def launch_chunks(step: StepInput) -> StepOutput:
+    """Run all layers of the step; inputs streamed through shared memory, the sums of many outputs in registers.
+
+    Rows lie in tiles from the first layer to the last. All are computed in every layer, whether they have died or not;
+    once weights are laid out, the host waits for nothing until the last layer has been queued. Dense output.
+    """
+    cp, stack = cupy(), step.stack
+    layers: Sequence[DeviceLayer] = stack.layers[step.first : step.last]
+    rows = step.features.shape[0]
+    with as_current(stack.device), within_memory(named(layers), rows, _tiled_bytes(layers)):
+        chain = ChunkChain(stack.device, layers, rows)
+        outputs, alive = chain.run_counted(step.features, step.multiplicity)
+        living = cp.flatnonzero(alive).astype(np.int64)
+        if step.last - 1 < step.droppable_from or living.size == rows:
+            return StepOutput(outputs, SAME_ROWS, chain.counts())
+        return StepOutput(take_rows(outputs, living), RowMap.of_survivors(cp.asnumpy(living), rows), chain.counts())
+
+
+def laid_out(layers: Sequence[DeviceLayer], rows: int, halves: bool = False) -> list[ChunkedWeights]:
+    """Return the layers' weights in chunks, for tiles of equally many rows; those not laid out so far are now.
+
+    Parameters
+    ----------
+    rows : of a run.
+    halves : whether they are in half precision.
+    """
+    machine = current_machine()
+    shapes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
+    tilings = shared_tilings(rows, shapes, machine, [layer.team_size for layer in layers], halves)
+    return [_chunked(layer, tiling, machine) for layer, tiling in zip(layers, tilings, strict=True)]
+
+
+def parts_for(weights: Sequence[ChunkedWeights], rows: int) -> int:
+    """Return into how many parts so many rows are cut that go through layers of such weights; see `Parts`."""
+    machine = current_machine()
+    return PARTS if len(weights) > 1 and any(in_parts(one.tiling, rows, machine) for one in weights) else 1
+
+
+def _chunked(layer: DeviceLayer, tiling: Tiling, machine: Machine) -> ChunkedWeights:
+    """Return a layer's weights in chunks; it keeps those of every tiling that it was run with."""
+    given = layer.weights, layer.bias, tiling, machine, layer.teams
+    return kept(layer, ("chunks", tiling), lambda: chunk_weights(*given))
+
+
+def _tiled_bytes(layers: Sequence[DeviceLayer]) -> int:
+    """Return what a row takes: the widest that it is, twice."""
+    return 8 * max(layers[0].inputs, *(layer.outputs for layer in layers))
+
+
+CHUNKS = SparseKernel(
+    name="chunks",
+    device="cuda",
+    summary="inputs streamed through shared memory in chunks, many outputs' sums in registers",
+    launch=launch_chunks,
+    prepare=prepare,
+    needs=(ANY_GPU,),
+    auto=True,
+    seconds=chunks_seconds,
+    fuses=True,
+    drops_rows=False,
+    reproducible=True,
+    own_outputs=True,
+)

@@ -1,0 +1,270 @@
+"""What chains of layers share whose rows are in half precision, each scaled by a power of two.
+
+Numbers of a row are scaled so that none is too large for a half; a layer finds how from a bound: its largest sum of
+absolute weights times the largest number that came in, plus its largest bias.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.contract import (
+    SAME_ROWS,
+    Features,
+    LayerCounts,
+    RowMap,
+    RowsLeft,
+    SparseKernel,
+    SparseProblem,
+    StepInput,
+    StepOutput,
+)
+from sparsenn.backends.cuda.runtime.activation import activation_of, compiled_activation
+from sparsenn.backends.cuda.runtime.device import as_current, cupy
+from sparsenn.backends.cuda.runtime.memory import within_memory
+from sparsenn.backends.cuda.runtime.recorder import part
+from sparsenn.backends.cuda.runtime.streams import Turns
+from sparsenn.backends.cuda.sparse.replay import Parts
+from sparsenn.backends.cuda.sparse.rows import as_dense, take_rows, weigh_rows
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
+from sparsenn.backends.sizes import parts_of
+from sparsenn.formats import Array
+
+__all__ = ["LAST", "LAST_AS_HALVES", "Bound", "HalfChain", "bound_of", "chain_kernel", "prepare_chain"]
+
+LAST, LAST_AS_HALVES = 1, 2
+"""What kernels call a layer whose outputs are the chain's, float32 or halves that are not scaled."""
+
+Bound = tuple[np.float32, np.float32, np.float32]
+"""What is known of a layer's outputs, as `Bound` in `sparse/row_scale.cuh` has it: sums of absolute weights at most,
+absolute biases at most, and what the activation lets through at most."""
+
+
+def bound_of(layer: DeviceLayer) -> Bound:
+    """Return a layer's bound, from its weights on the device; waits for them."""
+    cp, weights = cupy(), layer.weights
+    sizes = cp.abs(cp.broadcast_to(weights.values, (weights.nnz,)).astype(np.float64))
+    before = cp.concatenate([cp.zeros(1), cp.cumsum(sizes)])  # in an order that is always the same
+    sums = before[weights.indptr[1:]] - before[weights.indptr[:-1]]
+    reach = float(sums.max()) if sums.size else 0.0
+    offset = float(cp.abs(layer.bias).max()) if layer.bias.size else 0.0
+    activation = activation_of(int(layer.activation), float(layer.clip))
+    return (
+        np.float32(reach * activation.gain * (1 + 1e-6)),
+        np.float32(offset * activation.gain + activation.size_of_zero),
+        np.float32(activation.largest(math.inf)),
+    )
+
+
+class HalfChain(ABC):
+    """Consecutive layers, ready for up to so many rows; a `SparseChain`. All rows are computed in every layer.
+
+    Two buffers hold what layers read and write by turns, in halves; each run has a matrix of its own for the outputs,
+    of the rows' type.
+
+    Parameters
+    ----------
+    device : the current one.
+    name : of the kernel.
+    layers : on the device.
+    rows : of a run, at most.
+    side : rows that are laid out together.
+    row_bytes : of a row before each layer.
+    takes_halves : whether rows of float16 are taken as they are, and outputs of them given.
+    parts : of the rows, at most: the `count` of `Parts`.
+    """
+
+    def __init__(
+        self,
+        device: int,
+        name: str,
+        layers: Sequence[DeviceLayer],
+        rows: int,
+        side: int,
+        row_bytes: Sequence[int],
+        takes_halves: bool,
+        parts: int = 1,
+    ) -> None:
+        cp = cupy()
+        self.capacity = rows
+        self._device, self._name, self._side, self._takes_halves = device, name, side, takes_halves
+        self._layers = tuple(layers)
+        room = max(1, parts_of(rows, side)) * side
+        self._buffers = [cp.empty(max(1, room * max(row_bytes[parity::2], default=0)), np.uint8) for parity in range(2)]
+        self._exponents = cp.zeros((len(layers), room), np.int32)
+        self._largest = cp.zeros((len(layers), room), np.int32)
+        following = (*range(1, len(layers)), len(layers) - 1)
+        self._facts = [
+            tuple(array[at] for at in (number, after) for array in (self._exponents, self._largest))
+            for number, after in enumerate(following)
+        ]
+        self._parts = Parts(rows, side, parts)
+        self._turns = Turns()
+        self._counted: tuple[LayerCounts, ...] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffers on the device."""
+        return sum(int(array.nbytes) for array in (*self._buffers, self._exponents, self._largest))
+
+    def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
+        """Queue a run on the current stream; see `SparseChain.run`."""
+        with as_current(self._device):
+            features = self.readable(features)
+            if counting:
+                return RowsLeft(self.run_counted(features, multiplicity)[0])
+            self._turns.take()
+            self._counted = None
+            return RowsLeft(self._queue(features))
+
+    def run_counted(self, features: Array, multiplicity: Array | None) -> tuple[Array, Array]:
+        """Queue a run that counts; return outputs, and which rows end with a non-zero, (rows,) bool.
+
+        Parameters
+        ----------
+        features : as `readable` returns them.
+        multiplicity : (rows,) int64, inputs that each row stands for; None for one each.
+        """
+        cp, rows = cupy(), features.shape[0]
+        self._turns.take()
+        with part("total"):
+            outputs = self._queue(features)
+        stands_for = cp.ones(rows, np.int64) if multiplicity is None else cp.asarray(multiplicity, np.int64)
+        copies, nonzeros = weigh_rows(outputs.astype(np.float32, copy=False), self._layers[-1].copies)
+        alive = nonzeros > 0
+        last = int(stands_for[alive].sum()), int((stands_for * copies).sum())
+        edges = [rows * layer.weights.nnz for layer in self._layers]
+        inner = [LayerCounts(self._name, rows, None, None, count) for count in edges[:-1]]
+        self._counted = (*inner, LayerCounts(self._name, rows, *last, edges[-1]))
+        return outputs, alive
+
+    def counts(self) -> tuple[LayerCounts, ...]:
+        """Return what the last run counted, layer by layer."""
+        assert self._counted is not None, "the last run did not count"
+        return self._counted
+
+    def readable(self, features: Features) -> Array:
+        """Return rows as a row-major matrix of float32, or of float16 where the kernel takes that."""
+        dense = as_dense(features)
+        kind = np.float16 if self._takes_halves and dense.dtype == np.float16 else np.float32
+        readable: Array = cupy().ascontiguousarray(dense, dtype=kind)
+        return readable
+
+    def _queue(self, features: Array) -> Any:
+        rows = features.shape[0]
+        if rows:
+            self._enter(features)
+            if len(self._layers) > 1:
+                self._parts.enqueue(rows, self._enqueue_part)
+        outputs: Array = self._leave(rows, features.dtype)
+        return outputs
+
+    @abstractmethod
+    def _enter(self, features: Array) -> None:
+        """Queue what lays a run's rows out in the first buffer, and writes how they are scaled."""
+
+    @abstractmethod
+    def _leave(self, rows: int, kind: np.dtype[Any]) -> Any:
+        """Launch the last layer, whose outputs go to a matrix of their own, of a type; return that."""
+
+    @abstractmethod
+    def _launch(self, number: int, target: Any, first: int, last: int) -> None:
+        """Launch a layer for rows `first` to `last`, if there are any.
+
+        Parameters
+        ----------
+        number : of the layer.
+        target : where its outputs go; of the last one's type. Of another layer, the buffer, from its beginning.
+        first : 0, or where another of the parts begins.
+        """
+
+    def _enqueue_part(self, first: int, last: int) -> None:
+        """Launch all layers but the last, which has a matrix of its own for all rows."""
+        for number in range(len(self._layers) - 1):
+            self._launch(number, self._buffers[(number + 1) % 2], first, last)
+
+    def _defines(self, number: int, target: Any) -> dict[str, int]:
+        """Return what a layer's kernel is compiled for."""
+        layer, last = self._layers[number], LAST_AS_HALVES if target.dtype == np.float16 else LAST
+        return {
+            "ACTIVATION": compiled_activation(int(layer.activation), bool(np.isfinite(layer.clip))),
+            "LAST": last if number + 1 == len(self._layers) else 0,
+        }
+
+
+Made = Callable[[int, Sequence[DeviceLayer], int], HalfChain]
+"""Makes a chain of a device, layers, and rows at most."""
+
+
+def prepare_chain(made: Made, number_bytes: int, stack: Stack, problem: SparseProblem) -> HalfChain:
+    """Make all layers of a stack ready; weights are packed once.
+
+    Parameters
+    ----------
+    number_bytes : of a number between layers.
+
+    Raises
+    ------
+    OutOfMemoryError
+        The device's memory does not suffice for so many rows.
+    """
+    layers = stack.layers
+    with as_current(stack.device), within_memory(named(layers), problem.rows, _row_bytes(layers, number_bytes)):
+        return made(stack.device, layers, problem.rows)
+
+
+def _launch_chain(made: Made, number_bytes: int, step: StepInput) -> StepOutput:
+    """Run all layers of the step. All rows are computed in every layer, whether they have died or not; dense output."""
+    cp, stack = cupy(), step.stack
+    layers: Sequence[DeviceLayer] = stack.layers[step.first : step.last]
+    rows = step.features.shape[0]
+    with as_current(stack.device), within_memory(named(layers), rows, _row_bytes(layers, number_bytes)):
+        chain = made(stack.device, layers, rows)
+        dense = cp.ascontiguousarray(as_dense(step.features), dtype=np.float32)
+        outputs, alive = chain.run_counted(dense, step.multiplicity)
+        living = cp.flatnonzero(alive).astype(np.int64)
+        if step.last - 1 < step.droppable_from or living.size == rows:
+            return StepOutput(outputs, SAME_ROWS, chain.counts())
+        return StepOutput(take_rows(outputs, living), RowMap.of_survivors(cp.asnumpy(living), rows), chain.counts())
+
+
+def chain_kernel(
+    name: str, made: Made, number_bytes: int, precision: str, seconds: Callable[..., float], **more: Any
+) -> SparseKernel:
+    """Describe the kernel of chains.
+
+    Parameters
+    ----------
+    number_bytes : of a number between layers.
+    seconds : as of `SparseKernel`; takes the keyword `row_bytes`, too, of a number of the rows that are given.
+    more : further parameters of `SparseKernel`.
+    """
+    halves = precision == "float16"
+    return SparseKernel(
+        name=name,
+        device="cuda",
+        launch=partial(_launch_chain, made, number_bytes),
+        prepare=partial(prepare_chain, made, number_bytes),
+        seconds=seconds,
+        precision=precision,
+        auto=True,
+        fuses=True,
+        drops_rows=False,
+        own_outputs=True,
+        half_rows=halves,
+        half_row_seconds=partial(seconds, row_bytes=2) if halves else None,
+        **more,
+    )
+
+
+def _row_bytes(layers: Sequence[DeviceLayer], number_bytes: int) -> int:
+    """Return about what a row takes: its two widest states, and the outputs."""
+    widths = [layers[0].inputs, *(layer.outputs for layer in layers)]
+    return number_bytes * max(before + after for before, after in pairwise(widths)) + 4 * widths[-1]

@@ -1,0 +1,181 @@
+"""Stages of the resident engine whose rows are many or wide: all layers in one launch, as `gather_chunks` computes one.
+
+The kernels are in `sparse/chunk_layers.cu`. Features lie in tiles while a stage lasts, and are rows again
+between stages, so that rows can be dropped and grouped there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cuda.runtime.device import cupy, current_machine
+from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.sparse.chunks.blocks import COUNTING_BLOCKS, MOST_STAGES, BlockShape, room
+from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, stage_tilings
+from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, chunk_weights
+from sparsenn.backends.cuda.sparse.resident.packed import PackedNetwork
+from sparsenn.backends.cuda.sparse.resident.stages import tiles_of_wave
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer
+from sparsenn.backends.machine import WARP, Machine
+
+__all__ = ["ChunkStages", "StageTiles", "laid_out"]
+
+THREADS, TURNING_BLOCKS = 256, 8
+"""Of a block that moves rows; and such blocks of a multiprocessor, each with 16 KiB of shared memory."""
+
+_PROGRAMS = {block: block_program("sparse/chunk_layers.cu", block) for block in COUNTING_BLOCKS}
+
+_ARRAYS = ("records", "starts", "runs", "run_starts", "slots")
+_CHUNKED = np.dtype([(name, "u8") for name in _ARRAYS] + [("groups", "i4"), ("chunks", "i4")])
+_BUFFERS = np.dtype(
+    [(name, "u8") for name in ("even", "odd", "nonzeros", "done", "tile_bytes")]
+    + [(name, "i4") for name in ("capacity", "wave", "chunk", "stages", "stage_bytes", "unused")]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class StageTiles:
+    """The layers of one stage, laid out alike.
+
+    Parameters
+    ----------
+    block : shape of the blocks.
+    chunk, stages, stage_bytes : inputs at a time, chunks in shared memory, and room for each; of all layers.
+    weights : of each layer.
+    width : the widest that rows are in the stage.
+    """
+
+    block: BlockShape
+    chunk: int
+    stages: int
+    stage_bytes: int
+    weights: tuple[ChunkedWeights, ...]
+    width: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights in this layout."""
+        return sum(weights.nbytes for weights in self.weights)
+
+
+def laid_out(network: PackedNetwork, ranges: Sequence[tuple[int, int]], rows: int) -> tuple[StageTiles, ...]:
+    """Return stages laid out for the current device, kept until rows come for which they are best laid out otherwise.
+
+    Parameters
+    ----------
+    ranges : first and last layer of each stage.
+    rows : at most, of any stage.
+    """
+    machine = current_machine()
+
+    def stage(first: int, last: int) -> StageTiles:
+        layers = network.layers[first:last]
+        sizes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
+        chosen = stage_tilings(rows, sizes, machine, [layer.team_size for layer in layers])
+        return kept(network, ("stage in chunks", first, last), lambda: _lay_out(layers, chosen, machine), chosen)
+
+    return tuple(stage(first, last) for first, last in ranges)
+
+
+def _lay_out(layers: Sequence[DeviceLayer], chosen: Sequence[Tiling], machine: Machine) -> StageTiles:
+    """Lay out the layers of a stage in tilings of one shape."""
+    block, chunk = chosen[0].block, min(tiling.chunk for tiling in chosen)
+    while True:  # records that turn out too long are cut shorter, and then those of all layers
+        weights = [
+            chunk_weights(layer.weights, layer.bias, replace(tiling, chunk=chunk), machine, layer.teams)
+            for layer, tiling in zip(layers, chosen, strict=True)
+        ]
+        shortest = min(found.tiling.chunk for found in weights)
+        if shortest == chunk:
+            break
+        chunk = shortest
+    stage_bytes = max(found.stage_bytes for found in weights)
+    stages = min(MOST_STAGES, room(machine, block) // stage_bytes)
+    width = max(max(layer.inputs, layer.outputs) for layer in layers)
+    return StageTiles(block, chunk, stages, stage_bytes, tuple(weights), width)
+
+
+class ChunkStages:
+    """Buffers and launches for stages that are computed in tiles.
+
+    Parameters
+    ----------
+    stages : from `laid_out`.
+    rows : at most, of any stage.
+    """
+
+    def __init__(self, stages: Sequence[StageTiles], rows: int) -> None:
+        cp = cupy()
+        self._stages = tuple(stages)
+        self._machine = current_machine()
+        most_rows = max(stage.block.rows for stage in stages)
+        capacity = -(-max(1, rows) // most_rows) * most_rows
+        size = capacity * max(stage.width for stage in stages)
+        self._tiles = [cp.empty(size, np.float32) for _ in range(2)]
+        nonzeros = [(len(stage.weights), capacity) for stage in stages]
+        done = [(len(stage.weights), capacity // stage.block.rows) for stage in stages]
+        bounds = [0, *accumulate(count * each for count, each in (*nonzeros, *done))]
+        self._tallies = cp.empty(bounds[-1], np.int32)
+        parts = [self._tallies[first:last] for first, last in pairwise(bounds)]
+        self._nonzeros, self._done = parts[: len(stages)], parts[len(stages) :]
+        self._chunked = [cp.asarray(np.frombuffer(_records(stage).tobytes(), np.uint8)) for stage in stages]
+        records = np.concatenate([self._record(number, capacity) for number in range(len(stages))])
+        self._buffers = cp.asarray(np.frombuffer(records.tobytes(), np.uint8))
+
+    def _record(self, number: int, capacity: int) -> Any:
+        stage = self._stages[number]
+        record = np.zeros(1, _BUFFERS)
+        record["even"], record["odd"] = (tiles.data.ptr for tiles in self._tiles)
+        record["nonzeros"], record["done"] = self._nonzeros[number].data.ptr, self._done[number].data.ptr
+        record["tile_bytes"], record["capacity"] = stage.block.line * stage.width, capacity
+        groups = max(weights.tiling.groups for weights in stage.weights)
+        record["wave"] = tiles_of_wave(self._machine, stage.block, groups, stage.width)
+        record["chunk"], record["stages"], record["stage_bytes"] = stage.chunk, stage.stages, stage.stage_bytes
+        return record
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffers, and of the weights in this layout."""
+        buffers = sum(tiles.nbytes for tiles in self._tiles) + self._tallies.nbytes
+        return int(buffers) + sum(stage.nbytes for stage in self._stages)
+
+    def clear(self, stream: Any) -> None:
+        """Enqueue what has to be zero before a run."""
+        cupy().cuda.runtime.memsetAsync(self._tallies.data.ptr, 0, self._tallies.nbytes, stream.ptr)
+
+    def enqueue(self, number: int, network: Any, stage: Any, few: int) -> None:
+        """Enqueue stage `number` of `stages` on the current stream.
+
+        Parameters
+        ----------
+        network, stage : device arrays that hold a `Network` and this stage's `Stage` record.
+        few : rows up to which the kernels leave the stage to another.
+        """
+        tiles, multiprocessors = self._stages[number], self._machine.multiprocessors
+        block, buffers = tiles.block, self._buffers[number * _BUFFERS.itemsize :]
+        source, common = _PROGRAMS[block], (network, stage)
+        few_rows, turning = np.int32(few), ((TURNING_BLOCKS * multiprocessors,), (THREADS,))
+        source.kernel("stage_to_tiles")(*turning, (*common, few_rows, buffers))
+        source.kernel("chunk_layers")(
+            (multiprocessors * block.blocks,),
+            (WARP * (block.warps + 1),),
+            (*common, self._chunked[number], few_rows, buffers),
+            shared_mem=tiles.stages * tiles.stage_bytes,
+        )
+        source.kernel("leave_tiles")((2 * multiprocessors,), (THREADS,), (*common, few_rows, buffers))
+        source.kernel("tiles_to_stage")(*turning, (*common, few_rows, buffers))
+
+
+def _records(stage: StageTiles) -> Any:
+    """Build the `ChunkedLayer` records of the kernel."""
+    records = np.zeros(len(stage.weights), _CHUNKED)
+    for record, weights in zip(records, stage.weights, strict=True):
+        for name in _ARRAYS:
+            record[name] = getattr(weights, name).data.ptr
+        record["groups"], record["chunks"] = weights.tiling.groups, weights.chunks
+    return records

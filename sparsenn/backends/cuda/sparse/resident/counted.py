@@ -1,0 +1,260 @@
+"""count_inputs on the host side: laying the first layer's weights out by value, and launching.
+
+The kernel, `sparse/count_inputs.cu`, takes inputs that all have one value, as CSR rows. For each weight of
+an output it counts the active inputs of 32, 16 or 8 rows at a time, and multiplies once, wherever the sums are exact
+in any order; elsewhere it adds edge by edge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.loader import program
+from sparsenn.backends.cuda.sparse.conversion import index_type, running_sum
+from sparsenn.backends.cuda.sparse.resident.packed import PackedNetwork
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer
+from sparsenn.backends.machine import WARP
+
+__all__ = [
+    "CountedLayer",
+    "block_threads",
+    "count_inputs",
+    "counted_first",
+    "pack_counted",
+    "rows_for",
+    "word_bytes",
+]
+
+QUAD = 4
+"""Edges that a lane reads at a time."""
+
+STATIC_BYTES = 1 << 10
+"""Shared memory that the kernel declares itself and that the system takes of a block, rounded up."""
+
+MOST_INDEX = 0xFFFF
+"""Largest index that 16 bits hold."""
+
+_MOST_THREADS = {32: 512, 16: 1024, 8: 1024}
+"""Threads of a block by the rows of a tile, as in the kernel: each takes up to 128 or 64 registers."""
+
+_LEAST_THREADS = 128
+
+MOST_POWER, SCALE = 255, 150
+"""Of a float32's bits: the power of what is no finite number; and the power at which its digits are an integer."""
+
+MOST_UNITS = 1 << 25
+"""More are not told apart: from half of that on, sums of integers need not be float32 numbers."""
+
+_COUNTED = np.dtype([("arrays", "u8", (4,)), ("units", "f4"), ("exponent", "i4")])
+
+# Tiles of 32 rows are for narrow inputs only: 65,536 words of 32 bits are more shared memory than any block has.
+_PROGRAMS = {
+    (index, edge): program("sparse/count_inputs.cu", dynamic_shared=True, INDEX=(index,), EDGE=(edge,), ROWS=rows)
+    for index, edge, rows in (
+        ("index16", "index16", (32, 16, 8)),
+        ("index16", "index32", (16, 8)),
+        ("index32", "index32", (16, 8)),
+    )
+}
+
+
+@dataclass(frozen=True, eq=False)
+class CountedLayer:
+    """A layer's weights as the kernel reads them. Slice s holds the outputs 32·s to 32·s + 31.
+
+    Parameters
+    ----------
+    shape : (inputs, outputs).
+    slices : (slices, 2) int32, the first of `quads` and of `runs` of each slice.
+    run_counts : (32 * slices,) int32, runs of each output; 0 behind the last output.
+    runs : (runs, 32, 2) int32; in `runs[slice's first + k, output % 32]` the number, among the output's quads, that
+        follows the last of its k-th run, and the bits of the float32 weight. The first is the complement where the
+        run is a single edge.
+    quads : (quads, 32, 4) uint16 or int32; in `quads[slice's first + k, output % 32]` the inputs of the output's k-th
+        four edges. Runs are filled up to whole quads with `inputs`, which is always zero; the kernel does not read
+        what fills up a single edge or an output that has fewer quads than its neighbours.
+    units, exponent : all weights are multiples of 2^exponent; the largest sum, over an output's weights, of their
+        sizes, in such units, at most 2^25; infinity where a weight is not finite.
+    pointer : device array that holds one `Counted` record; None on the host.
+    """
+
+    shape: tuple[int, int]
+    slices: Any
+    run_counts: Any
+    runs: Any
+    quads: Any
+    units: np.float32
+    exponent: int
+    pointer: Any = field(default=None, repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the four arrays."""
+        return sum(int(array.nbytes) for array in (self.slices, self.run_counts, self.runs, self.quads))
+
+
+# ---- Laying out the weights -------------------------------------------------------------------------------------
+
+
+def pack_counted(layer: DeviceLayer) -> CountedLayer:
+    """Lay out a layer's weights where they are: on the current device or, for looking at them, on the host.
+
+    Weights are told apart by their bits, so that 0.0 and -0.0 are different.
+
+    Parameters
+    ----------
+    layer : its weights over CuPy or NumPy arrays.
+    """
+    weights = layer.weights
+    xp: Any = np if isinstance(weights.indptr, np.ndarray) else cupy()
+    inputs, outputs = weights.shape
+    slices = -(-outputs // WARP)
+    column = xp.searchsorted(weights.indptr, xp.arange(weights.nnz), side="right") - 1
+    bits = xp.ascontiguousarray(xp.broadcast_to(weights.values.astype(np.float32), (weights.nnz,))).view(np.uint32)
+    keys = column.astype(np.int64) << 32 | bits.astype(np.int64)
+    order = xp.lexsort(xp.stack([weights.indices.astype(np.int64), keys]))
+    keys, column, indices = keys[order], column[order], weights.indices[order].astype(np.int64)
+
+    begins = xp.ones(weights.nnz, bool)
+    begins[1:] = keys[1:] != keys[:-1]
+    run_of = xp.cumsum(begins) - 1
+    start = xp.flatnonzero(begins)
+    length = xp.diff(xp.append(start, weights.nnz))
+    size = (length + QUAD - 1) // QUAD
+    owner = column[start]
+    first_run = xp.searchsorted(owner, xp.arange(slices * WARP + 1))
+    run_counts, quads_before = xp.diff(first_run), running_sum(xp, size)
+    quad_counts = xp.diff(quads_before[first_run])
+    begin = quads_before[:-1] - quads_before[first_run[owner]]
+
+    quad_starts = running_sum(xp, quad_counts.reshape(slices, WARP).max(axis=1))
+    run_starts = running_sum(xp, run_counts.reshape(slices, WARP).max(axis=1))
+    runs = xp.zeros((int(run_starts[-1]), WARP, 2), np.int32)
+    line = run_starts[owner // WARP] + xp.arange(start.size) - first_run[owner]
+    last = begin + size
+    runs[line, owner % WARP, 0] = xp.where(length == 1, ~last, last).astype(np.int32)
+    runs[line, owner % WARP, 1] = (keys[start] & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+
+    filled = bool(((length % QUAD != 0) & (length > 1)).any())
+    narrow = inputs <= MOST_INDEX or (inputs == MOST_INDEX + 1 and not filled)
+    quads = xp.full(
+        (int(quad_starts[-1]), WARP, QUAD),
+        inputs if not narrow or inputs <= MOST_INDEX else 0,
+        np.uint16 if narrow else np.int32,
+    )
+    place = xp.arange(weights.nnz) - start[run_of]
+    line = quad_starts[column // WARP] + begin[run_of] + place // QUAD
+    quads[line, column % WARP, place % QUAD] = indices.astype(quads.dtype)
+
+    bounds = xp.stack([quad_starts[:-1], run_starts[:-1]], axis=1).astype(np.int32)
+    arrays = (bounds, run_counts.astype(np.int32), runs, quads)
+    units, exponent = _in_units(xp, keys & 0xFFFFFFFF, column, outputs)
+    pointer = None if xp is np else xp.asarray(_record(arrays, units, exponent))
+    return CountedLayer((inputs, outputs), *arrays, units, exponent, pointer)
+
+
+def _in_units(xp: Any, bits: Any, column: Any, outputs: int) -> tuple[np.float32, int]:
+    """Return `units` and `exponent` of a layer; `bits` (int64) are those of its weights, `column` their outputs."""
+    power, digits = bits >> 23 & 0xFF, bits & 0x7FFFFF
+    if not digits.size or not bool(((power > 0) | (digits > 0)).any()):
+        return np.float32(0), 0
+    if bool((power == MOST_POWER).any()):
+        return np.float32(np.inf), 0
+    digits = xp.where(power > 0, digits | 1 << 23, digits)
+    power = xp.maximum(power, 1) - SCALE  # a weight is digits * 2^power
+    lowest = xp.where(digits > 0, digits & -digits, 1 << 24)
+    zeros = xp.searchsorted(xp.asarray(1 << np.arange(25)), lowest)
+    exponent = int((power + zeros)[digits > 0].min())
+    sizes = xp.ldexp(digits.astype(np.float64), (power - exponent).astype(np.int32))
+    most = float(xp.bincount(column, weights=sizes, minlength=outputs).max())
+    return np.float32(min(most, MOST_UNITS)), exponent
+
+
+def _record(arrays: tuple[Any, ...], units: np.float32, exponent: int) -> Any:
+    """Build the `Counted` record of the kernel."""
+    record = np.zeros(1, _COUNTED)
+    record["arrays"] = [array.data.ptr for array in arrays]
+    record["units"], record["exponent"] = units, exponent
+    return np.frombuffer(record.tobytes(), np.uint8)
+
+
+# ---- On the device ----------------------------------------------------------------------------------------------
+
+
+def counted_first(network: PackedNetwork, room: int) -> CountedLayer | None:
+    """Return a network's first layer laid out for counting, kept for later calls.
+
+    None if it cannot be counted, because not even 8 rows of inputs fit into shared memory.
+
+    Parameters
+    ----------
+    room : shared memory that a block can have, in bytes.
+    """
+    if rows_for(network.widths[0], room) is None:
+        return None
+    return kept(network, "counted", lambda: pack_counted(network.layers[0]))
+
+
+def word_bytes(inputs: int, rows: int) -> int:
+    """Return the dynamic shared memory of a block: a word of `rows` bits for each input and one of zeros, in bytes."""
+    return 4 * (inputs * rows // 32 + 1)
+
+
+def rows_for(inputs: int, room: int) -> int | None:
+    """Return the rows of a tile: as many of 32, 16 and 8 as fit, or None if not even 8 do.
+
+    Parameters
+    ----------
+    inputs : width of the inputs.
+    room : shared memory that a block can have, in bytes.
+    """
+    choices = (32, 16, 8) if inputs <= MOST_INDEX else (16, 8)
+    return next((rows for rows in choices if word_bytes(inputs, rows) + STATIC_BYTES <= room), None)
+
+
+def block_threads(inputs: int, rows: int, room: int) -> int:
+    """Return the threads of a block, a power of two: enough on a multiprocessor with the blocks that fit there."""
+    most = _MOST_THREADS[rows]
+    fit = max(1, room // (word_bytes(inputs, rows) + STATIC_BYTES))
+    needed = -(-most // fit)
+    return max(_LEAST_THREADS, min(most, 1 << (needed - 1).bit_length()))
+
+
+def count_inputs(
+    network: Any,
+    stage: Any,
+    layer: CountedLayer,
+    call: Any,
+    capacity: int,
+    index: str,
+    room: int,
+    rows: int | None = None,
+) -> None:
+    """Launch a stage of one layer on the current stream; allocates nothing and waits for nothing.
+
+    Row r of the inputs becomes row r of the stage's `rows_out`. Its `list`, `list_count`, `next`, `weights_out` and
+    `counters` are written too, but no hashes; `list_count` and `counters` are added to.
+
+    Parameters
+    ----------
+    network, stage : device arrays that begin with the `Network` and with the `Stage` record; stage's `first` is 0, its
+        `last` 1, and `list_in` is null.
+    layer : the network's first, over device arrays.
+    call : device array that begins with the `Call` record: the inputs, CSR rows whose entries all have one value.
+    capacity : rows of a run, at most.
+    index : type of the inputs' indices, as `index_type` calls it.
+    room : shared memory that a block can have, in bytes.
+    rows : of a tile; `rows_for` chooses if None.
+    """
+    inputs = layer.shape[0]
+    rows = rows_for(inputs, room) if rows is None else rows
+    assert rows is not None, "`rows_for` tells what does not fit"
+    kernel = _PROGRAMS[index, index_type(layer.quads)].kernel("count_inputs", ROWS=rows)
+    blocks = max(1, -(-capacity // rows))  # one a tile: the device hands them out as others end
+    threads = block_threads(inputs, rows, room)
+    kernel((blocks,), (threads,), (network, stage, layer.pointer, call), shared_mem=word_bytes(inputs, rows))

@@ -1,0 +1,109 @@
+"""How resident cuts a network into stages, and which kernels a stage has: what launches and estimates agree on."""
+
+from __future__ import annotations
+
+from sparsenn.backends.cuda.sparse.chunks.blocks import BlockShape
+from sparsenn.backends.machine import Machine
+
+__all__ = [
+    "CLUSTER",
+    "COUNTED_WIDTH",
+    "DISTINCT_FROM",
+    "FIRST_STAGES",
+    "KERNEL_BYTES",
+    "TILED_LAYERS",
+    "TILED_WIDTH",
+    "WIDE",
+    "few_rows",
+    "fits_in_shared",
+    "rows_at_once",
+    "runs_at_once",
+    "stage_lengths",
+    "tiles_of_wave",
+]
+
+WIDE = 128
+"""Width from which on a row is shared by a cluster of blocks: 8 of them then take 1 to 6 microseconds a layer, one
+block 3 to 40 (4096 to 65536 neurons, merged)."""
+
+CLUSTER = 8
+"""Blocks of a cluster."""
+
+FEW_ROWS = 2
+"""Rows of a multiprocessor up to which each has a block to itself, all at once."""
+
+FIRST_STAGES = (3, 3, 3, 3, 6, 6)
+"""Layers of the first stages; later ones double. Rows go fastest at the start, and a stage costs some ten
+microseconds; (2, 2, 2, 2, 4, …) and (4, 4, 4, …) took 4 to 20 % longer on 1024 x 120."""
+
+COUNTED_WIDTH = 128
+"""Outputs of the first layer from which on the inputs are counted in a stage of their own; fewer are computed with the
+layers behind them, by testing bits. 64 outputs took 8 % longer in all by counting (1024 x 120), 256 took 23 % less."""
+
+TILED_WIDTH = 1024
+"""Width from which on stages with many rows are computed in tiles that pass through the L2 cache. Rows of 64, 256, 1024
+and 4096 (the challenge's networks, merged) took 0.35, 0.20 more, 0.09 and 0.37 less of the time that way."""
+
+TILED_LAYERS = 30
+"""Layers up to which that is done: laying weights out for it takes milliseconds a layer. Rows that do not fit into
+shared memory are computed in tiles in all layers, however few they are."""
+
+WAVE_BYTES = 24 << 20
+"""Features of a wave of tiles, before and after a layer: they stay in an L2 cache of 50 MB beside the weights."""
+
+LEAST_WAVE = 2
+"""Tiles of a wave: blocks that have nothing left to do in one tile's layer go on with the other's."""
+
+KERNEL_BYTES = 1 << 10
+"""Shared memory that the kernels declare themselves, rounded up."""
+
+DISTINCT_FROM = 4
+"""Layers after which equal rows are looked for."""
+
+
+def fits_in_shared(width: int, room: int) -> bool:
+    """Return whether two rows fit into the shared memory of a block, beside what kernels declare themselves."""
+    return 8 * (width + 1) + KERNEL_BYTES <= room
+
+
+def few_rows(machine: Machine) -> int:
+    """Return the rows up to which each has a block or a cluster of blocks."""
+    return FEW_ROWS * machine.multiprocessors
+
+
+def rows_at_once(machine: Machine, cluster: int) -> int:
+    """Return how many rows are computed at a time that have so many blocks each; others take turns.
+
+    A block of a cluster has a multiprocessor to itself: its threads take nearly all registers.
+    """
+    return few_rows(machine) if cluster == 1 else machine.multiprocessors // cluster
+
+
+def runs_at_once(machine: Machine, rows: int) -> bool:
+    """Return whether each row can have a cluster of blocks at the same time."""
+    return rows <= rows_at_once(machine, CLUSTER)
+
+
+def stage_lengths(layers: int) -> list[int]:
+    """Cut the layers into stages: short ones first, then ever longer ones; the last has what makes no further one."""
+    lengths: list[int] = []
+    while rest := layers - sum(lengths):
+        at = len(lengths)
+        if at < len(FIRST_STAGES):
+            lengths.append(min(FIRST_STAGES[at], rest))
+        else:
+            longer = 2 * lengths[-1]
+            lengths.append(rest if rest < 2 * longer else longer)
+    return lengths
+
+
+def tiles_of_wave(machine: Machine, block: BlockShape, groups: int, width: int) -> int:
+    """Return how many tiles go through the layers of a stage together, before the next ones begin.
+
+    Parameters
+    ----------
+    groups : the most that the outputs of a layer are divided into.
+    width : of the widest rows.
+    """
+    blocks = machine.multiprocessors * block.blocks
+    return max(LEAST_WAVE, -(-2 * blocks // groups), WAVE_BYTES // (2 * block.line * width))

@@ -1,0 +1,252 @@
+"""Layers of any sparse weights on the tensor cores of compute capability 9.0, one launch of `two_of_four` a layer.
+
+The kernel, `sparse/two_of_four.cu`, takes weights as `two_of_four.pack` makes them. Rows lie in halves from the first
+layer to the last; `sparse/rows_to_units.cu` lays them out.
+
+What a number may be off by: `two_of_four_float32` splits numbers into two halves and keeps 22 bits of them, which is
+float32's precision but for what is below 2**-18 of a bound of a row's numbers. `two_of_four_tf32` and its double
+`two_of_four_float16` round weights and rows to 11 bits; rows are scaled, so that none is too large for a half. Sums
+are float32, as are the rows that are taken and given; where they are float16, the latter takes and gives these. Any
+output of a row with an infinity or NaN may be NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from sparsenn.backends.contract import SparseKernel
+from sparsenn.backends.cuda.conv.warpgroup import GPU, why_no_warpgroups
+from sparsenn.backends.cuda.runtime.device import cupy, current_machine
+from sparsenn.backends.cuda.runtime.kept import kept, kept_on_host
+from sparsenn.backends.cuda.sparse.half_chain import Bound, HalfChain, bound_of, chain_kernel
+from sparsenn.backends.cuda.sparse.replay import PARTS
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer
+from sparsenn.backends.cuda.sparse.two_of_four.blocks import PROGRAMS, SINGLE, SPLIT, BlockShape
+from sparsenn.backends.cuda.sparse.two_of_four.estimates import tensor_seconds
+from sparsenn.backends.cuda.sparse.two_of_four.input_order import RUNS, UNIT, order_in_runs, order_inputs
+from sparsenn.backends.cuda.sparse.two_of_four.packing import GROUP, Packed, pack
+from sparsenn.backends.machine import Machine
+from sparsenn.backends.sizes import parts_of
+from sparsenn.formats import CSR, Array
+from sparsenn.network import Network
+
+__all__ = ["KERNELS", "SINGLE", "SPLIT", "BlockShape", "TensorChain", "why_not"]
+
+LAYING_THREADS, LAID_BYTES = 512, 72 << 10
+"""Of a block that lays rows out, and the shared memory that its rows take at most, so that a multiprocessor has three
+such blocks; a single row may take more."""
+
+BANKS, BANK_BYTES, FOUR = 32, 4, 4
+"""Of shared memory; and numbers that are moved at once."""
+
+
+# ---- Layers, ready to be multiplied -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """A layer on the device.
+
+    Parameters
+    ----------
+    arrays : what the kernel takes of it: image, places, starts, units and scales, as `Packed` has them; and biases,
+        (places of outputs,) float32.
+    lists : tiles of outputs.
+    row_units : units that a row of inputs has room for.
+    width : those that a row of outputs has room for, or, of the last layer, its outputs.
+    bound : as `bound_of` returns it.
+    """
+
+    arrays: tuple[Any, ...]
+    lists: int
+    row_units: int
+    width: int
+    bound: Bound
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """Layers of a chain, and the first one's order of inputs, in runs of neighbours.
+
+    Parameters
+    ----------
+    run : neighbours.
+    order : int32, the first input of each run; where there is none, the first multiple of `run` not below all of them.
+    """
+
+    run: int
+    order: Any
+    layers: tuple[_Layer, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _PackedLayer:
+    """A layer on the host.
+
+    Parameters
+    ----------
+    weights : as the kernel reads them.
+    outputs : the output at each of their places, -1 where there is none.
+    row_units, width : as of a `_Layer`.
+    """
+
+    weights: Packed
+    outputs: Array
+    row_units: int
+    width: int
+
+    def placed(self, layer: DeviceLayer) -> _Layer:
+        """Copy it to the device."""
+        weights, there = self.weights, self.outputs >= 0
+        bias = np.zeros(weights.shape[1], np.float32)
+        bias[np.flatnonzero(there)] = layer.host.bias[self.outputs[there]]
+        arrays = weights.image, weights.places, weights.starts, weights.units, weights.scales, bias
+        lists = weights.starts.size - 1
+        return _Layer(tuple(map(cupy().asarray, arrays)), lists, self.row_units, self.width, bound_of(layer))
+
+
+def _ready(layers: Sequence[DeviceLayer], shape: BlockShape) -> _Ready:
+    """Return a chain's layers, packed: on the host once for all devices; what is on this one is kept with the first."""
+    sources = [layer.source for layer in layers]
+
+    def ready() -> _Ready:
+        chain = tuple(map(ref, sources))
+        run, order, packed = kept_on_host(sources[0], ("two of four", shape), lambda: _packed(layers, shape), chain)
+        made = (each.placed(layer) for each, layer in zip(packed, layers, strict=True))
+        return _Ready(run, cupy().asarray(order), tuple(made))
+
+    return kept(layers[0], ("two of four", shape, len(layers)), ready)
+
+
+def _packed(layers: Sequence[DeviceLayer], shape: BlockShape) -> tuple[int, Array, tuple[_PackedLayer, ...]]:
+    """Pack layers on the host; outputs of each are in the order in which the next one reads them.
+
+    Layers read and write two buffers by turns. In a buffer, rows have the same place for all layers: parts of them are
+    not in the same layer at the same time.
+
+    Returns
+    -------
+    run, order : as of a `_Ready`.
+    layers : as packed.
+    """
+    weights = [layer.host.weights for layer in layers]
+    run, first = order_in_runs(weights[0], shape.neurons)
+    orders = [first, *map(order_inputs, weights[1:])]
+    outputs = [*orders[1:], _last_order(layers[-1].outputs, shape)]
+    packed = [pack(*given, shape.neurons, shape.planes) for given in zip(weights, orders, outputs, strict=True)]
+    units = [orders[0].size // UNIT, *(each.shape[1] // UNIT for each in packed[:-1])]
+    room = [max(units[parity::2], default=0) for parity in range(2)]
+    widths = [*(room[number % 2] for number in range(1, len(layers))), layers[-1].outputs]
+    made = tuple(
+        _PackedLayer(found, order, room[number % 2], width)
+        for number, (found, order, width) in enumerate(zip(packed, outputs, widths, strict=True))
+    )
+    none = parts_of(layers[0].inputs, run) * run
+    return run, np.where(first < 0, none, first)[::run].astype(np.int32), made
+
+
+def _last_order(outputs: int, shape: BlockShape) -> Array:
+    """Return the output at each place of a chain's last layer, -1 where there is none.
+
+    A thread has a row of each eight of a warpgroup's 64 outputs a warp; its outputs are neighbours.
+    """
+    tile, among = np.divmod(np.arange(parts_of(outputs, shape.neurons) * shape.neurons), shape.tiles * GROUP)
+    tile_of_group, row = np.divmod(among, GROUP)
+    warp, row = np.divmod(row, 16)
+    half, line = np.divmod(row, 8)
+    order = tile * shape.tiles * GROUP + ((warp * 8 + line) * shape.tiles + tile_of_group) * 2 + half
+    return np.where(order < outputs, order, -1)
+
+
+# ---- A chain ----------------------------------------------------------------------------------------------------
+
+
+class TensorChain(HalfChain):
+    """Consecutive layers by `two_of_four`.
+
+    Parameters
+    ----------
+    name : of the kernel.
+    shape : of its blocks, one of `PROGRAMS`.
+    device, layers, rows : as of any `HalfChain`.
+    """
+
+    def __init__(self, name: str, shape: BlockShape, device: int, layers: Sequence[DeviceLayer], rows: int) -> None:
+        self._shape, self._ready = shape, _ready(layers, shape)
+        row_bytes = [16 * shape.planes * layer.row_units for layer in self._ready.layers]
+        tiles = parts_of(rows, shape.rows) * max(layer.lists for layer in self._ready.layers)
+        parts = PARTS if tiles > current_machine().multiprocessors else 1
+        super().__init__(device, name, layers, rows, shape.rows, row_bytes, shape.planes == 1, parts)
+
+    def _enter(self, features: Array) -> None:
+        shape, ready, kind, (rows, inputs) = self._shape, self._ready, features.dtype, features.shape
+        taken, stride = _rows_taken(inputs, kind.itemsize)
+        name = "half_bits" if kind == np.float16 else "float"
+        kernel = PROGRAMS[shape][1].kernel("rows_to_units", TAKEN=taken, RUN=ready.run, INPUT=name)
+        blocks, shared_bytes = parts_of(rows, shape.rows) * shape.rows // taken, kind.itemsize * taken * stride
+        arrays = features, self._buffers[0], ready.order, self._exponents, self._largest
+        units = ready.order.size * ready.run // UNIT
+        sizes = (inputs, stride, units, ready.layers[0].row_units, len(self._layers))
+        arguments = (*arrays, np.int64(rows), np.int64(self._largest.shape[1]), *map(np.int32, sizes))
+        kernel((blocks,), (LAYING_THREADS,), arguments, shared_mem=shared_bytes)
+
+    def _leave(self, rows: int, kind: np.dtype[Any]) -> Any:
+        outputs = cupy().empty((rows, self._layers[-1].outputs), kind)
+        self._launch(len(self._layers) - 1, outputs, 0, rows)
+        return outputs
+
+    def _launch(self, number: int, target: Any, first: int, last: int) -> None:
+        if not self._ready.layers[number].lists or last <= first:
+            return
+        shape, layer, ready = self._shape, self._layers[number], self._ready.layers[number]
+        kernel = PROGRAMS[shape][0].kernel("two_of_four", **self._defines(number, target))
+        blocks = min(current_machine().multiprocessors, ready.lists * parts_of(last - first, shape.rows))
+        arguments = (
+            *(self._buffers[number % 2], target, *ready.arrays, *self._facts[number]),
+            *map(np.int32, (first, last, ready.row_units, ready.width, ready.lists)),
+            *(*ready.bound, layer.clip),
+        )
+        kernel((blocks,), (shape.threads,), arguments, shared_mem=shape.shared_bytes)
+
+
+def _rows_taken(inputs: int, number_bytes: int) -> tuple[int, int]:
+    """Return how many rows a block lays out, and numbers from one to the next in shared memory: `FOUR` banks on."""
+    of_bank, least = BANK_BYTES // number_bytes, inputs + 2 * max(RUNS)
+    stride = least + (FOUR * of_bank - least) % (BANKS * of_bank)
+    return next((taken for taken in (16, 8, 4, 2) if number_bytes * taken * stride <= LAID_BYTES), 1), stride
+
+
+def why_not(machine: Machine, network: Network, inputs: CSR) -> str | None:
+    """Return why the kernels cannot run a network; None if they can."""
+    if reason := why_no_warpgroups(machine):
+        return reason
+    width, widest = inputs.shape[1], machine.block_bytes // 4 - 3 * BANKS
+    return None if width <= widest else f"a row has {width:,} inputs; the kernel lays out up to {widest:,}"
+
+
+def _kernel(name: str, shape: BlockShape, precision: str, summary: str) -> SparseKernel:
+    return chain_kernel(
+        name,
+        partial(TensorChain, name, shape),
+        2 * shape.planes,
+        precision,
+        partial(tensor_seconds, shape.planes, shape.rows, shape.neurons),
+        summary=summary,
+        needs=(GPU,),
+        why_not=why_not,
+        stores_zeros=True,
+    )
+
+
+_SUMMARY = "two of four neighbouring weights, on tensor cores that pass over the others"
+KERNELS = (
+    _kernel("two_of_four_float32", SPLIT, "float32", f"{_SUMMARY}; split numbers"),
+    _kernel("two_of_four_tf32", SINGLE, "tf32", f"{_SUMMARY}; 11 bits"),
+    _kernel("two_of_four_float16", SINGLE, "float16", f"{_SUMMARY}; 11 bits, any range"),
+)

@@ -1,0 +1,426 @@
+"""Rows on their way between host memory and the device: in pieces through pinned memory, by several threads.
+
+What needs no conversion goes through compiled loops (`copy_loops`), all else through NumPy.
+
+Copies to the device go on a stream of their own, into memory that no earlier work still reads: they overlap with what
+the device computes meanwhile. Copies to the host wait, on another stream, for the work that makes the rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.contract import SparseRows
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.transfer.copy_loops import Driver, Route, Share, Stages, driver, receive, send
+from sparsenn.backends.cuda.transfer.slices import Part, Shared, convert, cut
+from sparsenn.formats import Array
+from sparsenn.runtime.workers import map_threads, thread_count
+
+__all__ = ["Transfer"]
+
+PIECE_BYTES = 4 << 20
+"""Pinned memory of a piece: a thread fills one while others travel."""
+
+PIECES_UP, PIECES_DOWN, PIECES_WAITING = 16, 8, 4
+"""Pieces that are kept at most: 64 MiB of pinned memory for copies to the device, 32 MiB for those to the host, and
+16 MiB for what is on its way there and has not been asked for."""
+
+THREADS_UP, THREADS_DOWN = 8, 8
+"""Threads that copy between ordinary and pinned memory: no more than pieces, of which each holds one."""
+
+PART_BYTES = 1 << 20
+"""What a compiled loop copies at a time, at most: half of a piece or less."""
+
+SMALL_BYTES = 1 << 20
+"""Up to here arrays are copied by the calling thread, and on the current stream: threads would cost more."""
+
+BLOCKS_KEPT = 2
+"""Blocks of device memory that wait for further rows: one is filled while another is read."""
+
+ALIGNMENT = 512
+"""Bytes that arrays of a block begin at multiples of, as CuPy's do."""
+
+MOST_SLACK = 4
+"""A block serves rows that take no less than one part in so many of it."""
+
+
+_Loop = Callable[[Driver, Route, Share, Stages], int]
+
+
+class _Piece:
+    """Pinned memory, and the event after which it may be written to or read."""
+
+    def __init__(self) -> None:
+        cuda = cupy().cuda
+        pointer = cuda.PinnedMemoryPointer(cuda.PinnedMemory(PIECE_BYTES), 0)
+        self.memory: Array = np.frombuffer(pointer, np.uint8, PIECE_BYTES)
+        self.address = int(self.memory.ctypes.data)
+        self.copied = cuda.Event(disable_timing=True)
+        self._halves = [cuda.Event(disable_timing=True) for _ in range(2)]
+
+    def stages(self, stream: Any) -> Stages:
+        """Return its halves, for the loops."""
+        first, second = (event.ptr for event in self._halves)
+        return Stages((self.address, self.address + PIECE_BYTES // 2), (first, second), stream.ptr)
+
+    def holding(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Return its beginning as an array."""
+        count = math.prod(shape) * dtype.itemsize
+        return self.memory[:count].view(dtype).reshape(shape)
+
+
+class _Pieces:
+    """Pieces that are made when they are needed first; those whose copies ended longest ago are used again first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._made = 0
+        self._free: deque[_Piece] = deque()
+        self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Pinned memory that they take, in bytes."""
+        return self._made * PIECE_BYTES
+
+    def take(self) -> _Piece | None:
+        """Return a piece whose copy has ended, waiting for that where need be; None where others have all of them."""
+        with self._lock:
+            is_ready = bool(self._free) and self._free[0].copied.done
+            makes = not is_ready and self._made < self._most
+            self._made += makes
+            piece = self._free.popleft() if self._free and not makes else None
+        if makes:
+            return self._new()
+        if piece is not None:
+            piece.copied.synchronize()
+        return piece
+
+    def _new(self) -> _Piece:
+        try:
+            return _Piece()
+        except BaseException:
+            with self._lock:
+                self._made -= 1
+            raise
+
+    def give_back(self, piece: _Piece) -> None:
+        """Have a piece used again, after its event."""
+        self._free.append(piece)
+
+    def clear(self) -> None:
+        """Let go of all pieces; their copies have ended."""
+        with self._lock:
+            self._made -= len(self._free)
+            self._free.clear()
+
+
+class _Block:
+    """Device memory for rows, and the event after which nothing that was queued reads them."""
+
+    def __init__(self, size: int) -> None:
+        cuda = cupy().cuda
+        self.size = size
+        self.memory = cuda.alloc(size)
+        self.read = cuda.Event(disable_timing=True)
+
+
+class _Lease:
+    """What an array on a block keeps alive: when it goes, so has the last array on it."""
+
+
+class Transfer:
+    """Copies rows from host memory to one device and back, in order; threads take turns.
+
+    Pinned memory is taken when it is first needed, and given back with the object, as are two blocks of device memory
+    for rows. Make and call it while its device is current. Arrays that it returns are for work on the stream that was
+    current: they may be dropped as soon as that is queued, but not while that stream is being captured.
+    """
+
+    def __init__(self) -> None:
+        cuda = cupy().cuda
+        self._current, self._device = cuda.Device, int(cuda.runtime.getDevice())
+        self._up, self._down = cuda.Stream(non_blocking=True), cuda.Stream(non_blocking=True)
+        self._arrived = cuda.Event(disable_timing=True)
+        self._pieces_up, self._pieces_down = _Pieces(PIECES_UP), _Pieces(PIECES_DOWN)
+        self._pieces_waiting = _Pieces(PIECES_WAITING)
+        self._blocks: deque[_Block] = deque()
+        self._turns = threading.RLock()
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Pinned memory that is kept, in bytes."""
+        return self._pieces_up.nbytes + self._pieces_down.nbytes + self._pieces_waiting.nbytes
+
+    @property
+    def device_bytes(self) -> int:
+        """Device memory that is kept for further rows, in bytes."""
+        return sum(block.size for block in self._blocks)
+
+    def release(self) -> None:
+        """Give back what is kept for further copies: pinned memory, and device memory, which goes to CuPy's pool."""
+        with self._turns:
+            self._up.synchronize()
+            self._down.synchronize()
+            for pieces in (self._pieces_up, self._pieces_down, self._pieces_waiting):
+                pieces.clear()
+            self._drop_blocks(0)
+
+    # ---- To the device -------------------------------------------------------------------------------------------
+
+    def place_dense(self, array: Array, keep_half: bool = False) -> Array:
+        """Return rows on the device, row-major, in float32.
+
+        Work on the current stream may be queued at once; it waits for the copy, this function does not. The array may
+        be written to when it returns.
+
+        Parameters
+        ----------
+        array : of any real type and layout. Numbers of fewer than four bytes travel as they are.
+        keep_half : whether float16 stays that.
+        """
+        cp, dtype = cupy(), array.dtype
+        kept = np.dtype(np.float16 if keep_half and dtype == np.float16 else np.float32)
+        (placed,) = self._place([(array, dtype.newbyteorder("=") if dtype.itemsize < 4 else kept)])
+        rows: Array = placed if placed.dtype == kept else cp.asarray(placed, dtype=kept)
+        return rows
+
+    def place_sparse(self, rows: SparseRows) -> SparseRows:
+        """Return sparse rows on the device, unchecked; values of 8 bytes and more in float32, all else as it is.
+
+        Waits for as little as `place_dense`.
+        """
+        numbers = rows.indptr, rows.indices, rows.values
+        kinds = [array.dtype.newbyteorder("=") for array in numbers]
+        if kinds[2].kind == "f" and kinds[2].itemsize > 4:
+            kinds[2] = np.dtype(np.float32)
+        return SparseRows(rows.shape, *self._place(list(zip(numbers, kinds, strict=True))))
+
+    def _place(self, arrays: list[tuple[Array, np.dtype[Any]]]) -> list[Any]:
+        """Return arrays on the device, in the given types."""
+        cp = cupy()
+        sizes = [array.size * dtype.itemsize for array, dtype in arrays]
+        most = _part_bytes(sum(size for size in sizes if size > SMALL_BYTES), THREADS_UP)
+        routes: list[Route] = []
+        parts: list[Part] = []
+        with self._turns:
+            current = cp.cuda.get_current_stream()
+            room = self._room([size for size in sizes if size > SMALL_BYTES], current)
+            targets = []
+            for size, (array, dtype) in zip(sizes, arrays, strict=True):
+                if size <= SMALL_BYTES:
+                    targets.append(cp.empty(array.shape, dtype))
+                    self._stage(cut(array, targets[-1], PIECE_BYTES), current)
+                else:
+                    targets.append(cp.ndarray(array.shape, dtype, next(room)))
+                    if _travels_as_it_is(array, dtype):
+                        routes.append(_route(array, targets[-1]))
+                    else:
+                        parts += cut(array, targets[-1], most)
+            if routes:
+                self._relay(send, routes, THREADS_UP, self._pieces_up, self._up)
+            if parts:
+                self._on_threads(THREADS_UP, lambda shared: self._stage(shared, self._up), parts)
+            if routes or parts:
+                self._arrived.record(self._up)
+                current.wait_event(self._arrived)
+            return targets
+
+    def _stage(self, parts: Iterable[Part], stream: Any) -> None:
+        """Copy parts to pinned memory, converting them, and have them copied on from there."""
+        runtime = cupy().cuda.runtime
+        for part in parts:
+            piece = self._pieces_up.take()
+            assert piece is not None, "there are more pieces than threads"
+            try:
+                staged = piece.holding(part.numbers.shape, part.dtype)
+                convert(part.numbers, staged)
+                runtime.memcpyAsync(part.place, piece.address, staged.nbytes, runtime.memcpyHostToDevice, stream.ptr)
+                piece.copied.record(stream)
+            finally:
+                self._pieces_up.give_back(piece)
+
+    def _relay(self, loop: _Loop, routes: list[Route], most: int, pieces: _Pieces, stream: Any) -> None:
+        """Have threads copy what travels as it is, each its share of all, through a piece of its own."""
+        part = _part_bytes(sum(route.size for route in routes), most, PART_BYTES)
+        threads = min(most, thread_count(), max(-(-route.size // part) for route in routes))
+        calls, check = driver(), cupy().cuda.runtime.check_status
+
+        def copy_share(first: int) -> None:
+            with self._current(self._device):
+                piece = pieces.take()
+                assert piece is not None, "there are more pieces than threads"
+                try:
+                    for route in routes:
+                        check(loop(calls, route, Share(part, first, threads), piece.stages(stream)))
+                finally:
+                    piece.copied.record(stream)
+                    pieces.give_back(piece)
+
+        map_threads(copy_share, range(threads))
+
+    def _on_threads(self, most: int, work: Callable[[Iterator[Part]], None], parts: list[Part]) -> None:
+        """Have threads do some work, each taking the next part as it comes to it."""
+        left = Shared(parts)
+
+        def take_part(_: int) -> None:
+            with self._current(self._device):
+                work(left)
+
+        map_threads(take_part, range(min(most, thread_count(), len(parts))))
+
+    def _room(self, sizes: list[int], current: Any) -> Iterator[Any]:
+        """Return places on the device for so many bytes each, of one block, which the stream of copies may write to."""
+        if not sizes:
+            return iter(())
+        starts = [0, *itertools.accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)]
+        block, lease = self._take_block(starts.pop()), _Lease()
+        ended = weakref.finalize(lease, self._give_block_back, block, current)
+        ended.atexit = False
+        cuda = cupy().cuda
+        memory = cuda.UnownedMemory(block.memory.ptr, block.size, lease, self._device)
+        return iter([cuda.MemoryPointer(memory, start) for start in starts])
+
+    def _take_block(self, size: int) -> _Block:
+        """Return a block that is read no more once what the stream of copies waits for from here on has ended."""
+        self._drop_blocks(BLOCKS_KEPT)
+        fitting = [block for block in tuple(self._blocks) if size <= block.size <= MOST_SLACK * size]
+        block = next((block for block in fitting if block.read.done), None)
+        if block is None and fitting and len(self._blocks) >= BLOCKS_KEPT:
+            block = fitting[0]
+        if block is None:
+            return self._new_block(size)
+        self._blocks.remove(block)
+        self._up.wait_event(block.read)
+        return block
+
+    def _new_block(self, size: int) -> _Block:
+        self._drop_blocks(BLOCKS_KEPT - 1)
+        try:
+            with self._up:
+                return _Block(size)
+        except cupy().cuda.memory.OutOfMemoryError:
+            self._drop_blocks(0)
+            with self._up:
+                return _Block(size)
+
+    def _drop_blocks(self, kept: int) -> None:
+        """Let go of the blocks that have waited longest: their memory is used again on the stream of copies only."""
+        while len(self._blocks) > kept:
+            self._up.wait_event(self._blocks.popleft().read)
+
+    def _give_block_back(self, block: _Block, current: Any) -> None:
+        """Keep a block that only work that is queued on a stream still reads; any thread may have let go of it."""
+        with self._current(self._device):
+            block.read.record(current)
+        self._blocks.append(block)
+
+    # ---- To the host ---------------------------------------------------------------------------------------------
+
+    def fetch_later(self, array: Any, target: Array) -> Callable[[], None]:
+        """Begin to copy an array to the host, after what is queued on the current stream.
+
+        Parameters
+        ----------
+        array : on the device; it is kept until the end.
+        target : of the same shape, converted to; of any layout.
+
+        Returns
+        -------
+        A function that returns when the target is filled. Only then is the target written to. What is larger than a
+        piece is copied when it is called, by several threads.
+        """
+        source = cupy().ascontiguousarray(array)
+        made = cupy().cuda.Event(disable_timing=True)
+        made.record(cupy().cuda.get_current_stream())
+        return _Fetch(self, source, target, made)
+
+    def _fetch_parts(self, parts: Iterable[Part]) -> None:
+        """Copy parts to pinned memory, and from there to their places."""
+        for part in parts:
+            piece = self._pieces_down.take()
+            assert piece is not None, "there are more pieces than threads"
+            try:
+                self._fetch_into(piece, part.place, part.numbers.size * part.dtype.itemsize)
+                piece.copied.synchronize()
+                convert(piece.holding(part.numbers.shape, part.dtype), part.numbers)
+            finally:
+                self._pieces_down.give_back(piece)
+
+    def _fetch_into(self, piece: _Piece, place: int, size: int) -> None:
+        """Have bytes on the device copied to a piece."""
+        runtime = cupy().cuda.runtime
+        runtime.memcpyAsync(piece.address, place, size, runtime.memcpyDeviceToHost, self._down.ptr)
+        piece.copied.record(self._down)
+
+
+class _Fetch:
+    """An array on its way to the host; called, it is there.
+
+    Parameters
+    ----------
+    made : recorded after what the array comes from.
+    """
+
+    def __init__(self, transfer: Transfer, source: Any, target: Array, made: Any) -> None:
+        self._transfer, self._source, self._target, self._made = transfer, source, target, made
+        self._piece: _Piece | None = None
+        if source.size and source.nbytes <= PIECE_BYTES:
+            with transfer._turns:
+                self._begin()
+
+    def _begin(self) -> None:
+        """Have all of it copied to a piece; nothing happens where others have all of them."""
+        transfer = self._transfer
+        self._piece = transfer._pieces_waiting.take()
+        if self._piece is not None:
+            self._dropped = weakref.finalize(self, transfer._pieces_waiting.give_back, self._piece)
+            self._dropped.atexit = False
+            transfer._down.wait_event(self._made)
+            transfer._fetch_into(self._piece, self._source.data.ptr, self._source.nbytes)
+
+    def __call__(self) -> None:
+        """Return when the target is filled; a second call does nothing."""
+        source, self._source = self._source, None
+        if source is None or not source.size:
+            return
+        if self._piece is not None:
+            self._piece.copied.synchronize()
+            convert(self._piece.holding(source.shape, source.dtype), self._target)
+            self._dropped()
+            return
+        with self._transfer._turns:
+            transfer = self._transfer
+            transfer._down.wait_event(self._made)
+            if _travels_as_it_is(self._target, source.dtype):
+                routes = [_route(self._target, source)]
+                transfer._relay(receive, routes, THREADS_DOWN, transfer._pieces_down, transfer._down)
+            else:
+                parts = cut(self._target, source, _part_bytes(source.nbytes, THREADS_DOWN))
+                transfer._on_threads(THREADS_DOWN, transfer._fetch_parts, parts)
+
+
+def _part_bytes(size: int, threads: int, most: int | None = None) -> int:
+    """Return the bytes of a part, at most a piece's, such that threads that take one after the other end together."""
+    threads, most = min(threads, thread_count()), most or PIECE_BYTES
+    rounds = max(1, -(-size // (most * threads)))
+    return min(most, max(SMALL_BYTES // 2, -(-size // (rounds * threads))))
+
+
+def _travels_as_it_is(array: Array, dtype: np.dtype[Any]) -> bool:
+    """Return whether an array on the host has the bytes that it has on the device, in that type, row-major."""
+    return array.dtype == dtype and array.flags.c_contiguous
+
+
+def _route(array: Array, target: Any) -> Route:
+    """Return the way between an array on the host and one of the same bytes on the device."""
+    return Route(array.ctypes.data, int(target.data.ptr), array.nbytes)

@@ -1,0 +1,269 @@
+"""Models that Keras saved: `.keras` archives, and `.h5` files of versions before; neither Keras nor any code is run.
+
+::
+
+    NAME.keras          a zip archive: config.json; and model.weights.h5 with layers/<class>[_number]/vars/0, 1, ...
+    NAME.h5             attribute model_config (JSON); model_weights/<layer>/.../<layer>/<array>
+    NAME.weights.h5     what model.weights.h5 holds, or what model_weights does; the description is in another file
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import IO, Any
+
+from sparsenn.errors import FileFormatError, InputError, UsageError, prefix_errors
+from sparsenn.formats import InputLayout
+from sparsenn.io.bounded import open_plain, reading
+from sparsenn.io.hdf5_heap import heap_texts
+from sparsenn.io.hdf5_model import KERAS_DESCRIPTION
+from sparsenn.io.hdf5_source import Hdf5Source, opened
+from sparsenn.io.importers.keras.graph import Placed, Source, placed_layers
+from sparsenn.io.importers.keras.layers import LAYERS, dimensions_of
+from sparsenn.io.importers.keras.operations import operated
+from sparsenn.io.importers.keras.reading import OPERATION, Layer
+from sparsenn.io.importers.keras.weights import KerasWeights, stored_weights
+from sparsenn.io.model import Model, imported_model
+from sparsenn.io.rounding import check_rounding
+from sparsenn.io.signal import Signal, inputs
+from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
+from sparsenn.network import Network
+from sparsenn.runtime.memory import check_memory
+
+__all__ = ["from_keras", "read_keras"]
+
+_LONGEST_CONFIG = 1 << 26
+"""Bytes of a model's description."""
+
+_SIGNATURES = {b"PK\x03\x04": "zip", b"\x89HDF": "hdf5"}
+
+
+def from_keras(
+    path: str | os.PathLike[str],
+    *,
+    architecture: str | os.PathLike[str] | None = None,
+    sparse_below: float = SPARSE_BELOW,
+) -> Network:
+    """Return the network of a model that Keras saved: a `Sequential`, or a functional one with one input and output.
+
+    Images are rows channel by channel here, whichever way Keras held them: one of shape (height, width, channels) is
+    given as (channels, height, width).
+
+    Parameters
+    ----------
+    path : str or path-like
+        A `.keras` archive, an `.h5` file with the model's description, or one of weights alone, as `save_weights`
+        writes it.
+    architecture : str or path-like, optional
+        For a file of weights alone: the model's description, which `model.to_json()` returns, or a file that holds it.
+    sparse_below : float, default 0.5
+        A fully connected layer in which a smaller share of weights is not zero becomes sparse.
+
+    Returns
+    -------
+    Network
+        Its `image` is (channels, height, width) where it takes images.
+
+    Raises
+    ------
+    FileFormatError
+        The file is damaged, or no model of Keras; or the model computes something that no layer here does; the message
+        names the layer.
+    InputError, ResourceError
+        The file is not there, cannot be read, or is larger than memory.
+    UsageError
+        An architecture is given for a file that has its own.
+    """
+    return _read(path, sparse_below, architecture)[0]
+
+
+def read_keras(path: str | os.PathLike[str]) -> Model:
+    """Read such a file as a model; errors are those of `from_keras`.
+
+    Several outputs are taken for scores of classes, unless a loss is told that has nothing to do with classes.
+    """
+    network, config = _read(path, SPARSE_BELOW)
+    trained = config.get("compile_config")
+    loss = trained.get("loss") if isinstance(trained, dict) else None
+    classes = "crossentropy" in loss if isinstance(loss, str) else None
+    return imported_model(network, {"source": "Keras"}, None if classes else classes)
+
+
+def _read(
+    path: str | os.PathLike[str], sparse_below: float, architecture: str | os.PathLike[str] | None = None
+) -> tuple[Network, dict[str, Any]]:
+    """Return the network of a file, and what it says of the model."""
+    with open_plain(path) as file, reading(path):
+        kind = _SIGNATURES.get(file.read(4))
+    if kind is None:
+        raise FileFormatError(path, "is neither a .keras archive nor an .h5 file of Keras")
+    try:
+        if kind == "zip":
+            _check_needed(path, architecture)
+            with _archive(path) as (config, source):
+                return _network(config, stored_weights(source), sparse_below), config
+        with opened(path) as source:
+            config = _config(path, source, architecture)
+            return _network(config, stored_weights(source), sparse_below), config
+    except FileFormatError:
+        raise
+    except InputError as error:
+        raise FileFormatError(path, str(error)) from error
+    except RecursionError as error:
+        raise FileFormatError(path, "the model's description is nested too deeply; the file is damaged") from error
+
+
+def _check_needed(path: str | os.PathLike[str], architecture: str | os.PathLike[str] | None) -> None:
+    """Refuse a description of a model that has its own."""
+    if architecture is not None:
+        raise UsageError(f"{os.fspath(path)}: describes its model itself; leave out architecture")
+
+
+@contextmanager
+def _archive(path: str | os.PathLike[str]) -> Iterator[tuple[dict[str, Any], Hdf5Source]]:
+    """Yield what a `.keras` archive says of the model, and its weights."""
+    try:
+        with open_plain(path) as plain, reading(path), zipfile.ZipFile(plain) as archive:
+            text = _member(path, archive, "config.json", _LONGEST_CONFIG)
+            weights = _member(path, archive, "model.weights.h5", None)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise FileFormatError(path, f"not a .keras archive, or damaged ({error}); fetch or make it again") from error
+    with opened(path, io.BytesIO(weights)) as source:
+        yield _json(path, text), source
+
+
+def _member(path: str | os.PathLike[str], archive: zipfile.ZipFile, name: str, most: int | None) -> bytes:
+    """Read a file of an archive."""
+    if name not in archive.namelist():
+        raise FileFormatError(path, f"holds no {name}; save the model with model.save(NAME)")
+    member = archive.getinfo(name)
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise NotImplementedError(f"{name} is compressed in a way that Keras does not write")
+    if most is not None and member.file_size > most:
+        raise FileFormatError(path, f"{name} has {member.file_size:,} bytes; {most:,} are the most")
+    check_memory(2 * member.file_size, f"{os.fspath(path)}: {name}")
+    with archive.open(member) as file:
+        return _whole(file, member.file_size)
+
+
+def _whole(file: IO[bytes], size: int) -> bytes:
+    data = file.read(size)
+    if len(data) != size or file.read(1):
+        raise EOFError("a file in it is not as long as it says")
+    return data
+
+
+def _config(
+    path: str | os.PathLike[str], source: Hdf5Source, architecture: str | os.PathLike[str] | None
+) -> dict[str, Any]:
+    """Return what an `.h5` file says of the model, or what is said of it elsewhere."""
+    if not source.has_attribute(KERAS_DESCRIPTION):
+        if architecture is not None:
+            return _architecture(architecture)
+        raise FileFormatError(
+            path,
+            "holds no model_config, only weights; save the whole model with model.save(NAME), or give the model's "
+            "description, model.to_json(), to sparsenn.from_keras as its architecture",
+        )
+    _check_needed(path, architecture)
+    text = source.attribute(KERAS_DESCRIPTION)
+    if isinstance(text, str):
+        return _json(path, text.encode())
+    for found in heap_texts(path, _LONGEST_CONFIG):
+        if found.startswith(b"{") and b'"class_name"' in found[:_LONGEST_CONFIG]:
+            config = _json(path, found)
+            if "class_name" in config:
+                return config
+    raise FileFormatError(path, "it has no model_config; the file is damaged")
+
+
+def _architecture(given: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return a model's description, of JSON or of a file that holds it."""
+    if not isinstance(given, str | os.PathLike):
+        raise UsageError(f"architecture is {type(given).__name__}; the JSON text, or the path of a file, is needed")
+    if isinstance(given, str) and given.lstrip().startswith("{"):
+        return _json("architecture", given.encode())
+    with open_plain(given) as file, reading(given):
+        text = file.read(_LONGEST_CONFIG + 1)
+    if len(text) > _LONGEST_CONFIG:
+        raise FileFormatError(given, f"is longer than {_LONGEST_CONFIG:,} bytes, the most for a description")
+    return _json(given, text)
+
+
+def _json(path: str | os.PathLike[str], text: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(path, f"the model's description is not JSON ({error}); the file is damaged") from error
+    if not isinstance(found, dict):
+        raise FileFormatError(path, "the model's description is not a JSON object; the file is damaged")
+    return found
+
+
+def _network(config: Any, store: KerasWeights, sparse_below: float) -> Network:
+    """Return the network that a model's description and weights make."""
+    layers, last = placed_layers(config, store)
+    formats = {placed.config["data_format"] for placed in layers if _slides(placed)}
+    if len(formats) > 1:
+        raise InputError("some layers hold images with the channels first, and some with the channels last")
+    channels_last = formats != {"channels_first"}
+    sizes = _input_shape(config, layers)
+    first = None if sizes is None else _channels_first(sizes, channels_last)
+    layout = InputLayout(sizes, channels_last) if sizes is not None and len(sizes) > 1 else None
+    given = inputs(first, "have the model begin with an Input", sparse_below)
+    # A sequence has two axes, not those of an image of one line, so that axes are counted as Keras does.
+    signals = {"": given if first is None else replace(given, shape=first, given=layout)}
+    for name, kind, own, path, args, kwargs in layers:
+        values = [_value(value, signals) for value in args]
+        if kind == "InputLayer":
+            signals[name] = values[0]
+            continue
+        with prefix_errors(f"{name} ({kind})"):
+            layer = Layer(kind, own, partial(store.weights, path, name), channels_last)
+            if kind.startswith(OPERATION):
+                signals[name] = operated(layer, values, {key: _value(value, signals) for key, value in kwargs.items()})
+            else:
+                signals[name] = layer.read(LAYERS[kind], *values)
+    return check_rounding(signals[last].network(), signals[last].entering)
+
+
+def _value(value: Any, signals: Mapping[str, Signal]) -> Any:
+    """Return an argument with signals for the results of layers."""
+    if isinstance(value, Source):
+        return signals[value.name]
+    return [_value(each, signals) for each in value] if isinstance(value, list) else value
+
+
+def _slides(placed: Placed) -> bool:
+    return dimensions_of(placed.kind) > 0 and isinstance(placed.config.get("data_format"), str)
+
+
+def _channels_first(sizes: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
+    """Return the shape of one input with the channels first."""
+    return (sizes[-1], *sizes[:-1]) if channels_last else sizes
+
+
+def _input_shape(config: Mapping[str, Any], layers: Sequence[Placed]) -> tuple[int, ...] | None:
+    """Return the shape of one input, as Keras holds it; None if the file has none."""
+    first = layers[0].config if layers else {}
+    inner = config["config"]
+    outer = inner.get("build_input_shape") if isinstance(inner, dict) else None
+    shape = first.get("batch_shape") or first.get("batch_input_shape") or outer
+    if shape is None:
+        return None
+    if not isinstance(shape, list) or not 2 <= len(shape) <= 4:
+        raise InputError(f"inputs have the shape {shape}; rows and images are supported")
+    sizes = shape[1:]
+    if any(type(size) is not int or not 1 <= size < 1 << 31 for size in sizes):
+        if sizes == [None]:
+            return None
+        raise InputError(f"inputs have the shape {shape}; all sizes but the first are needed")
+    return tuple(sizes)

@@ -1,0 +1,226 @@
+"""A network as an ONNX graph."""
+
+from __future__ import annotations
+
+from functools import singledispatchmethod
+from typing import Any
+
+import numpy as np
+
+from sparsenn.errors import UsageError
+from sparsenn.formats import Array, Scaling
+from sparsenn.io.importers.onnx.library import onnx_library
+from sparsenn.layers import (
+    Activation,
+    Add,
+    AvgPool2d,
+    Concatenate,
+    Conv2d,
+    Flatten,
+    Identity,
+    Linear,
+    LogSoftmax,
+    MaxPool2d,
+    Pool2d,
+    ReLU,
+    SoftmaxLayer,
+    SparseLinear,
+)
+from sparsenn.layers.activation_names import elsewhere_of
+from sparsenn.network import Network
+from sparsenn.printable import kind_of
+from sparsenn.runtime.storage.records import package_version
+
+__all__ = ["export_graph"]
+
+_OPSET, _IR = 17, 8
+"""Versions that programs of the last years read; files with newer operators are of newer ones."""
+
+_ROWS = "rows"
+
+
+def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None) -> Any:
+    """Return a network as an `onnx.ModelProto`.
+
+    Parameters
+    ----------
+    sparse : keep the weights of sparse layers as sparse initialisers.
+    scaling : what is done to inputs before the first layer, in float32; None for nothing.
+
+    Raises
+    ------
+    UsageError
+        A layer or its activation has no name in ONNX; or the package onnx is not installed.
+    """
+    onnx = onnx_library()
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    writer = _Writer(onnx, sparse, network)
+    if scaling is not None:
+        writer.scale(scaling)
+    for number in range(1, len(network) + 1):
+        writer.write(number)
+    writer.end()
+    opsets = [helper.make_opsetid("", max((_OPSET, *map(_first_version, {node.op_type for node in writer.nodes}))))]
+    graph = helper.make_graph(
+        writer.nodes,
+        "sparsenn",
+        [helper.make_tensor_value_info("input", kind, [_ROWS, *network.shapes[0]])],
+        [helper.make_tensor_value_info("output", kind, [_ROWS, *network.shapes[-1]])],
+        writer.tensors,
+        sparse_initializer=writer.sparse_tensors,
+    )
+    return helper.make_model(
+        graph,
+        opset_imports=opsets,
+        ir_version=max(_IR, helper.find_min_ir_version_for(opsets)),
+        producer_name="sparsenn",
+        producer_version=package_version(),
+    )
+
+
+def _first_version(operator: str) -> int:
+    """Return the first version of ONNX's operators that has one."""
+    schemas = onnx_library().defs.get_all_schemas_with_history()
+    return min(int(schema.since_version) for schema in schemas if (schema.domain, schema.name) == ("", operator))
+
+
+class _Writer:
+    """Nodes and initialisers, layer by layer; within a layer, a node's output is the next one's input."""
+
+    def __init__(self, onnx: Any, sparse: bool, network: Network) -> None:
+        self._onnx, self._sparse, self._network = onnx, sparse, network
+        self._number, self._place = 0, "inputs"
+        self._value, self._others = "input", tuple[str, ...]()
+        self._values = ["input"]  # of the network's input, and of each layer so far
+        self.nodes: list[Any] = []
+        self.tensors: list[Any] = []
+        self.sparse_tensors: list[Any] = []
+
+    def write(self, number: int) -> None:
+        """Add the nodes of layer `number`, counted from 1."""
+        self._number, self._place = number, f"layer{number}"
+        node = self._network.nodes[number - 1]
+        self._value, *others = (self._values[source] for source in node.sources)
+        self._others = tuple(others)
+        self.add(node.layer)
+        self._values.append(self._value)
+
+    def end(self) -> None:
+        """Name what the last layer gives."""
+        if not self.nodes or self.nodes[-1].output[0] != self._value:
+            self._node("Identity")
+        self.nodes[-1].output[0] = "output"
+
+    def scale(self, scaling: Scaling) -> None:
+        """Add nodes that multiply, move and divide the inputs, where that changes them."""
+        shape = self._network.shapes[0]
+        for operator, name, nothing in (("Mul", "factor", 1), ("Sub", "mean", 0), ("Div", "deviation", 1)):
+            values: Array = getattr(scaling, name)
+            if (values != nothing).any():
+                by_channel = len(shape) > 1 and values.size == shape[0]
+                form = (1,) if values.size == 1 else (shape[0], 1, 1) if by_channel else shape
+                self._node(operator, self._tensor(name, values.reshape(form).astype(np.float32)))
+        self._values[0] = self._value
+
+    @singledispatchmethod
+    def add(self, layer: Any) -> None:
+        """Add a layer."""
+        raise UsageError(f"layer {self._number} is {kind_of(layer)}, which ONNX files cannot hold")
+
+    @add.register
+    def _(self, layer: Linear) -> None:
+        self._node("Gemm", self._tensor("weights", layer.weights), *self._bias(layer))
+        self._activate(layer.activation)
+
+    @add.register
+    def _(self, layer: SparseLinear) -> None:
+        if self._sparse:
+            self._node("MatMul", self._sparse_tensor("weights", layer))
+            if layer.bias is not None:
+                self._node("Add", *self._bias(layer))
+        else:
+            dense = layer.weights.to_scipy().astype(np.float32).toarray()
+            self._node("Gemm", self._tensor("weights", dense), *self._bias(layer))
+        self._activate(layer.activation)
+
+    @add.register
+    def _(self, layer: Conv2d) -> None:
+        size, stride, padding, dilation = layer.sliding_window
+        weights = self._tensor("weights", layer.weights)
+        form = {"strides": stride, "pads": padding * 2, "dilations": dilation, "group": layer.groups}
+        self._node("Conv", weights, *self._bias(layer), kernel_shape=size, **form)
+        self._activate(layer.activation)
+
+    @add.register
+    def _(self, layer: Pool2d) -> None:
+        window, stride, padding, _ = layer.sliding_window
+        form: dict[str, Any] = {"kernel_shape": window, "strides": stride, "pads": padding * 2}
+        if isinstance(layer, AvgPool2d):
+            self._node("AveragePool", count_include_pad=1, **form)
+        elif isinstance(layer, MaxPool2d):
+            self._node("MaxPool", **form)
+        else:
+            raise UsageError(f"layer {self._number} is {kind_of(layer)}, which ONNX files cannot hold")
+
+    @add.register
+    def _(self, layer: Add) -> None:
+        self._node("Add" if len(self._others) == 1 else "Sum", *self._others)
+        self._activate(layer.activation)
+
+    @add.register
+    def _(self, layer: Concatenate) -> None:
+        self._node("Concat", *self._others, axis=1)
+
+    @add.register
+    def _(self, layer: Flatten) -> None:
+        self._node("Flatten")
+
+    @add.register
+    def _(self, layer: SoftmaxLayer) -> None:
+        operator = "LogSoftmax" if isinstance(layer, LogSoftmax) else "Softmax"
+        (shape,) = self._network.input_shapes(self._number - 1)
+        if len(shape) == 1:
+            self._node(operator, axis=1)
+            return
+        self._node("Flatten")
+        self._node(operator, axis=1)
+        self._node("Reshape", self._tensor("shape", np.array([0, *shape], np.int64)))
+
+    def _activate(self, activation: Activation) -> None:
+        if isinstance(activation, ReLU) and activation.clip is not None:
+            bounds = (("least", 0.0), ("most", activation.clip))
+            self._node("Clip", *(self._tensor(name, np.array(bound, np.float32)) for name, bound in bounds))
+        elif not isinstance(activation, Identity):
+            found = elsewhere_of(activation, "onnx")
+            if found is None:
+                raise UsageError(f"layer {self._number} has the activation {activation}, which ONNX files cannot hold")
+            (foreign, attributes), sums = found, self._value
+            self._node(foreign.name, **attributes)
+            if foreign.is_gate:
+                self._node("Mul", sums)
+
+    def _node(self, operator: str, *inputs: str, **attributes: Any) -> None:
+        name = f"{self._place}/{operator}"
+        node = self._onnx.helper.make_node(operator, [self._value, *inputs], [name], name=name, **attributes)
+        self.nodes.append(node)
+        self._value = name
+
+    def _bias(self, layer: Any) -> tuple[str, ...]:
+        return () if layer.bias is None else (self._tensor("bias", layer.bias_vector()),)
+
+    def _tensor(self, what: str, array: Array) -> str:
+        name = f"{self._place}/{what}"
+        self.tensors.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def _sparse_tensor(self, what: str, layer: SparseLinear) -> str:
+        """Add weights as a sparse initialiser, with linear positions that rise, as ONNX wants them."""
+        name = f"{self._place}/{what}"
+        matrix = layer.weights.to_scipy().tocoo()
+        linear = matrix.row.astype(np.int64) * matrix.shape[1] + matrix.col
+        order = np.argsort(linear)
+        from_array = self._onnx.numpy_helper.from_array
+        values = from_array(matrix.data[order].astype(np.float32), name)
+        positions = from_array(linear[order], f"{name}/positions")
+        self.sparse_tensors.append(self._onnx.helper.make_sparse_tensor(values, positions, list(matrix.shape)))
+        return name

@@ -1,0 +1,190 @@
+"""ONNX files as models of this package."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sparsenn.errors import FileFormatError, InputError, ResourceError, SparseNNError, UsageError
+from sparsenn.io.bounded import Source
+from sparsenn.io.importers.onnx.export import export_graph
+from sparsenn.io.importers.onnx.graph import Imported, import_graph
+from sparsenn.io.importers.onnx.library import onnx_library, reason_of
+from sparsenn.io.importers.onnx.tensors import Tensors
+from sparsenn.io.model import Model, description_of, imported_model, model_described
+from sparsenn.io.rounding import check_rounding
+from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
+from sparsenn.network import Network
+from sparsenn.printable import kind_of
+from sparsenn.runtime.memory import check_memory
+from sparsenn.runtime.storage import open_to_write, replacing
+
+__all__ = ["from_onnx", "read_onnx", "to_onnx", "write_onnx"]
+
+_MOST_BYTES = (1 << 31) - 1
+"""What a protobuf may have; larger models keep their weights in files beside it."""
+
+
+_HDF5 = b"\x89HDF"
+"""What files of HDF5 begin with."""
+
+_METADATA = "sparsenn"
+"""Where a file written here tells of the model what its nodes do not, as JSON."""
+
+
+def from_onnx(model: Any, *, sparse_below: float = SPARSE_BELOW) -> Network:
+    """Return the network of an ONNX model.
+
+    Rows are those of the model's input, each flattened, its first axis slowest. A softmax at the end stays; an ArgMax
+    at the end is left to whoever gets the scores.
+
+    Parameters
+    ----------
+    model : str, path-like or onnx.ModelProto
+        A file, `.onnx` or `.onnx.gz`, or what `onnx.load` returns.
+    sparse_below : float, default 0.5
+        A fully connected layer in which a smaller share of weights is not zero becomes sparse.
+
+    Returns
+    -------
+    Network
+        Its `image` is (channels, height, width) where it takes images.
+
+    Raises
+    ------
+    InputError
+        The graph is damaged, or has what no network here can do; the message names the node, its operator and what
+        would be needed. Of a file it is a `FileFormatError`.
+    ResourceError
+        It is larger than memory, or the file cannot be read.
+    UsageError
+        The package onnx is not installed, or that is no model.
+    """
+    if isinstance(model, str | os.PathLike):
+        return _imported(model, sparse_below)[0].network
+    proto = onnx_library().ModelProto
+    if not isinstance(model, proto):
+        raise UsageError(f"the model is {kind_of(model)}; give a path or an onnx.ModelProto")
+    return _built(model, None, sparse_below).network
+
+
+def to_onnx(network: Network | Model, path: str | os.PathLike[str], sparse: bool = False) -> None:
+    """Write a network as an ONNX file, whole or not at all; its input and output have an open number of rows.
+
+    Parameters
+    ----------
+    network : Network or Model
+        Of any layers of this package. One of images takes (samples, channels, height, width). A model's scaling of
+        inputs becomes nodes, in float32; what it was trained for, its class names and its columns become metadata,
+        which `read_model` reads.
+    path : str or path-like
+        The file, `.onnx` or `.onnx.gz`.
+    sparse : bool, default False
+        Keep the weights of sparse layers as sparse initialisers, which few programs besides this one read.
+
+    Raises
+    ------
+    UsageError
+        It is no network or model, a layer has an activation that ONNX does not know, the model makes several inputs of
+        a column of texts or resizes images, the file would be too large for one protobuf, or the package onnx is not
+        installed.
+    ResourceError
+        The file cannot be written.
+    """
+    if not isinstance(network, Network | Model):
+        raise UsageError(f"to_onnx takes a network or a model, not {kind_of(network)}")
+    model = _proto(network, sparse) if isinstance(network, Model) else export_graph(network, sparse)
+    try:
+        onnx_library().checker.check_model(model)
+        content = model.SerializeToString()
+    except Exception as error:  # what does not fit is told in several ways
+        raise UsageError(f"the network does not make a valid ONNX file: {reason_of(error)}") from error
+    with replacing(path) as temporary, open_to_write(temporary, path) as file:
+        file.write(content)
+
+
+def read_onnx(path: str | os.PathLike[str]) -> Model:
+    """Read an ONNX file as a model; several outputs are taken for scores of classes unless the file tells.
+
+    Errors are those of `from_onnx`.
+    """
+    imported, proto = _imported(path)
+    versions = (f"{opset.domain or 'opset'} {opset.version}" for opset in proto.opset_import)
+    provenance = {"format": f"ONNX, {', '.join(versions)}"}
+    if proto.producer_name:
+        provenance["producer"] = f"{proto.producer_name} {proto.producer_version}".strip()
+    own = next((entry.value for entry in proto.metadata_props if entry.key == _METADATA), None)
+    if own is not None:
+        return _described(path, imported.network, own, provenance)
+    if imported.labels:
+        provenance["classes"] = ", ".join(imported.labels)
+    named = len(set(imported.labels)) == len(imported.labels) == imported.network.outputs
+    model = imported_model(imported.network, provenance, imported.classes or None)
+    return replace(model, class_names=imported.labels) if named and model.classes else model
+
+
+def write_onnx(path: str | os.PathLike[str], model: Model) -> None:
+    """Write a model as an ONNX file; errors are those of `to_onnx`."""
+    to_onnx(model, path)
+
+
+def _proto(model: Model, sparse: bool) -> Any:
+    """Return a model as an `onnx.ModelProto`."""
+    columns = () if model.encoding is None else model.encoding.columns
+    texts = [column.name for column in columns if column.categories is not None]
+    encodes = f"makes several inputs of the texts in the column {texts[0]!r}" if texts else None
+    for does in (encodes, model.resize and "resizes images"):
+        if does:
+            raise UsageError(
+                f"the model {does} before the first layer, which an ONNX file written here does not hold; "
+                "sparsenn.to_onnx(model.network, path) writes the layers alone"
+            )
+    proto = export_graph(model.network, sparse, model.scaling)
+    proto.metadata_props.add(key=_METADATA, value=json.dumps(description_of(model), ensure_ascii=False))
+    return proto
+
+
+def _described(path: str | os.PathLike[str], network: Network, text: str, provenance: dict[str, str]) -> Model:
+    """Return the model of a network and the metadata that `to_onnx` writes."""
+    try:
+        description = json.loads(text)
+        return model_described(network, description if isinstance(description, dict) else {}, provenance)
+    except (ValueError, RecursionError, SparseNNError) as error:
+        raise FileFormatError(path, f"its metadata {_METADATA!r} are invalid: {error}") from error
+
+
+def _imported(path: str | os.PathLike[str], sparse_below: float = SPARSE_BELOW) -> tuple[Imported, Any]:
+    """Read a file and what its graph holds."""
+    onnx = onnx_library()
+    with Source(path, _MOST_BYTES, excess="that a protobuf may have; refused") as source:
+        if not source.compressed:
+            check_memory(2 * source.size, f"{path}")
+        content = source.read(_MOST_BYTES + 1)
+    if content.startswith(_HDF5):
+        raise FileFormatError(path, "is HDF5, not ONNX; read_model and from_keras read such models")
+    try:
+        proto = onnx.ModelProto.FromString(content)
+    except Exception as error:
+        raise FileFormatError(path, "is not an ONNX model, or damaged; fetch or export it again") from error
+    try:
+        return _built(proto, Path(path).parent, sparse_below), proto
+    except FileFormatError:
+        raise
+    except InputError as error:
+        raise FileFormatError(path, str(error)) from error
+
+
+def _built(proto: Any, folder: Path | None, sparse_below: float) -> Imported:
+    if not proto.HasField("graph") or not proto.graph.node:
+        raise InputError("is not an ONNX model, or has no nodes")
+    try:
+        with np.errstate(all="ignore"):  # what leaves the finite numbers is refused where it would become a weight
+            imported = import_graph(proto, Tensors(folder), sparse_below)
+    except MemoryError as error:
+        raise ResourceError("the model is larger than the memory that is left") from error
+    return replace(imported, network=check_rounding(imported.network, imported.entering))

@@ -1,0 +1,305 @@
+"""The walk through a graph's nodes: constants are folded, and what depends on the input becomes layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sparsenn.errors import InputError, prefix_errors
+from sparsenn.formats import InputLayout
+from sparsenn.io.affine import UNSCALED, Scaling
+from sparsenn.io.importers.onnx.call import Call, Classes, Value
+from sparsenn.io.importers.onnx.folding import fold
+from sparsenn.io.importers.onnx.gates import Gate, Gates
+from sparsenn.io.importers.onnx.library import onnx_library, reason_of
+from sparsenn.io.importers.onnx.operators import OPERATORS
+from sparsenn.io.importers.onnx.tensors import Tensors
+from sparsenn.io.signal import Signal
+from sparsenn.layers import Softmax
+from sparsenn.network import Network
+
+__all__ = ["Imported", "import_graph"]
+
+_OLDEST = 7
+"""The version of the operators from which on sums broadcast as NumPy's do."""
+
+_DOMAINS = {"": "", "ai.onnx": "", "ai.onnx.ml": "ai.onnx.ml"}
+
+_NEEDED = {
+    "Attention": "attention",
+    "ConvTranspose": "a transposed convolution",
+    "GRU": "a recurrent layer",
+    "If": "a choice while it runs",
+    "LSTM": "a recurrent layer",
+    "LayerNormalization": "a normalisation by row",
+    "Loop": "a loop",
+    "QuantizeLinear": "arithmetic with quantised values",
+    "RNN": "a recurrent layer",
+}
+"""What sparsenn would need for operators that networks often have."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What a graph holds.
+
+    Parameters
+    ----------
+    network : its layers.
+    classes : whether its outputs are scores or probabilities of classes.
+    labels : the classes' own labels, where the graph tells them.
+    entering : how the graph scales its input before all else.
+    """
+
+    network: Network
+    classes: bool
+    labels: tuple[str, ...] = ()
+    entering: Scaling = UNSCALED
+
+
+def import_graph(model: Any, tensors: Tensors, sparse_below: float) -> Imported:
+    """Return the network of a model.
+
+    A tensor whose first axis has a fixed length is taken for rows alike, or, where the graph mixes them, as one row.
+
+    Parameters
+    ----------
+    model : an `onnx.ModelProto`.
+    tensors : reads its constants.
+    sparse_below : as of `fully_connected`.
+
+    Raises
+    ------
+    InputError
+        The graph is damaged, or has what no network here can do; the message names the node, its operator and what
+        would be needed.
+    ResourceError
+        What it computes of constants is larger than memory.
+    """
+    walk = _Walk(model, tensors)
+    faults: list[InputError] = []
+    sizes: list[int | None] = []
+    for signal in _inputs(model.graph, walk.constants, sparse_below):
+        try:
+            return walk.run(signal)
+        except InputError as error:
+            faults.append(error)
+            sizes.append(signal[1].rows)
+    first, *others = faults
+    if not others or str(first) == str(others[0]) or sizes[0] == 1:
+        raise first
+    raise InputError(
+        f"{first}; there the input's first axis, of length {sizes[0]}, is taken for rows. With the whole input "
+        f"as one row: {others[0]}"
+    )
+
+
+class _Walk:
+    """One model: its constants, and what its nodes make of an input."""
+
+    def __init__(self, model: Any, tensors: Tensors) -> None:
+        self._graph, self._tensors = model.graph, tensors
+        self._opsets = _opsets(model)
+        self._context = _checker(model, self._opsets)
+        if model.functions:
+            raise InputError("it defines its own functions; inline them first (onnx.inliner.inline_local_functions)")
+        self.constants: dict[str, Value] = {}
+        for tensor in self._graph.initializer:
+            self._add(tensor.name, tensors.array, tensor)
+        for tensor in self._graph.sparse_initializer:
+            self._add(tensor.values.name, tensors.sparse, tensor)
+        self._constants = {node.output[0]: node for node in self._graph.node if node.op_type == "Constant"}
+        gates = Gates(self._graph.node, self._number, self._attributes)
+        self._gates = {place: gate for place, node in enumerate(self._graph.node) if (gate := gates.of(node))}
+        self._needed = _needed(self._graph, self._gates)
+
+    def _add(self, name: str, array: Callable[[Any], Value], tensor: Any) -> None:
+        if name in self.constants:
+            raise InputError(f"two initialisers are called {name!r}")
+        self.constants[name] = array(tensor)
+
+    def run(self, signal: tuple[str, Signal]) -> Imported:
+        """Return what the graph makes of an input."""
+        values: dict[str, Value] = {**self.constants, signal[0]: signal[1]}
+        labels: tuple[str, ...] = ()
+        for number, node in enumerate(self._graph.node, start=1):
+            if number - 1 not in self._needed:
+                continue
+            place = f"node {number} ({node.op_type}{f' {node.name!r}' if node.name else ''})"
+            with prefix_errors(place):
+                gate = self._gates.get(number - 1)
+                source = None if gate is None else _found(gate.source, values)
+                made: list[Value]
+                if gate is not None and isinstance(source, Signal):
+                    made = [source.activated(gate.activation).times(gate.factor)]
+                elif gate is not None and isinstance(source, np.ndarray):
+                    made = [(gate.activation(source) * gate.factor).astype(source.dtype)]
+                else:
+                    made = self._made(node, [_found(name, values) for name in node.input])
+                labels = labels or _labels(node, values)
+            for name, value in zip(node.output, made, strict=False):
+                if name in values:
+                    raise InputError(f"{place}: {name!r} is given twice")
+                if name:
+                    values[name] = value
+        return _imported([(output.name, _found(output.name, values)) for output in self._graph.output], labels)
+
+    def _made(self, node: Any, inputs: list[Value]) -> list[Value]:
+        """Return a node's outputs."""
+        domain = _DOMAINS.get(node.domain)
+        if domain is None:
+            raise InputError(f"its domain {node.domain!r} is not one of ONNX's; nothing is known about the operator")
+        try:
+            onnx_library().checker.check_node(node, self._context)
+        except Exception as error:  # the checker raises whatever its parts raise
+            raise InputError(reason_of(error)) from error
+        attributes = self._attributes(node)
+        if not any(isinstance(value, Signal | Classes) for value in inputs):
+            return self._folded(node, attributes, inputs)
+        if node.op_type not in OPERATORS:
+            needed = _NEEDED.get(node.op_type, "a layer for it; docs/importing-onnx.md lists what is read")
+            raise InputError(f"no layer does that; sparsenn would need {needed}")
+        if any(isinstance(value, Classes) for value in inputs) and node.op_type not in _OF_CLASSES:
+            raise InputError("it computes with the numbers of classes; do that with the network's outputs")
+        return [OPERATORS[node.op_type](Call(node.op_type, self._opsets[domain], attributes, inputs))]
+
+    def _folded(self, node: Any, attributes: dict[str, Any], inputs: list[Value]) -> list[Value]:
+        if node.op_type == "Constant":
+            for name, read in (("value", self._tensors.array), ("sparse_value", self._tensors.sparse)):
+                if name in attributes:
+                    return [read(attributes[name])]
+        return fold(node, inputs, self._opsets)
+
+    def _number(self, name: str) -> float | None:
+        """Return a constant of one number by its name; None for other tensors."""
+        constant = self.constants.get(name)
+        if constant is None and (node := self._constants.get(name)) is not None:
+            constant = self._folded(node, self._attributes(node), [])[0]
+        if isinstance(constant, np.ndarray) and constant.size == 1 and constant.dtype.kind in "fiu":
+            return float(constant.reshape(-1)[0])
+        return None
+
+    def _attributes(self, node: Any) -> dict[str, Any]:
+        return {attribute.name: self._attribute(attribute) for attribute in node.attribute}
+
+    def _attribute(self, attribute: Any) -> Any:
+        onnx = onnx_library()
+        if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+            raise InputError(
+                f"its attribute {attribute.name!r} is a subgraph; sparsenn does not choose layers at run time"
+            )
+        return onnx.helper.get_attribute_value(attribute)
+
+
+_OF_CLASSES = ("ArrayFeatureExtractor", "Cast", "Gather", "Identity", "Reshape", "Squeeze", "Unsqueeze")
+"""Operators that leave the number of a class one, or make its label of it."""
+
+
+def _opsets(model: Any) -> dict[str, int]:
+    """Return the version of each domain's operators."""
+    onnx = onnx_library()
+    opsets = {_DOMAINS.get(opset.domain, opset.domain): opset.version for opset in model.opset_import}
+    newest = onnx.defs.onnx_opset_version()
+    if not _OLDEST <= opsets.get("", newest) <= newest:
+        raise InputError(
+            f"its operators are of version {opsets['']} (opset); the installed onnx knows {_OLDEST} to {newest} here"
+        )
+    if not 1 <= opsets.get("ai.onnx.ml", 1) <= onnx.defs.onnx_ml_opset_version():
+        raise InputError(f"its operators of ai.onnx.ml are of version {opsets['ai.onnx.ml']}, which onnx does not know")
+    return {
+        "": newest,
+        "ai.onnx.ml": 1,
+        **{domain: version for domain, version in opsets.items() if domain in _DOMAINS},
+    }
+
+
+def _checker(model: Any, opsets: dict[str, int]) -> Any:
+    context = onnx_library().checker.C.CheckerContext()
+    context.ir_version = min(max(model.ir_version, 3), onnx_library().IR_VERSION)
+    context.opset_imports = opsets
+    return context
+
+
+def _inputs(graph: Any, constants: dict[str, Value], sparse_below: float) -> Iterator[tuple[str, Signal]]:
+    """Yield the input's name and what it may be: rows along an axis, or one row."""
+    onnx = onnx_library()
+    inputs = [value for value in graph.input if value.name not in constants]
+    if len(inputs) != 1:
+        names = ", ".join(repr(value.name) for value in inputs) or "none"
+        raise InputError(f"it has {len(inputs)} inputs ({names}) that are not constants; one is needed")
+    kind, name = inputs[0].type.tensor_type, inputs[0].name
+    types = onnx.TensorProto
+    floating = kind.elem_type in (types.FLOAT, types.DOUBLE, types.FLOAT16, types.BFLOAT16)
+    whole = kind.elem_type in (types.INT8, types.UINT8, types.INT16, types.UINT16, types.INT32, types.INT64)
+    if not inputs[0].type.HasField("tensor_type") or not (floating or whole):
+        raise InputError(f"its input {name!r} is not a tensor of numbers")
+    if not kind.HasField("shape"):
+        raise InputError(f"the shape of its input {name!r} is not known; fix it first")
+    sizes = [size.dim_value if size.HasField("dim_value") and size.dim_value > 0 else None for size in kind.shape.dim]
+    open_axes = [axis for axis, size in enumerate(sizes) if size is None]
+    if len(open_axes) > 1:
+        raise InputError(
+            f"its input {name!r} has open sizes at axes {open_axes}; only the axis of rows may be open: fix the others"
+        )
+    axes: list[int | None] = list(open_axes) if open_axes else [*([0] if len(sizes) > 1 else []), None]
+    for axis in axes:
+        shape = tuple(size for place, size in enumerate(sizes) if place != axis and size is not None)
+        rows = None if axis is None else sizes[axis]
+        given = InputLayout(shape) if axis in (0, None) and len(shape) > 1 else None
+        yield name, Signal(shape, axis, rows, integers=whole, sparse_below=sparse_below, given=given)
+
+
+def _needed(graph: Any, gates: Mapping[int, Gate]) -> set[int]:
+    """Return the places of the nodes whose outputs the graph's outputs depend on."""
+    wanted, needed = {output.name for output in graph.output}, set()
+    for place in range(len(graph.node) - 1, -1, -1):
+        if wanted & set(graph.node[place].output):
+            needed.add(place)
+            wanted.update((gates[place].source,) if place in gates else graph.node[place].input)
+    return needed
+
+
+def _found(name: str, values: dict[str, Value]) -> Value:
+    """Return a value by its name; None for one that is left out."""
+    if not name:
+        return None
+    if name not in values:
+        raise InputError(f"{name!r} is not an input, an initialiser, or the output of a node before it")
+    return values[name]
+
+
+def _imported(outputs: Iterable[tuple[str, Value]], labels: tuple[str, ...]) -> Imported:
+    """Return the network of the graph's output: numbers, or those that numbers of classes are taken of."""
+    found = {name: value for name, value in outputs if isinstance(value, Signal | Classes)}
+    scores = {name: value for name, value in found.items() if isinstance(value, Signal)}
+    classes = [value for value in found.values() if isinstance(value, Classes)]
+    distinct = {id(value) for value in scores.values()} or {id(value.scores) for value in classes}
+    if len(distinct) != 1:
+        names = ", ".join(map(repr, found)) or "none"
+        raise InputError(
+            f"its outputs that depend on the input are {names}; one is needed (onnx.utils.extract_model leaves one)"
+        )
+    signal = next(iter(scores.values())) if scores else classes[0].scores
+    if not signal.width:
+        raise InputError("its output has no numbers")
+    network = signal.settled().network()
+    return Imported(network, bool(classes) or isinstance(network[-1], Softmax), labels, signal.entering)
+
+
+def _labels(node: Any, values: dict[str, Value]) -> tuple[str, ...]:
+    """Return the labels of classes that a node holds, or picks from."""
+    if node.op_type == "ArrayFeatureExtractor":
+        if isinstance(values[node.input[0]], Signal):
+            return ()
+        return tuple(map(_text, np.asarray(values[node.input[0]]).reshape(-1)))
+    if node.op_type != "ZipMap":
+        return ()
+    lists = (onnx_library().helper.get_attribute_value(attribute) for attribute in node.attribute)
+    return tuple(_text(label) for labels in lists for label in labels)
+
+
+def _text(label: Any) -> str:
+    return label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label)

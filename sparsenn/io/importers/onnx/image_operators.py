@@ -1,0 +1,180 @@
+"""What operators make of a signal that is an image, or a row of pixels: convolutions and poolings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from sparsenn.errors import InputError
+from sparsenn.formats import Array
+from sparsenn.io.affine import Sides
+from sparsenn.io.convolving import convolve, pad_with_zeros
+from sparsenn.io.importers.onnx.call import Call, floats
+from sparsenn.io.signal import Signal
+from sparsenn.layers import AvgPool2d, MaxPool2d, Pool2d
+from sparsenn.layers.images import Pair
+
+__all__ = ["IMAGE_OPERATORS"]
+
+
+def _conv(call: Call) -> Signal:
+    signal = call.signal
+    weights = _filters(signal, call.given(1))
+    stride, dilation = _pair(call, "strides", 1, 1), _pair(call, "dilations", 1, 1)
+    window = weights.shape[2], weights.shape[3]
+    if call.attribute("kernel_shape", None) is not None and _pair(call, "kernel_shape", 1, 1) != window:
+        raise InputError(f"its kernel_shape is {call.attributes['kernel_shape']}, and its weights have {window}")
+    pads = _pads(call, signal, window, stride, dilation)
+    bias = None if call.constant(2) is None else floats(call.given(2))
+    return convolve(signal, weights, bias, stride, pads, dilation, int(call.attribute("group", 1)))
+
+
+def _pad(call: Call) -> Signal:
+    """Return images with zeros around them."""
+    signal = call.signal.images()
+    given = call.constant(1)
+    pads = [int(size) for size in (call.attribute("pads", []) if given is None else given.reshape(-1))]
+    axes = call.axes(3) or list(range(len(pads) // 2))
+    sides = {axis % signal.rank: (pads[place], pads[place + len(axes)]) for place, axis in enumerate(axes)}
+    mode = call.attribute("mode", b"constant").decode("ascii", "replace")
+    value = call.number(2, float(call.attribute("value", 0.0)))
+    if mode != "constant" or value or len(pads) != 2 * len(axes) or min(pads, default=0) < 0:
+        raise InputError(
+            f"it pads {signal} by {pads} (mode {mode}, value {value:g}); only zeros around images are supported"
+        )
+    if any(any(sides.get(axis, ())) for axis in (0, 1)):
+        raise InputError(f"it pads {signal} along rows or channels; only zeros around images are supported")
+    across = sides.get(signal.rank - 1, (0, 0))
+    return pad_with_zeros(signal, (sides.get(2, (0, 0)) if signal.rank == 4 else (0, 0), across))
+
+
+def _filters(signal: Signal, weights: Array) -> Array:
+    """Return filters as a convolution of two dimensions has them."""
+    if weights.ndim not in (3, 4) or weights.ndim != signal.rank or 0 in weights.shape:
+        raise InputError(f"it takes {signal}, and its weights have the shape {weights.shape}")
+    floats(weights)
+    form = weights if weights.ndim == 4 else weights[:, :, None, :]
+    return form if form.dtype == np.float64 else form.astype(np.float32)
+
+
+def _pads(call: Call, signal: Signal, window: Pair, stride: Pair, dilation: Pair) -> Sides:
+    """Return the pixels put before and after an image, down and across."""
+    auto = call.attribute("auto_pad", b"NOTSET").decode("ascii", "replace")
+    if auto == "VALID":
+        return (0, 0), (0, 0)
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        pads = []
+        for size, span, step, apart in zip(signal.picture[1:], window, stride, dilation, strict=True):
+            total = max((-(-size // step) - 1) * step + apart * (span - 1) + 1 - size, 0)
+            less, more = total // 2, total - total // 2
+            pads.append((less, more) if auto == "SAME_UPPER" else (more, less))
+        return pads[0], pads[1]
+    if auto != "NOTSET":
+        raise InputError(f"its auto_pad is {auto}; NOTSET, VALID, SAME_UPPER and SAME_LOWER are known")
+    count = 2 * (signal.rank - 2)
+    given = [int(size) for size in call.attribute("pads", [0] * count)]
+    if len(given) != count or min(given, default=0) < 0:
+        raise InputError(f"it takes {signal}, and its pads are {given}; two of at least 0 for each axis are needed")
+    across = given[-1 - len(given) // 2], given[-1]
+    return ((given[0], given[2]) if len(given) == 4 else (0, 0)), across
+
+
+def _pair(call: Call, name: str, default: int, least: int) -> Pair:
+    """Return sizes down and across; those of rows of pixels are across."""
+    signal: Signal = call.inputs[0]
+    axes = signal.rank - 2
+    sizes = [int(size) for size in call.attribute(name, [default] * axes)]
+    if len(sizes) != axes or len(sizes) not in (1, 2) or min(sizes) < least:
+        raise InputError(f"its {name} are {sizes}; one of at least {least} for each axis of {signal} is needed")
+    return (sizes[0], sizes[1]) if len(sizes) == 2 else (1, sizes[0])
+
+
+def _pool(layer: Callable[..., Pool2d]) -> Callable[[Call], Signal]:
+    """Return what an operator does that pools."""
+
+    def pooled(call: Call) -> Signal:
+        signal = call.signal.images()
+        if "kernel_shape" not in call.attributes:
+            raise InputError("it has no kernel_shape")
+        window, stride = _pair(call, "kernel_shape", 1, 1), _pair(call, "strides", 1, 1)
+        if _pair(call, "dilations", 1, 1) != (1, 1):
+            raise InputError("it pools pixels with gaps between them; sparsenn would need a pooling with a dilation")
+        pads = _pads(call, signal, window, stride, (1, 1))
+        padding = _same_windows(signal, window, stride, pads, bool(call.attribute("ceil_mode", 0)))
+        signal = signal.pooled(layer(window, stride, padding))
+        if layer is AvgPool2d and any(map(any, pads)) and not call.attribute("count_include_pad", 0):
+            return signal.times(_shares(signal, call.signal, window, stride, padding))
+        if layer is AvgPool2d and pads != ((padding[0],) * 2, (padding[1],) * 2):
+            raise InputError(
+                "it counts padding that differs between two sides; sparsenn would need a pooling with four paddings"
+            )
+        return signal
+
+    return pooled
+
+
+def _same_windows(signal: Signal, window: Pair, stride: Pair, pads: Sides, ceil: bool) -> Pair:
+    """Return the paddings of both sides that give the same windows as those before and after an image."""
+    padding = pads[0][0], pads[1][0]
+    for size, span, step, (before, after) in zip(signal.pixels[1:], window, stride, pads, strict=True):
+        left = size + before + after - span
+        count = left // step + 1
+        if ceil and left % step and count * step < size + before:  # no window begins in the padding after the image
+            count += 1
+        if count != (size + 2 * before - span) // step + 1:
+            raise InputError(
+                f"its last window reaches beyond {before} pixels of padding; a pooling with another padding after the "
+                "image than before it would be needed"
+            )
+    return padding
+
+
+def _shares(signal: Signal, before: Signal, window: Pair, stride: Pair, padding: Pair) -> Array:
+    """Return by how much means with padding are smaller than those without, by pixel."""
+    parts = []
+    for size, count, span, step, added in zip(
+        before.images().pixels[1:], signal.pixels[1:], window, stride, padding, strict=True
+    ):
+        first = np.arange(count) * step - added
+        parts.append(span / (np.minimum(first + span, size) - np.maximum(first, 0)))
+    shares: Array = np.outer(*parts)
+    return shares.reshape((1, *signal.shape[1:]) if len(signal.shape) == 3 else (1, -1))
+
+
+def _global_pool(layer: Callable[..., Pool2d]) -> Callable[[Call], Signal]:
+    """Return what an operator does that pools whole images."""
+
+    def pooled(call: Call) -> Signal:
+        signal = call.signal.images()
+        return signal.pooled(layer(signal.pixels[1:]))
+
+    return pooled
+
+
+def _reduced(layer: Callable[..., Pool2d]) -> Callable[[Call], Signal]:
+    """Return what an operator does that makes one number of all pixels of a channel."""
+
+    def pooled(call: Call) -> Signal:
+        signal = call.signal.images()
+        axes = sorted(axis + signal.rank if axis < 0 else axis for axis in call.axes() or ())
+        if axes != list(range(2, signal.rank)):
+            raise InputError(f"it takes {signal}, and the axes {axes} together; those of whole images are known")
+        pooled = signal.pooled(layer((signal.pixels[1], signal.pixels[2])))
+        return pooled if call.attribute("keepdims", 1) else replace(pooled, shape=pooled.shape[:1])
+
+    return pooled
+
+
+IMAGE_OPERATORS: dict[str, Callable[[Call], Signal]] = {
+    "AveragePool": _pool(AvgPool2d),
+    "Conv": _conv,
+    "GlobalAveragePool": _global_pool(AvgPool2d),
+    "GlobalMaxPool": _global_pool(MaxPool2d),
+    "MaxPool": _pool(MaxPool2d),
+    "Pad": _pad,
+    "ReduceMax": _reduced(MaxPool2d),
+    "ReduceMean": _reduced(AvgPool2d),
+}
+"""Those operators by name."""

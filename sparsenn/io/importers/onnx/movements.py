@@ -1,0 +1,195 @@
+"""Operators that move a signal's numbers, or only name its axes otherwise: nothing is computed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from sparsenn.errors import InputError
+from sparsenn.formats import Array
+from sparsenn.io.importers.onnx.call import Call, Classes, Value
+from sparsenn.io.importers.onnx.folding import ROWS
+from sparsenn.io.importers.onnx.tensors import dense
+from sparsenn.io.signal import Signal
+
+__all__ = ["MOVEMENTS", "transposed"]
+
+
+def transposed(signal: Signal, axes: list[int]) -> Signal:
+    """Return a signal with its axes in another order.
+
+    Raises
+    ------
+    InputError
+        They are not its axes.
+    """
+    if sorted(axes) != list(range(signal.rank)):
+        raise InputError(f"it takes {signal}, and puts axes in the order {axes}")
+    old = [axis for axis in range(signal.rank) if axis != signal.axis]
+    mine = [old.index(axis) for axis in axes if axis != signal.axis]
+    places = np.arange(signal.width) if signal.order is None else signal.order
+    order = places.reshape(signal.shape).transpose(mine).reshape(-1)
+    return replace(
+        signal,
+        shape=tuple(signal.shape[axis] for axis in mine),
+        axis=None if signal.axis is None else axes.index(signal.axis),
+        order=None if (order == np.arange(order.size)).all() else order,
+    )
+
+
+def _reshaped(signal: Signal, target: list[int]) -> Signal:
+    """Return a signal in another shape, in which `ROWS` stands for the number of rows, and -1 for what is left."""
+    filled = _filled(signal, target)
+    before = prod(signal.shape[: signal.axis or 0])
+    axes: list[int | None] = [axis for axis, size in enumerate(filled) if size == ROWS]
+    if not axes and signal.axis is not None:
+        few = (1,) if signal.rows is None else (signal.rows,)
+        axes = [axis for axis, size in enumerate(filled) if size in few]
+        axes += [None] if signal.rows == 1 else []
+    if signal.axis is None:
+        axes = [None]
+    for axis in axes:
+        shape = tuple(size for place, size in enumerate(filled) if place != axis)
+        if prod(shape) == signal.width and (axis is None or prod(shape[:axis]) == before):
+            return replace(signal, shape=shape, axis=axis)
+    shown = ["rows" if size == ROWS else size for size in target]
+    raise InputError(f"it takes {signal} and would make {shown} of it, which mixes rows, or does not fit")
+
+
+def _filled(signal: Signal, target: list[int]) -> list[int]:
+    """Return a shape without -1: what is left of a row, or the number of rows."""
+    if target.count(-1) > 1 or target.count(ROWS) > 1 or any(size < 0 and size not in (-1, ROWS) for size in target):
+        raise InputError(f"it takes {signal}, and the shape {target} is none")
+    if -1 not in target:
+        return target
+    rest = prod(size for size in target if size not in (-1, ROWS))
+    if ROWS not in target and signal.axis is not None:
+        if rest == signal.width:
+            return [ROWS if size == -1 else size for size in target]
+        left = signal.width * (1 if signal.rows is None else signal.rows)
+    else:
+        left = signal.width
+    if not rest or left % rest:
+        raise InputError(f"it takes {signal}, and the shape {target} does not fit")
+    return [left // rest if size == -1 else size for size in target]
+
+
+def _reshape(call: Call) -> Value:
+    if isinstance(call.inputs[0], Classes):
+        return call.inputs[0]
+    signal, shape = _only_signal(call), call.inputs[1]
+    if isinstance(shape, Signal | Classes):
+        raise InputError("its shape depends on the network's input; it must be a constant")
+    target = [int(size) for size in dense(shape).reshape(-1)]
+    if call.attribute("allowzero", 0) and 0 in target:
+        raise InputError("it makes a tensor without numbers")
+    full = signal.full(ROWS)
+    if any(size == 0 and place >= len(full) for place, size in enumerate(target)):
+        raise InputError(f"it takes {signal}, and the shape {target} copies an axis that is not there")
+    return _reshaped(signal, [full[place] if size == 0 else size for place, size in enumerate(target)])
+
+
+def _flatten(call: Call) -> Signal:
+    signal, axis = _only_signal(call), int(call.attribute("axis", 1))
+    full = signal.full(ROWS)
+    axis += len(full) if axis < 0 else 0
+    if not 0 <= axis <= len(full):
+        raise InputError(f"it takes {signal}, which has no axis {axis}")
+    return _reshaped(signal, [_joined(signal, full[:axis]), _joined(signal, full[axis:])])
+
+
+def _joined(signal: Signal, sizes: tuple[int, ...]) -> int:
+    """Return the size of several axes as one."""
+    others = prod(size for size in sizes if size != ROWS)
+    if ROWS not in sizes or signal.rows == 1:
+        return others
+    if others != 1:
+        raise InputError(f"it takes {signal}, and mixes rows with other axes")
+    return ROWS
+
+
+def _squeeze(call: Call) -> Value:
+    if isinstance(call.inputs[0], Classes):
+        return call.inputs[0]
+    signal, axes = _only_signal(call), call.axes()
+    full = signal.full(ROWS)
+    dropped = (
+        {axis for axis, size in enumerate(full) if size == 1}
+        if axes is None
+        else {axis + len(full) if axis < 0 else axis for axis in axes}
+    )
+    if any(not 0 <= axis < len(full) for axis in dropped):
+        raise InputError(f"it takes {signal}, which has no axes {axes}")
+    if any(full[axis] != 1 and not (full[axis] == ROWS and signal.rows == 1) for axis in dropped):
+        raise InputError(f"it takes {signal}, and drops an axis that is longer than 1, or that of rows")
+    return _reshaped(signal, [size for axis, size in enumerate(full) if axis not in dropped])
+
+
+def _unsqueeze(call: Call) -> Value:
+    if isinstance(call.inputs[0], Classes):
+        return call.inputs[0]
+    signal, axes = _only_signal(call), call.axes() or []
+    rank = signal.rank + len(axes)
+    added = {axis + rank if axis < 0 else axis for axis in axes}
+    if len(added) != len(axes) or any(not 0 <= axis < rank for axis in added):
+        raise InputError(f"it takes {signal}, and adds the axes {axes}")
+    old = iter(signal.full(ROWS))
+    return _reshaped(signal, [1 if axis in added else next(old) for axis in range(rank)])
+
+
+def _transpose(call: Call) -> Signal:
+    signal = _only_signal(call)
+    return transposed(signal, [int(axis) for axis in call.attribute("perm", range(signal.rank - 1, -1, -1))])
+
+
+def _identity(call: Call) -> Value:
+    return call.inputs[0]
+
+
+def _dropout(call: Call) -> Value:
+    if call.number(2, 0.0):
+        raise InputError("it drops numbers at random, as in training; export the network for inference")
+    return call.inputs[0]
+
+
+def _cast(call: Call) -> Value:
+    from sparsenn.io.importers.onnx.library import onnx_library
+
+    value = call.inputs[0]
+    if isinstance(value, Classes):
+        return value
+    types = onnx_library().TensorProto
+    if call.attribute("to", 0) in (types.FLOAT, types.DOUBLE, types.FLOAT16, types.BFLOAT16):
+        return replace(value, integers=False)
+    if value.integers and call.attribute("to", 0) in (types.INT64, types.INT32):
+        return value
+    raise InputError("it converts what the network computes to numbers other than floating-point ones")
+
+
+def _shape(call: Call) -> Array:
+    signal: Signal = call.inputs[0]
+    full = np.array(signal.full(ROWS), np.int64)
+    return full[slice(call.attribute("start", 0), call.attribute("end", None))]
+
+
+def _only_signal(call: Call) -> Signal:
+    signal: Signal = call.inputs[0]
+    if not isinstance(signal, Signal):
+        raise InputError("its first input is a constant; one that depends on the network's input is needed")
+    return signal
+
+
+MOVEMENTS = {
+    "Cast": _cast,
+    "Dropout": _dropout,
+    "Flatten": _flatten,
+    "Identity": _identity,
+    "Reshape": _reshape,
+    "Shape": _shape,
+    "Squeeze": _squeeze,
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+}
+"""Those operators by name."""

@@ -1,0 +1,3 @@
+"""Networks from perceptrons and pipelines of scikit-learn."""
+
+__all__ = []

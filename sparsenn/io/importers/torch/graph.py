@@ -1,0 +1,149 @@
+"""PyTorch modules with a forward of their own: the graph that `torch.export` makes of them, for any number of rows.
+
+What is computed from weights and constants alone is computed by PyTorch. What is left must lead from the one input
+to the one output; sums and concatenations may join branches.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.export.graph_signature import OutputKind
+
+from sparsenn.errors import InputError, prefix_errors
+from sparsenn.io.importers.torch.aten import ROWS, ROWS_COUNT, apply_operator
+from sparsenn.io.signal import Signal
+
+__all__ = ["exported"]
+
+_SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def exported(signal: Signal, module: Any, example: Any) -> Signal:
+    """Return what a module makes of one batch of inputs.
+
+    Parameters
+    ----------
+    signal : with the shape of one input, and no layers.
+    module : a `torch.nn.Module` in evaluation mode.
+    example : a batch of inputs.
+
+    Raises
+    ------
+    InputError
+        The module cannot be exported, has another form, or computes what no layer does; the message names where.
+    """
+    name = type(module).__name__
+    program = _export(name, module, example)
+    signature = program.graph_signature
+    if signature.buffers_to_mutate:
+        changed = ", ".join(sorted(signature.buffers_to_mutate.values()))
+        raise InputError(f"{name}: changes its buffers ({changed}) when it is called; a network stays as it is")
+    parameters = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    known: dict[Any, Any] = {}  # nodes that do not depend on the input
+    signals: dict[Any, Signal] = {}
+    rows = None
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in parameters:
+            tensors = program.constants if parameters[node.name] in program.constants else program.state_dict
+            known[node] = tensors[parameters[node.name]]
+        elif node.op == "placeholder" and node.name in signature.user_inputs:
+            signals[node], rows = signal, node.meta["val"].shape[0]
+        elif node.op == "output":
+            kinds = [spec.kind for spec in signature.output_specs]
+            results = [each for each, kind in zip(node.args[0], kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
+            if len(results) != 1:
+                raise InputError(f"{name}: gives {len(results)} outputs; one is needed")
+            if results[0] not in signals:
+                raise InputError(f"{name}: gives an output that does not depend on its input")
+            signal = signals[results[0]]
+        elif not str(node.target).startswith("aten._assert") and not isinstance(node.meta.get("val"), _SIZES):
+            with prefix_errors(_place(node)):
+                if any(each in signals for each in node.all_input_nodes):
+                    signals[node] = _make_signal(node, signals, known, rows)
+                else:
+                    known[node] = _compute_constant(node, known)
+    return signal
+
+
+def _export(name: str, module: Any, example: Any) -> Any:
+    """Return a module as a graph for any number of rows, in which no operator changes a tensor in place."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as that pruning assigns weights
+            batch = example if len(example) > 1 else example.new_zeros((2, *example.shape[1:]))  # one is a special case
+            program = torch.export.export(module, (batch,), dynamic_shapes=({0: torch.export.Dim("rows")},))
+            if any(getattr(schema, "is_mutable", False) for schema in _schemas(program)):
+                program = program.run_decompositions({})
+    except Exception as error:  # of any kind: the module's own code runs
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        if reason.startswith("Constraints violated"):
+            reason = "it computes with the number of rows of the example, or mixes rows"
+        raise InputError(f"torch.export cannot make a graph of {name}: {reason}") from error
+    return program
+
+
+def _schemas(program: Any) -> Iterator[Any]:
+    """Yield the schemas of a graph's operators."""
+    for node in program.graph.nodes:
+        yield getattr(node.target, "_schema", None)
+
+
+def _compute_constant(node: Any, known: dict[Any, Any]) -> Any:
+    """Return what an operator makes of tensors that are known."""
+    if any(given not in known for given in node.all_input_nodes):
+        raise InputError("computes with the number of rows; no layer of sparsenn does")
+    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        raise InputError("draws random numbers at each call; a network computes the same each time")
+    arguments, options = torch.fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
+    try:
+        return node.target(*arguments, **options)
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(f"cannot be computed beforehand ({reason})") from error
+
+
+def _make_signal(node: Any, signals: dict[Any, Signal], known: dict[Any, Any], rows: Any) -> Signal:
+    """Return what one operator makes of what others gave."""
+    if node.target is operator.getitem and node.args[1] == 0:  # the first of several results is the signal
+        return signals[node.args[0]]
+    if not isinstance(node.target, torch._ops.OpOverload):
+        raise InputError("has no counterpart in sparsenn; give a module without it")
+    values, options = torch.fx.node.map_arg(
+        (node.args, node.kwargs), lambda given: signals[given] if given in signals else known.get(given, ROWS_COUNT)
+    )
+    schema = node.target._schema
+    arguments = {argument.name: argument.default_value for argument in schema.arguments}
+    arguments.update(zip(arguments, values, strict=False))
+    arguments.update(options)
+    result = node.meta["val"]
+    result = result[0] if isinstance(result, tuple | list) else result
+    shape = tuple(_size(size, rows) for size in result.shape)
+    made = apply_operator(schema, arguments, shape)
+    if not result.dtype.is_floating_point:
+        raise InputError(f"computes {result.dtype}; layers compute floating-point numbers")
+    if made.full(ROWS) != shape:
+        raise InputError(f"makes a tensor of shape {shape}; sparsenn's layers would make {made.full(ROWS)}")
+    return made
+
+
+def _size(size: Any, rows: Any) -> int:
+    """Return a size of a tensor; `ROWS` for the number of rows, and for what is computed from that."""
+    if isinstance(size, int):
+        return size
+    return ROWS if size.node.expr == rows.node.expr else ROWS - 1
+
+
+def _place(node: Any) -> str:
+    """Return where an operator is in the module, and which it is."""
+    stack = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
+    path = str(stack[-1]) if stack else ""
+    return f"{node.name if not path or path.startswith('_') else path} ({node.target})"

@@ -1,0 +1,272 @@
+"""Networks of PyTorch's modules. PyTorch is the user's own: whoever has a module has it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sparsenn.errors import InputError, UsageError, prefix_errors
+from sparsenn.io.importers.torch import operators
+from sparsenn.io.joining import joined
+from sparsenn.io.rounding import check_rounding
+from sparsenn.io.signal import Signal, inputs
+from sparsenn.layers import Add, AvgPool2d, LogSoftmax, MaxPool2d, Tanh
+from sparsenn.layers.activation_names import names_elsewhere
+from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
+from sparsenn.network import Network
+from sparsenn.printable import kind_of
+
+__all__ = ["from_torch"]
+
+_HINT = "from_torch(module, example) takes a batch of inputs"
+
+
+def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE_BELOW) -> Network:
+    """Return a PyTorch module as a network that computes what the module does in evaluation mode.
+
+    Known are `Linear`, `Conv1d`, `Conv2d`, `BatchNorm1d`, `BatchNorm2d`, `MaxPool`, `AvgPool` and their adaptive kinds
+    in one and two dimensions, `ReLU6`, `PReLU`, `Hardtanh`, all modules of activations that `sparsenn` has, `Softmax`,
+    `LogSoftmax`, `Softmin`, `Tanhshrink`, `Flatten`, `Unflatten` of inputs, padding with zeros, and what does nothing
+    when a module is evaluated. Masks of `torch.nn.utils.prune` are applied, and weights may be sparse tensors of any
+    layout. A `Sequential` of these is read module by module, each as often as it stands there; what else there is, by
+    `torch.export`, for which an example is needed. What depends on the number of rows, or changes the module at each
+    call, is refused.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The module; it stays as it is.
+    example : torch.Tensor, optional
+        A batch of inputs, of which the shape counts; needed where convolutions or pools come first, and for modules
+        with a `forward` of their own.
+    sparse_below : float, default 0.5
+        A fully connected layer in which a smaller share of weights is not zero becomes sparse.
+
+    Returns
+    -------
+    Network
+        Its `image` is (channels, height, width) where it takes images.
+
+    Raises
+    ------
+    InputError
+        The module computes something that no layer here does; the message names the module's part.
+    UsageError
+        PyTorch is not there, or what is given is no module.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise UsageError("from_torch takes a module of PyTorch, which is not installed here") from error
+    if not isinstance(module, torch.nn.Module):
+        raise UsageError(f"{kind_of(module)} is not a torch.nn.Module; from_weights takes a state dict")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise InputError("a TorchScript module cannot be inspected; give the module it was made from")
+    shape = None if example is None else tuple(getattr(example, "shape", ()))
+    if shape is not None and len(shape) < 2:
+        raise UsageError("the example is not a batch of inputs; give a tensor whose first dimension counts them")
+    signal = inputs(None if shape is None else shape[1:], _HINT, sparse_below)
+    with torch.no_grad(), _evaluated(module):
+        parts = [
+            (f"{name or 'the module'} ({_kind(part).__name__})", part, _reader(part))
+            for name, part in _parts("", module)
+        ]
+        unknown = next(((name, part) for name, part, reader in parts if reader is None), None)
+        if unknown is None:
+            _apply_masks(module)
+            for name, part, reader in parts:
+                assert reader is not None, "every part has one"
+                with prefix_errors(name):
+                    signal = reader(signal, part)
+        elif example is None:
+            name, part = unknown
+            raise InputError(f"{name}: {_why_unread(part)}")
+        else:
+            from sparsenn.io.importers.torch.graph import exported
+
+            try:
+                signal = exported(signal, module, example)
+            finally:
+                _apply_masks(module)  # which are no numbers while a graph is made
+        return check_rounding(signal.network(), signal.entering)
+
+
+def _parts(name: str, module: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the modules that a Sequential applies one after the other, by their paths, or the module itself."""
+    if _kind(module).__name__ != "Sequential" or _is_own(module):
+        yield name, module
+        return
+    for key, part in module._modules.items():  # named_children leaves out a module that stands there a second time
+        yield from _parts(f"{name}.{key}" if name else key, part)
+
+
+def _kind(module: Any) -> type:
+    """Return the class of PyTorch's whose forward a module has, or the module's own class where it has its own."""
+    kind: Any = type(module)
+    found: type = next((each for each in kind.__mro__ if _is_of_torch(each) and each.forward is kind.forward), kind)
+    return found
+
+
+def _is_of_torch(definition: Any) -> bool:
+    """Whether a class or function is defined among PyTorch's modules."""
+    return str(definition.__module__).startswith("torch.nn.modules.")
+
+
+_CALLED = (
+    *("__call__", "_wrapped_call_impl", "_call_impl", "_slow_forward", "forward", "__getattr__", "__iter__"),
+    *("_conv_forward", "_check_input_dim"),
+)
+"""Methods that PyTorch runs when one of the modules known here is called."""
+
+
+def _is_own(module: Any) -> bool:
+    """Whether a module computes something else than PyTorch's class of its name."""
+    kind = type(module)
+    if not _is_of_torch(_kind(module)) or module.training:  # which may be by a `train` of its own
+        return True
+    methods = [name for name in _CALLED if hasattr(kind, name)]
+    own = any(name in vars(module) or not _is_of_torch(getattr(kind, name)) for name in methods)
+    return own or _has_own_hooks(module)
+
+
+def _has_own_hooks(module: Any) -> bool:
+    """Whether hooks change what a module computes; those that mask or normalise its weights are seen to."""
+    every = sys.modules["torch.nn.modules.module"]
+    of_all = every._global_forward_hooks or every._global_forward_pre_hooks
+    return bool(of_all or module._forward_hooks) or len(_masks(module)) < len(module._forward_pre_hooks)
+
+
+def _masks(module: Any) -> list[Any]:
+    """Return the hooks of PyTorch's that mask or normalise a module's weights when it is called."""
+    return [hook for hook in module._forward_pre_hooks.values() if type(hook).__module__.startswith("torch.nn.utils.")]
+
+
+def _apply_masks(module: Any) -> None:
+    """Have the weights of a module and its parts become what they are when it is called."""
+    for part in module.modules():
+        for hook in _masks(part):
+            hook(part, ())
+
+
+@contextmanager
+def _evaluated(module: Any) -> Iterator[None]:
+    """Have a module, and its parts, in evaluation mode for a while."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+Reader = Callable[[Signal, Any], Signal]
+
+
+def _reader(module: Any) -> Reader | None:
+    """Return what a module makes of a signal; None for modules that are not known, or have a forward of their own."""
+    return None if _is_own(module) else _READERS.get(_kind(module).__name__)
+
+
+def _why_unread(module: Any) -> str:
+    """Return why a module is not read; an example helps where it is made of other modules or operators."""
+    if _is_own(module):
+        return f"has a forward of its own: {_HINT}"
+    if any(module.children()):
+        return f"is none of the modules known here: {_HINT}"
+    return "has no counterpart in sparsenn; give a module without it"
+
+
+def _convolution(signal: Signal, part: Any) -> Signal:
+    if part.padding_mode != "zeros" and part.padding not in (0, (0,), (0, 0), "valid"):
+        raise InputError(f"pads by {part.padding_mode!r}; sparsenn's layers pad with zeros")
+    return operators.convolution(signal, part.weight, part.bias, part.stride, part.padding, part.dilation, part.groups)
+
+
+def _batch_norm(signal: Signal, part: Any) -> Signal:
+    return operators.batch_norm(signal, part.weight, part.bias, part.running_mean, part.running_var, part.eps)
+
+
+def _max_pool(dimensions: int) -> Reader:
+    def read(signal: Signal, part: Any) -> Signal:
+        if part.return_indices:
+            raise InputError("also gives indices; sparsenn's layers give only the largest numbers")
+        return operators.max_pool(
+            signal, dimensions, part.kernel_size, part.stride, part.padding, part.dilation, part.ceil_mode
+        )
+
+    return read
+
+
+def _average_pool(dimensions: int) -> Reader:
+    def read(signal: Signal, part: Any) -> Signal:
+        divisor = getattr(part, "divisor_override", None)
+        return operators.average_pool(
+            signal,
+            dimensions,
+            part.kernel_size,
+            part.stride,
+            part.padding,
+            part.ceil_mode,
+            part.count_include_pad,
+            divisor,
+        )
+
+    return read
+
+
+def _adaptive_pool(dimensions: int, kind: type[AvgPool2d] | type[MaxPool2d]) -> Reader:
+    return lambda signal, part: operators.adaptive_pool(signal, dimensions, kind, part.output_size)
+
+
+def _unflatten(signal: Signal, part: Any) -> Signal:
+    if part.dim not in (1, -1) or len(part.unflattened_size) not in (2, 3):
+        raise InputError(f"makes {part.unflattened_size} of dimension {part.dim}; only rows can become images")
+    return signal.become(tuple(part.unflattened_size))
+
+
+def _elementwise(signal: Signal, part: Any) -> Signal:
+    return operators.elementwise(signal, "torch", _kind(part).__name__, lambda name, _: getattr(part, name))
+
+
+def _does_nothing(signal: Signal, part: Any) -> Signal:
+    """Return it as it is: the module does nothing when it is evaluated."""
+    return signal
+
+
+_READERS: dict[str, Reader] = {
+    **dict.fromkeys(names_elsewhere("torch"), _elementwise),
+    **dict.fromkeys(
+        ("Linear", "NonDynamicallyQuantizableLinear"),
+        lambda signal, part: operators.linear(signal, part.weight, part.bias),
+    ),
+    "Conv1d": _convolution,
+    "Conv2d": _convolution,
+    "BatchNorm1d": _batch_norm,
+    "BatchNorm2d": _batch_norm,
+    "MaxPool1d": _max_pool(1),
+    "MaxPool2d": _max_pool(2),
+    "AvgPool1d": _average_pool(1),
+    "AvgPool2d": _average_pool(2),
+    "AdaptiveAvgPool1d": _adaptive_pool(1, AvgPool2d),
+    "AdaptiveAvgPool2d": _adaptive_pool(2, AvgPool2d),
+    **dict.fromkeys(
+        ("ZeroPad1d", "ZeroPad2d", "ConstantPad1d", "ConstantPad2d"),
+        lambda signal, part: operators.pad(signal, part.padding, value=part.value),
+    ),
+    **dict.fromkeys(("ReLU6", "Hardtanh"), lambda signal, part: signal.clipped(part.min_val, part.max_val)),
+    "PReLU": lambda signal, part: operators.parametric_relu(signal, part.weight),
+    "Tanhshrink": lambda signal, part: joined([signal, signal.activated(Tanh()).times(-1.0)], Add()),
+    "Softmax": lambda signal, part: operators.softmax(signal, part.dim),
+    "LogSoftmax": lambda signal, part: operators.softmax(signal, part.dim, LogSoftmax()),
+    "Softmin": lambda signal, part: operators.softmax(signal.times(-1.0), part.dim),
+    "Flatten": lambda signal, part: operators.flatten(signal, part.start_dim, part.end_dim),
+    "Unflatten": _unflatten,
+    **dict.fromkeys(
+        ("Identity", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"),
+        _does_nothing,
+    ),
+}
+"""What each kind of module makes of a signal."""

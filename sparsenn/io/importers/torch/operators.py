@@ -1,0 +1,199 @@
+"""What PyTorch's operators make of a signal, with the arguments that PyTorch's functions take.
+
+Sequences are images of one line; sizes come one for each direction, or one for all. All raise `InputError` where no
+layer does what is asked for, or where shapes do not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sparsenn.errors import InputError, ShapeError
+from sparsenn.io.affine import Sides
+from sparsenn.io.convolving import convolve, pad_with_zeros
+from sparsenn.io.foreign_arrays import host_array, host_matrix
+from sparsenn.io.signal import Signal
+from sparsenn.layers import AvgPool2d, MaxPool2d, SoftmaxLayer
+from sparsenn.layers.activation_names import activation_elsewhere
+
+__all__ = [
+    "adaptive_pool",
+    "average_pool",
+    "batch_norm",
+    "convolution",
+    "elementwise",
+    "flatten",
+    "linear",
+    "max_pool",
+    "pad",
+    "parametric_relu",
+    "softmax",
+]
+
+Size = int | Sequence[int] | None
+
+
+def linear(signal: Signal, weight: Any, bias: Any = None) -> Signal:
+    """Return the product with weights of shape (outputs, inputs)."""
+    return signal.connected(host_matrix("weight", weight).T, _optional("bias", bias))
+
+
+def convolution(
+    signal: Signal,
+    weight: Any,
+    bias: Any = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> Signal:
+    """Return the convolution of images or sequences."""
+    filters = host_array("weight", weight)
+    dimensions = filters.ndim - 2
+    if dimensions not in (1, 2):
+        raise InputError(f"a convolution in {dimensions} dimensions; 1 and 2 are supported")
+    _check_rank(signal, dimensions)
+    filters = filters[:, :, None, :] if dimensions == 1 else filters
+    apart = _pair(dilation, 1, dimensions)
+    if padding == "same":
+        totals = [apart[axis] * (filters.shape[2 + axis] - 1) for axis in (0, 1)]
+        sides: Sides = tuple((total // 2, total - total // 2) for total in totals)  # type: ignore[assignment]
+    else:
+        down, across = _pair(0 if padding == "valid" else padding, 0, dimensions)  # type: ignore[arg-type]
+        sides = (down, down), (across, across)
+    return convolve(signal, filters, _optional("bias", bias), _pair(stride, 1, dimensions), sides, apart, groups)
+
+
+def batch_norm(signal: Signal, weight: Any, bias: Any, mean: Any, variance: Any, epsilon: float) -> Signal:
+    """Return the normalisation by running means and variances."""
+    if mean is None or variance is None:
+        raise InputError("normalises by each batch's own mean and variance; only running ones are supported")
+    means, spread = (
+        host_array(what, each).astype(np.float64)
+        for what, each in (("running mean", mean), ("running variance", variance))
+    )
+    scale, shift = _optional("weight", weight), _optional("bias", bias)
+    with np.errstate(all="ignore"):
+        factor = (1.0 if scale is None else scale) / np.sqrt(spread + epsilon)
+    if not np.isfinite(factor).all():
+        raise InputError("a running variance is negative, or not finite")
+    return signal.scaled(factor, (0.0 if shift is None else shift) - means * factor)
+
+
+def max_pool(
+    signal: Signal,
+    dimensions: int,
+    window: Size,
+    stride: Size = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    ceil: bool = False,
+) -> Signal:
+    """Return the largest of each window."""
+    if _pair(dilation, 1, dimensions) != (1, 1):
+        raise InputError(f"a dilation of {dilation}; sparsenn's layers pool windows without gaps")
+    _check_rank(signal, dimensions)
+    sizes = _pair(window, 1, dimensions)
+    layer = MaxPool2d(sizes, _pair(stride, 1, dimensions) if stride else sizes, _pair(padding, 0, dimensions))
+    return _pooled(signal, layer, ceil)
+
+
+def average_pool(
+    signal: Signal,
+    dimensions: int,
+    window: Size,
+    stride: Size = None,
+    padding: Size = 0,
+    ceil: bool = False,
+    counts_padding: bool = True,
+    divisor: int | None = None,
+) -> Signal:
+    """Return the mean of each window."""
+    _check_rank(signal, dimensions)
+    sizes, around = _pair(window, 1, dimensions), _pair(padding, 0, dimensions)
+    if any(around) and not counts_padding:
+        raise InputError("means without the padding; sparsenn's layers count padding as zeros")
+    layer = AvgPool2d(sizes, _pair(stride, 1, dimensions) if stride else sizes, around)
+    return _pooled(signal, layer, ceil).times(1 if divisor is None else sizes[0] * sizes[1] / divisor)
+
+
+def adaptive_pool(signal: Signal, dimensions: int, kind: type[AvgPool2d] | type[MaxPool2d], size: Any) -> Signal:
+    """Return windows that make images of a size, of which None is one that stays."""
+    _check_rank(signal, dimensions)
+    image = signal.images().pixels[1:]
+    given = list(size) if isinstance(size, Sequence) else [size] * dimensions
+    wanted = [1] * (2 - len(given)) + given
+    sizes = [whole if part is None else part for whole, part in zip(image, wanted, strict=True)]
+    if any(part < 1 or whole % part for whole, part in zip(image, sizes, strict=True)):
+        raise InputError(f"makes {sizes} of {image} pixels, which takes windows of several sizes")
+    height, width = (whole // part for whole, part in zip(image, sizes, strict=True))
+    return signal.pooled(kind((height, width)))
+
+
+def elementwise(signal: Signal, naming: str, name: str, attribute: Callable[[str, Any], Any]) -> Signal:
+    """Return what the activation makes of it that PyTorch calls so, with its attributes."""
+    activation = activation_elsewhere(naming, name, attribute)
+    if activation is None:
+        raise InputError("has settings that no activation of sparsenn has")
+    return signal.activated(activation)
+
+
+def pad(signal: Signal, sides: Sequence[int], mode: str = "constant", value: float | None = None) -> Signal:
+    """Return images or sequences with zeros around them; sides come in pairs, from the last dimension on."""
+    if mode != "constant" or value or len(sides) % 2 or any(sides[4:]) or min(sides, default=0) < 0:
+        raise InputError(f"pads by {tuple(sides)} (mode {mode!r}, value {value}); only zeros around images are known")
+    left, right, above, below = (*map(int, sides[:4]), *[0] * (4 - len(sides)))
+    if signal.width and signal.rank < 4 and (above or below):
+        raise InputError("pads channels; only zeros around images are supported")
+    return pad_with_zeros(signal, ((above, below), (left, right)))
+
+
+def parametric_relu(signal: Signal, weight: Any) -> Signal:
+    """Return it with what is below zero multiplied by one learned number, or one for each channel."""
+    slopes = host_array("weight", weight)
+    return signal.leaked(slopes)
+
+
+def flatten(signal: Signal, start: int = 1, end: int = -1) -> Signal:
+    """Return rows."""
+    if start not in (1, 1 - signal.rank) or end not in (-1, signal.rank - 1):
+        raise InputError(f"flattens dimensions {start} to {end}; all dimensions but the first must be flattened")
+    return signal.flattened()
+
+
+def softmax(signal: Signal, dimension: int | None, layer: SoftmaxLayer | None = None) -> Signal:
+    """Return shares of one, along a row, or their logarithms if that is the layer."""
+    if dimension not in (1, -1, None):
+        raise InputError(f"a softmax over dimension {dimension}; only a softmax over the numbers of a row is supported")
+    return signal.softmax(layer)
+
+
+def _check_rank(signal: Signal, dimensions: int) -> None:
+    """Refuse a tensor of one axis less, which PyTorch takes for one input without the axis of rows."""
+    if signal.width and signal.rank != dimensions + 2:
+        raise ShapeError(f"takes tensors of {dimensions + 2} axes, the first of them rows, but is given {signal}")
+
+
+def _pooled(signal: Signal, layer: AvgPool2d | MaxPool2d, ceil: bool) -> Signal:
+    """Return what a pooling gives; one whose windows reach beyond an image is refused."""
+    window, stride, padding, _ = layer.sliding_window
+    image = signal.images().pixels[1:]
+    rest = [(image[axis] + 2 * padding[axis] - window[axis]) % stride[axis] for axis in (0, 1)]
+    if ceil and any(rest):
+        raise ShapeError("windows reach beyond the image (ceil_mode); sparsenn's layers leave such windows out")
+    return signal.pooled(layer)
+
+
+def _pair(value: Size, otherwise: int, dimensions: int) -> tuple[int, int]:
+    """Return one size down and one across; of sequences that down, along which they have one line, is `otherwise`."""
+    sizes = [int(size) for size in value] if isinstance(value, Sequence) else [otherwise if value is None else value]
+    across = sizes[-1]
+    return (otherwise if dimensions == 1 else sizes[0]), across
+
+
+def _optional(name: str, value: Any) -> Any:
+    """Return an array, or None for None."""
+    return None if value is None else host_array(name, value)

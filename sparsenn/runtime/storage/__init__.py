@@ -1,0 +1,32 @@
+"""Storage: how files are written, where the user's cache is, and what small records are kept there."""
+
+from sparsenn.runtime.storage.atomic import adding_to, check_replaceable, open_to_write, replacing
+from sparsenn.runtime.storage.caches import CACHES, Cache, Cleared, cache_named, caches, clear
+from sparsenn.runtime.storage.folder import cache_folder, make_cache_folder
+from sparsenn.runtime.storage.paths import check_path, link_target, same_file
+from sparsenn.runtime.storage.records import package_version, read_record, write_record
+from sparsenn.runtime.storage.streams import is_stream
+from sparsenn.runtime.storage.temporary import remove_stale
+
+__all__ = [
+    "CACHES",
+    "Cache",
+    "Cleared",
+    "adding_to",
+    "cache_folder",
+    "cache_named",
+    "caches",
+    "check_path",
+    "check_replaceable",
+    "clear",
+    "is_stream",
+    "link_target",
+    "make_cache_folder",
+    "open_to_write",
+    "package_version",
+    "read_record",
+    "remove_stale",
+    "replacing",
+    "same_file",
+    "write_record",
+]

@@ -1,0 +1,81 @@
+"""Small JSON records in the cache folder: what was measured here once and holds for longer than a process."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from sparsenn.errors import FileFormatError, ResourceError
+from sparsenn.runtime.storage.atomic import replacing
+from sparsenn.runtime.storage.folder import cache_folder, make_cache_folder
+
+__all__ = ["MOST_BYTES", "package_version", "read_record", "write_record"]
+
+MOST_BYTES = 16 << 20
+"""Size of a record beyond which it is taken for damaged, and not read."""
+
+
+def package_version() -> str:
+    """Return the version of this package as it was installed; `unknown` where it runs without having been."""
+    try:
+        return version("sparsenn")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def read_record(name: str, form: int) -> dict[str, Any]:
+    """Return what a file of the cache folder holds; nothing, {}, if there is no such file.
+
+    Parameters
+    ----------
+    name : of the file.
+    form : number of the record's form, with which it must have been written; it is called version in the file.
+
+    Raises
+    ------
+    FileFormatError
+        The file is not a JSON object, is too large, or has another form; the message says what to do.
+    ResourceError
+        It cannot be read.
+    """
+    path = cache_folder() / name
+    try:
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ResourceError(f"cannot read {path}: {error.strerror or error}") from error
+    if len(text) > MOST_BYTES:
+        raise FileFormatError(path, f"is larger than {MOST_BYTES:,} bytes, which no such file is; remove it")
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(path, f"is not JSON ({error}); remove it") from error
+    if not isinstance(record, dict):
+        raise FileFormatError(path, f"holds a JSON {type(record).__name__}, not an object; remove it")
+    if record.get("version") != form:
+        raise FileFormatError(path, f"has version {record.get('version')!r}; this program reads {form}; remove it")
+    return record
+
+
+def write_record(name: str, form: int, record: dict[str, Any]) -> Path:
+    """Replace a file of the cache folder as a whole, and return its path; folders are made where they are missing.
+
+    Parameters
+    ----------
+    name, form : as `read_record` takes them.
+    record : plain values, finite.
+
+    Raises
+    ------
+    ResourceError
+        The file cannot be written; the message says what to do.
+    """
+    document = json.dumps({"version": form} | record, indent=2, allow_nan=False) + "\n"
+    path = make_cache_folder() / name
+    with replacing(path) as temporary:
+        temporary.write_text(document, encoding="utf-8")
+    return path

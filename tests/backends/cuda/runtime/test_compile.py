@@ -1,0 +1,104 @@
+"""Every kernel compiles, with every set of its defines, without a warning or a spill. No GPU is needed."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from cuda_builds import PROGRAMS, declare_all, source_file
+from nvrtc import compile_log, faults
+
+import sparsenn
+from sparsenn.backends.cuda.runtime.loader import COMPILE_OPTIONS, define_options, source_text
+
+pytest.importorskip("cuda.bindings.nvrtc", reason="needs the NVRTC packages of sparsenn[test]", exc_type=ImportError)
+
+PACKAGE = Path(sparsenn.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.cu"))
+SOURCES = [path.relative_to(PACKAGE).as_posix().removeprefix("backends/cuda/kernels/") for path in FILES]
+ARCHITECTURES = ("sm_80", "sm_90")
+STAGES = "sparse/"
+"""Kernels that together carry out one idea, on one layout."""
+
+SERIALIZED = "conv2d/warpgroup_half.cu"
+"""Multiplies by instructions that go on by themselves, unless the compiler sees a reason to wait for each."""
+
+declare_all()
+
+
+def builds_of(source, arch):
+    """The defines of each build for an architecture, and what it is compiled for; none where another one is meant."""
+    for program in programs_of(source):
+        if program.architecture is None or arch == ARCHITECTURES[-1]:
+            for defines in program.builds():
+                yield defines, program.architecture or arch
+
+
+def programs_of(source):
+    return [program for program in PROGRAMS if program.source == source]
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("source", SOURCES)
+def test_kernel_compiles_cleanly(source, arch):
+    assert programs_of(source), f"{source} is not declared: see `loader.program` and `cuda_builds.declare`"
+    builds, text = list(builds_of(source, arch)), source_text(source)
+    if not builds:
+        pytest.skip("its instructions are those of another architecture")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        begun = [
+            pool.submit(compile_log, text, source, target, [*COMPILE_OPTIONS, *define_options(defines)])
+            for defines, target in builds
+        ]
+        for (defines, _), compilation in zip(builds, begun, strict=True):
+            done, log = compilation.result()
+            assert done, f"{defines}: {log}"
+            assert faults(log) == [], defines
+
+
+def test_declared_programs_have_a_source():
+    assert {program.source for program in PROGRAMS} <= set(SOURCES)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_kernel_begins_with_its_story(source):
+    text = source_file(source).read_text(encoding="utf-8")
+    heading = text[: text.index("#include")]
+    assert all(line.startswith("//") or not line for line in heading.splitlines())
+    assert len(heading.splitlines()) >= 5
+    rung, told = Path(source).name[:2].isdigit(), ["Needs"]
+    if not source.startswith(STAGES):
+        told += ["Idea", "Layout", *(["Before"] if rung else [])]
+    assert all(f"// {topic}" in heading for topic in told)
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ("int unused; out[0] = 1;", "declared but never referenced"),
+        ("out[0] = 1 << 40;", "shift count"),
+        ("float a[64]; for (int i = 0; i < 64; ++i) a[i * n % 64] = i; out[n] = a[n % 64];", "stack frame"),
+    ],
+)
+def test_planted_fault_is_found(body, fault):
+    source = f'extern "C" __global__ void planted(int n, float* out) {{ {body} }}'
+    done, log = compile_log(source, "planted.cu", "sm_90", COMPILE_OPTIONS)
+    assert done, log
+    assert any(fault in line for line in faults(log)), log
+
+
+def test_products_that_wait_for_each_other_are_found():
+    text = source_text(SERIALIZED)
+    right = "close_products();\n            await_products<1>();\n"
+    assert right in text
+    text = text.replace(right, f"{right} sums[0] += slab;\n")
+    defines = next(defines for program in programs_of(SERIALIZED) for defines in program.builds())
+    done, log = compile_log(text, SERIALIZED, "sm_90a", [*COMPILE_OPTIONS, *define_options(defines)])
+    assert done, log
+    assert any("serialized" in line for line in faults(log)), log
+
+
+def test_planted_error_is_found():
+    done, log = compile_log("not C++", "planted.cu", "sm_90", COMPILE_OPTIONS)
+    assert not done
+    assert "planted.cu" in faults(log)[0]

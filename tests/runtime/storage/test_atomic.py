@@ -1,0 +1,544 @@
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from children import interrupts_obeyed
+
+from sparsenn.errors import ResourceError
+from sparsenn.runtime.storage import adding_to, check_replaceable, open_to_write, remove_stale, replacing
+from sparsenn.runtime.storage.atomic import check_writable
+from sparsenn.runtime.storage.temporary import _remove_begun
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(item.name for item in folder.iterdir())
+
+
+def fail_within(context: Any, error: BaseException) -> None:
+    """Write half of something, then fail."""
+    with context as temporary:
+        file = temporary / "half" if temporary.is_dir() else temporary
+        file.write_text("half")
+        raise error
+
+
+def test_a_check_changes_nothing(tmp_path: Path) -> None:
+    check_replaceable(tmp_path / "new")
+    (tmp_path / "old").write_text("old")
+    check_replaceable(tmp_path / "old")
+    with pytest.raises(ResourceError, match="its folder does not exist"):
+        check_replaceable(tmp_path / "none" / "new")
+    with pytest.raises(ResourceError, match="it is a folder"):
+        check_replaceable(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["old"]
+    assert (tmp_path / "old").read_text() == "old"
+
+
+def test_content_appears_when_the_block_ends(tmp_path: Path) -> None:
+    target = tmp_path / "result.tsv"
+    target.write_text("old")
+    with replacing(target) as temporary:
+        assert temporary.parent == tmp_path
+        temporary.write_text("new")
+        assert target.read_text() == "old"
+    assert target.read_text() == "new"
+    assert names(tmp_path) == ["result.tsv"]
+
+
+def test_new_file_has_the_permissions_of_any_other(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("")
+    with replacing(tmp_path / "made"):
+        pass
+    modes = {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    assert len(modes) == 1
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o755, 0o444])
+def test_overwriting_keeps_the_permissions(tmp_path: Path, mode: int) -> None:
+    target = tmp_path / "result.tsv"
+    target.write_text("old")
+    target.chmod(mode)
+    with replacing(target) as temporary:
+        temporary.write_text("new")
+        assert stat.S_IMODE(temporary.stat().st_mode) == 0o600
+    assert stat.S_IMODE(target.stat().st_mode) == mode
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize(("refused", "mode"), [((), 0o664), ((12345,), 0o664), ((12345, -1), 0o604)])
+def test_overwriting_keeps_owner_and_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: tuple[int, ...], mode: int
+) -> None:
+    """A group that cannot be given loses its permissions, which are not meant for another one."""
+    target = tmp_path / "result.tsv"
+    target.write_text("old")
+    os.chown(target, 12345, 54321)
+    target.chmod(0o664)
+    chown = os.chown
+
+    def refusing(path: Path, owner: int, group: int) -> None:
+        if owner in refused:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        chown(path, owner, group)
+
+    monkeypatch.setattr(os, "chown", refusing)
+    with replacing(target) as temporary:
+        temporary.write_text("new")
+    status = target.stat()
+    assert stat.S_IMODE(status.st_mode) == mode
+    assert (status.st_uid == 12345) == (not refused)
+    assert (status.st_gid == 54321) == (-1 not in refused)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("bug"), SystemExit(1), MemoryError()])
+@pytest.mark.parametrize("old", [None, "old"])
+def test_whatever_ends_the_block_leaves_the_folder_as_it_was(
+    tmp_path: Path, error: BaseException, old: str | None
+) -> None:
+    target = tmp_path / "result.tsv"
+    if old is not None:
+        target.write_text(old)
+    with pytest.raises(type(error)):
+        fail_within(replacing(target), error)
+    assert names(tmp_path) == ([] if old is None else ["result.tsv"])
+    assert old is None or target.read_text() == old
+
+
+def test_full_disk_while_writing(tmp_path: Path) -> None:
+    target = tmp_path / "result.tsv"
+    with pytest.raises(ResourceError, match=r"cannot write .*result\.tsv: the disk is full; free some space"):
+        fail_within(replacing(target), FULL)
+    assert names(tmp_path) == []
+
+
+def test_full_disk_while_flushing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fsync(_: int) -> None:
+        raise FULL
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(ResourceError, match="the disk is full"), replacing(tmp_path / "result.tsv") as temporary:
+        temporary.write_text("all of it")
+    assert names(tmp_path) == []
+
+
+def test_error_number_that_is_only_in_the_text(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match="the disk is full"), replacing(tmp_path / "result.h5"):
+        raise OSError("Can't write data (file write failed: time = now, errno = 28, error message = 'No space')")
+
+
+def test_unknown_error_is_shown_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match=r"cannot write .*: the moon is in the way"), replacing(tmp_path / "x"):
+        raise OSError("the moon is in the way")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("missing/result.tsv", "its folder does not exist"),
+        ("file/result.tsv", "a part of the path is a file"),
+        ("folder", "it is a folder"),
+        ("x" * 300, "the name is too long"),
+    ],
+)
+def test_impossible_targets(tmp_path: Path, name: str, reason: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ResourceError, match=reason), replacing(tmp_path / name) as temporary:
+        temporary.write_text("x")
+    assert names(tmp_path) == ["file", "folder"]
+
+
+def test_longest_name_is_possible(tmp_path: Path) -> None:
+    with replacing(tmp_path / ("x" * 255)):
+        pass
+    assert names(tmp_path) == ["x" * 255]
+
+
+@pytest.mark.parametrize("name", ["/dev/null", "link"])
+def test_devices_are_written_to_and_not_replaced(tmp_path: Path, name: str) -> None:
+    (tmp_path / "link").symlink_to("/dev/null")
+    with replacing(tmp_path / name) as temporary:
+        temporary.write_text("new")
+    assert Path("/dev/null").is_char_device()
+    assert names(tmp_path) == ["link"]
+
+
+def test_a_full_device() -> None:
+    with pytest.raises(ResourceError, match="the disk is full"), replacing("/dev/full") as temporary:
+        temporary.write_text("new")
+
+
+def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind("s")
+        with pytest.raises(ResourceError, match="a socket or a disk"), replacing("s"):
+            pass
+
+
+def test_a_named_pipe_is_written_to(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with replacing(tmp_path / "pipe") as temporary:
+        temporary.write_text("new")
+    assert os.read(reader, 100) == b"new"
+    os.close(reader)
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "/proc/thread-self/fd/1", "link"])
+def test_an_open_file_is_added_to(tmp_path: Path, name: str) -> None:
+    code = (
+        "import sys\n"
+        "from sparsenn.runtime.storage import replacing\n"
+        "print('said before')\n"
+        "with replacing(sys.argv[1]) as temporary:\n"
+        "    temporary.write_text('new\\n')\n"
+        "print('said after')\n"
+    )
+    (tmp_path / "link").symlink_to("/dev/stdout")
+    (tmp_path / "log").write_text("old\n")
+    before = (tmp_path / "log").stat().st_ino
+    with (tmp_path / "log").open("a") as log:
+        subprocess.run([sys.executable, "-c", code, tmp_path / name], stdout=log, check=True, timeout=240)
+    assert (tmp_path / "log").read_text() == "old\nsaid before\nnew\nsaid after\n"
+    assert (tmp_path / "log").stat().st_ino == before
+
+
+def test_an_open_file_of_another_process_is_added_to(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("old\n")
+    with (tmp_path / "log").open("a") as log:
+        other = subprocess.Popen(["sleep", "240"], stdout=log)
+    try:
+        with replacing(f"/proc/{other.pid}/fd/1") as temporary:
+            temporary.write_text("new\n")
+    finally:
+        other.kill()
+        other.wait()
+    assert (tmp_path / "log").read_text() == "old\nnew\n"
+
+
+def test_a_reader_that_is_gone_is_told_as_such() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with pytest.raises(BrokenPipeError), replacing(f"/dev/fd/{writer}") as temporary:
+        temporary.write_text("new")
+    os.close(writer)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EDQUOT])
+def test_refusals_of_the_system_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ResourceError, match=r"; (choose|free)"), replacing(tmp_path / "x"):
+        pass
+
+
+def test_link_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.write_text("old")
+    link.symlink_to(real)
+    with replacing(link) as temporary:
+        temporary.write_text("new")
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+
+
+def test_gzip_by_the_final_name_and_the_same_bytes_each_time(tmp_path: Path) -> None:
+    for name in ("a.tsv.gz", "b.GZ", "c.tsv"):
+        with replacing(tmp_path / name) as temporary, open_to_write(temporary, tmp_path / name) as file:
+            file.write(b"text" * 100)
+    assert (tmp_path / "a.tsv.gz").read_bytes() == (tmp_path / "b.GZ").read_bytes()
+    assert gzip.decompress((tmp_path / "b.GZ").read_bytes()) == (tmp_path / "c.tsv").read_bytes() == b"text" * 100
+
+
+def test_interrupt_from_outside_leaves_nothing(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from sparsenn.runtime.storage import replacing\n"
+        "with replacing(sys.argv[1]) as temporary:\n"
+        "    temporary.write_text('half')\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    signal.pause()\n"
+    )
+    command = [sys.executable, "-c", code, tmp_path / "x"]
+    with interrupts_obeyed():
+        done = subprocess.run(command, capture_output=True, timeout=240, check=False)
+    assert b"KeyboardInterrupt" in done.stderr
+    assert names(tmp_path) == []
+
+
+class Interrupt(BaseException):
+    """Kept by whoever raises it, as the program does: so that no frame it went through lets go of what it holds."""
+
+
+def interrupted(work: Callable[[], None], moment: int) -> list[Interrupt]:
+    """Run something and raise `Interrupt` after so many instructions of what writes files; returns it, if it came."""
+    raised: list[Interrupt] = []
+    left = moment
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.endswith(("temporary.py", "atomic.py", "contextlib.py", "shutil.py")):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        left -= event == "opcode"
+        if left == 0 and not raised:
+            raised.append(Interrupt())
+            raise raised[0]
+        return trace
+
+    before = sys.gettrace()
+    try:
+        sys.settrace(trace)
+        work()
+    except BaseException:  # an interrupt may have become another error
+        if not raised:
+            raise
+    finally:
+        sys.settrace(before)
+    return raised
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of files whose block had not begun
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_nothing_is_left_whenever_an_interrupt_comes(tmp_path: Path, kind: str) -> None:
+    """At every instruction: also between a temporary's being made and its block, and while it is removed."""
+    kept, first = [], 1
+    while not kept or kept[-1]:
+        folder = tmp_path / str(first)
+        folder.mkdir()
+        (folder / "old").write_text("old")
+
+        def write(folder: Path = folder) -> None:
+            remove_stale.cache_clear()
+            if kind == "file":
+                with replacing(folder / "old") as temporary:
+                    temporary.write_text("new")
+                return
+            with adding_to(folder) as staging:
+                for name in "ab":
+                    (staging / name).write_text("new")
+
+        kept.append(interrupted(write, first))
+        _remove_begun()
+        assert names(folder) in [["old"], ["a", "b", "old"]][: 1 + (kind == "folder")], first
+        assert (folder / "old").read_text() in (("old", "new") if kind == "file" else ("old",))
+        first += 1
+    assert first > 300
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_files_are_added_together(tmp_path: Path, there: bool) -> None:
+    folder = tmp_path / "folder"
+    if there:
+        folder.mkdir()
+        (folder / "other").write_text("stays")
+    with adding_to(folder) as staging:
+        (staging / "inner").mkdir()
+        (staging / "inner" / "a").write_text("a")
+        (staging / "b").write_text("b")
+        assert not there or set(names(folder)) == {staging.name, "other"}
+        assert folder.exists() == there
+        assert stat.S_IMODE(staging.stat().st_mode) == 0o700
+    assert set(names(folder)) == {"inner", "b"} | ({"other"} if there else set())
+    assert (folder / "inner" / "a").read_text() == "a"
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), FULL])
+def test_no_file_is_added_if_one_fails(tmp_path: Path, there: bool, error: BaseException) -> None:
+    folder = tmp_path / "folder"
+    if there:
+        folder.mkdir()
+    expected = ResourceError if isinstance(error, OSError) else type(error)
+    with pytest.raises(expected):
+        fail_within(adding_to(folder), error)
+    assert names(tmp_path) == (["folder"] if there else [])
+    assert not there or names(folder) == []
+
+
+def test_messages_name_the_place_that_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fsync(_: int) -> None:
+        raise FULL
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+    def add() -> None:
+        with adding_to(tmp_path / "folder") as staging, replacing(staging / "a.tsv"):
+            pass
+
+    with pytest.raises(ResourceError, match=r"cannot write .*/folder/a\.tsv: the disk is full") as caught:
+        add()
+    assert ".part" not in str(caught.value)
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+
+    def add() -> None:
+        with adding_to(tmp_path) as staging:
+            (staging / "a").write_text("new")
+            (staging / "b").write_text("new")
+
+    with pytest.raises(ResourceError, match="exists already"):
+        add()
+    assert names(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_text() == "old"
+
+
+@pytest.mark.parametrize(("name", "reason"), [("a/b", "its folder does not exist"), ("file", "in the way")])
+def test_impossible_folders(tmp_path: Path, name: str, reason: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResourceError, match=reason), adding_to(tmp_path / name):
+        pass
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_new_folder_has_the_permissions_of_any_other(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    with adding_to(tmp_path / "made"):
+        pass
+    assert len({folder.stat().st_mode for folder in tmp_path.iterdir()}) == 1
+
+
+ENDED = """
+import os, signal, sys
+from pathlib import Path
+from sparsenn.runtime.storage import adding_to
+
+def end():
+    if sys.argv[3] == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise {"interrupted": KeyboardInterrupt, "failed": OSError}[sys.argv[3]]
+
+renames, rename = iter(range(9)), Path.rename
+Path.rename = lambda self, target: end() if next(renames) == int(sys.argv[2]) else rename(self, target)
+with adding_to(sys.argv[1]) as staging:
+    for name in "abc":
+        (staging / name).write_text(name)
+"""
+
+
+@pytest.mark.parametrize(("there", "moved"), [(False, 0), (True, 0), (True, 1), (True, 2)])
+@pytest.mark.parametrize("how", ["interrupted", "failed", "killed"])
+def test_nothing_is_added_also_if_it_ends_between_two_moves(tmp_path: Path, there: bool, moved: int, how: str) -> None:
+    """The next process that writes into the folder tidies up after a killed one."""
+    folder = tmp_path / "folder"
+    if there:
+        folder.mkdir()
+        (folder / "other").write_text("stays")
+    command = [sys.executable, "-c", ENDED, folder, str(moved), how]
+    done = subprocess.run(command, capture_output=True, timeout=240, check=False)
+    assert done.returncode != 0
+    assert (done.returncode == -signal.SIGKILL) == (how == "killed")
+    for place in (tmp_path, folder):
+        remove_stale.__wrapped__(place)
+    assert names(tmp_path) == (["folder"] if there else [])
+    assert not there or names(folder) == ["other"]
+    with adding_to(folder) as staging:
+        (staging / "a").write_text("a")
+    assert (folder / "a").read_text() == "a"
+
+
+HALF = """
+import os, signal, sys
+from pathlib import Path
+from sparsenn.runtime.storage import adding_to, replacing
+with (adding_to if sys.argv[2] == "folder" else replacing)(sys.argv[1]) as temporary:
+    file = temporary / "half" if temporary.is_dir() else temporary
+    file.write_text("half")
+    print("written", flush=True)
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_a_dead_process_left_goes_and_what_a_live_one_fills_stays(tmp_path: Path, kind: str) -> None:
+    command = [sys.executable, "-c", HALF, tmp_path / "x", kind]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"written\n"
+        (tmp_path / ".other.part").write_text("not ours")
+        assert len(names(tmp_path)) == 3
+        processes[0].kill()
+        processes[0].wait()
+        with replacing(tmp_path / "new"):
+            assert len(names(tmp_path)) == 3  # that of the live one, not ours, and our own
+        assert len(names(tmp_path)) == 3
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    remove_stale.__wrapped__(tmp_path)
+    assert names(tmp_path) == [".other.part", "new"]
+
+
+def test_a_folder_that_another_process_takes_for_stale_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    taken = list[str]()
+    opened = os.open
+
+    def take(path: Any, *options: Any) -> int:
+        if not taken and str(path).endswith(".part"):
+            taken.append(path)
+            Path(path).rmdir()
+        return opened(path, *options)
+
+    monkeypatch.setattr(os, "open", take)
+    with adding_to(tmp_path / "x") as staging:
+        (staging / "a").write_text("a")
+    assert taken
+    assert names(tmp_path) == ["x"]
+    assert names(tmp_path / "x") == ["a"]
+
+
+def test_what_is_noted_as_moved_is_only_removed_where_it_is_that(tmp_path: Path) -> None:
+    """A note may be forged or old: it is about files in its own folder, and about no others of these names."""
+    folder = tmp_path / "folder"
+    staging = folder / ".sparsenn-0123456789abcdef.part"
+    staging.mkdir(parents=True)
+    (folder / "mine").write_text("mine")
+    (tmp_path / "outside").write_text("mine")
+    inode = (tmp_path / "outside").stat().st_ino
+    (staging / "left").write_text("")
+    (staging / ".moves").write_text(json.dumps({"mine": 1, "../outside": inode, "left": 2}))
+    remove_stale.__wrapped__(folder)
+    assert names(folder) == ["mine"]
+    assert names(tmp_path) == ["folder", "outside"]
+
+
+def test_a_folder_that_is_not_there_or_not_ours_is_passed_over(tmp_path: Path) -> None:
+    remove_stale(tmp_path / "none")
+    remove_stale(tmp_path)
+
+
+def test_a_folder_is_checked_by_making_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_writable(tmp_path)
+    assert names(tmp_path) == []
+    with pytest.raises(ResourceError, match="its folder does not exist"):
+        check_writable(tmp_path / "none")
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ResourceError, match="the file system is read-only"):
+        check_writable(tmp_path)

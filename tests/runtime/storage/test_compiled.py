@@ -1,0 +1,170 @@
+"""Compiled kernels on disk: where they are kept, and what is done where they are damaged or cannot be kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KERNEL = """
+import sys
+from sparsenn.runtime.jit import compiled
+
+@compiled
+def twice(number):
+    return number + number
+
+found = [twice(3), twice(1.5)]
+kept = sum(sum(function.stats.cache_hits.values()) for function in [twice])
+print(found, kept)
+"""
+
+FIRST, AGAIN = "[6, 3.0] 0\n", "[6, 3.0] 2\n"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A module that compiles a function twice, and says how often it was found compiled."""
+    path = tmp_path / "source" / "kernel.py"
+    path.parent.mkdir()
+    path.write_text(KERNEL)
+    return path
+
+
+def run(program: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    names = ("SPARSENN_CACHE", "NUMBA_CACHE_DIR", "HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_LOCATOR_CLASSES")
+    known = {name: value for name, value in os.environ.items() if name not in names}
+    command = [sys.executable, "-W", "always", str(program)]
+    done = subprocess.run(
+        command, env={**known, **environment}, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def files(folder: Path, pattern: str) -> list[Path]:
+    return sorted(folder.rglob(pattern))
+
+
+@pytest.mark.parametrize("variable", ["SPARSENN_CACHE", "NUMBA_CACHE_DIR"])
+def test_a_setting_moves_the_cache(program: Path, tmp_path: Path, variable: str) -> None:
+    place = tmp_path / "here"
+    for expected in (FIRST, AGAIN):
+        done = run(program, **{variable: str(place)})
+        assert (done.stdout, done.stderr) == (expected, "")
+    assert len(files(place / "numba" if variable == "SPARSENN_CACHE" else place, "*.nbc")) == 2
+    assert not files(program.parent, "*.nb?")
+
+
+def test_numbas_own_setting_goes_first(program: Path, tmp_path: Path) -> None:
+    run(program, SPARSENN_CACHE=str(tmp_path / "a"), NUMBA_CACHE_DIR=str(tmp_path / "b"))
+    assert not files(tmp_path / "a", "*.nb?")
+    assert files(tmp_path / "b", "*.nbc")
+
+
+def test_without_a_setting_the_cache_is_beside_the_source(program: Path) -> None:
+    for expected in (FIRST, AGAIN):
+        assert run(program).stdout == expected
+    assert files(program.parent / "__pycache__", "*.nbi")
+
+
+def cut(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def flip(content: bytes) -> bytes:
+    at = len(content) * 2 // 3
+    return content[:at] + bytes([content[at] ^ 16]) + content[at + 1 :]
+
+
+def empty(content: bytes) -> bytes:
+    return b""
+
+
+@pytest.mark.parametrize("damage", [cut, flip, empty])
+@pytest.mark.parametrize("pattern", ["*.nbi", "*.nbc", "*.nb?"])
+def test_a_damaged_cache_is_made_again(program: Path, tmp_path: Path, pattern: str, damage: object) -> None:
+    place = tmp_path / "here"
+    run(program, SPARSENN_CACHE=str(place))
+    for path in files(place, pattern):
+        path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
+    for expected in (FIRST, AGAIN):
+        done = run(program, SPARSENN_CACHE=str(place))
+        assert (done.stdout, done.stderr) == (expected, "")
+
+
+def test_another_functions_code_is_not_taken(program: Path, tmp_path: Path) -> None:
+    """As an index that two processes have written to may lead to."""
+    place = tmp_path / "here"
+    run(program, SPARSENN_CACHE=str(place))
+    first, second = files(place, "*.nbc")
+    shutil.copyfile(first, second)
+    done = run(program, SPARSENN_CACHE=str(place))
+    assert (done.stdout, done.stderr) == ("[6, 3.0] 1\n", "")
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), [("- 1", "- 2", "11\n"), ("STEP = 1", "STEP = 22", "42\n")])
+def test_what_a_function_uses_of_other_files_is_looked_at(old: str, new: str, expected: str, tmp_path: Path) -> None:
+    """A function called, and a constant: both are compiled into the caller, whose own file stays as it is."""
+    used = (
+        "from sparsenn.runtime.jit import compiled\n\n@compiled\ndef less(number):\n    return number - 1\n\nSTEP = 1\n"
+    )
+    program = tmp_path / "program.py"
+    (tmp_path / "used.py").write_text(used)
+    program.write_text(
+        "from sparsenn.runtime.jit import compiled\nfrom used import STEP, less\n\n"
+        "@compiled\ndef middle(number):\n    return less(number) * 10\n\n"
+        "@compiled\ndef run(number):\n    return middle(number) + STEP\n\n"
+        "print(run(3))\n"
+    )
+    assert run(program).stdout == "21\n"
+    (tmp_path / "used.py").write_text(used.replace(old, new))
+    assert run(program).stdout == expected
+
+
+def test_where_nothing_can_be_kept_one_line_says_so(program: Path, tmp_path: Path) -> None:
+    """A file stands where each folder would be: root may write to a folder that is read-only."""
+    (program.parent / "__pycache__").write_text("")
+    (tmp_path / "file").write_text("")
+    within = str(tmp_path / "file" / "within")
+    done = run(program, SPARSENN_CACHE=within, NUMBA_CACHE_DIR=within, HOME=within, XDG_CACHE_HOME=within)
+    assert done.stdout == FIRST
+    assert done.stderr.count("compiled kernels cannot be kept") == 1
+    assert "set SPARSENN_CACHE to a writable folder" in done.stderr
+
+
+def test_a_full_disk_costs_no_result(program: Path, tmp_path: Path) -> None:
+    place = tmp_path / "here"
+    full = "import errno, os, numba.core.caching as caching\n" + KERNEL.replace(
+        "found =",
+        "def fails(self, path):\n"
+        "    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)\n"
+        "caching.IndexDataCacheFile._open_for_write = fails\n"
+        "found =",
+    )
+    program.write_text(full)
+    done = run(program, SPARSENN_CACHE=str(place))
+    assert done.stdout == FIRST
+    assert done.stderr.count("No space left on device") == 1
+    assert str(place) in done.stderr
+
+
+def test_nothing_can_be_written_beside_the_package_or_at_home(tmp_path: Path, repository: Path) -> None:
+    """As in containers, and for users that are services."""
+    place = tmp_path / "installed"
+    shutil.copytree(repository / "sparsenn", place / "sparsenn", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in (place, *place.rglob("*")):
+        if folder.is_dir():
+            (folder / "__pycache__").write_text("")
+    (tmp_path / "file").write_text("")
+    names = ("SPARSENN_CACHE", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    environment |= {"HOME": str(tmp_path / "file" / "home"), "PYTHONPATH": str(place)}
+    command = [sys.executable, "-m", "sparsenn", "info", str(repository / "datasets" / "lenet86-pruned.h5")]
+    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) == done.stderr.count("warning: compiled kernels cannot be kept") <= 1

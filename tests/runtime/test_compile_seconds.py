@@ -1,0 +1,107 @@
+"""The time that numba compiles: counted once, and none where it has compiled before."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numba
+import pytest
+
+from sparsenn.backends import backend_for
+from sparsenn.engine.timer import Timer
+from sparsenn.runtime.jit import compile_seconds, load_seconds
+from sparsenn.runtime.storage.compiled import LOADING
+
+PROGRAM = """
+from sparsenn.runtime.jit import compile_seconds, compiled, load_seconds
+
+@compiled
+def twice(number):
+    return 2 * number
+
+assert compile_seconds() == 0
+assert twice(21) == 42
+print(compile_seconds(), load_seconds())
+"""
+
+
+def test_functions_that_call_others_count_once() -> None:
+    @numba.njit
+    def inner(number: int) -> int:
+        return number + 1
+
+    @numba.njit
+    def outer(number: int) -> int:
+        return int(inner(number) + inner(2 * number))
+
+    before, start = compile_seconds(), time.perf_counter()
+    assert outer(1) == 5
+    spent, whole = compile_seconds() - before, time.perf_counter() - start
+    assert 0.001 < spent <= whole
+    assert outer(2) == 8
+    assert compile_seconds() == before + spent
+
+
+def test_time_passes_while_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    from numba.core import event
+
+    @numba.njit
+    def never_called() -> None:
+        pass
+
+    before = compile_seconds()
+    with event.trigger_event("numba:compile", data={"dispatcher": never_called}):
+        first = compile_seconds()
+        time.sleep(0.001)
+        second = compile_seconds()
+        with pytest.raises(KeyError), event.trigger_event("numba:compile", data={"dispatcher": never_called}):
+            raise KeyError
+        third = compile_seconds()
+    after = compile_seconds()
+    assert before <= first < second < third < after
+    assert compile_seconds() == after
+
+
+def test_none_where_it_has_compiled_before(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    settings = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+
+    def told() -> tuple[float, float]:
+        done = subprocess.run([sys.executable, str(script)], env=settings, capture_output=True, text=True, check=True)
+        compiled, loaded = map(float, done.stdout.split())
+        return compiled, loaded
+
+    assert told()[0] > 0.001
+    compiled, loaded = told()
+    assert compiled == 0
+    assert loaded > 0.0001
+
+
+def test_loading_is_preparing_unless_it_is_done_to_compile() -> None:
+    from numba.core import event
+
+    @numba.njit
+    def never_called() -> None:
+        pass
+
+    def load() -> None:
+        with event.trigger_event(LOADING, data={"dispatcher": never_called}):
+            time.sleep(0.01)
+
+    timer = Timer(backend_for("cpu"))
+    start, before = time.perf_counter(), load_seconds()
+    load()
+    loaded = load_seconds() - before
+    assert 0.01 <= loaded <= time.perf_counter() - start
+    with event.trigger_event("numba:compile", data={"dispatcher": never_called}):
+        load()
+    assert load_seconds() - before == loaded
+    found = timer.seconds()
+    assert found.prepare == pytest.approx(loaded)
+    assert found.compile >= 0.01
+    assert found.compute <= time.perf_counter() - start - found.prepare - found.compile + 1e-6
