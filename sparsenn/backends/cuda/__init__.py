@@ -146,11 +146,12 @@ class CUDABackend:
             return images.run_layer(layer, shape, features)
 
     def combine(self, layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
-        """Combine rows by CuPy's functions; those that add or copy are all that a stream's capture takes."""
+        """Add rows by one kernel; else combine them by CuPy's functions."""
         rows, row_bytes = matrices[0].shape[0], matrices[0].itemsize * sum(matrix.shape[1] for matrix in matrices)
         with as_current(self.index), within_memory(f"the outputs of {layer.name}", rows, row_bytes):
             if isinstance(layer, Add):
-                return combine_rows(layer, matrices)
+                sums = images.add(layer.activation, matrices)
+                return combine_rows(layer, matrices) if sums is None else sums
             ends = np.cumsum([matrix.shape[1] for matrix in matrices]).tolist()
             combined: Array = cupy().empty((rows, ends[-1]), np.result_type(*(matrix.dtype for matrix in matrices)))
             for matrix, end in zip(matrices, ends, strict=True):

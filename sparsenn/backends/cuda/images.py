@@ -1,4 +1,4 @@
-"""Layers of images without weights, counting the numbers of rows, and how large numbers are, on CUDA.
+"""Layers of images without weights, sums of matrices, counting the numbers of rows, and how large numbers are, on CUDA.
 
 Rows are CuPy matrices in row-major order, float32 or float16; outputs are new ones of the same type. Work is queued on
 the current stream, and not waited for unless it says so.
@@ -6,13 +6,16 @@ the current stream, and not waited for unless it says so.
 
 from __future__ import annotations
 
-from functools import singledispatch
+from collections.abc import Sequence
+from functools import partial, singledispatch
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from sparsenn.backends.contract import Features
+from sparsenn.backends.cuda.conv.shared_memory import WHOLE
+from sparsenn.backends.cuda.runtime.activation import IDENTITY, activation_number
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.memory import within_memory
@@ -21,8 +24,9 @@ from sparsenn.backends.cuda.sparse.rows import weigh_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import AvgPool2d, Flatten, ImageLayer, LogSoftmax, MaxPool2d, SoftmaxLayer
+from sparsenn.layers.elementwise import Activation
 
-__all__ = ["NumberCheck", "NumberLog", "RowsWatch", "count_nonzeros", "largest_number", "run_layer"]
+__all__ = ["NumberCheck", "NumberLog", "RowsWatch", "add", "count_nonzeros", "largest_number", "run_layer"]
 
 THREADS = 256
 """Of a block."""
@@ -46,12 +50,24 @@ WORDS = 1024
 MOST_BLOCKS = 65_535
 """Of a grid's second dimension."""
 
-_POOL = program("images/pool.cu", HALF=(0, 1), MEAN=(0, 1))
-_POOL_PAIRS = program("images/pool_pairs.cu", HALF=(0, 1), MEAN=(0, 1), THREADS=(THREADS,), EACH=(EACH,))
-_SOFTMAX = program("images/softmax.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,), LOGARITHM=(0, 1))
+ADDED = 4
+"""Numbers that a thread adds."""
+
+_program = partial(program, carveout=WHOLE)
+"""Declares kernels that run between convolutions, with as much shared memory as these: a multiprocessor becomes idle
+before its first cache is divided in another way."""
+
+_ADD = _program("images/add.cu", HALF=(0, 1), THREADS=(THREADS,))
+_POOL = _program("images/pool.cu", HALF=(0, 1), MEAN=(0, 1))
+_POOL_PAIRS = program(
+    "images/pool_pairs.cu", carveout=WHOLE, HALF=(0, 1), MEAN=(0, 1), THREADS=(THREADS,), EACH=(EACH,)
+)
+_SOFTMAX = program(
+    "images/softmax.cu", carveout=WHOLE, HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,), LOGARITHM=(0, 1)
+)
 _COUNT = program("images/count.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
-_NOT_FINITE = program("images/not_finite.cu", BITS=(32, 16, 64), PIECE=(PIECE,), THREADS=(THREADS,))
-_LARGEST = program("images/largest.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
+_NOT_FINITE = _program("images/not_finite.cu", BITS=(32, 16, 64), PIECE=(PIECE,), THREADS=(THREADS,))
+_LARGEST = _program("images/largest.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
 
 
 def run_layer(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
@@ -136,6 +152,23 @@ def _outputs(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> tupl
     with within_memory(f"the outputs of {layer.name}", rows, features.dtype.itemsize * width):
         outputs: Array = cupy().empty((rows, width), features.dtype)
     return outputs, tuple(found)
+
+
+def add(activation: Activation, matrices: Sequence[Array]) -> Array | None:
+    """Return the activated sum of matrices of one shape, from left to right; None where kernels lack the activation."""
+    cp, code = cupy(), activation_number(activation)
+    if code is None:
+        return None
+    kind = np.result_type(*(matrix.dtype for matrix in matrices))
+    total, *others = (cp.ascontiguousarray(matrix, dtype=kind) for matrix in matrices)
+    for number, other in enumerate(others, start=1):
+        sums: Any = cp.ndarray(total.shape, kind)
+        finish = code if number == len(others) else (np.int32(IDENTITY), np.float32(np.inf))
+        grid = (-(-sums.size // (THREADS * ADDED)),)
+        launch("images", _kernel(_ADD, "add", sums), grid, (THREADS,), np.int64(sums.size), total, other, sums, *finish)
+        total = sums
+    outputs: Array = total
+    return outputs
 
 
 def count_nonzeros(features: Array) -> Array:
