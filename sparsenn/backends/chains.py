@@ -12,6 +12,7 @@ __all__ = [
     "Features",
     "LayerCounts",
     "NumberCheck",
+    "NumberLog",
     "RowsCheck",
     "RowsLeft",
     "RowsWatch",

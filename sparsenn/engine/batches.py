@@ -223,12 +223,14 @@ class BatchRunner:
         target: Array | None = None
         parts: list[Any] = []
         copies: list[Callable[[], None]] = []
+        batches = 0
         moves = room is not None or (given.on_host and not backend.in_host_memory)
 
         def run(start: int, stop: int, size: int, context: RunContext) -> None:
-            nonlocal used, target
+            nonlocal used, target, batches
             ready, features, context = self._place(given, start, stop, size, context)
             used, rows = ready.plan, ready.outputs(features, context)
+            batches += 1
             if not moves:
                 parts.append(rows)
                 return
@@ -245,12 +247,11 @@ class BatchRunner:
         self._run_batches(given, (first, last), size, context, report, run)
         for finish in copies:
             _finish(finish)
+        if batches == 1 and room is None:
+            self._settle(given, used)
         if moves:
             return np.empty((0, network.outputs), np.float32) if target is None else target
-        if len(parts) == 1:
-            self._settle(given, used)
-            return parts[0]
-        return backend.joined(parts, network.outputs)
+        return parts[0] if len(parts) == 1 else backend.joined(parts, network.outputs)
 
     def _settle(self, given: Given, plan: Plan) -> None:
         """Remember that a plan runs such rows, if the steps are all they need."""
@@ -310,11 +311,11 @@ class BatchRunner:
         self._cache.note(given, form)
         with context.timer.part("prepare", "ready plan"):
             ready = self._cache.ready_for(form, given.whole, size)
+        watched = given.on_host and self._watches(ready.plan)
         if context.check is not None:
             context.check.look(features)
-            if self._backend.in_host_memory:  # there the answer is known at once
+            if watched or self._backend.in_host_memory:  # the answer is waited for in any case, or known at once
                 self._refuse_infinite(given, context.check)
-        watched = given.on_host and self._watches(ready.plan)
         return ready, features, replace(context, watch=self._cache.overflow_guard.watch()) if watched else context
 
     def _watches(self, plan: Plan) -> bool:
@@ -353,10 +354,14 @@ class BatchRunner:
 
 def _is_same(source: Any, rows: Any) -> bool:
     """Return whether rows are the array that they come from, but for its shape."""
-    if source is rows:
-        return True
-    bases = [array if array.base is None else array.base for array in (source, rows)]
-    return bases[0] is bases[1] and source.size == rows.size and bool(rows.flags.c_contiguous)
+    return source is rows or (
+        source.size == rows.size and rows.flags.c_contiguous and _address(source) == _address(rows)
+    )
+
+
+def _address(array: Any) -> int:
+    """Return where a NumPy or CuPy array begins."""
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 
 def _finish(copy: Callable[[], None]) -> None:

@@ -398,9 +398,10 @@ def _check_process() -> None:
         This process was: CUDA cannot be used in it.
     """
     global _process
+    here = os.getpid()
     if _process is None:
-        _process = os.getpid()
-    if _is_forked():
+        _process = here
+    if _process != here:
         raise DeviceError(
             "CUDA was used before this process was forked, and cannot be used here: start processes with the method "
             "spawn, or fork before the first use of a GPU, or use device cpu"

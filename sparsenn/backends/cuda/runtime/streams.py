@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, suppress
 from functools import cache
 from typing import Any
@@ -95,24 +95,28 @@ def event() -> Any:
 
 
 class Turns:
-    """Whose turn it is with buffers: work that is queued on one stream waits for what was queued before on another."""
+    """The order of streams that share buffers: work that is queued on one waits for the work queued before on another.
+
+    Attributes
+    ----------
+    key : names the stream of the last call.
+    """
 
     def __init__(self) -> None:
+        self.key: Hashable = None
         self._last: Any = None
-        self._key: Any = None
         self._queued = event()
 
-    def take(self) -> Any:
-        """Return the current stream, which waits for all that the stream of the turn before has been given."""
-        cuda = cupy().cuda
-        stream = cuda.get_current_stream()
+    def take(self, stream: Any = None) -> Any:
+        """Return the current stream, which may be given: it waits for the work on the stream of the call before."""
+        stream = stream or cupy().cuda.get_current_stream()
         key = stream_key(stream)
-        if key == self._key:
+        if key == self.key:
             return stream
-        if isinstance(self._key, tuple):  # another thread's own stream, which only that thread can name
+        if isinstance(self.key, tuple):  # another thread's own stream, which only that thread can name
             wait_for_device()
         elif self._last is not None:
             self._queued.record(self._last)
             stream.wait_event(self._queued)
-        self._last, self._key = stream, key
+        self._last, self.key = stream, key
         return stream

@@ -31,7 +31,7 @@ from sparsenn.backends.cuda.runtime.device import as_current, cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import part
 from sparsenn.backends.cuda.runtime.streams import Turns
-from sparsenn.backends.cuda.sparse.replay import Parts
+from sparsenn.backends.cuda.sparse.parts import Parts
 from sparsenn.backends.cuda.sparse.rows import as_dense, take_rows, weigh_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
 from sparsenn.backends.sizes import parts_of
