@@ -125,7 +125,8 @@ class Executable:
             steps = self.plan.steps
             is_watched = any(step.kernel.precision == HALF_PRECISION for step in steps)
             within = self._overflow_guard if is_watched else None
-            call = HostCall(self.plan.backend, shape, is_checked, within, 2 * len(steps) + 1)
+            watch = self._replays.host_watch if is_checked else None
+            call = HostCall(self.plan.backend, shape, watch, within, 2 * len(steps))
             self._replays.put(key, call)
         outputs: Array | None = call(self._guarded, rows)
         return outputs

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Backend, Features, Kernel
+from sparsenn.backends import Backend, Features, Kernel, RowsWatch
 from sparsenn.engine.finite import BatchGuard, OverflowGuard
 from sparsenn.errors import NumericError
 from sparsenn.formats import Array
@@ -82,15 +81,21 @@ class HostCall:
     ----------
     backend : of the executable.
     shape : of the rows as a matrix.
-    is_checked : whether rows may not hold NaN or infinity.
+    watch : looks for NaN and infinity among the rows, which are no others than those of calls that wait; None where
+        they are not looked for.
     within : what half precision's range is guarded by; None where nothing is in half precision.
-    looks : at numbers, at most.
+    looks : of the guard, at most.
     """
 
     def __init__(
-        self, backend: Backend, shape: tuple[int, int], is_checked: bool, within: OverflowGuard | None, looks: int
+        self,
+        backend: Backend,
+        shape: tuple[int, int],
+        watch: RowsWatch | None,
+        within: OverflowGuard | None,
+        looks: int,
     ) -> None:
-        self._backend, self._is_checked, self._within, self._looks = backend, is_checked, within, looks
+        self._backend, self._watch, self._within, self._looks = backend, watch, within, looks
         self._replay = backend.replay(shape, on_host=True)
         self._guard: LoggingGuard | None = None
 
@@ -110,19 +115,23 @@ class HostCall:
         if self._replay is None:
             return None
 
-        def queue(features: Array) -> tuple[Array, Any]:
+        def queue(features: Array) -> tuple[Array, ...]:
+            if self._watch is not None:
+                self._watch.look(features)
+            if self._within is None:
+                return (run(features, None),)
             log = self._backend.number_log(self._looks)
-            if self._is_checked:
-                log.look(features)
-            self._guard = None if self._within is None else LoggingGuard(self._within, log.look)
+            self._guard = LoggingGuard(self._within, log.look)
             return run(features, self._guard), log.found
 
         results = self._replay(queue, rows)
-        if results is None:
+        if results is None or (self._watch is not None and self._watch.found()):
             return None
-        outputs, found = results
-        largest, spoilt = found.T
-        looks = list(zip(largest.view(np.float32).tolist(), (spoilt == 0).tolist(), strict=True))
-        if self._is_checked and not looks.pop(0)[1]:
-            return None
-        return outputs if self._guard is None or self._guard.approves(looks) else None
+        outputs, *found = results
+        return outputs if self._guard is None or self._guard.approves(_looks(*found)) else None
+
+
+def _looks(found: Array) -> list[Look]:
+    """Return the looks of a `NumberLog`."""
+    largest, spoilt = found.T
+    return list(zip(largest.view(np.float32).tolist(), (spoilt == 0).tolist(), strict=True))

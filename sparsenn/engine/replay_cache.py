@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from functools import cached_property
 from typing import Any
 
-from sparsenn.backends import Backend
+from sparsenn.backends import Backend, RowsWatch
 
 __all__ = ["ReplayCache"]
 
@@ -33,6 +34,11 @@ class ReplayCache:
     def nbytes(self) -> int:
         """Device memory that they take, in bytes."""
         return sum(replay.nbytes for replay in self._replays.values())
+
+    @cached_property
+    def host_watch(self) -> RowsWatch:
+        """The watch over rows in host memory, whose calls wait, and so are not the earlier calls of another watch."""
+        return self._backend.rows_watch()
 
     def get(self, key: tuple[Hashable, ...]) -> Any:
         """Return what was put in under a key; None where there is nothing."""
