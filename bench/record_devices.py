@@ -32,8 +32,8 @@ from sparsenn.backends import gpus
 from sparsenn.datasets import radixnet
 from sparsenn.datasets.digits import digit_inputs
 from sparsenn.engine import Result, Seconds
-from sparsenn.engine.batches import Part, joined
-from sparsenn.engine.inputs import look
+from sparsenn.engine.inputs import read_inputs
+from sparsenn.engine.result import concatenate_results
 from sparsenn.formats import CSC, CSR
 from sparsenn.io.layout import challenge_bias
 from sparsenn.layers import ReLU, SparseLinear
@@ -163,7 +163,7 @@ def computing(sessions: Sessions, rows: Any, right: Result, options: argparse.Na
     if isinstance(rows, np.ndarray) and not first.backend.in_host_memory:
         expected = [first.backend.fetch(first(_on_device(first, rows, *ends))) for _, ends in pairs]
         return _calls(shares, expected, options)
-    return _runs(shares, [begin for _, (begin, _) in pairs], right, options)
+    return _runs(shares, right, options)
 
 
 def _calls(shares: Sequence[tuple[Session, Any]], right: Sequence[Any], options: argparse.Namespace) -> float:
@@ -181,26 +181,21 @@ def _calls(shares: Sequence[tuple[Session, Any]], right: Sequence[Any], options:
     return _timed(compute, options)
 
 
-def _runs(
-    shares: Sequence[tuple[Session, Any]], firsts: Sequence[int], right: Result, options: argparse.Namespace
-) -> float:
+def _runs(shares: Sequence[tuple[Session, Any]], right: Result, options: argparse.Namespace) -> float:
     """Time rows to categories: a run waits for its device, so there is a thread for each, and all begin together."""
     whole = right.inputs
-    given = [replace(look(session.network, share, session.backend), among=whole) for session, share in shares]
+    given = [replace(read_inputs(session.network, share, session.backend), total=whole) for session, share in shares]
     with ExitStack() as stack:
         threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in shares]
 
-        def compute() -> list[Part]:
+        def compute() -> list[Result]:
             begun = [
-                thread.submit(session.run_part, share, 0, share.count, share.count, False, _untold)
+                thread.submit(session._run_rows, share, 0, share.count, share.count, False, _untold)
                 for thread, (session, _), share in zip(threads, shares, given, strict=True)
             ]
-            return [one.result()[0] for one in begun]
+            return [one.result() for one in begun]
 
-        parts = [
-            replace(part, categories=first + part.categories) for part, first in zip(compute(), firsts, strict=True)
-        ]
-        check(right, joined(parts, right.plan, Seconds()))
+        check(right, concatenate_results(compute(), right.plan, Seconds()))
         return _timed(compute, options)
 
 

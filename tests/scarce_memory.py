@@ -18,6 +18,7 @@ from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.cuda.runtime import memory
 from sparsenn.engine import Session
 from sparsenn.formats import CSR
+from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
 
 __all__ = ["StandIn", "StandInBackend", "Way", "limited", "occupied", "on_stand_in", "settle"]
@@ -195,8 +196,10 @@ class StandInBackend(CPUBackend):
         super().release()
         memory.release_unused()
 
-    def prepare(self, layers: Any, copies: Any) -> Any:
-        """Return layers that take memory for as long as they live."""
+    def prepare(self, layers: Any, copies: Any = (), shapes: Any = ()) -> Any:
+        """Return layers; sparse ones take memory for as long as they live."""
+        if not isinstance(layers[0], SparseLinear):
+            return super().prepare(layers, copies, shapes)
         size = sum(layer.weights.nbytes for layer in layers)
         with memory.within_memory(f"{size:,} bytes of weights", 0, 0):
             block = self._pool.malloc(size)
@@ -217,9 +220,9 @@ class StandInBackend(CPUBackend):
         with memory.within_memory("dense rows", features.shape[0], 4 * features.shape[1]):
             return self.held(super().as_dense(features))
 
-    def run_image_layer(self, layer: Any, shape: Any, features: Any) -> Any:
+    def run_layer(self, layer: Any, shape: Any, *matrices: Any) -> Any:
         """Return a layer's outputs, which take memory unless they are the features."""
-        outputs = super().run_image_layer(layer, shape, features)
+        (features,), outputs = matrices, super().run_layer(layer, shape, *matrices)
         with memory.within_memory(f"the outputs of {layer.name}", outputs.shape[0], 4 * outputs.shape[1]):
             return outputs if outputs is features else self.held(outputs)
 

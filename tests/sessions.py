@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Backend, Kernel
+from sparsenn.backends import Backend
 from sparsenn.engine import Plan, Session
-from sparsenn.engine.kernels import Kernels
 from sparsenn.engine.plan import plan_for
 from sparsenn.formats import CSR
 from sparsenn.network import Network
@@ -36,11 +35,7 @@ def altered(
     """
     problem = Session(network, **options).plan(np.zeros((0, network.inputs), np.float32)).compiled
 
-    def changed(kernels: tuple[Kernel, ...]) -> tuple[Any, ...]:
-        return tuple(change(kernel) for kernel in kernels)
-
-    found = problem.kernels
-    kernels = Kernels(changed(found.sparse), changed(found.dense), changed(found.convolutions), found.converts)
+    kernels = {operation: tuple(map(change, found)) for operation, found in problem.kernels.items()}
     problem = replace(problem, backend=backend or problem.backend, kernels=kernels)
     return Session.of_plan(plan_for(problem, 0, None, "dense"))
 

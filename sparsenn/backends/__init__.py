@@ -28,7 +28,7 @@ from sparsenn.backends.host_arrays import all_finite
 from sparsenn.backends.machine import MACHINES, Machine, machine_named
 from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, reproducible_kernels
 from sparsenn.backends.selection import DOUBLE_DEVICE, backend_elsewhere, backend_for, gpus
-from sparsenn.backends.steps import image_kernel, run_images
+from sparsenn.backends.steps import image_kernel, launch_of
 from sparsenn.backends.stepwise import Stepwise
 from sparsenn.backends.trainer import Trainer, TrainingProblem
 
@@ -69,8 +69,8 @@ __all__ = [
     "image_kernel",
     "kernel_named",
     "kernels",
+    "launch_of",
     "machine_named",
     "operations",
     "reproducible_kernels",
-    "run_images",
 ]

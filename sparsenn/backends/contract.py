@@ -22,6 +22,7 @@ from sparsenn.backends.kernel_records import (
     DenseKernel,
     ImageStack,
     Kernel,
+    Shapes,
     SparseKernel,
     StepInput,
     StepOutput,
@@ -31,7 +32,7 @@ from sparsenn.backends.kernel_records import (
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import CombiningLayer, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import ImageLayer
 from sparsenn.network import Layer
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "RowsCheck",
     "RowsLeft",
     "RowsWatch",
+    "Shapes",
     "SparseChain",
     "SparseKernel",
     "SparseProblem",
@@ -112,42 +114,30 @@ class Backend(Protocol):
         """Return the bytes that rows may take, 0 where that is unknown."""
         ...
 
-    def weight_memory(self) -> int:
-        """Return the bytes that prepared weights may take, unless the user says otherwise."""
-        ...
-
-    def prepared_bytes(self, layer: Layer) -> int:
-        """Estimate the bytes that a layer takes once prepared, with what any kernel makes of it on top."""
-        ...
-
-    def dense_bytes(self, layer: SparseLinear) -> int:
-        """Estimate the bytes that a sparse layer takes once `prepare_dense` has prepared it with its zeros stored."""
-        ...
-
-    def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
-        """Bring layers into the form kernels read; `copies[k]` (int64) says how many neurons each output stands for.
-
-        Any launch may read the result: copies to the device have ended. Once it is dropped, its memory may be reused
-        even while launches that read it are still queued: call `before_drop` first.
-        """
-        ...
-
-    def prepare_dense(self, layers: Sequence[Linear]) -> Any:
-        """Bring dense layers into the form that the kernels of `mlp` read; to be used as what `prepare` returns.
-
-        Raises
-        ------
-        UsageError
-            The device's kernels do not know a layer's activation.
-        """
-        ...
-
-    def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
-        """Bring layers of images into the form that kernels read; to be used as what `prepare` returns.
+    def prepared_bytes(self, layer: Layer, with_zeros: bool = False) -> int:
+        """Estimate the bytes that a layer takes once prepared, with what any kernel makes of it on top.
 
         Parameters
         ----------
-        shapes : of one input before each layer, and after the last.
+        with_zeros : whether a sparse layer is prepared as a dense one.
+        """
+        ...
+
+    def prepare(self, layers: Sequence[Layer], copies: Sequence[Array] = (), shapes: Shapes = ()) -> Any:
+        """Bring layers of one family into the form that their kernels read.
+
+        Any launch may read the result: copies to the device have ended. Once it is dropped, its memory may be reused
+        even while launches that read it are still queued: call `before_drop` first.
+
+        Parameters
+        ----------
+        layers : `SparseLinear` for `spmspm`, `Linear` for `mlp`, or layers of images.
+        copies : of each sparse layer, (outputs,) int64, how many neurons each output stands for.
+        shapes : of one input before each layer of images, and after the last.
+
+        Returns
+        -------
+        What the kernels take; an `ImageStack` for layers of images.
 
         Raises
         ------
@@ -156,13 +146,14 @@ class Backend(Protocol):
         """
         ...
 
-    def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
+    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
         """Run a layer of images that is no convolution, with the backend's own function for it.
 
         Parameters
         ----------
+        layer : may combine several matrices.
         shape : of one input.
-        features : a row-major matrix on the device, a row an input.
+        matrices : row-major matrices on the device, a row an input; one unless the layer combines several.
 
         Returns
         -------
@@ -172,10 +163,6 @@ class Backend(Protocol):
 
     def before_drop(self) -> None:
         """Make sure that memory dropped from now on is reused only after the work that is queued now."""
-        ...
-
-    def combine(self, layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
-        """Add or concatenate matrices on the device, a row an input: a new one, of their type."""
         ...
 
     def replay(self, shape: tuple[int, int], on_host: bool) -> Replay | None:
@@ -226,14 +213,6 @@ class Backend(Protocol):
         """Begin to look at rows on the device, without waiting; asked only for rows that `device_rows` returned."""
         ...
 
-    def fetch_rows(self, rows: SparseRows) -> SparseRows:
-        """Move sparse rows to the host."""
-        ...
-
-    def joined(self, parts: Sequence[Array], width: int) -> Array:
-        """Return matrices of one width stacked, on the device."""
-        ...
-
     def reads_as_is(self, inputs: Any) -> bool:
         """Return whether inputs are a row-major array of a type that kernels read, float32 or float16. Cheap."""
         ...
@@ -277,8 +256,8 @@ class Backend(Protocol):
         """
         ...
 
-    def fetch(self, features: Features) -> Features:
-        """Move features to the host, into memory that later launches do not touch."""
+    def fetch(self, features: Features | SparseRows) -> Any:
+        """Move rows to the host, into memory that later launches do not touch; their type stays."""
         ...
 
     def fetch_later(self, matrix: Array, target: Array) -> Callable[[], None]:
@@ -322,17 +301,13 @@ class Backend(Protocol):
         ...
 
     def as_csr(self, matrix: Array) -> Any:
-        """Return a matrix on the device as a sparse one there: CSR on the host, CuPy's `csr_matrix` on a GPU."""
+        """Return the non-zeros of a matrix of outputs where it is: CSR on the host, CuPy's `csr_matrix` on a GPU."""
         ...
 
-    def take_rows(self, features: Features, rows: Array) -> Features:
-        """Return the given rows (int64, increasing); the features they are taken from are not used again."""
-        ...
+    def distinct_rows(self, features: Features) -> tuple[Features, RowMap]:
+        """Return the first of each set of rows that are equal bit for bit, in their order, and the map to them.
 
-    def equal_rows(self, features: Features) -> tuple[Array, Array]:
-        """Group rows that are equal bit for bit.
-
-        Returns (representatives, group): the first row of each group, increasing, and each row's group, int64.
+        The features given are not used again.
         """
         ...
 

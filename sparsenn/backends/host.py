@@ -16,13 +16,10 @@ from sparsenn.layers import CombiningLayer
 from sparsenn.runtime.memory import free_memory
 from sparsenn.runtime.workers import chunks, map_threads
 
-__all__ = ["HostMemory", "HostNumberCheck", "checked_rows"]
-
-LEAST_WEIGHT_MEMORY = 256 << 20
-"""Default bytes of weights that are prepared at a time, however little memory is free."""
+__all__ = ["HostMemory", "HostNumberCheck", "checked_rows", "combine"]
 
 COMBINED_BYTES = 256 << 10
-"""Of each matrix that a thread joins at a time: they stay in its cache."""
+"""Of each matrix that a thread combines at a time: they stay in its cache."""
 
 
 def checked_rows(rows: SparseRows) -> CSR:
@@ -43,6 +40,23 @@ def _has_nonzero(features: Features) -> Array:
     if isinstance(features, CSR):
         return np.asarray(np.diff(features.indptr) > 0)
     return np.asarray(features.any(axis=1))
+
+
+def combine(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
+    """Add or concatenate matrices on all cores, some rows at a time."""
+    rows, width = matrices[0].shape
+    together = max(1, COMBINED_BYTES // (matrices[0].itemsize * max(1, width)))
+    ranges = chunks(rows, together)
+    if len(ranges) < 2:
+        return combine_rows(layer, matrices)
+    shape = layer.combined_shape([matrix.shape[1:] for matrix in matrices])
+    combined = np.empty((rows, *shape), matrices[0].dtype)
+
+    def run(rows: tuple[int, int]) -> None:
+        combined[slice(*rows)] = combine_rows(layer, [matrix[slice(*rows)] for matrix in matrices])
+
+    map_threads(run, ranges)
+    return combined
 
 
 class HostNumberCheck:
@@ -68,10 +82,6 @@ class HostMemory:
     def free_memory(self) -> int:
         """Return the host's free memory."""
         return free_memory() or 0
-
-    def weight_memory(self) -> int:
-        """Return half of the host's free memory, the other half is left for rows; `LEAST_WEIGHT_MEMORY` at least."""
-        return max(LEAST_WEIGHT_MEMORY, self.free_memory() // 2)
 
     def wait(self) -> None:
         """Do nothing: what was asked for is done."""
@@ -104,13 +114,9 @@ class HostMemory:
     def queue_check(self, rows: CSR | SparseRows | Array) -> None:
         """Return None: a check ends before it returns."""
 
-    def fetch(self, features: Features) -> Features:
-        """Return a copy of a matrix; CSR is never written over."""
-        return features if isinstance(features, CSR) else features.copy()
-
-    def fetch_rows(self, rows: SparseRows) -> SparseRows:
-        """Return the rows: they are on the host."""
-        return rows
+    def fetch(self, features: Features | SparseRows) -> Any:
+        """Return a copy of a matrix; sparse rows are never written over."""
+        return features if isinstance(features, CSR | SparseRows) else features.copy()
 
     def fetch_later(self, matrix: Array, target: Array) -> Callable[[], None]:
         """Copy a matrix, and return what has nothing left to do."""
@@ -130,22 +136,6 @@ class HostMemory:
             features = features.copy()
         return lambda: (np.flatnonzero(row_map.scatter(is_live)), RowsLeft(features, row_map))
 
-    def combine(self, layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
-        """Combine rows on all cores, some of them at a time."""
-        rows, width = matrices[0].shape
-        together = max(1, COMBINED_BYTES // (matrices[0].itemsize * max(1, width)))
-        ranges = chunks(rows, together)
-        if len(ranges) < 2:
-            return combine_rows(layer, matrices)
-        shape = layer.combined_shape([matrix.shape[1:] for matrix in matrices])
-        combined = np.empty((rows, *shape), matrices[0].dtype)
-
-        def run(rows: tuple[int, int]) -> None:
-            combined[slice(*rows)] = combine_rows(layer, [matrix[slice(*rows)] for matrix in matrices])
-
-        map_threads(run, ranges)
-        return combined
-
     def replay(self, shape: tuple[int, int], on_host: bool) -> None:
         """Return None: calls of functions on the host take little time."""
         return
@@ -157,10 +147,6 @@ class HostMemory:
     def as_csr(self, matrix: Array) -> CSR:
         """Return a matrix as CSR."""
         return from_dense(matrix, matrix.dtype.type)
-
-    def joined(self, parts: Sequence[Array], width: int) -> Array:
-        """Return matrices one below the other."""
-        return np.concatenate([np.zeros((0, width), np.float32), *parts])
 
     def number_check(self) -> NumberCheck:
         """Begin to look at numbers."""

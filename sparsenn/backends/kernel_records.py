@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from sparsenn.backends.chains import Features, LayerCounts, SparseChain, SparseProblem
 from sparsenn.backends.machine import Machine
@@ -20,12 +20,17 @@ __all__ = [
     "DenseKernel",
     "ImageStack",
     "Kernel",
+    "Shapes",
     "SparseKernel",
     "StepInput",
     "StepOutput",
     "TrainingKernel",
     "Tunable",
 ]
+
+
+Shapes: TypeAlias = Sequence[tuple[int, ...]]
+"""Of one input before each layer of images, and after the last: (channels, height, width) or (width,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +55,7 @@ class StepInput:
 
     Parameters
     ----------
-    stack : what `Backend.prepare`, `Backend.prepare_dense` or `Backend.prepare_images` returned.
+    stack : what `Backend.prepare` returned.
     first, last : the layers to run, counted from 0 within the stack, `last` excluded.
     features : rows of width `inputs` of layer `first`.
     multiplicity : (rows,) int64, how many inputs each row stands for; used for counting only.
@@ -232,7 +237,7 @@ class DenseKernel(Kernel):
 
     Parameters
     ----------
-    launch : takes what `Backend.prepare_dense` returned and a matrix, a row an input, and returns that of the outputs.
+    launch : takes what `Backend.prepare` returned and a matrix, a row an input, and returns that of the outputs.
     why_not : is given the layers.
     seconds : of the layers, for so many rows, until the host can have the outputs.
     """
@@ -249,7 +254,7 @@ class ConvolutionKernel(Kernel):
 
     Parameters
     ----------
-    launch : takes a convolution as `Backend.prepare_images` prepared it and images of shape (images, channels, height,
+    launch : takes a convolution as `Backend.prepare` prepared it and images of shape (images, channels, height,
         width), and returns images of the outputs.
     why_not : is given the layer, and an image's (channels, height, width).
     seconds : of one image; takes the same.

@@ -1,17 +1,19 @@
-"""Running layers of images on any backend, on rows that hold an image each."""
+"""Launching kernels of all layers with dense outputs on any backend; rows of images hold one each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from sparsenn.backends.contract import Backend, ConvolutionKernel, ImageStack, Kernel
 from sparsenn.formats import Array
-from sparsenn.layers import Add, CombiningLayer, Conv2d, ImageLayer
+from sparsenn.layers import Add, CombiningLayer, ImageLayer
 
-__all__ = ["IMAGE_OPERATION", "combine_rows", "image_kernel", "prepared_as_they_are", "run_images"]
+__all__ = ["IMAGE_OPERATION", "combine_rows", "image_kernel", "launch_of"]
 
 IMAGE_OPERATION = "images"
 """What layers of images other than convolutions are. It has no registered kernels: each backend has one function."""
@@ -19,23 +21,14 @@ IMAGE_OPERATION = "images"
 
 def image_kernel(backend: Backend, layer: ImageLayer) -> Kernel:
     """Return what runs a layer that is no convolution: the backend's own function, under the layer's name."""
-
-    def launch(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
-        return backend.run_image_layer(layer, shape, features)
-
     return Kernel(
         operation=IMAGE_OPERATION,
         name=layer.name,
         device=backend.device,
         summary="the backend's own function",
-        launch=launch,
+        launch=lambda *arguments: backend.run_layer(*arguments),  # one that is not here has none
         half_rows=True,
     )
-
-
-def prepared_as_they_are(layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
-    """Return layers of images for backends whose kernels take a `Conv2d` itself."""
-    return ImageStack(tuple(layers), tuple(shapes), tuple(layers))
 
 
 def combine_rows(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
@@ -54,24 +47,25 @@ def combine_rows(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
     return layer.activation(total)
 
 
-def run_images(kernel: Kernel, stack: ImageStack, features: Array) -> Array:
-    """Run the layer of a stack; or all of them, where the kernel fuses layers.
+def launch_of(kernel: Kernel, stack: Any) -> Callable[..., Array]:
+    """Return the function that takes row-major matrices on the device, a row an input, through prepared layers.
+
+    It takes one matrix, or as many as a combining layer reads, and returns that of the outputs.
 
     Parameters
     ----------
-    kernel : a kernel of `conv2d` for convolutions and what it fuses with them, else what `image_kernel` returned.
-    features : a row-major matrix on the device, a row an input.
-
-    Returns
-    -------
-    The same of the outputs.
+    kernel : of `mlp`, of `conv2d` for convolutions and layers that it fuses with them, or as `image_kernel` returns it.
+    stack : as `Backend.prepare` returned it.
     """
-    if isinstance(kernel, ConvolutionKernel) and kernel.run_stack is not None:
-        return kernel.run_stack(stack, features)
-    (layer,), rows = stack.layers, features.shape[0]
-    if not isinstance(layer, Conv2d):
-        outputs: Array = kernel.launch(layer, stack.shapes[0], features)
-        return outputs
+    if isinstance(kernel, ConvolutionKernel):
+        return partial(kernel.run_stack or partial(_run_convolution, kernel), stack)
+    if kernel.operation == IMAGE_OPERATION:
+        return partial(kernel.launch, *stack.layers, stack.shapes[0])
+    return partial(kernel.launch, stack)
+
+
+def _run_convolution(kernel: ConvolutionKernel, stack: ImageStack, features: Array) -> Array:
+    rows = features.shape[0]
     images = kernel.launch(stack.prepared[0], features.reshape(rows, *stack.shapes[0]))
     flat: Array = images.reshape(rows, prod(stack.shapes[1]))
     return flat

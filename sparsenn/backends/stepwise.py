@@ -192,15 +192,9 @@ class Stepwise:
         rows.replace(output.features, output.row_map)
         counts = list(output.counts)
         if looks and self._problem.deduplicate and not self._kernel.groups_rows:
-            self._deduplicate(rows)
+            rows.replace(*self._backend.distinct_rows(rows.features))
             counts[-1] = counts[-1]._replace(distinct=rows.count)
         self._counts += tuple(counts)
-
-    def _deduplicate(self, rows: _Rows) -> None:
-        """Keep one of each set of equal rows, and let the inputs of the others share it."""
-        representatives, group = self._backend.equal_rows(rows.features)
-        if representatives.size < rows.count:
-            rows.replace(self._backend.take_rows(rows.features, representatives), RowMap(group))
 
     def _finish(self, rows: _Rows, layer: int) -> None:
         """Count the layers from `layer` on for no rows: none is left, and none will come to life."""

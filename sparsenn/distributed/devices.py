@@ -18,10 +18,10 @@ import numpy as np
 from sparsenn.backends import gpus
 from sparsenn.distributed.sharing import Stopping, shared
 from sparsenn.engine import Options, Plan, Result, Seconds, Session
-from sparsenn.engine.batches import Part, joined
-from sparsenn.engine.inputs import Given, Inputs, like
+from sparsenn.engine.inputs import InputRows, Inputs, to_input_type
 from sparsenn.engine.options import NamedOptions
 from sparsenn.engine.plan import with_inputs
+from sparsenn.engine.result import concatenate_results
 from sparsenn.engine.session import check_form
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, from_dense
@@ -278,19 +278,19 @@ class Sessions:
             return self._sessions[0](inputs, form=form)
         check_form(form)
         with self._turns, np.errstate(all="ignore"):
-            given, pieces, _ = self._begun(inputs)
-            room = _Room((given.count, self.network.outputs))
+            taken, pieces, _ = self._begin_run(inputs)
+            target = _Target((taken.count, self.network.outputs))
 
             def fill(session: Session) -> Callable[[tuple[int, int], Stopping], None]:
-                return lambda rows, stopping: session.fill(given, *rows, room, stopping.look)
+                return lambda rows, stopping: session._fill(taken, *rows, target, stopping.look)
 
             with closing(self.shared(fill, pieces, len(pieces))) as finished:
                 for _ in finished:
                     pass
-            outputs: Any = room(np.float32)
-            if (form or ("csr" if given.sparse else "dense")) == "csr":
+            outputs: Any = target(np.float32)
+            if (form or ("csr" if taken.is_sparse else "dense")) == "csr":
                 outputs = from_dense(outputs, outputs.dtype.type)
-            return like(given.source, outputs)
+            return to_input_type(taken.source, outputs)
 
     def run(self, inputs: Inputs, *, statistics: bool = True, progress: Progress = silent) -> Result:
         """Run the network, and say what came of it, as `Session.run` does; rows are in the host's memory.
@@ -321,25 +321,25 @@ class Sessions:
         if len(self._sessions) == 1:
             return self._sessions[0].run(inputs, statistics=statistics, progress=progress)
         with self._turns, np.errstate(all="ignore"):
-            given, pieces, planned = self._begun(inputs)
+            taken, pieces, planned = self._begin_run(inputs)
             start = time.perf_counter()
             size = max(1, *(last - first for first, last in pieces))
 
-            def run(session: Session) -> Callable[[tuple[int, int], Stopping], tuple[Part, Seconds]]:
-                return lambda rows, stopping: session.run_part(given, *rows, size, statistics, stopping.look)
+            def run(session: Session) -> Callable[[tuple[int, int], Stopping], Result]:
+                return lambda rows, stopping: session._run_rows(taken, *rows, size, statistics, stopping.look)
 
-            parts: dict[tuple[int, int], Part] = {}
+            results: dict[tuple[int, int], Result] = {}
             spent, done = Seconds(), 0
             with closing(self.shared(run, pieces, len(pieces))) as finished:
-                for rows, (part, seconds) in finished:
-                    parts[rows], spent, done = part, spent + seconds, done + part.rows
-                    progress("rows", done, given.count)
+                for rows, result in finished:
+                    results[rows], spent, done = result, spent + result.seconds, done + result.inputs
+                    progress("rows", done, taken.count)
             wall = time.perf_counter() - start
-        ordered = [parts[rows] for rows in sorted(parts)]
-        plans = [part.plan for part in ordered]
-        told = next((plan for plan in plans if plan.backend is self._sessions[0].backend), plans[0])
-        plan = with_inputs(told, given.count, given.density)
-        result = joined(ordered, plan, planned + self._in_all(spent, wall))
+        ordered = [results[rows] for rows in sorted(results)]
+        plans = [result.plan for result in ordered]
+        first = next((plan for plan in plans if plan.backend is self._sessions[0].backend), plans[0])
+        plan = with_inputs(first, taken.count, taken.density)
+        result = concatenate_results(ordered, plan, planned + self._in_all(spent, wall))
         return replace(result, notes=(*result.notes, f"Samples were shared by {', '.join(self.devices)}."))
 
     def close(self) -> None:
@@ -357,13 +357,13 @@ class Sessions:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _begun(self, inputs: Inputs) -> tuple[Given, list[tuple[int, int]], Seconds]:
-        """Look at rows and decide how they run, and in which pieces, on the first device; the others learn of it."""
+    def _begin_run(self, inputs: Inputs) -> tuple[InputRows, list[tuple[int, int]], Seconds]:
+        """Read rows, and plan for them on the first device, from which the others learn; return them in pieces."""
         first, *others = self._sessions
-        given, plan, seconds = first.begin_shared(inputs)
+        rows, plan, seconds = first._begin_shared(inputs)
         for session in others:
-            session.learn(first)
-        return given, self._pieces(given.count, plan), seconds
+            session._learn(first)
+        return rows, self._pieces(rows.count, plan), seconds
 
     def shared(
         self, worker: Callable[[Session], Callable[[Item, Stopping], Value]], items: Iterable[Item], ahead: int
@@ -401,7 +401,7 @@ class Sessions:
         return Seconds(**{**shares, "compute": max(0.0, rest)})
 
 
-class _Room:
+class _Target:
     """The matrix of all outputs, made when the first thread asks for it."""
 
     def __init__(self, shape: tuple[int, int]) -> None:

@@ -27,12 +27,12 @@ from sparsenn.distributed.digests import (
 from sparsenn.distributed.pieces import Piece, Pieces, opened_pieces, target_of
 from sparsenn.distributed.sharing import Stopping, ahead
 from sparsenn.engine import Result, Seconds, Session
-from sparsenn.engine.batches import Part, joined
 from sparsenn.engine.compiled_network import backend_of
 from sparsenn.engine.inputs import Inputs
 from sparsenn.engine.options import Options, StreamOptions
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import MAX_SAMPLE_ROWS
+from sparsenn.engine.result import concatenate_results
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.io.row_source import RowSource, checked, faults_told, opened_rows
@@ -75,8 +75,7 @@ class _Work(NamedTuple):
 class _Done(NamedTuple):
     """What a device has made of a piece; the rows' digest and the outputs where they are wanted."""
 
-    part: Part
-    seconds: Seconds
+    result: Result
     digest: str | None
     outputs: Array | None
 
@@ -323,18 +322,19 @@ class _Run:
         """Run all that is not done."""
         start, reading = time.perf_counter(), self._reading
         plan, planned = self._planned(files)
-        parts: dict[int, Part] = {}
+        results: dict[int, Result] = {}
         spent = Seconds()
         done, task = sum(piece.rows for piece in reading.earlier.values()), f"run {reading.path.name}"
         with closing(self._sessions.shared(self._worker, reading.work, 1)) as finished:
-            for piece, (part, seconds, digest, outputs) in finished:
+            for piece, (result, digest, outputs) in finished:
                 if self._pieces is not None and digest is not None:
-                    self._pieces.keep(piece.number, Piece(part.rows, digest, part.categories.tolist()), outputs)
-                parts[piece.number], spent, done = part, spent + seconds, done + part.rows
+                    categories = (piece.number * reading.size + result.categories).tolist()
+                    self._pieces.keep(piece.number, Piece(result.inputs, digest, categories), outputs)
+                results[piece.number], spent, done = result, spent + result.seconds, done + result.inputs
                 self._progress(task, done, reading.rows or done + 1)
         self._progress(task, done, done)
         wall = time.perf_counter() - start - planned.total
-        return self._joined(parts, plan, planned + self._in_all(spent, wall), done)
+        return self._concatenated(results, plan, planned + self._in_all(spent, wall), done)
 
     def _planned(self, files: ExitStack) -> tuple[Plan, Seconds]:
         """Have all devices know how rows run, by the first of them; make room for the outputs."""
@@ -343,9 +343,9 @@ class _Run:
         self._reading.first = None
         with faults_told(self._reading.path, 0):
             rows = np.zeros((0, first.network.inputs), np.float32) if begun is None else self._prepared(begun)
-            _, plan, seconds = first.begin_shared(rows, count)
+            _, plan, seconds = first._begin_shared(rows, count)
         for session in others:
-            session.learn(first)
+            session._learn(first)
         if self._pieces is not None and self._pieces.takes_matrix:
             if count is None:
                 raise UsageError(
@@ -375,13 +375,13 @@ class _Run:
         def run(piece: _Work, stopping: Stopping) -> _Done:
             first, digest = piece.number * self._reading.size, self._digest_of(piece.rows)
             with faults_told(self._reading.path, first):
-                given, _, _ = session.begin_shared(self._prepared(piece.rows), self._reading.rows)
-                count = given.count
-                part, seconds = session.run_part(given, 0, count, count, self._statistics, stopping.look)
-            outputs = joined((part,), part.plan, seconds).dense if wanted else None
+                rows, _, _ = session._begin_shared(self._prepared(piece.rows), self._reading.rows)
+                count = rows.count
+                result = session._run_rows(rows, 0, count, count, self._statistics, stopping.look)
+            outputs = result.dense if wanted else None
             if outputs is not None and self._classes:
                 outputs = outputs.argmax(axis=1)
-            return _Done(replace(part, batches=(), categories=part.categories + first), seconds, digest(), outputs)
+            return _Done(replace(result, batches=()), digest(), outputs)
 
         return run
 
@@ -391,9 +391,10 @@ class _Run:
         shares = {part.name: getattr(spent, part.name) / count for part in fields(Seconds)}
         return Seconds(**{**shares, "read": max(0.0, wall - sum(shares.values()))})
 
-    def _joined(self, parts: dict[int, Part], plan: Plan, seconds: Seconds, count: int) -> Result:
-        ordered = [parts[number] for number in sorted(parts)] or [Part(plan, 0, np.zeros(0, np.int64), (), None, ())]
-        result = joined(ordered, with_inputs(ordered[0].plan, count, None), seconds)
+    def _concatenated(self, results: dict[int, Result], plan: Plan, seconds: Seconds, count: int) -> Result:
+        ordered = [results[number] for number in sorted(results)]
+        plan = with_inputs(ordered[0].plan if ordered else plan, count, None)
+        result = concatenate_results(ordered, plan, seconds)
         notes = [*result.notes]
         if len(self._sessions.devices) > 1:
             notes.append(f"Samples were shared by {', '.join(self._sessions.devices)}.")

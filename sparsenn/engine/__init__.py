@@ -5,7 +5,6 @@ from sparsenn.engine.merging import Merged, merge_equal_outputs
 from sparsenn.engine.options import Options
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.result import LayerStatistics, Result, Seconds
-from sparsenn.engine.rows import RowsResult, Runner, run_rows
 from sparsenn.engine.session import Session
 from sparsenn.engine.timer import ReadingTimer, Timer
 
@@ -16,13 +15,10 @@ __all__ = [
     "Plan",
     "ReadingTimer",
     "Result",
-    "RowsResult",
-    "Runner",
     "Seconds",
     "Session",
     "Timer",
     "merge_equal_outputs",
     "plan",
     "plan_rows",
-    "run_rows",
 ]

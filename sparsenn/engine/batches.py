@@ -1,11 +1,11 @@
-"""The batch loop: rows that a session was given, on their way through the layers."""
+"""The batch loop: rows are uploaded, planned for and run through the layers, batch by batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -15,91 +15,34 @@ from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import HALF_PRECISION, check_inputs
 from sparsenn.engine.host_call import MAX_HOST_BYTES
-from sparsenn.engine.inputs import Given
+from sparsenn.engine.inputs import InputRows
 from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.plan_cache import PlanCache, form_of_features
-from sparsenn.engine.result import BatchOutput, Result, Seconds
+from sparsenn.engine.result import BatchOutput, Result, concatenate_categories
 from sparsenn.engine.shrinking_batches import ShrinkingBatches
 from sparsenn.engine.timer import NullTimer, Timer
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
+from sparsenn.runtime.progress import Progress
 from sparsenn.runtime.spans import span
 
-__all__ = ["BatchRunner", "Part", "Report", "joined"]
+__all__ = ["BatchRunner", "Report", "layer_report"]
 
-PIECE_BYTES = 64 << 20
+UPLOAD_BYTES = 64 << 20
 """Bytes of host rows that are copied to a GPU at a time, while earlier ones are computed: enough for eight threads to
 fill pinned memory side by side, and a few milliseconds' work."""
 
 MAX_COPIES = 2
 """Copies of outputs to the host that are under way at a time."""
 
-
-class Report(Protocol):
-    """A function that takes the number of rows done."""
-
-    def __call__(self, first: int, last: int, layers: int) -> None:
-        """Take note that rows before `first` are done, and rows `first` to `last` have passed so many layers."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """The result of some of a run's rows.
-
-    Parameters
-    ----------
-    plan : what ran them.
-    rows : how many.
-    categories : sorted int64, the inputs whose final row has a non-zero, counted from the run's first row.
-    batches, notes : as `Result` has them.
-    counter : what was counted; None where nothing was.
-    """
-
-    plan: Plan
-    rows: int
-    categories: Array
-    batches: tuple[BatchOutput, ...]
-    counter: LayerCounter | None
-    notes: tuple[str, ...]
-
-
-def joined(parts: Sequence[Part], plan: Plan, seconds: Seconds) -> Result:
-    """Return the result of a run, of one part or more, in the order of their rows."""
-    network = plan.network
-    counters = [part.counter for part in parts if part.counter is not None]
-    return Result(
-        plan=plan,
-        inputs=sum(part.rows for part in parts),
-        neurons=network.inputs,
-        layers=len(network),
-        edges=network.multiply_adds,
-        categories=_concatenated([part.categories for part in parts]),
-        statistics=LayerCounter.summed(network, counters).statistics(network) if len(counters) == len(parts) else (),
-        seconds=seconds,
-        batches=tuple(batch for part in parts for batch in part.batches),
-        notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
-    )
-
-
-def _concatenated(categories: Sequence[Array]) -> Array:
-    """Return the categories of parts of the rows as one array of int64."""
-    return categories[0] if len(categories) == 1 else np.concatenate([np.zeros(0, np.int64), *categories])
-
-
-def _no_progress(first: int, last: int, layers: int) -> None:
-    """Report to nobody."""
+Report: TypeAlias = Callable[[int, int, int], None]
+"""A function that notes that rows before the first number are done, and rows from there to the second have passed as
+many layers as the third says."""
 
 
 class BatchRunner:
-    """Runs rows through the layers, batch by batch, with what a session has cached.
-
-    Parameters
-    ----------
-    compiled : the session's network and how it is to be run.
-    cache : what is cached.
-    """
+    """Runs rows through the layers, batch by batch, with the executables that a session has cached."""
 
     def __init__(self, compiled: CompiledNetwork, cache: PlanCache) -> None:
         self._compiled, self._cache, self._backend = compiled, cache, compiled.backend
@@ -107,249 +50,271 @@ class BatchRunner:
 
     def _run_batches(
         self,
-        given: Given,
+        inputs: InputRows,
         rows: tuple[int, int],
         size: int,
         context: RunContext,
         report: Report,
         run: Callable[[int, int, int, RunContext], None],
     ) -> tuple[str, ...]:
-        """Run some of the given rows, at most `size` at a time, and fewer where memory does not suffice.
+        """Run rows, at most `size` at a time, and fewer where memory does not suffice.
 
         Parameters
         ----------
-        given : all rows of the run.
-        rows : the first of them, counted from 0, and the one after the last.
-        size : rows at a time.
-        context : the context of each batch, but for what is reported of it.
-        report : called with the number of layers done.
-        run : runs a batch, given its first row, the one after its last, how many are run at a time, and its context.
+        inputs : all rows of the run.
+        rows : the first of them to run, counted from 0, and the one after the last.
+        context : of each batch, but for its report.
+        run : runs a batch; parameters are its first row, the one after its last, rows at a time, and its context.
 
         Returns
         -------
-        What is to be said of memory that did not suffice.
+        Notes on memory that did not suffice.
         """
         first, last = rows
-        attempts = ShrinkingBatches(last, size, self._cache.make_room, first)
-        for start, stop in attempts:
+        batches = ShrinkingBatches(last, size, self._cache.make_room, first)
+        for start, stop in batches:
             context = replace(context, following=stop < last, report=partial(report, start, stop))
-            with attempts.trying(), span("batch", "batch", first=start, rows=stop - start):
-                run(start, stop, attempts.size, context)
-                attempts.done()
-        self._refuse_infinite(given, context.check)
-        return attempts.notes()
+            with batches.trying(), span("batch", "batch", first=start, rows=stop - start):
+                run(start, stop, batches.size, context)
+                batches.done()
+        self._refuse_infinite(inputs, context.check)
+        return batches.notes()
+
+    def _upload(
+        self, inputs: InputRows, first: int, last: int, size: int, context: RunContext, check: RowsCheck | None = None
+    ) -> tuple[Executable, Features, RunContext]:
+        """Upload rows and plan for their form; return what runs `size` such rows, the rows, and the batch's context.
+
+        Sparse rows show their form once they are uploaded. That of a matrix is known, and decides on its upload.
+        """
+        cache, timer = self._cache, context.timer
+        executable = None if inputs.is_sparse else self._executable(inputs, None, size, context)
+        with timer.part("transfer", "copy in"):
+            keep_half = executable is not None and executable.plan.keeps_half
+            features = cache.upload(inputs.slice(first, last), keep_half) if check is None else check.rows
+        if executable is None:
+            executable = self._executable(inputs, features, size, context)
+        is_watched = inputs.on_host and _has_half(executable.plan)
+        if context.check is not None:
+            context.check.look(features)
+            if is_watched or self._backend.in_host_memory:  # whose numbers are waited for in any case, or known at once
+                self._refuse_infinite(inputs, context.check)
+        if is_watched:
+            context = replace(context, watch=cache.overflow_guard.watch())
+        return executable, features, context
+
+    def _executable(self, inputs: InputRows, features: Features | None, size: int, context: RunContext) -> Executable:
+        form = self._cache.form_of(inputs) if features is None else form_of_features(features)
+        with context.timer.part("plan", "plan"):
+            return self._cache.executable(inputs, form, size)
 
     # ---- With counts and times -----------------------------------------------------------------------------------
 
-    def part(self, given: Given, first: int, last: int, size: int, counted: bool, timer: Timer, report: Report) -> Part:
-        """Run some of the given rows, at most `size` at a time; how they run depends on all that are given.
+    def run(
+        self, inputs: InputRows, first: int, last: int, size: int, counted: bool, timer: Timer, report: Report
+    ) -> Result:
+        """Run rows `first` to `last`, at most `size` at a time, with the kernels that suit the whole run.
 
         Parameters
         ----------
-        given : all rows of the run.
-        first, last : which of them, counted from 0.
-        size : rows at a time.
+        inputs : all rows.
         counted : whether layers are counted and timed.
         timer : of the session's backend.
-        report : called with the number of layers done.
+
+        Returns
+        -------
+        Its categories are counted from `first`; its seconds are the timer's.
         """
-        network = self._compiled.network
-        plan = used = self._cache.plan_of(given)
-        batches, categories, counters = list[BatchOutput](), list[Array](), list[LayerCounter]()
+        network, plan = self._compiled.network, cast(Plan | None, None)
+        batches, categories, total = list[BatchOutput](), list[Array](), LayerCounter.of(network)
 
         def run(start: int, stop: int, size: int, context: RunContext) -> None:
-            nonlocal used
-            used, batch, living, counter = self._batch(given, start, stop, size, context, counted)
+            nonlocal plan
+            plan, living, left, counter = self._run_counted(inputs, start, stop, size, context, counted)
+            fetch = None if self._backend.in_host_memory else self._backend.fetch
+            batches.append(BatchOutput(left, stop - start, fetch))
+            categories.append(living + (start - first) if start > first else living)
             if counter is not None:
-                counters.append(counter)
-            categories.append(start + living if start else living)
-            batches.append(batch)
+                total.join(counter)
 
-        context = RunContext(timer, check=self.number_check(given), keep_half=plan.keeps_half)
-        notes = self._run_batches(given, (first, last), size, context, report, run)
-        counter = LayerCounter.summed(network, counters) if counted else None
-        return Part(used, last - first, _concatenated(categories), tuple(batches), counter, notes)
+        with timer.part("plan", "plan"):
+            self._cache.sample(inputs)
+        context = RunContext(timer, check=self.number_check(inputs))
+        notes = self._run_batches(inputs, (first, last), size, context, report, run)
+        return Result(
+            plan=plan or self._cache.plan_of(inputs),
+            inputs=last - first,
+            neurons=network.inputs,
+            layers=len(network),
+            edges=network.multiply_adds,
+            categories=concatenate_categories(categories),
+            statistics=total.statistics(network) if counted else (),
+            seconds=timer.seconds(),
+            batches=tuple(batches),
+            notes=notes,
+        )
 
-    def _batch(
-        self, given: Given, first: int, last: int, size: int, context: RunContext, counted: bool
-    ) -> tuple[Plan, BatchOutput, Array, LayerCounter | None]:
-        """Run some rows; return the plan that ran them, their outputs, which end with a non-zero, and counts."""
+    def _run_counted(
+        self, inputs: InputRows, first: int, last: int, size: int, context: RunContext, counted: bool
+    ) -> tuple[Plan, Array, RowsLeft, LayerCounter | None]:
+        """Run a batch; return its plan, the rows that end with a non-zero, what is left of all, and the counts."""
         with context.timer.part("transfer", "check"):
-            check = self._cache.queue_check(given, first, last, size)
-        network = self._compiled.network
-        context = replace(context, counter=LayerCounter.of(network) if counted else None)
-        plan, living, left = self._take_out(given, first, last, size, context, check)
-        if check is not None and not check.passed():  # these rows differ in form from those before
-            context = replace(context, counter=LayerCounter.of(network) if counted else None)
-            plan, living, left = self._take_out(given, first, last, size, context)
-        fetch = None if self._backend.in_host_memory else self._backend.fetch
-        return plan, BatchOutput(left, last - first, fetch), living, context.counter
-
-    def _take_out(
-        self, given: Given, first: int, last: int, size: int, context: RunContext, check: RowsCheck | None = None
-    ) -> tuple[Plan, Array, RowsLeft]:
-        """Run some rows, whose check may be queued; return the plan, which end with a non-zero, and what is left."""
-        ready, features, context = self._place(given, first, last, size, context, check)
-        left = ready.run(features, context)
-        with context.timer.part("transfer", "copy out"):
-            if check is not None:
-                check.fetch()
-            taken = self._backend.take_out(left, ready.plan.owns_outputs)
-        with span("wait for the device", "wait"):  # while it computes
-            return ready.plan, *taken()
+            check = self._cache.queue_check(inputs, first, last, size)
+        while True:
+            counter = LayerCounter.of(self._compiled.network) if counted else None
+            executable, features, mine = self._upload(
+                inputs, first, last, size, replace(context, counter=counter), check
+            )
+            left = executable.run(features, mine)
+            with context.timer.part("transfer", "copy out"):
+                if check is not None:
+                    check.fetch()
+                take_out = self._backend.take_out(left, executable.plan.owns_outputs)
+            with span("wait for the device", "wait"):  # while it computes
+                living, left = take_out()
+            if check is None or check.passed():
+                return executable.plan, living, left, counter
+            check = None  # these rows differ in form from those before
 
     # ---- Outputs alone -------------------------------------------------------------------------------------------
 
     def outputs(
         self,
-        given: Given,
+        inputs: InputRows,
         first: int,
         last: int,
-        room: Callable[[Any], Array] | None = None,
-        report: Report = _no_progress,
+        target_of: Callable[[Any], Array] | None = None,
+        report: Report = lambda first, last, layers: None,
     ) -> Any:
-        """Return dense outputs of some of the given rows, where those are; how they run depends on all that are given.
+        """Return dense outputs of rows `first` to `last`, in the memory of the inputs.
 
         Parameters
         ----------
-        given : all rows of the run.
-        first, last : which of them, counted from 0.
-        room : returns the matrix of all outputs, on the host, for their type; rows `first` to `last` of it are filled
-            and returned. None for one that is made here.
-        report : called with the number of layers done.
+        inputs : all rows of the run; they decide on the kernels.
+        target_of : returns the matrix of all outputs, on the host, for their type; its rows `first` to `last` are
+            filled and returned. None for a matrix that is made here.
         """
         network, backend = self._compiled.network, self._backend
-        plan = used = self._cache.plan_of(given)
         target: Array | None = None
-        parts: list[Any] = []
+        chunks: list[Any] = []
         copies: list[Callable[[], None]] = []
-        batches = 0
-        moves = room is not None or (given.on_host and not backend.in_host_memory)
+        moves = target_of is not None or (inputs.on_host and not backend.in_host_memory)
 
         def run(start: int, stop: int, size: int, context: RunContext) -> None:
-            nonlocal used, target, batches
-            ready, features, context = self._place(given, start, stop, size, context)
-            used, rows = ready.plan, ready.outputs(features, context)
-            batches += 1
+            nonlocal target
+            executable, features, context = self._upload(inputs, start, stop, size, context)
+            rows = executable.outputs(features, context)
+            if (start, stop) == (first, last) and target_of is None:
+                self._settle(inputs, executable)
             if not moves:
-                parts.append(rows)
+                chunks.append(rows)
                 return
             if target is None:
-                whole = np.empty((last, network.outputs), rows.dtype) if room is None else room(rows.dtype)
+                whole = np.empty((last, network.outputs), rows.dtype) if target_of is None else target_of(rows.dtype)
                 target = whole[first:last]
             with span("copy out", "transfer"):
                 copies.append(backend.fetch_later(rows, target[start - first : stop - first]))
             while len(copies) > MAX_COPIES:
                 _finish(copies.pop(0))
 
-        context = RunContext(NullTimer(), check=self._call_check(given), keep_half=plan.keeps_half)
-        size = min(self._cache.batch_size(given.count), self._piece(plan, given))
-        self._run_batches(given, (first, last), size, context, report, run)
+        self._cache.sample(inputs)
+        context = RunContext(NullTimer(), check=self._call_check(inputs))
+        self._run_batches(inputs, (first, last), self._upload_size(inputs), context, report, run)
         for finish in copies:
             _finish(finish)
-        if batches == 1 and room is None:
-            self._settle(given, used)
         if moves:
             return np.empty((0, network.outputs), np.float32) if target is None else target
-        return parts[0] if len(parts) == 1 else backend.joined(parts, network.outputs)
+        if not chunks:
+            return backend.place(np.zeros((0, network.outputs), np.float32))
+        return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
 
-    def _settle(self, given: Given, plan: Plan) -> None:
-        """Remember that a plan runs such rows, if the steps are all they need."""
-        source = given.source
-        if plan.streams or not self._backend.reads_as_is(source) or not _is_same(source, given.rows):
-            return
-        ready, half = self._cache.executable_of(plan), source.dtype == np.float16 and not plan.keeps_half
-        if not given.on_host or self._backend.in_host_memory:
-            run = self._settled(ready, given.rows.shape, half)
-        elif ready.is_capturable and not half and 0 < source.nbytes <= MAX_HOST_BYTES:
-            run = partial(ready.host_outputs, shape=given.rows.shape, is_checked=self._compiled.options.check_finite)
-        else:
-            return
-        self._cache.settle((type(source), source.shape, source.dtype), run)
+    def _upload_size(self, inputs: InputRows) -> int:
+        """Return how many rows go through the network together: fewer where copies and computing can overlap."""
+        size = self._cache.batch_size(inputs.count)
+        if not inputs.on_host or not isinstance(inputs.rows, np.ndarray) or self._backend.in_host_memory:
+            return size
+        uploads = -(-inputs.rows.nbytes // UPLOAD_BYTES)
+        if uploads <= 1:
+            return size
+        plan = self._cache.plan_of(inputs)
+        return size if plan.groups_rows or plan.streams else min(size, -(-inputs.count // uploads))
 
-    def _settled(self, ready: Executable, shape: tuple[int, int], placed: bool) -> Callable[[Array], Any]:
-        """Return what takes rows through the steps, which are ready, and returns each input's outputs.
+    def _settle(self, inputs: InputRows, executable: Executable) -> None:
+        """Remember that an executable runs such rows, if they need nothing else.
 
-        It does not refer to this object: the cache that holds it goes as soon as the session does.
-
-        Parameters
-        ----------
-        shape : of the rows as a matrix.
-        placed : whether their type changes.
+        The function does not refer to this object: the cache that holds it goes as soon as the session does.
         """
-        backend, watch = self._backend, self._watch
-        checked = self._compiled.options.check_finite and backend.in_host_memory
+        source, plan, backend, watch = inputs.source, executable.plan, self._backend, self._watch
+        if plan.streams or not backend.reads_as_is(source) or not _is_same(source, inputs.rows):
+            return
+        converts = source.dtype == np.float16 and not plan.keeps_half
+        shape, checks = inputs.rows.shape, self._compiled.options.check_finite
 
         def run(rows: Array) -> Any:
-            outputs = None if placed else ready.replayed(rows, shape, watch)
+            outputs = None if converts else executable.replayed(rows, shape, watch)
             if outputs is not None:
                 return outputs
             with np.errstate(all="ignore"):
                 rows = rows.reshape(shape)
-                if checked:
+                if checks and backend.in_host_memory:
                     check_inputs(rows)
-                return ready.outputs(backend.place(rows) if placed else rows, QUIET, watch, placed)
+                return executable.outputs(backend.place(rows) if converts else rows, QUIET, watch, converts)
 
-        return run
+        settled: Callable[[Array], Any] = run
+        if inputs.on_host and not backend.in_host_memory:
+            if converts or not executable.is_capturable or not 0 < source.nbytes <= MAX_HOST_BYTES:
+                return
+            settled = partial(executable.host_outputs, shape=shape, is_checked=checks)
+        self._cache.settle((type(source), source.shape, source.dtype), settled)
 
-    def _piece(self, plan: Plan, given: Given) -> int:
-        """Return how many rows are copied to the device at a time: all, unless copies and computing can overlap."""
-        if not given.on_host or given.sparse or self._backend.in_host_memory or plan.groups_rows or plan.streams:
-            return max(1, given.count)
-        pieces = -(-given.count * given.row_bytes // PIECE_BYTES)
-        return max(1, -(-given.count // max(1, pieces)))
+    # ---- Numbers that are not finite -----------------------------------------------------------------------------
 
-    # ---- Some rows -----------------------------------------------------------------------------------------------
+    def number_check(self, inputs: InputRows) -> NumberCheck | None:
+        """Return a check for NaN and infinity in a matrix; sparse rows are checked as they are uploaded."""
+        checks = self._compiled.options.check_finite and not inputs.is_sparse
+        return self._backend.number_check() if checks else None
 
-    def _place(
-        self, given: Given, first: int, last: int, size: int, context: RunContext, check: RowsCheck | None = None
-    ) -> tuple[Executable, Features, RunContext]:
-        """Bring some rows to the device; return what runs `size` such rows, the rows, and the context of the run."""
-        with context.timer.part("transfer", "copy in"):
-            features = self._cache.place(given.part(first, last), context.keep_half) if check is None else check.rows
-        form = form_of_features(features)
-        self._cache.note(given, form)
-        with context.timer.part("prepare", "ready plan"):
-            ready = self._cache.ready_for(form, given.whole, size)
-        watched = given.on_host and self._watches(ready.plan)
-        if context.check is not None:
-            context.check.look(features)
-            if watched or self._backend.in_host_memory:  # the answer is waited for in any case, or known at once
-                self._refuse_infinite(given, context.check)
-        return ready, features, replace(context, watch=self._cache.overflow_guard.watch()) if watched else context
-
-    def _watches(self, plan: Plan) -> bool:
-        return any(step.kernel.precision == HALF_PRECISION for step in plan.steps)
-
-    def number_check(self, given: Given) -> NumberCheck | None:
-        """Return what looks for NaN and infinity among rows; sparse ones have been looked at once they are placed."""
-        return self._backend.number_check() if self._compiled.options.check_finite and not given.sparse else None
-
-    def _call_check(self, given: Given) -> NumberCheck | None:
-        """Return what looks at the rows of a call, which waits for no GPU that they are on."""
-        if given.on_host or given.sparse or not self._compiled.options.check_finite:
-            return self.number_check(given)
+    def _call_check(self, inputs: InputRows) -> NumberCheck | None:
+        """Return the check of a call's rows, which waits for no GPU that they are on."""
+        if inputs.on_host or inputs.is_sparse or not self._compiled.options.check_finite:
+            return self.number_check(inputs)
         if self._watch is None:
             self._watch = self._backend.rows_watch()
         return self._watch
 
     def refuse_earlier(self) -> None:
-        """Refuse rows of earlier calls that were on a GPU, as far as it is known what they hold.
-
-        Raises
-        ------
-        InputError
-            One of the numbers was not finite.
-        """
+        """Refuse rows of earlier calls that were on a GPU, as far as their numbers are known, by an `InputError`."""
         if self._watch is not None and self._watch.found():
             raise InputError(
                 "the rows of an earlier call, which were on the GPU, held NaN or an infinite number; check where they "
                 "come from, or have check_finite=False"
             )
 
-    def _refuse_infinite(self, given: Given, check: NumberCheck | None) -> None:
+    def _refuse_infinite(self, inputs: InputRows, check: NumberCheck | None) -> None:
         if check is not None and not check.passed():
-            check_inputs(given.rows)
+            check_inputs(inputs.rows)
+
+
+def layer_report(progress: Progress, layers: int, inputs: int, size: int) -> Report:
+    """Return a report of progress in layers times batches as planned; it never goes back, even if a batch comes again.
+
+    Parameters
+    ----------
+    size : inputs of a batch, as planned.
+    """
+    total, reached = layers * -(-inputs // size), 0
+
+    def report(first: int, last: int, passed: int) -> None:
+        nonlocal reached
+        done = first * layers + (last - first) * passed
+        reached = max(reached, total * done // (inputs * layers))
+        progress("layers", reached, total)
+
+    return report
+
+
+def _has_half(plan: Plan) -> bool:
+    return any(step.kernel.precision == HALF_PRECISION for step in plan.steps)
 
 
 def _is_same(source: Any, rows: Any) -> bool:
@@ -365,6 +330,5 @@ def _address(array: Any) -> int:
 
 
 def _finish(copy: Callable[[], None]) -> None:
-    """Wait for the end of a copy."""
     with span("wait for the copy", "wait"):
         copy()

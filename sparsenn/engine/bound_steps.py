@@ -11,7 +11,6 @@ import numpy as np
 
 from sparsenn.backends import (
     Backend,
-    DenseKernel,
     Features,
     LayerCounts,
     NumberCheck,
@@ -20,17 +19,16 @@ from sparsenn.backends import (
     SparseKernel,
     SparseProblem,
     Stepwise,
-    run_images,
+    launch_of,
 )
-from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.engine.finite import BatchGuard
 from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
+from sparsenn.engine.steps import OPERATION, Step
 from sparsenn.engine.timer import NullTimer, Timer
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import CombiningLayer, SparseLinear
+from sparsenn.layers import FullyConnected, SparseLinear
 from sparsenn.runtime.spans import span
 
 __all__ = ["QUIET", "BoundStep", "RunContext", "bind_step"]
@@ -46,7 +44,6 @@ class RunContext:
     counter : what is counted and timed, layer by layer; None where nothing is: then nothing waits for the device.
     watch : of numbers that half precision cannot hold; None where nothing is looked at.
     check : of the rows themselves; None where they are not looked at.
-    keep_half : whether float16 rows stay float16.
     report : called with the number of layers done.
     following : whether more rows follow, so that the weights of the first step are wanted again.
     """
@@ -55,7 +52,6 @@ class RunContext:
     counter: LayerCounter | None = None
     watch: BatchGuard | None = None
     check: NumberCheck | None = None
-    keep_half: bool = False
     report: Callable[[int], None] = lambda layers: None
     following: bool = False
 
@@ -68,7 +64,7 @@ class BoundStep(Protocol):
     """A step that can run."""
 
     @property
-    def launch(self) -> Callable[[Array], Array] | None:
+    def launch(self) -> Callable[..., Array] | None:
         """What takes dense rows through all layers by one launch; None where there is more to do."""
         ...
 
@@ -91,12 +87,7 @@ def bind_step(plan: Plan, step: Step, stack: Any, weights: WeightCache) -> Bound
     """Bind a step of a plan to its prepared layers."""
     if step.kernel.operation == OPERATION:
         return _SparseStep(plan, step, stack)
-    if step.kernel.operation == DENSE_OPERATION:
-        return _DenseStep(plan, step, stack, weights)
-    assert step.kernel.operation in (CONV_OPERATION, IMAGE_OPERATION)
-    if isinstance(plan.network[step.first], CombiningLayer):
-        return _CombiningStep(plan, step)
-    return _ImageStep(plan, step, stack)
+    return _DenseStep(plan, step, stack, weights)
 
 
 class _SparseStep:
@@ -161,119 +152,65 @@ def _outputs_of(chain: SparseChain, rows: Array) -> Array:
 
 
 class _DenseStep:
-    """Dense layers, or sparse ones whose zeros are stored: all in one launch, unless hidden values are looked at."""
+    """Layers whose outputs are dense: in one launch, unless hidden values have to be checked."""
 
     def __init__(self, plan: Plan, step: Step, stack: Any, weights: WeightCache) -> None:
         self._plan, self._step, self._weights = plan, step, weights
-        assert isinstance(step.kernel, DenseKernel)
-        self._kernel = step.kernel
-        self.launch: Callable[[Array], Array] = partial(step.kernel.launch, stack)
+        self.launch = launch_of(step.kernel, stack)
 
     nbytes = 0
 
     def run(self, rows: RowsLeft, context: RunContext, *others: Features) -> RowsLeft:
         """Take rows through the layers of the step."""
         start, step = context.timer.now(), self._step
-        values: Any = rows.features
-        if isinstance(values, CSR) and self._kernel.sparse_row_seconds is None:
-            with span("to dense rows", "convert"):
-                values = self._plan.backend.as_dense(values)
-        outputs = self.launch(values) if context.watch is None else self._watched(values, context.watch)
-        if context.counter is not None:
-            count, layers = int(values.shape[0]), self._plan.merged.network.layers[step.first : step.last]
-            edges = [count * layer.inputs * layer.outputs for layer in layers]  # type: ignore[union-attr]
-            if isinstance(values, CSR):
-                edges[0] = values.nnz * layers[0].outputs  # type: ignore[union-attr]
-            copies = self._plan.merged.copies[step.last - 1]
-            _count(self._plan.backend, context, step, edges, RowsLeft(outputs, rows.row_map), start, copies)
-        return RowsLeft(outputs, rows.row_map)
-
-    def _watched(self, values: Array, watch: BatchGuard) -> Array:
-        """Run the layers, and check that numbers stay within half precision."""
-        first = self._step.first
-        while first < self._step.last:
-            stop = watch.before(self._kernel, values, first, self._step.last)
-            if (first, stop) == (self._step.first, self._step.last):
-                values = self.launch(values)
-            else:
-                part = self._weights.part(self._plan.compiled, self._step.part(first, stop))
-                values = self._kernel.launch(part, values)
-            watch.after(self._kernel, values, first, stop)
-            first = stop
-        return values
-
-
-class _ImageStep:
-    """A layer of images, or several that one kernel fuses."""
-
-    def __init__(self, plan: Plan, step: Step, stack: Any) -> None:
-        self._plan, self._step, self._stack = plan, step, stack
-
-    nbytes = 0
-    launch = None
-
-    def run(self, rows: RowsLeft, context: RunContext, *others: Features) -> RowsLeft:
-        """Take rows through the layers."""
-        start, step, backend = context.timer.now(), self._step, self._plan.backend
-        values: Any = rows.features
-        if isinstance(values, CSR):
-            with span("to dense rows", "convert"):
-                values = backend.as_dense(values)
-        if context.watch is not None:
-            context.watch.before(step.kernel, values, step.first, step.last)
-        outputs = run_images(step.kernel, self._stack, values)
-        if context.watch is not None:
-            context.watch.after(step.kernel, outputs, step.first, step.last)
-        if context.counter is not None:
-            network = self._plan.network
-            count = int(outputs.shape[0])
-            shapes = [(count, *network.input_shapes(number)[0]) for number in step.layers]
-            edges = [network[number].multiply_adds(shape) for number, shape in zip(step.layers, shapes, strict=True)]
-            _count(backend, context, step, edges, RowsLeft(outputs, rows.row_map), start)
-        return RowsLeft(outputs, rows.row_map)
-
-
-class _CombiningStep:
-    """A layer that combines what several steps gave."""
-
-    def __init__(self, plan: Plan, step: Step) -> None:
-        self._plan, self._step = plan, step
-
-    nbytes = 0
-    launch = None
-
-    def run(self, rows: RowsLeft, context: RunContext, *others: Features) -> RowsLeft:
-        """Add or concatenate the rows."""
-        start, step, backend = context.timer.now(), self._step, self._plan.backend
-        layer = self._plan.network[step.first]
-        assert isinstance(layer, CombiningLayer)
-        matrices = [backend.as_dense(each) if isinstance(each, CSR) else each for each in (rows.features, *others)]
-        outputs = backend.combine(layer, matrices)
-        if context.watch is not None:
-            context.watch.after(step.kernel, outputs, step.first, step.last)
+        matrices = (self._readable(rows.features), *map(self._readable, others))
+        outputs = self.launch(*matrices) if context.watch is None else self._watched(matrices, context.watch)
         left = RowsLeft(outputs, rows.row_map)
         if context.counter is not None:
-            _count(backend, context, step, [0], left, start)
+            edges = [self._edges(number, matrices[0]) for number in step.layers]
+            _count(self._plan, context, step, edges, left, start)
         return left
 
+    def _readable(self, features: Features) -> Any:
+        """Return features as a dense matrix, unless the kernel reads sparse ones."""
+        if not isinstance(features, CSR) or self._step.kernel.sparse_row_seconds is not None:
+            return features
+        with span("to dense rows", "convert"):
+            return self._plan.backend.as_dense(features)
 
-def _count(
-    backend: Backend,
-    context: RunContext,
-    step: Step,
-    edges: list[int],
-    outputs: RowsLeft,
-    start: float,
-    copies: Array | None = None,
-) -> None:
+    def _edges(self, number: int, inputs: Features) -> int:
+        """Return the multiply-adds of a layer, given what the first one of the step reads."""
+        layer, count = self._plan.merged.network[number], int(inputs.shape[0])
+        if not isinstance(layer, FullyConnected):
+            return layer.multiply_adds((count, *self._plan.network.input_shapes(number)[0]))
+        is_sparse = isinstance(inputs, CSR) and number == self._step.first
+        return layer.outputs * (inputs.nnz if is_sparse else count * layer.inputs)  # type: ignore[union-attr]
+
+    def _watched(self, matrices: tuple[Any, ...], watch: BatchGuard) -> Array:
+        """Run the layers, and check that numbers stay within half precision."""
+        step, kernel, first = self._step, self._step.kernel, self._step.first
+        while first < step.last:
+            stop, launch = watch.before(kernel, matrices[0], first, step.last), self.launch
+            if (first, stop) != (step.first, step.last):
+                launch = launch_of(kernel, self._weights.part(self._plan.compiled, step.part(first, stop)))
+            matrices = (launch(*matrices),)
+            watch.after(kernel, matrices[0], first, stop)
+            first = stop
+        outputs: Array = matrices[0]
+        return outputs
+
+
+def _count(plan: Plan, context: RunContext, step: Step, edges: list[int], outputs: RowsLeft, start: float) -> None:
     """Count what a launch with dense outputs computed; only the last layer's outputs are known.
+
+    Where an output stands for more than one neuron, non-zeros are not known.
 
     Parameters
     ----------
     edges : multiply-adds of each layer.
-    copies : how many neurons each output stands for; where that is more than one, non-zeros are not known.
     """
     assert context.counter is not None
+    backend = plan.backend
     features: Any = outputs.features
     with span("count, which waits for the device", "wait"):
         nonzeros = backend.count_nonzeros(features)
@@ -282,7 +219,7 @@ def _count(
     rows = nonzeros.size
     hidden = [LayerCounts(step.kernel.name, rows, None, None, done) for done in edges[:-1]]
     active = int(weights[nonzeros > 0].sum())
-    single = copies is None or bool((copies == 1).all())
+    single = bool((plan.merged.copies[step.last - 1] == 1).all())
     last = LayerCounts(step.kernel.name, rows, active, int(nonzeros @ weights) if single else None, edges[-1])
     counts = [*hidden, last]
     context.counter.add(step.first, counts, _shares(counts, context.timer.now() - start), step.seconds)

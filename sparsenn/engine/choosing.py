@@ -1,8 +1,8 @@
 """Choosing: which kernel runs which layers of a network, by estimates for the plan's machine.
 
-Consecutive fully connected layers are cut into *blocks* of like ones. Of all ways to join blocks into steps, each with
-a kernel that can run it, the one with the lowest total estimate is taken. Sparse layers may go to kernels for dense
-ones: where they hold enough weights, multiplying zeros costs less than skipping them.
+Consecutive fully connected layers are cut into *blocks* of like ones. Of all sequences of steps, which are adjacent
+blocks with a kernel that can run them, the one with the lowest total estimate is taken. Sparse layers may go to kernels
+for dense ones: where they hold enough weights, multiplying zeros costs less than skipping them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, image_kernel
-from sparsenn.engine.kernels import PRECISIONS, Kernels, able_dense, able_sparse, choose_convolution
-from sparsenn.engine.steps import DENSE_OPERATION, Step
+from sparsenn.engine.compiled_network import CompiledNetwork
+from sparsenn.engine.kernels import PRECISIONS, able_kernels, able_sparse, choose_convolution, name_layers
+from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, SparseLinear
@@ -27,7 +28,7 @@ from sparsenn.network import Layer, Network
 __all__ = ["RowsShape", "choose_steps", "is_dense_enough"]
 
 MOST_BLOCKS = 12
-"""The most blocks of a chain for which all ways to join them are weighed; where there are more, neighbours of one
+"""The most blocks of a chain for which all sequences of steps are weighed; where there are more, neighbours of one
 family make up a block."""
 
 NARROW = 256
@@ -52,11 +53,11 @@ estimated to take less than this fraction of the time. In other precisions no bi
 
 @dataclass(frozen=True)
 class RowsShape:
-    """What is known of the rows that a plan is made for.
+    """Number and form of the rows that a plan is made for.
 
     Parameters
     ----------
-    count : how many, at a time.
+    count : rows at a time.
     form : `dense`, `half` for a matrix of float16, `csr`, or `iso` for CSR whose entries all have one value.
     density : share of CSR rows' places that is stored, as far as it is known.
     """
@@ -72,88 +73,81 @@ class RowsShape:
 
     @cached_property
     def sample(self) -> dict[int, CSR]:
-        """Rows like these, by their width; for kernels that look at what they are given."""
+        """Rows like these by their width, as far as asked for."""
         return {}
 
     def of_width(self, width: int) -> CSR:
-        """Return rows like these, of a width."""
+        """Return a few rows like these, for kernels whose limits depend on the rows."""
         if width not in self.sample:
             values = [[1]] if self.form == "iso" else [[1], [2]]
             self.sample[width] = from_dense(np.repeat(values, width, axis=1))
         return self.sample[width]
 
 
-@dataclass(frozen=True)
-class _Way:
-    """One way to run some layers.
-
-    Parameters
-    ----------
-    kernel : what runs them.
-    seconds : what counts when ways are weighed: the estimate, divided by `gain`.
-    gain : 1, or `LEAST_GAIN`.
-    """
-
-    kernel: Kernel
-    seconds: float
-    gain: float = 1.0
-
-
 def choose_steps(
-    network: Network,
-    backend: Backend,
-    kernels: Kernels,
-    rows: RowsShape,
-    dense_bytes: int,
-    alive: Array | None = None,
-    saves: bool = True,
+    compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int, shares: Array | None = None
 ) -> tuple[Step, ...]:
-    """Return the steps that run a network in the least time, as estimated.
+    """Return the steps that run a network in the least time, as estimated; chosen once for devices of one kind.
 
     Parameters
     ----------
-    network : as it is computed.
-    backend : of the device.
-    kernels : those that may run layers.
-    rows : what the network is given.
+    rows : all of the run.
     dense_bytes : that sparse layers may take once their zeros are stored, too; more is not considered.
-    alive : (layers,) the share of the rows that each layer still has to compute where dead rows leave and equal ones
+    shares : (layers,) the share of the rows that each layer still has to compute where dead rows leave and equal ones
         are computed once; None where unknown: then all.
-    saves : whether dead rows may leave and equal ones become one. The choice between sparse kernels and dense ones,
-        which may round differently, does not depend on it.
 
     Raises
     ------
     UsageError
         No kernel can run some layers; the message says why, kernel by kernel.
     """
-    chooser = _Chooser(network, backend, kernels, rows, dense_bytes, alive, saves)
-    steps: list[Step] = []
-    for chain in network.chains:
-        for connected, group in groupby(range(*chain), lambda number: isinstance(network[number], FullyConnected)):
-            numbers = list(group)
-            steps += chooser.connected(numbers[0], numbers[-1] + 1) if connected else chooser.images(numbers)
-    return tuple(steps)
+    backend = compiled.backend
+    key = backend.device, backend.machine, rows, None if shares is None else shares.tobytes(), dense_bytes
+    if key not in compiled.chosen:
+        try:
+            compiled.chosen[key] = _Chooser(compiled, rows, dense_bytes, shares).steps()
+        except UsageError as error:
+            if not compiled.options.reproducible:
+                raise
+            raise UsageError(
+                f"{error}; no other kernel is reproducible: leave out reproducible, or use device cpu"
+            ) from error
+    return compiled.chosen[key]
 
 
 @dataclass(frozen=True, eq=False)
 class _Chooser:
-    """Weighs the ways to run layers; parameters as `choose_steps`."""
+    """Weighs the candidates for layers; parameters as `choose_steps`."""
 
-    network: Network
-    backend: Backend
-    kernels: Kernels
+    compiled: CompiledNetwork
     rows: RowsShape
     dense_bytes: int
-    alive: Array | None
-    saves: bool
+    shares: Array | None
+
+    @property
+    def network(self) -> Network:
+        return self.compiled.merged.network
+
+    @property
+    def backend(self) -> Backend:
+        return self.compiled.backend
+
+    def steps(self) -> tuple[Step, ...]:
+        steps: list[Step] = []
+        for chain in self.network.chains:
+            for connected, group in groupby(
+                range(*chain), lambda number: isinstance(self.network[number], FullyConnected)
+            ):
+                numbers = list(group)
+                steps += self.connected(numbers[0], numbers[-1] + 1) if connected else self.images(numbers)
+        return tuple(steps)
 
     def images(self, numbers: Sequence[int]) -> list[Step]:
         """Return the steps of layers of images: one each, but where a kernel fuses neighbours."""
         steps: list[Step] = []
         for step in map(self._image, numbers):
-            joined = self._fused(steps[-1], step) if steps else None
-            steps = [*steps, step] if joined is None else [*steps[:-1], joined]
+            fused = self._fused(steps[-1], step) if steps else None
+            steps = [*steps, step] if fused is None else [*steps[:-1], fused]
         return steps
 
     def _fused(self, first: Step, second: Step) -> Step | None:
@@ -166,48 +160,43 @@ class _Chooser:
             return None
         known = [step.seconds for step in (first, second) if step.kernel is kernels[0]]
         seconds = None if None in known else sum(filter(None, known))
-        reason = first.reason or second.reason
-        return Step(first.first, second.last, kernels[0], reason, seconds)
+        return Step(first.first, second.last, kernels[0], first.reason or second.reason, seconds)
 
     def _image(self, number: int) -> Step:
-        """Return the step of a layer of images."""
         layer = self.network[number]
         assert isinstance(layer, ImageLayer)
         if not isinstance(layer, Conv2d):
             return Step(number, number + 1, image_kernel(self.backend, layer))
         ((channels, height, width),) = self.network.input_shapes(number)
         shape, machine = (channels, height, width), self.backend.machine
-        found = choose_convolution(self.kernels.convolutions, machine, layer, shape, number)
-        estimate = found.kernel.seconds
-        seconds = None if estimate is None else self.rows.count * estimate(machine, layer, shape)
-        return Step(number, number + 1, found.kernel, found.reason, seconds)
+        step = choose_convolution(self.compiled.kernels[CONV_OPERATION], machine, layer, shape, number)
+        estimate = step.kernel.seconds
+        return step if estimate is None else replace(step, seconds=self.rows.count * estimate(machine, layer, shape))
 
     def connected(self, first: int, last: int) -> list[Step]:
-        """Return the steps of fully connected layers: the cheapest way to put their blocks together."""
+        """Return the steps of fully connected layers: those with the least cost in all."""
         bounds = self._blocks(first, last)
-        best: list[tuple[float, int, list[tuple[int, int, _Way]]]] = [(0.0, 0, [])]
+        best: list[tuple[float, list[Step]] | None] = [(0.0, [])]  # cost and steps up to each bound; None: not runnable
         refused: UsageError | None = None
-        going_on = STEP_SECONDS.get(self.backend.device, 0.0)
+        overhead = STEP_SECONDS.get(self.backend.device, 0.0)
         for end in range(1, len(bounds)):
-            found: list[tuple[float, int, list[tuple[int, int, _Way]]]] = []
-            for start in range(end):
-                cost, steps, before = best[start]
-                if steps < 0:
+            found: list[tuple[float, list[Step]]] = []
+            for start, before in zip(bounds, best, strict=False):
+                if before is None:
                     continue
                 try:
-                    ways = self._ways(bounds[start], bounds[end])
+                    candidates = self._candidates(start, bounds[end])
                 except UsageError as error:
                     refused = refused or error
                     continue
-                for way in ways:
-                    taken = [*before, (bounds[start], bounds[end], way)]
-                    entering = self._entering(bounds[start], way.kernel)
-                    found.append((cost + entering + way.seconds + going_on, steps + 1, taken))
-            best.append(min(found, key=lambda way: way[:2]) if found else (math.inf, -1, []))
-        if best[-1][1] < 0:
+                for cost, step in candidates:
+                    entering = self._entering(start, step.kernel)
+                    found.append((before[0] + entering + cost + overhead, [*before[1], step]))
+            best.append(min(found, key=lambda path: (path[0], len(path[1])), default=None))
+        if best[-1] is None:
             assert refused is not None
             raise refused
-        return [self._step(*taken) for taken in best[-1][2]]
+        return best[-1][1]
 
     def _reads_input(self, number: int) -> bool:
         """Whether a layer reads the network's rows, in the form in which they come."""
@@ -222,15 +211,6 @@ class _Chooser:
         if self.backend.device == "cpu" and filled:
             seconds += self.rows.count * self.network.inputs * FILLED_SECONDS
         return seconds
-
-    def _step(self, first: int, last: int, way: _Way) -> Step:
-        known = math.isfinite(way.seconds) and way.seconds > 0
-        seconds = way.seconds * way.gain if known else None
-        converted = way.kernel.operation == DENSE_OPERATION and any(
-            isinstance(self.network[number], SparseLinear) for number in range(first, last)
-        )
-        reason = "multiplied with their zeros, which should be faster" if converted else ""
-        return Step(first, last, way.kernel, reason, seconds)
 
     def _blocks(self, first: int, last: int) -> list[int]:
         """Return where blocks begin, and the end."""
@@ -250,8 +230,8 @@ class _Chooser:
                 break
         return bounds
 
-    def _ways(self, first: int, last: int) -> list[_Way]:
-        """Return the ways to run some layers together, if there are any: of each operation the quickest kernel.
+    def _candidates(self, first: int, last: int) -> list[tuple[float, Step]]:
+        """Return the candidates to run some layers together with their costs: of each operation the quickest kernel.
 
         Raises
         ------
@@ -259,31 +239,35 @@ class _Chooser:
             No kernel of their operation can run them.
         """
         sparse = [isinstance(self.network[number], SparseLinear) for number in range(first, last)]
-        ways: list[_Way] = []
-        if all(sparse):
-            ways.append(self._sparse_way(first, last))
+        found = [self._sparse_step(first, last)] if all(sparse) else []
         if not any(sparse) or self._may_be_dense(first, last):
             try:
-                ways.append(self._dense_way(first, last, any(sparse)))
+                found.append(self._dense_step(first, last, any(sparse)))
             except UsageError:
-                if not ways:
+                if not found:
                     raise
-        return ways
+        return found
 
-    def _sparse_way(self, first: int, last: int) -> _Way:
+    def _sparse_step(self, first: int, last: int) -> tuple[float, Step]:
+        """Return the step of the quickest kernel of sparse layers, and its cost.
+
+        The cost does not depend on whether dead rows may leave and equal ones become one, nor so does the choice
+        between sparse kernels and dense ones, which may round differently.
+        """
         layers, machine = self.network.layers_of(SparseLinear, first, last), self.backend.machine
-        given = self.rows if self._reads_input(first) else RowsShape(self.rows.count)
-        able = able_sparse(self.kernels.sparse, machine, layers, given.of_width(layers[0].inputs), first)
+        rows = self.rows if self._reads_input(first) else RowsShape(self.rows.count)
+        able = able_sparse(self.compiled.kernels[OPERATION], machine, layers, rows.of_width(layers[0].inputs), first)
         able = tuple(kernel for kernel in able if self._may_round(kernel, first, last)) or able
-        if len(able) == 1:
-            return _Way(able[0], self._sparse_seconds(able[0], layers, first, self.saves))
+        saves = self.compiled.options.compaction or self.compiled.options.deduplication
+        gains = [_gain(kernel, in_order=kernel.reproducible) for kernel in able] if len(able) > 1 else [1.0]
 
-        def gain(kernel: SparseKernel) -> float:
-            return _gain(kernel, in_order=kernel.reproducible)
+        def costs(saves: bool) -> list[float]:
+            seconds = (self._sparse_seconds(kernel, layers, first, saves) for kernel in able)
+            return [each / gain for each, gain in zip(seconds, gains, strict=True)]
 
-        least = min(self._sparse_seconds(kernel, layers, first, True) / gain(kernel) for kernel in able)
-        taken = min(able, key=lambda kernel: self._sparse_seconds(kernel, layers, first, self.saves) / gain(kernel))
-        return _Way(taken, least, gain(taken))
+        chosen = int(np.argmin(costs(saves)))
+        cost = min(costs(True)) if len(able) > 1 else costs(saves)[0]
+        return cost, _estimated(Step(first, last, able[chosen]), cost * gains[chosen])
 
     def _may_round(self, kernel: SparseKernel, first: int, last: int) -> bool:
         """Whether a kernel may add up sparse layers as it does.
@@ -300,14 +284,14 @@ class _Chooser:
         if estimate is None:
             return 0.0
         machine, count = self.backend.machine, self.rows.count
-        alive = self.alive[first : first + len(layers)] if self.alive is not None and saves else None
+        shares = self.shares[first : first + len(layers)] if self.shares is not None and saves else None
         if not kernel.groups_rows:
-            if alive is not None and self.backend.in_host_memory:
+            if shares is not None and self.backend.in_host_memory:
                 edges = [layer.edges for layer in layers]
-                count = math.ceil(count * float(np.average(alive, weights=edges))) if any(edges) else count
+                count = math.ceil(count * float(np.average(shares, weights=edges))) if any(edges) else count
             return estimate(machine, layers, count)
         form = self.rows.form if self._reads_input(first) else "dense"
-        return estimate(machine, layers, count, alive=alive, form=form)
+        return estimate(machine, layers, count, alive=shares, form=form)
 
     def _estimate(self, kernel: Kernel, first: int) -> Callable[..., float] | None:
         """Return what estimates the time of a kernel that begins with layer `first`."""
@@ -318,26 +302,23 @@ class _Chooser:
 
     def _may_be_dense(self, first: int, last: int) -> bool:
         """Whether sparse layers among these may be multiplied as dense ones."""
-        if not self.kernels.converts or self.backend.doubles:
+        if not self.compiled.converts:
             return False
         layers = [layer for layer in self.network.layers[first:last] if isinstance(layer, SparseLinear)]
         places = [layer.inputs * layer.outputs for layer in layers]
         return min(places, default=1) > 0 and 4 * sum(places) <= self.dense_bytes
 
-    def _dense_way(self, first: int, last: int, converted: bool) -> _Way:
-        machine = self.backend.machine
-        layers = [_shape_of(self.network[number]) for number in range(first, last)]
-        able = able_dense(self.kernels.dense, machine, layers, first)
+    def _dense_step(self, first: int, last: int, converted: bool) -> tuple[float, Step]:
+        """Return the step of the quickest kernel of dense layers, and its cost."""
+        machine, layers = self.backend.machine, [_shape_of(layer) for layer in self.network.layers[first:last]]
+        able = able_kernels(self.compiled.kernels[DENSE_OPERATION], name_layers(first, last), machine, layers)
         estimates = [self._estimate(kernel, first) for kernel in able]
-        found = [
-            _Way(kernel, estimate(machine, layers, self.rows.count) if estimate else 0.0)
-            for kernel, estimate in zip(able, estimates, strict=True)
-        ]
-        best = (
-            min(found, key=lambda way: way.seconds + self._entering(first, way.kernel)) if len(found) > 1 else found[0]
-        )
-        gain = _gain(best.kernel, in_order=not converted)
-        return replace(best, seconds=best.seconds / gain, gain=gain)
+        times = [estimate(machine, layers, self.rows.count) if estimate else 0.0 for estimate in estimates]
+        entering = [self._entering(first, kernel) for kernel in able]
+        best = int(np.argmin(np.add(times, entering)))
+        reason = "multiplied with their zeros, which should be faster" if converted else ""
+        step = _estimated(Step(first, last, able[best], reason), times[best])
+        return times[best] / _gain(able[best], in_order=not converted), step
 
 
 def is_dense_enough(layer: Layer) -> bool:
@@ -350,9 +331,14 @@ def _gain(kernel: Kernel, in_order: bool) -> float:
     return LEAST_GAIN if kernel.precision == PRECISIONS[0] and not in_order else 1.0
 
 
+def _estimated(step: Step, seconds: float) -> Step:
+    """Return a step with its estimate, if that is one."""
+    return replace(step, seconds=seconds) if math.isfinite(seconds) and seconds > 0 else step
+
+
 @dataclass(frozen=True)
 class _DenseShape:
-    """What estimates need to know of a dense layer: all but its weights."""
+    """A sparse layer multiplied as a dense one, as estimates see it: all but its weights."""
 
     inputs: int
     outputs: int
@@ -360,7 +346,6 @@ class _DenseShape:
 
     @property
     def edges(self) -> int:
-        """Weights, zero or not."""
         return self.inputs * self.outputs
 
 

@@ -12,15 +12,13 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from sparsenn.backends import Backend, machine_named
-from sparsenn.engine.choosing import RowsShape, choose_steps
 from sparsenn.engine.dead_outputs import without_dead_outputs
 from sparsenn.engine.inputs import check_network
 from sparsenn.engine.kernels import Kernels, choose_kernels
 from sparsenn.engine.merging import Merged, merge_equal_outputs, unmerged
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import Step
-from sparsenn.errors import ResourceError, UsageError
-from sparsenn.formats import Array
+from sparsenn.errors import ResourceError
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
 from sparsenn.runtime.spans import span
@@ -28,6 +26,9 @@ from sparsenn.runtime.spans import span
 __all__ = ["CompiledNetwork", "backend_of"]
 
 SMALLEST_DEFAULT_LIMIT = 256 << 20
+
+MIN_HOST_WEIGHT_MEMORY = 256 << 20
+"""Default bytes of weights that are prepared at a time in host memory, however little is free."""
 
 LARGE_LAYER = 4 << 20
 """Bytes of weights that take as long to copy to a device as what else is done for a layer."""
@@ -42,7 +43,7 @@ class CompiledNetwork:
     network : as given.
     options : what was asked for.
     backend : what computes.
-    kernels : those that may run the layers.
+    kernels : those that may run the layers, by operation.
     merged : the network that is computed.
     memory_limit : bytes that rows in flight may take.
     weight_memory : bytes that prepared weights may take; where they take more, they are prepared in parts.
@@ -119,6 +120,12 @@ class CompiledNetwork:
         return _merges(self.options, self.backend)
 
     @property
+    def converts(self) -> bool:
+        """Whether sparse layers may be multiplied as dense ones."""
+        options = self.options
+        return options.kernel == "auto" and not options.reproducible and not self.backend.doubles
+
+    @property
     def droppable_from(self) -> int:
         """The first layer, counted from 0, after which every layer keeps rows of zeros at zero."""
         reviving = [number for number, layer in enumerate(self.network) if not layer.keeps_zero_rows]
@@ -147,36 +154,6 @@ class CompiledNetwork:
                 f"a memory limit of {self.memory_limit:,} bytes does not hold one row, which takes {row:,}"
             )
         return max(1, min(inputs, self.options.batch_size or self.memory_limit // row))
-
-    def steps(self, given: RowsShape, alive: Array | None, dense_bytes: int) -> tuple[Step, ...]:
-        """Choose the steps for rows, unless they have been chosen for such rows and a device of this kind.
-
-        Parameters
-        ----------
-        alive : as `choose_steps` takes it.
-        dense_bytes : as `choose_steps` takes it.
-
-        Raises
-        ------
-        UsageError
-            None of the kernels can run some layers.
-        """
-        backend = self.backend
-        looked = None if alive is None else alive.tobytes()
-        key = backend.device, backend.machine, given, looked, dense_bytes
-        if key not in self.chosen:
-            saves = self.options.compaction or self.options.deduplication
-            try:
-                self.chosen[key] = choose_steps(
-                    self.merged.network, backend, self.kernels, given, dense_bytes, alive, saves
-                )
-            except UsageError as error:
-                if not self.options.reproducible:
-                    raise
-                raise UsageError(
-                    f"{error}; no other kernel is reproducible: leave out reproducible, or use device cpu"
-                ) from error
-        return self.chosen[key]
 
     def turn(self, step: Step, streams: bool) -> AbstractContextManager[Any]:
         """Return the turn of this device at making a step ready, during which no other device has one.
@@ -234,5 +211,7 @@ def _merges(options: Options, backend: Backend) -> bool:
 
 def _limits(backend: Backend, options: Options) -> tuple[int, int]:
     """Return the bytes that rows in flight may take, and those that prepared weights may."""
-    limit = options.memory_limit or max(SMALLEST_DEFAULT_LIMIT, backend.free_memory() // 2)
-    return limit, options.weight_memory or backend.weight_memory()
+    free = backend.free_memory()
+    limit = options.memory_limit or max(SMALLEST_DEFAULT_LIMIT, free // 2)
+    least = MIN_HOST_WEIGHT_MEMORY if backend.in_host_memory else 1
+    return limit, options.weight_memory or max(least, free // 2)

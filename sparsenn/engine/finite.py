@@ -15,6 +15,7 @@ from sparsenn.formats import CSR, Array
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
 from sparsenn.layers.activation_names import table_row
 from sparsenn.layers.elementwise import Activation
+from sparsenn.layers.sparse_or_dense import with_zeros
 from sparsenn.network import Network
 
 __all__ = [
@@ -189,7 +190,7 @@ class OverflowGuard:
         if number not in self._reaches:
             layer = self.network[number]
             if isinstance(layer, SparseLinear):  # one whose zeros are multiplied, too
-                layer = Linear(layer.weights.to_scipy().toarray(), layer.bias, layer.activation)
+                layer = with_zeros(layer)
             assert isinstance(layer, Linear | Conv2d), "other layers have no kernels in half precision"
             self._reaches[number] = _Reach.of(layer)
         return self._reaches[number]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from sparsenn.backends import Backend
+from sparsenn.engine.choosing import RowsShape, choose_steps
+from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.steps import DENSE_OPERATION, Step, cut_for_memory
+from sparsenn.formats import Array
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
 
-__all__ = ["FittedSteps", "fit_steps", "prepared_bytes"]
+__all__ = ["fit_steps", "prepared_bytes"]
 
 PREPARED_BYTE_SECONDS = 2e-9
 """Time to prepare a byte of weights: on the host, measured on AMD EPYC (Zen 5), and for an H100, with its copy."""
@@ -19,57 +21,42 @@ MOST_DENSE_BYTES = 1 << 30
 """Bytes that sparse layers may take with their zeros stored: constant, so that results do not depend on free memory."""
 
 
-class FittedSteps(NamedTuple):
-    """Steps of a plan.
-
-    Parameters
-    ----------
-    steps : cut into parts that fit into memory, where weights stream.
-    streams : whether memory does not hold all prepared weights.
-    preparing : seconds that preparing them is estimated to take for each batch, 0 where they do not stream.
-    """
-
-    steps: tuple[Step, ...]
-    streams: bool
-    preparing: float
-
-
-def fit_steps(
-    choose: Callable[[int], tuple[Step, ...]], network: Network, backend: Backend, weight_memory: int
-) -> FittedSteps:
-    """Choose the steps of a plan by what memory their weights take.
+def fit_steps(compiled: CompiledNetwork, rows: RowsShape, shares: Array | None) -> tuple[tuple[Step, ...], bool, float]:
+    """Choose the steps of a plan by the memory that their weights take.
 
     On the host, where dense kernels add up as sparse ones do, layers stay sparse where storing their zeros takes more
     memory than there is, unless streaming those takes less time. On a GPU results must not depend on free memory.
 
     Parameters
     ----------
-    choose : returns the steps where sparse layers may take so many bytes with their zeros stored.
-    network : as it is computed.
-    backend : of the device.
-    weight_memory : bytes that prepared weights may take.
+    rows, shares : as `choose_steps` takes them.
+
+    Returns
+    -------
+    The steps, cut for memory where their weights stream; whether they do; and the seconds that preparing them is
+    estimated to take for each batch, 0 where they do not stream.
     """
-    steps = choose(MOST_DENSE_BYTES)
+    network, backend, free = compiled.merged.network, compiled.backend, compiled.weight_memory
+    steps = choose_steps(compiled, rows, MOST_DENSE_BYTES, shares)
     sizes = _sizes(network, backend, steps)
-    if sum(sizes) <= weight_memory:
-        return FittedSteps(steps, streams=False, preparing=0.0)
+    if sum(sizes) <= free:
+        return steps, False, 0.0
     if backend.in_host_memory:
-        sparse = choose(0)
+        sparse = choose_steps(compiled, rows, 0, shares)
         sparse_sizes = _sizes(network, backend, sparse)
-        if sum(sparse_sizes) <= weight_memory:
-            return FittedSteps(sparse, streams=False, preparing=0.0)
+        if sum(sparse_sizes) <= free:
+            return sparse, False, 0.0
         if _seconds(sparse, sparse_sizes) < _seconds(steps, sizes):
             steps, sizes = sparse, sparse_sizes
-    room = weight_memory // 2 if backend.prepares_ahead else weight_memory
-    return FittedSteps(tuple(cut_for_memory(steps, sizes, room)), True, PREPARED_BYTE_SECONDS * sum(sizes))
+    room = free // 2 if backend.prepares_ahead else free
+    return tuple(cut_for_memory(steps, sizes, room)), True, PREPARED_BYTE_SECONDS * sum(sizes)
 
 
 def prepared_bytes(network: Network, backend: Backend, number: int, step: Step) -> int:
     """Estimate what a layer's weights take once they are prepared for a step's kernel."""
     layer = network[number]
-    if step.kernel.operation == DENSE_OPERATION and isinstance(layer, SparseLinear):
-        return backend.dense_bytes(layer)
-    return backend.prepared_bytes(layer)
+    with_zeros = step.kernel.operation == DENSE_OPERATION and isinstance(layer, SparseLinear)
+    return backend.prepared_bytes(layer, with_zeros)
 
 
 def _sizes(network: Network, backend: Backend, steps: Sequence[Step]) -> list[int]:

@@ -1,4 +1,4 @@
-"""What the engine is given to compute: a network, and rows in any of the forms that a caller may have them in."""
+"""Inputs of a run: rows in any of the forms that a caller may have them in, as a matrix or sparse rows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,19 @@ from sparsenn.network import Network
 from sparsenn.printable import kind_of
 from sparsenn.runtime.workers import chunks, map_threads
 
-__all__ = ["Given", "Inputs", "as_matrix", "canonical", "check_network", "like", "look", "takes_shape"]
+__all__ = [
+    "InputRows",
+    "Inputs",
+    "as_matrix",
+    "canonical",
+    "check_network",
+    "read_inputs",
+    "takes_shape",
+    "to_input_type",
+]
 
-PIECE = 1 << 16
-"""Numbers of float64 that are looked at together: they stay in a core's cache, so that memory is read once."""
+CHUNK = 1 << 16
+"""Numbers of float64 that are checked together: they stay in a core's cache, so that memory is read once."""
 
 Inputs: TypeAlias = CSR | Array | Any
 """Rows of inputs: CSR, a SciPy or CuPy sparse matrix or array, a NumPy or CuPy array, nested lists of numbers, a
@@ -29,22 +38,21 @@ table of pandas, polars or Arrow, or whatever speaks DLPack or CUDA's array inte
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
-    """Rows as a caller gave them: looked at, neither moved nor converted.
+class InputRows:
+    """Rows of a run: their type and shape are checked; they are neither moved nor converted.
 
     Parameters
     ----------
-    rows : CSR, sparse rows of any types that are yet to be checked, or a matrix of real numbers.
+    rows : CSR, sparse rows that are yet to be checked, or a matrix of real numbers.
     on_host : whether they are in host memory.
-    source : what the caller gave.
-    among : how many rows there are in all, where these are some of them; None where these are all. Which kernels run
-        them depends on that.
+    source : the inputs as the caller gave them.
+    total : number of rows of the whole run, where these are some of them. The choice of kernels depends on it.
     """
 
     rows: CSR | SparseRows | Array
     on_host: bool
     source: Any
-    among: int | None = None
+    total: int
 
     @property
     def count(self) -> int:
@@ -52,12 +60,7 @@ class Given:
         return int(self.rows.shape[0])
 
     @property
-    def whole(self) -> int:
-        """Number of rows in all."""
-        return self.count if self.among is None else self.among
-
-    @property
-    def sparse(self) -> bool:
+    def is_sparse(self) -> bool:
         """Whether they are sparse rows."""
         return isinstance(self.rows, CSR | SparseRows)
 
@@ -69,14 +72,7 @@ class Given:
         positions = self.rows.shape[0] * self.rows.shape[1]
         return self.rows.indices.size / positions if positions else 0.0
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row, on average."""
-        if isinstance(self.rows, CSR | SparseRows):
-            return 8 + int(8 * self.rows.indices.size / max(1, self.count))
-        return int(self.rows.dtype.itemsize * self.rows.shape[1])
-
-    def part(self, first: int, last: int) -> CSR | SparseRows | Array:
+    def slice(self, first: int, last: int) -> CSR | SparseRows | Array:
         """Return rows `first` to `last`, sharing memory."""
         if (first, last) == (0, self.count):
             return self.rows
@@ -85,8 +81,8 @@ class Given:
         return self.rows.slice_rows(first, last) if isinstance(self.rows, SparseRows) else self.rows[first:last]
 
 
-def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
-    """Return inputs as rows of shape (rows, network.inputs), where they are.
+def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows:
+    """Return inputs as rows of shape (rows, network.inputs), in the memory that holds them.
 
     Parameters
     ----------
@@ -120,7 +116,7 @@ def look(network: Network, inputs: Inputs, backend: Backend) -> Given:
         raise ShapeError(f"the inputs have {rows.shape[1]} columns; layer 1 takes {network.inputs}{others}")
     if on_host and isinstance(rows, np.ndarray) and not backend.doubles:
         _check_range(rows)
-    return Given(rows, on_host, inputs)
+    return InputRows(rows, on_host, inputs, int(rows.shape[0]))
 
 
 def _with_sign(inputs: Any) -> Any:
@@ -168,7 +164,6 @@ def takes_shape(network: Network, shape: tuple[int, ...]) -> bool:
 
 
 def _taken_shapes(network: Network) -> str:
-    """Return in words which shapes inputs of a network may have."""
     shapes = [(network.inputs,), *(layout.shape for layout in _layouts(network) if layout.shape is not None)]
     names = " or ".join(f"(rows, {', '.join(map(str, shape))})" for shape in dict.fromkeys(shapes))
     return f"a matrix of samples has two dimensions: {names}" if len(set(shapes)) == 1 else f"the network takes {names}"
@@ -194,7 +189,7 @@ def _batch_of(network: Network, shape: tuple[int, ...]) -> tuple[tuple[int, ...]
 
 
 def _unwrapped(network: Network, inputs: Any) -> Any:
-    """Return the one array of a list, unless the array is one input of several in the list."""
+    """Return the only array of a list, unless it is a row of the list's."""
     if not isinstance(inputs, list | tuple) or len(inputs) != 1 or not hasattr(inputs[0], "shape"):
         return inputs
     shape = tuple(inputs[0].shape)
@@ -203,13 +198,7 @@ def _unwrapped(network: Network, inputs: Any) -> Any:
 
 
 def check_network(network: Network) -> None:
-    """Refuse what is no network.
-
-    Raises
-    ------
-    UsageError
-        It is something else.
-    """
+    """Refuse what is no network, by a `UsageError`."""
     if not isinstance(network, Network):
         raise UsageError(f"the network is {kind_of(network)}; give a sparsenn.Network")
 
@@ -218,8 +207,8 @@ def _check_range(matrix: Array) -> None:
     """Refuse finite numbers that float32 cannot hold. Those that are infinite, or NaN, stay what they are."""
     if matrix.dtype.kind == "f" and matrix.dtype.itemsize > 4 and matrix.size:
         found = map_threads(
-            lambda piece: _beyond_float32(matrix[slice(*piece)]),
-            chunks(matrix.shape[0], max(1, PIECE // matrix.shape[1])),
+            lambda rows: _beyond_float32(matrix[slice(*rows)]),
+            chunks(matrix.shape[0], max(1, CHUNK // matrix.shape[1])),
         )
         beyond = next((number for number in found if number is not None), None)
         if beyond is not None:
@@ -227,7 +216,6 @@ def _check_range(matrix: Array) -> None:
 
 
 def _beyond_float32(numbers: Array) -> float | None:
-    """Return the first finite number that float32 cannot hold; None if there is none."""
     if numbers.min() >= -FLOAT32_MAX and numbers.max() <= FLOAT32_MAX:
         return None
     with np.errstate(all="ignore"):
@@ -236,7 +224,6 @@ def _beyond_float32(numbers: Array) -> float | None:
 
 
 def _on_host(inputs: Any) -> CSR | SparseRows | Array:
-    """Return inputs in host memory as CSR, as sparse rows or as an array."""
     if isinstance(inputs, np.ma.MaskedArray):
         return real_numbers(inputs, "inputs hold", MatrixError)
     if isinstance(inputs, CSR | np.ndarray):
@@ -276,12 +263,12 @@ def canonical(rows: SparseRows) -> SparseRows:
     return SparseRows(rows.shape, matrix.indptr, matrix.indices, matrix.data)
 
 
-def like(source: Any, outputs: CSR | Array) -> Any:
-    """Return outputs in the type of what the rows were given in: SciPy's or PyTorch's, for example.
+def to_input_type(source: Any, outputs: CSR | Array) -> Any:
+    """Return outputs in the type of the inputs: SciPy's or PyTorch's, for example.
 
     Parameters
     ----------
-    source : what a caller gave the rows in.
+    source : the inputs as the caller gave them.
     outputs : in the same memory as the rows.
     """
     if isinstance(outputs, CSR):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import singledispatch
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -13,7 +11,6 @@ from sparsenn.backends import (
     DOUBLE_DEVICE,
     Backend,
     ConvolutionKernel,
-    DenseKernel,
     Kernel,
     Machine,
     SparseKernel,
@@ -26,7 +23,7 @@ from sparsenn.backends import (
 )
 from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.backends.tuning_table import with_tuned_numbers
-from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION
+from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
 from sparsenn.errors import UsageError, unknown_name
 from sparsenn.formats import CSR
 from sparsenn.layers import CombiningLayer, Conv2d, Flatten, ImageLayer, Linear, SoftmaxLayer, SparseLinear
@@ -34,13 +31,14 @@ from sparsenn.network import Image, Network
 
 __all__ = [
     "DOUBLE_PRECISION",
-    "Chosen",
+    "PRECISIONS",
     "Kernels",
-    "able_dense",
+    "able_kernels",
     "able_sparse",
     "choices",
     "choose_convolution",
     "choose_kernels",
+    "name_layers",
     "operation_of",
 ]
 
@@ -59,60 +57,26 @@ _LAYERS = {OPERATION: "sparse layers", DENSE_OPERATION: "dense layers", CONV_OPE
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """The kernels that may run a network's layers on a backend, by kind of layer.
+Kernels: TypeAlias = dict[str, tuple[Any, ...]]
+"""The kernels that may run a network's layers, by operation.
 
-    Of those that can run layers, the one with the least estimate of time does, where they give one, else the first. Of
-    dense layers' and convolutions' it is those of the precision that is asked for. Where none of these can, kernels of
-    float32 do, which keeps any precision.
+Of those that can run layers, the one with the least estimate of time does, where they give one, else the first. Those
+of dense layers and convolutions have the precision that is asked for, then float32, which keeps any precision."""
 
-    Parameters
-    ----------
-    sparse : for sparse layers.
-    dense : for dense layers.
-    convolutions : for convolutions; `choose_convolution` says which runs one.
-    converts : whether sparse layers may be multiplied as dense ones: unless a kernel for them is named.
-    """
-
-    sparse: tuple[SparseKernel, ...] = ()
-    dense: tuple[DenseKernel, ...] = ()
-    convolutions: tuple[ConvolutionKernel, ...] = ()
-    converts: bool = True
+_OPERATION_OF = {
+    SparseLinear: OPERATION,
+    Linear: DENSE_OPERATION,
+    Conv2d: CONV_OPERATION,
+    ImageLayer: IMAGE_OPERATION,
+}
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """The kernel that a layer's launch begins with, and why it is that one, in words; none where nothing speaks."""
-
-    kernel: Kernel
-    reason: str = ""
-
-
-@singledispatch
 def operation_of(layer: Any) -> str:
     """Return the operation whose kernels run a layer."""
+    for kind, operation in _OPERATION_OF.items():
+        if isinstance(layer, kind):
+            return operation
     raise UsageError(f"nothing runs the layer {type(layer).__name__}")
-
-
-@operation_of.register
-def _(layer: SparseLinear) -> str:
-    return OPERATION
-
-
-@operation_of.register
-def _(layer: Linear) -> str:
-    return DENSE_OPERATION
-
-
-@operation_of.register
-def _(layer: Conv2d) -> str:
-    return CONV_OPERATION
-
-
-@operation_of.register
-def _(layer: ImageLayer) -> str:
-    return IMAGE_OPERATION
 
 
 def choose_kernels(
@@ -152,7 +116,7 @@ def choose_kernels(
     if not there:
         if kernel != "auto":
             raise UsageError(f"no layer of this network has kernels to choose from; leave out kernel {kernel!r}")
-        return _backend(device, machine), Kernels()
+        return _backend(device, machine), _by_operation(())
     own = there[0] != OPERATION or precision == PRECISIONS[0]
     own = own or _multiplies_in(kernel, precision, _backend(device, machine).device, reproducible)
     first_precision = precision if own else PRECISIONS[0]
@@ -165,8 +129,7 @@ def choose_kernels(
         raise UsageError(f"{_LAYERS[OPERATION]} are not multiplied in {precision} on {device}; leave out {precision}")
     if converts and DENSE_OPERATION not in there:
         others += _for_converted(backend.device, precision, there)
-    every = with_tuned_numbers((*named, *others), backend)
-    return backend, Kernels(_of(SparseKernel, every), _of(DenseKernel, every), _of(ConvolutionKernel, every), converts)
+    return backend, _by_operation(with_tuned_numbers((*named, *others), backend))
 
 
 def _choose_doubles(
@@ -191,7 +154,7 @@ def _choose_doubles(
         for number, operation in enumerate(there)
         for entry in _named(operation, backend.device, "auto" if number else kernel, DOUBLE_PRECISION, reproducible)
     ]
-    return backend, Kernels(_of(SparseKernel, found), _of(DenseKernel, found), converts=False)
+    return backend, _by_operation(found)
 
 
 def _for_converted(device: str, precision: str, there: Sequence[str]) -> list[Kernel]:
@@ -208,8 +171,9 @@ def _for_converted(device: str, precision: str, there: Sequence[str]) -> list[Ke
     return _named(DENSE_OPERATION, device, "auto", precision if precision in known else PRECISIONS[0])
 
 
-def _of(kind: type[AnyKernel], found: Iterable[Kernel]) -> tuple[AnyKernel, ...]:
-    return tuple(kernel for kernel in found if isinstance(kernel, kind))
+def _by_operation(found: Sequence[Kernel]) -> Kernels:
+    operations = OPERATION, DENSE_OPERATION, CONV_OPERATION
+    return {operation: tuple(kernel for kernel in found if kernel.operation == operation) for operation in operations}
 
 
 def _operations(network: Network) -> list[str]:
@@ -308,37 +272,46 @@ def able_sparse(
 
     Parameters
     ----------
-    rows : a few like those that the layers are given.
+    rows : a few like those that the layers read.
 
     Raises
     ------
     UsageError
         None can; the message says why.
     """
-    return _able(_reasons(candidates, machine, Network(tuple(layers)), rows), _layers(first, len(layers)))
+    return able_kernels(candidates, name_layers(first, first + len(layers)), machine, Network(tuple(layers)), rows)
 
 
-def able_dense(
-    candidates: Sequence[DenseKernel], machine: Machine, layers: Sequence[Linear], first: int = 0
-) -> tuple[DenseKernel, ...]:
-    """Return the kernels of `mlp` that can run consecutive layers: of the precision asked for, and of float32.
+def able_kernels(
+    candidates: Sequence[AnyKernel], layers: str, machine: Machine, *problem: Any
+) -> tuple[AnyKernel, ...]:
+    """Return the kernels that can run layers.
+
+    Parameters
+    ----------
+    layers : in words.
+    problem : as `why_not` of these kernels takes it, after the machine.
 
     Raises
     ------
     UsageError
         None can; the message says why.
     """
-    return _able(_reasons(candidates, machine, layers), _layers(first, len(layers)))
+    able, refused = _divided(candidates, machine, *problem)
+    if not able:
+        texts = (f"the kernel {kernel.name!r} cannot run {layers}: {reason}" for kernel, reason in refused)
+        raise UsageError("; ".join(texts))
+    return able
 
 
 def choose_convolution(
     candidates: Sequence[ConvolutionKernel], machine: Machine, layer: Conv2d, image: Image, number: int
-) -> Chosen:
-    """Return the kernel that runs a convolution: the first that can, or the fastest by their own estimates.
+) -> Step:
+    """Return the step of a convolution: its kernel is the first that can run it, or the fastest by their estimates.
 
     Parameters
     ----------
-    image : channels, height and width of what the layer is given.
+    image : channels, height and width of the layer's inputs.
     number : the layer's, counted from 0.
 
     Raises
@@ -346,32 +319,28 @@ def choose_convolution(
     UsageError
         None can; the message says why.
     """
-    reasons = _reasons(candidates, machine, layer, image)
-    able = _able(reasons, f"layer {number + 1}")
-    refused = [f"{candidate.name} cannot, because {reason}" for candidate, reason in reasons if reason is not None]
-    estimates = [candidate.seconds(machine, layer, image) for candidate in able if candidate.seconds is not None]
+    able = able_kernels(candidates, f"layer {number + 1}", machine, layer, image)
+    refused = [f"{kernel.name} cannot, because {why}" for kernel, why in _divided(candidates, machine, layer, image)[1]]
+    estimates = [kernel.seconds(machine, layer, image) for kernel in able if kernel.seconds is not None]
     if 1 < len(able) == len(estimates):
         chosen = able[int(np.argmin(estimates))]
-        others = " and ".join(candidate.name for candidate in able if candidate is not chosen)
-        return Chosen(chosen, "; ".join([f"estimated to be faster than {others}", *refused]))
-    preferred = candidates[: candidates.index(able[0])]
-    return Chosen(able[0], "; ".join(refused[: len(preferred)]))
+        others = " and ".join(kernel.name for kernel in able if kernel is not chosen)
+        reason = "; ".join([f"estimated to be faster than {others}", *refused])
+    else:
+        chosen = able[0]
+        reason = "; ".join(refused[: candidates.index(chosen)])
+    return Step(number, number + 1, chosen, reason)
 
 
-def _layers(first: int, count: int) -> str:
-    """Return consecutive layers, the first of them counted from 0, as messages speak of them."""
-    return f"layers {first + 1} to {first + count}" if first else "this"
+def name_layers(first: int, last: int) -> str:
+    """Return consecutive layers, counted from 0, `last` excluded, as messages speak of them."""
+    return f"layers {first + 1} to {last}" if first else "this"
 
 
-def _reasons(candidates: Sequence[AnyKernel], machine: Machine, *problem: Any) -> list[tuple[AnyKernel, str | None]]:
-    """Return the kernels with what speaks against each; None where nothing does."""
-    return [(candidate, candidate.why_not(machine, *problem)) for candidate in candidates]
-
-
-def _able(reasons: Sequence[tuple[AnyKernel, str | None]], what: str) -> tuple[AnyKernel, ...]:
-    """Return the kernels that nothing speaks against, or say what speaks against each."""
-    able = tuple(candidate for candidate, reason in reasons if reason is None)
-    if not able:
-        texts = (f"the kernel {candidate.name!r} cannot run {what}: {reason}" for candidate, reason in reasons)
-        raise UsageError("; ".join(texts))
-    return able
+def _divided(
+    candidates: Sequence[AnyKernel], machine: Machine, *problem: Any
+) -> tuple[tuple[AnyKernel, ...], list[tuple[AnyKernel, str]]]:
+    """Return the kernels that can run layers, and the others with the reason why they cannot."""
+    reasons = [(kernel, kernel.why_not(machine, *problem)) for kernel in candidates]
+    refused = [(kernel, reason) for kernel, reason in reasons if reason is not None]
+    return tuple(kernel for kernel, reason in reasons if reason is None), refused

@@ -209,7 +209,7 @@ def plan_for(
     inputs: int,
     density: float | None,
     form: str,
-    alive: Array | None = None,
+    shares: Array | None = None,
     size: int | None = None,
 ) -> Plan:
     """Decide how a number of inputs is run.
@@ -218,9 +218,9 @@ def plan_for(
     ----------
     density : fraction of their elements that is stored; None for dense rows.
     form : of the rows, as `RowsShape` has it.
-    alive : as `choose_steps` takes it.
-    size : inputs that go through the network together; by default what `batch_size` says. Which kernels run depends
-        on all inputs, not on these.
+    shares : as `choose_steps` takes them.
+    size : inputs that go through the network together; by default the batch size of the options. All inputs, not these,
+        decide on the kernels.
 
     Raises
     ------
@@ -231,24 +231,11 @@ def plan_for(
     """
     start = time.perf_counter()
     size = compiled.batch_size(inputs) if size is None else size
-    given = RowsShape(bucket(inputs), form, 1.0 if density is None else density)
-    found = fit_steps(
-        lambda dense_bytes: compiled.steps(given, alive, dense_bytes),
-        compiled.merged.network,
-        compiled.backend,
-        compiled.weight_memory,
+    steps, streams, preparing = fit_steps(
+        compiled, RowsShape(bucket(inputs), form, 1.0 if density is None else density), shares
     )
-    return Plan(
-        compiled,
-        inputs,
-        density,
-        RowsShape(bucket(size), form),
-        found.steps,
-        size,
-        found.streams,
-        found.preparing,
-        compiled.seconds + time.perf_counter() - start,
-    )
+    seconds = compiled.seconds + time.perf_counter() - start
+    return Plan(compiled, inputs, density, RowsShape(bucket(size), form), steps, size, streams, preparing, seconds)
 
 
 @lru_cache(maxsize=256)

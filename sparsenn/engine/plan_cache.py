@@ -1,4 +1,4 @@
-"""The cache of a session: plans, executables and weights, for the shapes of rows that came last."""
+"""The cache of a session: executables and weights, for the shapes of rows that came last."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 from sparsenn.backends import Features, RowsCheck, SparseKernel, SparseRows
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.early_look import looking_kernel, shares_computed
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
-from sparsenn.engine.inputs import Given, canonical
+from sparsenn.engine.inputs import InputRows, canonical
 from sparsenn.engine.plan import Plan, bucket, plan_for
 from sparsenn.engine.replay_cache import ReplayCache
+from sparsenn.engine.sampling import sampling_kernel, shares_computed
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.errors import OutOfMemoryError, UnsortedError
 from sparsenn.formats import CSR, Array
@@ -28,9 +28,6 @@ __all__ = ["PlanCache", "form_of_features"]
 
 MAX_EXECUTABLES = 8
 """Shapes of rows whose executables are cached; the one that was used least recently goes first."""
-
-MAX_PLANS = 32
-"""Plans that are cached, with an executable or without."""
 
 MAX_SETTLED = 256
 """Shapes and types of rows for which a call goes straight to its executable."""
@@ -43,17 +40,13 @@ MAX_SAMPLE_ROWS = 8192
 
 
 class PlanCache:
-    """Weights on the device, plans, and plans that are ready to run.
-
-    Parameters
-    ----------
-    compiled : the session's network and how it is to be run.
+    """Weights on the device, and executables by the form and number of rows.
 
     Attributes
     ----------
     weights : as the steps of plans read them.
     overflow_guard : of the network that is computed.
-    replays : of the plans that are ready to run.
+    replays : of the executables.
     settled : what runs rows of a shape and type that need nothing but the steps.
     """
 
@@ -63,189 +56,167 @@ class PlanCache:
         self.overflow_guard = OverflowGuard(compiled.merged.network, compiled.backend)
         self.replays = ReplayCache(compiled.backend)
         self.settled: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
-        self._plans: dict[tuple[str, int, int], Plan] = {}
-        self._ready: OrderedDict[tuple[str, int, int], Executable] = OrderedDict()
-        self._alive: dict[str, Array | None] = {}
-        self._placed: dict[str, str] = {}
-        self._densities: dict[str, float] = {}
-        self._most_rows: int | None = None
+        self._executables: OrderedDict[tuple[str, int, int], Executable] = OrderedDict()
+        self._shares: dict[str, Array | None] = {}  # of rows that layers compute, by form
+        self._forms: dict[str, str] = {}  # of sparse rows once uploaded, by their form before
+        self._densities: dict[str, float | None] = {}
+        self._max_rows: int | None = None
 
     @property
     def nbytes(self) -> int:
         """Memory on the device, in bytes: weights as prepared (estimated), and buffers for rows."""
-        return self.weights.nbytes + self.replays.nbytes + sum(ready.nbytes for ready in self._ready.values())
+        buffers = sum(executable.nbytes for executable in self._executables.values())
+        return self.weights.nbytes + self.replays.nbytes + buffers
 
-    def place(self, rows: Any, keep_half: bool = False) -> Features:
-        """Bring rows to the device; sparse ones that are not sorted are, and what is given twice is added up.
+    # ---- Rows ----------------------------------------------------------------------------------------------------
+
+    def upload(self, rows: Any, keep_half: bool = False) -> Features:
+        """Bring rows to the device; those of unsorted sparse rows are sorted, and their duplicate entries summed.
 
         Parameters
         ----------
-        rows : as `Given.part` returns them.
         keep_half : whether a matrix of float16 may stay that.
-
-        Raises
-        ------
-        SparseNNError
-            As `Backend.place` does.
         """
         try:
             return self._backend.place(rows, keep_half)
         except UnsortedError:
             if isinstance(rows, CSR):
                 raise
-            return self._backend.place(canonical(self._backend.fetch_rows(rows)))
+            return self._backend.place(canonical(self._backend.fetch(rows)))
 
-    def queue_check(self, given: Given, first: int, last: int, size: int) -> RowsCheck | None:
-        """Begin to check rows that will be of one value, as others like them were, where the plan's chain awaits it.
+    def queue_check(self, inputs: InputRows, first: int, last: int, size: int) -> RowsCheck | None:
+        """Begin to check rows that are expected to be of one value, as others like them were.
 
-        None where the rows have to be placed, which ends with their check.
+        None where no chain awaits that check, and rows have to be uploaded, which ends with their check.
         """
-        plan = self._plans.get(_key_of("iso", given.whole, size))
-        if plan is None or len(plan.steps) != 1 or self._placed.get(self._form_of(given)) != "iso":
+        executable = self._executables.get(_key("iso", inputs.total, size))
+        if executable is None or len(executable.plan.steps) != 1 or self.form_of(inputs) != "iso":
             return None
-        kernel = plan.steps[0].kernel
-        if not isinstance(kernel, SparseKernel) or not kernel.awaits_check:
-            return None
-        return self._backend.queue_check(given.part(first, last))
+        kernel = executable.plan.steps[0].kernel
+        awaits = isinstance(kernel, SparseKernel) and kernel.awaits_check
+        return self._backend.queue_check(inputs.slice(first, last)) if awaits else None
 
-    # ---- Plans ---------------------------------------------------------------------------------------------------
+    def form_of(self, inputs: InputRows) -> str:
+        """Return the form that rows will have on the device, as others like them had."""
+        form = _form_before_upload(inputs)
+        return self._forms.get(form, form)
+
+    def sample(self, inputs: InputRows) -> None:
+        """Count how many of the first rows die or become equal, where the choice of kernels may depend on that.
+
+        Only the first inputs of a form are sampled: equal calls run alike.
+        """
+        compiled, form = self._compiled, self.form_of(inputs)
+        if _sampled(form) in self._shares or inputs.total < MIN_SAMPLE_ROWS or compiled.options.machine is not None:
+            return
+        count = min(inputs.count, MIN_SAMPLE_ROWS if self._backend.in_host_memory else MAX_SAMPLE_ROWS)
+        if sampling_kernel(compiled, RowsShape(count, "iso" if inputs.is_sparse else "dense")) is not None:
+            features = self.upload(inputs.slice(0, count))
+            rows = RowsShape(count, form_of_features(features))
+            if inputs.is_sparse:
+                self._forms[_form_before_upload(inputs)] = rows.form
+            kernel = sampling_kernel(compiled, rows)
+            if rows.form not in self._shares and kernel is not None:
+                # where memory does not suffice, it stays unknown; rows then go in smaller batches
+                with suppress(OutOfMemoryError, MemoryError), span("sample the first rows", "plan"):
+                    guard = self.overflow_guard
+                    self._shares[rows.form] = shares_computed(compiled, kernel, features, rows, self.weights, guard)
+                self._drop({key for key in self._executables if _sampled(key[0]) == rows.form})
+            self._shares.setdefault(rows.form, None)
+        self._shares.setdefault(_sampled(form), None)
 
     def learn(self, other: PlanCache) -> None:
-        """Take over what another cache of the same network knows of rows: which forms they take, how many die."""
-        if any(self._alive.get(form, self) is not alive for form, alive in other._alive.items()):
-            self._plans.clear()
-        self._alive, self._placed = dict(other._alive), dict(other._placed)
-
-    def put(self, plan: Plan) -> None:
-        """Keep a plan that was made elsewhere."""
-        self._plans[_key(plan)] = plan
-
-    def plan_of(self, given: Given) -> Plan:
-        """Return the plan for rows, for which the first of them may have to be looked at."""
-        form = self._expected(given)
-        if given.density is not None:
-            self._densities.setdefault(form, given.density)
-        if form not in self._alive and given.whole >= MIN_SAMPLE_ROWS and self._compiled.options.machine is None:
-            form = self._look_early(given)
-        return self._planned(form, given.whole, self.batch_size(given.count))
-
-    def _look_early(self, given: Given) -> str:
-        """Note how many rows die or become equal, where that may matter; returns the form that they have as placed."""
-        most = MIN_SAMPLE_ROWS if self._backend.in_host_memory else MAX_SAMPLE_ROWS
-        guess, form, count = self._form_of(given), self._expected(given), min(given.count, most)
-        likely = RowsShape(count, "iso" if given.sparse else "dense")
-        if looking_kernel(self._compiled, likely) is not None:
-            features = self.place(given.part(0, count))
-            form = form_of_features(features)
-            if guess != "half":  # of which it is not known yet whether they stay that
-                self.note(given, form)
-            rows = RowsShape(count, form)
-            kernel = looking_kernel(self._compiled, rows)
-            if form not in self._alive and kernel is not None:
-                # where memory does not suffice, it stays unknown; rows then go in smaller batches
-                with suppress(OutOfMemoryError, MemoryError), span("look at the first rows", "plan"):
-                    self._alive[form] = shares_computed(self._compiled, kernel, features, rows, self.weights)
-                self._plans = {key: plan for key, plan in self._plans.items() if key[0] != form}
-        self._alive.setdefault(guess, self._alive.setdefault(form, None))
-        return guess if guess == "half" else form
-
-    def _form_of(self, given: Given) -> str:
-        """Return the form of rows, as far as it is known before they are on the device."""
-        return "csr" if isinstance(given.rows, SparseRows) else form_of_features(given.rows)
-
-    def _expected(self, given: Given) -> str:
-        """Return the form that rows will have as placed, as far as that is known."""
-        guess = self._form_of(given)
-        return self._placed.get(guess, guess)
-
-    def note(self, given: Given, form: str) -> None:
-        """Note the form that rows have now that they are placed: others like them are expected to have it, too."""
-        self._placed[self._form_of(given)] = form
-
-    def _planned(self, form: str, count: int, size: int) -> Plan:
-        """Return the plan for so many rows of a form, so many at a time: one for all numbers of rows of a bucket."""
-        key = _key_of(form, count, size)
-        if key not in self._plans:
-            if len(self._plans) >= MAX_PLANS:
-                self._plans.clear()
-            self._plans[key] = plan_for(
-                self._compiled, count, self._densities.get(form), form, self._alive.get(form), size
-            )
-        return self._plans[key]
+        """Take over the forms and samples of another session of the network, so that both choose alike."""
+        if any(self._shares.get(form, self) is not shares for form, shares in other._shares.items()):
+            self._drop(set(self._executables))
+        self._shares, self._forms = dict(other._shares), dict(other._forms)
 
     def batch_size(self, count: int) -> int:
         """Return how many of so many rows run at a time."""
-        most = self._compiled.batch_size(count)
-        return most if self._most_rows is None else min(most, self._most_rows)
+        size = self._compiled.batch_size(count)
+        return size if self._max_rows is None else min(size, self._max_rows)
 
-    # ---- Plans that are ready ------------------------------------------------------------------------------------
+    # ---- Executables ---------------------------------------------------------------------------------------------
 
-    def ready_for(self, form: str, count: int, size: int) -> Executable:
-        """Return what runs rows of a form, so many in all and so many at a time.
+    def put(self, plan: Plan) -> None:
+        """Cache a plan that was made elsewhere."""
+        key = _key(plan.rows.form, plan.inputs, plan.rows.count)
+        self._executables[key] = Executable(plan, self.weights, self.overflow_guard, self.replays)
+
+    def plan_of(self, inputs: InputRows) -> Plan:
+        """Return the plan of rows that are not on the device yet; the first of them may be sampled."""
+        self.sample(inputs)
+        return self.executable(inputs, self.form_of(inputs), self.batch_size(inputs.count)).plan
+
+    def executable(self, inputs: InputRows, form: str, size: int) -> Executable:
+        """Return what runs rows of a form, `size` at a time: one for all numbers of rows of a bucket.
 
         Raises
         ------
         SparseNNError
-            As `CompiledNetwork.plan` does.
+            As `plan_for` does.
         """
-        plan = self._planned(form, count, size)
-        key = _key(plan)
-        ready = self._ready.get(key)
-        if ready is None or ready.plan is not plan:
-            self.settled.clear()
-            while len(self._ready) >= MAX_EXECUTABLES:
-                self._drop(next(iter(self._ready)))
-            if ready is not None:
-                self._drop(key)
-            ready = self._ready[key] = Executable(plan, self.weights, self.overflow_guard, self.replays)
-        self._ready.move_to_end(key)
-        return ready
+        if inputs.is_sparse:
+            self._forms[_form_before_upload(inputs)] = form
+        found = self._cached(inputs, form, size)
+        # a kernel that takes no float16 has its rows converted as they are uploaded
+        return self._cached(inputs, "dense", size) if form == "half" and not found.plan.keeps_half else found
 
-    def _drop(self, key: tuple[str, int, int]) -> None:
-        self._backend.before_drop()
-        self.replays.drop(self._ready.pop(key).key)
-
-    def executable_of(self, plan: Plan) -> Executable:
-        """Return what runs a plan that has just been run."""
-        return self._ready[_key(plan)]
+    def _cached(self, inputs: InputRows, form: str, size: int) -> Executable:
+        key = _key(form, inputs.total, size)
+        found = self._executables.get(key)
+        if found is None:
+            density = self._densities.setdefault(form, inputs.density)
+            shares = self._shares.get(_sampled(form))
+            plan = plan_for(self._compiled, inputs.total, density, form, shares, size)
+            while len(self._executables) >= MAX_EXECUTABLES:
+                self._drop({next(iter(self._executables))})
+            found = self._executables[key] = Executable(plan, self.weights, self.overflow_guard, self.replays)
+        self._executables.move_to_end(key)
+        return found
 
     def settle(self, rows: tuple[Any, ...], run: Callable[[Any], Any]) -> None:
-        """Remember what runs rows of a shape and type, as long as the plans that are ready stay so."""
+        """Remember what runs rows of a shape and type, until an executable is dropped."""
         if len(self.settled) >= MAX_SETTLED:
             self.settled.clear()
         self.settled[rows] = run
 
     def make_room(self, rows: int) -> None:
-        """Let go of buffers and graphs, and take no more rows at a time from now on."""
-        self._most_rows = rows
-        self._forget()
+        """Drop buffers and graphs, and take no more rows at a time from now on."""
+        self._max_rows = rows
+        self._drop(set(self._executables))
         self.weights.drop()
         gc.collect()
         self._backend.release()
 
     def close(self) -> None:
-        """Let go of everything."""
-        self._forget()
+        """Drop everything."""
+        self._drop(set(self._executables))
         self.weights.close()
         self._backend.release()
 
-    def _forget(self) -> None:
+    def _drop(self, keys: set[tuple[str, int, int]]) -> None:
         self._backend.before_drop()
-        self._ready.clear()
-        self.replays.clear()
         self.settled.clear()
+        for key in keys:
+            self.replays.drop(self._executables.pop(key).key)
 
 
-def _key_of(form: str, count: int, size: int) -> tuple[str, int, int]:
+def _key(form: str, count: int, size: int) -> tuple[str, int, int]:
     return form, bucket(count), bucket(size)
 
 
-def _key(plan: Plan) -> tuple[str, int, int]:
-    return plan.rows.form, bucket(plan.inputs), plan.rows.count
+def _sampled(form: str) -> str:
+    """Return the form of a sample of rows: in float32, whether these stay float16 or not."""
+    return "dense" if form == "half" else form
+
+
+def _form_before_upload(inputs: InputRows) -> str:
+    return "csr" if isinstance(inputs.rows, SparseRows) else form_of_features(inputs.rows)
 
 
 def form_of_features(features: Features) -> str:
-    """Return the form of rows, as `Rows` has it."""
+    """Return the form of rows, as `RowsShape` has it."""
     if not isinstance(features, CSR):
         return "half" if features.dtype == np.float16 else "dense"
     return "iso" if features.iso or not features.nnz else "csr"

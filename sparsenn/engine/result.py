@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,14 @@ from sparsenn.formats.conversion import scan
 from sparsenn.printable import one_line
 from sparsenn.runtime.spans import span
 
-__all__ = ["BatchOutput", "LayerStatistics", "Result", "Seconds"]
+__all__ = [
+    "BatchOutput",
+    "LayerStatistics",
+    "Result",
+    "Seconds",
+    "concatenate_categories",
+    "concatenate_results",
+]
 
 _EXPANDED_FLOATS = 1 << 24
 """Outputs expanded at a time: 64 MiB of float32."""
@@ -231,6 +238,60 @@ class Result:
         features, expansion = batch.features, self.plan.merged.expansion
         rows = features.to_scipy()[used].toarray() if isinstance(features, CSR) else features[used]
         return row_map.gather(from_dense(rows if expansion is None else rows[:, expansion], rows.dtype.type))
+
+
+def concatenate_results(results: Sequence[Result], plan: Plan, seconds: Seconds) -> Result:
+    """Return the result of all rows of a run, of results of some of them each, in the order of the rows.
+
+    Parameters
+    ----------
+    plan : of the whole run.
+    seconds : of the whole run.
+    """
+    network = plan.network
+    starts = np.cumsum([0, *(result.inputs for result in results)])
+    ran = [result for result in results if result.inputs] or results[:1]
+    is_counted = all(result.statistics for result in ran)
+    return Result(
+        plan=plan,
+        inputs=int(starts[-1]),
+        neurons=network.inputs,
+        layers=len(network),
+        edges=network.multiply_adds,
+        categories=concatenate_categories(
+            [start + result.categories for start, result in zip(starts, results, strict=False)]
+        ),
+        statistics=tuple(map(_sum, zip(*(result.statistics for result in ran), strict=True), network.sizes[1:]))
+        if is_counted
+        else (),
+        seconds=seconds,
+        batches=tuple(batch for result in results for batch in result.batches),
+        notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
+    )
+
+
+def concatenate_categories(categories: Sequence[Array]) -> Array:
+    """Return categories of some rows each as one array of int64."""
+    return categories[0] if len(categories) == 1 else np.concatenate([np.zeros(0, np.int64), *categories])
+
+
+def _sum(records: Sequence[LayerStatistics], outputs: int) -> LayerStatistics:
+    """Add up the statistics of one layer; a number that one of the records lacks is not known."""
+
+    def total(name: str) -> Any:
+        known = [getattr(record, name) for record in records]
+        return None if None in known else sum(known)
+
+    active, nonzeros = total("active_rows"), total("nonzeros")
+    density = None if active is None or nonzeros is None else nonzeros / (active * outputs) if active else 0.0
+    added = ("rows", "distinct_rows", "performed_edges", "seconds", "estimate")
+    return replace(
+        records[0],
+        active_rows=active,
+        nonzeros=nonzeros,
+        density=density,
+        **{name: total(name) for name in added},
+    )
 
 
 def _dense(features: Features) -> Array:

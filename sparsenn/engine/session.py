@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -13,17 +13,16 @@ from typing import Any, Unpack
 import numpy as np
 
 from sparsenn.backends import Backend
-from sparsenn.engine.batches import BatchRunner, joined
+from sparsenn.engine.batches import BatchRunner, Report, layer_report
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.inputs import Given, Inputs, like, look
-from sparsenn.engine.one_of_several import NOTHING, OneOfSeveral
+from sparsenn.engine.inputs import InputRows, Inputs, read_inputs, to_input_type
 from sparsenn.engine.options import NamedOptions, Options
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import PlanCache
-from sparsenn.engine.result import Result
-from sparsenn.engine.steps_done import StepsDone
+from sparsenn.engine.result import Result, Seconds
 from sparsenn.engine.timer import Timer
 from sparsenn.errors import OutOfMemoryError, UsageError
+from sparsenn.formats import Array
 from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress, silent
 from sparsenn.runtime.spans import span, watchers
@@ -33,8 +32,11 @@ __all__ = ["Session", "check_form"]
 
 FORMS = ("dense", "csr")
 
+NOTHING = (0.0, 0.0)
+"""Seconds spent on nothing, and on compiling for it."""
 
-class Session(OneOfSeveral):
+
+class Session:
     """A network that is ready to run: its plan, weights on the device, buffers, and captured graphs.
 
     ::
@@ -43,10 +45,10 @@ class Session(OneOfSeveral):
         outputs = session(rows)                       # where the rows are, and in their form
         result = session.run(rows)                    # categories, statistics by layer, timings
 
-    Whatever depends on the number and form of the rows is made ready when such rows first come, and kept; a graph of
-    dense layers when as many rows come for the second time. A session may be used by several threads: they take turns.
-    Where the network allows it, nothing waits for the GPU once that is ready, and rows that are there are not copied to
-    the host: outputs are queued on CuPy's current stream, as CuPy's own functions are.
+    Whatever depends on the number and form of the rows is prepared when such rows first come, and cached; a graph of
+    dense layers when as many rows come for the second time. Several threads may use a session: one call runs at a time.
+    Where the network allows it, no later call waits for the GPU, and rows on a GPU are not copied to the host: outputs
+    are queued on CuPy's current stream, as CuPy's own functions are.
 
     A session can be closed, which frees its memory, and used as a context; it pickles as its network and options.
 
@@ -94,7 +96,7 @@ class Session(OneOfSeveral):
         self._runner = BatchRunner(compiled, self._cache)
         self._lock = threading.RLock()
         self._unspent = compiled.seconds, compiled.compile_seconds
-        self._plan_told: tuple[tuple[Plan, int, float | None], Plan] | None = None
+        self._public_plan: tuple[tuple[Plan, int, float | None], Plan] | None = None
         self._closed = False
         renew_after_fork(self)
 
@@ -181,8 +183,8 @@ class Session(OneOfSeveral):
         """
         with self._lock, np.errstate(all="ignore"):
             self._refuse_closed()
-            given = look(self.network, inputs, self.backend)
-            return self._told(self._cache.plan_of(given), given)
+            rows = read_inputs(self.network, inputs, self.backend)
+            return self._plan_for(rows, self._cache.plan_of(rows))
 
     def __call__(self, inputs: Inputs, *, form: str | None = None) -> Any:
         """Return the network's outputs, of shape (rows, outputs).
@@ -220,8 +222,8 @@ class Session(OneOfSeveral):
             Memory does not suffice for a single row, on the device or on the host.
         """
         check_form(form)
-        with self._watched_turn("call") if watchers["run"] else self._lock:
-            self._begin_turn()
+        with self._traced_lock("call") if watchers["run"] else self._lock:
+            self._begin_call()
             try:
                 self._runner.refuse_earlier()
                 if form is None and self.backend.reads_as_is(inputs):
@@ -232,13 +234,14 @@ class Session(OneOfSeveral):
                             outputs = run(rows)
                             if outputs is not None:
                                 return outputs
-                        except (OutOfMemoryError, MemoryError):  # the code below takes fewer rows at a time
-                            run = None  # lest what is ready stays in memory
+                        except (OutOfMemoryError, MemoryError):
+                            pass  # the code below takes fewer rows at a time
+                        run = None  # lest what is ready stays in memory
                 with np.errstate(all="ignore"):
                     return self._outputs(inputs, form)
             finally:
                 self._unspent = NOTHING
-                self._end_turn()
+                self._end_call()
 
     def run(self, inputs: Inputs, *, statistics: bool = True, progress: Progress = silent) -> Result:
         """Run the network; return outputs, categories, counts by layer, and where the time went.
@@ -267,22 +270,28 @@ class Session(OneOfSeveral):
         """
         if not callable(progress):
             raise UsageError(f"the progress is {progress!r}; give a function of a task, steps done and all steps")
-        with self._turn("run"):
+        with self._exclusive("run"):
             self._runner.refuse_earlier()
-            return self._run(inputs, statistics, progress)
+            timer = Timer(self.backend)
+            rows = self._read(inputs)
+            spent, self._unspent = self._unspent, NOTHING
+            size = self._compiled.batch_size(rows.count)
+            report = layer_report(progress, len(self.network), rows.count, size)
+            result = self._runner.run(rows, 0, rows.count, size, statistics, timer, report)
+            return replace(result, plan=self._plan_for(rows, result.plan), seconds=timer.seconds(*spent))
 
     def check(self) -> None:
-        """Wait for the device, and tell what was wrong with rows on a GPU that calls were given.
+        """Wait for the device, and refuse rows on a GPU that earlier calls could not check in time.
 
-        A call does not wait for its GPU to look at rows there; the next one tells what has been found by then, and this
-        tells all. It does nothing where rows come from the host.
+        A call does not wait for its GPU to check rows there; the next call reports the faults that are known by then,
+        and this method all. It does nothing where rows come from the host.
 
         Raises
         ------
         InputError
             Rows of an earlier call held NaN or an infinite number; each is reported once.
         """
-        with self._turn("check"):
+        with self._exclusive("check"):
             self._compiled.backend.wait()
             self._runner.refuse_earlier()
 
@@ -321,10 +330,9 @@ class Session(OneOfSeveral):
             raise UsageError("the session is closed")
 
     @contextmanager
-    def _watched_turn(self, name: str) -> Iterator[None]:
-        """Take a turn of this thread, as `with self._lock` does, in spans."""
+    def _traced_lock(self, name: str) -> Iterator[None]:
         with span(name, "run", network=str(self)):
-            with span("wait for the turn", "wait"):
+            with span("wait for the session's lock", "wait"):
                 self._lock.acquire()
             try:
                 yield
@@ -332,58 +340,80 @@ class Session(OneOfSeveral):
                 self._lock.release()
 
     @contextmanager
-    def _turn(self, name: str) -> Iterator[None]:
-        """Take a turn of this thread, on the session's device."""
-        with self._watched_turn(name) if watchers["run"] else self._lock, np.errstate(all="ignore"):
-            self._begin_turn()
+    def _exclusive(self, name: str) -> Iterator[None]:
+        """Hold the session's lock, on its device."""
+        with self._traced_lock(name) if watchers["run"] else self._lock, np.errstate(all="ignore"):
+            self._begin_call()
             try:
                 yield
             finally:
-                self._end_turn()
+                self._end_call()
 
-    def _begin_turn(self) -> None:
+    def _begin_call(self) -> None:
         self._refuse_closed()
         self.backend.begin_turn()
 
-    def _end_turn(self) -> None:
+    def _end_call(self) -> None:
         self.backend.end_turn()
         self._cache.weights.end_run()
 
-    def _run(self, inputs: Inputs, statistics: bool, progress: Progress) -> Result:
-        timer = Timer(self.backend)
-        with span("look at inputs", "convert"):
-            given = look(self.network, inputs, self.backend)
-        spent, self._unspent = self._unspent, NOTHING
-        with timer.part("plan", "plan"):
-            self._cache.plan_of(given)
-            size = self._compiled.batch_size(given.count)
-        steps = StepsDone(progress, len(self.network), given.count, size)
-        part = self._runner.part(given, 0, given.count, size, statistics, timer, steps.report)
-        steps.end()
-        return joined((part,), self._told(part.plan, given), timer.seconds(*spent))
+    def _read(self, inputs: Inputs) -> InputRows:
+        with span("read inputs", "convert"):
+            return read_inputs(self.network, inputs, self.backend)
 
     def _outputs(self, inputs: Inputs, form: str | None) -> Any:
-        with span("look at inputs", "convert"):
-            given = look(self.network, inputs, self.backend)
-        outputs = self._runner.outputs(given, 0, given.count)
-        if (form or ("csr" if given.sparse else "dense")) == "csr":
+        rows = self._read(inputs)
+        outputs = self._runner.outputs(rows, 0, rows.count)
+        if (form or ("csr" if rows.is_sparse else "dense")) == "csr":
             with span("outputs to CSR", "convert"):
-                outputs = self._as_csr(outputs, given.on_host)
-        return like(given.source, outputs)
+                outputs = self.backend.as_csr(outputs)
+        return to_input_type(rows.source, outputs)
 
-    def _told(self, plan: Plan, given: Given) -> Plan:
-        """Return a plan as callers see it: with the number and density of these rows."""
-        key = plan, given.count, given.density
-        if self._plan_told is None or self._plan_told[0] != key:
-            self._plan_told = key, with_inputs(*key)
-        return self._plan_told[1]
+    def _plan_for(self, rows: InputRows, plan: Plan) -> Plan:
+        """Return a plan with the number and density of rows, as callers see it."""
+        key = plan, rows.count, rows.density
+        if self._public_plan is None or self._public_plan[0] != key:
+            self._public_plan = key, with_inputs(*key)
+        return self._public_plan[1]
 
-    def _as_csr(self, outputs: Any, on_host: bool) -> Any:
-        if not on_host:
-            return self.backend.as_csr(outputs)
-        from sparsenn.formats import from_dense
+    # ---- Some of the rows of a run that the sessions of `sparsenn.distributed` share --------------------------------
 
-        return from_dense(outputs, outputs.dtype.type)
+    def _begin_shared(self, inputs: Inputs, total: int | None = None) -> tuple[InputRows, Plan, Seconds]:
+        """Read rows of a run and plan for them; return them, the plan, and the time.
+
+        Parameters
+        ----------
+        total : number of rows of the whole run, where these are some of them.
+        """
+        with self._exclusive("plan"):
+            timer = Timer(self.backend)
+            rows = self._read(inputs)
+            if not rows.on_host:
+                raise UsageError("the rows are on a GPU; several devices can share only rows in the host's memory")
+            rows = rows if total is None else replace(rows, total=total)
+            spent, self._unspent = self._unspent, NOTHING
+            with timer.part("plan", "plan"):
+                plan = self._cache.plan_of(rows)
+            return rows, plan, timer.seconds(*spent)
+
+    def _learn(self, other: Session) -> None:
+        """Take over what another session of the network has learnt of rows, so that both choose alike."""
+        with self._lock:
+            self._cache.learn(other._cache)
+
+    def _run_rows(self, rows: InputRows, first: int, last: int, size: int, counted: bool, report: Report) -> Result:
+        """Run rows `first` to `last`, at most `size` at a time; the result's categories are counted from `first`."""
+        with self._exclusive("run"):
+            timer = Timer(self.backend)
+            size = min(size, self._compiled.batch_size(rows.count))
+            result = self._runner.run(rows, first, last, size, counted, timer, report)
+            self.backend.wait()  # other threads read what is left on the device
+            return replace(result, seconds=timer.seconds())
+
+    def _fill(self, rows: InputRows, first: int, last: int, target_of: Callable[[Any], Array], report: Report) -> None:
+        """Write the outputs of rows `first` to `last` into the matrix that `target_of` returns for their type."""
+        with self._exclusive("call"):
+            self._runner.outputs(rows, first, last, target_of, report)
 
 
 def check_form(form: object) -> None:
@@ -392,7 +422,7 @@ def check_form(form: object) -> None:
     Parameters
     ----------
     form : str or None
-        What a caller gave.
+        As a caller gave it.
 
     Raises
     ------

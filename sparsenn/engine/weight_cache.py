@@ -9,8 +9,9 @@ from sparsenn.backends import Backend
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.fitting import prepared_bytes
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.steps import DENSE_OPERATION, OPERATION, Step
-from sparsenn.layers import ImageLayer, Linear, SparseLinear
+from sparsenn.engine.steps import DENSE_OPERATION, Step
+from sparsenn.layers import SparseLinear
+from sparsenn.layers.sparse_or_dense import with_zeros
 from sparsenn.runtime.interrupts import held_signals
 from sparsenn.runtime.spans import span
 
@@ -142,17 +143,8 @@ def _prepare(compiled: CompiledNetwork, step: Step) -> Any:
     backend, merged = compiled.backend, compiled.merged
     network, first, last = merged.network, step.first, step.last
     with span(f"prepare {step.title}", "prepare"):
-        if step.kernel.operation == OPERATION:
-            return backend.prepare(network.layers_of(SparseLinear, first, last), merged.copies[first:last])
+        layers = network.layers[first:last]
         if step.kernel.operation == DENSE_OPERATION:
-            return backend.prepare_dense([_dense(layer) for layer in network.layers[first:last]])
+            layers = tuple(with_zeros(layer) if isinstance(layer, SparseLinear) else layer for layer in layers)
         shapes = *network.input_shapes(first)[:1], *network.shapes[first + 1 : last + 1]
-        return backend.prepare_images(network.layers_of(ImageLayer, first, last), shapes)  # type: ignore[type-abstract]
-
-
-def _dense(layer: Any) -> Linear:
-    """Return a layer with its zeros stored."""
-    if isinstance(layer, Linear):
-        return layer
-    assert isinstance(layer, SparseLinear)
-    return Linear(layer.weights.to_scipy().toarray(), layer.bias, layer.activation)
+        return backend.prepare(layers, merged.copies[first:last], shapes)

@@ -13,7 +13,7 @@ from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.linear import Linear
 from sparsenn.layers.sparse_linear import SparseLinear
 
-__all__ = ["SPARSE_BELOW", "fully_connected"]
+__all__ = ["SPARSE_BELOW", "fully_connected", "with_zeros"]
 
 SPARSE_BELOW = 0.5
 """A fully connected layer with a smaller share of weights that are not zero is kept sparse.
@@ -53,3 +53,13 @@ def fully_connected(
     if stored.nnz >= sparse_below * stored.shape[0] * stored.shape[1]:
         return Linear(stored.toarray(), bias, activation)
     return SparseLinear.from_scipy(stored, bias, activation)
+
+
+def with_zeros(layer: SparseLinear) -> Linear:
+    """Return a sparse layer as a dense one, with its zeros stored.
+
+    Parameters
+    ----------
+    layer : on the host.
+    """
+    return Linear(layer.weights.to_scipy().toarray(), layer.bias, layer.activation)

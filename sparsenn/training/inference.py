@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.trainer import Evaluation
-from sparsenn.engine import RowsResult, Runner, Session, run_rows
+from sparsenn.engine import Session
 from sparsenn.engine.inputs import as_matrix, takes_shape
 from sparsenn.errors import NumericError, ShapeError
 from sparsenn.formats import CSR, Array
@@ -19,6 +19,7 @@ from sparsenn.runtime.progress import Progress, silent
 from sparsenn.training.data import InputRows, TrainingData
 from sparsenn.training.evaluation import loss_of
 from sparsenn.training.resize import resize_bilinear
+from sparsenn.training.run_rows import RowsResult, Runner, run_rows
 
 __all__ = ["ModelResult", "rows_for", "run_model"]
 

@@ -16,7 +16,7 @@ from image_strategies import convolutions, images_for, weightless_layers
 from oracle import activated, outputs_of
 
 from sparsenn import backends
-from sparsenn.backends import image_kernel, run_images
+from sparsenn.backends import image_kernel, launch_of
 from sparsenn.backends.machine import H200
 from sparsenn.errors import ShapeError
 from sparsenn.formats import from_dense
@@ -39,9 +39,9 @@ def run(entry, layer, images):
     shape = images.shape[1:]
     if reason := entry.why_not(backend.machine, layer, shape):
         pytest.skip(reason)
-    stack = backend.prepare_images([layer], [shape, layer.output_shape((1, *shape))[1:]])
+    stack = backend.prepare([layer], shapes=[shape, layer.output_shape((1, *shape))[1:]])
     rows = backend.as_dense(backend.place(images.reshape(images.shape[0], prod(shape))))
-    outputs = backend.fetch(run_images(entry, stack, rows))
+    outputs = backend.fetch(launch_of(entry, stack)(rows))
     return outputs.reshape(layer.output_shape(images.shape))
 
 
@@ -148,11 +148,11 @@ def test_images_stay_as_they_were(entry, rng):
     if entry.why_not(backend.machine, layer, (4, 8, 8)):
         pytest.skip("another shape is needed")
     images = rng.normal(size=(2, 256)).astype(np.float32)
-    stack = backend.prepare_images([layer], [(4, 8, 8), (4, 8, 8)])
+    stack = backend.prepare([layer], shapes=[(4, 8, 8), (4, 8, 8)])
     rows = backend.as_dense(backend.place(images.copy()))
-    first = np.array(backend.fetch(run_images(entry, stack, rows)))
+    first = np.array(backend.fetch(launch_of(entry, stack)(rows)))
     assert np.array_equal(backend.fetch(rows), images)
-    assert np.array_equal(backend.fetch(run_images(entry, stack, rows)), first)
+    assert np.array_equal(backend.fetch(launch_of(entry, stack)(rows)), first)
 
 
 @st.composite
@@ -164,7 +164,7 @@ def layer_problems(draw):
 def run_weightless(device, layer, images):
     backend = backends.backend_for(device)
     rows = backend.as_dense(backend.place(images.reshape(images.shape[0], prod(images.shape[1:]))))
-    outputs = backend.fetch(backend.run_image_layer(layer, images.shape[1:], rows))
+    outputs = backend.fetch(backend.run_layer(layer, images.shape[1:], rows))
     return outputs.reshape(layer.output_shape(images.shape))
 
 
@@ -253,7 +253,7 @@ def test_half_precision_stays_half_precision(layer, rng):
 
     backend = backends.backend_for("cuda")
     images = rng.normal(size=(9, 3, 12, 10)).astype(np.float16)
-    found = backend.run_image_layer(layer, images.shape[1:], cupy.asarray(images.reshape(9, -1)))
+    found = backend.run_layer(layer, images.shape[1:], cupy.asarray(images.reshape(9, -1)))
     assert found.dtype == np.float16
     expected = outputs_of(layer, images).reshape(9, -1)
     np.testing.assert_allclose(cupy.asnumpy(found), expected, rtol=2e-3, atol=1e-5)
@@ -273,9 +273,9 @@ def test_a_stack_is_run_layer_by_layer(device, sparse, rng):
     convolution = backends.kernel_named("conv2d", {"cuda": "baseline", "cpu": "sequential"}.get(device, device), device)
     for number, layer in enumerate(STACK):
         kernel = convolution if isinstance(layer, Conv2d) else image_kernel(backend, layer)
-        stack = backend.prepare_images([layer], SHAPES[number : number + 2])
+        stack = backend.prepare([layer], shapes=SHAPES[number : number + 2])
         features = backend.as_dense(backend.place(from_dense(rows) if sparse else rows.copy()))
-        found = backend.fetch(run_images(kernel, stack, features))
+        found = backend.fetch(launch_of(kernel, stack)(features))
         expected = outputs_of(layer, rows.reshape(-1, *SHAPES[number])).reshape(6, -1)
         np.testing.assert_allclose(found, expected, rtol=1e-6)
         rows = expected.astype(np.float32)

@@ -58,17 +58,17 @@ def test_a_wrong_answer_of_computing_alone_is_not_recorded(
     capsys: pytest.CaptureFixture[str],
     categories: bool,
 ) -> None:
-    run_part = Session.run_part
+    run_rows = Session._run_rows
 
     def corrupted(self: Session, given: Any, first: int, last: int, *others: Any) -> Any:
-        part, seconds = run_part(self, given, first, last, *others)
-        if given.count < given.whole:  # a device's share of the rows
+        result = run_rows(self, given, first, last, *others)
+        if given.count < given.total:  # a device's share of the rows
             if categories:
-                return replace(part, categories=part.categories[1:]), seconds
-            part.batches[0].features[-1, -1] = np.nan
-        return part, seconds
+                return replace(result, categories=result.categories[1:])
+            result.batches[0].features[-1, -1] = np.nan
+        return result
 
-    monkeypatch.setattr(Session, "run_part", corrupted)
+    monkeypatch.setattr(Session, "_run_rows", corrupted)
     assert record("challenge") == 1
     assert "challenge: the bits differ from those of one device" in capsys.readouterr().err
     assert not (tmp_path / "lab" / "devices-cpu.json").exists()

@@ -145,9 +145,9 @@ def test_equal_outputs_are_looked_for_once(network, monkeypatch):
 def test_kernels_are_chosen_once_for_devices_of_a_kind_however_many_rows_each_takes(
     network, rows, small_pieces, monkeypatch
 ):
-    module = import_module("sparsenn.engine.compiled_network")
-    chosen, real = [], module.choose_steps
-    monkeypatch.setattr(module, "choose_steps", lambda *given: chosen.append(given[3]) or real(*given))
+    chooser = import_module("sparsenn.engine.choosing")._Chooser
+    chosen, real = [], chooser.steps
+    monkeypatch.setattr(chooser, "steps", lambda self: chosen.append(self.rows) or real(self))
     sessions = several(network, 4)
     sessions.run(rows)
     assert len(chosen) == 1
@@ -183,14 +183,14 @@ def test_devices_are_made_ready_one_after_the_other_unless_layers_are_large(
             making.pop()
 
     def begin(session):
-        real = session.run_part
+        real = session._run_rows
 
         def run(*given):
             if not session.nbytes:
                 together.wait(20)
             return real(*given)
 
-        session.run_part = run
+        session._run_rows = run
 
     monkeypatch.setattr(module, "bind_step", slowly)
     if large:
@@ -208,7 +208,7 @@ def test_pieces_are_handed_out_as_devices_become_free(network, rows, small_piece
     slow, fast = sessions._sessions
     other_done, taken = threading.Event(), {slow: 0, fast: 0}
     for session in (slow, fast):
-        real = session.run_part
+        real = session._run_rows
 
         def run(given, first, last, *rest, session=session, real=real):
             taken[session] += 1
@@ -218,7 +218,7 @@ def test_pieces_are_handed_out_as_devices_become_free(network, rows, small_piece
                 other_done.set()
             return real(given, first, last, *rest)
 
-        session.run_part = run
+        session._run_rows = run
     found = sessions.run(rows)
     assert taken == {slow: 1, fast: 7}
     assert same(found.outputs, alone(network).run(rows).outputs)
@@ -273,8 +273,8 @@ def test_an_error_of_one_device_ends_the_run(network, rows, small_pieces, error)
         while True:
             rest[-1](first, last, 0)  # which ends it
 
-    one.run_part = one.fill = fail
-    first.run_part = last.run_part = first.fill = last.fill = wait
+    one._run_rows = one._fill = fail
+    first._run_rows = last._run_rows = first._fill = last._fill = wait
     with pytest.raises(type(error), match=str(error)):
         sessions.run(rows)
     with pytest.raises(type(error), match=str(error)):
@@ -297,7 +297,7 @@ def test_the_others_stop_in_the_middle_of_their_pieces(network, rows):
         assert begun.wait(20)
         raise DeviceError("gone")
 
-    other.run_part, failing.run_part = run, fail
+    other._run_rows, failing._run_rows = run, fail
     with pytest.raises(DeviceError, match="gone"):
         sessions.run(rows)
     assert not ended
@@ -320,7 +320,7 @@ def test_a_run_ends_between_the_layers_of_a_piece(rng, rows):
     """What stops a device is looked at while layers run, not only between pieces."""
     weights = [scattered(rng, 48, 48, 0.2) for _ in range(6)]
     session = Session(Network.from_scipy(weights), device="cpu", kernel="scipy")
-    given, _, _ = session.begin_shared(rows)
+    given, _, _ = session._begin_shared(rows)
     told = []
 
     def report(first, last, layers):
@@ -328,9 +328,9 @@ def test_a_run_ends_between_the_layers_of_a_piece(rng, rows):
         raise DeviceError("stop")
 
     with pytest.raises(DeviceError, match="stop"):
-        session.run_part(given, 0, 500, 500, True, report)
+        session._run_rows(given, 0, 500, 500, True, report)
     with pytest.raises(DeviceError, match="stop"):
-        session.fill(given, 0, 500, lambda dtype: np.empty((500, 48), dtype), report)
+        session._fill(given, 0, 500, lambda dtype: np.empty((500, 48), dtype), report)
     assert told == [1, 1]
 
 

@@ -259,8 +259,8 @@ def test_only_what_is_not_done_is_computed(network, folder, right, tmp_path, mon
     output = tmp_path / "found.tsv"
     cut_run(network, folder, output, name)
     size = json.loads((pieces_folder(output) / "run.json").read_text())["size"]
-    computed, real = [], Session.run_part
-    monkeypatch.setattr(Session, "run_part", lambda self, *given: computed.append(given[2]) or real(self, *given))
+    computed, real = [], Session._run_rows
+    monkeypatch.setattr(Session, "_run_rows", lambda self, *given: computed.append(given[2]) or real(self, *given))
     found = stream(network, folder / name, output, device="cpu", resume=True, memory_limit=limit_for(77))
     assert sum(computed) == ROWS - 3 * size
     assert np.array_equal(read_categories(output), right.categories)
@@ -397,7 +397,7 @@ def threads():
 
 
 def test_an_error_of_a_device_ends_all_and_keeps_what_is_done(network, folder, right, tmp_path, monkeypatch):
-    output, real = tmp_path / "found.npy", Session.run_part
+    output, real = tmp_path / "found.npy", Session._run_rows
 
     def fail(self, given, *rest):
         if len(list(pieces_folder(output).glob("0*.json"))) > 1:
@@ -405,7 +405,7 @@ def test_an_error_of_a_device_ends_all_and_keeps_what_is_done(network, folder, r
         return real(self, given, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "run_part", fail)
+        patch.setattr(Session, "_run_rows", fail)
         with pytest.raises(DeviceError, match="gone"):
             stream(network, folder / "rows.npy", output, device="cpu", memory_limit=limit_for(40))
     assert not threads()
@@ -541,7 +541,7 @@ def test_memory_stays_within_the_limit(tmp_path):
 
 def test_reading_goes_on_while_a_device_computes(network, folder, monkeypatch):
     """The next piece is read before the one at hand is done."""
-    read, real = threading.Event(), Session.run_part
+    read, real = threading.Event(), Session._run_rows
     pieces = row_source._Dense.pieces
 
     def told(self, size, first=0):
@@ -555,7 +555,7 @@ def test_reading_goes_on_while_a_device_computes(network, folder, monkeypatch):
         return real(self, *given)
 
     monkeypatch.setattr(row_source._Dense, "pieces", told)
-    monkeypatch.setattr(Session, "run_part", run)
+    monkeypatch.setattr(Session, "_run_rows", run)
     stream(network, folder / "rows.npy", device="cpu", memory_limit=limit_for(100))
 
 

@@ -48,7 +48,7 @@ def test_images_that_lie_as_rows_do_go_straight_to_their_executable(rows: np.nda
     last = np.ascontiguousarray(np.moveaxis(rows, 1, -1))
     with Session(of_images((3, 4, 2), InputLayout((4, 2, 3), channels_last=True)), device="cpu") as session:
         given = rows, rows[0], rows.reshape(5, 24), last
-        expected = [session(each) for each in given]
+        expected = [session(each) for each in given * 2][-4:]
         asked: list[Any] = []
         outputs = session._runner.outputs
         monkeypatch.setattr(session._runner, "outputs", lambda *how: asked.append(how[0].source) or outputs(*how))

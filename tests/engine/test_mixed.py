@@ -166,13 +166,9 @@ def test_weights_that_fit_are_prepared_once_for_all_batches_and_runs(exact):
     prepared = []
 
     class Counting(CPUBackend):
-        def prepare(self, layers, copies):
+        def prepare(self, layers, *more):
             prepared.append(len(layers))
-            return super().prepare(layers, copies)
-
-        def prepare_dense(self, layers):
-            prepared.append(len(layers))
-            return super().prepare_dense(layers)
+            return super().prepare(layers, *more)
 
     network, inputs = exact
     session = altered(network, backend=Counting(), device="cpu", kernel="panel", batch_size=10)

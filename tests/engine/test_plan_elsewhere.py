@@ -233,14 +233,11 @@ def test_an_absent_gpu_computes_nothing() -> None:
     backend = backend_elsewhere("cuda", H200)
     network, rows = NETWORKS["dense 256"], np.ones((2, 256), np.float32)
     asked = {
-        "prepare": ((), ()),
-        "prepare_dense": (network.layers_of(Linear),),
-        "prepare_images": ((Flatten(),), ((256,), (256,))),
-        "run_image_layer": (Flatten(), (256,), rows),
+        "prepare": (network.layers,),
+        "run_layer": (Flatten(), (256,), rows),
         "place": (rows,),
         "fetch": (rows,),
-        "take_rows": (rows, np.arange(1)),
-        "equal_rows": (rows,),
+        "distinct_rows": (rows,),
         "as_dense": (rows,),
         "count_nonzeros": (rows,),
         "largest_number": (rows,),

@@ -59,8 +59,8 @@ def dense(rng):
 
 def test_more_rows_than_came_before_run_in_one_batch(deep, monkeypatch):
     session, batches = Session(deep, device="cpu"), []
-    place = BatchRunner._place
-    monkeypatch.setattr(BatchRunner, "_place", lambda self, *a, **k: batches.append(a[1:3]) or place(self, *a, **k))
+    upload = BatchRunner._upload
+    monkeypatch.setattr(BatchRunner, "_upload", lambda self, *a, **k: batches.append(a[1:3]) or upload(self, *a, **k))
     for count in (1000, 1020):
         session(np.ones((count, 128), np.float32))
     assert batches == [(0, 1000), (0, 1020)]
@@ -395,7 +395,7 @@ def test_what_is_ready_is_let_go_of_where_memory_does_not_suffice(dense, rng, mo
         [],
     )
     expected = session(rows)
-    ready, release = weakref.ref(session._cache.executable_of(session.plan(rows))), type(session.backend).release
+    ready, release = weakref.ref(*session._cache._executables.values()), type(session.backend).release
 
     def run(self, *given):
         if len(failures) < 2:
@@ -543,7 +543,7 @@ def test_it_is_looked_for_kernels_that_group_rows_in_the_form_that_rows_may_have
     """Sparse rows may turn out to be ones, which kernels take that have no room for as many dense numbers."""
     seen = []
 
-    monkeypatch.setattr(plan_cache, "looking_kernel", lambda compiled, rows: seen.append(rows))
+    monkeypatch.setattr(plan_cache, "sampling_kernel", lambda compiled, rows: seen.append(rows))
     ones = np.ones((plan_cache.MIN_SAMPLE_ROWS, network.inputs), np.float32)
     session = Session(network, device="cpu")
     session.run(sp.csr_array(ones) if form == "csr" else ones)

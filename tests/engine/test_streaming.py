@@ -38,13 +38,13 @@ def watching(backend, ahead):
             self.stacks = weakref.WeakSet()
             self.prepared, self.threads, self.alive = [], set(), []
 
-        def prepare(self, layers, copies):
+        def prepare(self, layers, *more):
             self.prepared.append(id(layers[0]))
             self.threads.add(threading.current_thread().name.rpartition("_")[0])
             self.alive.append(len(self.stacks))
             if len(self.prepared) == self.fail_at:
                 raise ValueError("cannot be prepared")
-            stack = super().prepare(layers, copies)
+            stack = super().prepare(layers, *more)
             stack = Layers(stack) if isinstance(stack, tuple) else stack
             self.stacks.add(stack)
             return stack
@@ -120,9 +120,9 @@ def test_the_next_part_is_prepared_while_one_is_computed_with(network, inputs):
     session = watched(network, "cpu", True, waiting, kernel="scipy", weight_memory=1, batch_size=50)
     backend, prepare = session.backend, session.backend.prepare
 
-    def announced(layers, copies):
+    def announced(*arguments):
         begun.set()
-        return prepare(layers, copies)
+        return prepare(*arguments)
 
     backend.prepare = announced
     begun.set()

@@ -11,13 +11,13 @@ from convolutions import reference_conv2d
 from scipy.special import log_softmax
 from scipy.special import softmax as shares
 
-from sparsenn.engine import rows as engine_rows
 from sparsenn.errors import NumericError, ResourceError, ShapeError
 from sparsenn.io import Model
 from sparsenn.layers import Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax
 from sparsenn.network import Network
 from sparsenn.runtime import memory
 from sparsenn.training import TrainingData, evaluate, resize_bilinear, run_model
+from sparsenn.training import run_rows as training_rows
 
 RNG = np.random.default_rng(17)
 CONVOLUTION = Conv2d(RNG.normal(size=(3, 1, 3, 3)), RNG.normal(size=3), ReLU())
@@ -101,7 +101,7 @@ def test_images_of_the_models_size_are_taken_as_they_are() -> None:
 def test_parts_change_nothing(monkeypatch: pytest.MonkeyPatch, numbers: int, batch_size: int | None) -> None:
     given = data()
     whole = run_model(model(), given, device="reference")
-    monkeypatch.setattr(engine_rows, "_NUMBERS", numbers)
+    monkeypatch.setattr(training_rows, "_NUMBERS", numbers)
     told: list[tuple[int, int]] = []
     parts = run_model(
         *(model(), given),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, ImageStack, SparseRows
+from sparsenn.backends.contract import Features, RowMap, Shapes, SparseRows
 from sparsenn.backends.cpu import convolution, dense, images, incoming, panel, row_by_row, rows, training
 from sparsenn.backends.cpu.image_chain import chain_of
 from sparsenn.backends.cpu.processor import host_machine
@@ -52,34 +53,28 @@ class CPUBackend(HostMemory):
         """The processor with the threads in use."""
         return host_machine()
 
-    def prepared_bytes(self, layer: Layer) -> int:
+    def prepared_bytes(self, layer: Layer, with_zeros: bool = False) -> int:
         """Return the bytes of a packed layer, 12 an output for bias and copies; sparse weights by rows come on top.
 
-        The weights of convolutions are used as they are, and counted all the same.
+        The weights of convolutions are used as they are, and counted all the same. Weights whose zeros are stored are
+        there once more in panels.
         """
-        packed = layer.weight_bytes + (12 * layer.outputs if isinstance(layer, FullyConnected) else 0)
+        if not isinstance(layer, FullyConnected):
+            return layer.weight_bytes
+        if with_zeros:
+            return FLOAT_BYTES * layer.inputs * (layer.outputs + parts_of(layer.outputs, TILE) * TILE)
         by_rows = 2 * layer.weights.nnz * FLOAT_BYTES if isinstance(layer, SparseLinear) else 0
-        return packed + by_rows
+        return layer.weight_bytes + 12 * layer.outputs + by_rows
 
-    def dense_bytes(self, layer: SparseLinear) -> int:
-        """Return the bytes of the weights with their zeros, and once more in panels."""
-        return FLOAT_BYTES * layer.inputs * (layer.outputs + parts_of(layer.outputs, TILE) * TILE)
+    def prepare(self, layers: Sequence[Any], copies: Sequence[Array] = (), shapes: Shapes = ()) -> Any:
+        """Pack sparse layers end to end, and lay dense weights out in panels; those of images are packed later."""
+        if isinstance(layers[0], SparseLinear):
+            return Stack(layers, copies, self._workspace)
+        return dense.prepare(layers) if isinstance(layers[0], Linear) else chain_of(layers, shapes)
 
-    def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
-        """Pack layers end to end."""
-        return Stack(layers, copies, self._workspace)
-
-    def prepare_dense(self, layers: Sequence[Linear]) -> dense.DenseStack:
-        """Lay weights out in panels."""
-        return dense.prepare(layers)
-
-    def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
-        """Return the layers as one chain, which is made ready by the first kernel that runs it."""
-        return chain_of(layers, shapes)
-
-    def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
+    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
         """Run a layer in float32 on all cores."""
-        return images.run_layer(layer, shape, features)
+        return images.run_layer(layer, shape, *matrices)
 
     def release(self) -> None:
         """Drop the buffers for rows; threads of a failed launch may still write to them."""
@@ -97,13 +92,9 @@ class CPUBackend(HostMemory):
             rows = SparseRows(rows.shape, rows.indptr, rows.indices, rows.values)
         return incoming.check_rows(rows) if isinstance(rows, SparseRows) else np.ascontiguousarray(rows, np.float32)
 
-    def take_rows(self, features: Features, selected: Array) -> Features:
-        """Return the given rows; those of dense features are moved within their buffer."""
-        return rows.take_rows(features, selected)
-
-    def equal_rows(self, features: Features) -> tuple[Array, Array]:
-        """Group equal rows: hashed on all cores, then compared whole."""
-        return rows.group_rows(features)
+    def distinct_rows(self, features: Features) -> tuple[Features, RowMap]:
+        """Find equal rows by hash on all cores, then compare them whole; dense ones are moved within their buffer."""
+        return rows.distinct_rows(features)
 
     def as_dense(self, features: Features) -> Array:
         """Return the features as a float32 matrix."""

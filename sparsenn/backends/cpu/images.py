@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cpu.image_chain import ChainStack, chain_of, run_chain
+from sparsenn.backends.host import combine
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
-from sparsenn.layers import Flatten, ImageLayer, LogSoftmax, Pool2d, SoftmaxLayer
+from sparsenn.layers import CombiningLayer, Flatten, ImageLayer, LogSoftmax, Pool2d, SoftmaxLayer
 from sparsenn.runtime.jit import compiled
 from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
@@ -21,13 +22,13 @@ PIECES = 4
 """Parts of the work for each thread, so that all end at about the same time."""
 
 
-def run_layer(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
+def run_layer(layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
     """Run a layer of images that is no convolution.
 
     Parameters
     ----------
     shape : of one input.
-    features : (rows, inputs) float32, row-major.
+    matrices : (rows, inputs) float32, row-major; one unless the layer combines several.
 
     Returns
     -------
@@ -40,12 +41,17 @@ def run_layer(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Arr
     UsageError
         The layer is of a kind that is not known.
     """
-    return _run(layer, shape, features)
+    return _run(layer, shape, *matrices)
 
 
 @singledispatch
-def _run(layer: Any, shape: tuple[int, ...], features: Array) -> Array:
+def _run(layer: Any, shape: tuple[int, ...], *matrices: Array) -> Array:
     raise UsageError(f"the CPU backend does not know the layer {type(layer).__name__}")
+
+
+@_run.register
+def _(layer: CombiningLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
+    return combine(layer, matrices)
 
 
 @_run.register

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from sparsenn.backends.contract import Features, RowMap
+from sparsenn.backends.contract import SAME_ROWS, Features, RowMap
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.equality import equal_groups, equal_rows
 from sparsenn.runtime.jit import compiled
 
-__all__ = ["group_rows", "take_rows"]
+__all__ = ["distinct_rows", "take_rows"]
 
 
-def group_rows(features: Features) -> tuple[Array, Array]:
-    """Group rows that are equal bit for bit; see `Backend.equal_rows`."""
-    return equal_groups(features) if isinstance(features, CSR) else equal_rows(features)
+def distinct_rows(features: Features) -> tuple[Features, RowMap]:
+    """Return one of each set of equal rows; see `Backend.distinct_rows`."""
+    representatives, group = equal_groups(features) if isinstance(features, CSR) else equal_rows(features)
+    if representatives.size == features.shape[0]:
+        return features, SAME_ROWS
+    return take_rows(features, representatives), RowMap(group)
 
 
 @compiled

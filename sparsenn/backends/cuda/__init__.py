@@ -10,38 +10,40 @@ from typing import Any, cast
 import numpy as np
 
 from sparsenn.backends.contract import (
+    SAME_ROWS,
     Features,
     ImageStack,
     NumberCheck,
     NumberLog,
     Replay,
+    RowMap,
     RowsCheck,
     RowsLeft,
     RowsWatch,
+    Shapes,
     SparseRows,
 )
 from sparsenn.backends.cuda import images, training
 from sparsenn.backends.cuda.absent import AbsentCUDABackend
 from sparsenn.backends.cuda.conv import upload_conv
-from sparsenn.backends.cuda.dense import DenseStack, upload_dense
+from sparsenn.backends.cuda.dense import upload_dense
 from sparsenn.backends.cuda.runtime.availability import check_device
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, machine_of
-from sparsenn.backends.cuda.runtime.footprint import dense_bytes, prepared_bytes
+from sparsenn.backends.cuda.runtime.footprint import prepared_bytes
 from sparsenn.backends.cuda.runtime.kept import stream_key
 from sparsenn.backends.cuda.runtime.loader import compile_seconds
 from sparsenn.backends.cuda.runtime.memory import arriving, free_bytes, release_unused, staging, within_memory
 from sparsenn.backends.cuda.runtime.replay import DeviceReplay, HostReplay
 from sparsenn.backends.cuda.runtime.spans import note_use
 from sparsenn.backends.cuda.runtime.streams import wait_for_device
-from sparsenn.backends.cuda.sparse import Stack, upload
 from sparsenn.backends.cuda.sparse import rows as rows_module
+from sparsenn.backends.cuda.sparse import upload
 from sparsenn.backends.cuda.transfer import incoming
 from sparsenn.backends.cuda.transfer.copies import Transfer
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.steps import combine_rows
 from sparsenn.errors import DeviceError
-from sparsenn.formats import CSR, Array
-from sparsenn.layers import Add, CombiningLayer, Conv2d, ImageLayer, Linear, SparseLinear
+from sparsenn.formats import CSR, Array, from_dense
+from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["AbsentCUDABackend", "CUDABackend", "training"]
@@ -96,31 +98,17 @@ class CUDABackend:
         with as_current(self.index):
             return free_bytes()
 
-    def weight_memory(self) -> int:
-        """Return half of the device's free memory; the other half is left for rows."""
-        return max(1, self.free_memory() // 2)
-
-    def prepared_bytes(self, layer: Layer) -> int:
+    def prepared_bytes(self, layer: Layer, with_zeros: bool = False) -> int:
         """Estimate the device memory that a layer takes in all the forms that kernels read."""
-        return prepared_bytes(layer)
+        return prepared_bytes(layer, with_zeros)
 
-    def dense_bytes(self, layer: SparseLinear) -> int:
-        """Estimate the device memory that a sparse layer takes with its zeros stored."""
-        return dense_bytes(layer)
-
-    def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Stack:
+    def prepare(self, layers: Sequence[Any], copies: Sequence[Array] = (), shapes: Shapes = ()) -> Any:
         """Copy layers to the device, on a stream of their own; the copies have ended when this returns."""
         with self._copying(layers) as to_device:
-            return upload(self.index, layers, copies, to_device)
-
-    def prepare_dense(self, layers: Sequence[Linear]) -> DenseStack:
-        """Copy dense layers to the device, as `prepare` does."""
-        with self._copying(layers) as to_device:
-            return upload_dense(self.index, layers, to_device)
-
-    def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
-        """Copy the weights of convolutions to the device, as `prepare` does."""
-        with self._copying(layers) as to_device:
+            if isinstance(layers[0], SparseLinear):
+                return upload(self.index, layers, copies, to_device)
+            if isinstance(layers[0], Linear):
+                return upload_dense(self.index, layers, to_device)
             prepared = tuple(
                 upload_conv(self.index, layer, (shape[0], shape[1], shape[2]), to_device)
                 if isinstance(layer, Conv2d)
@@ -140,23 +128,10 @@ class CUDABackend:
         ):
             yield to_device
 
-    def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
+    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
         """Run a layer on the device."""
         with as_current(self.index):
-            return images.run_layer(layer, shape, features)
-
-    def combine(self, layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
-        """Add rows by one kernel; else combine them by CuPy's functions."""
-        rows, row_bytes = matrices[0].shape[0], matrices[0].itemsize * sum(matrix.shape[1] for matrix in matrices)
-        with as_current(self.index), within_memory(f"the outputs of {layer.name}", rows, row_bytes):
-            if isinstance(layer, Add):
-                sums = images.add(layer.activation, matrices)
-                return combine_rows(layer, matrices) if sums is None else sums
-            ends = np.cumsum([matrix.shape[1] for matrix in matrices]).tolist()
-            combined: Array = cupy().empty((rows, ends[-1]), np.result_type(*(matrix.dtype for matrix in matrices)))
-            for matrix, end in zip(matrices, ends, strict=True):
-                combined[:, end - matrix.shape[1] : end] = matrix
-            return combined
+            return images.run_layer(layer, shape, *matrices)
 
     def replay(self, shape: tuple[int, int], on_host: bool) -> Replay | None:
         """Return what captures work on rows of a shape as a graph."""
@@ -274,19 +249,15 @@ class CUDABackend:
             self._copies = Transfer()
         return self._copies
 
-    def fetch(self, features: Features) -> Features:
-        """Copy features to the host."""
+    def fetch(self, features: Features | SparseRows) -> Any:
+        """Copy rows to the host."""
+        if isinstance(features, SparseRows):
+            return incoming.fetch_rows(features)
         cp = cupy()
         with as_current(self.index):
             if isinstance(features, CSR):
-                arrays = (cp.asnumpy(array) for array in (features.indptr, features.indices, features.values))
-                return CSR(features.shape, *arrays)
-            dense: Array = cp.asnumpy(features)
-            return dense
-
-    def fetch_rows(self, rows: SparseRows) -> SparseRows:
-        """Copy sparse rows to the host."""
-        return incoming.fetch_rows(rows)
+                return CSR(features.shape, *map(cp.asnumpy, features.arrays))
+            return cp.asnumpy(features)
 
     def fetch_later(self, matrix: Array, target: Array) -> Callable[[], None]:
         """Copy a matrix to the host, through pinned memory and on a stream of its own."""
@@ -331,16 +302,11 @@ class CUDABackend:
         return taken
 
     def as_csr(self, matrix: Array) -> Any:
-        """Return a matrix as CuPy's CSR matrix."""
+        """Return a matrix as CuPy's CSR matrix, or as CSR where it is on the host."""
+        if not _is_here(matrix):
+            return from_dense(matrix, matrix.dtype.type)
         with as_current(self.index), within_memory("sparse outputs", matrix.shape[0], 16 * matrix.shape[1]):
             return incoming.to_cupy_csr(matrix)
-
-    def joined(self, parts: Sequence[Array], width: int) -> Array:
-        """Return matrices stacked."""
-        cp = cupy()
-        with as_current(self.index):
-            whole: Array = cp.concatenate(parts) if parts else cp.zeros((0, width), np.float32)
-            return whole
 
     def number_check(self) -> NumberCheck:
         """Begin to look at numbers."""
@@ -352,18 +318,16 @@ class CUDABackend:
         with as_current(self.index):
             return images.RowsWatch()
 
-    def take_rows(self, features: Features, selected: Array) -> Features:
-        """Return the given rows (host int64), gathered on the device."""
-        cp = cupy()
-        with as_current(self.index), within_memory("taking rows", selected.size, 4 * features.shape[1] + 64):
-            return rows_module.take_rows(features, cp.asarray(selected, dtype=np.int64))
-
-    def equal_rows(self, features: Features) -> tuple[Array, Array]:
-        """Group equal rows: found by hash on the device, compared whole. Returns host arrays."""
-        cp = cupy()
-        with as_current(self.index), within_memory("grouping equal rows", features.shape[0], 64):
-            representatives, group = rows_module.group_rows(features)
-            return cp.asnumpy(representatives), cp.asnumpy(group)
+    def distinct_rows(self, features: Features) -> tuple[Features, RowMap]:
+        """Find equal rows by hash on the device, compare them whole, and gather one of each set there."""
+        cp, (rows, width) = cupy(), features.shape
+        with as_current(self.index):
+            with within_memory("grouping equal rows", rows, 64):
+                first, group = rows_module.group_rows(features)
+            if first.size == rows:
+                return features, SAME_ROWS
+            with within_memory("taking rows", first.size, 4 * width + 64):
+                return rows_module.take_rows(features, first), RowMap(cp.asnumpy(group))
 
     def as_dense(self, features: Features) -> Array:
         """Return the features as a row-major float32 matrix on the device."""

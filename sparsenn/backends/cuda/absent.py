@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from sparsenn.backends.contract import Backend
-from sparsenn.backends.cuda.runtime.footprint import dense_bytes, prepared_bytes
+from sparsenn.backends.cuda.runtime.footprint import prepared_bytes
 from sparsenn.backends.host_arrays import is_on_host
 from sparsenn.backends.machine import Machine
 from sparsenn.errors import DeviceError
-from sparsenn.layers import SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["AbsentCUDABackend"]
@@ -42,17 +41,9 @@ class AbsentCUDABackend:
         """Return the device's memory."""
         return self.machine.memory_bytes
 
-    def weight_memory(self) -> int:
-        """Return half of the device's memory; the other half is left for rows."""
-        return max(1, self.free_memory() // 2)
-
-    def prepared_bytes(self, layer: Layer) -> int:
+    def prepared_bytes(self, layer: Layer, with_zeros: bool = False) -> int:
         """Estimate what the layer would take, as `CUDABackend` does."""
-        return prepared_bytes(layer)
-
-    def dense_bytes(self, layer: SparseLinear) -> int:
-        """Estimate what the layer would take, as `CUDABackend` does."""
-        return dense_bytes(layer)
+        return prepared_bytes(layer, with_zeros)
 
     def compile_seconds(self) -> float:
         """Return 0: nothing is compiled."""

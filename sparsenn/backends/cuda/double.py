@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import (
+    SAME_ROWS,
     DenseKernel,
     Features,
     ImageStack,
     LayerCounts,
     NumberCheck,
     NumberLog,
+    RowMap,
     RowsLeft,
+    Shapes,
     SparseKernel,
     SparseProblem,
     SparseRows,
@@ -29,10 +32,9 @@ from sparsenn.backends.cuda.runtime.device import as_current, cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.host import checked_rows
 from sparsenn.backends.registry import register
-from sparsenn.backends.steps import prepared_as_they_are
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Flatten, ImageLayer, Linear, LogSoftmax, SoftmaxLayer, SparseLinear
+from sparsenn.layers import CombiningLayer, Flatten, ImageLayer, Linear, LogSoftmax, SoftmaxLayer, SparseLinear
 from sparsenn.layers.activation_names import row_of, table_row
 from sparsenn.layers.formulas import evaluate
 from sparsenn.network import Layer
@@ -63,36 +65,36 @@ class DoubleCUDABackend(CUDABackend):
         """The device in words."""
         return f"{super().description}, in float64"
 
-    def prepared_bytes(self, layer: Layer) -> int:
+    def prepared_bytes(self, layer: Layer, with_zeros: bool = False) -> int:
         """Return the device memory that a layer takes."""
+        if with_zeros:
+            return super().prepared_bytes(layer, with_zeros)
         if isinstance(layer, SparseLinear):
             return 12 * layer.weights.nnz + 12 * layer.outputs
         return 2 * layer.weight_bytes + (8 * layer.outputs if isinstance(layer, Linear) else 0)
 
-    def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
-        """Copy layers to the device, transposed, because cuSPARSE multiplies with the sparse matrix on the left."""
-        with self._here("sparse weights", 0, 0):
-            return tuple(
-                _on_device(layer, _transposed(layer), each) for layer, each in zip(layers, copies, strict=True)
-            )
-
-    def prepare_dense(self, layers: Sequence[Linear]) -> Any:
-        """Copy dense layers to the device."""
-        with self._here("dense weights", 0, 0):
+    def prepare(self, layers: Sequence[Any], copies: Sequence[Array] = (), shapes: Shapes = ()) -> Any:
+        """Copy weights to the device; sparse ones transposed, as cuSPARSE takes a sparse matrix on the left."""
+        if isinstance(layers[0], ImageLayer):
+            return ImageStack(tuple(layers), tuple(shapes), tuple(layers))
+        with self._here("weights", 0, 0):
+            if isinstance(layers[0], SparseLinear):
+                return tuple(
+                    _on_device(layer, _transposed(layer), each) for layer, each in zip(layers, copies, strict=True)
+                )
             return tuple(_on_device(layer, cupy().asarray(layer.weights, np.float64)) for layer in layers)
 
-    def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
-        """Return the layers, which have no weights."""
-        return prepared_as_they_are(layers, shapes)
-
-    def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
-        """Run a `Flatten`, a `Softmax` or a `LogSoftmax`.
+    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
+        """Run a combining layer, a `Flatten`, a `Softmax` or a `LogSoftmax`.
 
         Raises
         ------
         UsageError
             The layer is another one.
         """
+        if isinstance(layer, CombiningLayer):
+            return super().run_layer(layer, shape, *matrices)
+        (features,) = matrices
         if isinstance(layer, Flatten):
             return features
         if not isinstance(layer, SoftmaxLayer):
@@ -122,7 +124,7 @@ class DoubleCUDABackend(CUDABackend):
                 matrix: Array = cp.ascontiguousarray(cp.asarray(rows), dtype=np.float64)
                 return matrix
             if not isinstance(rows.indptr, np.ndarray):
-                rows = self.fetch_rows(SparseRows((count, width), rows.indptr, rows.indices, rows.values))
+                rows = self.fetch(SparseRows((count, width), rows.indptr, rows.indices, rows.values))
             checked = checked_rows(rows) if isinstance(rows, SparseRows) else rows.validate()
             owners = np.repeat(np.arange(count), np.diff(checked.indptr))
             values = checked.expanded_values().astype(np.float64)
@@ -155,27 +157,15 @@ class DoubleCUDABackend(CUDABackend):
         raise NotImplementedError
 
     def as_csr(self, matrix: Array) -> Any:
-        """Return a matrix as CuPy's CSR matrix."""
+        """Return a matrix as CuPy's CSR matrix, or as CSR where it is on the host."""
+        if isinstance(matrix, np.ndarray):
+            return super().as_csr(matrix)
         with self._here("sparse outputs", *matrix.shape):
             return import_module(_SPARSE).csr_matrix(matrix)
 
-    def joined(self, parts: Sequence[Array], width: int) -> Array:
-        """Return matrices one below the other."""
-        cp = cupy()
-        with self._here("the outputs", sum(part.shape[0] for part in parts), width):
-            whole: Array = cp.concatenate(parts) if parts else cp.zeros((0, width), np.float64)
-            return whole
-
-    def take_rows(self, features: Features, selected: Array) -> Features:
-        """Return the given rows."""
-        with self._here("taking rows", selected.size, features.shape[1]):
-            taken: Array = features[cupy().asarray(selected)]  # type: ignore[index]
-            return taken
-
-    def equal_rows(self, features: Features) -> tuple[Array, Array]:
-        """Say that all rows differ: equal ones are computed as often as they come."""
-        each = np.arange(features.shape[0])
-        return each, each
+    def distinct_rows(self, features: Features) -> tuple[Features, RowMap]:
+        """Take all rows for different: equal ones are computed as often as they come."""
+        return features, SAME_ROWS
 
     def as_dense(self, features: Features) -> Array:
         """Return the features, which are dense."""

@@ -21,12 +21,13 @@ from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.rows import weigh_rows
+from sparsenn.backends.steps import combine_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import AvgPool2d, Flatten, ImageLayer, LogSoftmax, MaxPool2d, SoftmaxLayer
+from sparsenn.layers import Add, AvgPool2d, CombiningLayer, Flatten, ImageLayer, LogSoftmax, MaxPool2d, SoftmaxLayer
 from sparsenn.layers.elementwise import Activation
 
-__all__ = ["NumberCheck", "NumberLog", "RowsWatch", "add", "count_nonzeros", "largest_number", "run_layer"]
+__all__ = ["NumberCheck", "NumberLog", "RowsWatch", "count_nonzeros", "largest_number", "run_layer"]
 
 THREADS = 256
 """Of a block."""
@@ -70,13 +71,13 @@ _NOT_FINITE = _program("images/not_finite.cu", BITS=(32, 16, 64), PIECE=(PIECE,)
 _LARGEST = _program("images/largest.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
 
 
-def run_layer(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
+def run_layer(layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
     """Run a layer of images that is no convolution.
 
     Parameters
     ----------
     shape : of one input.
-    features : (rows, inputs).
+    matrices : (rows, inputs); one unless the layer combines several.
 
     Returns
     -------
@@ -91,12 +92,27 @@ def run_layer(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Arr
     OutOfMemoryError
         The outputs do not fit on the device.
     """
-    return _run(layer, shape, features)
+    return _run(layer, shape, *matrices)
 
 
 @singledispatch
-def _run(layer: Any, shape: tuple[int, ...], features: Array) -> Array:
+def _run(layer: Any, shape: tuple[int, ...], *matrices: Array) -> Array:
     raise UsageError(f"the CUDA backend does not know the layer {type(layer).__name__}")
+
+
+@_run.register
+def _combine(layer: CombiningLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
+    """Add by one kernel; else combine by CuPy's functions."""
+    rows, row_bytes = matrices[0].shape[0], matrices[0].itemsize * sum(matrix.shape[1] for matrix in matrices)
+    with within_memory(f"the outputs of {layer.name}", rows, row_bytes):
+        if isinstance(layer, Add):
+            sums = _add(layer.activation, matrices)
+            return combine_rows(layer, matrices) if sums is None else sums
+        ends = np.cumsum([matrix.shape[1] for matrix in matrices]).tolist()
+        combined: Array = cupy().empty((rows, ends[-1]), np.result_type(*(matrix.dtype for matrix in matrices)))
+        for matrix, end in zip(matrices, ends, strict=True):
+            combined[:, end - matrix.shape[1] : end] = matrix
+        return combined
 
 
 @_run.register
@@ -154,7 +170,7 @@ def _outputs(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> tupl
     return outputs, tuple(found)
 
 
-def add(activation: Activation, matrices: Sequence[Array]) -> Array | None:
+def _add(activation: Activation, matrices: Sequence[Array]) -> Array | None:
     """Return the activated sum of matrices of one shape, from left to right; None where kernels lack the activation."""
     cp, code = cupy(), activation_number(activation)
     if code is None:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, ImageStack, RowMap, SparseRows
-from sparsenn.backends.host import HostMemory, checked_rows
+from sparsenn.backends.contract import Features, ImageStack, RowMap, Shapes, SparseRows
+from sparsenn.backends.host import HostMemory, checked_rows, combine
 from sparsenn.backends.host_arrays import largest_number
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.images import forward_images
 from sparsenn.backends.oracle.sparse import as_csr
-from sparsenn.backends.steps import prepared_as_they_are
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import ImageLayer, Linear, SparseLinear
+from sparsenn.layers import CombiningLayer, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["ReferenceBackend"]
@@ -31,29 +31,25 @@ class ReferenceBackend(HostMemory):
     prepares_ahead = False
     machine = Machine(name="float64 reference", device="reference", multiprocessors=1)
 
-    def prepared_bytes(self, layer: Layer) -> int:
-        """Return the bytes of the weights, which are used as they are."""
+    def prepared_bytes(self, layer: Layer, with_zeros: bool = False) -> int:
+        """Return the bytes of the weights, which are used as they are, or of those with their zeros."""
+        if with_zeros and isinstance(layer, SparseLinear):
+            return 4 * layer.inputs * layer.outputs
         return layer.weight_bytes
 
-    def dense_bytes(self, layer: SparseLinear) -> int:
-        """Return the bytes of the weights with their zeros."""
-        return 4 * layer.inputs * layer.outputs
+    def prepare(self, layers: Sequence[Any], copies: Sequence[Array] = (), shapes: Shapes = ()) -> Any:
+        """Return the layers, which are used as they are; sparse ones with the neurons that each output stands for."""
+        if isinstance(layers[0], SparseLinear):
+            return tuple(zip(layers, copies, strict=True))
+        if isinstance(layers[0], Linear):
+            return tuple(layers)
+        return ImageStack(tuple(layers), tuple(shapes), tuple(layers))
 
-    def prepare(self, layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Any:
-        """Return the layers with the number of neurons that each output stands for."""
-        return tuple(zip(layers, copies, strict=True))
-
-    def prepare_dense(self, layers: Sequence[Linear]) -> tuple[Linear, ...]:
-        """Return the layers, which are used as they are."""
-        return tuple(layers)
-
-    def prepare_images(self, layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> ImageStack:
-        """Return the layers, which are used as they are."""
-        return prepared_as_they_are(layers, shapes)
-
-    def run_image_layer(self, layer: ImageLayer, shape: tuple[int, ...], features: Array) -> Array:
+    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
         """Run a layer in float64."""
-        rows = features.shape[0]
+        if isinstance(layer, CombiningLayer):
+            return combine(layer, matrices)
+        (features,), rows = matrices, matrices[0].shape[0]
         outputs = forward_images(layer, features.reshape(rows, *shape))
         return outputs.reshape(rows, prod(outputs.shape[1:]))
 
@@ -74,25 +70,15 @@ class ReferenceBackend(HostMemory):
             rows = checked_rows(rows)
         return as_csr(rows.validate()) if isinstance(rows, CSR) else rows.astype(np.float64)
 
-    def take_rows(self, features: Features, rows: Array) -> Features:
-        """Return the given rows."""
-        return RowMap(rows).gather(as_csr(features))
-
-    def equal_rows(self, features: Features) -> tuple[Array, Array]:
-        """Group equal rows by comparing each one whole, as bytes."""
+    def distinct_rows(self, features: Features) -> tuple[Features, RowMap]:
+        """Find equal rows by comparing each one whole, as bytes."""
         rows = as_csr(features)
-        seen: dict[tuple[bytes, bytes], int] = {}
-        representatives: list[int] = []
-        group = np.empty(rows.shape[0], np.int64)
         values = rows.expanded_values()
-        for row in range(rows.shape[0]):
-            entries = slice(rows.indptr[row], rows.indptr[row + 1])
-            key = rows.indices[entries].tobytes(), values[entries].tobytes()
-            if key not in seen:
-                seen[key] = len(representatives)
-                representatives.append(row)
-            group[row] = seen[key]
-        return np.array(representatives, np.int64), group
+        keys = [(rows.indices[a:b].tobytes(), values[a:b].tobytes()) for a, b in pairwise(rows.indptr)]
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        group = np.array([numbers[key] for key in keys], np.int64)
+        _, first = np.unique(group, return_index=True)
+        return RowMap(first).gather(rows), RowMap(group)
 
     def as_dense(self, features: Features) -> Array:
         """Return the features as a float64 matrix."""

@@ -140,7 +140,7 @@ def _largest_sum(layer: Conv2d, images: Array) -> float:
 
 def _placed(backend: Backend, layer: Conv2d, images: Array) -> tuple[Any, Any]:
     image = images.shape[1:]
-    stack = backend.prepare_images((layer,), (image, layer.output_shape(images.shape)[1:]))
+    stack = backend.prepare((layer,), shapes=(image, layer.output_shape(images.shape)[1:]))
     if not isinstance(backend, CUDABackend):
         return stack.prepared[0], images
     rows: Any = backend.place(images.reshape(images.shape[0], prod(image)))

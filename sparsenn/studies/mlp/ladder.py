@@ -127,7 +127,7 @@ class NetworkStage:
 
 
 def _placed(backend: Backend, layers: Sequence[Linear], features: Array) -> tuple[Any, Any]:
-    return backend.prepare_dense(layers), backend.place(features) if isinstance(backend, CUDABackend) else features
+    return backend.prepare(layers), backend.place(features) if isinstance(backend, CUDABackend) else features
 
 
 def _stages(backend: Backend, layers: Sequence[Linear], features: Array) -> Iterator[NetworkStage]:

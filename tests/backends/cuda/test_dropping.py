@@ -117,9 +117,9 @@ class Telling(CPUBackend):
     def before_drop(self) -> None:
         self.told.append("before drop")
 
-    def prepare_dense(self, layers: Any) -> Any:
+    def prepare(self, layers: Any, copies: Any = (), shapes: Any = ()) -> Any:
         self.told.append("prepare")
-        return super().prepare_dense(layers)
+        return super().prepare(layers, copies, shapes)
 
 
 def session_on(backend: Telling, rng: np.random.Generator, **options: Any) -> Session:

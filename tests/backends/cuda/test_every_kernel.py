@@ -17,7 +17,7 @@ from oracle import outputs_of
 from training_problems import problem
 
 from sparsenn import CSR, Network, Session, backends, infer
-from sparsenn.backends import Kernel, run_images
+from sparsenn.backends import Kernel, launch_of
 from sparsenn.backends.cuda.sparse.chunks import tiling
 from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS, HALF_BLOCKS, TILE_ROWS, BlockShape
 from sparsenn.backends.cuda.sparse.chunks.teams import teams_of
@@ -149,19 +149,18 @@ def test_outputs_that_stand_for_others_are_spread(merging: bool, rng: np.random.
 
 
 @pytest.mark.parametrize("form", ["csr", "dense"])
-def test_rows_are_taken_counted_and_grouped(form: str, rng: np.random.Generator) -> None:
+def test_rows_are_counted_and_grouped(form: str, rng: np.random.Generator) -> None:
     backend = backends.backend_for("cuda")
     rows = rows_of(rng, 90, 50, True)
     full = rows.to_scipy().toarray()
     placed = backend.place(rows if form == "csr" else full.copy())
     assert np.array_equal(backend.count_nonzeros(backend.as_dense(placed)), np.count_nonzero(full, axis=1))
-    representatives, group = backend.equal_rows(placed)
-    assert np.array_equal(full[representatives][group], full)
-    assert representatives.size == np.unique(full, axis=0).shape[0]
-    kept = np.flatnonzero(full.any(axis=1))
     assert np.array_equal(backend.fetch(backend.as_dense(placed)), full)
-    taken = backend.fetch(backend.take_rows(placed, kept))
-    assert np.array_equal(taken.to_scipy().toarray() if isinstance(taken, CSR) else taken, full[kept])
+    distinct, row_map = backend.distinct_rows(placed)
+    distinct = backend.fetch(distinct)
+    found = distinct.to_scipy().toarray() if isinstance(distinct, CSR) else distinct
+    assert found.shape[0] == np.unique(full, axis=0).shape[0]
+    assert np.array_equal(row_map.scatter(found), full)
 
 
 def test_rows_of_half_precision_are_counted(rng: np.random.Generator) -> None:
@@ -211,7 +210,7 @@ def test_dense_layers(entry: Kernel, widths: tuple[int, ...], rng: np.random.Gen
     if reason := entry.why_not(backend.machine, layers):
         pytest.skip(reason)
     rows = rng.normal(size=(150, widths[0])).astype(np.float32)
-    found = backend.fetch(entry.launch(backend.prepare_dense(layers), backend.place(rows)))
+    found = backend.fetch(entry.launch(backend.prepare(layers), backend.place(rows)))
     expected = rows
     for layer in layers:
         expected = outputs_of(layer, expected)
@@ -228,9 +227,9 @@ def test_convolutions(entry: Kernel, filters: int, rng: np.random.Generator) -> 
     if reason := entry.why_not(backend.machine, layer, shape):
         pytest.skip(reason)
     images = rng.normal(size=(5, *shape)).astype(np.float32)
-    stack = backend.prepare_images([layer], [shape, layer.output_shape((1, *shape))[1:]])
+    stack = backend.prepare([layer], shapes=[shape, layer.output_shape((1, *shape))[1:]])
     placed = backend.as_dense(backend.place(images.reshape(5, prod(shape))))
-    found = backend.fetch(run_images(entry, stack, placed)).reshape(layer.output_shape(images.shape))
+    found = backend.fetch(launch_of(entry, stack)(placed)).reshape(layer.output_shape(images.shape))
     expected = outputs_of(layer, images)
     assert np.abs(found - expected).max() <= ALLOWED[entry.precision] * np.abs(expected).max()
 
@@ -265,7 +264,7 @@ def test_layers_without_weights(layer: Any, rng: np.random.Generator) -> None:
     images = rng.normal(size=(3, *shape)).astype(np.float32)
     images = images.reshape(3, -1) if isinstance(layer, Softmax) else images
     rows = backend.as_dense(backend.place(images.reshape(3, -1)))
-    found = backend.fetch(backend.run_image_layer(layer, images.shape[1:], rows))
+    found = backend.fetch(backend.run_layer(layer, images.shape[1:], rows))
     expected = outputs_of(layer, images)
     np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-5, atol=1e-6)
 

@@ -145,7 +145,7 @@ def test_layers_are_added_on_a_gpu(kinds: tuple[type, ...], activation: Any, rng
     import cupy
 
     matrices = [rng.normal(size=(7, 33)).astype(kind) for kind in kinds]
-    found = backends.backend_for("cuda").combine(Add(activation), [cupy.asarray(matrix) for matrix in matrices])
+    found = images.run_layer(Add(activation), (33,), *map(cupy.asarray, matrices))
     expected = activation(sum(matrix.astype(np.float64) for matrix in matrices))
     assert found.dtype == np.result_type(*kinds)
     np.testing.assert_allclose(cupy.asnumpy(found), expected, rtol=0, atol=1e-6 if np.float32 in kinds else 4e-3)

@@ -246,7 +246,10 @@ def _as_int32(numbers: Any) -> Any:
 
 
 def group_rows(features: Features) -> tuple[Array, Array]:
-    """Group rows that are equal bit for bit; see `Backend.equal_rows`. Returns device arrays of int64."""
+    """Group rows that are equal bit for bit; see `Backend.distinct_rows`.
+
+    Returns the first row of each group, increasing, and the group of each row, both int64 on the device.
+    """
     cp = cupy()
     rows, width = features.shape
     if not rows:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from strategies import csr_matrices
 
 from sparsenn import backends
-from sparsenn.backends.contract import RowMap, RowsLeft
+from sparsenn.backends.contract import SAME_ROWS, RowMap, RowsLeft
 from sparsenn.backends.cuda.sparse.chunks.blocks import TILE_ROWS
 from sparsenn.backends.cuda.sparse.rows import (
     active_rows,
@@ -31,15 +31,22 @@ def forms(matrix):
     return matrix, from_dense(matrix)
 
 
+def _dense(features):
+    return features.validate().to_scipy().toarray() if isinstance(features, CSR) else features
+
+
 @pytest.mark.parametrize("distinct", [1, 7, 5000])
 def test_groups_are_those_of_the_cpu_in_every_run(backend, distinct, rng):
     kinds = rng.normal(size=(distinct, 130)).astype(np.float32) * (rng.random((distinct, 130)) < 0.3)
     for features in forms(kinds[rng.integers(0, distinct, 5000)]):
-        expected = backends.backend_for("cpu").equal_rows(features)
+        rows, expected = backends.backend_for("cpu").distinct_rows(
+            features if isinstance(features, CSR) else features.copy()
+        )
         for _ in range(3):
-            for found, right in zip(backend.equal_rows(backend.place(features)), expected, strict=True):
-                assert found.dtype == np.int64
-                assert np.array_equal(found, right)
+            found, row_map = backend.distinct_rows(backend.place(features))
+            assert np.array_equal(_dense(backend.fetch(found)), _dense(rows))
+            assert (row_map is SAME_ROWS) == (expected is SAME_ROWS)
+            assert row_map is SAME_ROWS or np.array_equal(row_map.rows, expected.rows)
 
 
 def test_rows_that_differ_in_one_bit_are_not_equal(backend):
@@ -47,18 +54,9 @@ def test_rows_that_differ_in_one_bit_are_not_equal(backend):
     rows[1, 39] = np.nextafter(np.float32(1), np.float32(2))
     rows[3, 0] = -1
     for features in forms(rows):
-        representatives, group = backend.equal_rows(backend.place(features))
-        assert representatives.tolist() == [0, 1, 3]
-        assert group.tolist() == [0, 1, 0, 2]
-
-
-def test_taking_rows_of_both_forms(backend, rng):
-    full = rng.normal(size=(3000, 70)).astype(np.float32) * (rng.random((3000, 70)) < 0.2)
-    selected = np.flatnonzero(rng.random(3000) < 0.4)
-    for features in forms(full):
-        taken = backend.fetch(backend.take_rows(backend.place(features), selected))
-        found = taken.validate().to_scipy().toarray() if isinstance(taken, CSR) else taken
-        assert np.array_equal(found, full[selected])
+        found, row_map = backend.distinct_rows(backend.place(features))
+        assert np.array_equal(_dense(backend.fetch(found)), rows[[0, 1, 3]])
+        assert row_map.rows.tolist() == [0, 1, 0, 2]
 
 
 @pytest.mark.parametrize("shape", [(3, 70_001), (70_000, 3), (5, 2048), (4, 2049), (1, 1)])

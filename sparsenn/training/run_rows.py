@@ -1,8 +1,8 @@
-"""Run a network on dense rows that are made ready some at a time, and add up what is known of the parts."""
+"""Run a network on dense rows that are prepared some at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ import numpy as np
 from sparsenn.engine.inputs import Inputs
 from sparsenn.engine.options import Options
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.result import LayerStatistics, Result, Seconds
+from sparsenn.engine.result import LayerStatistics, Result, Seconds, concatenate_results
 from sparsenn.engine.timer import ReadingTimer
 from sparsenn.formats import Array
 from sparsenn.network import Network
@@ -102,7 +102,7 @@ def run_rows(
     network, batch_size = session.network, session.options.batch_size
     width, together = network.inputs, min(count, batch_size or 1)
     check_memory(_BYTES_A_NUMBER * width * together, f"making {together:,} × {width:,} numbers ready")
-    found: list[Result] = []
+    results: list[Result] = []
     outputs: list[Array] = []
     step, timer = _rows_at_a_time(width, batch_size), ReadingTimer()
     for first in range(0, count, step):
@@ -110,18 +110,13 @@ def run_rows(
         inputs = rows(first, last)
         reading = timer.seconds()
         result = session.run(inputs)
-        found.append(replace(result, seconds=reading + result.seconds))
         outputs.append(result.dense)
+        results.append(replace(result, seconds=reading + result.seconds, batches=()))
         progress("rows", last, count)
         timer = ReadingTimer()
-    by_part = [result.statistics for result in found]
-    return RowsResult(
-        plan=replace(found[0].plan, inputs=count),
-        outputs=np.concatenate(outputs),
-        statistics=tuple(map(_added, zip(*by_part, strict=True), network.sizes[1:])),
-        seconds=sum((result.seconds for result in found), Seconds()),
-        notes=tuple(dict.fromkeys(note for result in found for note in result.notes)),
-    )
+    plan, seconds = replace(results[0].plan, inputs=count), sum((result.seconds for result in results), Seconds())
+    whole = concatenate_results(results, plan, seconds)
+    return RowsResult(plan, np.concatenate(outputs), whole.statistics, seconds, whole.notes)
 
 
 def _rows_at_a_time(width: int, batch_size: int | None) -> int:
@@ -130,26 +125,3 @@ def _rows_at_a_time(width: int, batch_size: int | None) -> int:
     if batch_size is None:
         return most
     return max(1, most // batch_size) * batch_size
-
-
-def _added(parts: Sequence[LayerStatistics], outputs: int) -> LayerStatistics:
-    """Add up what is known of one layer of so many outputs; what a part does not tell is not known of all rows."""
-
-    def total(name: str) -> int | None:
-        known = [getattr(part, name) for part in parts]
-        return None if None in known else sum(known)
-
-    active, nonzeros = total("active_rows"), total("nonzeros")
-    known = [part.estimate for part in parts if part.estimate is not None]
-    density = None if active is None or nonzeros is None else nonzeros / (active * outputs) if active else 0.0
-    return replace(
-        parts[0],
-        rows=sum(part.rows for part in parts),
-        active_rows=active,
-        distinct_rows=total("distinct_rows"),
-        nonzeros=nonzeros,
-        density=density,
-        performed_edges=sum(part.performed_edges for part in parts),
-        seconds=sum(part.seconds for part in parts),
-        estimate=sum(known) if len(known) == len(parts) else None,
-    )

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from sparsenn import infer
-from sparsenn.engine import RowsResult, Session, rows, run_rows
+from sparsenn.engine import Session
 from sparsenn.errors import ResourceError
 from sparsenn.formats import from_dense
 from sparsenn.layers import Identity, Linear, SparseLinear
 from sparsenn.network import Network
 from sparsenn.runtime import memory
+from sparsenn.training import run_rows as module
+from sparsenn.training.run_rows import RowsResult, run_rows
 
 COUNT = 23
 
@@ -38,7 +40,7 @@ def test_rows_are_made_ready_as_many_as_fit_in_whole_batches(
     batch_size: int | None,
     together: int,
 ) -> None:
-    monkeypatch.setattr(rows, "_NUMBERS", numbers)
+    monkeypatch.setattr(module, "_NUMBERS", numbers)
     asked: list[tuple[int, int]] = []
 
     def ready(first: int, last: int) -> np.ndarray:
