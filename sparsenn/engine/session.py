@@ -237,12 +237,15 @@ class Session:
                 self._runner.refuse_earlier()
                 if form != "csr" and self.backend.reads_as_is(inputs):
                     rows: Any = inputs
-                    run = self._cache.settled.get((rows.shape, rows.dtype))
+                    run = self._cache.settled.get((type(rows), rows.shape, rows.dtype))
                     if run is not None:
                         try:
-                            return run(rows)
-                        except (OutOfMemoryError, MemoryError):  # the code below takes fewer rows at a time
-                            run = None  # lest what is ready stays in memory
+                            outputs = run(rows)
+                            if outputs is not None:
+                                return outputs
+                        except (OutOfMemoryError, MemoryError):
+                            pass  # the code below takes fewer rows at a time
+                        run = None  # lest what is ready stays in memory
                 with np.errstate(all="ignore"):
                     return self._outputs(inputs, form)
             finally:
