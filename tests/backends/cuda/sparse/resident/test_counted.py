@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import expected
-from sparsenn.backends.cuda.sparse.resident.chain.call import Call
 from strategies import csc_matrices, seeds
 
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.sparse.conversion import index_type
+from sparsenn.backends.cuda.sparse.resident.call import Call
 from sparsenn.backends.cuda.sparse.resident.chain import _STAGE
 from sparsenn.backends.cuda.sparse.resident.counted import (
     STATIC_BYTES,
