@@ -29,7 +29,7 @@ from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, in_parts, shared_tilings
 from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, chunk_weights
 from sparsenn.backends.cuda.sparse.estimates import chunks_seconds
-from sparsenn.backends.cuda.sparse.replay import NOTHING, PARTS, Parts
+from sparsenn.backends.cuda.sparse.parts import NOTHING, PARTS, Parts
 from sparsenn.backends.cuda.sparse.rows import (
     count_tiles,
     room_of,
