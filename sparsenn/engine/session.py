@@ -1,4 +1,4 @@
-"""Session: a network made ready on a device once, then called with rows as often as wanted."""
+"""Session: a network prepared on a device once, then called with rows as often as wanted."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ class Session:
         Session
             A session of the plan's network, with the plan's options.
         """
-        made = cls._of(plan.compiled)
-        made._cache.put(plan)
-        return made
+        session = cls._of(plan.compiled)
+        session._cache.put(plan)
+        return session
 
     def _begin(self, compiled: CompiledNetwork) -> None:
         self._compiled = compiled
@@ -138,9 +138,9 @@ class Session:
 
     @classmethod
     def _of(cls, compiled: CompiledNetwork) -> Session:
-        made = cls.__new__(cls)
-        made._begin(compiled)
-        return made
+        session = cls.__new__(cls)
+        session._begin(compiled)
+        return session
 
     @property
     def network(self) -> Network:
@@ -159,7 +159,7 @@ class Session:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the session keeps on its device, in bytes: weights as prepared (estimated), buffers for rows."""
+        """Memory of the session on its device, in bytes: weights as prepared (estimated), buffers for rows."""
         with self._lock:
             return self._cache.nbytes
 
@@ -237,12 +237,15 @@ class Session:
                 self._runner.refuse_earlier()
                 if form != "csr" and self.backend.reads_as_is(inputs):
                     rows: Any = inputs
-                    run = self._cache.settled.get((rows.shape, rows.dtype))
+                    run = self._cache.settled.get((type(rows), rows.shape, rows.dtype))
                     if run is not None:
                         try:
-                            return run(rows)
-                        except (OutOfMemoryError, MemoryError):  # the code below takes fewer rows at a time
-                            run = None  # lest what is ready stays in memory
+                            outputs = run(rows)
+                            if outputs is not None:
+                                return outputs
+                        except (OutOfMemoryError, MemoryError):
+                            pass  # the code below takes fewer rows at a time
+                        run = None  # lest what is ready stays in memory
                 with np.errstate(all="ignore"):
                     return self._outputs(inputs, form)
             finally:
@@ -393,7 +396,7 @@ class Session:
                 raise UsageError("the rows are on a GPU; several devices can share only rows in the host's memory")
             rows = rows if total is None else replace(rows, total=total)
             spent, self._unspent = self._unspent, NOTHING
-            with timer.part("plan", "plan"):
+            with timer.section("plan", "plan"):
                 plan = self._cache.plan_of(rows)
             return rows, plan, timer.seconds(*spent)
 
@@ -432,5 +435,4 @@ def _is_free(lock: Any) -> bool:
 
 
 def _session(network: Network, options: Options) -> Session:
-    """Return a session of another process, made anew."""
     return Session._of(CompiledNetwork.of(network, replace(options)))  # checked anew: they may be of an earlier version

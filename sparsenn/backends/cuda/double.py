@@ -17,6 +17,7 @@ from sparsenn.backends.contract import (
     ImageStack,
     LayerCounts,
     NumberCheck,
+    NumberLog,
     RowMap,
     RowsLeft,
     Shapes,
@@ -151,9 +152,13 @@ class DoubleCUDABackend(CUDABackend):
             kept = RowsLeft(features if own else features.copy())  # type: ignore[union-attr]
         return lambda: (np.flatnonzero(cp.asnumpy(active)), kept)
 
-    def replay(self) -> None:
+    def replay(self, shape: tuple[int, int], on_host: bool) -> None:
         """Return None: cuSPARSE's products are not captured."""
         return
+
+    def number_log(self, looks: int) -> NumberLog:
+        """Fail: there is no replay."""
+        raise NotImplementedError
 
     def as_csr(self, matrix: Array) -> Any:
         """Return a matrix as CuPy's CSR matrix, or as CSR where it is on the host."""
