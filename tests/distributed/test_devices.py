@@ -110,6 +110,18 @@ def test_no_rows_and_fewer_rows_than_devices(network, rows):
         assert several(network, 4)(part).shape == (count, 48)
 
 
+def test_named_inputs_and_outputs(network, rows, small_pieces):
+    named = Network(network.nodes, named_inputs={"a": (8,), "b": (8, 5)}, named_outputs={"c": (40,), "d": (8, 1)})
+    dense = rows.to_scipy().toarray()
+    inputs = {"a": dense[:, :8], "b": dense[:, 8:].reshape(-1, 8, 5)}
+    expected = alone(network)(dense)
+    for count in (1, 3):
+        sessions = several(named, count)
+        for found in (sessions(inputs), sessions.run(inputs).by_name):
+            assert found["c"].tobytes() == expected[:, :40].tobytes()
+            assert found["d"].tobytes() == expected[:, 40:].tobytes()
+
+
 def test_a_result_tells_the_devices_and_how_it_was_planned(network, rows):
     found = several(network, 2).run(rows)
     assert found.notes[-1].startswith("Samples were shared by ")
