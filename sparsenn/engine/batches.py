@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -137,17 +137,19 @@ class BatchRunner:
         -------
         Its categories are counted from `first`; its seconds are the timer's.
         """
-        network, plan = self._compiled.network, cast(Plan | None, None)
-        batches, categories, total = list[BatchOutput](), list[Array](), LayerCounter.of(network)
+        network, batches, categories = self._compiled.network, list[BatchOutput](), list[Array]()
+        plan: Any = None
+        total: LayerCounter | None = None
 
         def run(start: int, stop: int, size: int, context: RunContext) -> None:
-            nonlocal plan
+            nonlocal plan, total
             plan, living, left, counter = self._run_counted(inputs, start, stop, size, context, counted)
             fetch = None if self._backend.in_host_memory else self._backend.fetch
             batches.append(BatchOutput(left, stop - start, fetch))
             categories.append(living + (start - first) if start > first else living)
-            if counter is not None:
+            if total is not None and counter is not None:
                 total.join(counter)
+            total = total or counter
 
         with timer.section("plan", "plan"):
             self._cache.sample(inputs)
@@ -160,7 +162,7 @@ class BatchRunner:
             layers=len(network),
             edges=network.multiply_adds,
             categories=concatenate_categories(categories),
-            statistics=total.statistics(network) if counted else (),
+            statistics=(total or LayerCounter.of(network)).statistics(network) if counted else (),
             seconds=timer.seconds(),
             batches=tuple(batches),
             notes=notes,
