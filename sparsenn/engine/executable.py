@@ -17,6 +17,7 @@ from sparsenn.engine.image_tiles import run_tiles, spans
 from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.steps import OPERATION, Step
+from sparsenn.engine.timer import now, section
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import Flatten
@@ -179,13 +180,13 @@ class Executable:
             return tile
 
         features, outputs = plan.backend.as_dense(rows.features), plan.network.sizes[plan.steps[end - 1].last]
-        start = context.timer.now()
+        start = now(context.timer)
         with span(f"{plan.steps[first].title} to {plan.steps[end - 1].last}, in tiles", "step"):
             rows = run_tiles(run, rows, features, outputs)
         if context.counter is not None:
             for counter in counters:
                 context.counter.join(counter)
-            context.counter.scale(plan.steps[first].first, plan.steps[end - 1].last, context.timer.now() - start)
+            context.counter.scale(plan.steps[first].first, plan.steps[end - 1].last, now(context.timer) - start)
         return rows
 
     def _step(self, number: int, context: RunContext) -> BoundStep:
@@ -195,7 +196,7 @@ class Executable:
             return found
         plan, step = self.plan, self.plan.steps[number]
         following = number + 1 if number + 1 < len(plan.steps) else 0 if context.following else None
-        with plan.compiled.lock_of(step, plan.streams), context.timer.section("prepare", f"ready {step.title}"):
+        with plan.compiled.lock_of(step, plan.streams), section(context.timer, "prepare", f"ready {step.title}"):
             stack = self._weights.get(plan, number, following)
             made = bind_step(plan, step, stack, self._weights)
         if not plan.streams:
