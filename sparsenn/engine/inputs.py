@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sparsenn.backends import Backend, SparseRows
+from sparsenn.engine.named_rows import are_named, packed_inputs
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array, InputLayout
 from sparsenn.formats.arrays import convert_scipy, real_numbers
@@ -87,7 +88,8 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
     Parameters
     ----------
     network : what they are the inputs of.
-    inputs : as `Inputs` says; an array may have any shape that `as_matrix` takes, and be the only one of a list.
+    inputs : as `Inputs` says, or a dictionary of named ones; an array may have any shape that `as_matrix` takes, and be
+        the only one of a list.
     backend : of the device that is to compute.
 
     Raises
@@ -102,6 +104,8 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
     ShapeError
         They are not as wide as the network's first layer.
     """
+    if are_named(inputs):
+        inputs = packed_inputs(network, inputs)
     inputs = without_table(network.input_layout, _unwrapped(network, _with_sign(inputs)))
     found = backend.device_rows(inputs)
     on_host = found is None

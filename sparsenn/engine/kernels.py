@@ -28,7 +28,7 @@ from sparsenn.engine.options import Options
 from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
 from sparsenn.errors import UsageError, unknown_name
 from sparsenn.formats import CSR
-from sparsenn.layers import CombiningLayer, Conv2d, Flatten, ImageLayer, Linear, SoftmaxLayer, SparseLinear
+from sparsenn.layers import CombiningLayer, Conv2d, Flatten, ImageLayer, Linear, Slice, SoftmaxLayer, SparseLinear
 from sparsenn.network import Image, Network
 
 __all__ = [
@@ -51,7 +51,7 @@ those of cuSPARSE and cuBLAS."""
 PRECISIONS = ("float32", "tf32", "float16", DOUBLE_PRECISION)
 """What layers may be multiplied in; sums are float32, but in the last."""
 
-ON_GPU = (Flatten, SoftmaxLayer, CombiningLayer)
+ON_GPU = (Flatten, Slice, SoftmaxLayer, CombiningLayer)
 """Layers of images that GPUs compute in float64."""
 
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)

@@ -135,7 +135,8 @@ def merge_equal_outputs(network: Network) -> Merged:
     copies = tuple(map(_copies, merged_layers, network.sizes[1:]))
     last = merged_layers[-1]
     expansion = last.group if isinstance(last, _Merging) and last.merged.outputs < last.original.outputs else None
-    return Merged(network.with_layers(layers), copies, expansion)
+    distinct = replace(network, named_outputs=None)  # whose widths are those before merging
+    return Merged(distinct.with_layers(layers), copies, expansion)
 
 
 def _copies(layer: _Merging | Layer, outputs: int) -> Array:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Features, RowMap, RowsLeft
+from sparsenn.engine.named_rows import outputs_by_name
 from sparsenn.engine.plan import Plan
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import collapse_iso, index_dtype
@@ -231,6 +232,11 @@ class Result:
         expansion = self.plan.merged.expansion
         batches = [batch.row_map.scatter(_dense(batch.features), expansion) for batch in self.batches]
         return np.concatenate(batches) if batches else np.zeros((0, self.plan.network.outputs), np.float32)
+
+    @property
+    def by_name(self) -> dict[str, Array]:
+        """Outputs by name, of shape (inputs, *shape) each; an empty dictionary where the network does not name them."""
+        return outputs_by_name(self.plan.network, self.dense)
 
     def _expand(self, batch: BatchOutput, start: int, stop: int) -> CSR:
         """Give inputs `start` to `stop` of a batch their rows, and each neuron its value, as CSR."""
