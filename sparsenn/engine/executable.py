@@ -186,7 +186,6 @@ class Executable:
     def _run_traced(
         self, bound: BoundStep, number: int, rows: RowsLeft, values: dict[int, Features], context: RunContext
     ) -> RowsLeft:
-        """Run a step as a span."""
         step = self.plan.steps[number]
         with span(step.title, "step", **step.details, rows=rows.features.shape[0]):
             return self._run_step(bound, number, rows, values, context)
@@ -208,7 +207,6 @@ class Executable:
             del values[read]
 
     def _tiles(self, first: int, end: int, rows: RowsLeft, context: RunContext) -> RowsLeft:
-        """Run steps of images tile by tile."""
         plan = self.plan
         steps = [(number, self._step(number, context)) for number in range(first, end)]
         counters: list[LayerCounter] = []

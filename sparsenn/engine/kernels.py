@@ -287,7 +287,6 @@ def name_layers(first: int, last: int) -> str:
 def _divided(
     candidates: Sequence[AnyKernel], machine: Machine, *problem: Any
 ) -> tuple[tuple[AnyKernel, ...], list[tuple[AnyKernel, str]]]:
-    """Return the kernels that can run layers, and the others with the reason why they cannot."""
     reasons = [(kernel, kernel.why_not(machine, *problem)) for kernel in candidates]
     refused = [(kernel, reason) for kernel, reason in reasons if reason is not None]
     return tuple(kernel for kernel, reason in reasons if reason is None), refused
