@@ -177,7 +177,6 @@ def backend_of(network: Network, options: Options) -> Backend:
 
 
 def _merges(options: Options, backend: Backend) -> bool:
-    """Return whether equal outputs are merged: as asked for, otherwise unless the backend computes in float64."""
     return not backend.doubles if options.merging is None else options.merging
 
 
