@@ -1,4 +1,4 @@
-"""Tallies: what is counted and timed while rows go through the layers, over all batches of a run."""
+"""Counts and times by layer, over all batches of a run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Number = TypeVar("Number", int, float)
 
 @dataclass
 class _Layer:
-    """What is added up for one layer."""
+    """Sums of one layer, as `LayerStatistics` has them."""
 
     kernel: str = ""
     rows: int = 0
-    active_inputs: int | None = 0
+    active_rows: int | None = 0
     nonzeros: int | None = 0
     performed_edges: int = 0
-    distinct: int | None = None
+    distinct_rows: int | None = None
     seconds: float = 0.0
     estimate: float | None = 0.0
 
@@ -58,11 +58,11 @@ class LayerCounter:
         for layer, found, taken in zip(self.layers[first : first + len(counts)], counts, seconds, strict=True):
             layer.kernel = layer.kernel or found.kernel
             layer.rows += found.rows
-            layer.active_inputs = _sum_known(layer.active_inputs, found.active_inputs)
+            layer.active_rows = _sum_known(layer.active_rows, found.active_inputs)
             layer.nonzeros = _sum_known(layer.nonzeros, found.nonzeros)
             layer.performed_edges += found.performed_edges
             if found.distinct is not None:
-                layer.distinct = (layer.distinct or 0) + found.distinct
+                layer.distinct_rows = (layer.distinct_rows or 0) + found.distinct
             layer.seconds += taken
             share = None if estimate is None else estimate * (taken / whole if whole else 1 / len(counts))
             layer.estimate = _sum_known(layer.estimate, share)
@@ -70,8 +70,8 @@ class LayerCounter:
     def join(self, other: LayerCounter) -> None:
         """Add what another counter of the same network has."""
         for number, layer in enumerate(other.layers):
-            counted = layer.rows, layer.active_inputs, layer.nonzeros, layer.performed_edges
-            counts = LayerCounts(layer.kernel, *counted, layer.distinct)
+            counted = layer.rows, layer.active_rows, layer.nonzeros, layer.performed_edges
+            counts = LayerCounts(layer.kernel, *counted, layer.distinct_rows)
             self.add(number, (counts,), (layer.seconds,), layer.estimate)
 
     def scale(self, first: int, last: int, seconds: float) -> None:
@@ -84,23 +84,12 @@ class LayerCounter:
     def statistics(self, network: Network) -> tuple[LayerStatistics, ...]:
         """Return what was counted, one record a layer."""
         return tuple(
-            LayerStatistics(
-                layer=number,
-                kernel=layer.kernel,
-                rows=layer.rows,
-                active_rows=layer.active_inputs,
-                distinct_rows=layer.distinct,
-                nonzeros=layer.nonzeros,
-                density=_density(layer, outputs),
-                performed_edges=layer.performed_edges,
-                seconds=layer.seconds,
-                estimate=layer.estimate,
-            )
+            LayerStatistics(number, density=_density(layer, outputs), **vars(layer))
             for number, (outputs, layer) in enumerate(zip(network.sizes[1:], self.layers, strict=True), start=1)
         )
 
 
 def _density(layer: _Layer, outputs: int) -> float | None:
-    if layer.nonzeros is None or layer.active_inputs is None:
+    if layer.nonzeros is None or layer.active_rows is None:
         return None
-    return layer.nonzeros / (layer.active_inputs * outputs) if layer.active_inputs else 0.0
+    return layer.nonzeros / (layer.active_rows * outputs) if layer.active_rows else 0.0

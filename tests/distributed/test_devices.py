@@ -17,10 +17,10 @@ from sparsenn.backends import gpus
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.distributed import devices as devices_module
 from sparsenn.distributed.devices import device_names
-from sparsenn.engine import merge_equal_outputs
 from sparsenn.errors import DeviceError, InputError, OutOfMemoryError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid
+from sparsenn.structure.merging import merge_equal_outputs
 
 
 def scattered(rng, rows, width, density=0.3):
