@@ -11,32 +11,28 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import replace as with_changes
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from sparse_emulation import emulated_kernel
 
-from sparsenn.backends.cuda.runtime import device
+from sparsenn.backends.cuda.runtime import device, replay, streams
 from sparsenn.backends.cuda.runtime.loader import Program
 from sparsenn.backends.machine import H200
 
-__all__ = ["EmulatedDevice", "OnDevice", "emulated_device"]
+__all__ = ["Copy", "EmulatedDevice", "OnDevice", "emulated_device"]
 
 MULTIPROCESSORS = 2
 
 
 class Place:
-    """Where data lie; what is copied there is queued, as kernels are."""
-
-    queue: Callable[[Callable[[], None]], None]
+    """Where data lie."""
 
     def __init__(self, ptr) -> None:
         self.ptr = ptr
-
-    def copy_from_device_async(self, source, size):
-        Place.queue(lambda: ctypes.memmove(self.ptr, source.ptr, size))
 
 
 class OnDevice(np.ndarray):
@@ -83,6 +79,30 @@ class Capture(list):
 
     ended = False
 
+    def launch(self, stream):
+        for work in self:
+            work()
+
+
+class Copy:
+    """A copy of bytes; `moves` says whether it takes other places."""
+
+    moves = True
+
+    def __init__(self, target, source, size) -> None:
+        self.target, self.source, self.size = target, source, size
+
+    def __call__(self):
+        ctypes.memmove(self.target, self.source, self.size)
+
+    def read_from(self, source):
+        self.source = source
+        return self.moves
+
+    def write_to(self, target):
+        self.target = target
+        return self.moves
+
 
 class Stream:
     """Where work is queued; what is queued during a capture is kept instead."""
@@ -96,6 +116,7 @@ class Stream:
 
     def __enter__(self):
         self._owner.streams.append(self)
+        return self
 
     def __exit__(self, *error):
         self._owner.streams.pop()
@@ -121,7 +142,7 @@ class Stream:
     def end_capture(self):
         taken = self.taken
         taken.ended = True
-        return SimpleNamespace(launch=lambda stream: [work() for work in taken])
+        return taken
 
 
 class Event:
@@ -141,7 +162,7 @@ class EmulatedDevice:
     def __init__(self) -> None:
         self.streams, self.waits, self.launches = [Stream(self, 0)], [], []
         self.raised: Counter[str] = Counter()
-        self.machine = replace(H200, multiprocessors=MULTIPROCESSORS)
+        self.machine = with_changes(H200, multiprocessors=MULTIPROCESSORS)
         self._made = 0
 
     def stream(self, non_blocking=True):
@@ -151,6 +172,14 @@ class EmulatedDevice:
     def queue(self, work: Callable[[], None]) -> None:
         taken = self.streams[-1].taken
         work() if taken is None else taken.append(work)
+
+    def copy(self, target, source, size, kind, stream):
+        assert stream == self.streams[-1].ptr
+        self.queue(Copy(target, source, size))
+
+    def end_capture(self, stream):
+        assert stream == self.streams[-1].ptr
+        return self.streams[-1].end_capture()
 
     def memset(self, pointer, value, size, stream):
         assert stream == self.streams[-1].ptr
@@ -219,7 +248,18 @@ def emulated_device(monkeypatch: pytest.MonkeyPatch):
     """Yield an emulated device that is used as if it were one."""
     made = EmulatedDevice()
     runtime = SimpleNamespace(
-        memsetAsync=made.memset, getDevice=lambda: 0, deviceSynchronize=lambda: made.waits.append("all")
+        memsetAsync=made.memset,
+        memcpyAsync=made.copy,
+        memcpyHostToDevice=1,
+        memcpyDeviceToHost=2,
+        memcpyDeviceToDevice=3,
+        getDevice=lambda: 0,
+        deviceSynchronize=lambda: made.waits.append("all"),
+        streamEndCapture=lambda stream: made.end_capture(stream),
+        graphInstantiate=lambda graph: graph,
+        graphLaunch=lambda graph, stream: graph.launch(stream),
+        graphDestroy=lambda graph: None,
+        graphExecDestroy=lambda graph: None,
     )
     cuda = SimpleNamespace(
         Device=lambda number: _Entered(),
@@ -231,16 +271,22 @@ def emulated_device(monkeypatch: pytest.MonkeyPatch):
         runtime=runtime,
         get_current_stream=lambda: made.streams[-1],
         memory=SimpleNamespace(OutOfMemoryError=MemoryError),
+        alloc_pinned_memory=lambda size: np.zeros(size, np.uint8),
     )
     runtime.CUDARuntimeError = MemoryError
     library = Library(cuda)
-    monkeypatch.setattr(Place, "queue", staticmethod(made.queue), raising=False)
     monkeypatch.setitem(sys.modules, "cupy", library)
     monkeypatch.setattr(device, "_imported", library)
+    monkeypatch.setattr(replay, "copies_of", copies_of)
+    monkeypatch.setattr(streams, "_capturing_stream", cache(lambda device: made.stream()))
     monkeypatch.setattr(Program, "kernel", _kernel_of(made))
     for module in ("resident.chain", "resident.chunk_stages", "chunks.chain", "chunks.half", "two_of_four.kernel"):
         monkeypatch.setattr(f"sparsenn.backends.cuda.sparse.{module}.current_machine", lambda: made.machine)
     yield made
+
+
+def copies_of(graph):
+    return {(work.source, work.target): work for work in graph.graph if isinstance(work, Copy)}
 
 
 def _kernel_of(made):

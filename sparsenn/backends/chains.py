@@ -12,6 +12,7 @@ __all__ = [
     "Features",
     "LayerCounts",
     "NumberCheck",
+    "NumberLog",
     "RowsCheck",
     "RowsLeft",
     "RowsWatch",
@@ -167,6 +168,22 @@ class NumberCheck(Protocol):
 
     def passed(self) -> bool:
         """Return whether all numbers seen were finite; waits for the device once."""
+        ...
+
+
+class NumberLog(Protocol):
+    """Looks at numbers on the device, queued one after the other.
+
+    Attributes
+    ----------
+    found : (looks, 2) uint32 on the device, for each look the bits of the largest finite number's size in float32, and
+        whether a number is not finite.
+    """
+
+    found: Array
+
+    def look(self, features: Features) -> None:
+        """Queue a look at all numbers of features, in float32 or float16."""
         ...
 
 

@@ -9,6 +9,7 @@ from sparsenn.backends.chains import (
     Features,
     LayerCounts,
     NumberCheck,
+    NumberLog,
     RowsCheck,
     RowsLeft,
     RowsWatch,
@@ -44,6 +45,7 @@ __all__ = [
     "Kernel",
     "LayerCounts",
     "NumberCheck",
+    "NumberLog",
     "Replay",
     "RowMap",
     "RowsCheck",
@@ -62,15 +64,22 @@ __all__ = [
 
 
 class Replay(Protocol):
-    """Work on rows of one shape and type, which a device may run faster the second time."""
+    """Work on rows of one shape and type, which a device may run faster as one than launch by launch."""
 
     @property
     def nbytes(self) -> int:
         """Device memory that is cached for that, in bytes."""
         ...
 
-    def __call__(self, run: Callable[[Array], Array], features: Array) -> Array:
-        """Return what `run`, which is the same in each call and has run before, returns for the features."""
+    def __call__(self, run: Callable[[Array], tuple[Array, ...]], rows: Array) -> tuple[Array, ...] | None:
+        """Return the results of work where the rows are; None where it has to be run otherwise.
+
+        Parameters
+        ----------
+        run : the work, on a matrix on the device; the same in each call, and it has run before.
+        rows : contiguous, of the shape and type of the first call. Of rows on the device, only the first result is
+            returned.
+        """
         ...
 
 
@@ -158,9 +167,19 @@ class Backend(Protocol):
         """Make sure that memory dropped from now on is reused only after the work that is queued now."""
         return
 
-    def replay(self) -> Replay | None:
-        """Return what replays work of many launches on rows of one shape and type; None where there is no gain."""
+    def replay(self, shape: tuple[int, int], on_host: bool) -> Replay | None:
+        """Return what replays work of many launches on rows of one shape; None where there is no gain.
+
+        Parameters
+        ----------
+        shape : of the matrix that the work takes.
+        on_host : whether rows are in host memory.
+        """
         return None
+
+    def number_log(self, looks: int) -> NumberLog:
+        """Begin to look at numbers up to so many times, for a replay; asked only of backends that replay."""
+        ...
 
     def release(self) -> None:
         """Give back memory that is kept for reuse. Nothing that a failed launch left behind is used from then on."""
@@ -197,7 +216,7 @@ class Backend(Protocol):
         ...
 
     def reads_as_is(self, inputs: Any) -> bool:
-        """Return whether inputs are a row-major matrix of float32 or float16 on the device. Cheap."""
+        """Return whether inputs are a row-major array of a type that kernels read, float32 or float16. Cheap."""
         ...
 
     def device_rows(self, inputs: Any) -> CSR | SparseRows | Array | None:

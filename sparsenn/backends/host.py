@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Backend, Features, NumberCheck, RowsLeft, RowsWatch, SparseRows
+from sparsenn.backends.contract import Backend, Features, NumberCheck, NumberLog, RowsLeft, RowsWatch, SparseRows
 from sparsenn.backends.host_arrays import all_finite, is_on_host
 from sparsenn.backends.steps import combine_rows
 from sparsenn.errors import UsageError
@@ -120,6 +120,10 @@ class HostMemory(Backend):
         if not isinstance(features, CSR) and not own:
             features = features.copy()
         return lambda: (np.flatnonzero(row_map.scatter(is_live)), RowsLeft(features, row_map))
+
+    def number_log(self, looks: int) -> NumberLog:
+        """Fail: there is no replay."""
+        raise NotImplementedError
 
     def as_csr(self, matrix: Array) -> CSR:
         """Return a matrix as CSR."""

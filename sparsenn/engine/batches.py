@@ -14,6 +14,7 @@ from sparsenn.engine.bound_steps import QUIET, RunContext
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import HALF_PRECISION, check_inputs
+from sparsenn.engine.host_call import MAX_HOST_BYTES
 from sparsenn.engine.inputs import InputRows
 from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
@@ -32,7 +33,7 @@ UPLOAD_BYTES = 64 << 20
 fill pinned memory side by side, and a few milliseconds' work."""
 
 MAX_COPIES = 2
-"""Copies of outputs to the host that are under way at a time."""
+"""Copies of outputs to the host at a time."""
 
 Report: TypeAlias = Callable[[int, int, int], None]
 """A function that notes that rows before the first number are done, and rows from there to the second have passed as
@@ -96,28 +97,29 @@ class BatchRunner:
     def _upload(
         self, inputs: InputRows, first: int, last: int, size: int, context: RunContext, check: RowsCheck | None = None
     ) -> tuple[Executable, Features, RunContext]:
-        """Upload rows and plan for their form; return what runs `size` such rows, the rows, and the batch's context.
+        """Upload rows and plan for their form; return the executable for `size` such rows, the rows, and the context.
 
         Sparse rows show their form once they are uploaded. That of a matrix is known, and decides on its upload.
         """
         cache, timer = self._cache, context.timer
         executable = None if inputs.is_sparse else self._executable(inputs, None, size, context)
-        with timer.part("transfer", "copy in"):
+        with timer.section("transfer", "copy in"):
             keep_half = executable is not None and executable.plan.keeps_half
             features = cache.upload(inputs.slice(first, last), keep_half) if check is None else check.rows
         if executable is None:
             executable = self._executable(inputs, features, size, context)
+        is_watched = inputs.on_host and _has_half(executable.plan)
         if context.check is not None:
             context.check.look(features)
-            if self._backend.in_host_memory:  # there the answer is known at once
+            if is_watched or self._backend.in_host_memory:  # whose numbers are waited for in any case, or known at once
                 self._refuse_infinite(inputs, context.check)
-        if inputs.on_host and _has_half(executable.plan):
+        if is_watched:
             context = replace(context, watch=cache.overflow_guard.watch())
         return executable, features, context
 
     def _executable(self, inputs: InputRows, features: Features | None, size: int, context: RunContext) -> Executable:
         form = self._cache.form_of(inputs) if features is None else form_of_features(features)
-        with context.timer.part("plan", "plan"):
+        with context.timer.section("plan", "plan"):
             return self._cache.executable(inputs, form, size)
 
     # ---- With counts and times -----------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ class BatchRunner:
             if counter is not None:
                 total.join(counter)
 
-        with timer.part("plan", "plan"):
+        with timer.section("plan", "plan"):
             self._cache.sample(inputs)
         context = RunContext(timer, check=self._check_of(inputs, may_wait=True))
         notes = self._run_batches(inputs, (first, last), size, context, report, run)
@@ -170,7 +172,7 @@ class BatchRunner:
         self, inputs: InputRows, first: int, last: int, size: int, context: RunContext, counted: bool
     ) -> tuple[Plan, Array, RowsLeft, LayerCounter | None]:
         """Run a batch; return its plan, the rows that end with a non-zero, what is left of all, and the counts."""
-        with context.timer.part("transfer", "check"):
+        with context.timer.section("transfer", "check"):
             check = self._cache.queue_check(inputs, first, last, size)
         while True:
             counter = LayerCounter.of(self._compiled.network) if counted else None
@@ -178,7 +180,7 @@ class BatchRunner:
                 inputs, first, last, size, replace(context, counter=counter), check
             )
             left = executable.run(features, mine)
-            with context.timer.part("transfer", "copy out"):
+            with context.timer.section("transfer", "copy out"):
                 if check is not None:
                     check.fetch()
                 take_out = self._backend.take_out(left, executable.plan.owns_outputs)
@@ -204,7 +206,7 @@ class BatchRunner:
         ----------
         inputs : all rows of the run; they decide on the kernels.
         target_of : returns the matrix of all outputs, on the host, for their type; its rows `first` to `last` are
-            filled and returned. None for a matrix that is made here.
+            filled and returned. None for a new matrix.
         """
         network, backend = self._compiled.network, self._backend
         target: Array | None = None
@@ -216,10 +218,10 @@ class BatchRunner:
             nonlocal target
             executable, features, context = self._upload(inputs, start, stop, size, context)
             rows = executable.outputs(features, context)
+            if (start, stop) == (first, last) and target_of is None:
+                self._settle(inputs, executable)
             if not moves:
                 chunks.append(rows)
-                if (start, stop) == (first, last):
-                    self._settle(inputs, executable)
                 return
             if target is None:
                 whole = np.empty((last, network.outputs), rows.dtype) if target_of is None else target_of(rows.dtype)
@@ -252,24 +254,32 @@ class BatchRunner:
         return size if plan.groups_rows or plan.streams else min(size, -(-inputs.count // uploads))
 
     def _settle(self, inputs: InputRows, executable: Executable) -> None:
-        """Remember that an executable runs such rows, if they need nothing else.
+        """Have later calls with rows of this shape and type go straight to an executable, if they need nothing else.
 
         The function does not refer to this object: the cache that holds it goes as soon as the session does.
         """
         source, plan, backend, watch = inputs.source, executable.plan, self._backend, self._watch
-        is_plain = source is inputs.rows and backend.reads_as_is(source) and not plan.streams
-        if not is_plain or (inputs.on_host and _has_half(plan)):
+        if plan.streams or not backend.reads_as_is(source) or not _is_same(source, inputs.rows):
             return
         converts = source.dtype == np.float16 and not plan.keeps_half
-        checks = self._compiled.options.check_finite and backend.in_host_memory
+        shape, checks = inputs.rows.shape, self._compiled.options.check_finite
 
         def run(rows: Array) -> Any:
+            outputs = None if converts else executable.replayed(rows, shape, watch)
+            if outputs is not None:
+                return outputs
             with np.errstate(all="ignore"):
-                if checks:
+                rows = rows.reshape(shape)
+                if checks and backend.in_host_memory:
                     check_inputs(rows)
-                return executable.outputs(backend.place(rows) if converts else rows, QUIET, watch)
+                return executable.outputs(backend.place(rows) if converts else rows, QUIET, watch, converts)
 
-        self._cache.settle((source.shape, source.dtype), run)
+        settled: Callable[[Array], Any] = run
+        if inputs.on_host and not backend.in_host_memory:
+            if converts or not executable.is_capturable or not 0 < source.nbytes <= MAX_HOST_BYTES:
+                return
+            settled = partial(executable.host_outputs, shape=shape, is_checked=checks)
+        self._cache.settle((type(source), source.shape, source.dtype), settled)
 
     # ---- Numbers that are not finite -----------------------------------------------------------------------------
 
@@ -321,6 +331,18 @@ def layer_report(progress: Progress, layers: int, inputs: int, size: int) -> Rep
 
 def _has_half(plan: Plan) -> bool:
     return any(step.kernel.precision == HALF_PRECISION for step in plan.steps)
+
+
+def _is_same(source: Any, rows: Any) -> bool:
+    """Return whether rows are the array that they come from, but for its shape."""
+    return source is rows or (
+        source.size == rows.size and rows.flags.c_contiguous and _address(source) == _address(rows)
+    )
+
+
+def _address(array: Any) -> int:
+    """Return where a NumPy or CuPy array begins."""
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 
 def _finish(copy: Callable[[], None]) -> None:

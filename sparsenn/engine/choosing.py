@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -71,17 +71,14 @@ class RowsShape:
         """Whether they are CSR."""
         return self.form in ("csr", "iso")
 
-    @cached_property
-    def sample(self) -> dict[int, CSR]:
-        """Rows like these by their width, as far as asked for."""
-        return {}
-
     def of_width(self, width: int) -> CSR:
         """Return a few rows like these, for kernels whose limits depend on the rows."""
-        if width not in self.sample:
-            values = [[1]] if self.form == "iso" else [[1], [2]]
-            self.sample[width] = from_dense(np.repeat(values, width, axis=1))
-        return self.sample[width]
+        return _few_rows(width, self.form == "iso")
+
+
+@lru_cache(maxsize=64)
+def _few_rows(width: int, iso: bool) -> CSR:
+    return from_dense(np.repeat([[1]] if iso else [[1], [2]], width, axis=1))
 
 
 def choose_steps(

@@ -46,10 +46,10 @@ class CompiledNetwork:
     kernels : those that may run the layers, by operation.
     merged : the network that is computed.
     memory_limit : bytes that rows in flight may take.
-    weight_memory : bytes that prepared weights may take; where they take more, they are prepared in parts.
+    weight_memory : bytes that prepared weights may take; larger weights are prepared step by step in each batch.
     seconds : spent on finding equal outputs and kernels.
-    compile_seconds : the part of them spent on compiling.
-    chosen : steps, by what they were chosen for; the same object on all devices, so that those of one kind share them.
+    compile_seconds : those of them that were spent on compiling.
+    chosen : steps by rows and kind of device; all devices share this dictionary.
     lock : held by the device that prepares a step.
     """
 
@@ -83,7 +83,7 @@ class CompiledNetwork:
         backend, kernels = choose_kernels(network, options)
         merging = _merges(options, backend)
         compiled = backend.compile_seconds()
-        with span("look for equal outputs", "plan"):
+        with span("find equal outputs", "plan"):
             merged = _merged_form(network) if merging else unmerged(network)
         compiled = backend.compile_seconds() - compiled
         limits = _limits(backend, options)
@@ -92,7 +92,7 @@ class CompiledNetwork:
     def on(self, options: Options) -> CompiledNetwork:
         """Return the same network compiled for another device, or with other limits, as options say.
 
-        Equal outputs are not looked for again. Errors are those of `of`.
+        Its equal outputs are known. Errors are those of `of`.
         """
         backend, kernels = choose_kernels(self.network, options)
         rows, weights = _limits(backend, options)
@@ -164,7 +164,7 @@ _merged_forms: WeakKeyDictionary[Network, Merged] = WeakKeyDictionary()
 
 
 def _merged_form(network: Network) -> Merged:
-    """Return a network without dead outputs, and with equal ones merged; looked for once."""
+    """Return a network without dead outputs, and with equal ones merged; searched once."""
     if network not in _merged_forms:
         _merged_forms[network] = merge_equal_outputs(without_dead_outputs(network))
     return _merged_forms[network]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
@@ -10,23 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Features, LayerCounts, Replay, RowsLeft, RowsWatch, SparseKernel
+from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch, SparseKernel
 from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
-from sparsenn.engine.finite import OverflowGuard
+from sparsenn.engine.finite import HALF_PRECISION, BatchGuard, OverflowGuard
+from sparsenn.engine.host_call import HostCall
 from sparsenn.engine.image_tiles import run_tiles, spans
 from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
+from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.steps import OPERATION, Step
+from sparsenn.engine.timer import NullTimer
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import Flatten
 from sparsenn.runtime.spans import span, watchers
 
 __all__ = ["Executable"]
-
-MAX_REPLAYS = 2
-"""Shapes of rows that an executable replays, which serves similar numbers of rows; the one that was used least recently
-goes first."""
 
 
 class Executable:
@@ -37,24 +35,30 @@ class Executable:
     plan : what to run.
     weights : the session's, prepared once and shared by all its plans; or in parts, where the plan streams them.
     overflow_guard : of the session's network.
+    replays : the session's.
+
+    Attributes
+    ----------
+    key : what keys of its replays begin with.
     """
 
-    def __init__(self, plan: Plan, weights: WeightCache, overflow_guard: OverflowGuard) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, weights: WeightCache, overflow_guard: OverflowGuard, replays: ReplayCache) -> None:
+        self.plan, self.key = plan, object()
+        self._replays = replays
         self._weights = weights
         self._overflow_guard = overflow_guard
         self._steps: dict[int, BoundStep] = {}
         self._spans = spans(plan)
         self._borrowed = _borrowed(plan)
-        self._replays: OrderedDict[tuple[Any, ...], Replay] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
-        """Memory that is cached for rows, in bytes."""
-        steps = sum(step.nbytes for step in self._steps.values())
-        return steps + sum(replay.nbytes for replay in self._replays.values())
+        """Memory that is cached for rows, but for replays, in bytes."""
+        return sum(step.nbytes for step in self._steps.values())
 
-    def outputs(self, features: Features, context: RunContext, watch: RowsWatch | None = None) -> Any:
+    def outputs(
+        self, features: Features, context: RunContext, watch: RowsWatch | None = None, replays: bool = True
+    ) -> Any:
         """Return each input's outputs, in memory that the caller owns.
 
         Where no number has to be looked at between layers, rows of a shape that comes again are replayed, if the device
@@ -65,34 +69,75 @@ class Executable:
         features : on the device.
         context : of the run.
         watch : looks at the features first; that is part of what is replayed.
+        replays : whether a replay is asked for.
         """
         if context.watch is not None or isinstance(features, CSR) or watchers["step"] or self.plan.streams:
             if watch is not None:
                 watch.look(features)
             return self._spread(self.run(features, context))
-        outputs = (self._replayed if self._is_capturable else self._outputs)(watch, features)
+        outputs = self.replayed(features, features.shape, watch) if replays else None
+        if outputs is None:
+            outputs = self._outputs(watch, features)
         context.report(len(self.plan.network))
         return outputs
 
-    def _replayed(self, watch: RowsWatch | None, features: Array) -> Any:
-        plan, run = self.plan, partial(self._outputs, watch)
-        key = features.shape, features.dtype, watch is None
+    def replayed(self, rows: Array, shape: tuple[int, int], watch: RowsWatch | None = None) -> Any:
+        """Return outputs of rows on the device, by a replay; None where there is none, or this is its first call.
+
+        Parameters
+        ----------
+        rows : contiguous, of the type of the plan's rows.
+        shape : of the rows as a matrix.
+        watch : looks at the features first.
+        """
+        if not self.is_capturable or watchers["step"]:
+            return None
+        key = self.key, shape, rows.dtype, watch is None
         replay = self._replays.get(key)
-        if replay is not None:
-            self._replays.move_to_end(key)
-            return replay(run, features)
-        outputs, replay = run(features), plan.backend.replay()
-        if replay is not None:
-            if len(self._replays) >= MAX_REPLAYS:
-                plan.backend.before_drop()
-                self._replays.popitem(last=False)
-            self._replays[key] = replay
+        if replay is None:
+            replay = self.plan.backend.replay(shape, on_host=False) if rows.size else None
+            if replay is not None:
+                self._replays.put(key, replay)
+            return None
+        results = replay(partial(self._results, watch), rows)
+        return None if results is None else results[0]
+
+    def _results(self, watch: RowsWatch | None, features: Array) -> tuple[Any]:
+        return (self._outputs(watch, features),)
+
+    def host_outputs(self, rows: Array, shape: tuple[int, int], is_checked: bool) -> Array | None:
+        """Return outputs of rows in host memory, there; None where they are to be run otherwise.
+
+        That is so where there is no replay, and where numbers are not such as can be held: the steps, run one by one,
+        say which.
+
+        Parameters
+        ----------
+        rows : contiguous, of the type of the plan's rows.
+        shape : of the rows as a matrix.
+        is_checked : whether rows may not hold NaN or infinity.
+        """
+        if watchers["step"]:
+            return None
+        key = self.key, shape, rows.dtype, is_checked, "host"
+        call = self._replays.get(key)
+        if call is None:
+            steps = self.plan.steps
+            is_watched = any(step.kernel.precision == HALF_PRECISION for step in steps)
+            within = self._overflow_guard if is_watched else None
+            watch = self._replays.host_watch if is_checked else None
+            call = HostCall(self.plan.backend, shape, watch, within, 2 * len(steps))
+            self._replays.put(key, call)
+        outputs: Array | None = call(self._guarded, rows)
         return outputs
 
+    def _guarded(self, features: Array, guard: BatchGuard | None) -> Any:
+        return self._spread(self.run(features, RunContext(NullTimer(), watch=guard)))
+
     @cached_property
-    def _is_capturable(self) -> bool:
+    def is_capturable(self) -> bool:
         """Whether a device can replay the plan: not if a step before the last drops rows, and the next has to wait."""
-        if self.plan.backend.in_host_memory:
+        if self.plan.backend.in_host_memory or self.plan.streams:
             return False
         before = [step.kernel for step in self.plan.steps[:-1]]
         return not any(isinstance(kernel, SparseKernel) and kernel.drops_rows for kernel in before)
@@ -195,7 +240,7 @@ class Executable:
             return found
         plan, step = self.plan, self.plan.steps[number]
         following = number + 1 if number + 1 < len(plan.steps) else 0 if context.following else None
-        with plan.compiled.lock_of(step, plan.streams), context.timer.part("prepare", f"ready {step.title}"):
+        with plan.compiled.lock_of(step, plan.streams), context.timer.section("prepare", f"ready {step.title}"):
             stack = self._weights.get(plan, number, following)
             made = bind_step(plan, step, stack, self._weights)
         if not plan.streams:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -202,10 +203,17 @@ class BatchGuard:
     ----------
     within : of the network.
     largest : no finite number in flight exceeds it in size; None where that is not known.
+    look : as `Backend.largest_number`, which is the default.
     """
 
-    def __init__(self, within: OverflowGuard, largest: float | None) -> None:
+    def __init__(
+        self,
+        within: OverflowGuard,
+        largest: float | None,
+        look: Callable[[Features], tuple[float, bool]] | None = None,
+    ) -> None:
         self._within, self._largest = within, largest
+        self._look = look or within.backend.largest_number
 
     def before(self, kernel: Kernel, features: Features, first: int, last: int) -> int:
         """Look at what a launch in half precision is given; waits for the device where that is not known yet.
@@ -230,7 +238,7 @@ class BatchGuard:
         if kernel.precision != HALF_PRECISION:
             return last
         if self._largest is None or self._largest > HALF_MAX:
-            self._largest, _ = self._within.backend.largest_number(features)
+            self._largest, _ = self._look(features)
         if self._largest > HALF_MAX:
             raise NumericError(
                 f"layer {first + 1}: an input of {self._largest:,.8g} is beyond 65,504, the limit of "
@@ -256,7 +264,7 @@ class BatchGuard:
         """
         if kernel.precision == HALF_PRECISION:
             inputs = self._largest
-            self._largest, finite = self._within.backend.largest_number(features)
+            self._largest, finite = self._look(features)
             if not finite:
                 raise NumericError(
                     f"{_named(first, last)}: numbers went beyond 65,504, the limit of precision "

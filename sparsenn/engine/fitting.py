@@ -48,8 +48,8 @@ def fit_steps(compiled: CompiledNetwork, rows: RowsShape, shares: Array | None) 
             return sparse, False, 0.0
         if _seconds(sparse, sparse_sizes) < _seconds(steps, sizes):
             steps, sizes = sparse, sparse_sizes
-    room = free // 2 if backend.prepares_ahead else free
-    return tuple(cut_for_memory(steps, sizes, room)), True, PREPARED_BYTE_SECONDS * sum(sizes)
+    limit = free // 2 if backend.prepares_ahead else free
+    return tuple(cut_for_memory(steps, sizes, limit)), True, PREPARED_BYTE_SECONDS * sum(sizes)
 
 
 def prepared_bytes(network: Network, backend: Backend, number: int, step: Step) -> int:

@@ -1,4 +1,4 @@
-"""Which kernels may run a network's layers: those that are named, or those that `auto` takes, in order."""
+"""Which kernels may run a network's layers: the named one, or the kernels that `auto` permits, in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sparsenn.engine.options import Options
 from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
 from sparsenn.errors import UsageError, unknown_name
 from sparsenn.formats import CSR
-from sparsenn.layers import CombiningLayer, Conv2d, Flatten, ImageLayer, Linear, SoftmaxLayer, SparseLinear
+from sparsenn.layers import CombiningLayer, Conv2d, Flatten, ImageLayer, Linear, Slice, SoftmaxLayer, SparseLinear
 from sparsenn.network import Image, Network
 
 __all__ = [
@@ -51,7 +51,7 @@ those of cuSPARSE and cuBLAS."""
 PRECISIONS = ("float32", "tf32", "float16", DOUBLE_PRECISION)
 """What layers may be multiplied in; sums are float32, but in the last."""
 
-ON_GPU = (Flatten, SoftmaxLayer, CombiningLayer)
+ON_GPU = (Flatten, Slice, SoftmaxLayer, CombiningLayer)
 """Layers of images that GPUs compute in float64."""
 
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
@@ -181,21 +181,9 @@ def choices(
     machine: Machine | None = None,
     reproducible: bool = False,
 ) -> tuple[Backend, list[Kernel]]:
-    """Return the backend, and the kernels that may run on it, for a device and a kernel as given to `plan`.
+    """Return the backend and its kernels of an operation that options permit; parameters as `Options` has them.
 
-    A kernel that only the CPU has takes `auto` to the CPU.
-
-    Parameters
-    ----------
-    device, kernel, precision, machine, reproducible : as `Options` has them.
-    operation : `spmspm`, `mlp` or `conv2d`.
-
-    Raises
-    ------
-    UsageError
-        The device or the kernel does not exist, or it does not have the precision, or is not reproducible.
-    DeviceError
-        The device is not there.
+    A kernel that only the CPU has takes the device `auto` to the CPU. Errors are those of `choose_kernels`.
     """
     free = device == "auto" and kernel != "auto" and machine is None
     only_cpu = free and kernel in {entry.name for entry in kernels(operation, "cpu")}
@@ -236,14 +224,7 @@ def able_sparse(
 ) -> tuple[SparseKernel, ...]:
     """Return the kernels of `spmspm` that can run consecutive layers, the first of them number `first`.
 
-    Parameters
-    ----------
-    rows : a few like those that the layers read.
-
-    Raises
-    ------
-    UsageError
-        None can; the message says why.
+    `rows` are a few like the layers' inputs. Errors are those of `able_kernels`.
     """
     return able_kernels(candidates, name_layers(first, first + len(layers)), machine, Network(tuple(layers)), rows)
 

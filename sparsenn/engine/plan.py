@@ -1,4 +1,4 @@
-"""Plan: every decision about a run, made before it and printed as a few sentences."""
+"""Plan: every decision about a run, taken before it and printed as a few sentences."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class Plan:
 
 
 def _planned_again(network: Network, options: Options, inputs: int, density: float | None, rows: RowsShape) -> Plan:
-    """Return the plan of another process, made anew: kernels are functions of this one."""
+    """Return the plan of another process for this one, whose functions its kernels are."""
     return plan_for(CompiledNetwork.of(network, replace(options)), inputs, density, rows.form)
 
 
@@ -240,10 +240,9 @@ def plan_for(
 
 @lru_cache(maxsize=256)
 def bucket(rows: int) -> int:
-    """Return the number of rows that steps are made ready for: rounded up, in four steps to each power of two.
+    """Return the number of rows that steps are prepared for: rounded up, in four steps to each power of two.
 
-    Steps that are ready for some number of rows serve any smaller one. For a quarter of spare room at most, a call with
-    a few rows more or fewer need not be planned, or made ready, anew.
+    Prepared steps serve any smaller number of rows, and buffers are larger by a quarter at most.
     """
     if rows <= 8:
         return max(1, rows)

@@ -17,6 +17,7 @@ from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.inputs import InputRows, canonical
 from sparsenn.engine.plan import Plan, bucket, plan_for
+from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.sampling import sampling_kernel, shares_computed
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.errors import OutOfMemoryError, UnsortedError
@@ -45,6 +46,7 @@ class PlanCache:
     ----------
     weights : as the steps of plans read them.
     overflow_guard : of the network that is computed.
+    replays : of the executables.
     settled : what runs rows of a shape and type that need nothing but the steps.
     """
 
@@ -52,6 +54,7 @@ class PlanCache:
         self._compiled, self._backend = compiled, compiled.backend
         self.weights = WeightCache(compiled.backend)
         self.overflow_guard = OverflowGuard(compiled.merged.network, compiled.backend)
+        self.replays = ReplayCache(compiled.backend)
         self.settled: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
         self._executables: OrderedDict[tuple[str, int, int], Executable] = OrderedDict()
         self._shares: dict[str, Array | None] = {}  # of rows that layers compute, by form
@@ -62,12 +65,13 @@ class PlanCache:
     @property
     def nbytes(self) -> int:
         """Memory on the device, in bytes: weights as prepared (estimated), and buffers for rows."""
-        return self.weights.nbytes + sum(executable.nbytes for executable in self._executables.values())
+        buffers = sum(executable.nbytes for executable in self._executables.values())
+        return self.weights.nbytes + self.replays.nbytes + buffers
 
     # ---- Rows ----------------------------------------------------------------------------------------------------
 
     def upload(self, rows: Any, keep_half: bool = False) -> Features:
-        """Bring rows to the device; those of unsorted sparse rows are sorted, and their duplicate entries summed.
+        """Bring rows to the device; entries of unsorted sparse rows are sorted, and duplicate ones summed.
 
         Parameters
         ----------
@@ -128,16 +132,16 @@ class PlanCache:
         self._shares, self._forms = dict(other._shares), dict(other._forms)
 
     def batch_size(self, count: int) -> int:
-        """Return how many of so many rows run at a time."""
+        """Return how many of `count` rows run at a time."""
         size = self._compiled.batch_size(count)
         return size if self._max_rows is None else min(size, self._max_rows)
 
     # ---- Executables ---------------------------------------------------------------------------------------------
 
     def put(self, plan: Plan) -> None:
-        """Cache a plan that was made elsewhere."""
+        """Cache the plan of another session."""
         key = _key(plan.rows.form, plan.inputs, plan.rows.count)
-        self._executables[key] = Executable(plan, self.weights, self.overflow_guard)
+        self._executables[key] = Executable(plan, self.weights, self.overflow_guard, self.replays)
 
     def plan_of(self, inputs: InputRows) -> Plan:
         """Return the plan of rows that are not on the device yet; the first of them may be sampled."""
@@ -167,7 +171,7 @@ class PlanCache:
             plan = plan_for(self._compiled, inputs.total, density, form, shares, size)
             while len(self._executables) >= MAX_EXECUTABLES:
                 self._drop({next(iter(self._executables))})
-            found = self._executables[key] = Executable(plan, self.weights, self.overflow_guard)
+            found = self._executables[key] = Executable(plan, self.weights, self.overflow_guard, self.replays)
         self._executables.move_to_end(key)
         return found
 
@@ -195,7 +199,7 @@ class PlanCache:
         self._backend.before_drop()
         self.settled.clear()
         for key in keys:
-            del self._executables[key]
+            self.replays.drop(self._executables.pop(key).key)
 
 
 def _key(form: str, count: int, size: int) -> tuple[str, int, int]:

@@ -21,6 +21,7 @@ from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.kernels import able_sparse
 from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
+from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.steps import OPERATION, Step
 from sparsenn.engine.timer import NullTimer
 from sparsenn.engine.weight_cache import WeightCache
@@ -79,6 +80,8 @@ def shares_computed(
     saving = replace(compiled, options=replace(compiled.options, compaction=True, deduplication=True))
     plan = Plan(saving, rows.count, None, rows, (Step(first, last, kernel),), rows.count)
     counter = LayerCounter.of(network)
-    Executable(plan, weights, overflow_guard).run(features, RunContext(NullTimer(), counter))
+    Executable(plan, weights, overflow_guard, ReplayCache(compiled.backend)).run(
+        features, RunContext(NullTimer(), counter)
+    )
     shares = np.array([layer.counts.rows for layer in counter.layers[first:last]]) / max(1, rows.count)
     return np.concatenate([shares, np.full(len(network) - last, shares[-1])])

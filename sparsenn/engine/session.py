@@ -1,4 +1,4 @@
-"""Session: a network made ready on a device once, then called with rows as often as wanted."""
+"""Session: a network prepared on a device once, then called with rows as often as wanted."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sparsenn.backends import Backend
 from sparsenn.engine.batches import BatchRunner, Report, layer_report
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.inputs import InputRows, Inputs, read_inputs, to_input_type
+from sparsenn.engine.named_rows import are_named, outputs_by_name, packed_inputs
 from sparsenn.engine.options import NamedOptions, Options
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import PlanCache
@@ -86,9 +87,9 @@ class Session:
         Session
             A session of the plan's network, with the plan's options.
         """
-        made = cls._of(plan.compiled)
-        made._cache.put(plan)
-        return made
+        session = cls._of(plan.compiled)
+        session._cache.put(plan)
+        return session
 
     def _begin(self, compiled: CompiledNetwork) -> None:
         self._compiled = compiled
@@ -96,6 +97,7 @@ class Session:
         self._runner = BatchRunner(compiled, self._cache)
         self._lock = threading.RLock()
         self._unspent = compiled.seconds, compiled.compile_seconds
+        self._names_outputs = compiled.network.named_outputs is not None
         self._closed = False
         renew_after_fork(self)
 
@@ -136,9 +138,9 @@ class Session:
 
     @classmethod
     def _of(cls, compiled: CompiledNetwork) -> Session:
-        made = cls.__new__(cls)
-        made._begin(compiled)
-        return made
+        session = cls.__new__(cls)
+        session._begin(compiled)
+        return session
 
     @property
     def network(self) -> Network:
@@ -157,7 +159,7 @@ class Session:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the session keeps on its device, in bytes: weights as prepared (estimated), buffers for rows."""
+        """Memory of the session on its device, in bytes: weights as prepared (estimated), buffers for rows."""
         with self._lock:
             return self._cache.nbytes
 
@@ -184,21 +186,25 @@ class Session:
             rows = read_inputs(self.network, inputs, self.backend)
             return with_inputs(self._cache.plan_of(rows), rows.count, rows.density)
 
-    def __call__(self, inputs: Inputs, *, form: str | None = None) -> Any:
-        """Return the network's outputs, of shape (rows, outputs).
+    def __call__(self, inputs: Inputs | None = None, *, form: str | None = None, **named: Inputs) -> Any:
+        """Return the network's outputs, of shape (rows, outputs), or each by its name where they have names.
 
         Parameters
         ----------
         inputs : array_like, CSR, sparse or dense array of any library
             Rows, of shape (rows, network.inputs): a NumPy or CuPy array, a SciPy or CuPy sparse matrix of any kind,
             `CSR`, nested lists, or anything with DLPack or CUDA's array interface, such as PyTorch's and JAX's
-            arrays. Images may come as an array of shape (images, channels, height, width), too.
+            arrays. Images may come as an array of shape (images, channels, height, width), too. Or a dictionary of
+            such by the network's named inputs, each of shape (rows, numbers) or (rows, *shape), all of one library.
         form : str, optional
-            Form of the outputs: `dense` or `csr`; by default that of the inputs.
+            Form of the outputs: `dense` or `csr`, a matrix of all outputs side by side; by default that of the inputs,
+            and where the network names its outputs, a dictionary of dense arrays.
+        **named : as `inputs`
+            Named inputs, in place of a dictionary; one that is called `inputs` or `form` needs the dictionary.
 
         Returns
         -------
-        array or sparse matrix
+        array, sparse matrix, or dict of str to array
             Outputs where the inputs were, and in the same library's type where there is one: a NumPy array for NumPy,
             lists and the like, SciPy's CSR for SciPy's matrices, a CuPy array for rows on a GPU, PyTorch's tensors for
             its own. Their type is float32; float16 where the rows are that and the kernels take them, as those of
@@ -207,31 +213,39 @@ class Session:
         Raises
         ------
         ShapeError, MatrixError, InputError
-            The inputs are not a matrix of real numbers of the network's width; sparse ones break their format; or they,
-            or those of an earlier call that were on a GPU, hold NaN or an infinite number (`Session.check`).
+            The inputs are not a matrix of real numbers of the network's width, or named ones do not have their shapes
+            or differ in rows; sparse ones break their format; or they, or those of an earlier call that were on a GPU,
+            hold NaN or an infinite number (`Session.check`).
         NumericError
             They are on the host, and inputs, outputs or hidden values of layers in precision `float16` are beyond its
             range. Rows on a GPU are not checked, as that would mean waiting: numbers beyond 65,504 count as infinite
             there, of which an activation may make finite ones again.
         UsageError
-            They are on a GPU that the network is not on; the form does not exist; outputs in the form `csr` have more
-            non-zeros than CuPy's matrices can have; or the session is closed.
+            They are on a GPU that the network is not on; a named one is missing or unknown; the form does not exist;
+            outputs in the form `csr` have more non-zeros than CuPy's matrices can have; or the session is closed.
         OutOfMemoryError, MemoryError
             Memory does not suffice for a single row, on the device or on the host.
         """
         check_form(form)
+        if named or are_named(inputs):
+            inputs = packed_inputs(self.network, inputs, named)
+        if form is None and self._names_outputs:
+            return outputs_by_name(self.network, self(inputs, form="dense"))
         with self._traced_lock("call") if watchers["run"] else self._lock:
             self._begin_call()
             try:
                 self._runner.refuse_earlier()
-                if form is None and self.backend.reads_as_is(inputs):
+                if form != "csr" and self.backend.reads_as_is(inputs):
                     rows: Any = inputs
-                    run = self._cache.settled.get((rows.shape, rows.dtype))
+                    run = self._cache.settled.get((type(rows), rows.shape, rows.dtype))
                     if run is not None:
                         try:
-                            return run(rows)
-                        except (OutOfMemoryError, MemoryError):  # the code below takes fewer rows at a time
-                            run = None  # lest what is ready stays in memory
+                            outputs = run(rows)
+                            if outputs is not None:
+                                return outputs
+                        except (OutOfMemoryError, MemoryError):
+                            pass  # the code below takes fewer rows at a time
+                        run = None  # lest what is ready stays in memory
                 with np.errstate(all="ignore"):
                     return self._outputs(inputs, form)
             finally:
@@ -247,7 +261,7 @@ class Session:
         Parameters
         ----------
         inputs : array_like, CSR, sparse or dense array of any library
-            As `__call__` takes them.
+            As `__call__` takes them, named ones in a dictionary.
         statistics : bool, default True
             Whether layers are counted and timed; without, nothing waits for the device from step to step.
         progress : callable, optional
@@ -382,7 +396,7 @@ class Session:
                 raise UsageError("the rows are on a GPU; several devices can share only rows in the host's memory")
             rows = rows if total is None else replace(rows, total=total)
             spent, self._unspent = self._unspent, NOTHING
-            with timer.part("plan", "plan"):
+            with timer.section("plan", "plan"):
                 plan = self._cache.plan_of(rows)
             return rows, plan, timer.seconds(*spent)
 
@@ -421,5 +435,4 @@ def _is_free(lock: Any) -> bool:
 
 
 def _session(network: Network, options: Options) -> Session:
-    """Return a session of another process, made anew."""
     return Session._of(CompiledNetwork.of(network, replace(options)))  # checked anew: they may be of an earlier version

@@ -17,11 +17,11 @@ __all__ = ["describe", "shown_seconds"]
 
 def describe(plan: Plan) -> str:
     """Return a plan as a few sentences."""
-    parts = (_compiled(plan), *_kernels(plan), _merging(plan), _weights(plan), _rows(plan), _precisions(plan))
-    sentences = [part for part in parts if part]
+    sentences = (_compiled(plan), *_kernels(plan), _merging(plan), _weights(plan), _rows(plan), _precisions(plan))
+    found = [sentence for sentence in sentences if sentence]
     if plan.options.reproducible:
-        sentences.append("Reproducible: a sample's outputs do not depend on other samples, memory or threads.")
-    return " ".join(sentences)
+        found.append("Reproducible: a sample's outputs do not depend on other samples, memory or threads.")
+    return " ".join(found)
 
 
 def shown_seconds(seconds: float) -> str:

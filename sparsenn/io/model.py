@@ -119,7 +119,7 @@ def imported_model(network: Network, provenance: dict[str, str], classes: bool |
     classes : whether outputs are scores of classes; if unknown, whether there are several outputs.
     """
     if classes is None:
-        classes = network.outputs > 1
+        classes = network.outputs > 1 and network.named_outputs is None
     return Model(network, "cross_entropy" if classes else "mse", classes, provenance)
 
 

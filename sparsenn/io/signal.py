@@ -16,6 +16,7 @@ from scipy.sparse import csc_array, issparse
 
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import Array, InputLayout
+from sparsenn.formats.named_shapes import NamedShapes
 from sparsenn.io.affine import Affine, Convolution, Product, Scaling, by_channel
 from sparsenn.io.branches import Node, Source, activated, network_nodes
 from sparsenn.layers import (
@@ -26,6 +27,7 @@ from sparsenn.layers import (
     MaxPool2d,
     Pool2d,
     ReLU,
+    Slice,
     Softmax,
     SoftmaxLayer,
 )
@@ -53,7 +55,7 @@ class Signal:
     shape : of one row of the tensor: without the axis of rows.
     axis : where the axis of rows is in the tensor; None where the whole tensor is one row.
     rows : how many rows the model fixes; None where it leaves that open.
-    node : the last layer before it; None for the network's input.
+    node : the last layer before it; None for the network's input, a `Slice` for one of several.
     pending : what is done after them, and becomes a layer later.
     entering : the scaling of the network's input before all else: it says what numbers the input holds.
     lies : the shape of a row as layers have it, what is pending included: (channels, height, width) or (width,); None
@@ -120,7 +122,6 @@ class Signal:
         return signal._with_pending(signal.pending.plus(addend)) if np.any(addend) else self
 
     def _with_pending(self, pending: Affine) -> Signal:
-        """Return the signal with another affine map pending, noted where that scales the network's input."""
         entering = pending if self.node is None and isinstance(pending, Scaling) else self.entering
         return replace(self, pending=pending, entering=entering)
 
@@ -270,7 +271,6 @@ class Signal:
         return self._with_layer(Identity())
 
     def _with_layer(self, activation: Activation) -> Signal:
-        """Return it with what was pending, be it nothing, and an activation, as a layer."""
         signal = self._affine()
         assert not isinstance(signal.pending, Scaling), "it is affine"
         return signal.then(signal.pending.layer(activation, self.sparse_below))
@@ -341,12 +341,15 @@ class Signal:
             )
         if signal.order is not None:
             signal = signal._with_channels_in(signal.order)
+        if signal.lies is None and signal.node is not None:
+            assert isinstance(signal.node.layer, Slice), "it is one of several inputs"
+            return replace(signal, node=Node(replace(signal.node.layer, image=image), signal.node.sources), lies=image)
         network_image = image if signal.lies is None else signal.image
         if (signal.lies, signal.image) == (image, network_image):
             return signal
         return replace(signal, lies=image, image=network_image)
 
-    def network(self) -> Network:
+    def network(self, named_inputs: NamedShapes | None = None, named_outputs: NamedShapes | None = None) -> Network:
         """Return the network of all layers, which gives rows in the tensor's order."""
         if self.node is None and self.idle and self.order is None:
             raise InputError("the model holds no layer that computes anything")
@@ -355,10 +358,10 @@ class Signal:
             signal = replace(signal, order=None).product(_permutation(signal.order), signal.shape).flushed()
         if len(signal.shape) == 1:
             signal = signal.flat()
-        return Network(network_nodes(signal.node), signal.image, input_layout=signal.layout)
+        nodes = network_nodes(signal.node)
+        return Network(nodes, signal.image, False, signal.layout, named_inputs, named_outputs)
 
     def _affine(self) -> Signal:
-        """Return it with a product or a convolution pending, made of a scaling if need be."""
         signal = self
         if not isinstance(signal.pending, Scaling):
             return signal
@@ -374,7 +377,6 @@ class Signal:
         return replace(signal.flat(), pending=signal.pending.as_product(self.width))
 
     def _of_width(self, width: int) -> Signal:
-        """Return the signal with rows of this width, if the width is unknown."""
         return replace(self, shape=(width,)) if self.shape == _UNKNOWN else self
 
     def for_channels(self, what: str, values: Any) -> Any:
@@ -433,7 +435,6 @@ def inputs(shape: tuple[int, ...] | None, hint: str, sparse_below: float = SPARS
 
 
 def _in_order(layout: InputLayout | None) -> InputLayout | None:
-    """Return how inputs are held whose numbers the network takes in their order."""
     return None if layout is None else replace(layout, channels_last=False)
 
 
@@ -444,5 +445,4 @@ def check_finite(weights: Any) -> None:
 
 
 def _permutation(order: Array) -> Any:
-    """Return the matrix that puts the layers' numbers into a tensor's order."""
     return csc_array((np.ones(order.size, np.float32), (order, np.arange(order.size))))

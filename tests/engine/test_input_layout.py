@@ -44,6 +44,19 @@ def test_channels_may_be_last(rows: np.ndarray, device: str) -> None:
             session(np.zeros((5, 23)))
 
 
+def test_images_that_lie_as_rows_do_go_straight_to_their_executable(rows: np.ndarray, monkeypatch: Any) -> None:
+    last = np.ascontiguousarray(np.moveaxis(rows, 1, -1))
+    with Session(of_images((3, 4, 2), InputLayout((4, 2, 3), channels_last=True)), device="cpu") as session:
+        given = rows, rows[0], rows.reshape(5, 24), last
+        expected = [session(each) for each in given * 2][-4:]
+        asked: list[Any] = []
+        outputs = session._runner.outputs
+        monkeypatch.setattr(session._runner, "outputs", lambda *how: asked.append(how[0].source) or outputs(*how))
+        for each, found in zip(given, expected, strict=True):
+            np.testing.assert_array_equal(session(each), found)
+        assert [each is last for each in asked] == [True]
+
+
 def test_where_both_orders_fit_it_is_that_of_the_model(rng: np.random.Generator) -> None:
     cubes = rng.random((4, 3, 3, 3)).astype(np.float32)
     last = InputLayout((3, 3, 3), channels_last=True)

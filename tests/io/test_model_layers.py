@@ -207,7 +207,7 @@ def describe(**values: Any) -> Change:
 
 
 def set_version(file: h5py.File) -> None:
-    file.attrs["version"] = 5
+    file.attrs["version"] = 6
 
 
 def drop_image(file: h5py.File) -> None:
@@ -215,7 +215,7 @@ def drop_image(file: h5py.File) -> None:
 
 
 CHANGES: list[tuple[Change, str]] = [
-    (set_version, "version 5; this program reads version 1, 2, 3, 4"),
+    (set_version, "version 6; this program reads version 1, 2, 3, 4, 5"),
     (describe(image=[2, 9]), "no valid image"),
     (describe(image=[2, 9, True]), "no valid image"),
     (describe(image=[2, 9, 12.0]), "no valid image"),

@@ -14,6 +14,8 @@ from sparsenn.backends.contract import (
     Features,
     ImageStack,
     NumberCheck,
+    NumberLog,
+    Replay,
     RowMap,
     RowsCheck,
     RowsLeft,
@@ -28,10 +30,10 @@ from sparsenn.backends.cuda.dense import upload_dense
 from sparsenn.backends.cuda.runtime.availability import check_device
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, machine_of
 from sparsenn.backends.cuda.runtime.footprint import prepared_bytes
-from sparsenn.backends.cuda.runtime.kept import stream_key
+from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 from sparsenn.backends.cuda.runtime.loader import compile_seconds
 from sparsenn.backends.cuda.runtime.memory import arriving, free_bytes, release_unused, staging, within_memory
-from sparsenn.backends.cuda.runtime.replay import Replay
+from sparsenn.backends.cuda.runtime.replay import DeviceReplay, HostReplay
 from sparsenn.backends.cuda.runtime.spans import note_use
 from sparsenn.backends.cuda.runtime.streams import wait_for_device
 from sparsenn.backends.cuda.sparse import rows as rows_module
@@ -45,6 +47,9 @@ from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["AbsentCUDABackend", "CUDABackend", "training"]
+
+HOST_TYPES = (np.dtype(np.float32), np.dtype(np.float16))
+"""Of rows in host memory that travel as they are."""
 
 
 class CUDABackend:
@@ -128,9 +133,13 @@ class CUDABackend:
         with as_current(self.index):
             return images.run_layer(layer, shape, *matrices)
 
-    def replay(self) -> Replay | None:
-        """Return what captures work as a graph."""
-        return Replay()
+    def replay(self, shape: tuple[int, int], on_host: bool) -> Replay | None:
+        """Return what captures work on rows of a shape as a graph."""
+        return HostReplay(shape) if on_host else DeviceReplay(shape)
+
+    def number_log(self, looks: int) -> NumberLog:
+        """Begin to look at numbers."""
+        return images.NumberLog(looks)
 
     def release(self) -> None:
         """Give the memory that CuPy keeps for later back to the device."""
@@ -199,7 +208,9 @@ class CUDABackend:
                 self._ended.synchronize()
 
     def reads_as_is(self, inputs: Any) -> bool:
-        """Return whether inputs are a CuPy matrix of float32 or float16 in row-major order, on this device."""
+        """Return whether inputs are a NumPy array, or a CuPy array on this device, of float32 or float16 by rows."""
+        if type(inputs) is np.ndarray:
+            return inputs.dtype in HOST_TYPES and inputs.flags.c_contiguous
         return incoming.is_ready(inputs, True) and inputs.data.device_id == self.index
 
     def device_rows(self, inputs: Any) -> CSR | SparseRows | Array | None:
@@ -351,9 +362,10 @@ def _check_process() -> None:
         This process was: CUDA cannot be used in it.
     """
     global _process
+    here = os.getpid()
     if _process is None:
-        _process = os.getpid()
-    if _is_forked():
+        _process = here
+    if _process != here:
         raise DeviceError(
             "CUDA was used before this process was forked, and cannot be used here: start processes with the method "
             "spawn, or fork before the first use of a GPU, or use device cpu"

@@ -17,6 +17,7 @@ from sparsenn.backends.contract import (
     ImageStack,
     LayerCounts,
     NumberCheck,
+    NumberLog,
     RowMap,
     RowsLeft,
     Shapes,
@@ -31,7 +32,7 @@ from sparsenn.backends.host import checked_rows
 from sparsenn.backends.registry import register
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import CombiningLayer, Flatten, ImageLayer, Linear, LogSoftmax, SoftmaxLayer, SparseLinear
+from sparsenn.layers import CombiningLayer, Flatten, ImageLayer, Linear, LogSoftmax, Slice, SoftmaxLayer, SparseLinear
 from sparsenn.layers.activation_names import row_of, table_row
 from sparsenn.layers.formulas import evaluate
 from sparsenn.network import Layer
@@ -49,7 +50,8 @@ _MOST_INDEX = np.iinfo(np.int32).max
 class DoubleCUDABackend(CUDABackend):
     """Computes in float64 on one NVIDIA GPU. Features on the device are row-major CuPy matrices of float64.
 
-    Layers are sparse or dense, with the activations of this package, besides `Flatten`, `Softmax` and `LogSoftmax`.
+    Layers are sparse or dense, with the activations of this package, besides `Flatten`, `Slice`, `Softmax` and
+    `LogSoftmax`.
 
     Parameters and errors are those of `CUDABackend`.
     """
@@ -83,7 +85,7 @@ class DoubleCUDABackend(CUDABackend):
             return tuple(_on_device(layer, cupy().asarray(layer.weights, np.float64)) for layer in layers)
 
     def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
-        """Run a combining layer, a `Flatten`, a `Softmax` or a `LogSoftmax`.
+        """Run a combining layer, a `Flatten`, a `Slice`, a `Softmax` or a `LogSoftmax`.
 
         Raises
         ------
@@ -95,6 +97,10 @@ class DoubleCUDABackend(CUDABackend):
         (features,) = matrices
         if isinstance(layer, Flatten):
             return features
+        if isinstance(layer, Slice):
+            first, last = layer.columns(shape)
+            with self._here("the outputs of a slice", features.shape[0], last - first):
+                return features[:, first:last].copy()
         if not isinstance(layer, SoftmaxLayer):
             raise UsageError(_without(layer))
         if not features.size:
@@ -146,9 +152,13 @@ class DoubleCUDABackend(CUDABackend):
             kept = RowsLeft(features if own else features.copy())  # type: ignore[union-attr]
         return lambda: (np.flatnonzero(cp.asnumpy(active)), kept)
 
-    def replay(self) -> None:
+    def replay(self, shape: tuple[int, int], on_host: bool) -> None:
         """Return None: cuSPARSE's products are not captured."""
         return
+
+    def number_log(self, looks: int) -> NumberLog:
+        """Fail: there is no replay."""
+        raise NotImplementedError
 
     def as_csr(self, matrix: Array) -> Any:
         """Return a matrix as CuPy's CSR matrix, or as CSR where it is on the host."""

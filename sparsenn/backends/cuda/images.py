@@ -1,4 +1,4 @@
-"""Layers of images without weights, counting the numbers of rows, and how large numbers are, on CUDA.
+"""Layers of images without weights, sums of matrices, counting the numbers of rows, and how large numbers are, on CUDA.
 
 Rows are CuPy matrices in row-major order, float32 or float16; outputs are new ones of the same type. Work is queued on
 the current stream, and not waited for unless it says so.
@@ -6,13 +6,16 @@ the current stream, and not waited for unless it says so.
 
 from __future__ import annotations
 
-from functools import singledispatch
+from collections.abc import Sequence
+from functools import partial, singledispatch
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from sparsenn.backends.contract import Features
+from sparsenn.backends.cuda.conv.shared_memory import WHOLE
+from sparsenn.backends.cuda.runtime.activation import IDENTITY, activation_number
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.memory import within_memory
@@ -21,9 +24,20 @@ from sparsenn.backends.cuda.sparse.rows import weigh_rows
 from sparsenn.backends.steps import combine_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Add, AvgPool2d, CombiningLayer, Flatten, ImageLayer, LogSoftmax, MaxPool2d, SoftmaxLayer
+from sparsenn.layers import (
+    Add,
+    AvgPool2d,
+    CombiningLayer,
+    Flatten,
+    ImageLayer,
+    LogSoftmax,
+    MaxPool2d,
+    Slice,
+    SoftmaxLayer,
+)
+from sparsenn.layers.elementwise import Activation
 
-__all__ = ["NumberCheck", "RowsWatch", "count_nonzeros", "largest_number", "run_layer"]
+__all__ = ["NumberCheck", "NumberLog", "RowsWatch", "count_nonzeros", "largest_number", "run_layer"]
 
 THREADS = 256
 """Of a block."""
@@ -47,12 +61,24 @@ WORDS = 1024
 MOST_BLOCKS = 65_535
 """Of a grid's second dimension."""
 
-_POOL = program("images/pool.cu", HALF=(0, 1), MEAN=(0, 1))
-_POOL_PAIRS = program("images/pool_pairs.cu", HALF=(0, 1), MEAN=(0, 1), THREADS=(THREADS,), EACH=(EACH,))
-_SOFTMAX = program("images/softmax.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,), LOGARITHM=(0, 1))
+ADDED = 4
+"""Numbers that a thread adds."""
+
+_program = partial(program, carveout=WHOLE)
+"""Declares kernels that run between convolutions, with as much shared memory as these: a multiprocessor becomes idle
+before its first cache is divided in another way."""
+
+_ADD = _program("images/add.cu", HALF=(0, 1), THREADS=(THREADS,))
+_POOL = _program("images/pool.cu", HALF=(0, 1), MEAN=(0, 1))
+_POOL_PAIRS = program(
+    "images/pool_pairs.cu", carveout=WHOLE, HALF=(0, 1), MEAN=(0, 1), THREADS=(THREADS,), EACH=(EACH,)
+)
+_SOFTMAX = program(
+    "images/softmax.cu", carveout=WHOLE, HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,), LOGARITHM=(0, 1)
+)
 _COUNT = program("images/count.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
-_NOT_FINITE = program("images/not_finite.cu", BITS=(32, 16, 64), PIECE=(PIECE,), THREADS=(THREADS,))
-_LARGEST = program("images/largest.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
+_NOT_FINITE = _program("images/not_finite.cu", BITS=(32, 16, 64), PIECE=(PIECE,), THREADS=(THREADS,))
+_LARGEST = _program("images/largest.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
 
 
 def run_layer(layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
@@ -86,11 +112,12 @@ def _run(layer: Any, shape: tuple[int, ...], *matrices: Array) -> Array:
 
 @_run.register
 def _combine(layer: CombiningLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
-    """Add or concatenate by CuPy's functions; those that add or copy are all that a stream's capture takes."""
+    """Add by one kernel; else combine by CuPy's functions."""
     rows, row_bytes = matrices[0].shape[0], matrices[0].itemsize * sum(matrix.shape[1] for matrix in matrices)
     with within_memory(f"the outputs of {layer.name}", rows, row_bytes):
         if isinstance(layer, Add):
-            return combine_rows(layer, matrices)
+            sums = _add(layer.activation, matrices)
+            return combine_rows(layer, matrices) if sums is None else sums
         ends = np.cumsum([matrix.shape[1] for matrix in matrices]).tolist()
         combined: Array = cupy().empty((rows, ends[-1]), np.result_type(*(matrix.dtype for matrix in matrices)))
         for matrix, end in zip(matrices, ends, strict=True):
@@ -103,6 +130,15 @@ def _flatten(layer: Flatten, shape: tuple[int, ...], features: Array) -> Array:
     """Return the features, whose order is that of rows already."""
     layer.output_shape((features.shape[0], *shape))
     return features
+
+
+@_run.register
+def _slice(layer: Slice, shape: tuple[int, ...], features: Array) -> Array:
+    """Copy the columns of the slice, as a stream's capture takes copies."""
+    outputs, _ = _outputs(layer, shape, features)
+    first, last = layer.columns(shape)
+    outputs[...] = features[:, first:last]
+    return outputs
 
 
 @_run.register
@@ -153,6 +189,23 @@ def _outputs(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> tupl
     return outputs, tuple(found)
 
 
+def _add(activation: Activation, matrices: Sequence[Array]) -> Array | None:
+    """Return the activated sum of matrices of one shape, from left to right; None where kernels lack the activation."""
+    cp, code = cupy(), activation_number(activation)
+    if code is None:
+        return None
+    kind = np.result_type(*(matrix.dtype for matrix in matrices))
+    total, *others = (cp.ascontiguousarray(matrix, dtype=kind) for matrix in matrices)
+    for number, other in enumerate(others, start=1):
+        sums: Any = cp.ndarray(total.shape, kind)
+        finish = code if number == len(others) else (np.int32(IDENTITY), np.float32(np.inf))
+        grid = (-(-sums.size // (THREADS * ADDED)),)
+        launch("images", _kernel(_ADD, "add", sums), grid, (THREADS,), np.int64(sums.size), total, other, sums, *finish)
+        total = sums
+    outputs: Array = total
+    return outputs
+
+
 def count_nonzeros(features: Array) -> Array:
     """Return the non-zeros of each row, a device array of (rows,) int64."""
     width = features.shape[1]
@@ -175,9 +228,7 @@ class NumberCheck:
             return
         if self._found is None:
             self._found = cupy().zeros(2, np.uint32)
-        kernel = _kernel(_LARGEST, "largest_number", numbers)
-        grid = (-(-numbers.size // PIECE),)
-        launch("largest", kernel, grid, (THREADS,), np.int64(numbers.size), numbers.reshape(-1), self._found)
+        _look(numbers, self._found)
 
     def result(self) -> tuple[float, bool]:
         """Return the size of the largest finite number seen, 0 where there is none, and whether all were finite.
@@ -192,6 +243,32 @@ class NumberCheck:
     def passed(self) -> bool:
         """Return whether all numbers seen were finite; waits for the device once."""
         return self.result()[1]
+
+
+class NumberLog:
+    """Looks at numbers, each look apart; see `sparsenn.backends.NumberLog`.
+
+    Parameters
+    ----------
+    looks : at most.
+    """
+
+    def __init__(self, looks: int) -> None:
+        self.found: Any = cupy().zeros((looks, 2), np.uint32)
+        self._count = 0
+
+    def look(self, features: Features) -> None:
+        """Queue a look at all numbers of features, in float32 or float16."""
+        numbers = features.values if isinstance(features, CSR) else features
+        if numbers.size:
+            _look(numbers, self.found[self._count])
+        self._count += 1
+
+
+def _look(numbers: Array, found: Any) -> None:
+    kernel = _kernel(_LARGEST, "largest_number", numbers)
+    grid = (-(-numbers.size // PIECE),)
+    launch("largest", kernel, grid, (THREADS,), np.int64(numbers.size), numbers.reshape(-1), found)
 
 
 class RowsWatch:

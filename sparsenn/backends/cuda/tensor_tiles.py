@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.kept import stream_key
+from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 from sparsenn.backends.cuda.runtime.precision import SPLIT_PRODUCTS
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of

@@ -17,7 +17,7 @@ from sparsenn.backends.cuda.dense.kernel import dense_kernel
 from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack, StackShape
 from sparsenn.backends.cuda.runtime.activation import IDENTITY, RELU
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
-from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.machine import Machine
@@ -105,7 +105,7 @@ def _launch_fused_global(stack: DenseStack, features: Array) -> Array:
     scratch_width = max(widths[1:-1], default=0)
     scratch = [cp.empty((rows, scratch_width), np.float32) for _ in range(2)]
     outputs: Array = cp.empty((rows, widths[-1]), np.float32)
-    table = kept(stack, "fused_global", lambda: _table(stack))
+    table = cache_on_device(stack, "fused_global", lambda: _table(stack))
     sizes = np.int64(rows), np.int32(rows_per_block), np.int32(len(stack.layers)), np.int32(scratch_width)
     grid = (parts_of(rows, rows_per_block),)
     launch("mlp", _FUSED_GLOBAL.kernel("mlp"), grid, (THREADS,), *sizes, table, features, *scratch, outputs)

@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import nullcontext
 from math import prod
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from emulation import emulated
 
 from sparsenn import backends
 from sparsenn.backends.cuda import images
+from sparsenn.backends.cuda.runtime.activation import RELU
 from sparsenn.formats import from_dense
-from sparsenn.layers import AvgPool2d, MaxPool2d
+from sparsenn.layers import Add, AvgPool2d, Identity, MaxPool2d, ReLU, Sigmoid
 
 TINY = 2.0**-149
 """The smallest float32 above 0."""
@@ -122,6 +124,31 @@ def test_windows_of_two_by_two(shape: tuple[int, ...], mean: int, dtype: type, r
     expected = sum(corners[1:], corners[0]) / 4 if mean else np.max(corners, axis=0)
     assert np.array_equal(outputs, expected.astype(np.float32).astype(dtype), equal_nan=True)
     assert np.isnan(outputs).sum() == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize(("count", "first"), [(1, 0), (4, 0), (131, 0), (300, 0), (300, 1)], ids=str)
+def test_sums_are_activated(count: int, first: int, dtype: type, rng: np.random.Generator) -> None:
+    given = rng.normal(size=(2, count + first)).astype(dtype)
+    given[0, -1] = np.nan
+    left, right, outputs = given[0, first:].copy(), given[1, first:], np.zeros(count, dtype)
+    kernel = emulated("images/add.cu", {"HALF": int(dtype == np.float16), "THREADS": 32})
+    kernel.launch(-(-count // 128), 32, np.int64(count), left, right, outputs, np.int32(RELU), np.float32(0.5))
+    expected = np.clip(left.astype(np.float32) + right.astype(np.float32), 0, 0.5).astype(dtype)
+    assert np.array_equal(outputs, expected, equal_nan=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kinds", [(np.float32,) * 2, (np.float16,) * 3, (np.float16, np.float32)], ids=str)
+@pytest.mark.parametrize("activation", [ReLU(), ReLU(0.5), Identity(), Sigmoid()], ids=str)
+def test_layers_are_added_on_a_gpu(kinds: tuple[type, ...], activation: Any, rng: np.random.Generator) -> None:
+    import cupy
+
+    matrices = [rng.normal(size=(7, 33)).astype(kind) for kind in kinds]
+    found = images.run_layer(Add(activation), (33,), *map(cupy.asarray, matrices))
+    expected = activation(sum(matrix.astype(np.float64) for matrix in matrices))
+    assert found.dtype == np.result_type(*kinds)
+    np.testing.assert_allclose(cupy.asnumpy(found), expected, rtol=0, atol=1e-6 if np.float32 in kinds else 4e-3)
 
 
 def test_the_mean_of_large_numbers_is_finite() -> None:

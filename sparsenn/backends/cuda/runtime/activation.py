@@ -13,7 +13,7 @@ from sparsenn.errors import UsageError
 from sparsenn.layers import Conv2d, Identity, Linear, ReLU, SparseLinear
 from sparsenn.layers.activation import ACTIVATIONS as ROWS
 from sparsenn.layers.activation_names import table_row
-from sparsenn.layers.elementwise import Elementwise
+from sparsenn.layers.elementwise import Activation, Elementwise
 from sparsenn.layers.formulas import as_cuda
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "RELU",
     "activation_code",
     "activation_header",
+    "activation_number",
     "activation_of",
     "compiled_activation",
 ]
@@ -41,17 +42,23 @@ HEADER = "activations.cuh"
 
 
 def activation_code(layer: SparseLinear | Linear | Conv2d, number: int) -> tuple[np.int32, np.float32]:
-    """Return a layer's activation and its parameter, infinity where there is none, as the kernels take them.
+    """Return a layer's activation as `activation_number` does.
 
     Raises
     ------
     UsageError
         The kernels do not know the activation; the message calls the layer by its number.
     """
-    row = table_row(layer.activation)
-    if row is None:
+    code = activation_number(layer.activation)
+    if code is None:
         raise UsageError(f"layer {number}: the CUDA kernels do not know the activation {layer.activation}")
-    return np.int32(ROWS.index(type(row))), np.float32(row.parameter)
+    return code
+
+
+def activation_number(activation: Activation) -> tuple[np.int32, np.float32] | None:
+    """Return an activation and its parameter, infinity where there is none, as the kernels take them; else None."""
+    row = table_row(activation)
+    return None if row is None else (np.int32(ROWS.index(type(row))), np.float32(row.parameter))
 
 
 def activation_of(code: int, parameter: float) -> Elementwise:

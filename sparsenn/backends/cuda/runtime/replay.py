@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.graph_copies import copies_of
 from sparsenn.backends.cuda.runtime.recorder import recorded
-from sparsenn.backends.cuda.runtime.streams import Turns, captured
+from sparsenn.backends.cuda.runtime.streams import Graph, Turns, captured
+from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
 
-__all__ = ["Replay"]
+__all__ = ["DeviceReplay", "HostReplay"]
 
 MAX_SECONDS = 50e-3
 """Longer work is not captured: the device computes while the host queues it, so that a graph saves next to nothing."""
@@ -19,29 +24,35 @@ MAX_SECONDS = 50e-3
 TIMED_RUNS = 3
 """Runs each way, of which the fastest counts."""
 
-Run = Callable[[Array], Array]
+MAX_SPARE_BYTES = 1 << 20
+"""Up to here, the array for the outputs of the next call is made while the device computes, on the same stream: CuPy's
+pool has memory for each stream apart."""
+
+Run = Callable[[Array], tuple[Array, ...]]
+"""Queues work on a matrix on the device, and returns results there."""
 
 
-class Replay:
+class _Replay(ABC):
     """Work on rows of one shape and type: captured in the first call, and replayed in all others.
 
-    Features are copied to where the graph reads them, and outputs from where it leaves them. The call that captures
-    waits for the device, and times both ways: where the graph is not faster, it is dropped. The work is queued launch
-    by launch, too, where the caller captures the stream or records how long parts take, and where memory does not
-    suffice for a graph or another thread disturbed the capture.
+    The graph begins with a copy of the rows to memory of its own, and ends with copies of the results. Where the caller
+    captures the stream or records how long sections take, where memory does not suffice for a graph, or another
+    thread disturbed its capture, there is no replay.
 
-    Attributes
+    Parameters
     ----------
-    nbytes : device memory that the graph reads and writes.
+    shape : of the matrix that the work takes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self._shape = shape
         self._is_refused = False
-        self._graph: Any = None
+        self._graph: Graph | None = None
         self._features: Any = None
-        self._outputs: Any = None
+        self._results: tuple[Any, ...] = ()
         self._buffers: list[Any] = []
         self._turns = Turns()
+        self._queued_seconds = 0.0
 
     @property
     def nbytes(self) -> int:
@@ -50,46 +61,56 @@ class Replay:
             return 0
         return int(self._features.nbytes) + sum(int(buffer.mem.size) for buffer in self._buffers)
 
-    def __call__(self, run: Run, features: Array) -> Array:
-        """Queue the work on the current stream, and return its outputs.
+    def __call__(self, run: Run, rows: Array) -> tuple[Array, ...] | None:
+        """Return the results for rows, where those are; None where the work is to be queued launch by launch.
 
         Parameters
         ----------
-        run : queues the work on features launch by launch, and returns its outputs; the same in each call. It has run
-            before.
+        run : the same in each call; it has run before.
+        rows : contiguous, of one shape and type in all calls.
         """
         cuda = cupy().cuda
-        if self._is_refused or recorded() or cuda.get_current_stream().is_capturing():
-            return run(features)
-        stream = self._turns.take()
+        if self._is_refused or recorded():
+            return None
+        stream = cuda.get_current_stream()
+        if stream.is_capturing():
+            return None
+        self._turns.take(stream)
         if self._graph is None:
             try:
-                self._is_refused = not self._capture(run, features)
-            except (cuda.memory.OutOfMemoryError, cuda.runtime.CUDARuntimeError):
+                with np.errstate(all="ignore"):
+                    self._graph = self._capture(run, rows)
+            except (cuda.memory.OutOfMemoryError, cuda.runtime.CUDARuntimeError, DeviceError):
+                pass
+            if self._graph is None:
                 self._is_refused = True
-            if self._is_refused:
-                self._graph = self._features = self._outputs = None
-                self._buffers.clear()
-                return run(features)
-        return self._launch(features, stream)
+                self._drop()
+                return None
+        return self._launch(self._graph, rows, stream)
 
-    def _launch(self, features: Array, stream: Any) -> Array:
-        _copy(self._features, features)
-        self._graph.launch(stream)
-        outputs: Array = cupy().ndarray(self._outputs.shape, self._outputs.dtype)
-        _copy(outputs, self._outputs)
-        return outputs
+    def _drop(self) -> None:
+        self._features, self._results = None, ()
+        self._buffers.clear()
 
-    def _capture(self, run: Run, features: Array) -> bool:
-        """Capture the work, and return whether its graph is faster.
+    @abstractmethod
+    def _launch(self, graph: Graph, rows: Array, stream: Any) -> tuple[Array, ...] | None:
+        """Launch the graph on a stream, and return the results for rows."""
+
+    @abstractmethod
+    def _bring(self, rows: Array, stream: Any) -> None:
+        """Queue the copy of rows to the features."""
+
+    @abstractmethod
+    def _fetch(self, stream: Any) -> None:
+        """Queue the copies of the results."""
+
+    def _capture(self, run: Run, rows: Array) -> Graph | None:
+        """Return a graph of the work; None where that is not faster.
 
         The memory between launches is cached as long as the graph: a pool divides it.
         """
         cuda = cupy().cuda
-        queued = _seconds(lambda: run(features))
-        if queued > MAX_SECONDS:
-            return False
-        allocate = cuda.get_allocator()
+        allocate, current = cuda.get_allocator(), cuda.get_current_stream()
 
         def take(size: int) -> Any:
             self._buffers.append(allocate(size))
@@ -99,16 +120,122 @@ class Replay:
         pool = cuda.MemoryPool(take)
 
         def enqueue() -> None:
-            self._outputs = None  # the capture finds the memory that the launches before it had
+            self._results = ()  # the capture finds the memory that the launches before it had
+            stream = cuda.get_current_stream()
+            self._bring(rows, stream)
             with cuda.using_allocator(pool.malloc):
-                self._outputs = run(self._features)
+                self._results = run(self._features)
+            self._fetch(stream)
 
-        self._buffers.clear()
-        self._features = cupy().ndarray(features.shape, features.dtype)
-        _copy(self._features, features)
-        self._graph = captured(enqueue)
-        stream = cuda.get_current_stream()
-        return _seconds(lambda: self._launch(features, stream)) < queued
+        self._drop()
+        self._features = cupy().ndarray(self._shape, rows.dtype)
+        self._bring(rows, current)
+        self._queued_seconds = _seconds(lambda: run(self._features))
+        if self._queued_seconds > MAX_SECONDS:
+            return None
+        return captured(enqueue)
+
+
+class DeviceReplay(_Replay):
+    """Work on rows on the device, whose first result is copied to a new array there; nothing waits for the device.
+
+    The call that captures waits, and times both ways: where the graph is not faster, it is dropped.
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        super().__init__(shape)
+        self._outputs: Any = None
+        self._ends: tuple[Any, ...] = ()
+        self._spare: tuple[Any, Any] = None, None
+
+    def _bring(self, rows: Any, stream: Any) -> None:
+        _copy(self._features.data.ptr, rows.data.ptr, rows.nbytes, stream)
+
+    def _fetch(self, stream: Any) -> None:
+        result = self._results[0]
+        self._outputs = cupy().ndarray(result.shape, result.dtype)
+        _copy(self._outputs.data.ptr, result.data.ptr, result.nbytes, stream)
+
+    def _capture(self, run: Run, rows: Any) -> Graph | None:
+        graph = super()._capture(run, rows)
+        if graph is None:
+            return None
+        copies, result = copies_of(graph), self._results[0]
+        entrance = copies.get((rows.data.ptr, self._features.data.ptr))
+        exit_ = copies.get((result.data.ptr, self._outputs.data.ptr))
+        self._outputs = None
+        if entrance is None or exit_ is None:
+            return None
+        self._ends = entrance.read_from, exit_.write_to, result.shape, result.dtype
+        stream = cupy().cuda.get_current_stream()
+        return graph if _seconds(lambda: self._launch(graph, rows, stream)) < self._queued_seconds else None
+
+    def _launch(self, graph: Graph, rows: Any, stream: Any) -> tuple[Array, ...] | None:
+        read_from, write_to, shape, dtype = self._ends
+        (key, outputs), self._spare = self._spare, (None, None)
+        if outputs is None or key != self._turns.key:
+            outputs = cupy().ndarray(shape, dtype)
+        if not (read_from(rows.data.ptr) and write_to(outputs.data.ptr)):
+            return None
+        graph.launch(stream)
+        if outputs.nbytes <= MAX_SPARE_BYTES:
+            self._spare = self._turns.key, cupy().ndarray(shape, dtype)
+        return (outputs,)
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._ends, self._spare = (), (None, None)
+
+
+class HostReplay(_Replay):
+    """Work on rows in host memory, where all results go; a call waits for the device.
+
+    The graph copies from pinned memory and to it.
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        super().__init__(shape)
+        self._source: Any = None
+        self._targets: tuple[Any, ...] = ()
+
+    def _bring(self, rows: Array, stream: Any) -> None:
+        if self._source is None:
+            self._source = _pinned(self._shape, rows.dtype)
+        np.copyto(self._source, rows.reshape(self._shape))
+        runtime = cupy().cuda.runtime
+        where = self._features.data.ptr, self._source.ctypes.data
+        runtime.memcpyAsync(*where, rows.nbytes, runtime.memcpyHostToDevice, stream.ptr)
+
+    def _fetch(self, stream: Any) -> None:
+        if not self._targets:
+            self._targets = tuple(_pinned(result.shape, result.dtype) for result in self._results)
+        runtime = cupy().cuda.runtime
+        for target, result in zip(self._targets, self._results, strict=True):
+            where = target.ctypes.data, result.data.ptr
+            runtime.memcpyAsync(*where, target.nbytes, runtime.memcpyDeviceToHost, stream.ptr)
+
+    def _launch(self, graph: Graph, rows: Array, stream: Any) -> tuple[Array, ...]:
+        np.copyto(self._source, rows.reshape(self._shape))
+        graph.launch(stream)
+        stream.synchronize()
+        return tuple(target.copy() for target in self._targets)
+
+    def _drop(self) -> None:
+        super()._drop()
+        self._source, self._targets = None, ()
+
+
+def _pinned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    count = int(np.prod(shape))
+    pinned = cupy().cuda.alloc_pinned_memory(max(1, count * dtype.itemsize))
+    array: Array = np.frombuffer(pinned, dtype, count).reshape(shape)
+    return array
+
+
+def _copy(target: int, source: int, size: int, stream: Any) -> None:
+    """Copy bytes on the device, on a stream."""
+    runtime = cupy().cuda.runtime
+    runtime.memcpyAsync(target, source, size, runtime.memcpyDeviceToDevice, stream.ptr)
 
 
 def _seconds(call: Callable[[], Any]) -> float:
@@ -121,9 +248,3 @@ def _seconds(call: Callable[[], Any]) -> float:
         stream.synchronize()
         found.append(time.perf_counter() - start)
     return min(found)
-
-
-def _copy(to: Array, source: Array) -> None:
-    """Copy an array to another of its shape, type and order, on the current stream."""
-    place: Any = to.data
-    place.copy_from_device_async(source.data, source.nbytes)

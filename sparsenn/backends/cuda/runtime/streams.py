@@ -1,19 +1,21 @@
-"""Streams of other libraries, graphs of what is queued on a stream, and whose turn it is."""
+"""Streams of other libraries, graphs of what is queued on a stream, and the order of streams that share buffers."""
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, suppress
+from functools import cache
 from typing import Any
 
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.kept import stream_key
+from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 
-__all__ = ["Turns", "capture", "captured", "event", "on_stream", "replay", "wait_for_device"]
+__all__ = ["Graph", "Turns", "captured", "event", "on_stream", "wait_for_device"]
 
-_captures: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
+_captures: defaultdict[int, threading.RLock] = defaultdict(threading.RLock)
 """By device: CUDA refuses to wait for a device while a stream of it is captured, by whichever thread, and spoils what
 was captured; so one waits for the other."""
 
@@ -25,40 +27,59 @@ def on_stream(pointer: int) -> AbstractContextManager[Any]:
     return stream
 
 
-def capture(stream: Any, enqueue: Callable[[], None]) -> Any:
-    """Return a graph of what `enqueue` queues on a stream of the current device, which has run before."""
-    with _captures[cupy().cuda.runtime.getDevice()]:
-        stream.begin_capture()
-        try:
-            enqueue()
-        except BaseException:
-            with suppress(Exception):  # the stream would go on capturing, and nobody could wait for the device
-                stream.end_capture()
-            raise
-        return stream.end_capture()
+class Graph:
+    """Work that was queued on a stream, as one launch.
+
+    Parameters
+    ----------
+    enqueue : queues the work on the current stream, where it has run before: kernels are not loaded during a capture.
+    stream : the current one, of the current device.
+
+    Attributes
+    ----------
+    graph, executable : CUDA's handles, as integers; valid as long as this object lives.
+    """
+
+    def __init__(self, enqueue: Callable[[], None], stream: Any) -> None:
+        runtime = cupy().cuda.runtime
+        with _captures[runtime.getDevice()]:
+            stream.begin_capture()
+            try:
+                enqueue()
+            except BaseException:
+                with suppress(Exception):  # the stream would go on capturing, and nobody could wait for the device
+                    runtime.graphDestroy(runtime.streamEndCapture(stream.ptr))
+                raise
+            self.graph = runtime.streamEndCapture(stream.ptr)
+        weakref.finalize(self, runtime.graphDestroy, self.graph).atexit = False
+        self.executable = runtime.graphInstantiate(self.graph)
+        weakref.finalize(self, runtime.graphExecDestroy, self.executable).atexit = False
+        self._launch = runtime.graphLaunch
+
+    def launch(self, stream: Any) -> None:
+        """Queue the work on a stream that is not being captured: CUDA takes no graphs there."""
+        self._launch(self.executable, stream.ptr)
 
 
-def captured(enqueue: Callable[[], None]) -> Any:
-    """Return a graph of what `enqueue` launches, captured on a stream of its own.
+@cache
+def _capturing_stream(device: int) -> Any:
+    """Return the stream of a device that graphs are captured on: CuPy's pool has memory for each stream apart."""
+    return cupy().cuda.Stream(non_blocking=True)
+
+
+def captured(enqueue: Callable[[], None]) -> Graph:
+    """Return a graph of what `enqueue` launches.
 
     It is launched twice: kernels are loaded, and shared memory is granted, before the capture. What was queued on the
     stream that is current now, such as copies of weights, has ended by then.
     """
     cuda = cupy().cuda
+    device = cuda.runtime.getDevice()
     cuda.get_current_stream().synchronize()
-    stream = cuda.Stream(non_blocking=True)
-    with stream:
+    with _captures[device], _capturing_stream(device) as stream:
         enqueue()
         stream.synchronize()
-        return capture(stream, enqueue)
-
-
-def replay(graph: Any, stream: Any, enqueue: Callable[[], None]) -> None:
-    """Launch a graph; or queue its work where the stream is being captured: CUDA takes no graphs there."""
-    if stream.is_capturing():
-        enqueue()
-    else:
-        graph.launch(stream)
+        return Graph(enqueue, stream)
 
 
 def wait_for_device() -> None:
@@ -74,24 +95,28 @@ def event() -> Any:
 
 
 class Turns:
-    """Whose turn it is with buffers: work that is queued on one stream waits for what was queued before on another."""
+    """The order of streams that share buffers: work that is queued on one waits for the work queued before on another.
+
+    Attributes
+    ----------
+    key : names the stream of the last call.
+    """
 
     def __init__(self) -> None:
+        self.key: Hashable = None
         self._last: Any = None
-        self._key: Any = None
         self._queued = event()
 
-    def take(self) -> Any:
-        """Return the current stream, which waits for all that the stream of the turn before has been given."""
-        cuda = cupy().cuda
-        stream = cuda.get_current_stream()
+    def take(self, stream: Any = None) -> Any:
+        """Return the current stream, which may be given: it waits for the work on the stream of the call before."""
+        stream = stream or cupy().cuda.get_current_stream()
         key = stream_key(stream)
-        if key == self._key:
+        if key == self.key:
             return stream
-        if isinstance(self._key, tuple):  # another thread's own stream, which only that thread can name
+        if isinstance(self.key, tuple):  # another thread's own stream, which only that thread can name
             wait_for_device()
         elif self._last is not None:
             self._queued.record(self._last)
             stream.wait_event(self._queued)
-        self._last, self._key = stream, key
+        self._last, self.key = stream, key
         return stream

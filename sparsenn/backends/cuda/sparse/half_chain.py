@@ -27,7 +27,7 @@ from sparsenn.backends.cuda.runtime.device import as_current, cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import part
 from sparsenn.backends.cuda.runtime.streams import Turns
-from sparsenn.backends.cuda.sparse.replay import Parts
+from sparsenn.backends.cuda.sparse.parts import Parts
 from sparsenn.backends.cuda.sparse.rows import as_dense, weigh_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
 from sparsenn.backends.sizes import parts_of
@@ -153,7 +153,8 @@ class HalfChain(ABC):
             self._enter(features)
             if len(self._layers) > 1:
                 self._parts.enqueue(rows, self._enqueue_part)
-        return self._leave(rows, features.dtype)
+        outputs: Array = self._leave(rows, features.dtype)
+        return outputs
 
     @abstractmethod
     def _enter(self, features: Array) -> None:

@@ -13,7 +13,7 @@ from sparsenn.backends.contract import TrainingKernel
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.loader import program
-from sparsenn.backends.cuda.runtime.streams import capture
+from sparsenn.backends.cuda.runtime.streams import Graph
 from sparsenn.backends.cuda.training.trainer import REDUCING_THREADS, CUDATrainer, batches
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.trainer import TrainingProblem
@@ -148,10 +148,7 @@ class GraphTrainer(FusedTrainer):
         self._enqueue(self._batch_size)  # not captured: whatever a first launch loads is loaded now
         self._stream.synchronize()
         spans = {self._span, self._rows % self._span or self._span}
-        self._graphs = {span: self._capture(span) for span in spans}
-
-    def _capture(self, rows: int) -> Any:
-        return capture(self._stream, partial(self._enqueue, rows))
+        self._graphs = {span: Graph(partial(self._enqueue, span), self._stream) for span in spans}
 
     def _pass(self) -> None:
         runtime = cupy().cuda.runtime

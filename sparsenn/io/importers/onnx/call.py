@@ -40,12 +40,14 @@ class Call:
     version : of the operators of its domain.
     attributes : those that are given.
     inputs : its values.
+    results : how many outputs it has.
     """
 
     operator: str
     version: int
     attributes: Mapping[str, Any]
     inputs: Sequence[Value]
+    results: int = 1
 
     @property
     def signal(self) -> Signal:

@@ -116,7 +116,7 @@ def _squeeze(call: Call) -> Value:
     signal, axes = _only_signal(call), call.axes()
     full = signal.full(ROWS)
     dropped = (
-        {axis for axis, size in enumerate(full) if size == 1}
+        {axis for axis, size in enumerate(full) if size == 1 or (size == ROWS and signal.rows == 1)}
         if axes is None
         else {axis + len(full) if axis < 0 else axis for axis in axes}
     )

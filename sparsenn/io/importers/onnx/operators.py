@@ -9,19 +9,19 @@ from math import inf, prod
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csc_array, eye_array, hstack, issparse, kron
+from scipy.sparse import csc_array, eye_array, issparse, kron
 
 from sparsenn.errors import InputError
 from sparsenn.formats import INDEX32_LIMIT
-from sparsenn.io.affine import Convolution, Product, Scaling
-from sparsenn.io.combining import combined
+from sparsenn.io.affine import Product
+from sparsenn.io.combining import combined, concatenated, products_of, with_product
 from sparsenn.io.importers.onnx.call import Call, Classes, Value, aligned, deeper, floats, weights_of
 from sparsenn.io.importers.onnx.image_operators import IMAGE_OPERATORS
 from sparsenn.io.importers.onnx.movements import MOVEMENTS, transposed
 from sparsenn.io.importers.onnx.selections import SELECTIONS
 from sparsenn.io.importers.onnx.tensors import Constant
 from sparsenn.io.signal import Signal
-from sparsenn.layers import Add, Concatenate, LogSoftmax, Softmax
+from sparsenn.layers import Add, LogSoftmax, Softmax
 from sparsenn.layers.activation import HardSigmoid
 from sparsenn.layers.activation_names import activation_elsewhere, names_elsewhere
 from sparsenn.runtime.memory import check_memory
@@ -286,12 +286,7 @@ def _concat(call: Call) -> Signal:
         raise InputError(
             f"it takes {first} and others, and concatenates them along axis {axis}, not as features or channels"
         )
-    products = _products([_check_floats(signal) for signal in signals])
-    if products is None:
-        return combined(signals, Concatenate())
-    weights = hstack([csc_array(part.weights) for part in products], format="csc")
-    bias = np.concatenate([np.broadcast_to(part.bias, (part.weights.shape[1],)) for part in products])
-    return _combined(first, Product(weights, bias))
+    return concatenated([_check_floats(signal) for signal in signals])
 
 
 def _sum(call: Call) -> Value:
@@ -301,34 +296,13 @@ def _sum(call: Call) -> Value:
 
 def _summed(one: Signal, other: Signal) -> Signal:
     """Return a sum: one product of what is affine in the outputs of the same layers, or else two branches."""
-    products = _products([one, other])
+    products = products_of([one, other])
     if products is None:
         return combined([one, other], Add())
     first, second = products
     if first.weights.shape != second.weights.shape:
         raise InputError("it adds tensors of two widths")
-    return _combined(one, Product(csc_array(first.weights) + csc_array(second.weights), first.bias + second.bias))
-
-
-def _products(signals: list[Signal]) -> list[Product] | None:
-    """Return what is pending in each as products of the same rows; None for those of several layers, and images."""
-    products = []
-    for signal in signals:
-        flat = len(signal.shape) == 1 and len(signal.lies or (0,)) == 1
-        alike = signal.node is signals[0].node and signal.axis == signals[0].axis
-        if not (alike and flat) or signal.order is not None:
-            return None
-        if isinstance(signal.pending, Convolution):
-            return None
-        pending = signal.pending
-        products.append(pending.as_product(signal.width) if isinstance(pending, Scaling) else pending)
-    return products
-
-
-def _combined(signal: Signal, product: Product) -> Signal:
-    """Return a product in the place of what was pending."""
-    width = product.weights.shape[1]
-    return replace(signal, shape=(width,), pending=product, lies=(width,), order=None)
+    return with_product(one, Product(csc_array(first.weights) + csc_array(second.weights), first.bias + second.bias))
 
 
 def _zip_map(call: Call) -> Signal:

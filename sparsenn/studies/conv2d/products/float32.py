@@ -21,7 +21,7 @@ from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import activation_define, new_outputs, refuse, sizes
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
-from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import Program, specialised
 from sparsenn.backends.cuda.runtime.recorder import launch, part
 from sparsenn.backends.sizes import parts_of
@@ -130,7 +130,7 @@ def launch_vectorized(layer: ConvLayer, images: Array) -> Array:
     cut = cut_for(geometry.filters, pixels, geometry.depth, machine_of(layer.device).multiprocessors)
     defines = {**_numbers(layer), **cut.tiling.defines()}
     padded = parts_of(geometry.filters, cut.tiling.rows) * cut.tiling.rows
-    weights = kept(layer, ("terms", padded), lambda: term_matrix(layer.weights, padded))
+    weights = cache_on_device(layer, ("terms", padded), lambda: term_matrix(layer.weights, padded))
     sums = outputs if cut.parts == 1 else cp.empty((cut.parts, *outputs.shape), np.float32)
     grid = cut.tiling.tiles(geometry.filters, pixels), cut.parts
     given = np.int64(images.shape[0]), np.int32(cut.deep), images, weights, layer.bias, layer.clip, sums

@@ -6,12 +6,12 @@ from functools import partial
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from device_emulation import emulated_device
+from device_emulation import Copy, emulated_device
 
 from sparsenn import Add, Concatenate, Conv2d, Flatten, Linear, MaxPool2d, Network, Node, ReLU, Session, SparseLinear
 from sparsenn.backends.cuda.runtime import recorder, replay
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.replay import Replay
+from sparsenn.backends.cuda.runtime.replay import DeviceReplay, HostReplay
 
 
 class Doubling:
@@ -26,7 +26,7 @@ class Doubling:
             raise self.failing[self.calls]
         outputs = cupy().ndarray(features.shape, features.dtype)
         self._device.queue(lambda: np.multiply(features, 2, out=outputs))
-        return outputs
+        return outputs, outputs
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def doubled(monkeypatch):
     monkeypatch.setattr(replay, "_seconds", lambda call: next(seconds))
     with emulated_device(monkeypatch) as device:
         layers = Doubling(device)
-        yield device, layers, partial(Replay(), layers)
+        yield device, layers, partial(DeviceReplay((3, 4)), layers)
 
 
 def features_of(number):
@@ -44,36 +44,53 @@ def features_of(number):
 
 
 def assert_doubled(replayed, number):
-    assert np.array_equal(replayed(features_of(number)), np.full((3, 4), 2 * number))
+    (outputs,) = replayed(features_of(number))
+    assert np.array_equal(outputs, np.full((3, 4), 2 * number))
 
 
 def test_layers_are_captured_then_replayed(doubled):
     _, layers, replayed = doubled
     found, queued = [], []
     for number in range(5):
-        found.append(replayed(features_of(number)))
+        found.append(replayed(features_of(number))[0])
         queued.append(layers.calls)
     assert queued == [2] * 5  # the first of the capture's two loads what is launched
     for number, outputs in enumerate(found):
         assert np.array_equal(outputs, np.full((3, 4), 2 * number)), "outputs are nobody else's"
 
 
-def test_what_others_capture_or_record_is_queued_one_by_one(doubled):
+def test_rows_and_results_on_the_host(monkeypatch):
+    monkeypatch.setattr(replay, "_seconds", lambda call: 1e-3)
+    with emulated_device(monkeypatch) as device:
+        layers, replayed = Doubling(device), HostReplay((3, 4))
+        found = [replayed(layers, np.full((3, 2, 2), number, np.float32)) for number in range(4)]
+        assert layers.calls == 2
+        for number, results in enumerate(found):
+            assert all(type(result) is np.ndarray for result in results)
+            assert np.array_equal(results, np.full((2, 3, 4), 2 * number)), "results are nobody else's"
+
+
+def test_rows_that_a_graph_cannot_read_are_not_replayed(doubled, monkeypatch):
+    _, _, replayed = doubled
+    assert_doubled(replayed, 1)
+    monkeypatch.setattr(Copy, "moves", False)
+    assert replayed(features_of(2)) is None
+    monkeypatch.setattr(Copy, "moves", True)
+    assert_doubled(replayed, 3)
+
+
+def test_there_is_no_replay_where_others_capture_or_record(doubled):
     device, layers, replayed = doubled
     for number in range(3):
         replayed(features_of(number))
     stream = device.streams[-1]
     stream.begin_capture()
-    outputs = replayed(features_of(7))
-    graph = stream.end_capture()
-    graph.launch(stream)
-    assert np.array_equal(outputs, np.full((3, 4), 14))
-    assert layers.calls == 3
+    assert replayed(features_of(7)) is None
+    assert not stream.end_capture(), "nothing is queued"
     with recorder.recording():
-        assert_doubled(replayed, 8)
-    assert layers.calls == 4
+        assert replayed(features_of(8)) is None
     assert_doubled(replayed, 9)
-    assert layers.calls == 4
+    assert layers.calls == 2
 
 
 def test_replays_on_several_streams_wait_for_each_other(doubled):
@@ -91,12 +108,11 @@ def test_replays_on_several_streams_wait_for_each_other(doubled):
 
 
 @pytest.mark.parametrize("failing", [1, 2], ids=["before the capture", "while it is captured"])
-def test_layers_are_queued_one_by_one_where_memory_does_not_suffice_for_a_graph(doubled, failing):
+def test_there_is_no_replay_where_memory_does_not_suffice_for_a_graph(doubled, failing):
     _, layers, replayed = doubled
     layers.failing = {failing: MemoryError()}
-    for number in range(5):
-        assert_doubled(replayed, number)
-    assert layers.calls == failing + 5, "it is tried once"
+    assert [replayed(features_of(number)) for number in range(5)] == [None] * 5
+    assert layers.calls == failing, "it is tried once"
 
 
 @pytest.mark.parametrize("failing", [1, 2], ids=["before the capture", "while it is captured"])
@@ -111,18 +127,15 @@ def test_an_interrupted_capture_is_begun_again(doubled, failing):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "queued"),
-    [([2e-3, 3e-3], [3, 4, 5]), ([60e-3], [1, 2, 3])],
-    ids=["a graph that is slower", "work that takes long"],
+    ("seconds", "calls"), [([2e-3, 3e-3], 2), ([60e-3], 0)], ids=["a graph that is slower", "work that takes long"]
 )
-def test_what_a_graph_does_not_make_faster_is_queued_one_by_one(monkeypatch, seconds, queued):
+def test_there_is_no_replay_where_a_graph_is_not_faster(monkeypatch, seconds, calls):
     found = iter(seconds)
     monkeypatch.setattr(replay, "_seconds", lambda call: next(found))
     with emulated_device(monkeypatch) as device:
-        layers, replayed = Doubling(device), Replay()
-        for number, calls in enumerate(queued):
-            assert_doubled(partial(replayed, layers), number)
-            assert layers.calls == calls
+        layers, replayed = Doubling(device), DeviceReplay((3, 4))
+        assert [replayed(layers, features_of(number)) for number in range(3)] == [None] * 3
+        assert layers.calls == calls
         assert replayed.nbytes == 0
 
 

@@ -18,39 +18,57 @@ def test_the_default_stream_and_others(monkeypatch: pytest.MonkeyPatch) -> None:
     assert streams.on_stream(77) == ("stream", 77)
 
 
-def test_a_device_is_not_waited_for_while_a_stream_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
-    runtime = SimpleNamespace(getDevice=lambda: 0, deviceSynchronize=lambda: done.append("waited"))
-    monkeypatch.setattr(streams, "cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
-    stream = SimpleNamespace(
-        begin_capture=lambda: done.append("begin"), end_capture=lambda: done.append("end") or "graph"
-    )
+class Capturing:
+    """What stands in for CuPy while a graph is captured; `done` lists what was asked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done: list[str] = []
+        note = self.done.append
+        runtime = SimpleNamespace(
+            getDevice=lambda: 0,
+            deviceSynchronize=lambda: note("waited"),
+            streamEndCapture=lambda stream: note("end") or 5,
+            graphInstantiate=lambda graph: note("made") or 6,
+            graphDestroy=lambda graph: note(f"destroyed {graph}"),
+            graphExecDestroy=lambda graph: note(f"destroyed {graph}"),
+            graphLaunch=lambda graph, stream: note(f"launched {graph} on {stream}"),
+        )
+        monkeypatch.setattr(streams, "cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+        self.stream = SimpleNamespace(ptr=7, begin_capture=lambda: note("begin"))
+
+
+@pytest.fixture
+def capturing(monkeypatch: pytest.MonkeyPatch) -> Capturing:
+    return Capturing(monkeypatch)
+
+
+def test_a_device_is_not_waited_for_while_a_stream_is_captured(capturing: Capturing) -> None:
     waiting = threading.Thread(target=streams.wait_for_device)
 
     def enqueue() -> None:
         waiting.start()
         waiting.join(0.05)
-        done.append("queued")
+        capturing.done.append("queued")
 
-    assert streams.capture(stream, enqueue) == "graph"
+    graph = streams.Graph(enqueue, capturing.stream)
     waiting.join()
-    assert done == ["begin", "queued", "end", "waited"]
+    assert capturing.done[:3] == ["begin", "queued", "end"]
+    assert {*capturing.done[3:]} == {"made", "waited"}
+    assert (graph.graph, graph.executable) == (5, 6)
 
 
-def test_a_capture_that_fails_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
-    runtime = SimpleNamespace(getDevice=lambda: 0)
-    monkeypatch.setattr(streams, "cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+def test_a_graph_is_launched_and_then_destroyed(capturing: Capturing) -> None:
+    graph = streams.Graph(lambda: None, capturing.stream)
+    graph.launch(capturing.stream)
+    del graph
+    assert capturing.done[:4] == ["begin", "end", "made", "launched 6 on 7"]
+    assert {*capturing.done[4:]} == {"destroyed 5", "destroyed 6"}
 
-    def end() -> None:
-        done.append("end")
-        raise RuntimeError("what was captured is spoilt")
 
-    stream = SimpleNamespace(begin_capture=lambda: done.append("begin"), end_capture=end)
-
+def test_a_capture_that_fails_is_ended(capturing: Capturing) -> None:
     def enqueue() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        streams.capture(stream, enqueue)
-    assert done == ["begin", "end"]
+        streams.Graph(enqueue, capturing.stream)
+    assert capturing.done == ["begin", "end", "destroyed 5"]

@@ -9,7 +9,7 @@ from device_emulation import emulated_device
 from oracle import expected
 
 from sparsenn.backends.contract import SparseProblem
-from sparsenn.backends.cuda.sparse import replay
+from sparsenn.backends.cuda.sparse import parts as parts_module
 from sparsenn.backends.cuda.sparse.chunks import chain as chunks
 from sparsenn.backends.cuda.sparse.chunks.tiling import stage_tilings
 from sparsenn.backends.cuda.sparse.resident import chain as resident
@@ -149,9 +149,9 @@ def test_parts_keep_out_of_each_others_rows(form, turned, rng, emulated, monkeyp
     """A part goes through all layers before the next one begins: nothing is where that has its rows."""
     import cupy
 
-    cut = replay.chunks
+    cut = parts_module.chunks
     if turned:
-        monkeypatch.setattr(replay, "chunks", lambda *given: cut(*given)[::-1])
+        monkeypatch.setattr(parts_module, "chunks", lambda *given: cut(*given)[::-1])
     layers = layers_of(rng, (100, 300, 40, 33, 200, 20, 10))
     chain = ready(cupy, "chunks", layers, 600, form)
     emulated.launches.clear()

@@ -11,7 +11,7 @@ from strategies import seeds
 
 from sparsenn.backends.contract import RowMap, RowsLeft
 from sparsenn.backends.cuda.sparse import rows as rows_module
-from sparsenn.backends.cuda.sparse.replay import CALL_BYTES
+from sparsenn.backends.cuda.sparse.resident.call import CALL_BYTES
 from sparsenn.backends.cuda.sparse.resident.chain import _STAGE
 
 NUMBERS = pytest.mark.parametrize(("kind", "name"), [(np.float32, "float"), (np.float16, "half_bits")])
@@ -90,23 +90,25 @@ def test_a_run_is_told_what_it_is_given():
     assert CALL.itemsize == CALL_BYTES
     call, stages, arrays = np.zeros(1, CALL), np.zeros(1, _STAGE), [np.zeros(3, np.int64) for _ in range(5)]
     kernel = emulated_kernel("sparse/begin_run.cu", "begin_run")
-    weights = np.zeros(1000, np.uint8)
-    kernel.launch(2, 32, call, stages, np.int32(11), *arrays, weights, np.int64(weights.size), None, np.int32(0))
+    weights, tallies = np.zeros(1000, np.uint8), np.arange(100, dtype=np.uint64)
+    sizes = np.int64(weights.size), tallies, np.int32(99)
+    kernel.launch(2, 32, call, stages, np.int32(11), *arrays, weights, *sizes, None, np.int32(0))
+    assert tallies.tolist() == [0] * 99 + [99]
     assert call[0].tolist() == (11, 0, *map(address, arrays[:3]))
     assert (stages["rows_in"][0], stages["weights_in"][0]) == tuple(map(address, arrays[3:]))
-    nothing = (None, np.int64(0))
-    kernel.launch(1, 32, call, None, np.int32(12), None, None, None, None, None, *nothing, None, np.int32(0))
+    nothing = (None, np.int64(0), None, np.int32(0))
+    kernel.launch(1, 32, call, stages, np.int32(12), None, None, None, None, None, *nothing, None, np.int32(0))
     assert call[0].tolist() == (12, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("fault", [None, 0, 3, 5])
 def test_rows_with_a_fault_are_none(fault):
-    call, found = np.zeros(1, CALL), np.zeros(6, np.uint64)
+    call, stages, found = np.zeros(1, CALL), np.zeros(1, _STAGE), np.zeros(6, np.uint64)
     if fault is not None:
         found[fault] = 7
     kernel = emulated_kernel("sparse/begin_run.cu", "begin_run")
-    given = (np.int32(12), None, None, None, None, None, None, np.int64(0), found, np.int32(6))
-    kernel.launch(1, 32, call, None, *given)
+    given = (np.int32(12), None, None, None, None, None, None, np.int64(0), None, np.int32(0), found, np.int32(6))
+    kernel.launch(1, 32, call, stages, *given)
     assert call["rows"][0] == (12 if fault is None else 0)
 
 

@@ -21,7 +21,7 @@ from sparsenn.backends.contract import (
 from sparsenn.backends.cuda.runtime.activation import RELU
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
-from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch, part
 from sparsenn.backends.cuda.runtime.streams import Turns
@@ -29,7 +29,7 @@ from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, in_parts, shared_tilings
 from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, chunk_weights
 from sparsenn.backends.cuda.sparse.estimates import chunks_seconds
-from sparsenn.backends.cuda.sparse.replay import NOTHING, PARTS, Parts
+from sparsenn.backends.cuda.sparse.parts import NOTHING, PARTS, Parts
 from sparsenn.backends.cuda.sparse.rows import (
     count_tiles,
     room_of,
@@ -263,7 +263,7 @@ def parts_for(weights: Sequence[ChunkedWeights], rows: int) -> int:
 def _chunked(layer: DeviceLayer, tiling: Tiling, machine: Machine) -> ChunkedWeights:
     """Return a layer's weights in chunks; it keeps those of every tiling that it was run with."""
     given = layer.weights, layer.bias, tiling, machine, layer.teams
-    return kept(layer, ("chunks", tiling), lambda: chunk_weights(*given))
+    return cache_on_device(layer, ("chunks", tiling), lambda: chunk_weights(*given))
 
 
 def _tiled_bytes(layers: Sequence[DeviceLayer]) -> int:

@@ -28,13 +28,13 @@ from sparsenn.backends.contract import (
 )
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
-from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.memory import within_memory
-from sparsenn.backends.cuda.runtime.streams import Turns, captured, replay
+from sparsenn.backends.cuda.runtime.streams import Turns, captured
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES
 from sparsenn.backends.cuda.sparse.estimates import resident_seconds
-from sparsenn.backends.cuda.sparse.replay import Call
+from sparsenn.backends.cuda.sparse.resident.call import Call
 from sparsenn.backends.cuda.sparse.resident.chunk_stages import ChunkStages, laid_out
 from sparsenn.backends.cuda.sparse.resident.counted import count_inputs, counted_first, rows_for
 from sparsenn.backends.cuda.sparse.resident.packed import PackedNetwork, bytes_of, pack_network
@@ -196,7 +196,7 @@ class ResidentChain:
         self._place_of = {number: place for place, number in enumerate(in_tiles)}
         self._chunks = ChunkStages(laid_out(network, ranges, self.capacity), self.capacity) if in_tiles else None
         self._allocate(problem.form)
-        self._call = Call(network.block)
+        self._call = Call(network.block, self._tallies)
         records = self._records(self._call.record.data.ptr).tobytes()
         self._stages = self._call.stages = cupy().asarray(np.frombuffer(records, np.uint8))
         self._turns = Turns()
@@ -268,9 +268,8 @@ class ResidentChain:
     def _enqueue(self) -> None:
         """Launch all stages on the current stream."""
         runtime, stream = cupy().cuda.runtime, cupy().cuda.get_current_stream()
-        for array, value in ((self._tallies, 0), (self._tables, 255)):
-            if array.nbytes:
-                runtime.memsetAsync(array.data.ptr, value, array.nbytes, stream.ptr)
+        if self._tables.nbytes:
+            runtime.memsetAsync(self._tables.data.ptr, 255, self._tables.nbytes, stream.ptr)
         if self._chunks:
             self._chunks.clear(stream)
         for number, cut in enumerate(self._cuts):
@@ -335,7 +334,10 @@ class ResidentChain:
             stands_for = None if multiplicity is None else cupy().asarray(multiplicity, np.int32)
             faults = features.found if isinstance(features, UncheckedCSR) else None
             self._call.begin(rows, self._readable(features), stands_for, faults)
-            replay(self._graph, stream, self._enqueue)
+            if stream.is_capturing():  # where CUDA takes no graph
+                self._enqueue()
+            else:
+                self._graph.launch(stream)
             return RowsLeft(self._left, RowMap(self._owner[:rows]))
 
     def _readable(self, features: Features) -> Features:
@@ -373,7 +375,7 @@ def prepare(stack: Stack, problem: SparseProblem) -> ResidentChain:
     layers = stack.layers
     widest = max(layer.outputs for layer in layers)
     with as_current(stack.device), within_memory("the layers", problem.rows, bytes_of(1, widest)):
-        packed = kept(stack, "packed", lambda: pack_network(layers))
+        packed = cache_on_device(stack, "packed", lambda: pack_network(layers))
         return ResidentChain(stack.device, packed, problem)
 
 

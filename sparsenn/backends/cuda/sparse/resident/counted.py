@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.sparse.conversion import index_type, running_sum
 from sparsenn.backends.cuda.sparse.resident.packed import PackedNetwork
@@ -198,7 +198,7 @@ def counted_first(network: PackedNetwork, room: int) -> CountedLayer | None:
     """
     if rows_for(network.widths[0], room) is None:
         return None
-    return kept(network, "counted", lambda: pack_counted(network.layers[0]))
+    return cache_on_device(network, "counted", lambda: pack_counted(network.layers[0]))
 
 
 def word_bytes(inputs: int, rows: int) -> int:

@@ -23,9 +23,9 @@ import numpy as np
 from sparsenn.backends.contract import SparseKernel
 from sparsenn.backends.cuda.conv.warpgroup import GPU, why_no_warpgroups
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
-from sparsenn.backends.cuda.runtime.kept import kept, kept_on_host
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host
 from sparsenn.backends.cuda.sparse.half_chain import Bound, HalfChain, bound_of, chain_kernel
-from sparsenn.backends.cuda.sparse.replay import PARTS
+from sparsenn.backends.cuda.sparse.parts import PARTS
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.cuda.sparse.two_of_four.blocks import PROGRAMS, SINGLE, SPLIT, BlockShape
 from sparsenn.backends.cuda.sparse.two_of_four.estimates import tensor_seconds
@@ -119,11 +119,11 @@ def _ready(layers: Sequence[DeviceLayer], shape: BlockShape) -> _Ready:
 
     def ready() -> _Ready:
         chain = tuple(map(ref, sources))
-        run, order, packed = kept_on_host(sources[0], ("two of four", shape), lambda: _packed(layers, shape), chain)
+        run, order, packed = cache_on_host(sources[0], ("two of four", shape), lambda: _packed(layers, shape), chain)
         made = (each.placed(layer) for each, layer in zip(packed, layers, strict=True))
         return _Ready(run, cupy().asarray(order), tuple(made))
 
-    return kept(layers[0], ("two of four", shape, len(layers)), ready)
+    return cache_on_device(layers[0], ("two of four", shape, len(layers)), ready)
 
 
 def _packed(layers: Sequence[DeviceLayer], shape: BlockShape) -> tuple[int, Array, tuple[_PackedLayer, ...]]:

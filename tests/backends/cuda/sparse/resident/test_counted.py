@@ -11,7 +11,7 @@ from strategies import csc_matrices, seeds
 
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.sparse.conversion import index_type
-from sparsenn.backends.cuda.sparse.replay import Call
+from sparsenn.backends.cuda.sparse.resident.call import Call
 from sparsenn.backends.cuda.sparse.resident.chain import _STAGE
 from sparsenn.backends.cuda.sparse.resident.counted import (
     STATIC_BYTES,
@@ -190,7 +190,8 @@ def run_kernel(layer, inputs, *, rows=None, copies=None, weights=None, droppable
         record["weights_in"] = before.data.ptr
     stage = cp.asarray(np.frombuffer(record.tobytes(), np.uint8))
     placed = CSR(inputs.shape, *(cp.asarray(array) for array in (inputs.indptr, inputs.indices, inputs.values)))
-    call = Call()
+    call = Call(network.block, counters)
+    call.stages = cp.zeros(_STAGE.itemsize, np.uint8)
     call.begin(count, placed)
     counted, room = pack_counted(stack.layers[0]), current_machine().block_bytes
     count_inputs(network.pointer, stage, counted, call.record, count, index_type(inputs.indices), room, rows)

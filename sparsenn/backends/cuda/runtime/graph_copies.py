@@ -1,0 +1,106 @@
+"""Copies in a graph, whose source or target may be another one in each launch; CuPy has no functions for that.
+
+Names are those of cuda.h, in which CUDA 12 and 13 agree.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from functools import cache
+from typing import Any
+
+from sparsenn.backends.cuda.runtime.streams import Graph
+from sparsenn.errors import DeviceError
+
+__all__ = ["GraphCopy", "copies_of"]
+
+MEMCPY_NODE = 1
+"""CU_GRAPH_NODE_TYPE_MEMCPY."""
+
+
+def _operand(prefix: str) -> tuple[tuple[str, Any], ...]:
+    kinds = (("x", c_size_t), ("y", c_size_t), ("z", c_size_t), ("lod", c_size_t), ("type", c_uint), ("host", c_void_p))
+    return (
+        *((f"{prefix}_{name}", kind) for name, kind in kinds),
+        (f"{prefix}_device", c_uint64),
+        *((f"{prefix}_{name}", c_void_p) for name in ("array", "reserved")),
+        *((f"{prefix}_{name}", c_size_t) for name in ("pitch", "height")),
+    )
+
+
+class _Memcpy3D(ctypes.Structure):
+    """CUDA_MEMCPY3D."""
+
+    _fields_ = (
+        *_operand("source"),
+        *_operand("target"),
+        ("width", c_size_t),
+        ("height", c_size_t),
+        ("depth", c_size_t),
+    )
+
+
+@cache
+def _driver() -> Any:
+    driver = ctypes.CDLL("libcuda.so.1")
+    driver.cuGraphGetNodes.argtypes = c_void_p, c_void_p, c_void_p
+    driver.cuGraphNodeGetType.argtypes = c_void_p, c_void_p
+    driver.cuGraphMemcpyNodeGetParams.argtypes = c_void_p, c_void_p
+    driver.cuGraphExecMemcpyNodeSetParams.argtypes = c_void_p, c_void_p, c_void_p, c_void_p
+    return driver
+
+
+class GraphCopy:
+    """A copy in a graph, between arrays on the device.
+
+    Parameters
+    ----------
+    graph : it belongs to.
+    node : handle.
+    sizes : what is copied, as captured.
+    """
+
+    def __init__(self, graph: Graph, node: int, sizes: _Memcpy3D) -> None:
+        self._graph, self._sizes = graph, sizes
+        context = c_void_p()
+        _check(_driver().cuCtxGetCurrent(byref(context)))
+        self._set = _driver().cuGraphExecMemcpyNodeSetParams
+        self._arguments = graph.executable, node, ctypes.addressof(sizes), context
+
+    def read_from(self, source: int) -> bool:
+        """Set the address that launches from now on read; return whether CUDA takes it: not memory of another kind."""
+        self._sizes.source_device = source
+        return not self._set(*self._arguments)
+
+    def write_to(self, target: int) -> bool:
+        """Set the address that launches from now on write; return whether CUDA takes it: not memory of another kind."""
+        self._sizes.target_device = target
+        return not self._set(*self._arguments)
+
+
+def copies_of(graph: Graph) -> dict[tuple[int, int], GraphCopy]:
+    """Return the copies in a graph, by the addresses of their source and target.
+
+    Raises
+    ------
+    DeviceError
+        The driver does not name them.
+    """
+    driver, count = _driver(), c_size_t()
+    _check(driver.cuGraphGetNodes(graph.graph, None, byref(count)))
+    nodes = (c_void_p * count.value)()
+    _check(driver.cuGraphGetNodes(graph.graph, nodes, byref(count)))
+    found: dict[tuple[int, int], GraphCopy] = {}
+    for node in map(int, nodes):
+        kind, sizes = c_int(), _Memcpy3D()
+        _check(driver.cuGraphNodeGetType(node, byref(kind)))
+        if kind.value == MEMCPY_NODE:
+            _check(driver.cuGraphMemcpyNodeGetParams(node, byref(sizes)))
+            found[sizes.source_device, sizes.target_device] = GraphCopy(graph, node, sizes)
+    return found
+
+
+def _check(status: int) -> None:
+    if status:
+        raise DeviceError(f"the copies of a CUDA graph cannot be read: the driver reports error {status}")

@@ -1,0 +1,73 @@
+"""What a run of the resident kernel begins with: a record on the device, which its graph of launches reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.loader import program
+from sparsenn.backends.cuda.sparse.parts import NOTHING
+from sparsenn.formats import CSR
+
+__all__ = ["CALL_BYTES", "Call"]
+
+CALL_BYTES = 32
+"""Of a `Call` record in `sparse/resident.cuh`."""
+
+THREADS = 256
+CACHE_LINE = 128
+"""Bytes."""
+
+MOST_PREFETCHED = 16 << 20
+"""Bytes of weights that are brought into the level 2 cache as a run begins; of more than that, none: they would drive
+each other out."""
+
+_BEGIN = program("sparse/begin_run.cu")
+
+
+class Call:
+    """The record of a run's rows.
+
+    Parameters
+    ----------
+    weights : device array that is read by launches so short that they wait for it.
+    tallies : device array of 8 bytes each, which a run begins with zeros in.
+
+    Attributes
+    ----------
+    record : device array that begins with the record.
+    stages : device array that begins with the first `Stage` record; to be set before a run.
+    """
+
+    stages: Any
+
+    def __init__(self, weights: Any, tallies: Any) -> None:
+        self.record: Any = cupy().zeros(CALL_BYTES, np.uint8)
+        self._kernel = _BEGIN.kernel("begin_run")
+        size = 0 if weights.nbytes > MOST_PREFETCHED else int(weights.nbytes)
+        self._always = weights, np.int64(size), tallies, np.int32(tallies.size)
+        self._grid = (max(1, -(-size // (CACHE_LINE * THREADS))),)
+
+    def begin(self, rows: int, features: Any, weights: Any = None, faults: Any = None) -> None:
+        """Queue what sets the record, on the current stream; wait for nothing.
+
+        Parameters
+        ----------
+        rows : how many there are.
+        features : CSR on the device whose entries all have one value; an array of rows; or None where neither is read.
+        weights : (rows,) int32 on the device, inputs that each row stands for, for counting; None for one each.
+        faults : uint64 on the device, what a check of the rows that is queued finds: if one is not 0, no row is taken;
+            None where they have been checked.
+        """
+        entries: tuple[Any, ...] = (NOTHING, NOTHING, NOTHING)
+        matrix: Any = NOTHING
+        if isinstance(features, CSR):
+            entries = features.indptr, features.indices, features.values if features.values.size else NOTHING
+        elif features is not None:
+            matrix = features
+        stands_for = NOTHING if weights is None else weights
+        found = (NOTHING, np.int32(0)) if faults is None else (faults, np.int32(faults.size))
+        arguments = (self.record, self.stages, np.int32(rows), *entries, matrix, stands_for, *self._always, *found)
+        self._kernel(self._grid, (THREADS,), arguments)

@@ -1,0 +1,64 @@
+"""The cache of a session's replays, those of all its executables."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from functools import cached_property
+from typing import Any
+
+from sparsenn.backends import Backend, RowsWatch
+
+__all__ = ["ReplayCache"]
+
+MAX_BYTES = 512 << 20
+"""Device memory of all replays together, but for that of the last one."""
+
+MAX_REPLAYS = 32
+"""The driver takes memory for each, too: some 100 kB on the device, and as much on the host."""
+
+
+class ReplayCache:
+    """Replays that were called last.
+
+    Parameters
+    ----------
+    backend : theirs.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._replays: OrderedDict[tuple[Hashable, ...], Any] = OrderedDict()
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory that they take, in bytes."""
+        return sum(replay.nbytes for replay in self._replays.values())
+
+    @cached_property
+    def host_watch(self) -> RowsWatch:
+        """The watch over rows in host memory, whose calls wait, and so are not the earlier calls of another watch."""
+        return self._backend.rows_watch()
+
+    def get(self, key: tuple[Hashable, ...]) -> Any:
+        """Return what was put in under a key; None where there is nothing."""
+        found = self._replays.get(key)
+        if found is not None:
+            self._replays.move_to_end(key)
+        return found
+
+    def put(self, key: tuple[Hashable, ...], replay: Any) -> None:
+        """Cache a replay, or an object that has one and knows its `nbytes`; keys begin with their executable's."""
+        while len(self._replays) >= MAX_REPLAYS or self.nbytes > MAX_BYTES:
+            self._backend.before_drop()
+            self._replays.popitem(last=False)
+        self._replays[key] = replay
+
+    def drop(self, executable: Hashable) -> None:
+        """Drop the replays of an executable, which no work that is queued may need: `Backend.before_drop`."""
+        for key in [key for key in self._replays if key[0] == executable]:
+            del self._replays[key]
+
+    def clear(self) -> None:
+        """Drop all replays, as `drop` does."""
+        self._replays.clear()

@@ -1,0 +1,215 @@
+"""The cache of replays, and replayed calls with rows in host memory, on a backend that computes on the host."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparsenn import Linear, Network, Session
+from sparsenn.backends import backend_for
+from sparsenn.engine import replay_cache
+from sparsenn.engine.finite import OverflowGuard
+from sparsenn.engine.host_call import HostCall
+from sparsenn.engine.replay_cache import ReplayCache
+from sparsenn.errors import InputError, NumericError
+from sparsenn.layers import Add, Identity, ReLU
+from sparsenn.network import Node
+
+HALF: Any = SimpleNamespace(precision="float16", half_sums=0)
+
+
+class Log:
+    """Looks at numbers at once."""
+
+    def __init__(self, looks: int) -> None:
+        self.found = np.zeros((looks, 2), np.uint32)
+        self._count = 0
+
+    def look(self, numbers: np.ndarray) -> None:
+        finite = np.isfinite(numbers)
+        largest = np.abs(numbers[finite]).max(initial=0).astype(np.float32)
+        self.found[self._count] = largest.view(np.uint32), not finite.all()
+        self._count += 1
+
+
+class Watch:
+    """Looks for NaN and infinity at once."""
+
+    def __init__(self) -> None:
+        self._found = False
+
+    def look(self, numbers: np.ndarray) -> None:
+        self._found |= not np.isfinite(numbers).all()
+
+    def passed(self) -> bool:
+        return True
+
+    def found(self) -> bool:
+        found, self._found = self._found, False
+        return found
+
+
+class Replaying:
+    """A backend whose replays run the work; `recorded` counts the runs."""
+
+    def __init__(self) -> None:
+        self.largest_number = backend_for("cpu").largest_number
+        self.number_log = Log
+        self.dropping = 0
+
+    def replay(self, shape: tuple[int, int], on_host: bool) -> Any:
+        assert on_host
+
+        class Replay:
+            nbytes = 12
+
+            def __call__(self, run: Any, rows: np.ndarray) -> Any:
+                return run(rows.reshape(shape))
+
+        return Replay()
+
+    def before_drop(self) -> None:
+        self.dropping += 1
+
+
+# ---- The cache ------------------------------------------------------------------------------------------------------
+
+
+def test_the_replays_of_few_shapes_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_cache, "MAX_REPLAYS", 3)
+    backend: Any = Replaying()
+    cache = ReplayCache(backend)
+    for number in range(3):
+        cache.put(("a", number), SimpleNamespace(nbytes=1))
+    assert cache.get(("a", 0)) is not None
+    cache.put(("b", 0), SimpleNamespace(nbytes=5))
+    assert [cache.get(key) is None for key in (("a", 0), ("a", 1), ("a", 2), ("b", 0))] == [False, True, False, False]
+    assert (cache.nbytes, backend.dropping) == (7, 1)
+    cache.drop("a")
+    assert cache.nbytes == 5
+    cache.clear()
+    assert cache.nbytes == 0
+
+
+def test_the_replays_of_few_bytes_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_cache, "MAX_BYTES", 10)
+    cache = ReplayCache(Replaying())  # type: ignore[arg-type]
+    for number in range(5):
+        cache.put(("a", number), SimpleNamespace(nbytes=4))
+    assert cache.nbytes == 12  # the last may come on top
+    cache.put(("a", 5), SimpleNamespace(nbytes=400))
+    cache.put(("a", 6), SimpleNamespace(nbytes=1))
+    assert cache.nbytes == 1
+
+
+# ---- Calls with rows in host memory -------------------------------------------------------------------------------
+
+
+def call_of(within: OverflowGuard | None, is_checked: bool = True) -> HostCall:
+    backend: Any = Replaying()
+    return HostCall(backend, (2, 3), Watch() if is_checked else None, within, 8)
+
+
+def guarded(scales: list[float], kernel: Any = HALF) -> Any:
+    """Layers that scale rows, as steps of a plan run them."""
+
+    def run(rows: np.ndarray, guard: Any) -> np.ndarray:
+        for number, scale in enumerate(scales):
+            assert guard.before(kernel, rows, number, number + 1) == number + 1
+            with np.errstate(over="ignore"):
+                rows = (rows * np.float32(scale)).astype(np.float16).astype(np.float32)
+            guard.after(kernel, rows, number, number + 1)
+        return rows
+
+    return run
+
+
+@pytest.fixture
+def within() -> OverflowGuard:
+    layers = [Linear(np.eye(3, dtype=np.float32)) for _ in range(3)]
+    return OverflowGuard(Network(tuple(layers)), backend_for("cpu"))
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_rows_that_are_not_finite_are_not_replayed(value: float) -> None:
+    rows = np.ones((2, 3), np.float32)
+    assert np.array_equal(call_of(None)(lambda rows, guard: rows + 1, rows), rows + 1)
+    rows[1, 2] = value
+    assert call_of(None)(lambda rows, guard: rows + 1, rows) is None
+    assert call_of(None, is_checked=False)(lambda rows, guard: rows + 1, rows) is not None
+
+
+@pytest.mark.parametrize(
+    ("scales", "passes"),
+    [([1, 2, 3], True), ([1e3, 1e3, 1e-9], False), ([1, 1, 1e9], False), ([1e4, 6, 1], True)],
+    ids=["small", "beyond, then hidden", "beyond at the end", "just within"],
+)
+def test_numbers_beyond_half_precision_are_found_after_a_replay(
+    within: OverflowGuard, scales: list[float], passes: bool
+) -> None:
+    found = call_of(within)(guarded(scales), np.ones((2, 3), np.float32))
+    assert (found is not None) == passes
+
+
+def test_inputs_beyond_half_precision_are_found_after_a_replay(within: OverflowGuard) -> None:
+    assert call_of(within)(guarded([1e-3, 1, 1]), np.full((2, 3), 7e4, np.float32)) is None
+
+
+def test_layers_that_have_to_be_run_apart_are_not_replayed() -> None:
+    layers = [Linear(np.full((3, 3), 300, np.float32), None, ReLU()) for _ in range(3)]
+    within = OverflowGuard(Network(tuple(layers)), backend_for("cpu"))
+
+    def run(rows: np.ndarray, guard: Any) -> np.ndarray:
+        assert guard.before(HALF, rows, 0, 3) == 3
+        guard.after(HALF, rows, 0, 3)
+        return rows
+
+    assert call_of(within)(run, np.full((2, 3), 1e-3, np.float32)) is not None
+    assert call_of(within)(run, np.ones((2, 3), np.float32)) is None
+
+
+# ---- Sessions -------------------------------------------------------------------------------------------------------
+
+
+def branching(rng: np.random.Generator, scale: float = 1) -> Network:
+    """Layers with a branch, whose hidden values are about `scale`."""
+
+    def layer(factor: float) -> Linear:
+        return Linear((factor * rng.normal(size=(40, 40)) / 6).astype(np.float32), None, Identity())
+
+    return Network((layer(scale), layer(1), Node(Add(ReLU()), (1, 2)), layer(1 / scale)))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["float32", "tf32", "float16"])
+def test_replays_of_rows_on_the_host_have_the_bits_of_the_first_call(precision: str, rng: np.random.Generator) -> None:
+    network = branching(rng)
+    session = Session(network, device="cuda", precision=precision)
+    for rows in (1, 37):
+        given = [rng.normal(size=(rows, 40)).astype(np.float32) for _ in range(5)]
+        first = [Session(network, device="cuda", precision=precision)(each) for each in given]
+        found = [session(each) for each in given]
+        for one, other in zip(found, first, strict=True):
+            assert type(one) is np.ndarray
+            assert np.array_equal(one, other)
+
+
+@pytest.mark.gpu
+def test_replays_of_rows_on_the_host_refuse_what_a_call_refuses(rng: np.random.Generator) -> None:
+    session = Session(branching(rng, 100), device="cuda", precision="float16")
+    rows = rng.normal(size=(4, 40)).astype(np.float32)
+    expected = session(rows)
+    spoilt = rows.copy()
+    spoilt[2, 3] = np.nan
+    for _ in range(3):
+        assert np.array_equal(session(rows), expected)
+        with pytest.raises(InputError, match="input 3, column 4"):
+            session(spoilt)
+        with pytest.raises(NumericError, match="float16"):
+            session(rows * 1000)
+        with pytest.raises(NumericError, match="an input of"):
+            session(np.full_like(rows, 1e5))
+    assert np.array_equal(session(rows), expected)
