@@ -76,5 +76,5 @@ def shares_computed(
     plan = Plan(saving, rows.count, None, rows, (Step(first, last, kernel),), rows.count)
     counter = LayerCounter.of(network)
     bind(plan).run(features, RunContext(counter=counter))
-    shares = np.array([layer.rows for layer in counter.layers[first:last]]) / max(1, rows.count)
+    shares = np.array([layer.counts.rows for layer in counter.layers[first:last]]) / max(1, rows.count)
     return np.concatenate([shares, np.full(len(network) - last, shares[-1])])
