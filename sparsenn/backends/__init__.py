@@ -27,7 +27,7 @@ from sparsenn.backends.contract import (
 from sparsenn.backends.host_arrays import all_finite
 from sparsenn.backends.machine import MACHINES, Machine, machine_named
 from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, permitted_kernels
-from sparsenn.backends.selection import DOUBLE_DEVICE, backend_elsewhere, backend_for, gpus
+from sparsenn.backends.selection import DOUBLE_DEVICE, backend_elsewhere, backend_for, backend_on, gpus, select_kernels
 from sparsenn.backends.steps import image_kernel, launch_of
 from sparsenn.backends.stepwise import Stepwise
 from sparsenn.backends.trainer import Trainer, TrainingProblem
@@ -65,6 +65,7 @@ __all__ = [
     "automatic",
     "backend_elsewhere",
     "backend_for",
+    "backend_on",
     "gpus",
     "image_kernel",
     "kernel_named",
@@ -73,4 +74,5 @@ __all__ = [
     "machine_named",
     "operations",
     "permitted_kernels",
+    "select_kernels",
 ]

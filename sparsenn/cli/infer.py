@@ -245,9 +245,9 @@ def _named(device: str | None, devices: str | None) -> tuple[str, ...]:
 
 
 def _check_kernel(device: str, kernel: str, reproducible: bool) -> None:
-    from sparsenn.engine.kernels import choices
+    from sparsenn.backends import select_kernels
 
-    choices(device, kernel, reproducible=reproducible)
+    select_kernels(device, kernel, reproducible=reproducible)
 
 
 def _verdict(dataset: Dataset, result: Result, verify: bool | None) -> Verification | str:

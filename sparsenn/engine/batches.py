@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.plan_cache import PlanCache, form_of_features
 from sparsenn.engine.result import BatchOutput, Result, concatenate_categories
-from sparsenn.engine.timer import NullTimer, Timer
+from sparsenn.engine.timer import Timer, section
 from sparsenn.errors import InputError, OutOfMemoryError
 from sparsenn.formats import Array
 from sparsenn.runtime.progress import Progress
@@ -101,9 +101,9 @@ class BatchRunner:
 
         Sparse rows show their form once they are uploaded. That of a matrix is known, and decides on its upload.
         """
-        cache, timer = self._cache, context.timer
+        cache = self._cache
         executable = None if inputs.is_sparse else self._executable(inputs, None, size, context)
-        with timer.section("transfer", "copy in"):
+        with section(context.timer, "transfer", "copy in"):
             keep_half = executable is not None and executable.plan.keeps_half
             features = cache.upload(inputs.slice(first, last), keep_half) if check is None else check.rows
         if executable is None:
@@ -119,7 +119,7 @@ class BatchRunner:
 
     def _executable(self, inputs: InputRows, features: Features | None, size: int, context: RunContext) -> Executable:
         form = self._cache.form_of(inputs) if features is None else form_of_features(features)
-        with context.timer.section("plan", "plan"):
+        with section(context.timer, "plan", "plan"):
             return self._cache.executable(inputs, form, size)
 
     # ---- With counts and times -----------------------------------------------------------------------------------
@@ -139,17 +139,19 @@ class BatchRunner:
         -------
         Its categories are counted from `first`; its seconds are the timer's.
         """
-        network, plan = self._compiled.network, cast(Plan | None, None)
-        batches, categories, total = list[BatchOutput](), list[Array](), LayerCounter.of(network)
+        network, batches, categories = self._compiled.network, list[BatchOutput](), list[Array]()
+        plan: Any = None
+        total: LayerCounter | None = None
 
         def run(start: int, stop: int, size: int, context: RunContext) -> None:
-            nonlocal plan
+            nonlocal plan, total
             plan, living, left, counter = self._run_counted(inputs, start, stop, size, context, counted)
             fetch = None if self._backend.in_host_memory else self._backend.fetch
             batches.append(BatchOutput(left, stop - start, fetch))
             categories.append(living + (start - first) if start > first else living)
-            if counter is not None:
+            if total is not None and counter is not None:
                 total.join(counter)
+            total = total or counter
 
         with timer.section("plan", "plan"):
             self._cache.sample(inputs)
@@ -162,7 +164,7 @@ class BatchRunner:
             layers=len(network),
             edges=network.multiply_adds,
             categories=concatenate_categories(categories),
-            statistics=total.statistics(network) if counted else (),
+            statistics=(total or LayerCounter.of(network)).statistics(network) if counted else (),
             seconds=timer.seconds(),
             batches=tuple(batches),
             notes=notes,
@@ -172,7 +174,7 @@ class BatchRunner:
         self, inputs: InputRows, first: int, last: int, size: int, context: RunContext, counted: bool
     ) -> tuple[Plan, Array, RowsLeft, LayerCounter | None]:
         """Run a batch; return its plan, the rows that end with a non-zero, what is left of all, and the counts."""
-        with context.timer.section("transfer", "check"):
+        with section(context.timer, "transfer", "check"):
             check = self._cache.queue_check(inputs, first, last, size)
         while True:
             counter = LayerCounter.of(self._compiled.network) if counted else None
@@ -180,7 +182,7 @@ class BatchRunner:
                 inputs, first, last, size, replace(context, counter=counter), check
             )
             left = executable.run(features, mine)
-            with context.timer.section("transfer", "copy out"):
+            with section(context.timer, "transfer", "copy out"):
                 if check is not None:
                     check.fetch()
                 take_out = self._backend.take_out(left, executable.plan.owns_outputs)
@@ -232,7 +234,7 @@ class BatchRunner:
                 _finish(copies.pop(0))
 
         self._cache.sample(inputs)
-        context = RunContext(NullTimer(), check=self._check_of(inputs, may_wait=False))
+        context = RunContext(check=self._check_of(inputs, may_wait=False))
         self._run_batches(inputs, (first, last), self._upload_size(inputs), context, report, run)
         for finish in copies:
             _finish(finish)

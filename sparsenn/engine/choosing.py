@@ -148,7 +148,6 @@ class _Chooser:
         return steps
 
     def _fused(self, first: Step, second: Step) -> Step | None:
-        """Return two steps of layers of images as one, if a kernel that fuses layers takes them."""
         kernels = [step.kernel for step in (first, second) if isinstance(step.kernel, ConvolutionKernel)]
         if not kernels or any(kernel is not kernels[0] for kernel in kernels) or kernels[0].run_stack is None:
             return None
@@ -212,17 +211,17 @@ class _Chooser:
     def _blocks(self, first: int, last: int) -> list[int]:
         """Return where blocks begin, and the end."""
 
-        def family(number: int) -> tuple[bool, ...]:
-            return (isinstance(self.network[number], SparseLinear),)
+        def family(layer: Any) -> tuple[bool, ...]:
+            return (isinstance(layer, SparseLinear),)
 
-        def kind(number: int) -> tuple[bool, ...]:
-            layer = self.network[number]
-            assert isinstance(layer, FullyConnected)
-            narrow = max(layer.inputs, layer.outputs) <= NARROW
-            return (*family(number), narrow, is_dense_enough(self.network[number]))
+        def kind(layer: Any) -> tuple[bool, ...]:
+            return (*family(layer), max(layer.inputs, layer.outputs) <= NARROW, is_dense_enough(layer))
+
+        layers = self.network.layers
 
         for same in (kind, family):
-            bounds = [first, *(number for number in range(first + 1, last) if same(number) != same(number - 1)), last]
+            inner = [number for number in range(first + 1, last) if same(layers[number]) != same(layers[number - 1])]
+            bounds = [first, *inner, last]
             if len(bounds) <= MOST_BLOCKS + 1:
                 break
         return bounds

@@ -12,16 +12,16 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from sparsenn.backends import Backend
-from sparsenn.engine.dead_outputs import without_dead_outputs
 from sparsenn.engine.inputs import check_network
 from sparsenn.engine.kernels import Kernels, choose_kernels
-from sparsenn.engine.merging import Merged, merge_equal_outputs, unmerged
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import Step
 from sparsenn.errors import ResourceError
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
 from sparsenn.runtime.spans import span
+from sparsenn.structure.dead_outputs import without_dead_outputs
+from sparsenn.structure.merging import Merged, merge_equal_outputs, unmerged
 
 __all__ = ["CompiledNetwork", "backend_of"]
 
@@ -177,7 +177,6 @@ def backend_of(network: Network, options: Options) -> Backend:
 
 
 def _merges(options: Options, backend: Backend) -> bool:
-    """Return whether equal outputs are merged: as asked for, otherwise unless the backend computes in float64."""
     return not backend.doubles if options.merging is None else options.merging
 
 

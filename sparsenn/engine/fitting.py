@@ -64,5 +64,4 @@ def _sizes(network: Network, backend: Backend, steps: Sequence[Step]) -> list[in
 
 
 def _seconds(steps: Sequence[Step], sizes: Sequence[int]) -> float:
-    """Estimate the seconds of a batch whose weights stream, as far as steps are estimated."""
     return PREPARED_BYTE_SECONDS * sum(sizes) + sum(step.seconds or 0.0 for step in steps)

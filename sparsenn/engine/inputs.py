@@ -174,7 +174,6 @@ def _taken_shapes(network: Network) -> str:
 
 
 def _layouts(network: Network) -> list[InputLayout]:
-    """Return how inputs may be held that are no rows, that of the model first."""
     images = [] if network.image is None else [InputLayout(network.image)]
     return images if network.input_layout is None else [network.input_layout, *images]
 

@@ -16,11 +16,12 @@ from sparsenn.backends import (
     Machine,
     SparseKernel,
     automatic,
-    backend_elsewhere,
     backend_for,
+    backend_on,
     kernels,
     machine_named,
     permitted_kernels,
+    select_kernels,
 )
 from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.backends.tuning_table import with_tuned_numbers
@@ -37,7 +38,6 @@ __all__ = [
     "Kernels",
     "able_kernels",
     "able_sparse",
-    "choices",
     "choose_convolution",
     "choose_kernels",
     "name_layers",
@@ -109,11 +109,11 @@ def choose_kernels(network: Network, options: Options) -> tuple[Backend, Kernels
         _check_precision(precision, network, kernel)
     there = _operations(network, kernel)
     if not there:
-        return _backend(device, machine), _by_operation(())
+        return backend_on(device, machine), _by_operation(())
     own = there[0] != OPERATION or precision == PRECISIONS[0]
-    own = own or _multiplies_in(kernel, precision, _backend(device, machine).device, reproducible)
+    own = own or _multiplies_in(kernel, precision, backend_on(device, machine).device, reproducible)
     first_precision = precision if own else PRECISIONS[0]
-    backend, found = choices(device, kernel, there[0], first_precision, machine, reproducible)
+    backend, found = select_kernels(device, kernel, there[0], first_precision, machine, reproducible)
     for operation in there[1:]:
         found += permitted_kernels(operation, backend.device, "auto", precision, reproducible)
     converts = there[0] == OPERATION and kernel == "auto" and not backend.doubles and not reproducible
@@ -171,28 +171,6 @@ def _operations(network: Network, kernel: str = "auto") -> list[str]:
     if not found and kernel != "auto":
         raise UsageError(f"no layer of this network has kernels to choose from; leave out kernel {kernel!r}")
     return found
-
-
-def choices(
-    device: str,
-    kernel: str,
-    operation: str = OPERATION,
-    precision: str = "float32",
-    machine: Machine | None = None,
-    reproducible: bool = False,
-) -> tuple[Backend, list[Kernel]]:
-    """Return the backend and its kernels of an operation that options permit; parameters as `Options` has them.
-
-    A kernel that only the CPU has takes the device `auto` to the CPU. Errors are those of `choose_kernels`.
-    """
-    free = device == "auto" and kernel != "auto" and machine is None
-    only_cpu = free and kernel in {entry.name for entry in kernels(operation, "cpu")}
-    backend = _backend("cpu" if only_cpu else device, machine)
-    return backend, permitted_kernels(operation, backend.device, kernel, precision, reproducible)
-
-
-def _backend(device: str, machine: Machine | None) -> Backend:
-    return backend_for(device) if machine is None else backend_elsewhere(device, machine)
 
 
 def _is_named_for(kernel: str, precision: str) -> bool:
@@ -287,7 +265,6 @@ def name_layers(first: int, last: int) -> str:
 def _divided(
     candidates: Sequence[AnyKernel], machine: Machine, *problem: Any
 ) -> tuple[tuple[AnyKernel, ...], list[tuple[AnyKernel, str]]]:
-    """Return the kernels that can run layers, and the others with the reason why they cannot."""
     reasons = [(kernel, kernel.why_not(machine, *problem)) for kernel in candidates]
     refused = [(kernel, reason) for kernel, reason in reasons if reason is not None]
     return tuple(kernel for kernel, reason in reasons if reason is None), refused

@@ -47,28 +47,24 @@ def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None
     shapes = network.named_inputs
     if named and inputs is not None:
         raise UsageError(f"inputs and {', '.join(map(repr, named))} are given; give a dictionary of all named inputs")
-    found = named or inputs or {}
+    arrays = named or inputs or {}
     if shapes is None:
-        raise UsageError(f"the network's inputs have no names, such as {', '.join(map(repr, found))}; give one matrix")
-    if found.keys() != shapes.keys():
-        faults = [f"missing are {_listed(shapes.keys() - found.keys())}"] * (not found.keys() >= shapes.keys())
-        faults += [f"unknown are {_listed(found.keys() - shapes.keys())}"] * (not shapes.keys() >= found.keys())
+        raise UsageError(f"the network's inputs have no names, such as {', '.join(map(repr, arrays))}; give one matrix")
+    differences = {"missing": shapes.keys() - arrays.keys(), "unknown": arrays.keys() - shapes.keys()}
+    faults = [f"{kind} are {', '.join(sorted(map(repr, names)))}" for kind, names in differences.items() if names]
+    if faults:
         raise UsageError(f"{'; '.join(faults)}; the network takes {', '.join(map(repr, shapes))}")
-    matrices = [_matrix(network, name, shape, found[name]) for name, shape in shapes.items()]
+    matrices = [_matrix(network, name, shape, arrays[name]) for name, shape in shapes.items()]
     counts = [int(matrix.shape[0]) for matrix in matrices]
     if len(set(counts)) > 1:
-        told = ", ".join(f"{name!r} has {count:,}" for name, count in zip(shapes, counts, strict=True))
-        raise ShapeError(f"the inputs differ in their number of rows: {told}")
+        by_name = ", ".join(f"{name!r} has {count:,}" for name, count in zip(shapes, counts, strict=True))
+        raise ShapeError(f"the inputs differ in their number of rows: {by_name}")
     return _side_by_side(matrices)
 
 
-def _listed(names: set[str]) -> str:
-    return ", ".join(map(repr, sorted(names)))
-
-
-def _matrix(network: Network, name: str, shape: tuple[int, ...], given: Any) -> Any:
+def _matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any) -> Any:
     """Return one of the inputs with a row for each sample."""
-    array = without_table(network.input_layout, given)
+    array = without_table(network.input_layout, rows)
     if isinstance(array, CSR):
         array = array.to_scipy()
     if not hasattr(array, "shape"):

@@ -13,12 +13,12 @@ from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.fitting import fit_steps
 from sparsenn.engine.kernels import DOUBLE_PRECISION, operation_of
-from sparsenn.engine.merging import Merged
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, Step
 from sparsenn.formats import Array
 from sparsenn.network import Network
 from sparsenn.printable import one_line
+from sparsenn.structure.merging import Merged
 
 __all__ = ["Plan", "bucket", "plan_for", "with_inputs"]
 
@@ -200,7 +200,6 @@ class Plan:
 
 
 def _planned_again(network: Network, options: Options, inputs: int, density: float | None, rows: RowsShape) -> Plan:
-    """Return the plan of another process for this one, whose functions its kernels are."""
     return plan_for(CompiledNetwork.of(network, replace(options)), inputs, density, rows.form)
 
 

@@ -427,7 +427,6 @@ def check_form(form: object) -> None:
 
 
 def _is_free(lock: Any) -> bool:
-    """Whether a lock is free, or is this thread's."""
     if not lock.acquire(blocking=False):
         return False
     lock.release()

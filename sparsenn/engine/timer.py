@@ -11,7 +11,7 @@ from sparsenn.engine.result import Seconds
 from sparsenn.runtime.jit import compile_seconds, load_seconds
 from sparsenn.runtime.spans import span
 
-__all__ = ["NullTimer", "ReadingTimer", "Timer"]
+__all__ = ["ReadingTimer", "Timer", "now", "section"]
 
 
 class Timer:
@@ -62,13 +62,11 @@ class ReadingTimer:
         return Seconds(read=time.perf_counter() - self._start - compiled, compile=compiled)
 
 
-class NullTimer:
-    """A timer that counts nothing."""
+def now(timer: Timer | None) -> float:
+    """Return a timer's seconds; 0 without one."""
+    return 0.0 if timer is None else timer.now()
 
-    def now(self) -> float:
-        """Return 0."""
-        return 0.0
 
-    def section(self, name: str, title: str) -> AbstractContextManager[object]:
-        """Count nothing; what runs inside is a span all the same."""
-        return span(title, name)
+def section(timer: Timer | None, name: str, title: str) -> AbstractContextManager[object]:
+    """Count the block as a section of a timer, if there is one; it is a span in any case."""
+    return span(title, name) if timer is None else timer.section(name, title)

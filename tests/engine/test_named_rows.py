@@ -134,6 +134,7 @@ def test_tensors(network: Network, inputs: dict[str, Any], expected: dict[str, A
 @pytest.mark.gpu
 def test_arrays_on_a_gpu(network: Network, inputs: dict[str, Any], expected: dict[str, Any]) -> None:
     import cupy
+    from cupyx.scipy import sparse as gpu_sparse
 
     session = Session(network, device="cuda")
     for _ in range(3):
@@ -141,7 +142,7 @@ def test_arrays_on_a_gpu(network: Network, inputs: dict[str, Any], expected: dic
         assert all(isinstance(array, cupy.ndarray) for array in found.values())
         assert_equal({name: cupy.asnumpy(array) for name, array in found.items()}, expected)
     sparse = {name: cupy.asarray(array.reshape(30, -1)) for name, array in inputs.items()}
-    sparse["obs"] = __import__("cupyx").scipy.sparse.csr_matrix(sparse["obs"])
+    sparse["obs"] = gpu_sparse.csr_matrix(sparse["obs"])
     assert_equal({name: cupy.asnumpy(array) for name, array in session(sparse).items()}, expected)
     with pytest.raises(InputError, match="of one library"):
         session(obs=inputs["obs"], image=cupy.asarray(inputs["image"]))

@@ -53,10 +53,12 @@ def exported(
         **signature.inputs_to_lifted_tensor_constants,
     }
     known: dict[Any, Any] = {}  # nodes that do not depend on the input
-    given = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in signature.user_inputs]
-    inputs = slices_of_inputs({node.name: make_input(tuple(node.meta["val"].shape[1:])) for node in given})
-    signals: dict[Any, Signal] = {node: inputs[node.name] for node in given}
-    rows, outputs = given[0].meta["val"].shape[0], dict[str, Signal]()
+    placeholders = [
+        node for node in program.graph.nodes if node.op == "placeholder" and node.name in signature.user_inputs
+    ]
+    inputs = slices_of_inputs({node.name: make_input(tuple(node.meta["val"].shape[1:])) for node in placeholders})
+    signals: dict[Any, Signal] = {node: inputs[node.name] for node in placeholders}
+    rows, outputs = placeholders[0].meta["val"].shape[0], dict[str, Signal]()
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in parameters:
             tensors = program.constants if parameters[node.name] in program.constants else program.state_dict

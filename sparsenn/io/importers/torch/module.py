@@ -92,10 +92,10 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
         from sparsenn.io.importers.torch.graph import exported
 
         try:
-            found = exported(module, batches, lambda shape: inputs(shape, _HINT, sparse_below))
+            signals = exported(module, batches, lambda shape: inputs(shape, _HINT, sparse_below))
         finally:
             _apply_masks(module)  # which are no numbers while a graph is made
-        return check_rounding(*network_between(*found))
+        return check_rounding(*network_between(*signals))
 
 
 def _parts(name: str, module: Any) -> Iterator[tuple[str, Any]]:
