@@ -11,10 +11,10 @@ from scipy import sparse
 
 from sparsenn import find_structure
 from sparsenn.datasets import radixnet
-from sparsenn.engine import merge_equal_outputs
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
 from sparsenn.runtime.workers import thread_count
+from sparsenn.structure.merging import merge_equal_outputs
 
 LIMIT = 1.0
 """Seconds for ten million weights."""

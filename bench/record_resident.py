@@ -30,12 +30,11 @@ from sparsenn.backends.cuda.sparse.resident import chain as resident
 from sparsenn.backends.cuda.sparse.resident.chain import ResidentChain, why_not
 from sparsenn.backends.cuda.sparse.rows import active_rows
 from sparsenn.datasets import radixnet
-from sparsenn.engine import merge_equal_outputs
-from sparsenn.engine.merging import Merged, unmerged
 from sparsenn.formats import CSR
 from sparsenn.io.layout import challenge_bias
 from sparsenn.io.official import read_official
 from sparsenn.network import Network
+from sparsenn.structure.merging import Merged, merge_equal_outputs, unmerged
 
 OFFICIAL_COUNTS = {1024: 1812, 4096: 1801, 16384: 1918, 65536: 1994}
 RUNS = 20

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         Linear,
         LogSoftmax,
         MaxPool2d,
+        Slice,
         Softmax,
         SparseLinear,
     )
@@ -117,6 +118,7 @@ __all__ = [
     "Sessions",
     "SiLU",
     "Sigmoid",
+    "Slice",
     "Softmax",
     "Softplus",
     "Softsign",
@@ -172,7 +174,7 @@ _HOMES = {
     "sparsenn.io.importers.onnx": ("from_onnx", "to_onnx"),
     "sparsenn.layers": (
         *("Add", "AvgPool2d", "Concatenate", "Conv2d", "Flatten", "Linear", "LogSoftmax", "MaxPool2d"),
-        *("Softmax", "SparseLinear"),
+        *("Slice", "Softmax", "SparseLinear"),
     ),
     "sparsenn.layers.activation": (
         *("CELU", "ELU", "GELU", "GELUTanh", "HardSigmoid", "HardSwish", "Identity", "LeakyReLU", "Mish", "ReLU"),

@@ -1,6 +1,6 @@
 """What is there to compute with: each part of the installation and of the machine, asked by itself.
 
-No part that is missing or broken keeps the others from being told; what cannot be asked is a finding, too.
+A missing or broken part does not hide the others; a failed probe is a finding as well.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPTIONAL = {
 """Distributions that some functions need, with how to get them and for what."""
 
 INSTRUCTIONS = ("sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vnni", "neon", "sve", "vsx")
-"""Instruction sets worth telling, as LLVM calls them."""
+"""Instruction sets worth reporting, as LLVM calls them."""
 
 UNLIMITED = 1 << 60
 """Bytes from which on a limit of memory is none: control groups of version 1 have such."""
@@ -48,7 +48,7 @@ class Finding:
         `kernels`.
     name : of it.
     value : what was found, as plain values; None where it is not there.
-    told : the same in words.
+    message : the same in words.
     remedy : what to do about it; None where nothing is wrong.
     failed : whether it is broken, rather than not there.
     """
@@ -56,7 +56,7 @@ class Finding:
     section: str
     name: str
     value: Any
-    told: str
+    message: str
     remedy: str | None = None
     failed: bool = False
 
@@ -87,14 +87,14 @@ def _guarded(section: str, name: str, probe: Probe) -> Iterator[Finding]:
     try:
         yield from probe()
     except Exception as error:  # whatever is broken may fail in any way
-        told = " ".join(str(error).split()) or type(error).__name__
-        yield Finding(section, name, None, f"cannot be told: {told}", failed=True)
+        reason = " ".join(str(error).split()) or type(error).__name__
+        yield Finding(section, name, None, f"cannot be found out: {reason}", failed=True)
 
 
 def _program() -> Iterator[Finding]:
     from sparsenn import __version__
 
-    place = os.path.dirname(__file__)  # noqa: PTH120 (told as it is)
+    place = os.path.dirname(__file__)  # noqa: PTH120 (reported as found)
     yield Finding("program", "sparsenn", __version__, f"{__version__}, in {place}")
     yield Finding("program", "python", platform.python_version(), f"{platform.python_version()}, {sys.executable}")
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
@@ -112,8 +112,8 @@ def _library(name: str) -> Probe:
         try:
             import_module(name)
         except Exception as error:  # an installation that is broken, or of another Python
-            told = " ".join(str(error).split()) or type(error).__name__
-            yield Finding("libraries", name, found, f"{found} cannot be imported: {told}", remedy, failed=True)
+            reason = " ".join(str(error).split()) or type(error).__name__
+            yield Finding("libraries", name, found, f"{found} cannot be imported: {reason}", remedy, failed=True)
             return
         yield Finding("libraries", name, found, found)
 
@@ -152,8 +152,8 @@ def _instructions() -> Iterator[Finding]:
 def _memory() -> Iterator[Finding]:
     for name, amount in memory_left().items():
         limited = amount is not None and amount < UNLIMITED
-        told = f"{shown_bytes(amount)} left" if amount is not None and limited else "no limit"
-        yield Finding("memory", name, amount if limited else None, told)
+        message = f"{shown_bytes(amount)} left" if amount is not None and limited else "no limit"
+        yield Finding("memory", name, amount if limited else None, message)
 
 
 def _driver() -> Iterator[Finding]:
@@ -209,11 +209,11 @@ def _cache(name: str) -> Probe:
             "bytes": cache.nbytes,
             "writable": cache.writable,
         }
-        told = f"{shown_bytes(cache.nbytes)} in {len(cache.files):,} files"
+        message = f"{shown_bytes(cache.nbytes)} in {len(cache.files):,} files"
         if cache.folder is not None:
-            told += f", {cache.folder}"
+            message += f", {cache.folder}"
         remedy = None if cache.writable else "cannot be written to: set SPARSENN_CACHE to a folder that can"
-        yield Finding("caches", cache.name, value, told, remedy)
+        yield Finding("caches", cache.name, value, message, remedy)
 
     return probe
 
@@ -221,12 +221,12 @@ def _cache(name: str) -> Probe:
 def _kernels() -> Iterator[Finding]:
     from sparsenn import datasets  # noqa: F401  its functions are among those that are compiled
     from sparsenn.backends import kernels
-    from sparsenn.runtime.jit import compiled_functions, kept_functions
+    from sparsenn.runtime.jit import compiled_functions, stored_functions
 
     names = kernels()
     yield Finding("kernels", "kernels", len(names), f"{len(names)}, listed by sparsenn kernels list")
-    kept, every = kept_functions(), len(compiled_functions())
-    remedy = None if kept > every // 2 else "sparsenn kernels list --compile, once, so that no run waits for it"
+    stored, every = stored_functions(), len(compiled_functions())
+    remedy = None if stored > every // 2 else "sparsenn kernels list --compile, once, so that no run waits for it"
     yield Finding(
-        "kernels", "compiled", {"kept": kept, "all": every}, f"{kept} of {every} functions of the CPU", remedy
+        "kernels", "compiled", {"stored": stored, "all": every}, f"{stored} of {every} functions of the CPU", remedy
     )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from math import prod
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import INDEX32_LIMIT, Array, InputLayout
 from sparsenn.formats.arrays import size
+from sparsenn.formats.named_shapes import NamedShapes, checked_shapes, total_width
 from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.graph import (
     FAMILIES,
@@ -35,16 +36,13 @@ from sparsenn.layers import (
     ReLU,
     SparseLinear,
 )
-from sparsenn.layers.images import integers
+from sparsenn.layers.images import Image, checked_image
 from sparsenn.layers.pruning import check_share, nonzeros, pruned
 from sparsenn.printable import kind_of
 
 __all__ = ["Image", "Layer", "Network", "Node"]
 
 Family = TypeVar("Family", SparseLinear, Linear, ImageLayer)
-
-Image: TypeAlias = tuple[int, int, int]
-"""Channels, height and width."""
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -70,6 +68,11 @@ class Network(Rebuilt):
     input_layout : InputLayout, optional
         How the program that the network comes from holds one input: its shape, the order of its axes, and names. A
         session takes such inputs, too.
+    named_inputs : dict of str to tuple of int, optional
+        Names and shapes of several inputs, where the network's row holds them side by side, in this order; a `Slice`
+        takes each out of it.
+    named_outputs : dict of str to tuple of int, optional
+        Names and shapes of several outputs, which are side by side in the network's, as a `Concatenate` leaves them.
 
     Attributes
     ----------
@@ -80,8 +83,10 @@ class Network(Rebuilt):
     ------
     ShapeError
         There is no layer; a layer does not take what it reads, and the message names it (1-based); the image is needed
-        and not given, or not three sizes of at least 1; the input layout does not fit the network; or rows become
-        longer than 2^31 - 1.
+        and not given, or not three sizes of at least 1; the input layout does not fit the network; named inputs or
+        outputs are wider or narrower than its rows; or rows become longer than 2^31 - 1.
+    UsageError
+        Named inputs or outputs are no dictionary of names and shapes.
     InputError
         One of the layers is something else, such as a matrix; or a node reads one that does not come before it.
     """
@@ -90,6 +95,8 @@ class Network(Rebuilt):
     image: Image | None = None
     needs_float64: bool = False
     input_layout: InputLayout | None = None
+    named_inputs: NamedShapes | None = None
+    named_outputs: NamedShapes | None = None
     shapes: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
 
     def __init__(
@@ -98,21 +105,31 @@ class Network(Rebuilt):
         image: Image | None = None,
         needs_float64: bool = False,
         input_layout: InputLayout | None = None,
+        named_inputs: Mapping[str, Sequence[int]] | None = None,
+        named_outputs: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         object.__setattr__(self, "nodes", checked_nodes(nodes))
         if not self.nodes:
             raise ShapeError("a network needs at least one layer")
-        object.__setattr__(self, "image", None if image is None else _checked_image(image))
+        object.__setattr__(self, "image", None if image is None else checked_image(image))
         object.__setattr__(self, "needs_float64", needs_float64)
         object.__setattr__(self, "input_layout", input_layout)
+        for field_name, shapes in (("named_inputs", named_inputs), ("named_outputs", named_outputs)):
+            checked = None if shapes is None else checked_shapes(shapes, field_name.replace("_", " "))
+            object.__setattr__(self, field_name, checked)
         object.__setattr__(self, "shapes", self._shapes())
         if input_layout is not None:
             input_layout.check_width(self.inputs)
+        for named, width in ((self.named_inputs, self.inputs), (self.named_outputs, self.outputs)):
+            if named is not None and total_width(named) != width:
+                raise ShapeError(f"the shapes {named} make rows of {total_width(named):,}; the network has {width:,}")
 
     def _shapes(self) -> tuple[tuple[int, ...], ...]:
         """Follow the shape of one input through the layers."""
         readers = [node.layer for node in self.nodes if 0 in node.sources]
         width = next((layer.inputs for layer in readers if isinstance(layer, FullyConnected)), None)
+        if self.named_inputs is not None:
+            width = total_width(self.named_inputs)
         if self.image is None and width is None:
             raise ShapeError(
                 f"layer 1 is {called(self.nodes[0].layer)}: say what images the network takes, "
@@ -302,7 +319,9 @@ class Network(Rebuilt):
         layers = size(layers, "layers")
         if layers > len(self):
             raise UsageError(f"cannot take {layers} layers of a network that has {len(self)}")
-        return replace(self, nodes=self.nodes[:layers])
+        return replace(
+            self, nodes=self.nodes[:layers], named_outputs=self.named_outputs if layers == len(self) else None
+        )
 
     def with_bias(self, bias: float) -> Network:
         """Return the same network with one bias for all outputs of all layers that have weights.
@@ -415,11 +434,3 @@ def _one_each(given: Any, layers: int, what: str) -> Sequence[Any]:
             f"{len(given)} {what} are given for {layers} layers; give a list of one per layer, or what all layers share"
         )
     return given
-
-
-def _checked_image(image: Image) -> Image:
-    """Return the shape of an image as a tuple of three sizes of at least 1."""
-    sizes = integers(image, 1)
-    if sizes is None or len(sizes) != 3:
-        raise ShapeError(f"the image {image} is not (channels, height, width), three integers of at least 1")
-    return sizes[0], sizes[1], sizes[2]

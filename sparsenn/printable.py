@@ -29,11 +29,11 @@ def kind_of(value: object) -> str:
 def one_line(record: Any) -> str:
     """Return an object of a dataclass as `Name(field=value, …)` in one line: to be its class's `__repr__`.
 
-    Arrays are told by type and shape, tuples, lists and dictionaries by their lengths where they are long, and other
+    Arrays are shown by type and shape, tuples, lists and dictionaries by their lengths where they are long, and other
     long objects by their classes' names.
     """
-    told = (f"{field.name}={_brief(getattr(record, field.name))}" for field in fields(record) if field.repr)
-    return f"{type(record).__name__}({', '.join(told)})"
+    values = (f"{field.name}={_brief(getattr(record, field.name))}" for field in fields(record) if field.repr)
+    return f"{type(record).__name__}({', '.join(values)})"
 
 
 def _brief(value: Any) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 from strategies import activations, biases, seeds
 
-from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, MaxPool2d, Softmax
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, MaxPool2d, Slice, Softmax
 
 __all__ = ["convolutions", "images_for", "pools", "weightless_layers"]
 
@@ -44,7 +45,15 @@ def weightless_layers(draw: st.DrawFn) -> tuple[ImageLayer, tuple[int, ...]]:
     """A layer without weights and the shape of one input that it takes: an image, or for some a row."""
     shapes = st.tuples(*3 * [st.integers(1, 6)]) | st.tuples(st.integers(1, 700))
     others = st.tuples(st.sampled_from([Flatten(), Softmax()]), shapes)
-    return draw(pools() | others)
+    return draw(pools() | others | shapes.flatmap(_slices))
+
+
+@st.composite
+def _slices(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[ImageLayer, tuple[int, ...]]:
+    first = draw(st.integers(0, shape[0] - 1))
+    last = draw(st.integers(first + 1, shape[0]))
+    image = (1, last - first, prod(shape[1:]))
+    return Slice(first, last, draw(st.sampled_from([None, image]))), shape
 
 
 @st.composite

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,19 +30,20 @@ def node(operator: str, *inputs: str, to: str = "y", domain: str = "", **attribu
 
 def model(
     nodes: Sequence[Any],
-    size: Sequence[int | str | None],
+    size: Sequence[int | str | None] | Mapping[str, Sequence[int | str | None]],
     opset: int = 17,
     outputs: Sequence[str] = ("y",),
     dtype: Any = np.float32,
     ml: bool = False,
     **constants: Array,
 ) -> Any:
-    """A graph from `x`, of that shape, to `y`, with these initialisers."""
+    """A graph from `x`, of that shape, or from inputs of these shapes, to `y`, with these initialisers."""
+    sizes = size if isinstance(size, Mapping) else {"x": size}
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     graph = helper.make_graph(
         nodes,
         "graph",
-        [helper.make_tensor_value_info("x", kind, size)],
+        [helper.make_tensor_value_info(name, kind, each) for name, each in sizes.items()],
         [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in outputs],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
     )

@@ -47,6 +47,9 @@ def outputs_of(layer: Any, values: np.ndarray) -> np.ndarray:
     kind, values = type(layer).__name__, values.astype(np.float64)
     if kind == "Flatten":
         return values.reshape(len(values), prod(values.shape[1:]))
+    if kind == "Slice":
+        taken = values[:, layer.first : layer.last]
+        return taken if layer.image is None else taken.reshape(len(values), *layer.image)
     if kind == "Softmax":
         rows = values.reshape(len(values), prod(values.shape[1:]))
         return softmax(rows, axis=1).reshape(values.shape) if rows.size else values

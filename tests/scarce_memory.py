@@ -13,7 +13,7 @@ from typing import Any
 
 from sessions import altered
 
-from sparsenn.backends import Kernel, StepOutput
+from sparsenn.backends import Kernel, RowsLeft, SparseKernel, StepOutput
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.cuda.runtime import memory
 from sparsenn.engine import Session
@@ -246,17 +246,27 @@ class StandInBackend(CPUBackend):
     def taking(self, kernel: Kernel, widest: int) -> Kernel:
         """Return a kernel that takes two buffers of rows `widest` wide while it runs, then what its outputs need."""
 
-        def launch(*given: Any) -> Any:
-            rows = (given[0].features if len(given) == 1 else given[1]).shape[0]
+        def taken(run: Callable[..., Any], rows: int, *given: Any) -> Any:
             size = 4 * widest * rows
             with memory.within_memory(f"the kernel {kernel.name}", rows, 2 * 4 * widest):
                 with self._taken(size), self._taken(size):
-                    found = kernel.launch(*given)
-                self.held(found.features if isinstance(found, StepOutput) else found)
+                    found = run(*given)
+                if isinstance(found, RowsLeft):
+                    found = replace(found, features=found.features.copy())
+                self.held(found.features if isinstance(found, RowsLeft | StepOutput) else found)
                 return found
 
-        alone = {"prepare": None} if kernel.operation == "spmspm" else {}
-        return replace(kernel, launch=launch, **alone)
+        def launch(*given: Any) -> Any:
+            return taken(kernel.launch, (given[0].features if len(given) == 1 else given[1]).shape[0], *given)
+
+        def prepare(stack: Any, problem: Any) -> Any:
+            chain = kernel.prepare(stack, problem)
+            run = chain.run
+            chain.run = lambda features, *given: taken(run, features.shape[0], features, *given)
+            return chain
+
+        is_chain = isinstance(kernel, SparseKernel) and kernel.prepare is not None
+        return replace(kernel, prepare=prepare) if is_chain else replace(kernel, launch=launch)
 
 
 def on_stand_in(network: Network, cupy: StandIn, **options: Any) -> Session:

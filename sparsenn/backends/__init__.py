@@ -26,8 +26,8 @@ from sparsenn.backends.contract import (
 )
 from sparsenn.backends.host_arrays import all_finite
 from sparsenn.backends.machine import MACHINES, Machine, machine_named
-from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, reproducible_kernels
-from sparsenn.backends.selection import DOUBLE_DEVICE, backend_elsewhere, backend_for, gpus
+from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, permitted_kernels
+from sparsenn.backends.selection import DOUBLE_DEVICE, backend_elsewhere, backend_for, backend_on, gpus, select_kernels
 from sparsenn.backends.steps import image_kernel, launch_of
 from sparsenn.backends.stepwise import Stepwise
 from sparsenn.backends.trainer import Trainer, TrainingProblem
@@ -65,6 +65,7 @@ __all__ = [
     "automatic",
     "backend_elsewhere",
     "backend_for",
+    "backend_on",
     "gpus",
     "image_kernel",
     "kernel_named",
@@ -72,5 +73,6 @@ __all__ = [
     "launch_of",
     "machine_named",
     "operations",
-    "reproducible_kernels",
+    "permitted_kernels",
+    "select_kernels",
 ]

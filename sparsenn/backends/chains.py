@@ -46,6 +46,21 @@ class LayerCounts(NamedTuple):
     performed_edges: int
     distinct: int | None = None
 
+    def plus(self, other: LayerCounts) -> LayerCounts:
+        """Return the sum of these counts and others of the same layer; what either does not know stays unknown."""
+        return LayerCounts(
+            self.kernel or other.kernel,
+            self.rows + other.rows,
+            _sum_known(self.active_inputs, other.active_inputs),
+            _sum_known(self.nonzeros, other.nonzeros),
+            self.performed_edges + other.performed_edges,
+            other.distinct if self.distinct is None else self.distinct + (other.distinct or 0),
+        )
+
+
+def _sum_known(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:

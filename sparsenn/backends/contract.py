@@ -86,6 +86,8 @@ class Replay(Protocol):
 class Backend(Protocol):
     """The operations that the engine is built on.
 
+    Some have a default, which does nothing: for backends that inherit from this, and queue no work.
+
     Attributes
     ----------
     device : `reference`, `cpu`, `cuda`, or `cuda_float64`: what its kernels are registered for.
@@ -163,7 +165,7 @@ class Backend(Protocol):
 
     def before_drop(self) -> None:
         """Make sure that memory dropped from now on is reused only after the work that is queued now."""
-        ...
+        return
 
     def replay(self, shape: tuple[int, int], on_host: bool) -> Replay | None:
         """Return what replays work of many launches on rows of one shape; None where there is no gain.
@@ -173,7 +175,7 @@ class Backend(Protocol):
         shape : of the matrix that the work takes.
         on_host : whether rows are in host memory.
         """
-        ...
+        return None
 
     def number_log(self, looks: int) -> NumberLog:
         """Begin to look at numbers up to so many times, for a replay; asked only of backends that replay."""
@@ -181,7 +183,7 @@ class Backend(Protocol):
 
     def release(self) -> None:
         """Give back memory that is kept for reuse. Nothing that a failed launch left behind is used from then on."""
-        ...
+        return
 
     def compile_seconds(self) -> float:
         """Return the seconds that this process has spent on compiling and loading kernels: it only ever grows.
@@ -192,18 +194,18 @@ class Backend(Protocol):
 
     def wait(self) -> None:
         """Wait until the device has done all that was queued."""
-        ...
+        return
 
     def begin_turn(self) -> None:
         """Begin a call: what is queued from now on comes after what was queued in calls before.
 
         Calls may be made from several threads and on several streams, one at a time.
         """
-        ...
+        return
 
     def end_turn(self) -> None:
         """End a call."""
-        ...
+        return
 
     def number_check(self) -> NumberCheck:
         """Begin to look at numbers."""
@@ -254,7 +256,7 @@ class Backend(Protocol):
         MatrixError
             The arrays' shapes or types do not fit together.
         """
-        ...
+        return None
 
     def fetch(self, features: Features | SparseRows) -> Any:
         """Move rows to the host, into memory that later launches do not touch; their type stays."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, NumberCheck, NumberLog, RowsLeft, RowsWatch, SparseRows
+from sparsenn.backends.contract import Backend, Features, NumberCheck, NumberLog, RowsLeft, RowsWatch, SparseRows
 from sparsenn.backends.host_arrays import all_finite, is_on_host
 from sparsenn.backends.steps import combine_rows
 from sparsenn.errors import UsageError
@@ -74,26 +74,14 @@ class HostNumberCheck:
         return self._finite
 
 
-class HostMemory:
-    """The part of a backend that moves rows, for those that compute in host memory."""
+class HostMemory(Backend):
+    """The part of a backend that moves rows, for those that compute in host memory: nothing is queued or captured."""
 
     in_host_memory = True
 
     def free_memory(self) -> int:
         """Return the host's free memory."""
         return free_memory() or 0
-
-    def wait(self) -> None:
-        """Do nothing: what was asked for is done."""
-
-    def before_drop(self) -> None:
-        """Do nothing: nothing is queued."""
-
-    def begin_turn(self) -> None:
-        """Do nothing: calls end before they return."""
-
-    def end_turn(self) -> None:
-        """Do nothing."""
 
     def reads_as_is(self, inputs: Any) -> bool:
         """Return whether inputs are a NumPy matrix of float32 in row-major order."""
@@ -110,9 +98,6 @@ class HostMemory:
         if not is_on_host(inputs):
             raise UsageError("the rows are on a GPU: use device cuda, or copy them to the host")
         return None
-
-    def queue_check(self, rows: CSR | SparseRows | Array) -> None:
-        """Return None: a check ends before it returns."""
 
     def fetch(self, features: Features | SparseRows) -> Any:
         """Return a copy of a matrix; sparse rows are never written over."""
@@ -135,10 +120,6 @@ class HostMemory:
         if not isinstance(features, CSR) and not own:
             features = features.copy()
         return lambda: (np.flatnonzero(row_map.scatter(is_live)), RowsLeft(features, row_map))
-
-    def replay(self, shape: tuple[int, int], on_host: bool) -> None:
-        """Return None: calls of functions on the host take little time."""
-        return
 
     def number_log(self, looks: int) -> NumberLog:
         """Fail: there is no replay."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from sparsenn.backends.chains import Features, LayerCounts, SparseChain, SparseProblem
@@ -197,7 +198,8 @@ class SparseKernel(Kernel):
 
     Parameters
     ----------
-    launch : runs one step; on a GPU it may return while the device still works.
+    launch : runs one step; on a GPU it may return while the device still works. Of a kernel of chains, it makes a chain
+        of all layers of the stack, unless it is given.
     why_not : is given the network as it is computed, sparse layers only, and its inputs.
     seconds : of consecutive layers, for so many rows, until the host can have the outputs. Where the kernel groups
         rows, it takes two keywords more: `alive`, the share of the rows that each layer has to compute, or None if all
@@ -206,15 +208,15 @@ class SparseKernel(Kernel):
     groups_rows : whether it computes equal rows once by itself; it then takes all layers of a stack in one launch.
     drops_rows : whether rows that have died are computed no more.
     stores_zeros : whether weights take memory, and work, as dense ones would.
-    prepare : makes the layers of a stack ready for a problem, where the kernel has a way of its own from the first
-        layer to the last; else they are launched some at a time (`sparsenn.backends.stepwise`).
+    prepare : makes the layers of a stack ready for a problem, where the kernel is one of chains; else they are launched
+        some at a time (`sparsenn.backends.stepwise.chain_of`).
     awaits_check : whether such a chain takes rows of the form `iso` whose check is queued (`Backend.queue_check`), and
         computes nothing where that finds a fault.
     own_outputs : whether the outputs of such a chain lie in memory that nothing else uses.
     """
 
     operation: str = "spmspm"
-    launch: Callable[[StepInput], StepOutput]
+    launch: Callable[[StepInput], StepOutput] = None  # type: ignore[assignment]
     why_not: Callable[[Machine, Network, CSR], str | None] = lambda machine, network, inputs: None
     seconds: Callable[..., float] | None = None
     fuses: bool = False
@@ -225,10 +227,23 @@ class SparseKernel(Kernel):
     awaits_check: bool = False
     own_outputs: bool = False
 
+    def __post_init__(self) -> None:
+        if self.launch is None:
+            object.__setattr__(self, "launch", partial(_launch_chain, self.prepare))
+
     @property
     def finds_equal_rows(self) -> bool:
         """Whether equal rows are computed once, by itself or between its launches."""
         return self.groups_rows or self.prepare is None
+
+
+def _launch_chain(prepare: Callable[[Any, SparseProblem], SparseChain], step: StepInput) -> StepOutput:
+    """Run all layers of a stack by a chain that is made for one run; no row is left out."""
+    features = step.features
+    form = "dense" if not isinstance(features, CSR) else "iso" if features.iso or not features.nnz else "csr"
+    chain = prepare(step.stack, SparseProblem(features.shape[0], form, step.droppable_from, step.deduplicate))
+    left = chain.run(features, True, step.multiplicity)
+    return StepOutput(left.features, left.row_map, chain.counts())
 
 
 @dataclass(frozen=True, kw_only=True)

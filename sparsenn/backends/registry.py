@@ -9,12 +9,23 @@ from __future__ import annotations
 from typing import TypeVar
 
 from sparsenn.backends.contract import Kernel
-from sparsenn.errors import SparseNNError, unknown_name
+from sparsenn.errors import SparseNNError, UsageError, unknown_name
 from sparsenn.plugins import load_plugins
 
-__all__ = ["automatic", "kernel_named", "kernels", "operations", "register", "reproducible_kernels"]
+__all__ = [
+    "automatic",
+    "kernel_named",
+    "kernels",
+    "operations",
+    "permitted_kernels",
+    "register",
+    "reproducible_kernels",
+]
 
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
+
+LAYERS_OF = {"spmspm": "sparse layers", "mlp": "dense layers", "conv2d": "convolutions"}
+"""The layers that operations run, in words."""
 
 _KERNELS: dict[tuple[str, str, str], Kernel] = {}
 
@@ -94,3 +105,40 @@ def _registered(operation: str | None, device: str | None) -> tuple[Kernel, ...]
         for kernel in _KERNELS.values()
         if operation in (None, kernel.operation) and device in (None, kernel.device)
     )
+
+
+def permitted_kernels(
+    operation: str, device: str, kernel: str, precision: str, reproducible: bool = False
+) -> list[Kernel]:
+    """Return the kernels of a device that options permit, in the order in which they are preferred.
+
+    Parameters
+    ----------
+    operation : `spmspm`, `mlp` or `conv2d`.
+    kernel : `auto`, or the name of one.
+    precision : of the kernel; with `auto`, those of float32, which keep any precision, come after those of this one.
+    reproducible : whether only reproducible kernels are permitted.
+
+    Raises
+    ------
+    UsageError
+        There is no such kernel; the message lists those there are.
+    """
+    if kernel != "auto":
+        chosen = kernel_named(operation, kernel, device)
+        if chosen.precision != precision:
+            raise UsageError(
+                f"the kernel {kernel!r} multiplies in {chosen.precision}, not in {precision}; ask for "
+                f"precision {chosen.precision}, or for another kernel"
+            )
+        if reproducible and not chosen.reproducible:
+            known = ", ".join(entry.name for entry in reproducible_kernels(operation, device)) or "none"
+            raise UsageError(f"the kernel {kernel!r} is not reproducible; those that are: {known}")
+        return [chosen]
+    there = reproducible_kernels(operation, device) if reproducible else automatic(operation, device)
+    found = [entry for entry in there if entry.precision == precision]
+    if not found:
+        known = ", ".join(dict.fromkeys(entry.precision for entry in there)) or "none"
+        how = ", if reproducibly," if reproducible else ""
+        raise UsageError(f"{LAYERS_OF[operation]} are not multiplied{how} in {precision} on {device}; known: {known}")
+    return found + [entry for entry in there if entry.precision == "float32" != precision]

@@ -1,4 +1,4 @@
-"""From a device's name to its backend."""
+"""From names of a device and a kernel to the backend and its kernels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from importlib.util import find_spec
 from typing import cast
 
-from sparsenn.backends.contract import Backend
+from sparsenn.backends.contract import Backend, Kernel
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.cuda import AbsentCUDABackend, CUDABackend
 from sparsenn.backends.cuda.double import DEVICE as DOUBLE_DEVICE
@@ -14,9 +14,10 @@ from sparsenn.backends.cuda.double import DoubleCUDABackend
 from sparsenn.backends.cuda.runtime.availability import count_devices
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle import ReferenceBackend
+from sparsenn.backends.registry import kernels, permitted_kernels
 from sparsenn.errors import DeviceError, UsageError, unknown_name
 
-__all__ = ["DOUBLE_DEVICE", "backend_elsewhere", "backend_for", "gpus"]
+__all__ = ["DOUBLE_DEVICE", "backend_elsewhere", "backend_for", "backend_on", "gpus", "select_kernels"]
 
 
 def backend_for(device: str) -> Backend:
@@ -64,6 +65,41 @@ def backend_elsewhere(device: str, machine: Machine) -> Backend:
     if device not in ("auto", "cuda"):
         raise UsageError(f"device {device} is not {machine.name}: leave out the device, or the machine")
     return cast(Backend, AbsentCUDABackend(machine))
+
+
+def backend_on(device: str, machine: Machine | None) -> Backend:
+    """Return the backend for a device, or for plans on a machine that need not be here."""
+    return backend_for(device) if machine is None else backend_elsewhere(device, machine)
+
+
+def select_kernels(
+    device: str,
+    kernel: str,
+    operation: str = "spmspm",
+    precision: str = "float32",
+    machine: Machine | None = None,
+    reproducible: bool = False,
+) -> tuple[Backend, list[Kernel]]:
+    """Return the backend, and the kernels of an operation that options permit on it.
+
+    A kernel that only the CPU has takes the device `auto` to the CPU.
+
+    Parameters
+    ----------
+    operation : `spmspm`, `mlp` or `conv2d`.
+    device, kernel, precision, machine, reproducible : as the options of a session have them, but precision `auto`.
+
+    Raises
+    ------
+    UsageError
+        The device or the kernel does not exist, or it does not have the precision, or is not reproducible.
+    DeviceError
+        The device is not there.
+    """
+    free = device == "auto" and kernel != "auto" and machine is None
+    only_cpu = free and kernel in {entry.name for entry in kernels(operation, "cpu")}
+    backend = backend_on("cpu" if only_cpu else device, machine)
+    return backend, permitted_kernels(operation, backend.device, kernel, precision, reproducible)
 
 
 def gpus() -> tuple[str, ...]:

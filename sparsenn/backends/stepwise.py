@@ -19,6 +19,7 @@ from sparsenn.backends.contract import (
     LayerCounts,
     RowMap,
     RowsLeft,
+    SparseChain,
     SparseKernel,
     SparseProblem,
     StepInput,
@@ -26,7 +27,7 @@ from sparsenn.backends.contract import (
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import SparseLinear
 
-__all__ = ["DEPTH", "FEW", "Stepwise", "has_dense_rows", "scatters"]
+__all__ = ["DEPTH", "FEW", "Stepwise", "chain_of", "has_dense_rows", "scatters"]
 
 DEPTH = 6
 """Layers between two looks for dead and equal rows. In the challenge's networks a tenth to a half of the rows go in
@@ -202,6 +203,20 @@ class Stepwise:
         distinct = 0 if self._problem.deduplicate else None
         self._counts += (LayerCounts(self._kernel.name, 0, 0, 0, 0, distinct),) * left
         rows.features = self._backend.place(np.zeros((0, self._layers[-1].outputs), np.float32))
+
+
+def chain_of(
+    backend: Backend,
+    kernel: SparseKernel,
+    stack: Any,
+    layers: Sequence[SparseLinear],
+    problem: SparseProblem,
+    adaptive: bool = True,
+) -> SparseChain:
+    """Return the chain of a kernel: its own, or one of launches; parameters are those of `Stepwise`."""
+    if kernel.prepare is not None:
+        return kernel.prepare(stack, problem)
+    return Stepwise(backend, kernel, stack, layers, problem, adaptive)
 
 
 def has_dense_rows(layer: SparseLinear) -> bool:

@@ -35,7 +35,7 @@ def main() -> int:
     try:
         with stopping():
             code = _exit_code()
-    except Stopped as stopped:  # while an error was told
+    except Stopped as stopped:  # while an error was reported
         code = report_error(stopped)
     return finish(code)
 

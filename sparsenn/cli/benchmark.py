@@ -76,11 +76,11 @@ def benchmark(
     with tracing(trace):
         with reporting(progress) as report:
             found = read_model(model, steps)
-            given = None if inputs is None else read_given_rows(found, inputs)
+            rows = None if inputs is None else read_given_rows(found, inputs)
             result = run_benchmark(
                 found.network,
                 counts,
-                given,
+                rows,
                 against=names,
                 seconds=seconds,
                 progress=report,

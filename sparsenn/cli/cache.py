@@ -1,4 +1,4 @@
-"""`sparsenn cache`: what is kept on disk, and how to be rid of it."""
+"""`sparsenn cache`: the caches on disk, shown or cleared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["clear", "info"]
 
 
 def info(json: options.Json = None) -> None:
-    """Show what is kept on disk, how much, and where.
+    """Show the caches on disk, their sizes and their folders.
 
     \b
     Examples:
@@ -41,7 +41,7 @@ def clear(
         typer.Argument(metavar="CACHE", help="A cache, as cache info names it; repeatable; by default, all of them."),
     ] = None,
 ) -> None:
-    """Remove what is kept on disk, and say what was removed.
+    """Clear the caches on disk, and say what was removed.
 
     Only files that sparsenn made are removed, not MNIST images that you put there, nor what other programs share.
     Datasets and kernels are made again when they are next needed; tuned parameters only by sparsenn kernels tune.
@@ -59,8 +59,8 @@ def clear(
     screen = console()
     for done in removed:
         files = "file" if done.files == 1 else "files"
-        told = f"{done.name}: {done.files:,} {files} removed, {shown_bytes(done.nbytes)}"
-        screen.print(printable(told if done.left is None else f"{told}; {done.left}"), soft_wrap=True)
+        message = f"{done.name}: {done.files:,} {files} removed, {shown_bytes(done.nbytes)}"
+        screen.print(printable(message if done.left is None else f"{message}; {done.left}"), soft_wrap=True)
     stuck = [done for done in removed if done.left is not None and done.name != "cupy"]
     if stuck:
         raise ResourceError(f"{stuck[0].left}")

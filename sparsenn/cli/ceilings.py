@@ -16,7 +16,7 @@ __all__ = ["known_roofs"]
 
 
 def known_roofs(backend: Backend, progress: bool | None, anew: bool = False) -> MeasuredRoofs:
-    """Return what a device can do at most, as kept in the cache folder or measured now; say on stderr what failed."""
+    """Return what a device can do at most, from the cache folder or measured now; say on stderr what failed."""
     from sparsenn.studies.measure import meter_for, roofs_of
 
     with reporting(progress):

@@ -28,7 +28,7 @@ _TEXT_WIDTH = 100
 def client_of(cluster: Cluster, device: str) -> Iterator[Any]:
     """Yield the client of a cluster, which is started if it is one of this machine.
 
-    What Dask's own logs say of lost connections is left out: this program tells it in a line.
+    Dask's own logs of lost connections are silenced: this program reports each loss in a line.
 
     Raises
     ------

@@ -26,7 +26,7 @@ def compile_kernels(progress: Progress = silent) -> None:
 
     Parameters
     ----------
-    progress : told of each kernel done.
+    progress : called after each kernel.
     """
     weights = np.kron(np.eye(WIDTH // 2), np.ones((2, 2)))  # equal columns, so that merging has work to do
     rows, columns = np.nonzero(weights)

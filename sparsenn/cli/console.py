@@ -17,7 +17,7 @@ from sparsenn.runtime.spans import Span, watching
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["COMPILING", "console", "drawn_progress", "reporting", "telling_of_compiling"]
+__all__ = ["COMPILING", "compilation_reported", "console", "drawn_progress", "reporting"]
 
 USUAL_WIDTH = 80
 """Columns where COLUMNS says 0, which stands for a width that is not known."""
@@ -26,10 +26,10 @@ PIPE_WIDTH = 160
 """Columns of a table that goes to a file or a pipe, unless COLUMNS says otherwise."""
 
 COMPILING = "compiling kernels, once …"
-"""What is told when numba begins to compile: later runs load what it made."""
+"""The line on stderr when numba begins to compile: later runs load the compiled functions."""
 
 WORKING = "working"
-"""What is shown while nothing tells what is done."""
+"""The description of a bar before any task begins."""
 
 LINE_INTERVAL = 1.0
 """Seconds between two progress lines where there is no terminal to draw a bar on."""
@@ -48,7 +48,7 @@ def console(stream: TextIO | None = None) -> Console:
 
 
 def _width(file: TextIO) -> int | None:
-    """Return the columns to fill; None where the terminal tells."""
+    """Return the columns to fill; None to ask the terminal."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal():
         return int(columns) or USUAL_WIDTH
@@ -70,30 +70,30 @@ def reporting(wanted: bool | None) -> Iterator[Progress]:
         with drawn_progress() as draw:
             yield lambda task, done, total: draw(task, done, total, "")
     else:
-        with telling_of_compiling():
+        with compilation_reported():
             yield _Lines(sys.stderr)
 
 
 @contextmanager
-def telling_of_compiling() -> Iterator[None]:
+def compilation_reported() -> Iterator[None]:
     """Say on stderr, once, that numba compiles, as soon as it does so."""
-    told = False
+    reported = False
 
-    def tell(span: Span) -> AbstractContextManager[None]:
-        nonlocal told
-        if not told and span.details["compiler"] == "numba":
-            told = True
+    def report(span: Span) -> AbstractContextManager[None]:
+        nonlocal reported
+        if not reported and span.details["compiler"] == "numba":
+            reported = True
             with suppress(OSError):  # numba would be interrupted
                 print(COMPILING, file=sys.stderr, flush=True)
         return nullcontext()
 
-    with watching(tell, "compile"):
+    with watching(report, "compile"):
         yield
 
 
 @contextmanager
 def drawn_progress() -> Iterator[Callable[[str, int, int, str], None]]:
-    """Yield what draws a bar a task on the terminal at stderr: told of its name, steps done, all steps, and a remark.
+    """Yield a function that draws a bar per task on the terminal at stderr: (name, steps done, all steps, remark).
 
     The first line moves from the beginning on, whatever is done, and says what; a task has a bar, with its rate and the
     time left, once a step of it is done. All of it vanishes at the end.
@@ -111,13 +111,13 @@ def drawn_progress() -> Iterator[Callable[[str, int, int, str], None]]:
         SpinnerColumn(finished_text=" "),
         TextColumn("{task.description}", markup=False),
         BarColumn(20),
-        TextColumn("{task.fields[told]}", markup=False),
+        TextColumn("{task.fields[status]}", markup=False),
         Rate(""),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Bars(*columns, console=console(sys.stderr), transient=True) as bars, telling_of_compiling():
-        now = bars.add_task(WORKING, total=None, told="")
+    with Bars(*columns, console=console(sys.stderr), transient=True) as bars, compilation_reported():
+        now = bars.add_task(WORKING, total=None, status="")
 
         @contextmanager
         def show(span: Span) -> Iterator[None]:
@@ -129,9 +129,9 @@ def drawn_progress() -> Iterator[Callable[[str, int, int, str], None]]:
             if done <= 0:
                 return
             if task not in tasks:
-                tasks[task] = bars.add_task(printable(task), total=total, told="")
-            told = f"{done:,} of {total:,}" + (f"  {remark}" if remark else "")
-            bars.update(tasks[task], completed=done, total=total, told=told)
+                tasks[task] = bars.add_task(printable(task), total=total, status="")
+            status = f"{done:,} of {total:,}" + (f"  {remark}" if remark else "")
+            bars.update(tasks[task], completed=done, total=total, status=status)
 
         with watching(show, "read", "plan", "prepare", "compile", "write"):
             yield draw

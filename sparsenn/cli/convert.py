@@ -96,9 +96,9 @@ def convert(
     _convert_dataset(source, target, {**choice, "limit_inputs": samples}, folder_only, progress)
 
 
-def _refuse(what: str, given: dict[str, Any]) -> None:
+def _refuse(what: str, options: dict[str, Any]) -> None:
     """Refuse options that have no meaning here, rather than pass over them."""
-    for name, value in given.items():
+    for name, value in options.items():
         if value is not None and value is not False:
             raise UsageError(f"--{name.replace('_', '-')} has no meaning for {what}; leave it out")
 
@@ -157,7 +157,7 @@ def _read_matrix(source: Path, shape: str | None) -> COO:
     from sparsenn.io import read_matrix_market, read_triples
 
     if not _is_text_triples(source):
-        _refuse("Matrix Market, which tells it", {"shape": shape})
+        _refuse("Matrix Market, which holds the shape", {"shape": shape})
         return read_matrix_market(source)
     found = _SHAPE.fullmatch(shape or "")
     if not found:

@@ -100,7 +100,7 @@ Classes = Annotated[
 
 
 def refuse_idle(context: typer.Context, files: Iterable[Path], of_tables: Iterable[str] = ("targets",)) -> None:
-    """Refuse options that none of the files, told by their names, has a use for.
+    """Refuse options that none of the files, by their names, has a use for.
 
     Parameters
     ----------
@@ -141,8 +141,8 @@ def _numbers(option: str, text: str) -> Array:
     try:
         return np.array([_number(part) for part in text.split(",")])
     except (ValueError, ZeroDivisionError, OverflowError) as error:
-        told = "take a number or a fraction, such as 1/255, or one per column or channel, separated by commas"
-        raise UsageError(f"{option} {text}: {told}") from error
+        remedy = "take a number or a fraction, such as 1/255, or one per column or channel, separated by commas"
+        raise UsageError(f"{option} {text}: {remedy}") from error
 
 
 def _number(text: str) -> float:

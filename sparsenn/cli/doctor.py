@@ -59,9 +59,9 @@ def _table(findings: Iterable[Finding]) -> Table:
     table.add_column(overflow="fold")
     before = None
     for finding in findings:
-        told = Text(printable(finding.told), style="bold red" if finding.failed else "")
+        cell = Text(printable(finding.message), style="bold red" if finding.failed else "")
         if finding.remedy is not None:
-            told.append(f"\n→ {printable(finding.remedy)}", style="yellow")
-        table.add_row("" if finding.section == before else finding.section, Text(finding.name), told)
+            cell.append(f"\n→ {printable(finding.remedy)}", style="yellow")
+        table.add_row("" if finding.section == before else finding.section, Text(finding.name), cell)
         before = finding.section
     return table

@@ -31,7 +31,7 @@ def download(
 ) -> None:
     """Download the official inputs, network and categories into a folder that infer reads.
 
-    Files that are already there and match their recorded checksums are kept.
+    Files that are already there and match their recorded checksums stay.
     An interrupted download resumes where it stopped.
 
     \b

@@ -32,7 +32,7 @@ class Rows:
     limit : take the first so many rows; all unless given.
     scaling : what is done to the inputs first; None for what the model says.
     scale_bytes : whether the bytes of IDX images are scaled to 0 to 1.
-    prune : the share of the model's weights that is kept, those largest by magnitude; None for all.
+    prune : the share of the model's weights that stays, the largest by magnitude; None for all.
     steps : of weights alone, what is applied and in which order; None for what the file says.
     """
 
@@ -174,7 +174,7 @@ def _deliver(path: Path, inputs: Path, model: Model, result: ModelResult, files:
     if files.stats:
         screen.print(layer_table(result.statistics))
     if files.output is not None:
-        pruned = {key: told for key, told in model.provenance.items() if key == PRUNED}
+        pruned = {key: note for key, note in model.provenance.items() if key == PRUNED}
         notes = {"model": path.name, "plan": str(result.plan), **pruned}
         names = None if model.encoding is None else model.encoding.targets
         predicted = result.predicted if model.classes and model.network.outputs > 1 else None

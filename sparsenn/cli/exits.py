@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 class ExitCode(IntEnum):
-    """What the program tells its caller; a fault's follows sysexits.h, and those after it shells: 128 and a signal."""
+    """The exit codes of the program: for faults as in sysexits.h; for signals 128 and the signal, as in shells."""
 
     DONE = 0
     VERIFICATION_FAILED = 1
@@ -134,12 +134,12 @@ def prepare_streams() -> None:
 
 
 def finish(code: int) -> int:
-    """Flush stdout while a failure can still be told, and return the exit code of the whole run."""
+    """Flush stdout while a failure can still be reported, and return the exit code of the whole run."""
     try:
         sys.stdout.flush()
     except OSError as error:
         _abandon_stdout()
-        return code if code == ExitCode.BAD_INPUT else report_error(error)  # which may have been this one, and is told
+        return code if code == ExitCode.BAD_INPUT else report_error(error)  # perhaps this one, already reported
     if code == ExitCode.READER_GONE:
         _abandon_stdout()
     return code

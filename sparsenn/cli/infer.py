@@ -121,8 +121,8 @@ def infer(
     if model:
         refuse_given_options(context, _OF_DATASETS, "goes with a dataset, not with a model")
     else:
-        given = [name for name in _OF_MODELS if name != "inputs" or not in_pieces]
-        refuse_given_options(context, given, "goes with a model, which this is not")
+        names = [name for name in _OF_MODELS if name != "inputs" or not in_pieces]
+        refuse_given_options(context, names, "goes with a model, which this is not")
     if in_pieces:
         refuse_given_options(context, _NOT_IN_PIECES, "does not go with --stream, nor with a cluster")
     elif inputs is not None:
@@ -184,7 +184,7 @@ def infer(
 
 
 def _is_model(source: str) -> bool:
-    """Whether the source is there and a model; one that --inputs is given for must be, or reading it says why not."""
+    """Whether the source is there and a model; with --inputs it must be, or reading it says why not."""
     return kind_of(source) is not None and Path(source).exists() and is_model(source)
 
 
@@ -245,9 +245,9 @@ def _named(device: str | None, devices: str | None) -> tuple[str, ...]:
 
 
 def _check_kernel(device: str, kernel: str, reproducible: bool) -> None:
-    from sparsenn.engine.kernels import choices
+    from sparsenn.backends import select_kernels
 
-    choices(device, kernel, reproducible=reproducible)
+    select_kernels(device, kernel, reproducible=reproducible)
 
 
 def _verdict(dataset: Dataset, result: Result, verify: bool | None) -> Verification | str:

@@ -56,7 +56,7 @@ def ladder(
 
     Sparse operations take a dataset. The others take random numbers: mlp (a stack of dense layers) and train (an epoch
     of its training) are sized by --widths; conv2d (a convolution of --samples images) and gemm (a product) by --sizes.
-    The device's ceilings are measured once and kept in the cache folder, as with roofline.
+    The device's ceilings are measured once and cached, as with roofline.
 
     Exit code 0: done, and every kernel agrees with the reference.
     Exit code 1: one does not; it is not timed.
@@ -77,7 +77,7 @@ def ladder(
     check_target("--json", None if json == STDOUT else json)
     check_plot(plot)
     check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})
-    given = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes, FIRST_SAMPLES, FIRST_LAYERS)
+    source = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes, FIRST_SAMPLES, FIRST_LAYERS)
     with reporting(progress):  # what is imported takes a second, too
         from sparsenn.backends import backend_for
         from sparsenn.report.ladder import ladder_table
@@ -91,7 +91,7 @@ def ladder(
     runs = runs or RUNS[backend.device]
     roofs = known_roofs(backend, progress).roofs
     with reporting(progress) as report:
-        problem, origin = given.problem(chosen, report)
+        problem, origin = source.problem(chosen, report)
         result = run_ladder(operation, *problem, device=device, runs=runs, sweep=sweep, roofs=roofs, progress=report)
     console(sys.stderr if json == STDOUT else sys.stdout).print(ladder_table(result))
     _deliver(result, origin, json, plot)

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 FIRST_LAYERS = 4
-"""Layers of a dataset that are run unless asked for otherwise: rows that have died, in later ones, tell little."""
+"""Layers of a dataset by default: later ones, where many rows have died, say little."""
 
 FIRST_SAMPLES = 1200
 """Samples of a dataset that are taken unless asked for otherwise."""
@@ -110,12 +110,12 @@ def refuse_sizes(context: typer.Context) -> None:
     UsageError
         There are some; the message names them.
     """
-    given = ", ".join(given_options(context, ("widths", "sizes")))
-    if given:
-        raise UsageError(f"{given}: name the OPERATION that these are for")
+    useless = ", ".join(given_options(context, ("widths", "sizes")))
+    if useless:
+        raise UsageError(f"{useless}: name the OPERATION that these are for")
 
 
 def _refuse(context: typer.Context, ladder: Ladder, names: tuple[str, ...], kind: str) -> None:
-    given = ", ".join(given_options(context, names))
-    if given:
-        raise UsageError(f"{given}: the ladder of {ladder.operation} takes {kind}; leave the option out")
+    useless = ", ".join(given_options(context, names))
+    if useless:
+        raise UsageError(f"{useless}: the ladder of {ladder.operation} takes {kind}; leave the option out")

@@ -37,7 +37,7 @@ class Verb(NamedTuple):
 
 GROUPS = {
     "kernels": "List kernels, compile them, and see what each optimisation buys on this machine.",
-    "cache": "Show what is kept on disk, or remove it.",
+    "cache": "Show the caches on disk, or clear them.",
 }
 """Verbs that have verbs of their own, and what --help says of them."""
 
@@ -101,8 +101,8 @@ def _tell_usage(error: Any) -> int:
         return int(ExitCode.BAD_INPUT)
     message = " ".join(error.format_message().split()).rstrip(".")
     path = error.ctx.command_path if error.ctx is not None else "sparsenn"
-    told = f"error: {message[:1].lower()}{message[1:]}; see {path} --help"
-    print(printable(told), file=sys.stderr, flush=True)
+    line = f"error: {message[:1].lower()}{message[1:]}; see {path} --help"
+    print(printable(line), file=sys.stderr, flush=True)
     return int(ExitCode.BAD_INPUT)
 
 

@@ -54,7 +54,7 @@ def roofline(
 ) -> None:
     """Show the device's ceilings, and for each kernel the time they allow and the time it takes.
 
-    The ceilings are measured once and kept in the cache folder. Each kernel is checked, then timed, as with ladder.
+    The ceilings are measured once and cached. Each kernel is checked, then timed, as with ladder.
     Without an OPERATION, one that fails is reported, and the others are still shown.
 
     Exit code 0: done, and every kernel agrees with the reference.
@@ -86,7 +86,7 @@ def roofline(
         refuse_sizes(context)
     else:
         refuse_given(context, chosen[0])
-    given = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes, FIRST_SAMPLES, FIRST_LAYERS)
+    source = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes, FIRST_SAMPLES, FIRST_LAYERS)
     measured = known_roofs(backend, progress, anew=measure)
     screen = console(sys.stderr if json == STDOUT else sys.stdout)
     screen.print(roofs_table(measured))
@@ -94,7 +94,7 @@ def roofline(
     with reporting(progress) as report:
         for ladder in chosen:
             try:
-                problem, origin = given.problem(ladder, report)
+                problem, origin = source.problem(ladder, report)
                 timed = run_ladder(
                     ladder.operation, *problem, device=device, runs=runs, roofs=measured.roofs, progress=report
                 )

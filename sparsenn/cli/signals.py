@@ -34,8 +34,8 @@ class Stopped(BaseException):
         self.number = number
 
 
-_kept: list[Stopped] = []
-"""All that were raised, and so what was at work then: half-made objects of libraries crash where they are deleted."""
+_raised: list[Stopped] = []
+"""All exceptions so far, and through their tracebacks the interrupted frames: a deleted half-made object crashes."""
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def stopping() -> Iterator[None]:
     even after the block: what dies half-made complains.
     """
     global _handler
-    if current_thread() is not main_thread():  # which no signal reaches
+    if current_thread() is not main_thread():  # where no signal arrives
         yield
         return
     report, show, handler = sys.unraisablehook, sys.excepthook, _Handler()
@@ -110,12 +110,12 @@ class _Handler:
         repeated, self._repeated = self._repeated, False
         if repeated and _is_handled():
             return
-        _kept.append(Stopped(number))
+        _raised.append(Stopped(number))
         if self.stopped is None:
-            self.stopped = _kept[-1]
+            self.stopped = _raised[-1]
             with suppress(RuntimeError, AttributeError):  # no further thread, or, on Windows, no such signals
                 start_new_thread(self._repeat, (number, get_ident(), signal.pthread_kill))
-        raise _kept[-1]
+        raise _raised[-1]
 
     def rest(self) -> None:
         """Have no signal come again from now on."""

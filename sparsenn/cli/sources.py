@@ -1,4 +1,4 @@
-"""Files to be read: whether they are there is told before anything is loaded that reads them."""
+"""Files to be read: a missing file is reported before any reader is loaded."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def check_dataset_source(source: str) -> None:
 
 
 def _is_missing(path: Path) -> bool:
-    """Whether it is not there; what cannot be told is left to whoever reads it."""
+    """Whether the path does not exist; other faults are left to the reader."""
     with suppress(OSError, ValueError):
         try:
             os.stat(path)  # noqa: PTH116  not Path.exists, to which no permission is the same

@@ -28,8 +28,8 @@ Loading modules makes some hundred thousand objects that all stay: looking throu
 DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 """CUDA's driver, which comes with a GPU's."""
 
-LINEAR_ALGEBRA, ITS_USER = "scipy.linalg", "numba.np.arraymath"
-"""What numba looks for, to offer matrix products in compiled functions, and where."""
+LINEAR_ALGEBRA = "scipy.linalg"  # the module that numba looks for, to offer matrix products in compiled functions
+ITS_USER = "numba.np.arraymath"  # the module of numba that looks for it
 
 _alone = False
 """Whether nothing but one verb runs in this process."""
@@ -38,7 +38,7 @@ _alone = False
 def begin() -> None:
     """Take note that nothing but one verb runs in this process; have Python look for garbage less often, and load less.
 
-    Matplotlib is told to draw into files, for what else its users, such as Jupyter, may have chosen need not be here. A
+    Matplotlib draws into files, because the backend that its other users, such as Jupyter, chose may be missing. A
     width of 0 columns, at which nothing would be printed, is none.
     """
     global _alone
@@ -57,7 +57,7 @@ class _WithoutLinearAlgebra:
     """
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        """Find nothing; raise what tells numba to do without."""
+        """Find nothing; raise the error at which numba goes without the module."""
         if name == LINEAR_ALGEBRA:
             spec = getattr(sys.modules.get(ITS_USER), "__spec__", None)
             if getattr(spec, "_initializing", False):
@@ -68,7 +68,7 @@ class _WithoutLinearAlgebra:
 def wake_gpu(device: str) -> None:
     """Have CUDA's driver make the context of a GPU meanwhile, which takes up to half a second; nothing before `begin`.
 
-    CuPy finds it made. Whatever goes wrong is left for CuPy to find and to tell.
+    CuPy finds it made. Failures are left for CuPy to find and report.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def wake_gpu(device: str) -> None:
 
 
 def _retain_context(index: int) -> None:
-    """Make a device's primary context: the one that CUDA's runtime, and so CuPy, computes in. It is kept to the end."""
+    """Make a device's primary context, in which CUDA's runtime and CuPy compute, until the process ends."""
     device, context = ctypes.c_int(), ctypes.c_void_p()
     with suppress(OSError, AttributeError):
         driver = ctypes.CDLL(DRIVER)

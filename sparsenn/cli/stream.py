@@ -119,12 +119,12 @@ def _run(
     classes: bool = False,
 ) -> Result | ClusterRun:
     """Run samples here or on a cluster, whose workers read the network from its file, where it has one of its own."""
-    given = {"resume": run.resume, "prepare": prepare, "classes": classes, "progress": report, **run.how}
+    options = {"resume": run.resume, "prepare": prepare, "classes": classes, "progress": report, **run.how}
     if run.cluster is None:
         from sparsenn.distributed import stream
 
         with span(f"stream {Path(samples).name}", "run"):
-            return stream(network, samples, run.files.output, **given)
+            return stream(network, samples, run.files.output, **options)
     from sparsenn.distributed import infer
 
     with (
@@ -132,7 +132,7 @@ def _run(
         tempfile.TemporaryDirectory(prefix="sparsenn-") as scratch,
     ):
         output = run.files.output or Path(scratch, "found.tsv")
-        found: ClusterRun = infer(file or network, samples, client, output=output, piece=run.cluster.piece, **given)
+        found: ClusterRun = infer(file or network, samples, client, output=output, piece=run.cluster.piece, **options)
         return found
 
 

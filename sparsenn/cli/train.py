@@ -14,7 +14,7 @@ import typer
 
 from sparsenn import __version__
 from sparsenn.cli import data_options, options
-from sparsenn.cli.console import console, drawn_progress, reporting, telling_of_compiling
+from sparsenn.cli.console import compilation_reported, console, drawn_progress, reporting
 from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_sources
@@ -352,7 +352,7 @@ def _epochs(wanted: bool | None) -> Iterator[Callable[[Epoch], None]]:
     if wanted is False or (wanted is None and not terminal):
         yield lambda epoch: None
     elif not terminal:
-        with telling_of_compiling():
+        with compilation_reported():
             yield lambda epoch: print(
                 f"epoch {epoch.number:,} of {epoch.total:,}: {_state(epoch)}", file=sys.stderr, flush=True
             )

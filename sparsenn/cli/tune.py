@@ -31,9 +31,9 @@ def tune(
         str | None,
         typer.Option(metavar="NAME", help="The kernel's operation, if several operations have a kernel of that name."),
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Show the parameters kept, without measuring.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Show the stored parameters, without measuring.")] = False,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Drop the parameters kept for all kernels or for one.")
+        bool, typer.Option("--forget", help="Drop the stored parameters of all kernels or of one.")
     ] = False,
     values: Annotated[
         list[str] | None,
@@ -55,7 +55,7 @@ def tune(
 ) -> None:
     """Try all parameters that a kernel can run with, and keep the fastest for this device and these sizes.
 
-    Every choice is checked against the reference, then timed. The fastest is kept in tuning.json in the cache folder,
+    Every choice is checked against the reference, then timed. The fastest is stored in tuning.json in the cache folder,
     and infer then uses it wherever that kernel runs at such sizes; it changes results only by the order of sums.
 
     Exit code 0: done, and every choice agrees with the reference.
@@ -83,8 +83,8 @@ def tune(
     elif show:
         _show(rung, operation, json)
     else:
-        given = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes)
-        _tune(context, rung, operation, _limits(values or []), given, device, runs, json, progress)
+        source = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes)
+        _tune(context, rung, operation, _limits(values or []), source, device, runs, json, progress)
 
 
 def _limits(texts: list[str]) -> dict[str, tuple[int, ...]]:
@@ -104,7 +104,7 @@ def _tune(
     rung: str | None,
     operation: str | None,
     limits: dict[str, tuple[int, ...]],
-    given: ProblemOptions,
+    source: ProblemOptions,
     device: str,
     runs: int,
     json: Path | None,
@@ -126,18 +126,18 @@ def _tune(
     chosen = limited(tunable_named(rung, kind, operation), limits)
     ladder = ladder_for(chosen.operation)
     refuse_given(context, ladder)
-    make_cache_folder()  # where what is found will be kept
+    make_cache_folder()  # for the parameters that are found
     with reporting(progress) as report:
-        problem, origin = given.problem(ladder, report)
+        problem, origin = source.problem(ladder, report)
         result = run(chosen, problem, device=device, runs=runs, progress=report)
-    kept = keep(result)
+    stored = keep(result)
     screen = console(sys.stderr if json == STDOUT else sys.stdout)
     for table in tuning_tables(result):
         screen.print(table)
-    screen.print("Kept:")
-    screen.print(tuned_table(kept))
+    screen.print("Stored:")
+    screen.print(tuned_table(stored))
     if json is not None:
-        write_json(json, to_json(origin | tuning_record(result, kept)))
+        write_json(json, to_json(origin | tuning_record(result, stored)))
     if not result.correct:
         raise typer.Exit(ExitCode.VERIFICATION_FAILED)
 
@@ -151,9 +151,9 @@ def _show(rung: str | None, operation: str | None, json: Path | None) -> None:
         entry for entry in readable_table() if rung in (None, entry.rung) and operation in (None, entry.operation)
     ]
     screen = console(sys.stderr if json == STDOUT else sys.stdout)
-    screen.print(tuned_table(entries) if entries else "No numbers are kept.")
+    screen.print(tuned_table(entries) if entries else "No parameters are stored.")
     if json is not None:
-        write_json(json, to_json({"kept": tuned_record(entries)}))
+        write_json(json, to_json({"stored": tuned_record(entries)}))
 
 
 def _forget(rung: str | None, operation: str | None) -> None:

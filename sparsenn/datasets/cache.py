@@ -1,4 +1,4 @@
-"""Where generated and found data live on this machine, whether there is room for them, and whether they are whole."""
+"""Folders of generated and found data on this machine, checks of the space on their disk, and of whole files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DamagedCacheWarning(UserWarning):
 
 
 def check_disk(folder: Path, needed: int, what: str, remedy: str) -> None:
-    """Refuse to start what the disk has no room for.
+    """Refuse to write more than the disk has space for.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ def download(
 ) -> list[Path]:
     """Download inputs, network and categories of one width into a folder that `load` reads.
 
-    A file that is there and matches its record is kept; one that does not match is fetched anew. What was
+    A file that is there and matches its record stays; one that does not match is fetched anew. What was
     interrupted goes on where it stopped. Size and SHA-256 of each file are recorded in `RECORD`, and must be the same
     whenever it is fetched again: a record that was copied into an empty folder says what the files there must be.
 
@@ -88,7 +88,7 @@ def download(
     for name, (address, most) in files.items():
         url = base_url.rstrip("/") + "/" + address
         before, part = entries.get(name), place / f"{name}.part"
-        if not _kept(place / name, before, progress):
+        if not _is_complete(place / name, before, progress):
             entries[name] = _fetched(
                 url, part, place / name, before, most=most, attempts=attempts, pause=pause, progress=progress
             )
@@ -135,7 +135,7 @@ def _recorded(folder: Path) -> Entries:
     return entries
 
 
-def _kept(path: Path, entry: dict[str, Any] | None, progress: Progress) -> bool:
+def _is_complete(path: Path, entry: dict[str, Any] | None, progress: Progress) -> bool:
     """Return whether the file is there and is what was once downloaded."""
     if not path.exists():
         return False

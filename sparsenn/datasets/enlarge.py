@@ -106,7 +106,7 @@ def _cut_rows(field: _Field, stack: Array, progress: Progress) -> None:
     """Blacken, pixel row by pixel row, what exceeds half of the largest magnitude.
 
     The largest is known only at the end. Each row is cut at the largest so far, and the rows that were cut too low
-    are computed and cut once more: less work than a first pass for the largest alone, and no row is kept.
+    are computed and cut once more: less work than a first pass for the largest alone, and no row is stored.
     """
     largest, done = 0.0, 0
     used = np.full(field.side, -1.0)

@@ -86,7 +86,7 @@ def fetch(
     most : bytes that the file can have; no more are taken, and a part that has more is removed.
     attempts : attempts in a row that bring no further byte before giving up.
     pause : seconds before the second attempt; doubled before each further one.
-    progress : told of the bytes.
+    progress : called with the bytes so far.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def fetch(
         furthest = max(furthest, _size(part))
         if failures >= attempts:
             raise ResourceError(
-                f"{url}: {reason}; {attempts} attempts fetched nothing more, {furthest:,} bytes are kept in {part}; "
+                f"{url}: {reason}; {attempts} attempts fetched nothing more, {furthest:,} bytes are in {part}; "
                 "check the connection and run again to resume from there"
             )
         time.sleep(pause * 2 ** max(failures - 1, 0))

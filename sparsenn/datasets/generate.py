@@ -76,7 +76,7 @@ def generate(
     truth : bool, default True
         Whether to compute the true categories, where that is affordable.
     progress : callable, optional
-        Told of inputs, layers and truth in turn.
+        Called for inputs, layers and truth, one after the other.
 
     Returns
     -------

@@ -146,7 +146,7 @@ def _is_own_bias(network: Network, bias: float, official: bool) -> bool:
 def _with_other_bias(dataset: Dataset, bias: float) -> Dataset:
     """Return the dataset under another bias, and so without truth."""
     provenance = dataset.provenance | {
-        "bias": f"{bias:g}, given instead of the dataset's own",
+        "bias": f"{bias:g}, instead of the dataset's own",
         "truth": "not known: the bias is another one",
     }
     return replace(dataset, network=dataset.network.with_bias(bias), truth=None, provenance=provenance)

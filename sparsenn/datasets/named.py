@@ -1,4 +1,4 @@
-"""The named datasets: generated on first use, then kept in the cache folder as one HDF5 file each, with a checksum."""
+"""The named datasets: generated on first use, then cached as one HDF5 file each, with a checksum."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ DEGREE = 32
 """Inputs of each neuron: radix 2 × Kronecker factor 16."""
 
 INPUT_DENSITY = 0.12
-"""Upper estimate for either kind of inputs, for the room needed; both have about 0.10."""
+"""Upper estimate for either kind of inputs, for the space needed; both have about 0.10."""
 
 
 def named_file(name: str, progress: Progress = silent) -> Path:
     """Return the cached file of a named dataset, generating it first if it is not there, or not whole any more.
 
     The inputs are the challenge's own if MNIST is at hand (see `find_training_images`), procedural digits otherwise.
-    The file's name tells which, so that the two never mix; a cached one with the challenge's inputs comes first.
+    The file's name says which, so that the two never mix; a cached one with the challenge's inputs comes first.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def named_file(name: str, progress: Progress = silent) -> Path:
 
 
 def cached_files(name: str) -> tuple[Path, ...]:
-    """Return where a named dataset is kept, with either kind of inputs, whether it is there or not."""
+    """Return the file of a named dataset, with either kind of inputs, whether it is there or not."""
     return tuple(_cached(cache_folder() / "datasets", name, kind) for kind in ("mnist", "digits"))
 
 

@@ -19,6 +19,7 @@ from sparsenn.backends import gpus
 from sparsenn.distributed.sharing import Stopping, shared
 from sparsenn.engine import Options, Plan, Result, Seconds, Session
 from sparsenn.engine.inputs import InputRows, Inputs, to_input_type
+from sparsenn.engine.named_rows import outputs_by_name
 from sparsenn.engine.options import NamedOptions
 from sparsenn.engine.plan import with_inputs
 from sparsenn.engine.result import concatenate_results
@@ -42,9 +43,10 @@ PIECES = 4
 from many rows that meet, it is one: most of its time goes on layers that few rows are left in, again for each piece. So
 it is where weights stream, once for each."""
 
-LEAST_ROWS, LEAST_SECONDS = 4096, 0.05
-"""Of a piece, where each device has so much to do: kernels take fewer rows less efficiently, and a piece costs a few
-milliseconds beside computing, in which nothing is computed on its device."""
+# The least work of a piece where each device has more than that: kernels are less efficient for fewer rows, and a
+# piece costs a few milliseconds during which its device computes nothing.
+LEAST_ROWS = 4096
+LEAST_SECONDS = 0.05
 
 _NUMBER = re.compile(r"(?:cuda:)?([0-9]{1,4})")
 
@@ -238,7 +240,7 @@ class Sessions:
         Parameters
         ----------
         inputs : array_like, CSR, sparse or dense array of any library
-            As `Session` takes them: of shape (rows, network.inputs).
+            As `Session` takes them: of shape (rows, network.inputs), or named ones in a dictionary.
 
         Returns
         -------
@@ -253,7 +255,7 @@ class Sessions:
         return self._sessions[0].plan(inputs)
 
     def __call__(self, inputs: Inputs, *, form: str | None = None) -> Any:
-        """Return the network's outputs, of shape (rows, outputs), as `Session` does; rows are in the host's memory.
+        """Return the network's outputs, or each by its name, as `Session` does; rows are in the host's memory.
 
         Parameters
         ----------
@@ -264,7 +266,7 @@ class Sessions:
 
         Returns
         -------
-        array or sparse matrix
+        array, sparse matrix, or dict of str to array
             Of the inputs' library, as `Session` returns them.
 
         Raises
@@ -277,6 +279,8 @@ class Sessions:
         if len(self._sessions) == 1:
             return self._sessions[0](inputs, form=form)
         check_form(form)
+        if form is None and self.network.named_outputs is not None:
+            return outputs_by_name(self.network, self(inputs, form="dense"))
         with self._turns, np.errstate(all="ignore"):
             taken, pieces, _ = self._begin_run(inputs)
             target = _Target((taken.count, self.network.outputs))

@@ -1,7 +1,6 @@
 """The engine: plan how a network is to be run, make it ready, and run it as often as wanted."""
 
 from sparsenn.engine.api import plan, plan_rows
-from sparsenn.engine.merging import Merged, merge_equal_outputs
 from sparsenn.engine.options import Options
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.result import LayerStatistics, Result, Seconds
@@ -10,7 +9,6 @@ from sparsenn.engine.timer import ReadingTimer, Timer
 
 __all__ = [
     "LayerStatistics",
-    "Merged",
     "Options",
     "Plan",
     "ReadingTimer",
@@ -18,7 +16,6 @@ __all__ = [
     "Seconds",
     "Session",
     "Timer",
-    "merge_equal_outputs",
     "plan",
     "plan_rows",
 ]

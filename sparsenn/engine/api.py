@@ -41,27 +41,5 @@ def plan(network: Network, inputs: Inputs, **options: Unpack[NamedOptions]) -> P
 
 
 def plan_rows(network: Network, rows: int, **options: Unpack[NamedOptions]) -> Plan:
-    """Decide how a network is run on so many dense rows that are not there, and run nothing.
-
-    Parameters
-    ----------
-    network : Network
-        The layers.
-    rows : int
-        Number of rows, at least 1.
-    **options : Options
-        As `Session` takes them.
-
-    Returns
-    -------
-    Plan
-        What `str` says in words, and `to_dict` in plain values.
-
-    Raises
-    ------
-    UsageError
-        `rows` is no whole number of at least 1.
-    SparseNNError
-        As `Session` does.
-    """
+    """Decide how a network is run on dense rows of which only the number is known; errors are those of `plan`."""
     return plan_for(CompiledNetwork.of(network, Options.of(options)), size(rows, "rows"), None, "dense")

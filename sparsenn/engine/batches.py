@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,9 +20,8 @@ from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.plan_cache import PlanCache, form_of_features
 from sparsenn.engine.result import BatchOutput, Result, concatenate_categories
-from sparsenn.engine.shrinking_batches import ShrinkingBatches
-from sparsenn.engine.timer import NullTimer, Timer
-from sparsenn.errors import InputError
+from sparsenn.engine.timer import Timer, section
+from sparsenn.errors import InputError, OutOfMemoryError
 from sparsenn.formats import Array
 from sparsenn.runtime.progress import Progress
 from sparsenn.runtime.spans import span
@@ -34,7 +33,7 @@ UPLOAD_BYTES = 64 << 20
 fill pinned memory side by side, and a few milliseconds' work."""
 
 MAX_COPIES = 2
-"""Copies of outputs to the host that are under way at a time."""
+"""Copies of outputs to the host at a time."""
 
 Report: TypeAlias = Callable[[int, int, int], None]
 """A function that notes that rows before the first number are done, and rows from there to the second have passed as
@@ -57,7 +56,7 @@ class BatchRunner:
         report: Report,
         run: Callable[[int, int, int, RunContext], None],
     ) -> tuple[str, ...]:
-        """Run rows, at most `size` at a time, and fewer where memory does not suffice.
+        """Run rows, at most `size` at a time; a batch for which memory does not suffice comes again, with fewer rows.
 
         Parameters
         ----------
@@ -71,25 +70,40 @@ class BatchRunner:
         Notes on memory that did not suffice.
         """
         first, last = rows
-        batches = ShrinkingBatches(last, size, self._cache.make_room, first)
-        for start, stop in batches:
-            context = replace(context, following=stop < last, report=partial(report, start, stop))
-            with batches.trying(), span("batch", "batch", first=start, rows=stop - start):
-                run(start, stop, batches.size, context)
-                batches.done()
+        size, too_many = min(size, last - first), 0
+        while first < last:
+            stop = min(first + size, last)
+            context = replace(context, following=stop < last, report=partial(report, first, stop))
+            try:
+                with span("batch", "batch", first=first, rows=stop - first):
+                    run(first, stop, size, context)
+            except (OutOfMemoryError, MemoryError) as error:
+                if stop - first == 1:
+                    raise
+                fitting = error.fitting if isinstance(error, OutOfMemoryError) else 0
+            else:
+                first = stop
+                continue
+            # past the handler: only now are the failed batch's arrays dropped
+            too_many = too_many or stop - first
+            size = (stop - first) // 2  # at least: the free memory may be in fragments
+            size = min(fitting, size) if fitting > 0 else size
+            self._cache.make_room(size)
         self._refuse_infinite(inputs, context.check)
-        return batches.notes()
+        if not too_many:
+            return ()
+        return (f"There was not enough memory for {too_many:,} samples at a time; {size:,} were used.",)
 
     def _upload(
         self, inputs: InputRows, first: int, last: int, size: int, context: RunContext, check: RowsCheck | None = None
     ) -> tuple[Executable, Features, RunContext]:
-        """Upload rows and plan for their form; return what runs `size` such rows, the rows, and the batch's context.
+        """Upload rows and plan for their form; return the executable for `size` such rows, the rows, and the context.
 
         Sparse rows show their form once they are uploaded. That of a matrix is known, and decides on its upload.
         """
-        cache, timer = self._cache, context.timer
+        cache = self._cache
         executable = None if inputs.is_sparse else self._executable(inputs, None, size, context)
-        with timer.part("transfer", "copy in"):
+        with section(context.timer, "transfer", "copy in"):
             keep_half = executable is not None and executable.plan.keeps_half
             features = cache.upload(inputs.slice(first, last), keep_half) if check is None else check.rows
         if executable is None:
@@ -105,7 +119,7 @@ class BatchRunner:
 
     def _executable(self, inputs: InputRows, features: Features | None, size: int, context: RunContext) -> Executable:
         form = self._cache.form_of(inputs) if features is None else form_of_features(features)
-        with context.timer.part("plan", "plan"):
+        with section(context.timer, "plan", "plan"):
             return self._cache.executable(inputs, form, size)
 
     # ---- With counts and times -----------------------------------------------------------------------------------
@@ -125,21 +139,23 @@ class BatchRunner:
         -------
         Its categories are counted from `first`; its seconds are the timer's.
         """
-        network, plan = self._compiled.network, cast(Plan | None, None)
-        batches, categories, total = list[BatchOutput](), list[Array](), LayerCounter.of(network)
+        network, batches, categories = self._compiled.network, list[BatchOutput](), list[Array]()
+        plan: Any = None
+        total: LayerCounter | None = None
 
         def run(start: int, stop: int, size: int, context: RunContext) -> None:
-            nonlocal plan
+            nonlocal plan, total
             plan, living, left, counter = self._run_counted(inputs, start, stop, size, context, counted)
             fetch = None if self._backend.in_host_memory else self._backend.fetch
             batches.append(BatchOutput(left, stop - start, fetch))
             categories.append(living + (start - first) if start > first else living)
-            if counter is not None:
+            if total is not None and counter is not None:
                 total.join(counter)
+            total = total or counter
 
-        with timer.part("plan", "plan"):
+        with timer.section("plan", "plan"):
             self._cache.sample(inputs)
-        context = RunContext(timer, check=self.number_check(inputs))
+        context = RunContext(timer, check=self._check_of(inputs, may_wait=True))
         notes = self._run_batches(inputs, (first, last), size, context, report, run)
         return Result(
             plan=plan or self._cache.plan_of(inputs),
@@ -148,7 +164,7 @@ class BatchRunner:
             layers=len(network),
             edges=network.multiply_adds,
             categories=concatenate_categories(categories),
-            statistics=total.statistics(network) if counted else (),
+            statistics=(total or LayerCounter.of(network)).statistics(network) if counted else (),
             seconds=timer.seconds(),
             batches=tuple(batches),
             notes=notes,
@@ -158,7 +174,7 @@ class BatchRunner:
         self, inputs: InputRows, first: int, last: int, size: int, context: RunContext, counted: bool
     ) -> tuple[Plan, Array, RowsLeft, LayerCounter | None]:
         """Run a batch; return its plan, the rows that end with a non-zero, what is left of all, and the counts."""
-        with context.timer.part("transfer", "check"):
+        with section(context.timer, "transfer", "check"):
             check = self._cache.queue_check(inputs, first, last, size)
         while True:
             counter = LayerCounter.of(self._compiled.network) if counted else None
@@ -166,7 +182,7 @@ class BatchRunner:
                 inputs, first, last, size, replace(context, counter=counter), check
             )
             left = executable.run(features, mine)
-            with context.timer.part("transfer", "copy out"):
+            with section(context.timer, "transfer", "copy out"):
                 if check is not None:
                     check.fetch()
                 take_out = self._backend.take_out(left, executable.plan.owns_outputs)
@@ -192,7 +208,7 @@ class BatchRunner:
         ----------
         inputs : all rows of the run; they decide on the kernels.
         target_of : returns the matrix of all outputs, on the host, for their type; its rows `first` to `last` are
-            filled and returned. None for a matrix that is made here.
+            filled and returned. None for a new matrix.
         """
         network, backend = self._compiled.network, self._backend
         target: Array | None = None
@@ -218,7 +234,7 @@ class BatchRunner:
                 _finish(copies.pop(0))
 
         self._cache.sample(inputs)
-        context = RunContext(NullTimer(), check=self._call_check(inputs))
+        context = RunContext(check=self._check_of(inputs, may_wait=False))
         self._run_batches(inputs, (first, last), self._upload_size(inputs), context, report, run)
         for finish in copies:
             _finish(finish)
@@ -240,7 +256,7 @@ class BatchRunner:
         return size if plan.groups_rows or plan.streams else min(size, -(-inputs.count // uploads))
 
     def _settle(self, inputs: InputRows, executable: Executable) -> None:
-        """Remember that an executable runs such rows, if they need nothing else.
+        """Have later calls with rows of this shape and type go straight to an executable, if they need nothing else.
 
         The function does not refer to this object: the cache that holds it goes as soon as the session does.
         """
@@ -269,15 +285,17 @@ class BatchRunner:
 
     # ---- Numbers that are not finite -----------------------------------------------------------------------------
 
-    def number_check(self, inputs: InputRows) -> NumberCheck | None:
-        """Return a check for NaN and infinity in a matrix; sparse rows are checked as they are uploaded."""
-        checks = self._compiled.options.check_finite and not inputs.is_sparse
-        return self._backend.number_check() if checks else None
+    def _check_of(self, inputs: InputRows, may_wait: bool) -> NumberCheck | None:
+        """Return a check for NaN and infinity in a matrix; sparse rows are checked as they are uploaded.
 
-    def _call_check(self, inputs: InputRows) -> NumberCheck | None:
-        """Return the check of a call's rows, which waits for no GPU that they are on."""
-        if inputs.on_host or inputs.is_sparse or not self._compiled.options.check_finite:
-            return self.number_check(inputs)
+        Parameters
+        ----------
+        may_wait : whether the check may wait for the GPU that the rows are on.
+        """
+        if inputs.is_sparse or not self._compiled.options.check_finite:
+            return None
+        if may_wait or inputs.on_host:
+            return self._backend.number_check()
         if self._watch is None:
             self._watch = self._backend.rows_watch()
         return self._watch

@@ -21,11 +21,12 @@ from sparsenn.backends import (
     Stepwise,
     launch_of,
 )
+from sparsenn.backends.stepwise import chain_of
 from sparsenn.engine.finite import BatchGuard
 from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.steps import OPERATION, Step
-from sparsenn.engine.timer import NullTimer, Timer
+from sparsenn.engine.timer import Timer, now
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import FullyConnected, SparseLinear
@@ -40,7 +41,7 @@ class RunContext:
 
     Parameters
     ----------
-    timer : the run's, or one that is never read.
+    timer : the run's; None where nothing is timed.
     counter : what is counted and timed, layer by layer; None where nothing is: then nothing waits for the device.
     watch : of numbers that half precision cannot hold; None where nothing is looked at.
     check : of the rows themselves; None where they are not looked at.
@@ -48,7 +49,7 @@ class RunContext:
     following : whether more rows follow, so that the weights of the first step are wanted again.
     """
 
-    timer: Timer | NullTimer
+    timer: Timer | None = None
     counter: LayerCounter | None = None
     watch: BatchGuard | None = None
     check: NumberCheck | None = None
@@ -56,7 +57,7 @@ class RunContext:
     following: bool = False
 
 
-QUIET = RunContext(NullTimer())
+QUIET = RunContext()
 """What goes along with rows when nothing is counted, timed or checked."""
 
 
@@ -106,14 +107,8 @@ class _SparseStep:
         self._in_order = bool(waits)  # what waits for a later layer has a row for each of these
         deduplication = options.deduplication and not self._in_order
         problem = SparseProblem(plan.rows.count, form, droppable_from, deduplication)
-        self._chain: SparseChain
-        self.launch: Callable[[Array], Array] | None = None
-        if kernel.prepare is not None:
-            self._chain = kernel.prepare(stack, problem)
-            if not kernel.drops_rows:
-                self.launch = partial(_outputs_of, self._chain)
-        else:
-            self._chain = Stepwise(plan.backend, kernel, stack, layers, problem, options.kernel == "auto")
+        self._chain = chain_of(plan.backend, kernel, stack, layers, problem, options.kernel == "auto")
+        self.launch = None if kernel.drops_rows else partial(_outputs_of, self._chain)
 
     @property
     def nbytes(self) -> int:
@@ -123,7 +118,7 @@ class _SparseStep:
     def run(self, rows: RowsLeft, context: RunContext, *others: Features) -> RowsLeft:
         """Take rows through the layers of the step."""
         counting = context.counter is not None
-        start = context.timer.now()
+        start = now(context.timer)
         multiplicity = _multiplicity(self._backend, rows) if counting else None
         if isinstance(self._chain, Stepwise):
             first = self._step.first
@@ -133,7 +128,7 @@ class _SparseStep:
         if context.counter is not None:
             with span("wait for the device", "wait"):
                 self._backend.wait()
-            seconds = context.timer.now() - start
+            seconds = now(context.timer) - start
             counts = self._chain.counts()
             context.counter.add(self._step.first, counts, _shares(counts, seconds), self._step.seconds)
         if context.watch is not None:
@@ -162,7 +157,7 @@ class _DenseStep:
 
     def run(self, rows: RowsLeft, context: RunContext, *others: Features) -> RowsLeft:
         """Take rows through the layers of the step."""
-        start, step = context.timer.now(), self._step
+        start, step = now(context.timer), self._step
         matrices = (self._readable(rows.features), *map(self._readable, others))
         outputs = self.launch(*matrices) if context.watch is None else self._watched(matrices, context.watch)
         left = RowsLeft(outputs, rows.row_map)
@@ -222,7 +217,7 @@ def _count(plan: Plan, context: RunContext, step: Step, edges: list[int], output
     single = bool((plan.merged.copies[step.last - 1] == 1).all())
     last = LayerCounts(step.kernel.name, rows, active, int(nonzeros @ weights) if single else None, edges[-1])
     counts = [*hidden, last]
-    context.counter.add(step.first, counts, _shares(counts, context.timer.now() - start), step.seconds)
+    context.counter.add(step.first, counts, _shares(counts, now(context.timer) - start), step.seconds)
 
 
 def _shares(counts: Any, seconds: float) -> list[float]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import lru_cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -71,17 +71,14 @@ class RowsShape:
         """Whether they are CSR."""
         return self.form in ("csr", "iso")
 
-    @cached_property
-    def sample(self) -> dict[int, CSR]:
-        """Rows like these by their width, as far as asked for."""
-        return {}
-
     def of_width(self, width: int) -> CSR:
         """Return a few rows like these, for kernels whose limits depend on the rows."""
-        if width not in self.sample:
-            values = [[1]] if self.form == "iso" else [[1], [2]]
-            self.sample[width] = from_dense(np.repeat(values, width, axis=1))
-        return self.sample[width]
+        return _few_rows(width, self.form == "iso")
+
+
+@lru_cache(maxsize=64)
+def _few_rows(width: int, iso: bool) -> CSR:
+    return from_dense(np.repeat([[1]] if iso else [[1], [2]], width, axis=1))
 
 
 def choose_steps(
@@ -151,7 +148,6 @@ class _Chooser:
         return steps
 
     def _fused(self, first: Step, second: Step) -> Step | None:
-        """Return two steps of layers of images as one, if a kernel that fuses layers takes them."""
         kernels = [step.kernel for step in (first, second) if isinstance(step.kernel, ConvolutionKernel)]
         if not kernels or any(kernel is not kernels[0] for kernel in kernels) or kernels[0].run_stack is None:
             return None
@@ -215,17 +211,17 @@ class _Chooser:
     def _blocks(self, first: int, last: int) -> list[int]:
         """Return where blocks begin, and the end."""
 
-        def family(number: int) -> tuple[bool, ...]:
-            return (isinstance(self.network[number], SparseLinear),)
+        def family(layer: Any) -> tuple[bool, ...]:
+            return (isinstance(layer, SparseLinear),)
 
-        def kind(number: int) -> tuple[bool, ...]:
-            layer = self.network[number]
-            assert isinstance(layer, FullyConnected)
-            narrow = max(layer.inputs, layer.outputs) <= NARROW
-            return (*family(number), narrow, is_dense_enough(self.network[number]))
+        def kind(layer: Any) -> tuple[bool, ...]:
+            return (*family(layer), max(layer.inputs, layer.outputs) <= NARROW, is_dense_enough(layer))
+
+        layers = self.network.layers
 
         for same in (kind, family):
-            bounds = [first, *(number for number in range(first + 1, last) if same(number) != same(number - 1)), last]
+            inner = [number for number in range(first + 1, last) if same(layers[number]) != same(layers[number - 1])]
+            bounds = [first, *inner, last]
             if len(bounds) <= MOST_BLOCKS + 1:
                 break
         return bounds
@@ -301,7 +297,6 @@ class _Chooser:
         return kernel.half_row_seconds if halves and kernel.half_row_seconds else kernel.seconds
 
     def _may_be_dense(self, first: int, last: int) -> bool:
-        """Whether sparse layers among these may be multiplied as dense ones."""
         if not self.compiled.converts:
             return False
         layers = [layer for layer in self.network.layers[first:last] if isinstance(layer, SparseLinear)]
@@ -309,7 +304,6 @@ class _Chooser:
         return min(places, default=1) > 0 and 4 * sum(places) <= self.dense_bytes
 
     def _dense_step(self, first: int, last: int, converted: bool) -> tuple[float, Step]:
-        """Return the step of the quickest kernel of dense layers, and its cost."""
         machine, layers = self.backend.machine, [_shape_of(layer) for layer in self.network.layers[first:last]]
         able = able_kernels(self.compiled.kernels[DENSE_OPERATION], name_layers(first, last), machine, layers)
         estimates = [self._estimate(kernel, first) for kernel in able]
@@ -332,7 +326,6 @@ def _gain(kernel: Kernel, in_order: bool) -> float:
 
 
 def _estimated(step: Step, seconds: float) -> Step:
-    """Return a step with its estimate, if that is one."""
     return replace(step, seconds=seconds) if math.isfinite(seconds) and seconds > 0 else step
 
 

@@ -11,17 +11,17 @@ from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sparsenn.backends import Backend, machine_named
-from sparsenn.engine.dead_outputs import without_dead_outputs
+from sparsenn.backends import Backend
 from sparsenn.engine.inputs import check_network
 from sparsenn.engine.kernels import Kernels, choose_kernels
-from sparsenn.engine.merging import Merged, merge_equal_outputs, unmerged
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import Step
 from sparsenn.errors import ResourceError
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
 from sparsenn.runtime.spans import span
+from sparsenn.structure.dead_outputs import without_dead_outputs
+from sparsenn.structure.merging import Merged, merge_equal_outputs, unmerged
 
 __all__ = ["CompiledNetwork", "backend_of"]
 
@@ -46,11 +46,11 @@ class CompiledNetwork:
     kernels : those that may run the layers, by operation.
     merged : the network that is computed.
     memory_limit : bytes that rows in flight may take.
-    weight_memory : bytes that prepared weights may take; where they take more, they are prepared in parts.
+    weight_memory : bytes that prepared weights may take; larger weights are prepared step by step in each batch.
     seconds : spent on finding equal outputs and kernels.
-    compile_seconds : the part of them spent on compiling.
-    chosen : steps, by what they were chosen for; the same object on all devices, so that those of one kind share them.
-    turns : which devices take at making steps ready.
+    compile_seconds : those of them that were spent on compiling.
+    chosen : steps by rows and kind of device; all devices share this dictionary.
+    lock : held by the device that prepares a step.
     """
 
     network: Network
@@ -63,7 +63,7 @@ class CompiledNetwork:
     seconds: float
     compile_seconds: float
     chosen: dict[Hashable, tuple[Step, ...]] = field(default_factory=dict)
-    turns: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def of(cls, network: Network, options: Options) -> CompiledNetwork:
@@ -80,39 +80,24 @@ class CompiledNetwork:
         check_network(network)
         options = options.resolved(network.needs_float64)
         start = time.perf_counter()
-        backend, kernels = _chosen(network, options)
+        backend, kernels = choose_kernels(network, options)
         merging = _merges(options, backend)
         compiled = backend.compile_seconds()
-        with span("look for equal outputs", "plan"):
+        with span("find equal outputs", "plan"):
             merged = _merged_form(network) if merging else unmerged(network)
         compiled = backend.compile_seconds() - compiled
         limits = _limits(backend, options)
         return cls(network, options, backend, kernels, merged, *limits, time.perf_counter() - start, compiled)
 
     def on(self, options: Options) -> CompiledNetwork:
-        """Return the same network compiled for another device; equal outputs are not looked for again.
+        """Return the same network compiled for another device, or with other limits, as options say.
 
-        Parameters
-        ----------
-        options : these, with another device, limits of memory or batch size.
-
-        Raises
-        ------
-        SparseNNError
-            As `of` does.
+        Its equal outputs are known. Errors are those of `of`.
         """
-        backend, kernels = _chosen(self.network, options)
-        limit, weights = _limits(backend, options)
-        return replace(
-            self,
-            options=options,
-            backend=backend,
-            kernels=kernels,
-            memory_limit=limit,
-            weight_memory=weights,
-            seconds=0.0,
-            compile_seconds=0.0,
-        )
+        backend, kernels = choose_kernels(self.network, options)
+        rows, weights = _limits(backend, options)
+        there = replace(self, options=options, backend=backend, kernels=kernels, seconds=0.0, compile_seconds=0.0)
+        return replace(there, memory_limit=rows, weight_memory=weights)
 
     @property
     def merging(self) -> bool:
@@ -155,8 +140,8 @@ class CompiledNetwork:
             )
         return max(1, min(inputs, self.options.batch_size or self.memory_limit // row))
 
-    def turn(self, step: Step, streams: bool) -> AbstractContextManager[Any]:
-        """Return the turn of this device at making a step ready, during which no other device has one.
+    def lock_of(self, step: Step, streams: bool) -> AbstractContextManager[Any]:
+        """Return the lock to hold while a step is prepared, so that no other device prepares one.
 
         With many small layers that is mostly Python code, in which threads hinder each other. Large layers, and those
         that are prepared again in every run, several devices copy at the same time.
@@ -167,7 +152,7 @@ class CompiledNetwork:
         """
         layers = self.merged.network.layers[step.first : step.last]
         large = sum(layer.weight_bytes for layer in layers) > LARGE_LAYER * len(layers)
-        return nullcontext() if large or streams else self.turns
+        return nullcontext() if large or streams else self.lock
 
     def sparse_bytes(self, first: int, last: int) -> int:
         """Estimate what the weights of some layers take once they are prepared for sparse kernels."""
@@ -179,33 +164,19 @@ _merged_forms: WeakKeyDictionary[Network, Merged] = WeakKeyDictionary()
 
 
 def _merged_form(network: Network) -> Merged:
-    """Return a network without dead outputs, and with equal ones merged; looked for once."""
-    found = _merged_forms.get(network)
-    if found is None:
-        found = _merged_forms[network] = merge_equal_outputs(without_dead_outputs(network))
-    return found
+    """Return a network without dead outputs, and with equal ones merged; searched once."""
+    if network not in _merged_forms:
+        _merged_forms[network] = merge_equal_outputs(without_dead_outputs(network))
+    return _merged_forms[network]
 
 
 def backend_of(network: Network, options: Options) -> Backend:
-    """Return what computes a network.
-
-    Raises
-    ------
-    SparseNNError
-        As `CompiledNetwork.of` does.
-    """
+    """Return what computes a network; errors are those of `CompiledNetwork.of`."""
     check_network(network)
-    return _chosen(network, options.resolved(network.needs_float64))[0]
-
-
-def _chosen(network: Network, options: Options) -> tuple[Backend, Kernels]:
-    """Return what computes, and the kernels that may run a network on it."""
-    elsewhere = machine_named(options.machine) if isinstance(options.machine, str) else options.machine
-    return choose_kernels(network, options.device, options.kernel, options.precision, elsewhere, options.reproducible)
+    return choose_kernels(network, options.resolved(network.needs_float64))[0]
 
 
 def _merges(options: Options, backend: Backend) -> bool:
-    """Return whether equal outputs are merged: as asked for, otherwise unless the backend computes in float64."""
     return not backend.doubles if options.merging is None else options.merging
 
 

@@ -18,7 +18,7 @@ from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.steps import OPERATION, Step
-from sparsenn.engine.timer import NullTimer
+from sparsenn.engine.timer import now, section
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import Flatten
@@ -132,7 +132,7 @@ class Executable:
         return outputs
 
     def _guarded(self, features: Array, guard: BatchGuard | None) -> Any:
-        return self._spread(self.run(features, RunContext(NullTimer(), watch=guard)))
+        return self._spread(self.run(features, RunContext(watch=guard)))
 
     @cached_property
     def is_capturable(self) -> bool:
@@ -186,7 +186,6 @@ class Executable:
     def _run_traced(
         self, bound: BoundStep, number: int, rows: RowsLeft, values: dict[int, Features], context: RunContext
     ) -> RowsLeft:
-        """Run a step as a span."""
         step = self.plan.steps[number]
         with span(step.title, "step", **step.details, rows=rows.features.shape[0]):
             return self._run_step(bound, number, rows, values, context)
@@ -208,7 +207,6 @@ class Executable:
             del values[read]
 
     def _tiles(self, first: int, end: int, rows: RowsLeft, context: RunContext) -> RowsLeft:
-        """Run steps of images tile by tile."""
         plan = self.plan
         steps = [(number, self._step(number, context)) for number in range(first, end)]
         counters: list[LayerCounter] = []
@@ -224,13 +222,13 @@ class Executable:
             return tile
 
         features, outputs = plan.backend.as_dense(rows.features), plan.network.sizes[plan.steps[end - 1].last]
-        start = context.timer.now()
+        start = now(context.timer)
         with span(f"{plan.steps[first].title} to {plan.steps[end - 1].last}, in tiles", "step"):
             rows = run_tiles(run, rows, features, outputs)
         if context.counter is not None:
             for counter in counters:
                 context.counter.join(counter)
-            context.counter.scale(plan.steps[first].first, plan.steps[end - 1].last, context.timer.now() - start)
+            context.counter.scale(plan.steps[first].first, plan.steps[end - 1].last, now(context.timer) - start)
         return rows
 
     def _step(self, number: int, context: RunContext) -> BoundStep:
@@ -240,7 +238,7 @@ class Executable:
             return found
         plan, step = self.plan, self.plan.steps[number]
         following = number + 1 if number + 1 < len(plan.steps) else 0 if context.following else None
-        with plan.compiled.turn(step, plan.streams), context.timer.part("prepare", f"ready {step.title}"):
+        with plan.compiled.lock_of(step, plan.streams), section(context.timer, "prepare", f"ready {step.title}"):
             stack = self._weights.get(plan, number, following)
             made = bind_step(plan, step, stack, self._weights)
         if not plan.streams:

@@ -305,5 +305,4 @@ class BatchGuard:
 
 
 def _named(first: int, last: int) -> str:
-    """Return layers, counted from 0, in words."""
     return f"layer {first + 1}" if last == first + 1 else f"layers {first + 1} to {last}"

@@ -48,8 +48,8 @@ def fit_steps(compiled: CompiledNetwork, rows: RowsShape, shares: Array | None) 
             return sparse, False, 0.0
         if _seconds(sparse, sparse_sizes) < _seconds(steps, sizes):
             steps, sizes = sparse, sparse_sizes
-    room = free // 2 if backend.prepares_ahead else free
-    return tuple(cut_for_memory(steps, sizes, room)), True, PREPARED_BYTE_SECONDS * sum(sizes)
+    limit = free // 2 if backend.prepares_ahead else free
+    return tuple(cut_for_memory(steps, sizes, limit)), True, PREPARED_BYTE_SECONDS * sum(sizes)
 
 
 def prepared_bytes(network: Network, backend: Backend, number: int, step: Step) -> int:
@@ -64,5 +64,4 @@ def _sizes(network: Network, backend: Backend, steps: Sequence[Step]) -> list[in
 
 
 def _seconds(steps: Sequence[Step], sizes: Sequence[int]) -> float:
-    """Estimate the seconds of a batch whose weights stream, as far as steps are estimated."""
     return PREPARED_BYTE_SECONDS * sum(sizes) + sum(step.seconds or 0.0 for step in steps)

@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sparsenn.backends import Backend, SparseRows
-from sparsenn.engine.tables import without_table
+from sparsenn.engine.named_rows import are_named, packed_inputs
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array, InputLayout
 from sparsenn.formats.arrays import convert_scipy, real_numbers
+from sparsenn.formats.tables import without_table
 from sparsenn.layers.elementwise import FLOAT32_MAX
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
@@ -34,7 +35,7 @@ CHUNK = 1 << 16
 
 Inputs: TypeAlias = CSR | Array | Any
 """Rows of inputs: CSR, a SciPy or CuPy sparse matrix or array, a NumPy or CuPy array, nested lists of numbers, a
-table of pandas, polars or Arrow, or whatever speaks DLPack or CUDA's array interface."""
+table of pandas, polars or Arrow, or an array that speaks DLPack or CUDA's array interface."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +88,8 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
     Parameters
     ----------
     network : what they are the inputs of.
-    inputs : as `Inputs` says; an array may have any shape that `as_matrix` takes, and be the only one of a list.
+    inputs : as `Inputs` says, or a dictionary of named ones; an array may have any shape that `as_matrix` takes, and be
+        the only one of a list.
     backend : of the device that is to compute.
 
     Raises
@@ -102,7 +104,9 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
     ShapeError
         They are not as wide as the network's first layer.
     """
-    inputs = without_table(network, _unwrapped(network, _with_sign(inputs)))
+    if are_named(inputs):
+        inputs = packed_inputs(network, inputs)
+    inputs = without_table(network.input_layout, _unwrapped(network, _with_sign(inputs)))
     found = backend.device_rows(inputs)
     on_host = found is None
     rows = _on_host(inputs) if found is None else found
@@ -170,7 +174,6 @@ def _taken_shapes(network: Network) -> str:
 
 
 def _layouts(network: Network) -> list[InputLayout]:
-    """Return how inputs may be held that are no rows, that of the model first."""
     images = [] if network.image is None else [InputLayout(network.image)]
     return images if network.input_layout is None else [network.input_layout, *images]
 
@@ -232,7 +235,7 @@ def _on_host(inputs: Any) -> CSR | SparseRows | Array:
         if len(inputs.shape) != 2:
             raise MatrixError(f"the inputs have {len(inputs.shape)} dimensions; a matrix of samples has two")
         rows = inputs if getattr(inputs, "format", None) == "csr" else convert_scipy(inputs, "tocsr")
-        if not all(isinstance(part, np.ndarray) for part in (rows.indptr, rows.indices, rows.data)):
+        if not all(isinstance(array, np.ndarray) for array in (rows.indptr, rows.indices, rows.data)):
             raise MatrixError("indptr, indices and data of the inputs must be arrays")
         if rows.indptr.size and rows.indptr.flat[0] != 0:
             raise MatrixError(f"indptr of the inputs begins with {rows.indptr.flat[0]}, not with 0")
@@ -251,7 +254,7 @@ def _on_host(inputs: Any) -> CSR | SparseRows | Array:
 
 
 def canonical(rows: SparseRows) -> SparseRows:
-    """Return sparse rows in host memory with the entries of each row by column, and those of one place added up."""
+    """Return sparse rows in host memory with the entries of each row by column, and duplicate entries summed."""
     from scipy.sparse import csr_array
 
     offsets = rows.indptr - rows.indptr[0]

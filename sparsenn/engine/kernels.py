@@ -1,8 +1,9 @@
-"""Which kernels may run a network's layers: those that are named, or those that `auto` takes, in order."""
+"""Which kernels may run a network's layers: the named one, or the kernels that `auto` permits, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -15,18 +16,20 @@ from sparsenn.backends import (
     Machine,
     SparseKernel,
     automatic,
-    backend_elsewhere,
     backend_for,
-    kernel_named,
+    backend_on,
     kernels,
-    reproducible_kernels,
+    machine_named,
+    permitted_kernels,
+    select_kernels,
 )
 from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.backends.tuning_table import with_tuned_numbers
+from sparsenn.engine.options import Options
 from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
 from sparsenn.errors import UsageError, unknown_name
 from sparsenn.formats import CSR
-from sparsenn.layers import CombiningLayer, Conv2d, Flatten, ImageLayer, Linear, SoftmaxLayer, SparseLinear
+from sparsenn.layers import CombiningLayer, Conv2d, Flatten, ImageLayer, Linear, Slice, SoftmaxLayer, SparseLinear
 from sparsenn.network import Image, Network
 
 __all__ = [
@@ -35,7 +38,6 @@ __all__ = [
     "Kernels",
     "able_kernels",
     "able_sparse",
-    "choices",
     "choose_convolution",
     "choose_kernels",
     "name_layers",
@@ -49,10 +51,8 @@ those of cuSPARSE and cuBLAS."""
 PRECISIONS = ("float32", "tf32", "float16", DOUBLE_PRECISION)
 """What layers may be multiplied in; sums are float32, but in the last."""
 
-ON_GPU = (Flatten, SoftmaxLayer, CombiningLayer)
+ON_GPU = (Flatten, Slice, SoftmaxLayer, CombiningLayer)
 """Layers of images that GPUs compute in float64."""
-
-_LAYERS = {OPERATION: "sparse layers", DENSE_OPERATION: "dense layers", CONV_OPERATION: "convolutions"}
 
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 
@@ -79,19 +79,12 @@ def operation_of(layer: Any) -> str:
     raise UsageError(f"nothing runs the layer {type(layer).__name__}")
 
 
-def choose_kernels(
-    network: Network,
-    device: str,
-    kernel: str,
-    precision: str,
-    machine: Machine | None = None,
-    reproducible: bool = False,
-) -> tuple[Backend, Kernels]:
+def choose_kernels(network: Network, options: Options) -> tuple[Backend, Kernels]:
     """Return the backend, and the kernels that may run a network on it, with the numbers that were tuned for them.
 
     Parameters
     ----------
-    device, kernel, precision, machine, reproducible : as `Options` has them.
+    options : their precision is not `auto`.
 
     Raises
     ------
@@ -100,9 +93,11 @@ def choose_kernels(
     DeviceError
         The device is not there.
     """
+    device, kernel, precision, reproducible = options.device, options.kernel, options.precision, options.reproducible
+    machine = machine_named(options.machine) if isinstance(options.machine, str) else options.machine
     if precision == DOUBLE_PRECISION:
         try:
-            return _choose_doubles(network, device, kernel, machine, reproducible)
+            return _choose_doubles(network, options)
         except UsageError as error:
             if not network.needs_float64:
                 raise
@@ -112,48 +107,41 @@ def choose_kernels(
             ) from error
     if precision != PRECISIONS[0]:
         _check_precision(precision, network, kernel)
-    there = _operations(network)
+    there = _operations(network, kernel)
     if not there:
-        if kernel != "auto":
-            raise UsageError(f"no layer of this network has kernels to choose from; leave out kernel {kernel!r}")
-        return _backend(device, machine), _by_operation(())
+        return backend_on(device, machine), _by_operation(())
     own = there[0] != OPERATION or precision == PRECISIONS[0]
-    own = own or _multiplies_in(kernel, precision, _backend(device, machine).device, reproducible)
+    own = own or _multiplies_in(kernel, precision, backend_on(device, machine).device, reproducible)
     first_precision = precision if own else PRECISIONS[0]
-    backend, named = choices(device, kernel, there[0], first_precision, machine, reproducible)
-    others = [
-        found for operation in there[1:] for found in _named(operation, backend.device, "auto", precision, reproducible)
-    ]
+    backend, found = select_kernels(device, kernel, there[0], first_precision, machine, reproducible)
+    for operation in there[1:]:
+        found += permitted_kernels(operation, backend.device, "auto", precision, reproducible)
     converts = there[0] == OPERATION and kernel == "auto" and not backend.doubles and not reproducible
     if precision != PRECISIONS[0] and there == [OPERATION] and not (own or converts):
-        raise UsageError(f"{_LAYERS[OPERATION]} are not multiplied in {precision} on {device}; leave out {precision}")
+        raise UsageError(f"sparse layers are not multiplied in {precision} on {device}; leave out {precision}")
     if converts and DENSE_OPERATION not in there:
-        others += _for_converted(backend.device, precision, there)
-    return backend, _by_operation(with_tuned_numbers((*named, *others), backend))
+        found += _for_converted(backend.device, precision, there)
+    return backend, _by_operation(with_tuned_numbers(found, backend))
 
 
-def _choose_doubles(
-    network: Network, device: str, kernel: str, machine: Machine | None, reproducible: bool
-) -> tuple[Backend, Kernels]:
+def _choose_doubles(network: Network, options: Options) -> tuple[Backend, Kernels]:
     """Return what computes in float64: on the CPU unless a GPU is asked for."""
+    device = options.device
     on_gpu = device == "cuda" or device.startswith("cuda:")
-    if machine is not None or not (on_gpu or device in ("auto", "cpu", "reference")):
-        asked = "a machine that is not here" if machine is not None else device
+    if options.machine is not None or not (on_gpu or device in ("auto", "cpu", "reference")):
+        asked = "a machine that is not here" if options.machine is not None else device
         raise UsageError(f"{asked} does not compute in {DOUBLE_PRECISION}; use device cpu or cuda")
     if not on_gpu:
-        return choose_kernels(network, "reference", kernel, PRECISIONS[0], None, reproducible)
+        return choose_kernels(network, replace(options, device="reference", precision=PRECISIONS[0]))
     lacking = [layer.name for layer in network if isinstance(layer, ImageLayer) and not isinstance(layer, ON_GPU)]
     if lacking:
         raise UsageError(f"GPUs do not compute {lacking[0]} in {DOUBLE_PRECISION}; use device cpu")
-    there = _operations(network)
-    if not there and kernel != "auto":
-        raise UsageError(f"no layer of this network has kernels to choose from; leave out kernel {kernel!r}")
+    there = _operations(network, options.kernel)
     backend = backend_for(device.replace("cuda", DOUBLE_DEVICE, 1))
-    found = [
-        entry
-        for number, operation in enumerate(there)
-        for entry in _named(operation, backend.device, "auto" if number else kernel, DOUBLE_PRECISION, reproducible)
-    ]
+    found: list[Kernel] = []
+    for operation in there:
+        name = options.kernel if operation == there[0] else "auto"
+        found += permitted_kernels(operation, backend.device, name, DOUBLE_PRECISION, options.reproducible)
     return backend, _by_operation(found)
 
 
@@ -168,7 +156,7 @@ def _for_converted(device: str, precision: str, there: Sequence[str]) -> list[Ke
         raise UsageError(
             f"sparse layers are not multiplied in {precision} on {device}; leave out precision {precision}"
         )
-    return _named(DENSE_OPERATION, device, "auto", precision if precision in known else PRECISIONS[0])
+    return permitted_kernels(DENSE_OPERATION, device, "auto", precision if precision in known else PRECISIONS[0])
 
 
 def _by_operation(found: Sequence[Kernel]) -> Kernels:
@@ -176,76 +164,20 @@ def _by_operation(found: Sequence[Kernel]) -> Kernels:
     return {operation: tuple(kernel for kernel in found if kernel.operation == operation) for operation in operations}
 
 
-def _operations(network: Network) -> list[str]:
-    """Return the operations with kernels that a network has layers of; a kernel's name is one of the first."""
+def _operations(network: Network, kernel: str = "auto") -> list[str]:
+    """Return the operations with kernels that a network has layers of; `kernel` names one of the first."""
     present = set(map(operation_of, network))
-    return [operation for operation in (OPERATION, CONV_OPERATION, DENSE_OPERATION) if operation in present]
-
-
-def choices(
-    device: str,
-    kernel: str,
-    operation: str = OPERATION,
-    precision: str = "float32",
-    machine: Machine | None = None,
-    reproducible: bool = False,
-) -> tuple[Backend, list[Kernel]]:
-    """Return the backend, and the kernels that may run on it, for a device and a kernel as given to `plan`.
-
-    A kernel that only the CPU has takes `auto` to the CPU.
-
-    Parameters
-    ----------
-    device, kernel, precision, machine, reproducible : as `Options` has them.
-    operation : `spmspm`, `mlp` or `conv2d`.
-
-    Raises
-    ------
-    UsageError
-        The device or the kernel does not exist, or it does not have the precision, or is not reproducible.
-    DeviceError
-        The device is not there.
-    """
-    free = device == "auto" and kernel != "auto" and machine is None
-    only_cpu = free and kernel in {entry.name for entry in kernels(operation, "cpu")}
-    backend = _backend("cpu" if only_cpu else device, machine)
-    return backend, _named(operation, backend.device, kernel, precision, reproducible)
-
-
-def _backend(device: str, machine: Machine | None) -> Backend:
-    return backend_for(device) if machine is None else backend_elsewhere(device, machine)
-
-
-def _named(operation: str, device: str, kernel: str, precision: str, reproducible: bool = False) -> list[Kernel]:
-    """Return the kernels of a device that `kernel` names, `auto` or one, in the order in which they are preferred."""
-    if kernel != "auto":
-        chosen = kernel_named(operation, kernel, device)
-        if chosen.precision != precision:
-            raise UsageError(
-                f"the kernel {kernel!r} multiplies in {chosen.precision}, not in {precision}; ask for "
-                f"precision {chosen.precision}, or for another kernel"
-            )
-        if reproducible and not chosen.reproducible:
-            known = ", ".join(entry.name for entry in reproducible_kernels(operation, device)) or "none"
-            raise UsageError(f"the kernel {kernel!r} is not reproducible; those that are: {known}")
-        return [chosen]
-    there = reproducible_kernels(operation, device) if reproducible else automatic(operation, device)
-    found = [entry for entry in there if entry.precision == precision]
-    if not found:
-        known = ", ".join(dict.fromkeys(entry.precision for entry in there)) or "none"
-        how = ", if reproducibly," if reproducible else ""
-        raise UsageError(f"{_LAYERS[operation]} are not multiplied{how} in {precision} on {device}; known: {known}")
-    # after those of the precision: float32 keeps any
-    return found + [entry for entry in there if entry.precision == PRECISIONS[0] != precision]
+    found = [operation for operation in (OPERATION, CONV_OPERATION, DENSE_OPERATION) if operation in present]
+    if not found and kernel != "auto":
+        raise UsageError(f"no layer of this network has kernels to choose from; leave out kernel {kernel!r}")
+    return found
 
 
 def _is_named_for(kernel: str, precision: str) -> bool:
-    """Return whether a kernel of sparse layers has a name, and multiplies in a precision."""
     return any(entry.name == kernel and entry.precision == precision for entry in kernels(OPERATION))
 
 
 def _multiplies_in(kernel: str, precision: str, device: str, reproducible: bool) -> bool:
-    """Return whether sparse layers may go to a kernel that multiplies in a precision."""
     if kernel != "auto":
         return _is_named_for(kernel, precision)
     return not reproducible and any(entry.precision == precision for entry in automatic(OPERATION, device))
@@ -270,14 +202,7 @@ def able_sparse(
 ) -> tuple[SparseKernel, ...]:
     """Return the kernels of `spmspm` that can run consecutive layers, the first of them number `first`.
 
-    Parameters
-    ----------
-    rows : a few like those that the layers read.
-
-    Raises
-    ------
-    UsageError
-        None can; the message says why.
+    `rows` are a few like the layers' inputs. Errors are those of `able_kernels`.
     """
     return able_kernels(candidates, name_layers(first, first + len(layers)), machine, Network(tuple(layers)), rows)
 
@@ -340,7 +265,6 @@ def name_layers(first: int, last: int) -> str:
 def _divided(
     candidates: Sequence[AnyKernel], machine: Machine, *problem: Any
 ) -> tuple[tuple[AnyKernel, ...], list[tuple[AnyKernel, str]]]:
-    """Return the kernels that can run layers, and the others with the reason why they cannot."""
     reasons = [(kernel, kernel.why_not(machine, *problem)) for kernel in candidates]
     refused = [(kernel, reason) for kernel, reason in reasons if reason is not None]
     return tuple(kernel for kernel, reason in reasons if reason is None), refused

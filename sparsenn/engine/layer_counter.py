@@ -1,10 +1,9 @@
-"""Tallies: what is counted and timed while rows go through the layers, over all batches of a run."""
+"""The counter of a run: counts and times of its layers, over all batches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from sparsenn.backends import LayerCounts
 from sparsenn.engine.result import LayerStatistics
@@ -12,26 +11,14 @@ from sparsenn.network import Network
 
 __all__ = ["LayerCounter"]
 
-Number = TypeVar("Number", int, float)
+NOTHING = LayerCounts("", 0, 0, 0, 0)
 
 
 @dataclass
 class _Layer:
-    """What is added up for one layer."""
-
-    kernel: str = ""
-    rows: int = 0
-    active_inputs: int | None = 0
-    nonzeros: int | None = 0
-    performed_edges: int = 0
-    distinct: int | None = None
+    counts: LayerCounts = NOTHING
     seconds: float = 0.0
     estimate: float | None = 0.0
-
-
-def _sum_known(one: Number | None, other: Number | None) -> Number | None:
-    """Add two numbers; what is not known stays so."""
-    return None if one is None or other is None else one + other
 
 
 @dataclass
@@ -45,16 +32,6 @@ class LayerCounter:
         """Begin to count."""
         return cls([_Layer() for _ in network])
 
-    @classmethod
-    def summed(cls, network: Network, counters: Sequence[LayerCounter]) -> LayerCounter:
-        """Return what counters of a network have together; one alone is returned as it is."""
-        if len(counters) == 1:
-            return counters[0]
-        whole = cls.of(network)
-        for counter in counters:
-            whole.join(counter)
-        return whole
-
     def add(self, first: int, counts: Sequence[LayerCounts], seconds: Sequence[float], estimate: float | None) -> None:
         """Add what one step counted.
 
@@ -65,24 +42,16 @@ class LayerCounter:
         estimate : seconds that the step was estimated to take; its layers share it as they share the seconds.
         """
         whole = sum(seconds)
-        for layer, found, taken in zip(self.layers[first : first + len(counts)], counts, seconds, strict=True):
-            layer.kernel = layer.kernel or found.kernel
-            layer.rows += found.rows
-            layer.active_inputs = _sum_known(layer.active_inputs, found.active_inputs)
-            layer.nonzeros = _sum_known(layer.nonzeros, found.nonzeros)
-            layer.performed_edges += found.performed_edges
-            if found.distinct is not None:
-                layer.distinct = (layer.distinct or 0) + found.distinct
-            layer.seconds += taken
-            share = None if estimate is None else estimate * (taken / whole if whole else 1 / len(counts))
-            layer.estimate = _sum_known(layer.estimate, share)
+        for layer, added, time in zip(self.layers[first : first + len(counts)], counts, seconds, strict=True):
+            layer.counts = layer.counts.plus(added)
+            layer.seconds += time
+            share = None if estimate is None else estimate * (time / whole if whole else 1 / len(counts))
+            layer.estimate = None if share is None or layer.estimate is None else layer.estimate + share
 
     def join(self, other: LayerCounter) -> None:
         """Add what another counter of the same network has."""
         for number, layer in enumerate(other.layers):
-            counted = layer.rows, layer.active_inputs, layer.nonzeros, layer.performed_edges
-            counts = LayerCounts(layer.kernel, *counted, layer.distinct)
-            self.add(number, (counts,), (layer.seconds,), layer.estimate)
+            self.add(number, (layer.counts,), (layer.seconds,), layer.estimate)
 
     def scale(self, first: int, last: int, seconds: float) -> None:
         """Scale what was timed of some layers to the seconds that they took together: threads ran them side by side."""
@@ -96,13 +65,13 @@ class LayerCounter:
         return tuple(
             LayerStatistics(
                 layer=number,
-                kernel=layer.kernel,
-                rows=layer.rows,
-                active_rows=layer.active_inputs,
-                distinct_rows=layer.distinct,
-                nonzeros=layer.nonzeros,
-                density=_density(layer, outputs),
-                performed_edges=layer.performed_edges,
+                kernel=layer.counts.kernel,
+                rows=layer.counts.rows,
+                active_rows=layer.counts.active_inputs,
+                distinct_rows=layer.counts.distinct,
+                nonzeros=layer.counts.nonzeros,
+                density=_density(layer.counts, outputs),
+                performed_edges=layer.counts.performed_edges,
                 seconds=layer.seconds,
                 estimate=layer.estimate,
             )
@@ -110,7 +79,7 @@ class LayerCounter:
         )
 
 
-def _density(layer: _Layer, outputs: int) -> float | None:
-    if layer.nonzeros is None or layer.active_inputs is None:
+def _density(counts: LayerCounts, outputs: int) -> float | None:
+    if counts.nonzeros is None or counts.active_inputs is None:
         return None
-    return layer.nonzeros / (layer.active_inputs * outputs) if layer.active_inputs else 0.0
+    return counts.nonzeros / (counts.active_inputs * outputs) if counts.active_inputs else 0.0

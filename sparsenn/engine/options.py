@@ -91,16 +91,16 @@ class Options:
                     f"the {name} is {getattr(self, name)!r}; give a name, such as {getattr(Options, name)!r}"
                 )
         for name, words in _SIZES.items():
-            given = getattr(self, name)
-            if given is None:
+            value = getattr(self, name)
+            if value is None:
                 continue
-            in_bytes = isinstance(given, str) and name != "batch_size"
-            found = bytes_of(given, f"the {words}") if in_bytes else whole_size(given, f"the {words}")
+            in_bytes = isinstance(value, str) and name != "batch_size"
+            found = bytes_of(value, f"the {words}") if in_bytes else whole_size(value, f"the {words}")
             object.__setattr__(self, name, found)
         for name in _FLAGS:
-            given = getattr(self, name)
-            if not isinstance(given, bool | np.bool_) and (given is not None or name != "merging"):
-                raise UsageError(f"{name} is {given!r}; give True or False")
+            value = getattr(self, name)
+            if not isinstance(value, bool | np.bool_) and (value is not None or name != "merging"):
+                raise UsageError(f"{name} is {value!r}; give True or False")
         if not isinstance(self.machine, Machine | str | None):
             raise UsageError(f"the machine is {kind_of(self.machine)}; give a Machine, or one's name")
 
@@ -122,12 +122,12 @@ class Options:
         return replace(self, precision="float64" if needs_float64 else "float32")
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Options:
-        """Make a record of options given by name.
+    def of(cls, values: Mapping[str, Any]) -> Options:
+        """Make a record of options by name.
 
         Parameters
         ----------
-        given : mapping of str to any
+        values : mapping of str to any
             Names and values.
 
         Returns
@@ -136,12 +136,12 @@ class Options:
             The record; what is not named has its default.
         """
         known = {field.name for field in fields(cls)}
-        for name in given:
+        for name in values:
             if name == "devices":
                 raise UsageError("a session has one device; use sparsenn.Sessions, or infer with devices, for several")
             if name not in known:
                 raise UsageError(f"there is no option {name!r}; known: {', '.join(sorted(known))}")
-        return cls(**given)
+        return cls(**values)
 
 
 class StreamOptions(TypedDict, total=False):

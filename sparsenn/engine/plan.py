@@ -1,4 +1,4 @@
-"""Plan: every decision about a run, made before it and printed as a few sentences."""
+"""Plan: every decision about a run, taken before it and printed as a few sentences."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.fitting import fit_steps
 from sparsenn.engine.kernels import DOUBLE_PRECISION, operation_of
-from sparsenn.engine.merging import Merged
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, Step
 from sparsenn.formats import Array
 from sparsenn.network import Network
 from sparsenn.printable import one_line
+from sparsenn.structure.merging import Merged
 
 __all__ = ["Plan", "bucket", "plan_for", "with_inputs"]
 
@@ -200,7 +200,6 @@ class Plan:
 
 
 def _planned_again(network: Network, options: Options, inputs: int, density: float | None, rows: RowsShape) -> Plan:
-    """Return the plan of another process, made anew: kernels are functions of this one."""
     return plan_for(CompiledNetwork.of(network, replace(options)), inputs, density, rows.form)
 
 
@@ -240,10 +239,9 @@ def plan_for(
 
 @lru_cache(maxsize=256)
 def bucket(rows: int) -> int:
-    """Return the number of rows that steps are made ready for: rounded up, in four steps to each power of two.
+    """Return the number of rows that steps are prepared for: rounded up, in four steps to each power of two.
 
-    Steps that are ready for some number of rows serve any smaller one. For a quarter of spare room at most, a call with
-    a few rows more or fewer need not be planned, or made ready, anew.
+    Prepared steps serve any smaller number of rows, and buffers are larger by a quarter at most.
     """
     if rows <= 8:
         return max(1, rows)

@@ -71,7 +71,7 @@ class PlanCache:
     # ---- Rows ----------------------------------------------------------------------------------------------------
 
     def upload(self, rows: Any, keep_half: bool = False) -> Features:
-        """Bring rows to the device; those of unsorted sparse rows are sorted, and their duplicate entries summed.
+        """Bring rows to the device; entries of unsorted sparse rows are sorted, and duplicate ones summed.
 
         Parameters
         ----------
@@ -110,7 +110,8 @@ class PlanCache:
         if _sampled(form) in self._shares or inputs.total < MIN_SAMPLE_ROWS or compiled.options.machine is not None:
             return
         count = min(inputs.count, MIN_SAMPLE_ROWS if self._backend.in_host_memory else MAX_SAMPLE_ROWS)
-        if sampling_kernel(compiled, RowsShape(count, "iso" if inputs.is_sparse else "dense")) is not None:
+        rows = RowsShape(count, "iso" if inputs.is_sparse else "dense")
+        if sampling_kernel(compiled, rows) is not None:
             features = self.upload(inputs.slice(0, count))
             rows = RowsShape(count, form_of_features(features))
             if inputs.is_sparse:
@@ -119,11 +120,11 @@ class PlanCache:
             if rows.form not in self._shares and kernel is not None:
                 # where memory does not suffice, it stays unknown; rows then go in smaller batches
                 with suppress(OutOfMemoryError, MemoryError), span("sample the first rows", "plan"):
-                    guard = self.overflow_guard
-                    self._shares[rows.form] = shares_computed(compiled, kernel, features, rows, self.weights, guard)
+                    self._shares[rows.form] = shares_computed(compiled, kernel, features, rows, self._bind)
                 self._drop({key for key in self._executables if _sampled(key[0]) == rows.form})
-            self._shares.setdefault(rows.form, None)
-        self._shares.setdefault(_sampled(form), None)
+        else:
+            rows = RowsShape(count, _sampled(form))
+        self._shares.setdefault(_sampled(form), self._shares.setdefault(rows.form, None))
 
     def learn(self, other: PlanCache) -> None:
         """Take over the forms and samples of another session of the network, so that both choose alike."""
@@ -132,16 +133,19 @@ class PlanCache:
         self._shares, self._forms = dict(other._shares), dict(other._forms)
 
     def batch_size(self, count: int) -> int:
-        """Return how many of so many rows run at a time."""
+        """Return how many of `count` rows run at a time."""
         size = self._compiled.batch_size(count)
         return size if self._max_rows is None else min(size, self._max_rows)
 
     # ---- Executables ---------------------------------------------------------------------------------------------
 
     def put(self, plan: Plan) -> None:
-        """Cache a plan that was made elsewhere."""
+        """Cache the plan of another session."""
         key = _key(plan.rows.form, plan.inputs, plan.rows.count)
-        self._executables[key] = Executable(plan, self.weights, self.overflow_guard, self.replays)
+        self._executables[key] = self._bind(plan)
+
+    def _bind(self, plan: Plan) -> Executable:
+        return Executable(plan, self.weights, self.overflow_guard, self.replays)
 
     def plan_of(self, inputs: InputRows) -> Plan:
         """Return the plan of rows that are not on the device yet; the first of them may be sampled."""
@@ -171,7 +175,7 @@ class PlanCache:
             plan = plan_for(self._compiled, inputs.total, density, form, shares, size)
             while len(self._executables) >= MAX_EXECUTABLES:
                 self._drop({next(iter(self._executables))})
-            found = self._executables[key] = Executable(plan, self.weights, self.overflow_guard, self.replays)
+            found = self._executables[key] = self._bind(plan)
         self._executables.move_to_end(key)
         return found
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Features, RowMap, RowsLeft
+from sparsenn.engine.named_rows import outputs_by_name
 from sparsenn.engine.plan import Plan
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import collapse_iso, index_dtype
@@ -32,7 +33,7 @@ _EXPANDED_FLOATS = 1 << 24
 
 @dataclass(frozen=True)
 class Seconds:
-    """Where the time went, in seconds of wall time. No part overlaps another.
+    """Where the time went, in seconds of wall time. No time is counted twice.
 
     Parameters
     ----------
@@ -62,17 +63,17 @@ class Seconds:
     compute: float = 0.0
 
     def __add__(self, other: Seconds) -> Seconds:
-        """Add part to part."""
-        return Seconds(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
+        """Add field by field."""
+        return Seconds(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
 
     @property
     def total(self) -> float:
-        """The sum of all parts."""
+        """The sum of all."""
         return self.read + self.inference
 
     @property
     def inference(self) -> float:
-        """The sum of all parts but `read`: from a network and inputs in the host's memory to the categories there."""
+        """The sum of all but `read`: from a network and inputs in the host's memory to the categories there."""
         return self.plan + self.prepare + self.transfer + self.compile + self.compute
 
 
@@ -90,10 +91,10 @@ class LayerStatistics:
         Rows computed. Where several threads share them this may differ from run to run, as may `performed_edges`: they
         meet in another order each time. The outputs do not differ.
     active_rows : int or None
-        Inputs with a non-zero after this layer; None where the kernel does not tell: those of dense layers tell after
-        the last of consecutive ones only.
+        Inputs with a non-zero after this layer; None where the kernel does not count them: those of dense layers
+        count after the last of consecutive ones only.
     distinct_rows : int or None
-        Rows that differ after this layer; None where equal rows were not looked for.
+        Rows that differ after this layer; None where equal rows were not searched.
     nonzeros : int or None
         Non-zeros after this layer, over all inputs and all neurons; None likewise.
     density : float or None
@@ -210,27 +211,32 @@ class Result:
     @cached_property
     def outputs(self) -> CSR:
         """The last layer's outputs, CSR of shape (inputs, outputs); built on first use."""
-        parts = [
+        chunks = [
             self._expand(batch, start, min(start + step, batch.inputs))
             for batch in self.batches
             for step in [max(1, _EXPANDED_FLOATS // max(1, self.plan.network.outputs))]
             for start in range(0, batch.inputs, step)
         ]
-        lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(part.indptr) for part in parts)])
+        lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(chunk.indptr) for chunk in chunks)])
         width = self.plan.network.outputs
         return CSR(
             (self.inputs, width),
             scan(lengths),
-            np.concatenate([np.zeros(0, index_dtype(width)), *(part.indices for part in parts)]),
-            collapse_iso(np.concatenate([np.zeros(0, np.float32), *(part.expanded_values() for part in parts)])),
+            np.concatenate([np.zeros(0, index_dtype(width)), *(chunk.indices for chunk in chunks)]),
+            collapse_iso(np.concatenate([np.zeros(0, np.float32), *(chunk.expanded_values() for chunk in chunks)])),
         )
 
     @cached_property
     def dense(self) -> Array:
         """The last layer's outputs as a matrix of shape (inputs, outputs); built on first use."""
         expansion = self.plan.merged.expansion
-        parts = [batch.row_map.scatter(_dense(batch.features), expansion) for batch in self.batches]
-        return np.concatenate(parts) if parts else np.zeros((0, self.plan.network.outputs), np.float32)
+        batches = [batch.row_map.scatter(_dense(batch.features), expansion) for batch in self.batches]
+        return np.concatenate(batches) if batches else np.zeros((0, self.plan.network.outputs), np.float32)
+
+    @property
+    def by_name(self) -> dict[str, Array]:
+        """Outputs by name, of shape (inputs, *shape) each; an empty dictionary where the network does not name them."""
+        return outputs_by_name(self.plan.network, self.dense)
 
     def _expand(self, batch: BatchOutput, start: int, stop: int) -> CSR:
         """Give inputs `start` to `stop` of a batch their rows, and each neuron its value, as CSR."""

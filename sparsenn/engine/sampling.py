@@ -8,6 +8,7 @@ leave nor become one: whether layers are multiplied as sparse or as dense ones m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -17,14 +18,10 @@ from sparsenn.engine.bound_steps import RunContext
 from sparsenn.engine.choosing import RowsShape, is_dense_enough
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
-from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.kernels import able_sparse
 from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.steps import OPERATION, Step
-from sparsenn.engine.timer import NullTimer
-from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import SparseLinear
@@ -59,17 +56,15 @@ def shares_computed(
     kernel: SparseKernel,
     features: Features,
     rows: RowsShape,
-    weights: WeightCache,
-    overflow_guard: OverflowGuard,
+    bind: Callable[[Plan], Executable],
 ) -> Array:
     """Run rows through the first sparse layers, and return the share of them that each layer had to compute.
 
     Parameters
     ----------
     kernel : as `sampling_kernel` returns it.
-    features : rows on the device.
-    rows : their number and form.
-    weights, overflow_guard : the session's.
+    features, rows : the rows on the device, and their number and form.
+    bind : returns the executable of a plan.
 
     Returns
     -------
@@ -80,8 +75,6 @@ def shares_computed(
     saving = replace(compiled, options=replace(compiled.options, compaction=True, deduplication=True))
     plan = Plan(saving, rows.count, None, rows, (Step(first, last, kernel),), rows.count)
     counter = LayerCounter.of(network)
-    Executable(plan, weights, overflow_guard, ReplayCache(compiled.backend)).run(
-        features, RunContext(NullTimer(), counter)
-    )
-    shares = np.array([layer.rows for layer in counter.layers[first:last]]) / max(1, rows.count)
+    bind(plan).run(features, RunContext(counter=counter))
+    shares = np.array([layer.counts.rows for layer in counter.layers[first:last]]) / max(1, rows.count)
     return np.concatenate([shares, np.full(len(network) - last, shares[-1])])

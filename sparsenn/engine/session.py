@@ -1,4 +1,4 @@
-"""Session: a network made ready on a device once, then called with rows as often as wanted."""
+"""Session: a network prepared on a device once, then called with rows as often as wanted."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sparsenn.backends import Backend
 from sparsenn.engine.batches import BatchRunner, Report, layer_report
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.inputs import InputRows, Inputs, read_inputs, to_input_type
+from sparsenn.engine.named_rows import are_named, outputs_by_name, packed_inputs
 from sparsenn.engine.options import NamedOptions, Options
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import PlanCache
@@ -86,9 +87,9 @@ class Session:
         Session
             A session of the plan's network, with the plan's options.
         """
-        made = cls._of(plan.compiled)
-        made._cache.put(plan)
-        return made
+        session = cls._of(plan.compiled)
+        session._cache.put(plan)
+        return session
 
     def _begin(self, compiled: CompiledNetwork) -> None:
         self._compiled = compiled
@@ -96,19 +97,18 @@ class Session:
         self._runner = BatchRunner(compiled, self._cache)
         self._lock = threading.RLock()
         self._unspent = compiled.seconds, compiled.compile_seconds
-        self._public_plan: tuple[tuple[Plan, int, float | None], Plan] | None = None
+        self._names_outputs = compiled.network.named_outputs is not None
         self._closed = False
         renew_after_fork(self)
 
     def _after_fork(self) -> None:
-        """Begin anew, in a forked child, where another thread was in a call or made steps ready: it is not here.
-
-        What is ready, whole or not, is made again then, as the thread may have been at changing it.
+        """Begin anew, in a forked child, if another thread, which is not here, held a lock: it may have been changing
+        anything that this session has cached.
         """
-        if self._closed or (_is_free(self._lock) and _is_free(self._compiled.turns)):
+        if self._closed or (_is_free(self._lock) and _is_free(self._compiled.lock)):
             return
         if self.backend.in_host_memory:
-            self._begin(replace(self._compiled, turns=threading.Lock()))
+            self._begin(replace(self._compiled, lock=threading.Lock()))
         else:  # what is on a GPU cannot be used here, nor freed: the next call says so
             self._lock = threading.RLock()
 
@@ -138,9 +138,9 @@ class Session:
 
     @classmethod
     def _of(cls, compiled: CompiledNetwork) -> Session:
-        made = cls.__new__(cls)
-        made._begin(compiled)
-        return made
+        session = cls.__new__(cls)
+        session._begin(compiled)
+        return session
 
     @property
     def network(self) -> Network:
@@ -159,7 +159,7 @@ class Session:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the session keeps on its device, in bytes: weights as prepared (estimated), buffers for rows."""
+        """Memory of the session on its device, in bytes: weights as prepared (estimated), buffers for rows."""
         with self._lock:
             return self._cache.nbytes
 
@@ -184,23 +184,27 @@ class Session:
         with self._lock, np.errstate(all="ignore"):
             self._refuse_closed()
             rows = read_inputs(self.network, inputs, self.backend)
-            return self._plan_for(rows, self._cache.plan_of(rows))
+            return with_inputs(self._cache.plan_of(rows), rows.count, rows.density)
 
-    def __call__(self, inputs: Inputs, *, form: str | None = None) -> Any:
-        """Return the network's outputs, of shape (rows, outputs).
+    def __call__(self, inputs: Inputs | None = None, *, form: str | None = None, **named: Inputs) -> Any:
+        """Return the network's outputs, of shape (rows, outputs), or each by its name where they have names.
 
         Parameters
         ----------
         inputs : array_like, CSR, sparse or dense array of any library
             Rows, of shape (rows, network.inputs): a NumPy or CuPy array, a SciPy or CuPy sparse matrix of any kind,
             `CSR`, nested lists, or anything with DLPack or CUDA's array interface, such as PyTorch's and JAX's
-            arrays. Images may come as an array of shape (images, channels, height, width), too.
+            arrays. Images may come as an array of shape (images, channels, height, width), too. Or a dictionary of
+            such by the network's named inputs, each of shape (rows, numbers) or (rows, *shape), all of one library.
         form : str, optional
-            Form of the outputs: `dense` or `csr`; by default that of the inputs.
+            Form of the outputs: `dense` or `csr`, a matrix of all outputs side by side; by default that of the inputs,
+            and where the network names its outputs, a dictionary of dense arrays.
+        **named : as `inputs`
+            Named inputs, in place of a dictionary; one that is called `inputs` or `form` needs the dictionary.
 
         Returns
         -------
-        array or sparse matrix
+        array, sparse matrix, or dict of str to array
             Outputs where the inputs were, and in the same library's type where there is one: a NumPy array for NumPy,
             lists and the like, SciPy's CSR for SciPy's matrices, a CuPy array for rows on a GPU, PyTorch's tensors for
             its own. Their type is float32; float16 where the rows are that and the kernels take them, as those of
@@ -209,24 +213,29 @@ class Session:
         Raises
         ------
         ShapeError, MatrixError, InputError
-            The inputs are not a matrix of real numbers of the network's width; sparse ones break their format; or they,
-            or those of an earlier call that were on a GPU, hold NaN or an infinite number (`Session.check`).
+            The inputs are not a matrix of real numbers of the network's width, or named ones do not have their shapes
+            or differ in rows; sparse ones break their format; or they, or those of an earlier call that were on a GPU,
+            hold NaN or an infinite number (`Session.check`).
         NumericError
             They are on the host, and inputs, outputs or hidden values of layers in precision `float16` are beyond its
             range. Rows on a GPU are not checked, as that would mean waiting: numbers beyond 65,504 count as infinite
             there, of which an activation may make finite ones again.
         UsageError
-            They are on a GPU that the network is not on; the form does not exist; outputs in the form `csr` have more
-            non-zeros than CuPy's matrices can have; or the session is closed.
+            They are on a GPU that the network is not on; a named one is missing or unknown; the form does not exist;
+            outputs in the form `csr` have more non-zeros than CuPy's matrices can have; or the session is closed.
         OutOfMemoryError, MemoryError
             Memory does not suffice for a single row, on the device or on the host.
         """
         check_form(form)
+        if named or are_named(inputs):
+            inputs = packed_inputs(self.network, inputs, named)
+        if form is None and self._names_outputs:
+            return outputs_by_name(self.network, self(inputs, form="dense"))
         with self._traced_lock("call") if watchers["run"] else self._lock:
             self._begin_call()
             try:
                 self._runner.refuse_earlier()
-                if form is None and self.backend.reads_as_is(inputs):
+                if form != "csr" and self.backend.reads_as_is(inputs):
                     rows: Any = inputs
                     run = self._cache.settled.get((type(rows), rows.shape, rows.dtype))
                     if run is not None:
@@ -252,7 +261,7 @@ class Session:
         Parameters
         ----------
         inputs : array_like, CSR, sparse or dense array of any library
-            As `__call__` takes them.
+            As `__call__` takes them, named ones in a dictionary.
         statistics : bool, default True
             Whether layers are counted and timed; without, nothing waits for the device from step to step.
         progress : callable, optional
@@ -278,7 +287,9 @@ class Session:
             size = self._compiled.batch_size(rows.count)
             report = layer_report(progress, len(self.network), rows.count, size)
             result = self._runner.run(rows, 0, rows.count, size, statistics, timer, report)
-            return replace(result, plan=self._plan_for(rows, result.plan), seconds=timer.seconds(*spent))
+            return replace(
+                result, plan=with_inputs(result.plan, rows.count, rows.density), seconds=timer.seconds(*spent)
+            )
 
     def check(self) -> None:
         """Wait for the device, and refuse rows on a GPU that earlier calls could not check in time.
@@ -369,13 +380,6 @@ class Session:
                 outputs = self.backend.as_csr(outputs)
         return to_input_type(rows.source, outputs)
 
-    def _plan_for(self, rows: InputRows, plan: Plan) -> Plan:
-        """Return a plan with the number and density of rows, as callers see it."""
-        key = plan, rows.count, rows.density
-        if self._public_plan is None or self._public_plan[0] != key:
-            self._public_plan = key, with_inputs(*key)
-        return self._public_plan[1]
-
     # ---- Some of the rows of a run that the sessions of `sparsenn.distributed` share --------------------------------
 
     def _begin_shared(self, inputs: Inputs, total: int | None = None) -> tuple[InputRows, Plan, Seconds]:
@@ -392,7 +396,7 @@ class Session:
                 raise UsageError("the rows are on a GPU; several devices can share only rows in the host's memory")
             rows = rows if total is None else replace(rows, total=total)
             spent, self._unspent = self._unspent, NOTHING
-            with timer.part("plan", "plan"):
+            with timer.section("plan", "plan"):
                 plan = self._cache.plan_of(rows)
             return rows, plan, timer.seconds(*spent)
 
@@ -417,24 +421,12 @@ class Session:
 
 
 def check_form(form: object) -> None:
-    """Refuse a form of outputs that does not exist.
-
-    Parameters
-    ----------
-    form : str or None
-        As a caller gave it.
-
-    Raises
-    ------
-    UsageError
-        It is neither None nor one of `FORMS`.
-    """
+    """Refuse a form of outputs that is neither None nor one of `FORMS`, by a `UsageError`."""
     if form is not None and (not isinstance(form, str) or form not in FORMS):
         raise UsageError(f"outputs are dense or csr, not {form!r}")
 
 
 def _is_free(lock: Any) -> bool:
-    """Return whether a lock is free, or is this thread's."""
     if not lock.acquire(blocking=False):
         return False
     lock.release()
@@ -442,5 +434,4 @@ def _is_free(lock: Any) -> bool:
 
 
 def _session(network: Network, options: Options) -> Session:
-    """Return a session of another process, made anew."""
     return Session._of(CompiledNetwork.of(network, replace(options)))  # checked anew: they may be of an earlier version

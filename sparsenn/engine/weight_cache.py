@@ -139,7 +139,6 @@ def _key(step: Step) -> tuple[str, int, int]:
 
 
 def _prepare(compiled: CompiledNetwork, step: Step) -> Any:
-    """Bring the layers of a step into the form that its kernel reads, on the device."""
     backend, merged = compiled.backend, compiled.merged
     network, first, last = merged.network, step.first, step.last
     with span(f"prepare {step.title}", "prepare"):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparsenn.backends import SparseKernel
+from sparsenn.backends.registry import LAYERS_OF
 from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
+from sparsenn.engine.steps import CONV_OPERATION, Step
 from sparsenn.layers import Conv2d, ImageLayer, SparseLinear
 from sparsenn.runtime.memory import shown_bytes
 
@@ -16,11 +17,11 @@ __all__ = ["describe", "shown_seconds"]
 
 def describe(plan: Plan) -> str:
     """Return a plan as a few sentences."""
-    parts = (_compiled(plan), *_kernels(plan), _merging(plan), _weights(plan), _rows(plan), _precisions(plan))
-    told = [part for part in parts if part]
+    sentences = (_compiled(plan), *_kernels(plan), _merging(plan), _weights(plan), _rows(plan), _precisions(plan))
+    found = [sentence for sentence in sentences if sentence]
     if plan.options.reproducible:
-        told.append("Reproducible: a sample's outputs do not depend on other samples, memory or threads.")
-    return " ".join(told)
+        found.append("Reproducible: a sample's outputs do not depend on other samples, memory or threads.")
+    return " ".join(found)
 
 
 def shown_seconds(seconds: float) -> str:
@@ -40,51 +41,40 @@ def _compiled(plan: Plan) -> str:
     return f"{plan.inputs:,} samples ({dense}) through {layers} with {size} on {plan.device}, {batches}."
 
 
-_NAMES = {OPERATION: "Sparse layers", DENSE_OPERATION: "Dense layers", CONV_OPERATION: "Convolutions"}
-
-
 def _kernels(plan: Plan) -> list[str]:
-    """Say which kernel each layer gets, and why; layers that share both are told of together."""
+    """Say which kernel each layer gets, and why: in one sentence for layers that share both."""
     shared: dict[tuple[str, str, str], list[Step]] = {}
     for step in plan.steps:
         if step.kernel.operation != IMAGE_OPERATION:
             text = f"kernel {step.kernel.name}: {step.kernel.summary}{_rounding(step.kernel.precision)}"
-            shared.setdefault((_named(plan, step), text, step.reason), []).append(step)
+            shared.setdefault((_title(plan, step), text, step.reason), []).append(step)
     alone = len(shared) == 1 and len(plan.steps) == sum(map(len, shared.values()))
-    told = []
+    sentences = []
     for (name, text, reason), steps in shared.items():
-        what = text[0].upper() + text[1:] if alone else f"{name} ({_spans(_joined(steps))}): {text}"
+        layers = _ranges([number for step in steps for number in step.layers])
+        what = text[0].upper() + text[1:] if alone else f"{name} ({layers}): {text}"
         why = f"; {reason}" if reason else ""
         known = [step.seconds for step in steps if step.seconds is not None]
         estimate = f"; estimated to take {shown_seconds(sum(known))}" if len(known) == len(steps) else ""
-        told.append(f"{what}{why}{estimate}.")
-    return [*told, *_other_image_layers(plan)]
+        sentences.append(f"{what}{why}{estimate}.")
+    return [*sentences, *_other_image_layers(plan)]
 
 
-def _named(plan: Plan, step: Step) -> str:
-    """Say what a step's layers are."""
+def _title(plan: Plan, step: Step) -> str:
     layers = plan.network.layers[step.first : step.last]
     if isinstance(layers[0], SparseLinear):
         return "Sparse layers"
     fused = step.kernel.operation == CONV_OPERATION and any(not isinstance(layer, Conv2d) for layer in layers)
-    return "Convolutions and pooling" if fused else _NAMES[step.kernel.operation]
-
-
-def _joined(steps: Sequence[Step]) -> list[tuple[int, int]]:
-    """Return the layers of steps as ranges; those that follow each other are one."""
-    return _runs([number for step in steps for number in step.layers])
+    return "Convolutions and pooling" if fused else LAYERS_OF[step.kernel.operation].capitalize()
 
 
 def _other_image_layers(plan: Plan) -> list[str]:
-    """Say which layers of images have but one way to be run."""
-    named: dict[str, list[int]] = {}
+    numbers: dict[str, list[str]] = {}
     for step in plan.steps:
         if step.kernel.operation == IMAGE_OPERATION:
-            named.setdefault(step.kernel.name, []).extend(step.layers)
-    if not named:
-        return []
-    told = ", ".join(f"{name} ({_numbers(numbers)})" for name, numbers in named.items())
-    return [f"The device's own functions: {told}."]
+            numbers.setdefault(step.kernel.name, []).extend(str(number + 1) for number in step.layers)
+    layers = ", ".join(f"{name} ({', '.join(found)})" for name, found in numbers.items())
+    return [f"The device's own functions: {layers}."] if numbers else []
 
 
 def _rounding(precision: str) -> str:
@@ -152,36 +142,26 @@ def _rows(plan: Plan) -> str:
 
 
 def _precisions(plan: Plan) -> str:
-    """Say which layers are multiplied in what, unless float32 is what was asked for."""
+    """Say which layers are multiplied in which precision, unless float32 was asked for."""
     asked = plan.options.precision
     if asked == "float32":
         return ""
-    told = []
+    found = []
     for precision in (asked, "float32"):
-        layers = [number for number, found in enumerate(plan.precisions) if found == precision]
+        layers = [number for number, used in enumerate(plan.precisions) if used == precision]
         if layers or precision == asked:
-            told.append(f"in {precision}: {_spans(_runs(layers)) or 'none'}")
+            found.append(f"in {precision}: {_ranges(layers) or 'none'}")
     why = ", because float32 rounds away too much of this network's outputs"
     needed = asked == "float64" and plan.network.needs_float64
-    return f"Layers multiplied {'; '.join(told)}{why if needed else ''}."
+    return f"Layers multiplied {'; '.join(found)}{why if needed else ''}."
 
 
-def _runs(layers: Sequence[int]) -> list[tuple[int, int]]:
-    """Return ascending numbers as ranges with their ends excluded."""
+def _ranges(layers: Sequence[int]) -> str:
+    """Return ascending numbers of layers, counted from 0, as ranges of numbers counted from 1."""
     ranges: list[tuple[int, int]] = []
     for number in layers:
         if ranges and ranges[-1][1] == number:
             ranges[-1] = ranges[-1][0], number + 1
         else:
             ranges.append((number, number + 1))
-    return ranges
-
-
-def _spans(ranges: Sequence[tuple[int, int]]) -> str:
-    """Return ranges of layers, counted from 0 with their ends excluded, as a reader counts them."""
     return ", ".join(f"{first + 1}" if last == first + 1 else f"{first + 1}–{last}" for first, last in ranges)
-
-
-def _numbers(layers: Sequence[int]) -> str:
-    """Return layers, counted from 0, as a reader counts them."""
-    return ", ".join(str(number + 1) for number in layers)

@@ -102,12 +102,12 @@ def real_number(value: Any, name: str, error: type[SparseNNError] = UsageError) 
     Raises
     ------
     UsageError
-        It is no number, or not finite; or the error that is given.
+        It is no number, or not finite; or `error`.
     """
-    given = value.item() if isinstance(value, np.ndarray) and not value.ndim else value
-    if isinstance(given, Real | Decimal) and not isinstance(given, bool):
+    number = value.item() if isinstance(value, np.ndarray) and not value.ndim else value
+    if isinstance(number, Real | Decimal) and not isinstance(number, bool):
         try:
-            if isfinite(found := float(given)):
+            if isfinite(found := float(number)):
                 return found
         except OverflowError:
             pass
@@ -127,7 +127,7 @@ def real_numbers(values: Any, what: str, error: type[InputError] = InputError) -
     ------
     InputError
         They are texts, dates, records, complex numbers, lists of unequal length or no numbers at all, or some are
-        masked; or the error that is given.
+        masked; or `error`.
     """
     try:
         found = np.asanyarray(values)
@@ -232,7 +232,7 @@ def sound_scipy(matrix: Any, conversion: str) -> Any:
 
 
 def convert_scipy(matrix: Any, conversion: str, copy: bool = False) -> Any:
-    """Return a matrix of SciPy's in another format, by its own method; room behind its entries is left out.
+    """Return a matrix of SciPy's in another format, by its own method; unused memory behind its entries is left out.
 
     Parameters
     ----------

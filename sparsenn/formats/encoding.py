@@ -18,7 +18,7 @@ _MOST_CATEGORIES = 1000
 """Different texts that a column may hold; each is an input of the network."""
 
 _FEW = 10
-"""Different texts of which no more than half as many as rows may be: more tell rows apart rather than kinds of them."""
+"""Different texts of which no more than half as many as rows may be: more identify rows rather than categories."""
 
 _HOLDS_NOTHING = "holds nothing; leave it out (--ignore)"
 _REMEDY = "fill it in, leave the column out (--ignore), or have it filled in (--impute mean)"
@@ -54,7 +54,7 @@ class TableEncoding:
     ----------
     columns : those that are inputs, in the network's order.
     targets : names of those that say what the network should give.
-    named : whether the table that was learnt from gave names; else columns are found by their places.
+    named : whether the first table had names; else columns are found by their places.
 
     Raises
     ------
@@ -106,7 +106,7 @@ class TableEncoding:
         inputs = [number for number in range(len(table.names)) if number not in targets]
         if not inputs:
             raise InputError(f"{table.path}: no column is left as input")
-        columns = tuple(_learnt(table, number, number in texts, impute) for number in inputs)
+        columns = tuple(_column(table, number, number in texts, impute) for number in inputs)
         return cls(columns, tuple(table.names[number] for number in targets), table.named)
 
     def encode(self, table: Table, labelled: bool = False) -> Array:
@@ -213,7 +213,7 @@ def class_codes(table: Table, column: int, names: Sequence[str]) -> Array:
     return _codes(table, column, names, None)
 
 
-def _learnt(table: Table, number: int, as_text: bool, impute: bool) -> Column:
+def _column(table: Table, number: int, as_text: bool, impute: bool) -> Column:
     found = table.texts(number) if as_text else table.columns[number]
     name = table.names[number]
     if isinstance(found, np.ndarray):
@@ -230,8 +230,8 @@ def _learnt(table: Table, number: int, as_text: bool, impute: bool) -> Column:
         _refuse_mixed(table, number, found)
         _refuse_different(table, number, found)
     if len(found.values) > _MOST_CATEGORIES:
-        told = f"holds {len(found.values):,} different texts, more than {_MOST_CATEGORIES:,}; leave it out (--ignore)"
-        raise table.fault(number, told)
+        reason = f"holds {len(found.values):,} different texts, more than {_MOST_CATEGORIES:,}; leave it out (--ignore)"
+        raise table.fault(number, reason)
     if (found.codes < 0).any() and not impute:
         raise table.fault(number, f"holds nothing here: {_REMEDY}", int((found.codes < 0).argmax()))
     counts = np.bincount(found.codes[found.codes >= 0], minlength=len(found.values))
@@ -242,18 +242,18 @@ def _refuse_mixed(table: Table, number: int, found: Texts) -> None:
     numeric = np.array([is_number(text) for text in found.values], bool)
     if numeric.any() and not numeric.all():
         row = int(np.isin(found.codes, np.flatnonzero(~numeric)).argmax())
-        told = (
+        reason = (
             f"holds {found.values[found.codes[row]][:40]!r} here and numbers elsewhere: correct it, "
             f"or declare all of them"
         )
-        raise table.fault(number, f"{told} categories (--text)", row)
+        raise table.fault(number, f"{reason} categories (--text)", row)
 
 
 def _refuse_different(table: Table, number: int, found: Texts) -> None:
     count = len(found.values)
     if count > _FEW and 2 * count > table.rows:
-        told = f"holds {count:,} different texts in {table.rows:,} rows, most of them in few rows"
-        raise table.fault(number, f"{told}: leave it out (--ignore), or declare them categories (--text)")
+        reason = f"holds {count:,} different texts in {table.rows:,} rows, most of them in few rows"
+        raise table.fault(number, f"{reason}: leave it out (--ignore), or declare them categories (--text)")
 
 
 def _numbers(table: Table, place: int, fill: float | str | None) -> Array:
@@ -262,8 +262,8 @@ def _numbers(table: Table, place: int, fill: float | str | None) -> Array:
     if not missing.any():
         return found
     if fill is None:
-        told = "holds nothing here, and the model was trained with nothing missing (without --impute): fill it in"
-        raise table.fault(place, told, int(missing.argmax()))
+        reason = "holds nothing here, and the model was trained with nothing missing (without --impute): fill it in"
+        raise table.fault(place, reason, int(missing.argmax()))
     return np.where(missing, np.float32(fill), found)
 
 

@@ -28,19 +28,19 @@ def _stir(state: Any, word: Any, factor: Any) -> Any:
 
 
 @compiled
-def _joined(words: Array, at: int, count: int, bits: int) -> Any:
-    """Join `count` words of `bits` bits into one of 64."""
-    joined = np.uint64(0)
+def _packed(words: Array, at: int, count: int, bits: int) -> Any:
+    """Pack `count` words of `bits` bits into one of 64."""
+    packed = np.uint64(0)
     for k in range(count):
-        joined |= np.uint64(words[at + k]) << np.uint64(bits * k)
-    return joined
+        packed |= np.uint64(words[at + k]) << np.uint64(bits * k)
+    return packed
 
 
 @compiled
 def _hash_spans(words: Array, offsets: Array, start: int, stop: int, hashes: Array) -> None:
     """Mix the words of each span (words[offsets[g]:offsets[g + 1]]) into hashes[g], for g in start..stop.
 
-    Eight words of 16 or 32 bits at a time go, joined to 64 bits, into two states with different odd multipliers
+    Eight words of 16 or 32 bits at a time go, packed into 64 bits, into two states with different odd multipliers
     (from the fractional parts of the golden ratio and of e), which hides the multiplier's latency.
     """
     p, q = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xB7E151628AED2A6B)
@@ -50,13 +50,13 @@ def _hash_spans(words: Array, offsets: Array, start: int, stop: int, hashes: Arr
         one, two = np.uint64(last - at) * p, q
         while at + 8 <= last:
             if narrow:
-                one = _stir(one, _joined(words, at, 4, 16), p)
-                two = _stir(two, _joined(words, at + 4, 4, 16), q)
+                one = _stir(one, _packed(words, at, 4, 16), p)
+                two = _stir(two, _packed(words, at + 4, 4, 16), q)
             else:
-                one = _stir(one, _joined(words, at, 2, 32), p)
-                two = _stir(two, _joined(words, at + 2, 2, 32), q)
-                one = _stir(one, _joined(words, at + 4, 2, 32), p)
-                two = _stir(two, _joined(words, at + 6, 2, 32), q)
+                one = _stir(one, _packed(words, at, 2, 32), p)
+                two = _stir(two, _packed(words, at + 2, 2, 32), q)
+                one = _stir(one, _packed(words, at + 4, 2, 32), p)
+                two = _stir(two, _packed(words, at + 6, 2, 32), q)
             at += 8
         while at < last:
             one = _stir(one, np.uint64(words[at]), p)

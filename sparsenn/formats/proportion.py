@@ -46,7 +46,7 @@ def proportional_groups(matrix: Compressed) -> tuple[Array, Array, Array]:
 
 
 def _ends_differ(indptr: Array, values: Array, patterns: Array) -> bool:
-    """Whether the quotients of last and first values tell all groups of like patterns apart: a quick look."""
+    """Whether the quotients of last and first values differ for all groups of like patterns: a quick test."""
     filled = np.diff(indptr) > 0
     first, last = values[indptr[:-1][filled]].astype(np.float64), values[indptr[1:][filled] - 1]
     quotients = np.zeros(filled.size)

@@ -63,8 +63,10 @@ class Scaling:
         return cls(np.ones(1), np.where(constant, inputs[0], mean), np.where(constant | (deviation == 0), 1, deviation))
 
     def __str__(self) -> str:
-        told = [("× ", self.factor, 1), ("- ", self.mean, 0), ("÷ ", self.deviation, 1)]
-        return ", ".join(sign + _shown(values) for sign, values, nothing in told if (values != nothing).any()) or "none"
+        terms = [("× ", self.factor, 1), ("- ", self.mean, 0), ("÷ ", self.deviation, 1)]
+        return (
+            ", ".join(sign + _shown(values) for sign, values, nothing in terms if (values != nothing).any()) or "none"
+        )
 
     def check_width(self, width: int, image: tuple[int, ...] | None = None) -> None:
         """Refuse rows of another width.

@@ -118,7 +118,7 @@ class Table:
         return found
 
     def texts(self, column: int) -> Texts:
-        """Return a column, counted from 0, as texts; those of numbers are the shortest that tell them."""
+        """Return a column, counted from 0, as texts, numbers in the fewest digits that read back as the same."""
         found = self._read(column)
         if isinstance(found, Texts):
             return found
@@ -162,7 +162,7 @@ def width_fault(names: Sequence[str], inputs: int, targets: int, labelled: bool)
     if width <= inputs:
         return found
     last = targets or width - inputs
-    return f"{found}; remove the others, or, if the last are targets, tell infer how many with --targets {last}"
+    return f"{found}; remove the others, or, if the last are targets, pass infer --targets {last}"
 
 
 def is_number(text: str) -> bool:

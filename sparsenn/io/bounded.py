@@ -17,7 +17,7 @@ from sparsenn.runtime.storage import check_path
 __all__ = ["MAX_RATIO", "Source", "check_length", "open_plain", "reading"]
 
 MAX_RATIO = 200
-"""Bytes that one compressed byte may become. Text of triples reaches 5 to 30; deflate itself can do 1,032."""
+"""Bytes that one compressed byte may become. Text of triples has 5 to 30; deflate itself can do 1,032."""
 
 _FREE = 1 << 24
 """Inflating to this many bytes is always allowed: small files of one repeated line are compressed very well."""

@@ -127,16 +127,16 @@ def read_table(path: str | os.PathLike[str], delimiter: str = ",", known: Collec
     try:
         body.decode()
     except UnicodeDecodeError as error:
-        told = "is not UTF-8 text; save it as such"
-        raise FileFormatError(path, told, line + body.count(b"\n", 0, error.start)) from error
+        reason = "is not UTF-8 text; save it as such"
+        raise FileFormatError(path, reason, line + body.count(b"\n", 0, error.start)) from error
     texts = _texts(path, body, columns, delimiter, line)
     found: list[Array | Texts] = []
     for column in texts:
         read = _column(column)
         if not isinstance(read, Texts) and np.isinf(read).any():
             row = int(np.isinf(read).argmax())
-            told = f"{str(column[row])[:40]!r} is not a finite float32 number"
-            raise FileFormatError(path, told, line + row)
+            reason = f"{str(column[row])[:40]!r} is not a finite float32 number"
+            raise FileFormatError(path, reason, line + row)
         found.append(read)
     return Table(os.fspath(path), names, tuple(found), len(texts[0]), named=bool(header), first_line=line)
 
@@ -192,8 +192,8 @@ def _texts(path: str | os.PathLike[str], body: bytes, columns: int, delimiter: s
         )
     except ValueError as error:  # pyarrow's faults are such
         if wrong:
-            told = f"{wrong[0].actual_columns:,} columns instead of {columns:,}"
-            raise FileFormatError(path, told, line + wrong[0].number - 1) from error
+            reason = f"{wrong[0].actual_columns:,} columns instead of {columns:,}"
+            raise FileFormatError(path, reason, line + wrong[0].number - 1) from error
         raise FileFormatError(path, f"cannot be parsed ({' '.join(str(error).split())[:200]})") from error
     if table.num_rows != body.count(b"\n") + 1:
         raise FileFormatError(path, "has line ends within a row; write each row on one line")

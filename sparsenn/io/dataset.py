@@ -72,7 +72,7 @@ def check_limits(layers: int | None = None, limit_inputs: int | None = None) -> 
     Raises
     ------
     UsageError
-        A limit is given that is not positive.
+        A limit is not positive.
     """
     for what, limit in (("layers", layers), ("inputs", limit_inputs)):
         if limit is not None:

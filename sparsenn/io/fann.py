@@ -102,7 +102,7 @@ def write_fann(path: str | os.PathLike[str], inputs: Array, outputs: Array) -> N
 def _values(
     text: bytes, lines: Sequence[tuple[int, bytes]], path: str | os.PathLike[str], widths: tuple[int, int]
 ) -> Array:
-    """Return all numbers of a text, whose lines hold inputs and outputs in turn, or tell of the first fault."""
+    """Return all numbers of a text, whose lines alternate between inputs and outputs, or raise the first fault."""
     values = _parsed(text, lines, widths, 0)
     if values is not None:
         return values
@@ -130,7 +130,7 @@ def _parsed(text: bytes, lines: Sequence[tuple[int, bytes]], widths: tuple[int, 
     if any(len(line.split()) != count for (_, line), count in zip(lines, counts, strict=True)):
         return None
     with warnings.catch_warnings(), np.errstate(over="ignore"):
-        warnings.simplefilter("error", DeprecationWarning)  # how NumPy tells of what it cannot parse
+        warnings.simplefilter("error", DeprecationWarning)  # NumPy's warning of a text that it cannot parse
         try:
             values = np.fromstring(text, np.float32, sep=" ")
         except (DeprecationWarning, ValueError):
@@ -139,7 +139,7 @@ def _parsed(text: bytes, lines: Sequence[tuple[int, bytes]], widths: tuple[int, 
 
 
 def _numbers(number: int, line: bytes, path: str | os.PathLike[str], kind: int, widths: tuple[int, int]) -> None:
-    """Look at the numbers of a line, one by one, and tell of the first fault."""
+    """Check the numbers of a line, one by one, and raise the first fault."""
     fields = line.split()
     if len(fields) != widths[kind]:
         what = ("inputs", "outputs")[kind]

@@ -115,7 +115,7 @@ def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     UsageError
-        What is given is not a dataset and a path; or an activation is not one of this package's.
+        The arguments are not a dataset and a path; or an activation is not one of this package's.
     ResourceError
         The file cannot be written.
     """
@@ -220,14 +220,14 @@ def _read_inputs(source: Hdf5Source, width: int, limit: int | None) -> CSR:
     stored, values = source.length("inputs/indices"), source.length("inputs/values")
     if rows < 0 or values not in (1, stored):
         raise source.fault(f"inputs have {values:,} values for {stored:,} entries in {rows:,} rows")
-    kept = rows if limit is None else min(limit, rows)
-    indptr = source.vector("inputs/indptr", "<i8", count=kept + 1)
+    count = rows if limit is None else min(limit, rows)
+    indptr = source.vector("inputs/indptr", "<i8", count=count + 1)
     entries = int(indptr[-1])
-    if not 0 <= entries <= stored or (kept == rows and entries != stored):
+    if not 0 <= entries <= stored or (count == rows and entries != stored):
         raise source.fault(f"inputs/indptr ends with {entries:,}; there are {stored:,} entries")
     indices = source.vector("inputs/indices", index_dtype(width), count=entries)
     weights = source.vector("inputs/values", "<f4", "<f8", count=1 if values == 1 else entries)
-    return CSR((kept, width), indptr, indices, weights)
+    return CSR((count, width), indptr, indices, weights)
 
 
 def _read_categories(source: Hdf5Source) -> Array:

@@ -8,12 +8,14 @@ Everything is stored as it is in memory, uncompressed and contiguous.
     description         JSON: loss, classes (whether the outputs are scores of classes), provenance; image (channels,
                         height and width, or null) and resize (how other images become so, or null); input_layout (the
                         fields of an `InputLayout`; absent where there is none); needs_float64 (true where float32 does
-                        not suffice, else absent); class_names (of text, or null) and table (columns, each with name,
+                        not suffice, else absent); named_inputs and named_outputs (the shape of each by its name; absent
+                        where there are none); class_names (of text, or null) and table (columns, each with name,
                         categories and fill; targets; named; or null)
     layers, layerK/, sources  the layers and what they read, as `sparsenn.io.model_layers` has them
     scaling/            float64 factor, mean, deviation: one number, or one per column; absent where there is none
 
-Version 4 is written. Versions 2 and 3 have branches in another form; version 2 has no class names, table and scaling.
+Version 5 is written. Version 4 has no slices, named inputs and named outputs. Versions 2 and 3 have branches in another
+form; version 2 has no class names, table and scaling.
 Files of version 1 hold dense layers only, and neither image nor resize; checkpoints hold their layers likewise::
 
     layers              one record a layer, `DENSE_LAYER`
@@ -60,11 +62,12 @@ __all__ = [
 ]
 
 _MODEL = "sparsenn model"
-_VERSION = 4
+_VERSION = 5
 _DENSE_VERSION = 1
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 _SCALING = ("factor", "mean", "deviation")
+_NAMED = ("named_inputs", "named_outputs")
 KERAS_DESCRIPTION = "model_config"
 """The attribute in which Keras describes a model."""
 
@@ -78,7 +81,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     Raises
     ------
     UsageError
-        What is given is not a path and a model; or a layer or its activation is not one of this package's.
+        The arguments are not a path and a model; or a layer or its activation is not one of this package's.
     ResourceError
         The file cannot be written.
     """
@@ -93,6 +96,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
         "image": model.network.image,
         "resize": model.resize,
         **({"needs_float64": True} if model.network.needs_float64 else {}),
+        **{name: shapes for name in _NAMED if (shapes := getattr(model.network, name)) is not None},
     }
     with created_as(path, _MODEL, _VERSION, description) as file:
         write_model_layers(file, model.network)
@@ -127,7 +131,8 @@ def read_model(path: str | os.PathLike[str]) -> Model:
     if not isinstance(needs_float64, bool):
         raise FileFormatError(path, "description says neither true nor false of needs_float64")
     try:
-        network = Network(layers, None if image is None else _image(image), needs_float64)
+        named = {name: description[name] for name in _NAMED if name in description}
+        network = Network(layers, None if image is None else _image(image), needs_float64, **named)
         model = model_described(network, description, provenance)
         return replace(model, resize=resize, scaling=None if scaling is None else Scaling(*scaling))
     except SparseNNError as error:

@@ -1,4 +1,4 @@
-"""The layers of a network in HDF5: one table, and all layers' arrays joined, grouped by type."""
+"""The layers of a network in HDF5: one table, and all layers' arrays concatenated by type."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def write_network(group: h5py.Group, network: Network) -> None:
         ),
         ("biases", "<f4", [layer.bias for layer in layers if isinstance(layer.bias, np.ndarray)]),
     ):
-        _write_joined(group, name, dtype, arrays)
+        _write_concatenated(group, name, dtype, arrays)
 
 
 def read_layers(source: Hdf5Source, layers: int | None = None) -> tuple[list[SparseLinear], int]:
@@ -78,13 +78,13 @@ def read_layers(source: Hdf5Source, layers: int | None = None) -> tuple[list[Spa
     """
     table = source.vector("network/layers", LAYER)
     _check_table(source, table)
-    kept = len(table) if layers is None else layers
-    if kept > len(table):
-        raise UsageError(f"{source.path}: cannot take {kept} layers of a network that has {len(table)}")
+    count = len(table) if layers is None else layers
+    if count > len(table):
+        raise UsageError(f"{source.path}: cannot take {count} layers of a network that has {len(table)}")
     entries, outputs = table["entries"], table["outputs"]
     narrow, single = table["inputs"] <= INDEX16_LIMIT, table["value_bytes"] == 4
     parts = [
-        _read_joined(source, f"network/{name}", dtype, sizes, kept)
+        _read_concatenated(source, f"network/{name}", dtype, sizes, count)
         for name, dtype, sizes in (
             ("indices16", "<u2", np.where(narrow, entries, 0)),
             ("indices32", "<i4", np.where(narrow, 0, entries)),
@@ -96,7 +96,7 @@ def read_layers(source: Hdf5Source, layers: int | None = None) -> tuple[list[Spa
     ]
     shared: dict[tuple[int, int], Array] = {}
     found = []
-    for number, (record, *arrays) in enumerate(zip(table[:kept], *parts, strict=True), start=1):
+    for number, (record, *arrays) in enumerate(zip(table[:count], *parts, strict=True), start=1):
         try:
             found.append(_layer(record, shared, *arrays))
         except SparseNNError as error:
@@ -133,7 +133,7 @@ def _activation(name: str, clip: float | None) -> Activation | None:
         return None
 
 
-def _write_joined(group: h5py.Group, name: str, dtype: str, arrays: list[Array]) -> None:
+def _write_concatenated(group: h5py.Group, name: str, dtype: str, arrays: list[Array]) -> None:
     """Write arrays one after the other into one contiguous dataset; none at all if there is nothing to write."""
     ends = list(accumulate((array.size for array in arrays), initial=0))
     if not ends[-1]:
@@ -144,13 +144,13 @@ def _write_joined(group: h5py.Group, name: str, dtype: str, arrays: list[Array])
             dataset.write_direct(np.ascontiguousarray(array, dtype), dest_sel=np.s_[start:stop])
 
 
-def _read_joined(source: Hdf5Source, name: str, dtype: str, sizes: Array, kept: int) -> list[Array]:
-    """Read what `_write_joined` wrote for the first `kept` arrays, as slices of one array."""
+def _read_concatenated(source: Hdf5Source, name: str, dtype: str, sizes: Array, count: int) -> list[Array]:
+    """Read what `_write_concatenated` wrote for the first `count` arrays, as slices of one array."""
     ends = list(accumulate(sizes.tolist(), initial=0))
     if not ends[-1]:
-        return [np.empty(0, dtype)] * kept
-    data = frozen(source.vector(name, dtype, count=ends[kept], length=ends[-1]))
-    return [data[start:stop] for start, stop in pairwise(ends[: kept + 1])]
+        return [np.empty(0, dtype)] * count
+    data = frozen(source.vector(name, dtype, count=ends[count], length=ends[-1]))
+    return [data[start:stop] for start, stop in pairwise(ends[: count + 1])]
 
 
 def _check_table(source: Hdf5Source, table: Array) -> None:

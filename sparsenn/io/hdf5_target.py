@@ -40,7 +40,7 @@ def created(path: Path) -> Iterator[h5py.File]:
 
 
 class _Target(io.RawIOBase):
-    """A file whose first failed write is kept in `failure`, while this one and all later ones seem to succeed.
+    """A file whose first failed write is recorded in `failure`, while this one and all later ones seem to succeed.
 
     So do all writes after an interrupt.
 

@@ -50,8 +50,8 @@ def read_idx(path: str | os.PathLike[str]) -> Array:
     with Source(path) as source:
         dtype, shape = _read_header(source, path)
     header, size = 4 + 4 * len(shape), math.prod(shape) * dtype.itemsize
-    room = source.size * _DEFLATE_RATIO if source.compressed else source.size
-    if header + size > room:
+    most = source.size * _DEFLATE_RATIO if source.compressed else source.size
+    if header + size > most:
         raise FileFormatError(path, f"declares {dtype.name} of shape {shape}, {size:,} bytes, but ends before that")
     check_memory(size, f"{os.fspath(path)}: an array of shape {shape}")
     with Source(path, header + size, ratio=None) as source:

@@ -119,8 +119,8 @@ def _read_array(path: str | os.PathLike[str]) -> Array:
         banner, *lines = source.read(_MOST).rstrip().split(b"\n", _HEADER_LINES)
     words = banner.lower().split()
     if len(words) != 5 or words[3] not in (b"real", b"double", b"integer") or words[4] != b"general":
-        told = b" ".join(words[2:]).decode("utf-8", "replace")
-        raise FileFormatError(path, f"a matrix of {told!r} cannot be read; of arrays, only real general can", 1)
+        kind = b" ".join(words[2:]).decode("utf-8", "replace")
+        raise FileFormatError(path, f"a matrix of {kind!r} cannot be read; of arrays, only real general can", 1)
     comments = next((number for number, line in enumerate(lines) if line.strip() and line[:1] != b"%"), len(lines))
     sizes = lines[comments].split() if comments < len(lines) else []
     number = comments + 2

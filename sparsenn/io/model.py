@@ -83,12 +83,12 @@ class Model:
             self.scaling.check_width(self.network.inputs, self.network.image)
 
     def pruned(self, share: float) -> Model:
-        """Keep a share of each layer's weights, as `Network.pruned` does; the provenance says so.
+        """Keep only a share of each layer's weights, as `Network.pruned` does; the provenance says so.
 
         Parameters
         ----------
         share : float
-            The share that is kept, above 0 and at most 1.
+            The share that stays, above 0 and at most 1.
 
         Returns
         -------
@@ -102,11 +102,11 @@ class Model:
         """
         network = self.network.pruned(share)
         before, after = self.network.nonzeros, network.nonzeros
-        told = (
+        note = (
             f"{before - after:,} of {before:,} weights were set to zero to show what sparsity would "
             f"gain: the model was not retrained and loses accuracy"
         )
-        return replace(self, network=network, provenance={**self.provenance, PRUNED: told})
+        return replace(self, network=network, provenance={**self.provenance, PRUNED: note})
 
 
 def imported_model(network: Network, provenance: dict[str, str], classes: bool | None = None) -> Model:
@@ -119,7 +119,7 @@ def imported_model(network: Network, provenance: dict[str, str], classes: bool |
     classes : whether outputs are scores of classes; if unknown, whether there are several outputs.
     """
     if classes is None:
-        classes = network.outputs > 1
+        classes = network.outputs > 1 and network.named_outputs is None
     return Model(network, "cross_entropy" if classes else "mse", classes, provenance)
 
 

@@ -57,7 +57,7 @@ WRITTEN_SUFFIXES = tuple(suffix for kind in KINDS for suffix in kind.suffixes if
 
 
 def kind_of(path: str | os.PathLike[str]) -> ModelKind | None:
-    """Return the kind that a file's name tells; None where it tells none. An HDF5 file may hold something else."""
+    """Return the kind of file by its name; None where the name says nothing. An HDF5 file may hold something else."""
     if not isinstance(path, str | os.PathLike):
         return None  # whoever opens it says so
     name = os.fsdecode(path).lower()
@@ -84,7 +84,7 @@ def is_model(path: str | os.PathLike[str]) -> bool:
 
 
 def read_model(path: str | os.PathLike[str], steps: str | None = None) -> Model:
-    """Read a model from any kind of file in `KINDS`; a name that tells none is read as HDF5.
+    """Read a model from any kind of file in `KINDS`; any other name is read as HDF5.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def read_model(path: str | os.PathLike[str], steps: str | None = None) -> Model:
     InputError, ResourceError
         It is not there, cannot be read, is larger than memory, or holds what no layer here can do.
     UsageError
-        A library that reads it is not installed; or steps are given for a file that tells its own.
+        A library that reads it is not installed; or there are steps for a file that has its own.
     """
     kind = kind_of(path) or _HDF5
     if kind is _HDF5 and _function("sparsenn.io.hdf5_model:is_keras")(path):
@@ -119,7 +119,7 @@ def read_model(path: str | os.PathLike[str], steps: str | None = None) -> Model:
 
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
-    """Write a model, whole or not at all, as the kind of file that the name tells, HDF5 if none.
+    """Write a model, whole or not at all, as the kind of file that the name says, or as HDF5.
 
     Parameters
     ----------
@@ -131,8 +131,8 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     Raises
     ------
     UsageError
-        The name tells a kind that is not written; what is given is not a path and a model; such files cannot hold the
-        model; or a library that writes them is not installed.
+        Files of this name are only read; the arguments are not a path and a model; such files cannot hold the model; or
+        a library that writes them is not installed.
     ResourceError
         The file cannot be written.
     """

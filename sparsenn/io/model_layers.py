@@ -42,6 +42,7 @@ from sparsenn.layers import (
     LogSoftmax,
     MaxPool2d,
     Pool2d,
+    Slice,
     Softmax,
     SparseLinear,
     activation_named,
@@ -55,25 +56,26 @@ __all__ = ["LAYER", "activation_fields", "read_activation", "read_model_layers",
 LAYER = np.dtype(
     [
         ("kind", "S16"),
-        ("inputs", "<i8"),  # of a convolution: channels; of layers without weights this and the next are 0
-        ("outputs", "<i8"),  # of a convolution: filters
+        ("inputs", "<i8"),  # of a convolution: channels; of a slice the first; of others without weights 0, as the next
+        ("outputs", "<i8"),  # of a convolution: filters; of a slice the one after its last
         ("entries", "<i8"),  # stored weights
-        ("window", "<i8", (2,)),  # of a convolution or a pool, down and across, as the next three
+        ("window", "<i8", (2,)),  # of a convolution or a pool, down and across, as the next three; the image of a slice
         ("stride", "<i8", (2,)),
         ("padding", "<i8", (2,)),
         ("dilation", "<i8", (2,)),
-        ("groups", "<i8"),  # of sums and concatenations: how many layers they read
+        ("groups", "<i8"),  # of sums and concatenations: how many layers they read; channels of a slice's image, or 0
         ("activation", "S16"),  # of layers with weights, and of sums
         ("clip", "<f8"),  # NaN: none
     ]
 )
 """What the table holds of each layer."""
 
-_NONE, _ONE = (0, 0), (1, 1)
-"""Windows and paddings in the table where there are none; strides and dilations where there are none."""
+_NONE = (0, 0)  # windows and paddings of layers without any
+_ONE = (1, 1)  # strides and dilations of layers without any
 
-_KEEP, _RECALL = "keep", "recall"
-"""Kinds of records that earlier versions wrote for branches."""
+# Kinds of records that earlier versions wrote for branches.
+_KEEP = "keep"
+_RECALL = "recall"
 
 _COMBINING = (Add.name.encode(), Concatenate.name.encode())
 """Kinds of records that read several layers."""
@@ -151,7 +153,7 @@ def _sources_of_stack(source: Hdf5Source, table: Array) -> list[tuple[int, tuple
             continue
         others = int(record["groups"]) - 1 if record["kind"] in _COMBINING else 0
         if not 0 <= others <= len(stack):
-            raise source.fault(f"layer {number} reads {others} of {len(stack)} values that were kept")
+            raise source.fault(f"layer {number} reads {others} of {len(stack)} values that were stored")
         found.append((number, (*stack[len(stack) - others :], current)))
         del stack[len(stack) - others :]
         current = len(found)
@@ -224,6 +226,12 @@ def _(layer: Pool2d) -> tuple[object, ...]:
     return 0, 0, 0, *layer.sliding_window, 1
 
 
+@_sizes.register
+def _(layer: Slice) -> tuple[object, ...]:
+    channels, *pixels = layer.image or (0, *_NONE)
+    return layer.first, layer.last, 0, tuple(pixels), _ONE, _NONE, _ONE, channels
+
+
 @singledispatch
 def _arrays(layer: Any) -> dict[str, Array]:
     """Return a layer's parameters under the names that they have in its group."""
@@ -292,6 +300,11 @@ def _conv2d(source: Hdf5Source, place: str, record: Any) -> Layer:
     return Conv2d(weights, bias, read_activation(record), stride, padding, dilation, groups)
 
 
+def _slice(source: Hdf5Source, place: str, record: Any) -> Layer:
+    image = int(record["groups"]), *_pair(record["window"])
+    return Slice(int(record["inputs"]), int(record["outputs"]), image if any(image) else None)
+
+
 def _dense(source: Hdf5Source, place: str, shape: tuple[int, int], entries: int) -> Array:
     weights = source.matrix(f"{place}/weights", "<f4")
     if weights.shape != shape or weights.size != entries:
@@ -318,6 +331,7 @@ _KIND_OF: dict[type[Layer], str] = {
     MaxPool2d: MaxPool2d.name,
     AvgPool2d: AvgPool2d.name,
     Flatten: Flatten.name,
+    Slice: Slice.name,
     Softmax: Softmax.name,
     LogSoftmax: LogSoftmax.name,
     Add: Add.name,
@@ -334,6 +348,7 @@ _READERS: dict[str, Callable[[Hdf5Source, str, Any], Layer]] = {
         _pair(record["window"]), _pair(record["stride"]), _pair(record["padding"])
     ),
     _KIND_OF[Flatten]: lambda source, place, record: Flatten(),
+    _KIND_OF[Slice]: _slice,
     _KIND_OF[Softmax]: lambda source, place, record: Softmax(),
     _KIND_OF[LogSoftmax]: lambda source, place, record: LogSoftmax(),
     _KIND_OF[Add]: lambda source, place, record: Add(read_activation(record)),

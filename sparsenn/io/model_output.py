@@ -41,19 +41,19 @@ def write_model_output(
     `.npy`              the classes, int64 of shape (rows,); without classes the outputs
     `.npz`              array outputs; and classes where there are some, and class_names where they have names
     `.h5`, `.hdf5`      a result as `sparsenn.io.write_result` writes it; and dataset classes where there are some; the
-                        notes tell their names
+                        notes have their names
     `.parquet`          column class where there are some; and a column an output
     `.mtx`              the outputs that are not zero, as Matrix Market's coordinates, which count from 1
     `.idx`              the outputs, float32
     ==================  ============================================================================================
 
-    Classes are told by their names where they have names, in text and in Parquet; elsewhere by numbers counted from 0.
+    Text and Parquet have the names of classes, if there are any; all else has their numbers, counted from 0.
 
     Parameters
     ----------
     path : the file.
     outputs : (rows, outputs).
-    predicted : (rows,), the class of each row, counted from 0; None for a model that does not tell classes apart.
+    predicted : (rows,), the class of each row, counted from 0; None for a model without classes.
     notes : words on the run, which go into HDF5.
     class_names : what the classes are called, in the order of the outputs.
     output_names : what the outputs of a model without classes are called: columns of Parquet.
@@ -98,8 +98,10 @@ def _columns(
 ) -> dict[str, Any]:
     """Return the columns of a table, each with a name of its own."""
     names = (output_names if predicted is None else class_names) or ()
-    told: Any = predicted if predicted is None or class_names is None else [class_names[number] for number in predicted]
-    columns = {} if told is None else {"class": told}
+    labels: Any = (
+        predicted if predicted is None or class_names is None else [class_names[number] for number in predicted]
+    )
+    columns = {} if labels is None else {"class": labels}
     for number in range(outputs.shape[1]):
         columns[f"output {number}" + (f": {names[number]}" if names else "")] = outputs[:, number]
     return columns

@@ -149,7 +149,7 @@ def _scipy_matrix(path: str | os.PathLike[str], name: str, arrays: dict[str, Arr
 
 
 def _array(path: str | os.PathLike[str], name: str, file: IO[bytes], size: int, kinds: str = "") -> Array:
-    """Read an array of real numbers, or of the given kinds, from a stream of `size` bytes."""
+    """Read an array of real numbers, or of `kinds`, from a stream of `size` bytes."""
     shape, by_columns, dtype = _sound_header(path, name, file, size, kinds)
     needed = math.prod(shape) * dtype.itemsize
     check_memory(needed, f"{os.fspath(path)}: {name}, an array of shape {shape}")
@@ -171,7 +171,7 @@ def _array(path: str | os.PathLike[str], name: str, file: IO[bytes], size: int, 
 def _sound_header(
     path: str | os.PathLike[str], name: str, file: IO[bytes], size: int, kinds: str
 ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read the header of an array of real numbers, or of the given kinds, that is in a stream of `size` bytes."""
+    """Read the header of an array of real numbers, or of `kinds`, that is in a stream of `size` bytes."""
     try:
         shape, by_columns, dtype = _header(file)
     except OSError:

@@ -52,7 +52,7 @@ _LONGEST_HEADER = 1 << 16
 _EXTENSIONS = frozenset(
     (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 )
-"""Types of headers that tell more of the member after them."""
+"""Types of headers that describe the member after them."""
 
 
 def read_official(
@@ -166,7 +166,7 @@ def _read_archive(layout: Layout, most: int | None, progress: Progress) -> Itera
     task = f"read {layout.network.name}"
     with Source(layout.network) as source, _opened_archive(source) as archive:
         for member in archive:
-            cast(Any, archive).members.clear()  # else all that were passed over would be kept
+            cast(Any, archive).members.clear()  # else all that were passed over would stay in memory
             archive.pax_headers = {}
             number = _layer_number(layout, member)
             if number in seen:
@@ -239,7 +239,7 @@ def _opened_archive(source: Source) -> Iterator[tarfile.TarFile]:
 
 
 def _reconcile(images: CSR, truth: Array, limit_inputs: int | None, path: Path) -> tuple[CSR, Array]:
-    """Cut the truth to the inputs asked for, and append the empty images that only the truth tells of."""
+    """Cut the truth to the inputs asked for, and append the empty images that only the truth has."""
     if limit_inputs is not None:
         truth = truth[truth < limit_inputs]
     rows = max(images.shape[0], int(truth.max(initial=-1)) + 1)
@@ -309,10 +309,10 @@ def _refuse_unwritable(dataset: Dataset) -> None:
             raise UsageError(f"layer {number} has no weights; {remedy}")
     if not dataset.inputs.nnz:
         raise UsageError(f"the inputs have no entry; {remedy}")
-    told = int(np.flatnonzero(np.diff(dataset.inputs.indptr))[-1]) + 1
+    count = int(np.flatnonzero(np.diff(dataset.inputs.indptr))[-1]) + 1
     if dataset.truth is not None:
-        told = max(told, int(dataset.truth.max(initial=-1)) + 1)
-    lost = dataset.inputs.shape[0] - told
+        count = max(count, int(dataset.truth.max(initial=-1)) + 1)
+    lost = dataset.inputs.shape[0] - count
     if lost:
         raise UsageError(f"the last {lost:,} of {dataset.inputs.shape[0]:,} inputs have no pixel; {remedy}")
 

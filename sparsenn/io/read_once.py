@@ -24,7 +24,7 @@ PARTS_AHEAD = 16
 """Of which it is known what the system holds, before it reads ahead there itself."""
 
 SAMPLE_BYTES = 1 << 16
-"""Of a part, at its end, that tell whether the system holds it. Of a file's beginning it has read what the file is."""
+"""Of a part, at its end, that show whether the system holds it. A file's beginning was read to find out its kind."""
 
 
 class ReadOnce:
@@ -67,7 +67,7 @@ class ReadOnce:
 
 
 def _is_held(descriptor: int, part: int) -> bool:
-    """Whether the system holds a part of a file; it counts as held where that is not told, or there is no such part."""
+    """Whether the system holds a part of a file; True where the system does not say, or there is no such part."""
     first, look = part * PART_BYTES, _mincore()
     last = min(os.fstat(descriptor).st_size, first + PART_BYTES)
     if look is None or last <= first:
@@ -78,7 +78,7 @@ def _is_held(descriptor: int, part: int) -> bool:
         with mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ, offset=last - size) as mapped:
             place = np.frombuffer(mapped, np.uint8).ctypes.data
             failed = look(place, size, pages.ctypes.data)
-    except (OSError, ValueError):  # no room in the address space, or the file has become shorter
+    except (OSError, ValueError):  # the address space is full, or the file has become shorter
         return True
     return bool(failed) or bool((pages & 1).any())
 

@@ -1,4 +1,4 @@
-"""Imported networks that float32 does not suffice for: how much it rounds is measured on a few rows, and told."""
+"""Imported networks that float32 does not suffice for: the rounding is measured on a few rows, and reported."""
 
 from __future__ import annotations
 

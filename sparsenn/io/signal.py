@@ -1,7 +1,7 @@
 """What goes through another program's model: the layers that give it, and how its numbers lie in their rows.
 
-Other programs' scalings, biases and activations are layers of their own; here they join the layer before or after
-them, where that computes the same to rounding, and become a layer otherwise. Every importer makes networks this way.
+Other programs' scalings, biases and activations are layers of their own; here they become part of the layer before or
+after them, where that computes the same to rounding, and a layer otherwise. Every importer makes networks this way.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from scipy.sparse import csc_array, issparse
 
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import Array, InputLayout
+from sparsenn.formats.named_shapes import NamedShapes
 from sparsenn.io.affine import Affine, Convolution, Product, Scaling, by_channel
 from sparsenn.io.branches import Node, Source, activated, network_nodes
 from sparsenn.layers import (
@@ -26,6 +27,7 @@ from sparsenn.layers import (
     MaxPool2d,
     Pool2d,
     ReLU,
+    Slice,
     Softmax,
     SoftmaxLayer,
 )
@@ -35,8 +37,8 @@ from sparsenn.network import Image, Layer, Network
 
 __all__ = ["Signal", "check_finite", "inputs"]
 
-_UNTOLD = (0,)
-"""The shape of rows of which nothing has told yet how many numbers they have."""
+_UNKNOWN = (0,)
+"""The shape of rows before any layer fixes their width."""
 
 FAR = 1024.0
 """How far from zero, in units of its scale, an input may be centred without a layer that moves it there."""
@@ -53,7 +55,7 @@ class Signal:
     shape : of one row of the tensor: without the axis of rows.
     axis : where the axis of rows is in the tensor; None where the whole tensor is one row.
     rows : how many rows the model fixes; None where it leaves that open.
-    node : the last layer before it; None for the network's input.
+    node : the last layer before it; None for the network's input, a `Slice` for one of several.
     pending : what is done after them, and becomes a layer later.
     entering : the scaling of the network's input before all else: it says what numbers the input holds.
     lies : the shape of a row as layers have it, what is pending included: (channels, height, width) or (width,); None
@@ -64,7 +66,7 @@ class Signal:
     integers : whether it holds integers, which only a cast makes numbers to compute with.
     sparse_below : as of `fully_connected`.
     hint : what messages say of the shape that is needed.
-    given : how the model holds one input, where that is not a row.
+    layout : how the model holds one input, where that is not a row.
     """
 
     shape: tuple[int, ...]
@@ -79,11 +81,11 @@ class Signal:
     integers: bool = False
     sparse_below: float = SPARSE_BELOW
     hint: str = "one of (rows, channels, width) or with a height, too, is needed"
-    given: InputLayout | None = None
+    layout: InputLayout | None = None
 
     @property
     def width(self) -> int:
-        """Numbers of a row; 0 where nothing has told yet."""
+        """Numbers of a row; 0 while unknown."""
         return prod(self.shape)
 
     @property
@@ -120,14 +122,13 @@ class Signal:
         return signal._with_pending(signal.pending.plus(addend)) if np.any(addend) else self
 
     def _with_pending(self, pending: Affine) -> Signal:
-        """Return the signal with another affine map pending, noted where that scales the network's input."""
         entering = pending if self.node is None and isinstance(pending, Scaling) else self.entering
         return replace(self, pending=pending, entering=entering)
 
     def scaled(self, factor: Any, shift: Any) -> Signal:
         """Return the product with a factor plus a shift: one for all, or one for each channel or number of a row."""
-        given = next((np.size(each) for each in (factor, shift) if np.ndim(each) == 1), None)
-        signal = self if given is None else self._told(given)
+        width = next((np.size(each) for each in (factor, shift) if np.ndim(each) == 1), None)
+        signal = self if width is None else self._of_width(width)
         return signal.times(signal.for_channels("factor", factor)).plus(signal.for_channels("shift", shift))
 
     def product(self, weights: Any, shape: tuple[int, ...]) -> Signal:
@@ -167,7 +168,7 @@ class Signal:
         if len(weights.shape) != 2 or 0 in weights.shape:
             raise ShapeError(f"the weights have shape {tuple(weights.shape)}; (inputs, outputs) are needed")
         inputs, outputs = weights.shape
-        signal = self._told(inputs)
+        signal = self._of_width(inputs)
         if signal.shape != (inputs,):
             flat = f"; a flattening between them makes {self.width}" if len(self.shape) > 1 else ""
             raise ShapeError(f"takes rows of {inputs}, but is given {' × '.join(map(str, self.shape))}{flat}")
@@ -185,7 +186,7 @@ class Signal:
         if least is None:
             return self if most is None else self.times(-1.0).plus(most).flushed(ReLU()).times(-1.0).plus(most)
         if most is not None and not least < most:
-            raise InputError(f"numbers cannot be kept between {least:g} and {most:g}")
+            raise InputError(f"numbers cannot be clipped between {least:g} and {most:g}")
         return self.plus(-least).flushed(ReLU(None if most is None else most - least)).plus(least)
 
     def leaked(self, slope: Any) -> Signal:
@@ -196,7 +197,7 @@ class Signal:
         if np.size(slope) == 1:
             (alpha,) = np.ravel(slope)
             return self.activated(LeakyReLU(float(alpha)) if alpha else ReLU())
-        signal = self._told(np.size(slope))
+        signal = self._of_width(np.size(slope))
         signal, slopes = signal._ready_for(signal.for_channels("slope", slope))
         by_number = slopes.ndim and len(signal.lies or ()) == 3 and isinstance(signal.pending, Scaling)
         if by_number and by_channel(slopes, signal.pixels) is None:
@@ -223,15 +224,15 @@ class Signal:
 
     def flattened(self, channels_last: bool = False) -> Signal:
         """Return rows of images, which another program may hold with the channels last."""
-        if self.shape == _UNTOLD and self.given is None:
-            return replace(self, given=InputLayout(flattens=True))
+        if self.shape == _UNKNOWN and self.layout is None:
+            return replace(self, layout=InputLayout(flattens=True))
         if len(self.shape) == 1:
             return self
         if not channels_last:
             return replace(self, shape=(self.width,))
         order = np.arange(self.width).reshape(self.shape[0], -1).T.ravel()
         if self.lies is None and isinstance(self.pending, Scaling):  # rows as they are given
-            return replace(self, shape=(self.width,), pending=self.pending.moved(order), given=_in_order(self.given))
+            return replace(self, shape=(self.width,), pending=self.pending.moved(order), layout=_in_order(self.layout))
         moved = None if (order == np.arange(order.size)).all() else order
         return replace(self, shape=(self.width,), order=moved)
 
@@ -247,7 +248,7 @@ class Signal:
             raise ShapeError(
                 f"makes {shape} of {self.shape} between layers; only the network's input can become images"
             )
-        return replace(self, shape=shape, given=_in_order(self.given))
+        return replace(self, shape=shape, layout=_in_order(self.layout))
 
     # ---- Layers -----------------------------------------------------------------------------------------------------
 
@@ -270,7 +271,6 @@ class Signal:
         return self._with_layer(Identity())
 
     def _with_layer(self, activation: Activation) -> Signal:
-        """Return it with what was pending, be it nothing, and an activation, as a layer."""
         signal = self._affine()
         assert not isinstance(signal.pending, Scaling), "it is affine"
         return signal.then(signal.pending.layer(activation, self.sparse_below))
@@ -305,7 +305,7 @@ class Signal:
         ShapeError
             Its axes are no image's.
         """
-        if self.shape == _UNTOLD:
+        if self.shape == _UNKNOWN:
             raise ShapeError(f"takes images, but their shape is not given: {self.hint}")
         shape = self.shape if self.axis == 0 else self.shape[1:]
         if not (self.axis == 0 or (self.axis is None and self.shape[:1] == (1,))) or len(shape) not in (2, 3):
@@ -341,12 +341,15 @@ class Signal:
             )
         if signal.order is not None:
             signal = signal._with_channels_in(signal.order)
+        if signal.lies is None and signal.node is not None:
+            assert isinstance(signal.node.layer, Slice), "it is one of several inputs"
+            return replace(signal, node=Node(replace(signal.node.layer, image=image), signal.node.sources), lies=image)
         network_image = image if signal.lies is None else signal.image
         if (signal.lies, signal.image) == (image, network_image):
             return signal
         return replace(signal, lies=image, image=network_image)
 
-    def network(self) -> Network:
+    def network(self, named_inputs: NamedShapes | None = None, named_outputs: NamedShapes | None = None) -> Network:
         """Return the network of all layers, which gives rows in the tensor's order."""
         if self.node is None and self.idle and self.order is None:
             raise InputError("the model holds no layer that computes anything")
@@ -355,10 +358,10 @@ class Signal:
             signal = replace(signal, order=None).product(_permutation(signal.order), signal.shape).flushed()
         if len(signal.shape) == 1:
             signal = signal.flat()
-        return Network(network_nodes(signal.node), signal.image, input_layout=signal.given)
+        nodes = network_nodes(signal.node)
+        return Network(nodes, signal.image, False, signal.layout, named_inputs, named_outputs)
 
     def _affine(self) -> Signal:
-        """Return it with a product or a convolution pending, made of a scaling if need be."""
         signal = self
         if not isinstance(signal.pending, Scaling):
             return signal
@@ -373,22 +376,21 @@ class Signal:
                 return replace(signal, pending=convolution)
         return replace(signal.flat(), pending=signal.pending.as_product(self.width))
 
-    def _told(self, width: int) -> Signal:
-        """Return it with rows of so many numbers, if nothing told before."""
-        return replace(self, shape=(width,)) if self.shape == _UNTOLD else self
+    def _of_width(self, width: int) -> Signal:
+        return replace(self, shape=(width,)) if self.shape == _UNKNOWN else self
 
-    def for_channels(self, what: str, given: Any) -> Any:
+    def for_channels(self, what: str, values: Any) -> Any:
         """Return one number, or those for each channel in a shape that is broadcast to the row's."""
-        numbers = np.asarray(given, np.float64)
+        numbers = np.asarray(values, np.float64)
         if numbers.ndim == 0:
             return numbers
         if numbers.shape != self.shape[:1]:
             raise ShapeError(f"the {what} has shape {numbers.shape}; {self.shape[0]} numbers are needed")
         return numbers.reshape(-1, *[1] * (len(self.shape) - 1))
 
-    def _ready_for(self, given: float | Array) -> tuple[Signal, Any]:
+    def _ready_for(self, values: float | Array) -> tuple[Signal, Any]:
         """Return it ready to be scaled by numbers, and these as what is pending takes them."""
-        numbers = np.asarray(given, np.float64)
+        numbers = np.asarray(values, np.float64)
         if not np.isfinite(numbers).all():
             raise InputError("it computes with a constant that holds NaN or infinity")
         if numbers.size == 1:
@@ -417,7 +419,7 @@ def inputs(shape: tuple[int, ...] | None, hint: str, sparse_below: float = SPARS
     Parameters
     ----------
     shape : of one input: (channels, height, width) of an image, (channels, length) of a sequence, which counts as an
-        image of one line, or (numbers,) of a row; None where the first layer tells it.
+        image of one line, or (numbers,) of a row; None where the first layer fixes it.
     hint : how a caller says the shape, for messages.
     sparse_below : as of `fully_connected`.
 
@@ -428,13 +430,12 @@ def inputs(shape: tuple[int, ...] | None, hint: str, sparse_below: float = SPARS
     """
     if shape is not None and (not 1 <= len(shape) <= 3 or min(shape) < 1):
         raise ShapeError(f"one input has the shape {shape}; take (numbers,) or (channels, height, width)")
-    given = InputLayout(tuple(shape)) if shape is not None and len(shape) > 1 else None
-    return Signal(_UNTOLD if shape is None else tuple(shape), sparse_below=sparse_below, hint=hint, given=given)
+    layout = InputLayout(tuple(shape)) if shape is not None and len(shape) > 1 else None
+    return Signal(_UNKNOWN if shape is None else tuple(shape), sparse_below=sparse_below, hint=hint, layout=layout)
 
 
-def _in_order(given: InputLayout | None) -> InputLayout | None:
-    """Return how inputs are held whose numbers the network takes in their order."""
-    return None if given is None else replace(given, channels_last=False)
+def _in_order(layout: InputLayout | None) -> InputLayout | None:
+    return None if layout is None else replace(layout, channels_last=False)
 
 
 def check_finite(weights: Any) -> None:
@@ -444,5 +445,4 @@ def check_finite(weights: Any) -> None:
 
 
 def _permutation(order: Array) -> Any:
-    """Return the matrix that puts the layers' numbers into a tensor's order."""
     return csc_array((np.ones(order.size, np.float32), (order, np.arange(order.size))))

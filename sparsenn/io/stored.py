@@ -22,7 +22,7 @@ from sparsenn.io.read_once import PART_BYTES, ReadOnce
 __all__ = ["Stored"]
 
 KEPT_BYTES = 1 << 20
-"""Of a part from which on its memory is kept: small ones come from memory that the process has."""
+"""Of a part from which on its memory is reused: small ones come from memory that the process has."""
 
 MOST_SLACK = 2
 """A block serves a part that takes no less than one byte in so many of it."""
@@ -99,23 +99,23 @@ class Stored:
             It cannot be read.
         """
         found = self._memory.array((last - first, *self.shape[1:]), self.dtype)
-        room = memoryview(found.reshape(-1).view(np.uint8).data)
+        memory = memoryview(found.reshape(-1).view(np.uint8).data)
         start = self._offset + first * self.item_bytes
         with reading(self._path):
             self._file.seek(start)
             done = 0
-            while done < room.nbytes:
-                count = self._read_into(room[done:], start + done)
+            while done < memory.nbytes:
+                count = self._read_into(memory[done:], start + done)
                 if not count:
                     raise FileFormatError(self._path, "became shorter while it was read")
                 done += count
         return found.astype(self.dtype.newbyteorder("="), copy=False)
 
-    def _read_into(self, room: memoryview, place: int) -> int:
+    def _read_into(self, memory: memoryview, place: int) -> int:
         """Fill memory from a place in the file, which is where it was read last; returns how many bytes were there."""
         if self._once is None:
-            return int(self._file.readinto(room))  # type: ignore[attr-defined]
+            return int(self._file.readinto(memory))  # type: ignore[attr-defined]
         self._once.look(place)
-        count = int(self._file.readinto(room[:PART_BYTES]))  # type: ignore[attr-defined]
+        count = int(self._file.readinto(memory[:PART_BYTES]))  # type: ignore[attr-defined]
         self._once.let_go(place, place + count)
         return count

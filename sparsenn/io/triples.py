@@ -29,8 +29,8 @@ def gather(chunks: Iterator[list[Array]], shape: tuple[int, int], fixed_rows: bo
     height = shape[0] if fixed_rows else 0
     for row, column, value in chunks:
         if row.size and int(row.max()) >= shape[0]:
-            kept = row < shape[0]
-            height, row, column, value = shape[0], row[kept], column[kept], value[kept]
+            inside = row < shape[0]
+            height, row, column, value = shape[0], row[inside], column[inside], value[inside]
         height = max(height, int(row.max(initial=-1)) + 1)
         rows.append(row.astype(index_dtype(shape[0])))
         columns.append(column.astype(index_dtype(shape[1])))
@@ -40,7 +40,7 @@ def gather(chunks: Iterator[list[Array]], shape: tuple[int, int], fixed_rows: bo
         (height, shape[1]),
         np.concatenate([np.empty(0, narrow), *(row.astype(narrow, copy=False) for row in rows)]),
         np.concatenate([np.empty(0, index_dtype(shape[1])), *columns]),
-        _joined(values, [row.size for row in rows]),
+        _concatenated(values, [row.size for row in rows]),
     )
 
 
@@ -65,7 +65,7 @@ def compress(
     return matrix
 
 
-def _joined(values: list[Array], sizes: list[int]) -> Array:
+def _concatenated(values: list[Array], sizes: list[int]) -> Array:
     """Join chunks of values, each one per entry or one for all; one value for all if that serves every chunk."""
     firsts = collapse_iso(np.concatenate([np.empty(0, np.float32), *(value[:1] for value in values)]))
     if firsts.size <= 1 and all(value.size <= 1 for value in values):

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _LINE_BYTES = 64
-"""Bytes that one line of triples may take: two indices of 10 digits, a number of 25 characters, and room."""
+"""Bytes that one line of triples may take: two indices of 10 digits, a number of 25 characters, and a margin."""
 
 _WRITTEN = 1 << 20
 """Entries formatted at a time."""
@@ -125,7 +125,7 @@ def read_images(
     inputs : int, optional
         Number of images; the largest index in the file if not given.
     limit_inputs : int, optional
-        How many images to keep, from the first; later ones are checked, but not kept.
+        How many images to keep, from the first; later ones are checked, but not returned.
     progress : callable, optional
         Told of the bytes read.
 
@@ -143,11 +143,11 @@ def read_images(
     """
     check_limits(limit_inputs=limit_inputs)
     columns = Columns(("image", "pixel"), (inputs, neurons), "value")
-    kept = min(limit_inputs or INDEX32_LIMIT, inputs or INDEX32_LIMIT)
+    count = min(limit_inputs or INDEX32_LIMIT, inputs or INDEX32_LIMIT)
     task = f"read {Path(path).name}"
     with Source(path, None if inputs is None else text_limit((inputs, neurons))) as source:
         chunks = _reported(parse_lines(source, path, columns), source, task, progress)
-        triples = gather(chunks, (kept, neurons), fixed_rows=inputs is not None)
+        triples = gather(chunks, (count, neurons), fixed_rows=inputs is not None)
     check_length(path, "images", triples.shape[0], triples.nnz)
     return compress(coo_to_csr, triples, path, columns, lambda: Source(path))
 

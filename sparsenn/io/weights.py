@@ -87,7 +87,7 @@ _WORDS: dict[str, Activation | ImageLayer] = {
 """What words of a text of steps stand for."""
 
 _EPSILON = 1e-5
-"""What PyTorch adds to a running variance unless told otherwise."""
+"""What PyTorch adds to a running variance by default."""
 
 _KERAS_EPSILON = 1e-3
 """Keras's default of the number added to a moving variance."""
@@ -161,12 +161,12 @@ def from_weights(
     Raises
     ------
     InputError
-        Shapes do not fit together, an array belongs to no layer, or the order of matrices cannot be told; the message
+        Shapes do not fit together, an array belongs to no layer, or the order of matrices is ambiguous; the message
         names the layer and shapes.
     FileFormatError
         The file is damaged, or of a kind that runs code when it is read.
     UsageError
-        What is given is of no use, such as an unknown name.
+        An argument is of no use, such as an unknown name.
     """
     path = None if isinstance(source, Mapping) else source
     try:
@@ -180,8 +180,8 @@ def from_weights(
         elif activation is not None or output is not None:
             raise UsageError("layers name the activations; leave out activation and output")
         elif isinstance(layers, str):
-            steps, told = _steps_of(layers, groups)
-            image = told if image is None else image
+            steps, size = _steps_of(layers, groups)
+            image = size if image is None else image
         else:
             steps = layers
         return check_rounding(_applied(inputs(image, _HINT, sparse_below), groups, steps, order).network())
@@ -267,8 +267,8 @@ def _numbered(names: Mapping[str, Any]) -> bool:
 
 
 def _check_fully_connected(groups: Mapping[str, _Group], ordered: bool) -> None:
-    """Refuse layers of which weights and biases alone do not tell what is between them, or which comes first."""
-    told = f"layers=[{', '.join(map(repr, groups))}]"
+    """Refuse layers of which weights and biases alone do not determine what is between them, or which comes first."""
+    example = f"layers=[{', '.join(map(repr, groups))}]"
     for group in groups.values():
         what = "a running mean" if "mean" in group.arrays else "no weights" if not _shape(group) else None
         if what is None and len(_shape(group)) != 2:
@@ -276,12 +276,12 @@ def _check_fully_connected(groups: Mapping[str, _Group], ordered: bool) -> None:
         if what is not None:
             raise InputError(
                 f"{group.name}: has {what}, and is not a fully connected layer; say what is applied, and in which "
-                f"order: {told} with activations and pools between them (on the command line --steps)"
+                f"order: {example} with activations and pools between them (on the command line --steps)"
             )
     sizes = Counter(size for group in groups.values() for size in _shape(group))
     certain = len(groups) == 1 or sorted(sizes.values()) == [1, 1, *[2] * (len(groups) - 1)]
     if not (ordered or certain or _numbered(groups)):
-        raise InputError(f"such files keep no order, and the shapes allow several; say which comes first: {told}")
+        raise InputError(f"such files keep no order, and the shapes allow several; say which comes first: {example}")
 
 
 def _steps_of(text: str, groups: Mapping[str, _Group]) -> tuple[list[Step], Image | None]:
@@ -307,14 +307,14 @@ def _step(word: str, groups: Mapping[str, _Group]) -> Step:
 
 def _applied(signal: Signal, groups: Mapping[str, _Group], steps: Sequence[Any], order: str | None) -> Signal:
     """Return what all steps make of a signal."""
-    turned = _turned(groups, [step for step in steps if isinstance(step, str)], order)
+    transposed = _is_transposed(groups, [step for step in steps if isinstance(step, str)], order)
     for number, step in enumerate(steps, start=1):
         if isinstance(step, str):
             if step not in groups:
                 raise UsageError(f"there is no layer {step!r} (known: {', '.join(groups)})")
             groups[step].used = True
             with prefix_errors(step):
-                signal = _layer(signal, groups[step], turned)
+                signal = _layer(signal, groups[step], transposed)
             continue
         if not isinstance(step, ImageLayer):
             check_activation(step)
@@ -333,7 +333,7 @@ def _applied(signal: Signal, groups: Mapping[str, _Group], steps: Sequence[Any],
     return signal
 
 
-def _layer(signal: Signal, group: _Group, turned: bool) -> Signal:
+def _layer(signal: Signal, group: _Group, transposed: bool) -> Signal:
     """Return what one layer's arrays make of a signal."""
     arrays = group.arrays
     if "weight" not in arrays and "mean" not in arrays:
@@ -343,7 +343,7 @@ def _layer(signal: Signal, group: _Group, turned: bool) -> Signal:
     weight, bias = _masked(group, "weight", "mask"), _masked(group, "bias", "bias mask")
     if len(weight.shape) == 4:
         return convolve(signal, weight, bias)
-    return signal.connected(weight.T if turned else weight, bias)
+    return signal.connected(weight.T if transposed else weight, bias)
 
 
 def _masked(group: _Group, role: str, mask: str) -> Any:
@@ -365,17 +365,17 @@ def _normalised(signal: Signal, arrays: Mapping[str, Any], epsilon: float) -> Si
     return signal.scaled(factor, found.get("bias", 0.0) - found["mean"] * factor)
 
 
-def _turned(groups: Mapping[str, _Group], names: Sequence[str], order: str | None) -> bool:
-    """Whether matrices lie as outputs × inputs: as told, or as makes one's outputs the next one's inputs."""
+def _is_transposed(groups: Mapping[str, _Group], names: Sequence[str], order: str | None) -> bool:
+    """Whether matrices are outputs × inputs: by `order`, or so that each layer's outputs are the next one's inputs."""
     if order is not None:
         if order not in ORDERS:
             raise UsageError(f"the order of matrices is {order!r}; known: {', '.join(map(repr, ORDERS))}")
         return order == ORDERS[0]
     called = [groups[name] for name in names if name in groups and len(_shape(groups[name])) == 2]
     fits = [_fits(called, outputs) for outputs in (0, 1)]
-    told = ", ".join(f"{group.name} {' × '.join(map(str, _shape(group)))}" for group in called)
+    shapes = ", ".join(f"{group.name} {' × '.join(map(str, _shape(group)))}" for group in called)
     if called and not any(fits):
-        raise InputError(f"no order of dimensions makes each layer's outputs the next one's inputs: {told}")
+        raise InputError(f"no order of dimensions makes each layer's outputs the next one's inputs: {shapes}")
     if not all(fits):
         return fits[0]
     habits = {_HABITS.get(_SPELLED.sub("", group.spelled)) for group in called}
@@ -384,7 +384,7 @@ def _turned(groups: Mapping[str, _Group], names: Sequence[str], order: str | Non
     if habits == {False}:
         return False
     raise InputError(
-        f"ambiguous orientation: {told}; say order={ORDERS[0]!r} (PyTorch's) or {ORDERS[1]!r} (Keras's, SciPy's)"
+        f"ambiguous orientation: {shapes}; say order={ORDERS[0]!r} (PyTorch's) or {ORDERS[1]!r} (Keras's, SciPy's)"
     )
 
 

@@ -10,6 +10,7 @@ from sparsenn.layers.fully_connected import FullyConnected
 from sparsenn.layers.images import ImageLayer
 from sparsenn.layers.linear import Linear
 from sparsenn.layers.pooling import AvgPool2d, MaxPool2d, Pool2d
+from sparsenn.layers.slicing import Slice
 from sparsenn.layers.softmax import LogSoftmax, Softmax, SoftmaxLayer
 from sparsenn.layers.sparse_linear import SparseLinear
 
@@ -30,6 +31,7 @@ __all__ = [
     "Pool2d",
     "ReLU",
     "Sigmoid",
+    "Slice",
     "Softmax",
     "SoftmaxLayer",
     "SparseLinear",

@@ -74,7 +74,7 @@ class ReLU(Elementwise):
         return self.clip is None
 
     def __call__(self, z: Array) -> Array:
-        """Apply the function to an array of any shape; the floating-point type is kept."""
+        """Apply the function to an array of any shape; the floating-point type stays the same."""
         rectified = np.maximum(z, z.dtype.type(0))  # the formula would take two more passes
         clipped: Array = rectified if self.clip is None else np.minimum(rectified, z.dtype.type(self.clip))
         return clipped

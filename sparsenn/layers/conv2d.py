@@ -25,7 +25,7 @@ class Conv2d(Rebuilt, ImageLayer):
     """Y' = activation(W * Y + b): each output pixel is a sum over a window of the input's pixels and channels.
 
     As in other libraries this is the cross-correlation: filters are not mirrored. Arrays are the layer's own and
-    read-only: copies, unless those given are read-only with all memory that they are part of.
+    read-only: copies, unless the arguments are read-only with all memory that they are part of.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ class Activation(Protocol):
     name: ClassVar[str]
 
     def __call__(self, z: Array) -> Array:
-        """Apply the function to an array of any shape; the floating-point type is kept."""
+        """Apply the function to an array of any shape; the floating-point type stays the same."""
         ...
 
 
@@ -122,7 +122,7 @@ class Elementwise:
 
     @property
     def is_trainable(self) -> bool:
-        """Return whether layers with it can be trained: whether its values tell its derivative."""
+        """Return whether layers with it can be trained: whether its derivative is a function of its values."""
         return self.slope is not None
 
     @property
@@ -136,7 +136,7 @@ class Elementwise:
         return True
 
     def __call__(self, z: Array) -> Array:
-        """Apply the function to an array of any shape; the floating-point type is kept."""
+        """Apply the function to an array of any shape; the floating-point type stays the same."""
         return evaluate(self.formula, z=z, p=self.parameter)
 
     def slope_at(self, y: Array) -> Array:

@@ -12,10 +12,13 @@ import numpy as np
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import INDEX32_LIMIT
 
-__all__ = ["ImageLayer", "Pair", "SlidingWindow", "check_images", "integers", "pair"]
+__all__ = ["Image", "ImageLayer", "Pair", "SlidingWindow", "check_images", "checked_image", "integers", "pair"]
 
 Pair: TypeAlias = tuple[int, int]
 """A size down and one across."""
+
+Image: TypeAlias = tuple[int, int, int]
+"""Channels, height and width."""
 
 
 class SlidingWindow(NamedTuple):
@@ -132,14 +135,28 @@ def integers(value: Any, least: int) -> tuple[int, ...] | None:
     None where one is no integer (truth values are none), or below `least`.
     """
     several = isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and value.ndim > 0)
-    given = tuple(value) if several else (value,)
+    numbers = tuple(value) if several else (value,)
     try:
-        found = tuple(map(index, given))
+        found = tuple(map(index, numbers))
     except TypeError:
         return None
-    if any(isinstance(number, bool | np.bool_) for number in given) or any(number < least for number in found):
+    if any(isinstance(number, bool | np.bool_) for number in numbers) or any(number < least for number in found):
         return None
     return found
+
+
+def checked_image(image: Image) -> Image:
+    """Return the shape of an image as a tuple of three sizes.
+
+    Raises
+    ------
+    ShapeError
+        They are not three integers of at least 1.
+    """
+    sizes = integers(image, 1)
+    if sizes is None or len(sizes) != 3:
+        raise ShapeError(f"the image {image} is not (channels, height, width), three integers of at least 1")
+    return sizes[0], sizes[1], sizes[2]
 
 
 def pair(value: int | Pair, name: str, least: int) -> Pair:

@@ -24,7 +24,7 @@ __all__ = ["Linear", "float32_bias", "float32_parameters"]
 class Linear(Rebuilt, FullyConnected):
     """Y' = activation(Y · W + b) with dense W.
 
-    Arrays are the layer's own and read-only: copies, unless those given are read-only with all memory that they are
+    Arrays are the layer's own and read-only: copies, unless the arguments are read-only with all memory that they are
     part of.
 
     Parameters
@@ -105,9 +105,9 @@ def float32_parameters(values: float | Array, what: str) -> Array:
 
 def _converted(values: Any, what: str) -> Array:
     """Return a float32 copy of real numbers, or refuse other things."""
-    given = real_numbers(values, what)
+    numbers = real_numbers(values, what)
     with np.errstate(all="ignore"):
-        return np.array(given, np.float32, order="C")
+        return np.array(numbers, np.float32, order="C")
 
 
 def float32_bias(bias: float | Array | None, outputs: int, name: str) -> float | Array | None:

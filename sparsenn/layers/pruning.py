@@ -1,4 +1,4 @@
-"""Pruning by magnitude: a layer's largest weights are kept, all others are set to zero."""
+"""Pruning by magnitude: a layer's largest weights stay, all others become zero."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def largest(values: Array, count: int) -> Array:
         return np.ones(values.size, bool)
     magnitudes = np.abs(values)
     least = np.partition(magnitudes, values.size - count)[values.size - count]
-    kept: Array = magnitudes > least
-    kept[np.flatnonzero(magnitudes == least)[: count - np.count_nonzero(kept)]] = True
-    return kept
+    remaining: Array = magnitudes > least
+    remaining[np.flatnonzero(magnitudes == least)[: count - np.count_nonzero(remaining)]] = True
+    return remaining
 
 
 @singledispatch
@@ -54,14 +54,14 @@ def pruned(layer: Any, share: float) -> Any:
 
 @pruned.register
 def _(layer: Linear, share: float) -> Linear | SparseLinear:
-    kept = _kept(layer.weights.T, share)
-    made = fully_connected(layer.weights if kept is None else kept.T, layer.bias, layer.activation)
-    return layer if kept is None and isinstance(made, Linear) else made
+    remaining = _pruned_weights(layer.weights.T, share)
+    made = fully_connected(layer.weights if remaining is None else remaining.T, layer.bias, layer.activation)
+    return layer if remaining is None and isinstance(made, Linear) else made
 
 
 @pruned.register
 def _(layer: Conv2d, share: float) -> Conv2d:
-    weights = _kept(layer.weights, share)
+    weights = _pruned_weights(layer.weights, share)
     return layer if weights is None else replace(layer, weights=weights)
 
 
@@ -76,13 +76,13 @@ def _(layer: SparseLinear, share: float) -> SparseLinear:
     return SparseLinear.from_scipy(weights, layer.bias, layer.activation)
 
 
-def _kept(weights: Array, share: float) -> Array | None:
+def _pruned_weights(weights: Array, share: float) -> Array | None:
     """Return weights, the outputs first, with zeros in place of all but the largest; None where nothing changes."""
     count = _count(weights.size, share)
     if np.count_nonzero(weights) <= count:
         return None
-    kept: Array = np.where(largest(weights.reshape(-1), count).reshape(weights.shape), weights, np.float32(0))
-    return kept
+    remaining: Array = np.where(largest(weights.reshape(-1), count).reshape(weights.shape), weights, np.float32(0))
+    return remaining
 
 
 def _count(weights: int, share: float) -> int:

@@ -63,7 +63,7 @@ class SparseLinear(Rebuilt, FullyConnected):
         object.__setattr__(self, "weights", self.weights.checked())
         values = self.weights.values
         if values.dtype != np.float32 and values.size and max(-values.min(), values.max()) > FLOAT32_MAX:
-            raise MatrixError(f"the weights reach beyond {FLOAT32_MAX:.4g}, the largest number of float32")
+            raise MatrixError(f"the weights exceed {FLOAT32_MAX:.4g}, the largest number of float32")
         bias = float32_bias(self.bias, self.outputs, "outputs")
         object.__setattr__(self, "bias", float(self.bias) if isinstance(bias, float) else bias)  # type: ignore[arg-type]
 

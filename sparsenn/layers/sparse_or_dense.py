@@ -16,7 +16,7 @@ from sparsenn.layers.sparse_linear import SparseLinear
 __all__ = ["SPARSE_BELOW", "fully_connected", "with_zeros"]
 
 SPARSE_BELOW = 0.5
-"""A fully connected layer with a smaller share of weights that are not zero is kept sparse.
+"""A fully connected layer with a smaller share of weights that are not zero is sparse.
 
 From there on a sparse matrix takes more memory than the dense one. How either is multiplied is the plan's choice."""
 

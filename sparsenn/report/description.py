@@ -13,6 +13,7 @@ from rich.text import Text
 
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
+from sparsenn.formats.named_shapes import NamedShapes
 from sparsenn.io import Dataset, Model
 from sparsenn.layers import FullyConnected, ImageLayer, Linear, Softmax, SparseLinear
 from sparsenn.network import Network
@@ -36,7 +37,7 @@ _NUMERIC = {
     "per output": 2,
     "per input": 1,
 }
-"""Columns of numbers, with the importance of those that are left out where there is no room."""
+"""Columns of numbers, with the importance of those that are left out where the table is too wide."""
 
 _WORDED = ("weights", "bias", "activation")
 
@@ -76,6 +77,8 @@ def describe_model(name: str, model: Model, structure: Structure | None = None) 
         ("model", name),
         ("network", _size(network)),
         *([("images", _images(network.image, model.resize))] if network.image is not None else ()),
+        *([("named inputs", _named(network.named_inputs))] if network.named_inputs is not None else ()),
+        *([("named outputs", _named(network.named_outputs))] if network.named_outputs is not None else ()),
         ("weights", f"{count(network.edges)}; with biases {count(network.parameters)} parameters"),
         ("multiply-adds", f"{count(network.multiply_adds)} per sample"),
         *([("structure", Text(str(structure)))] if structure is not None and structure.layers else ()),
@@ -89,6 +92,11 @@ def describe_model(name: str, model: Model, structure: Structure | None = None) 
 def _images(image: tuple[int, ...], resize: str | None) -> str:
     smaller = "" if resize is None else f"; smaller ones are enlarged: {resize}"
     return f"{shape_text(image)} (channels × height × width){smaller}"
+
+
+def _named(shapes: NamedShapes) -> Text:
+    """Return names and shapes in the order of their columns."""
+    return Text("; ".join(f"{printable(name)}: {shape_text(shape) or '1'}" for name, shape in shapes.items()))
 
 
 def _size(network: Network) -> str:

@@ -16,7 +16,7 @@ from rich.text import Text
 __all__ = ["FittedTable"]
 
 NOTHING = ("", "–")
-"""Cells that tell nothing."""
+"""Cells without information."""
 
 
 class FittedTable(Table):
@@ -51,31 +51,33 @@ class FittedTable(Table):
 
     def _fitted(self, console: Console, most: int) -> Table:
         shown = copy(self)
-        kept = [column for column in self.columns if not self.rows or any(map(_tells, column.cells))]
-        shown.columns = _numbered(kept)
+        columns = [column for column in self.columns if not self.rows or any(map(_tells, column.cells))]
+        shown.columns = _numbered(columns)
         if Table.__rich_measure__(shown, console, console.options.update(max_width=10_000)).maximum <= most:
             return shown
         between, left_out = 3, []  # columns of the terminal, from one of the table's to the next
-        if sum(map(_least, kept)) + between * len(kept) + 1 > most:
+        if _least_width(columns, between) > most:
             shown.box, shown.padding, between = box.HORIZONTALS, (0, 1, 0, 0), 2
-        droppable = sorted(kept, key=self._importance_of)
-        while sum(map(_least, kept)) + between * len(kept) + 1 > most and self._importance_of(droppable[0]) < float(
-            "inf"
-        ):
+        droppable = sorted(columns, key=self._importance_of)
+        while _least_width(columns, between) > most and self._importance_of(droppable[0]) < float("inf"):
             left_out.append(str(droppable[0].header))
-            kept.remove(droppable.pop(0))
-        slack = most - between * len(kept) - 1 - sum(map(_least, kept))
-        shown.columns = _numbered(kept)
+            columns.remove(droppable.pop(0))
+        slack = most - _least_width(columns, between)
+        shown.columns = _numbered(columns)
         for column in shown.columns:
             more = max(0, min(slack, _natural(column) - _least(column)))
             column.width, column.no_wrap, slack = _least(column) + more, False, slack - more
         if left_out:
-            told = f"Not shown in {most} columns: {', '.join(left_out)}."
-            shown.caption = f"{self.caption} {told}" if self.caption else told
+            note = f"Not shown in {most} columns: {', '.join(left_out)}."
+            shown.caption = f"{self.caption} {note}" if self.caption else note
         return shown
 
     def _importance_of(self, column: Column) -> float:
         return self._importance.get(str(column.header), float("inf"))
+
+
+def _least_width(columns: list[Column], between: int) -> int:
+    return sum(map(_least, columns)) + between * len(columns) + 1
 
 
 def _numbered(columns: list[Column]) -> list[Column]:

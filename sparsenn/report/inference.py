@@ -25,7 +25,7 @@ from sparsenn.report.training import evaluation_text
 __all__ = ["ModelRun", "model_layer_table", "model_record", "model_summary"]
 
 _CLASSES = 10
-"""Classes of which the summary tells the rows."""
+"""Classes whose rows the summary counts."""
 
 _TEXT_WIDTH = 100
 """Columns at which a long text, such as the plan, is broken."""
@@ -122,8 +122,8 @@ def model_record(model: str, data: str, run: ModelRun) -> dict[str, Any]:
     accuracy, device, plan, notes, seconds (read, plan, prepare, transfer, compile, compute, total), multiply_adds (of
     one input), per_layer (the engine's statistics, what the layer is multiplied in, what it is and the shape of its
     outputs), class_names (None where they are called 0, 1, …) and predicted (the class of each row, counted from 0;
-    None for a model that does not tell classes apart), in this order. Loss, value and accuracy are None where the data
-    tell no targets.
+    None for a model without classes), in this order. Loss, value and accuracy are None where the data
+    have no targets.
 
     Parameters
     ----------
@@ -167,9 +167,9 @@ def _classes(run: ModelRun) -> str:
     counts = np.bincount(run.predicted)
     most = np.argsort(-counts, kind="stable")[: min(_CLASSES, np.count_nonzero(counts))]
     names = run.model.class_names
-    told = ", ".join(f"{names[number] if names else number}: {count(int(counts[number]))} rows" for number in most)
+    classes = ", ".join(f"{names[number] if names else number}: {count(int(counts[number]))} rows" for number in most)
     more = "" if np.count_nonzero(counts) <= _CLASSES else ", …"
-    return f"{told}{more}" + ("" if names else " (classes count from 0)")
+    return f"{classes}{more}" + ("" if names else " (classes count from 0)")
 
 
 def _rate(rows: int, seconds: float) -> str:

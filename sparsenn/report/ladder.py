@@ -45,19 +45,19 @@ def _title(result: LadderResult) -> str:
 
 def _caption(result: LadderResult) -> str:
     roofs = result.roofs
-    told = (
+    caption = (
         f"Medians and interquartile ranges of {result.runs} runs. Floor: {_milliseconds(result.floor_seconds)} ms, for "
         f"{count(result.bytes)} bytes at {roofs.copy_bandwidth / 1e9:,.0f} GB/s and {count(result.multiply_adds)} "
         f"float32 multiply-adds at {roofs.multiply_adds['float32'] / 1e9:,.0f} billion a second, as measured."
     )
     if result.scaled:
-        told += " Errors are relative to the reference's largest output."
+        caption += " Errors are relative to the reference's largest output."
     if result.note:
-        told += f" {result.note}"
+        caption += f" {result.note}"
     by_reason: dict[str, list[str]] = {}
     for name, reason in result.left_out:
         by_reason.setdefault(reason, []).append(name)
-    return told + "".join(f" Left out, because {reason}: {', '.join(names)}." for reason, names in by_reason.items())
+    return caption + "".join(f" Left out, because {reason}: {', '.join(names)}." for reason, names in by_reason.items())
 
 
 def _cells(result: LadderResult, rung: RungResult) -> tuple[str, ...]:

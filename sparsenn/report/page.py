@@ -62,8 +62,10 @@ svg line { stroke: var(--line); }
 footer { color: var(--soft); margin-top: 3rem; border-top: 1px solid var(--line); padding-top: .5rem; }
 """
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 720, 180, 70, 24
-"""Of a picture, in its own units: the whole, and what is left for numbers."""
+_WIDTH = 720  # of a picture, in its own units
+_HEIGHT = 180  # likewise
+_LEFT = 70  # margin for the numbers of the vertical axis
+_BOTTOM = 24  # margin for the numbers of the horizontal axis
 
 
 def inference_page(name: str, result: Result, verdict: Verification | str) -> str:
@@ -146,20 +148,20 @@ def facts_part(table: Table) -> str:
 
 def table_part(table: Table) -> str:
     """Return a table for the terminal as one of HTML, without columns of which nothing is known."""
-    kept = [column for column in table.columns if any(_text(cell) not in NOTHING for cell in column.cells)]
-    kinds = [' class="number"' if column.justify == "right" else "" for column in kept]
+    columns = [column for column in table.columns if any(_text(cell) not in NOTHING for cell in column.cells)]
+    kinds = [' class="number"' if column.justify == "right" else "" for column in columns]
     heads = "".join(
-        f'<th scope="col"{kind}>{_text(column.header)}</th>' for column, kind in zip(kept, kinds, strict=True)
+        f'<th scope="col"{kind}>{_text(column.header)}</th>' for column, kind in zip(columns, kinds, strict=True)
     )
     lines = []
-    for cells in zip(*(column.cells for column in kept), strict=True):
+    for cells in zip(*(column.cells for column in columns), strict=True):
         first, *others = (f"{kind}>{_text(cell)}" for cell, kind in zip(cells, kinds, strict=True))
         lines.append(f'<tr><th scope="row"{first}</th>{"".join(f"<td{other}</td>" for other in others)}</tr>')
-    told = " ".join(_text(part) for part in (table.title, table.caption) if part)
+    caption = " ".join(_text(part) for part in (table.title, table.caption) if part)
     body = "\n".join(lines)
     return (
         f'<div class="wide" role="region" tabindex="0" aria-label="{_text(table.title or "table")}">\n<table>\n'
-        f"<caption>{told}</caption>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>"
+        f"<caption>{caption}</caption>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>"
     )
 
 
@@ -190,8 +192,8 @@ def bars_part(title: str, bars: Sequence[tuple[str, float]]) -> str:
         if number % every == 0:
             drawn.append(f'<text x="{left:.1f}" y="{_HEIGHT - 8}">{_text(name)}</text>')
     longest = max(bars, key=lambda bar: bar[1], default=("nothing", 0.0))
-    told = f"{title}: {len(bars)} bars, the longest {longest[0]} with {longest[1]:,.4g}"
-    return _picture(title, told, most, drawn)
+    label = f"{title}: {len(bars)} bars, the longest {longest[0]} with {longest[1]:,.4g}"
+    return _picture(title, label, most, drawn)
 
 
 def line_part(title: str, points: Sequence[tuple[int, float]]) -> str:
@@ -206,14 +208,14 @@ def line_part(title: str, points: Sequence[tuple[int, float]]) -> str:
 
     path = f"M{place(points[0])} " + " ".join(f"L{place(point)}" for _, point in pairwise(points))
     ends = f'<text x="{_LEFT}" y="{_HEIGHT - 8}">{first}</text><text x="{_WIDTH - 40}" y="{_HEIGHT - 8}">{last}</text>'
-    told = f"{title}: from {points[0][1]:,.4g} in layer {first} to {points[-1][1]:,.4g} in layer {last}"
-    return _picture(title, told, most, [f'<path d="{path}"/>', ends])
+    label = f"{title}: from {points[0][1]:,.4g} in layer {first} to {points[-1][1]:,.4g} in layer {last}"
+    return _picture(title, label, most, [f'<path d="{path}"/>', ends])
 
 
-def _picture(title: str, told: str, most: float, drawn: Iterable[str]) -> str:
+def _picture(title: str, label: str, most: float, drawn: Iterable[str]) -> str:
     axis = _HEIGHT - _BOTTOM
     return (
-        f'<figure>\n<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{_text(told)}">\n'
+        f'<figure>\n<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{_text(label)}">\n'
         f'<line x1="{_LEFT}" y1="{axis}" x2="{_WIDTH}" y2="{axis}"/>\n'
         f'<text x="0" y="{_BOTTOM + 4}">{most:,.4g}</text><text x="0" y="{axis}">0</text>\n'
         + "\n".join(drawn)

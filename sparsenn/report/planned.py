@@ -99,13 +99,13 @@ def plan_table(plan: Plan) -> Table:
 
 
 def _lines(layers: Iterable[PlannedLayer]) -> Iterator[tuple[str, ...]]:
-    told = 0  # the step whose estimate was told last
+    shown = 0  # the last step whose estimate was shown
     for (*cells, step, estimate), alike in groupby(layers, _cells):
         members = list(alike)
         first, last = members[0].layer, members[-1].layer
         span = str(first) if first == last else f"{first}–{last}"
-        yield span, *cells, _estimate(estimate) if step != told else ""
-        told = step
+        yield span, *cells, _estimate(estimate) if step != shown else ""
+        shown = step
 
 
 def _cells(layer: PlannedLayer) -> tuple[Any, ...]:

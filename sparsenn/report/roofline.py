@@ -21,10 +21,12 @@ from sparsenn.studies.run import RungResult
 __all__ = ["draw_roofline", "roofline_record", "roofline_table", "roofs_record", "roofs_table"]
 
 SPAN = 4.0
-"""The factor by which roofs reach beyond the outermost point and the outermost ridge."""
+"""The factor by which roofs extend beyond the outermost point and the outermost ridge."""
 
-LABEL_DISTANCE, LABEL_LENGTH, LABEL_HEIGHT = 1.12, 3.0, 1.16
-"""Factors on the axes: from a point to its name, from a name's beginning to its end, and from one name to the next."""
+# Factors on the logarithmic axes.
+LABEL_DISTANCE = 1.12  # from a point to its name
+LABEL_LENGTH = 3.0  # from the beginning of a name to its end
+LABEL_HEIGHT = 1.16  # from one name to the next
 
 
 def _bandwidths(roofs: Roofs) -> dict[str, float]:
@@ -76,25 +78,25 @@ def roofline_table(result: RooflineResult) -> Table:
 
 
 def _caption(result: RooflineResult) -> str:
-    told = (
+    caption = (
         f"Medians of {result.ladder.runs} runs. A prediction is the longest of the times that memory, "
         f"caches and arithmetic would each take at their measured ceilings."
     )
     if any(prediction.model == "compulsory" for prediction in result.predictions):
-        told += (
+        caption += (
             " Compulsory: there is no model of what the kernel moves; the bytes are those that any kernel must move,"
             " each once from memory. What a cache still holds from the previous run comes faster."
         )
     if any(prediction.source not in (MEMORY, "") for prediction in result.predictions):
-        told += (
+        caption += (
             f" Other models count the bytes that blocks read and write, from {result.roofs.cache} if that holds them."
         )
     if result.beyond:
-        told += (
+        caption += (
             f" Faster than the ceilings of arithmetic allow: {', '.join(result.beyond)}. The ceilings were measured "
             "too low, as happens on a busy machine; run --measure."
         )
-    return told
+    return caption
 
 
 def _cells(result: RooflineResult, rung: RungResult, prediction: Prediction) -> tuple[str, ...]:

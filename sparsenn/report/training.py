@@ -44,7 +44,7 @@ def training_summary(name: str, result: TrainingResult, model: Model | None = No
     ----------
     name : what the data are called.
     result : how it went.
-    model : what it made, if its classes, columns and scaling are to be told, too.
+    model : the trained model, to also report its classes, columns and scaling.
     notes : sentences on what was assumed.
     """
     network = result.network
@@ -84,12 +84,12 @@ def model_facts(model: Model) -> list[tuple[str, str]]:
 
 
 def _table_facts(encoding: TableEncoding) -> list[tuple[str, str]]:
-    told = [
+    columns = [
         f"{column.name} ({count(column.width)} categories)" if column.categories is not None else column.name
         for column in encoding.columns
     ]
     counted = "" if encoding.named else " (counted from 1)"
-    facts = [("columns", _first(told) + counted), ("target", _first(encoding.targets) + counted)]
+    facts = [("columns", _first(columns) + counted), ("target", _first(encoding.targets) + counted)]
     filled = any(column.fill is not None for column in encoding.columns)
     return [*facts, ("missing", "filled in: the column's mean, or its most frequent text")] if filled else facts
 
@@ -204,8 +204,8 @@ def draw_losses(result: TrainingResult, path: Path, title: str = "") -> None:
 
 
 def _computed_by(result: TrainingResult) -> str:
-    told = [] if result.precision in result.device else [result.precision]
-    return ", ".join([result.kernel, *told, f"on {result.device}"])
+    precision = [] if result.precision in result.device else [result.precision]
+    return ", ".join([result.kernel, *precision, f"on {result.device}"])
 
 
 def _widths(network: Network) -> str:

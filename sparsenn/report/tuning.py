@@ -26,7 +26,9 @@ def tuning_tables(result: TuningResult) -> tuple[Table, ...]:
 
 def _trials_table(result: TuningResult, found: TunedSizes) -> Table:
     title = f"{result.operation} {result.rung} on {result.device}: {found.sizes}"
-    caption = f"Medians of {result.runs} runs, all choices in turn; each was checked against the reference first."
+    caption = (
+        f"Medians of {result.runs} runs, all choices one after the other; each was checked against the reference first."
+    )
     table = FittedTable(title=title, caption=caption)
     table.add_column("numbers")
     table.add_column("ms", justify="right")
@@ -51,7 +53,7 @@ def _words(numbers: Mapping[str, int]) -> str:
 
 
 def tuned_table(entries: Sequence[Tuned]) -> Table:
-    """Return the table of all numbers that are kept."""
+    """Return the table of all stored parameters."""
     table = FittedTable()
     for heading in ("device", "operation", "kernel", "sizes", "numbers"):
         table.add_column(heading)
@@ -65,14 +67,14 @@ def tuned_table(entries: Sequence[Tuned]) -> Table:
 
 
 def tuned_record(entries: Sequence[Tuned]) -> list[dict[str, Any]]:
-    """Return the numbers that are kept as plain values, fit for JSON."""
+    """Return the stored parameters as plain values, fit for JSON."""
     return [asdict(entry) for entry in entries]
 
 
-def tuning_record(result: TuningResult, kept: Sequence[Tuned]) -> dict[str, Any]:
-    """Return what was tried and what is kept of it as a dictionary of plain values, fit for JSON."""
+def tuning_record(result: TuningResult, stored: Sequence[Tuned]) -> dict[str, Any]:
+    """Return the choices that were tried and the stored ones as a dictionary of plain values, fit for JSON."""
     record = asdict(result)
     for sizes in record["found"]:
         for trial in sizes["trials"]:
             trial["error"] = trial["error"] if trial["error"] < float("inf") else None
-    return record | {"kept": tuned_record(kept)}
+    return record | {"stored": tuned_record(stored)}

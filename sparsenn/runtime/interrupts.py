@@ -18,8 +18,8 @@ def held_signals() -> Iterator[Callable[[], bool]]:
     """Hold back all signals that Python code handles until the block ends, as an interrupt by Ctrl-C.
 
     For code that a library calls, where an exception would be lost, and for starting threads, which nobody would end.
-    Yields what tells whether one has come, so that the block may hurry. Signals that Python code does not handle act
-    as ever. Only the main thread handles signals, so in another one nothing is held back.
+    Yields a function that returns whether a signal has come, so that the block may hurry. Signals that Python code does
+    not handle act as ever. Only the main thread handles signals, so in another one nothing is held back.
     """
     came: list[tuple[int, FrameType | None]] = []
     over: list[bool] = []

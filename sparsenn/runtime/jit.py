@@ -7,7 +7,7 @@ of twice. Nothing is reordered and NaN keeps its meaning.
 Compiled functions return numbers, and write arrays that they are given: for an array that is returned numba calls a
 function of Python's, where the handler of a signal may raise, and in tuples numba overlooks that. The caller is then
 given a null pointer. LLVM calls Python code, too, and goes on where that raises: signals wait while a function is
-compiled, loaded or kept.
+compiled, loaded or cached.
 
 Numba's own threads, which only `threaded` functions use, neither survive a fork nor, with every library that it may
 take them from, calls from two threads at a time: either ends the process. So one call waits for another, and children
@@ -40,16 +40,16 @@ if numba.config.DISABLE_JIT:
 
 from sparsenn.runtime.interrupts import held_signals
 from sparsenn.runtime.spans import span
-from sparsenn.runtime.storage.compiled import LOADING, compiled_cache, is_kept
+from sparsenn.runtime.storage.compiled import LOADING, compiled_cache, is_cached
 
 __all__ = [
     "compile_seconds",
     "compiled",
     "compiled_functions",
     "example",
-    "kept_functions",
     "load_seconds",
     "run_examples",
+    "stored_functions",
     "threaded",
     "uncontracted",
 ]
@@ -62,7 +62,7 @@ _examples: list[Callable[[], object]] = []
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile `function` in nopython mode on first call; it runs without the GIL and is kept on disk."""
+    """Compile `function` in nopython mode on first call; it runs without the GIL and is cached on disk."""
     return _compile(function)
 
 
@@ -195,9 +195,9 @@ def compiled_functions() -> tuple[Any, ...]:
     return tuple(_functions)
 
 
-def kept_functions() -> int:
-    """Return of how many functions that modules imported so far compile anything is kept on disk."""
-    return sum(map(is_kept, _functions))
+def stored_functions() -> int:
+    """Return of how many functions that modules imported so far a compiled version is on disk."""
+    return sum(map(is_cached, _functions))
 
 
 def example(run: Callable[[], object]) -> Callable[[], object]:

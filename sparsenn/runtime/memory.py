@@ -26,7 +26,7 @@ class _Controller(NamedTuple):
     tops : folders of the groups, of which at most one is there.
     name : of the controller in /proc/self/cgroup.
     limit, used : files of a group's folder.
-    reclaimable : the line of its `memory.stat` that counts cached files, which make room when memory is needed.
+    reclaimable : the line of its `memory.stat` that counts cached files, which are dropped when memory is needed.
     """
 
     tops: tuple[str, ...]
@@ -59,7 +59,7 @@ def check_memory(needed: int, what: str, remedy: str = "close other programs, or
     Raises
     ------
     ResourceError
-        Fewer bytes are available. On systems that do not tell, nothing is refused.
+        Fewer bytes are available. Where the system does not say, nothing is refused.
     """
     available = free_memory()
     if available is not None and available < needed:
@@ -69,7 +69,7 @@ def check_memory(needed: int, what: str, remedy: str = "close other programs, or
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
-    """Return the bytes that can be allocated without swapping; None on systems that do not tell.
+    """Return the bytes that can be allocated without swapping; None where the system does not say.
 
     It is the least of what the system has left, what each control group that the process is in may still take, and what
     the process may by its own limit (`ulimit -v`).
@@ -120,7 +120,7 @@ def shown_bytes(count: int) -> str:
 
 
 def _left_by_system(root: Path) -> int | None:
-    """Return what Linux estimates; elsewhere the free pages, or all where only these are told."""
+    """Return what Linux estimates; elsewhere the free pages, or all where only their number is known."""
     available = _line(root / "proc/meminfo", "MemAvailable:")
     if available is not None:
         return 1024 * available
@@ -154,7 +154,7 @@ def _left_along(top: Path, path: str, controller: _Controller) -> Iterator[int]:
 
 
 def _left_by_limit(root: Path) -> int | None:
-    """Return what the process may still reserve of addresses; None where that has no limit, or is not told."""
+    """Return what the process may still reserve of addresses; None where there is no limit, or none is known."""
     if resource is None:
         return None
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)

@@ -1,4 +1,4 @@
-"""Spans: named stretches of work, told to whoever watches. Where nobody does, they cost next to nothing.
+"""Spans: named sections of work, passed to watchers. Without watchers they cost next to nothing.
 
 What runs a network marks its calls, batches, steps, copies and waits with `span`; `sparsenn.trace` watches all of them.
 """
@@ -48,21 +48,21 @@ _watching: list[tuple[Watcher, tuple[str, ...]]] = []
 _hidden = 0
 
 watchers: dict[str, tuple[Watcher, ...]] = dict.fromkeys(CATEGORIES, ())
-"""Who is told of each category: looked at first by work so short that `span` itself would tell on it."""
+"""The watchers of each category; work so short that `span` itself would cost something checks them first."""
 
 
 def span(name: str, category: str, **details: Any) -> AbstractContextManager[object]:
     """Return what is entered as a stretch of work begins, and left as it ends; parameters as those of `Span`."""
-    told = watchers[category]
-    if not told:
+    called = watchers[category]
+    if not called:
         return _NOTHING
     begun = Span(name, category, details)
-    return told[0](begun) if len(told) == 1 else _all_told(told, begun)
+    return called[0](begun) if len(called) == 1 else _all_called(called, begun)
 
 
 @contextmanager
 def watching(watcher: Watcher, *categories: str) -> Iterator[None]:
-    """Have spans of some categories, all unless given, of all threads be told to `watcher` while the block runs."""
+    """Have spans of some categories, all unless given, of all threads call `watcher` while the block runs."""
     entry = watcher, categories or CATEGORIES
     with _lock:
         _watching.append(entry)
@@ -77,7 +77,7 @@ def watching(watcher: Watcher, *categories: str) -> Iterator[None]:
 
 @contextmanager
 def unwatched() -> Iterator[None]:
-    """Have nobody be told of anything while the block runs, which measures how long something takes."""
+    """Call no watcher while the block runs, which measures a time."""
     _hide(1)
     try:
         yield
@@ -98,8 +98,8 @@ def _renew() -> None:
 
 
 @contextmanager
-def _all_told(told: tuple[Watcher, ...], begun: Span) -> Iterator[None]:
+def _all_called(called: tuple[Watcher, ...], begun: Span) -> Iterator[None]:
     with ExitStack() as stack:
-        for watcher in told:
+        for watcher in called:
             stack.enter_context(watcher(begun))
         yield

@@ -105,7 +105,7 @@ def renew_after_fork(owner: _Forkable) -> None:
 
 
 def _forget() -> None:
-    """Let go of the parent's threads, in a child where they are not; whoever forked computes here."""
+    """Let go of the parent's threads, in a child where they are not; the child computes in its own thread."""
     _team.cache_clear()
     _here.worker = False
     for owner in list(_forkable):
@@ -143,7 +143,7 @@ def map_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> lis
         except IndexError:
             return
         failure = _failure(run)
-        del run  # what was worked on must not be kept alive
+        del run  # what was worked on must not stay alive
         if failure is not None:
             list(left)  # nobody needs to begin what is left
         done.put(failure)

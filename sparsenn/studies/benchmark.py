@@ -22,8 +22,9 @@ from sparsenn.studies.peers import PEERS, Peer, peer_for
 __all__ = ["OURS", "BenchmarkResult", "Calls", "run_benchmark"]
 
 OURS = "sparsenn"
-WARM_UP, FEWEST, MOST = 3, 10, 20_000
-"""Calls before those that are timed; and of these, at least and at most, whatever time is left."""
+WARM_UP = 3  # calls before the timed ones
+FEWEST = 10  # timed calls at least
+MOST = 20_000  # timed calls at most
 
 ALLOWED = {"float32": 1e-4, "float64": 1e-4, "tf32": 1e-2, "float16": 1e-2}
 """How far a peer's float32 outputs may be from ours, in parts of our largest, by the precision that we multiply in."""

@@ -17,8 +17,9 @@ from sparsenn.studies.traffic import Traffic
 
 __all__ = ["MEMORY", "SHARED", "Prediction", "RooflineResult", "predict", "roofline"]
 
-MEMORY, SHARED = "memory", "shared memory"
-"""What bounds a rung, besides the cache, which has a name of its own, and arithmetic, which is called by precision."""
+# Bounds of a rung, besides the cache, with a name of its own, and arithmetic, named by its precision.
+MEMORY = "memory"
+SHARED = "shared memory"
 
 MARGIN = 0.1
 """By how much of its prediction a rung has to be faster before its roof counts as too low."""

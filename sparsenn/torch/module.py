@@ -101,7 +101,7 @@ def _run(rows: torch.Tensor, number: int) -> torch.Tensor:
     if given.dtype == torch.bfloat16 or not given.is_floating_point():
         given = given.float()
     with _stream(given.device):
-        outputs: torch.Tensor = module.session(given.device)(given)
+        outputs: torch.Tensor = module.session(given.device)(given, form="dense")
     return outputs.to(_type(rows))
 
 

@@ -90,7 +90,7 @@ def evaluate(
 def loss_of(network: Network, loss: str, outputs: Array, targets: Array) -> float:
     """Return the mean loss of some rows, computed in float64.
 
-    A probability that float32 cannot tell from zero counts as its smallest number, so that the logarithm is finite.
+    A probability that float32 rounds to zero counts as its smallest number, so that the logarithm is finite.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ class ModelResult(RowsResult):
     notes : tuple of str
         Sentences on what did not go as planned.
     evaluation : Evaluation or None
-        Loss and accuracy; None where the data tell no targets.
+        Loss and accuracy; None where the data have no targets.
     enlarged : bool
         Whether the rows' images were smaller than the model's, and were brought to its size.
     model : Model

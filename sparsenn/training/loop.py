@@ -153,11 +153,11 @@ def train(
     generator = np.random.Generator(np.random.PCG64(seed))
     if scale not in SCALES:
         raise unknown_name("scale", str(scale), SCALES)
-    given = data if isinstance(data, TrainingData) else read_data(data)
-    scaling = Scaling.standard(given.inputs) if scale == "standard" else None
-    rows = _scaled(given, scaling)
+    all_data = data if isinstance(data, TrainingData) else read_data(data)
+    scaling = Scaling.standard(all_data.inputs) if scale == "standard" else None
+    rows = _scaled(all_data, scaling)
     last = _activation(output_activation)
-    undone = Scaling.standard(given.targets) if scaling and not given.classes and last == Identity() else None
+    undone = Scaling.standard(all_data.targets) if scaling and not all_data.classes and last == Identity() else None
     wanted = rows.targets if undone is None else undone.apply(rows.targets)
     widths = (rows.inputs.shape[1], *_hidden(hidden), rows.targets.shape[1])
     layers = initial_layers(widths, _activation(activation), last, generator)
@@ -165,13 +165,13 @@ def train(
     if kind == "cross_entropy" and not rows.classes:
         raise UsageError("cross_entropy is a loss for classes; the targets are numbers (--classes makes them classes)")
     problem = TrainingProblem(layers, rows.inputs, wanted, kind, batch_size, learning_rate, momentum)
-    held_out = _validation(validation, given, scaling)
+    held_out = _validation(validation, all_data, scaling)
     if checkpoint is not None and choice.backend.device == "reference":
         raise UsageError("the reference computes in float64, which a checkpoint cannot hold; leave out --checkpoint")
     timer = Timer(choice.backend)
     entry, trainer = choice.start(problem)
     state = _State(generator)
-    options = _options(problem, given, held_out, seed, choice, entry)
+    options = _options(problem, all_data, held_out, seed, choice, entry)
     if scaling is not None:
         options["scale"] = scale
     if resume and checkpoint is None:
@@ -271,7 +271,7 @@ class _Run:
             report(Epoch(number, epochs, self.state.losses[-1], speed, found))
 
     def network(self) -> Network:
-        """Return the network as it is now, its last layer giving what the data tell: a scaling of targets undone."""
+        """Return the network as it is now, in the units of the data: a scaling of targets undone."""
         layers, undone = self.layers(), self.undone
         if undone is None:
             return Network(layers)
@@ -326,8 +326,8 @@ class _Run:
         self.saved = time.monotonic()
 
     def _diverged(self, what: str) -> NumericError:
-        kept = "" if self.path is None else f"; {os.fspath(self.path)} holds the state before that"
-        return NumericError(f"{what}: the training diverged{kept}; try a lower learning rate than {self._rate}")
+        state = "" if self.path is None else f"; {os.fspath(self.path)} holds the state before that"
+        return NumericError(f"{what}: the training diverged{state}; try a lower learning rate than {self._rate}")
 
     @property
     def _rate(self) -> str:
@@ -434,11 +434,11 @@ def _validation(
     return _scaled(found, scaling)
 
 
-def _activation(given: str | Activation) -> Activation:
-    if not isinstance(given, str):
-        check_activation(given)
-        return given
-    return activation_named("identity" if given == "none" else given)
+def _activation(activation: str | Activation) -> Activation:
+    if not isinstance(activation, str):
+        check_activation(activation)
+        return activation
+    return activation_named("identity" if activation == "none" else activation)
 
 
 def _hidden(widths: Sequence[int]) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from sparsenn.io.parquet import read_parquet
 from sparsenn.network import Image
 from sparsenn.printable import kind_of
 from sparsenn.training.data import InputRows, TrainingData, of_columns
-from sparsenn.training.tables import DELIMITERS, TABLES, encoded, learnt, read_any_table, without
+from sparsenn.training.tables import DELIMITERS, TABLES, encoded, read_any_table, training_data_of, without
 
 __all__ = ["read_data", "read_rows"]
 
@@ -83,7 +83,7 @@ def read_data(
     impute : bool, default False
         Whether what is missing in a table is filled in: by its column's mean, or the most frequent text.
     like : TrainingData, optional
-        Other data, of which columns, categories and classes are taken instead of learnt.
+        Other data, whose columns, categories and classes are used.
 
     Returns
     -------
@@ -121,7 +121,7 @@ def read_data(
             found = encoded(table, like.encoding, like.classes, like.class_names, outputs, labelled=True)
             return _with_targets(path, found)
         if suffix in TABLES:
-            return learnt(
+            return training_data_of(
                 read_any_table(path, target),
                 target=target,
                 targets=targets,
@@ -313,7 +313,7 @@ def _read_pixels(path: str | os.PathLike[str], scale_bytes: bool) -> tuple[Array
     """
     images = read_idx(path)
     rows, image = _image_shape(images)
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told where the rows are checked
+    with np.errstate(over="ignore", invalid="ignore"):  # checked and reported with the rows
         pixels = rows.astype(np.float32)
     return pixels / np.float32(255) if scale_bytes and images.dtype == np.uint8 else pixels, image
 

@@ -90,7 +90,7 @@ def run_rows(
     session : the network, ready to run.
     count : how many rows there are, one or more.
     rows : makes ready those from one number, counted from 0, up to another: (rows, inputs of the network).
-    progress : told how many rows are done.
+    progress : called with the number of rows that are done.
 
     Raises
     ------

@@ -16,7 +16,7 @@ from sparsenn.io.csv import read_table
 from sparsenn.io.parquet import read_parquet
 from sparsenn.training.data import InputRows, TrainingData, of_columns
 
-__all__ = ["DELIMITERS", "TABLES", "encoded", "learnt", "read_any_table", "without"]
+__all__ = ["DELIMITERS", "TABLES", "encoded", "read_any_table", "training_data_of", "without"]
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 """What divides the columns of a table, by the suffix of its name."""
@@ -39,7 +39,7 @@ def read_any_table(path: str | os.PathLike[str], known: Collection[str] = ()) ->
     return read_parquet(path) if suffix == ".parquet" else read_table(path, DELIMITERS[suffix], known)
 
 
-def learnt(
+def training_data_of(
     table: Table,
     *,
     target: Sequence[str] = (),
@@ -139,8 +139,8 @@ def _targets(table: Table, places: Sequence[int]) -> Array:
     columns = [table.numbers(place) for place in places]
     for place, column in zip(places, columns, strict=True):
         if np.isnan(column).any():
-            told = "holds no target here; leave the row out, or the column where no target is known"
-            raise table.fault(place, told, int(np.isnan(column).argmax()))
+            reason = "holds no target here; leave the row out, or the column where no target is known"
+            raise table.fault(place, reason, int(np.isnan(column).argmax()))
     return np.column_stack(columns)
 
 
@@ -156,9 +156,12 @@ _VERBS = {"ignore": "ignore", "text": "take as text", "target": "train for"}
 
 def without(table: Table, ignored: Collection[str]) -> Table:
     """Return a table without some columns, and without those that have no name."""
-    kept = [number for number, name in enumerate(table.names) if not _NAMELESS.fullmatch(name) and name not in ignored]
-    names, columns = tuple(table.names[number] for number in kept), tuple(table.columns[number] for number in kept)
-    return replace(table, names=names, columns=columns)
+    columns = {
+        name: column
+        for name, column in zip(table.names, table.columns, strict=True)
+        if not _NAMELESS.fullmatch(name) and name not in ignored
+    }
+    return replace(table, names=tuple(columns), columns=tuple(columns.values()))
 
 
 def _empty_classes(data: TrainingData) -> str | None:

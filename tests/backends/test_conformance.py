@@ -60,7 +60,7 @@ def test_every_kernel_computes_the_layer(entry, step):
     rows = dense(backend.fetch(output.features))
     found = output.row_map.scatter(rows)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    if drop:
+    if drop and entry.prepare is None:
         assert rows.any(axis=1).all()
     else:
         assert rows.shape[0] == inputs.shape[0]

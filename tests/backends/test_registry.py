@@ -11,7 +11,7 @@ from sparsenn.backends.cuda.conv import tensor_image
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU, LEAST_CAPABILITY
 from sparsenn.backends.cuda.runtime.precision import SPLIT_PRODUCTS
 from sparsenn.backends.registry import register
-from sparsenn.engine.kernels import choices
+from sparsenn.backends.selection import select_kernels
 from sparsenn.errors import DeviceError, SparseNNError, UsageError
 
 PREFERRED = {
@@ -126,6 +126,6 @@ def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch):
 
 
 def test_a_kernel_that_only_the_cpu_has_takes_auto_there():
-    backend, kernels = choices("auto", "panel")
+    backend, kernels = select_kernels("auto", "panel")
     assert backend.device == "cpu"
     assert [entry.name for entry in kernels] == ["panel"]

@@ -15,7 +15,12 @@ from sparsenn.backends.stepwise import DEPTH, Stepwise, has_dense_rows, scatters
 from sparsenn.formats import CSC, CSR, from_dense
 from sparsenn.layers import ReLU, SparseLinear
 
-KERNELS = [(entry.device, entry) for device in ("reference", "cpu") for entry in backends.kernels("spmspm", device)]
+KERNELS = [
+    (entry.device, entry)
+    for device in ("reference", "cpu")
+    for entry in backends.kernels("spmspm", device)
+    if entry.prepare is None
+]
 PANEL = backends.kernel_named("spmspm", "panel", "cpu")
 
 

@@ -47,7 +47,7 @@ def test_a_run_of_several_batches(network: Network, rng: np.random.Generator, tm
     assert named(spans, "step") == titles * 4
     steps = [span["args"] for span in spans if span["cat"] == "step"]
     assert [step["kernel"] for step in steps] == [step.kernel.name for step in result.plan.steps] * 4
-    assert {"plan", "copy in", "copy out", "look at inputs"} <= {span["name"] for span in spans}
+    assert {"plan", "copy in", "copy out", "read inputs"} <= {span["name"] for span in spans}
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
@@ -84,7 +84,7 @@ def test_calls_of_several_threads_have_a_line_each(network: Network, rng: np.ran
     calls = [span["tid"] for span in spans if span["cat"] == "run"]
     assert sorted(calls.count(line) for line in set(calls)) == [4, 4, 4]
     assert {lines(tmp_path / "t.json")[line] for line in calls} == {"caller 0", "caller 1", "caller 2"}
-    assert named(spans, "wait").count("wait for the turn") == 12
+    assert named(spans, "wait").count("wait for the session's lock") == 12
     assert len(named(spans, "step")) == 12 * len(session.plan(rows).steps)
 
 

@@ -56,7 +56,7 @@ def test_probes_that_fail_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(diagnosis, name, fails)
     findings = [finding for finding in diagnose() if finding.section not in ("libraries", "optional", "caches")]
     assert len(findings) == 8
-    assert {(finding.told, finding.failed) for finding in findings} == {("cannot be told: no way", True)}
+    assert {(finding.message, finding.failed) for finding in findings} == {("cannot be found out: no way", True)}
 
 
 def test_a_broken_numpy_is_told(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_without_a_driver_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(inventory, "_driver", lambda: None)
     monkeypatch.setattr(inventory, "distributions", list)
     findings = diagnose()
-    assert found(findings, "gpu", "driver").told == "none: everything runs on the CPU"
+    assert found(findings, "gpu", "driver").message == "none: everything runs on the CPU"
     assert found(findings, "gpu", "CuPy").remedy is None
     assert not any(finding.failed for finding in findings if finding.section == "gpu")
 
@@ -122,4 +122,4 @@ def test_a_driver_without_cupy_names_the_package(
 def test_a_driver_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inventory, "_driver", lambda: Driver(13000, "cuInit"))
     failed = [finding for finding in diagnose() if finding.failed and finding.section == "gpu"]
-    assert "CUDA's driver answers cuInit with error 999; check nvidia-smi" in failed[0].told
+    assert "CUDA's driver answers cuInit with error 999; check nvidia-smi" in failed[0].message

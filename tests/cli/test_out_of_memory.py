@@ -42,7 +42,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """A stand-in for a GPU, which `--device cuda` takes."""
     cupy = StandIn(256 * MIB)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setattr("sparsenn.engine.kernels.backend_for", lambda device: StandInBackend(cupy))
+    monkeypatch.setattr("sparsenn.backends.selection.backend_for", lambda device: StandInBackend(cupy))
     return cupy
 
 

@@ -41,7 +41,7 @@ def test_infer_of_a_dataset(run: Run, problem: Path, tmp_path: Path) -> None:
     assert (done.exit_code, done.stderr) == (0, "")
     names = [span["name"] for span in checked_spans(tmp_path / "t.json.gz")]
     assert names.count("batch") == 4
-    assert {f"read {problem}", "run", "report", "look for equal outputs"} <= set(names)
+    assert {f"read {problem}", "run", "report", "find equal outputs"} <= set(names)
 
 
 def test_a_wrong_answer_is_traced_all_the_same(run: Run, dataset: Dataset, tmp_path: Path) -> None:

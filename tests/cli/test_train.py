@@ -257,7 +257,7 @@ def test_infer_looks_at_widths_before_labels(
     for data, options, fragment in (
         (wide, (), "wide.csv does not fit"),
         (wide, ("--targets", 1), "the table has 4 columns; the model takes 2 and then 1 of targets"),
-        (bad, (), "if the last are targets, tell infer how many with --targets 1"),
+        (bad, (), "if the last are targets, pass infer --targets 1"),
         (bad, ("--targets", 1), "label 0.25"),
     ):
         done = run("infer", model, "--inputs", data, *options, *limit)

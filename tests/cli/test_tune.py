@@ -35,9 +35,9 @@ def test_every_choice_is_shown_and_the_best_is_kept(run: Run, problem: Path, kep
     assert found["sizes"] == "width 1024, rows 16-31"
     assert [trial["parameters"] for trial in found["trials"]] == [{}, *choices]
     assert all(trial["correct"] and trial["seconds"] > 0 for trial in found["trials"])
-    (best,) = record["kept"]
+    (best,) = record["stored"]
     assert best["seconds"] == min(trial["seconds"] for trial in found["trials"])
-    assert json.loads(kept.read_text())["entries"] == record["kept"]
+    assert json.loads(kept.read_text())["entries"] == record["stored"]
     lines = done.stdout.splitlines()
     assert sum("lanes 64, chunk_rows" in line for line in lines) >= 3
     assert sum("as it comes" in line for line in lines) >= 1
@@ -53,14 +53,14 @@ def test_a_cache_that_cannot_be_written_to_is_refused_before_the_work(run: Run, 
 
 
 def test_kept_numbers_are_shown_and_forgotten(run: Run, problem: Path, kept: Path) -> None:
-    assert "No numbers are kept" in run("kernels", "tune", "--show").stdout
+    assert "No parameters are stored" in run("kernels", "tune", "--show").stdout
     assert run("kernels", "tune", "panel", "--dataset", problem, *FEW).exit_code == 0
     shown = run("kernels", "tune", "--show", "--json", "-")
-    (entry,) = json.loads(shown.stdout)["kept"]
+    (entry,) = json.loads(shown.stdout)["stored"]
     assert entry["rung"] == "panel"
     assert "width 1024" in run("kernels", "tune", "--show", "panel").stdout
     for filters in (("scipy",), ("--operation", "conv2d")):
-        assert "No numbers are kept" in run("kernels", "tune", "--show", *filters).stdout
+        assert "No parameters are stored" in run("kernels", "tune", "--show", *filters).stdout
         assert "0 entries dropped" in run("kernels", "tune", "--forget", *filters).stdout
     assert "1 entry dropped" in run("kernels", "tune", "panel", "--forget").stdout
     assert json.loads(kept.read_text())["entries"] == []
@@ -127,7 +127,7 @@ def test_a_wrong_choice_is_exit_code_1(run: Run, problem: Path, monkeypatch: pyt
     done = run("kernels", "tune", "panel", "--dataset", problem, *FEW)
     assert done.exit_code == 1
     assert "wrong" in done.stdout
-    assert "No numbers are kept" in run("kernels", "tune", "--show").stdout
+    assert "No parameters are stored" in run("kernels", "tune", "--show").stdout
 
 
 def test_a_damaged_table_is_a_warning_and_the_run_goes_on(spawn: Spawn, problem: Path, kept: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_damaged_table_is_a_warning_and_the_run_goes_on(spawn: Spawn, problem:
         assert process.returncode == 0, err
         assert err.startswith(f"warning: kept numbers are not used: {kept}: is not JSON")
         assert err.count("\n") == 1
-        assert "PASSED" in out or "No numbers are kept" in out
+        assert "PASSED" in out or "No parameters are stored" in out
     process = spawn("kernels", "tune", "panel", "--forget")
     assert "is not JSON" in process.communicate(timeout=240)[1]
     assert process.returncode == 2
@@ -156,6 +156,6 @@ def test_tuning_begins_a_damaged_table_anew(spawn: Spawn, problem: Path, kept: P
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert err.count("warning: ") == 1
-    assert "Kept:" in out
+    assert "Stored:" in out
     assert len(json.loads(kept.read_text())["entries"]) == 1
     assert [item.name for item in kept.parent.iterdir()] == [kept.name]

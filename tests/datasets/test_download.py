@@ -164,7 +164,7 @@ def test_an_end_between_any_two_moves_is_gone_on_from(
 
 def test_a_transfer_that_breaks_off_is_resumed_by_the_next_call(server: FileServer, tmp_path: Path) -> None:
     server.cuts = [100, 100, 10, 0, 0]
-    with pytest.raises(ResourceError, match=r"10 bytes are kept in .*tar\.gz\.part"):
+    with pytest.raises(ResourceError, match=r"10 bytes are in .*tar\.gz\.part"):
         download("radixnet-1024x120", tmp_path, base_url=server.url, attempts=2, pause=0)
     assert not (tmp_path / "neuron1024.tar.gz").exists()
     download("radixnet-1024x120", tmp_path, base_url=server.url)

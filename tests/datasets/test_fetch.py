@@ -124,7 +124,7 @@ def test_connections_that_break_off_are_taken_up_again(server: FileServer, part:
 
 def test_a_server_that_always_breaks_off_is_given_up_and_the_part_kept(server: FileServer, part: Path) -> None:
     server.cuts = [1000, *[0] * 10]
-    with pytest.raises(ResourceError, match=r"/file: .*3 attempts .* 1,000 bytes are kept in .*file\.part; .* again"):
+    with pytest.raises(ResourceError, match=r"/file: .*3 attempts .* 1,000 bytes are in .*file\.part; .* again"):
         get(server.url + "file", part, attempts=3, pause=0)
     assert part.read_bytes() == CONTENT[:1000]
     assert len(server.requests) == 4

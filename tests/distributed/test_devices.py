@@ -17,10 +17,10 @@ from sparsenn.backends import gpus
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.distributed import devices as devices_module
 from sparsenn.distributed.devices import device_names
-from sparsenn.engine import merge_equal_outputs
 from sparsenn.errors import DeviceError, InputError, OutOfMemoryError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid
+from sparsenn.structure.merging import merge_equal_outputs
 
 
 def scattered(rng, rows, width, density=0.3):
@@ -108,6 +108,18 @@ def test_no_rows_and_fewer_rows_than_devices(network, rows):
         assert found.inputs == count
         assert same(found.outputs, alone(network).run(part).outputs)
         assert several(network, 4)(part).shape == (count, 48)
+
+
+def test_named_inputs_and_outputs(network, rows, small_pieces):
+    named = Network(network.nodes, named_inputs={"a": (8,), "b": (8, 5)}, named_outputs={"c": (40,), "d": (8, 1)})
+    dense = rows.to_scipy().toarray()
+    inputs = {"a": dense[:, :8], "b": dense[:, 8:].reshape(-1, 8, 5)}
+    expected = alone(network)(dense)
+    for count in (1, 3):
+        sessions = several(named, count)
+        for found in (sessions(inputs), sessions.run(inputs).by_name):
+            assert found["c"].tobytes() == expected[:, :40].tobytes()
+            assert found["d"].tobytes() == expected[:, 40:].tobytes()
 
 
 def test_a_result_tells_the_devices_and_how_it_was_planned(network, rows):

@@ -152,9 +152,10 @@ def test_copies_and_files_compute_the_same(images: Network, rng: np.random.Gener
         assert [node.sources for node in copy.nodes] == [node.sources for node in images.nodes]
 
 
-def test_files_of_before_branches_were_sources(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [2, 4])
+def test_files_of_earlier_versions(version: int) -> None:
     golden = Path(__file__).parents[1] / "io" / "golden"
-    network = read_model(golden / "branches-version-2.h5").network
+    network = read_model(golden / f"branches-version-{version}.h5").network
     stored = np.load(golden / "branches-version-2.npz")
     assert [node.sources for node in network.nodes[3:]] == [
         (1, 3),

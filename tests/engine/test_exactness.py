@@ -25,10 +25,10 @@ from sparsenn import plan as planned
 from sparsenn.backends import kernel_named
 from sparsenn.backends.contract import SparseProblem
 from sparsenn.backends.cuda.sparse.stack import upload
-from sparsenn.engine import merge_equal_outputs
 from sparsenn.errors import UsageError
 from sparsenn.formats import from_dense
 from sparsenn.layers import Conv2d
+from sparsenn.structure.merging import merge_equal_outputs
 
 U = 2.0**-24
 ON_GPU = pytest.mark.gpu

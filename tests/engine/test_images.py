@@ -19,7 +19,7 @@ from sparsenn.backends import ConvolutionKernel
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.machine import H200
 from sparsenn.datasets import digit_inputs
-from sparsenn.engine import Session, merge_equal_outputs, plan
+from sparsenn.engine import Session, plan
 from sparsenn.errors import InputError, MatrixError, NumericError, ResourceError, ShapeError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.io import read_model
@@ -36,6 +36,7 @@ from sparsenn.layers import (
     SparseLinear,
 )
 from sparsenn.network import Network
+from sparsenn.structure.merging import merge_equal_outputs
 from sparsenn.training import resize_bilinear
 
 SWITCHES = [

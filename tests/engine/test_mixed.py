@@ -19,12 +19,13 @@ from sparsenn import backends, infer
 from sparsenn.backends import DenseKernel
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.stepwise import DEPTH
-from sparsenn.engine import merge_equal_outputs, plan
+from sparsenn.engine import plan
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
 from sparsenn.network import Network
 from sparsenn.report import draw_layers, layer_table, to_json, to_record
+from sparsenn.structure.merging import merge_equal_outputs
 
 SWITCHES = [
     dict(zip(("compaction", "deduplication", "merging"), flags, strict=True))

@@ -13,7 +13,8 @@ from strategies import activations, biases, linear_layers, seeds
 from strategies import layers as sparse_layers
 
 from sparsenn import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, Network, ReLU, Session, Softmax
-from sparsenn.backends import kernels, reproducible_kernels
+from sparsenn.backends import kernels
+from sparsenn.backends.registry import reproducible_kernels
 from sparsenn.errors import UsageError
 
 MARKS = {"cpu": (), "cuda": (pytest.mark.gpu,)}

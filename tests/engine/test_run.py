@@ -16,11 +16,12 @@ from strategies import networks_with_inputs
 
 from sparsenn import backends, infer
 from sparsenn.backends.cpu import CPUBackend
-from sparsenn.engine import Session, merge_equal_outputs
+from sparsenn.engine import Session
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network
+from sparsenn.structure.merging import merge_equal_outputs
 
 KERNELS = ["auto", *(entry.name for entry in backends.kernels("spmspm", "cpu"))]
 SWITCHES = [

@@ -96,7 +96,7 @@ def test_the_layout_of_inputs_comes_back(tmp_path: Path) -> None:
         write_model(tmp_path / "net.h5", written)
         assert read_model(tmp_path / "net.h5").network.input_layout == layout
         with h5py.File(tmp_path / "net.h5") as file:
-            assert file.attrs["version"] == 4
+            assert file.attrs["version"] == 5
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_names_table_and_scaling_come_back(tmp_path: Path, absent: tuple[str, ..
     for part in ("factor", "mean", "deviation") if expected.scaling is not None else ():
         np.testing.assert_array_equal(getattr(found.scaling, part), getattr(expected.scaling, part))
     with h5py.File(path) as file:
-        assert file.attrs["version"] == 4
+        assert file.attrs["version"] == 5
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def describe(**values: Any) -> Change:
 
 
 def set_version(file: h5py.File) -> None:
-    file.attrs["version"] = 5
+    file.attrs["version"] = 6
 
 
 def drop_image(file: h5py.File) -> None:
@@ -215,7 +215,7 @@ def drop_image(file: h5py.File) -> None:
 
 
 CHANGES: list[tuple[Change, str]] = [
-    (set_version, "version 5; this program reads version 1, 2, 3, 4"),
+    (set_version, "version 6; this program reads version 1, 2, 3, 4, 5"),
     (describe(image=[2, 9]), "no valid image"),
     (describe(image=[2, 9, True]), "no valid image"),
     (describe(image=[2, 9, 12.0]), "no valid image"),
@@ -311,7 +311,7 @@ KEEP = (b"keep", 0, 0, 1)
     [
         (set_kinds(KEEP, (b"recall", 2, 0, 1)), "layer 2 recalls 2 of 1 values"),
         (set_kinds((b"recall", 0, 0, 1)), "layer 1 recalls 0 of 0 values"),
-        (set_kinds(KEEP, (b"add", 0, 0, 3)), "layer 2 reads 2 of 1 values that were kept"),
+        (set_kinds(KEEP, (b"add", 0, 0, 3)), "layer 2 reads 2 of 1 values that were stored"),
         (set_kinds((b"add", 0, 0, 1)), "layer 1: an Add reads two or more"),
         (set_kinds(KEEP, KEEP), "layers holds none that computes anything"),
         (add_sources(np.zeros(3, np.int64)), "sources has 3 elements; 10 are needed"),

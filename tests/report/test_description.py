@@ -32,13 +32,15 @@ def test_names_that_a_terminal_would_obey_are_escaped_and_keep_to_their_lines() 
     layer = SparseLinear.from_scipy(from_dense(np.eye(2, dtype=np.float32)).to_scipy())
     hostile = "a\x1b]0;owned\x07\x1b[2J\r\nverification  PASSED"
     dataset = Dataset(hostile, Network((layer,)), from_dense(np.eye(2)), None, {hostile: hostile})
-    model = Model(Network((layer,)), "mse", False, {hostile: hostile})
+    network = Network((layer,), named_inputs={hostile: (2,)}, named_outputs={"a": (), "b": (1, 1)})
+    model = Model(network, "mse", False, {hostile: hostile})
     for table in (describe_dataset(dataset), describe_model(hostile, model)):
         stream = io.StringIO()
         Console(file=stream, width=400, markup=False).print(table)
         assert not set(stream.getvalue()) & set("\x1b\x07\r")
         assert not any(line.startswith("verification") for line in stream.getvalue().splitlines())
         assert r"a\x1b]0;owned\x07\x1b[2J\r\nverification  PASSED" in stream.getvalue()
+    assert "a: 1; b: 1 × 1" in stream.getvalue()
 
 
 def test_hand_made_network() -> None:

@@ -54,7 +54,7 @@ def test_kept_numbers_are_listed() -> None:
 
 def test_records_are_plain_json(result: TuningResult) -> None:
     record = json.loads(to_json(tuning_record(result, [KEPT])))
-    assert record["kept"] == tuned_record([KEPT]) == [json.loads(to_json(tuned_record([KEPT])[0]))]
+    assert record["stored"] == tuned_record([KEPT]) == [json.loads(to_json(tuned_record([KEPT])[0]))]
     trials = record["found"][0]["trials"]
     assert [trial["error"] for trial in trials] == [1e-6, None, 0.0, 2e-6]
     assert trials[3]["parameters"] == {"lanes": 2048}

@@ -8,9 +8,9 @@ from hypothesis import given
 from strategies import networks
 
 from sparsenn import CSC, Linear, Network, ReLU, SparseLinear, find_structure, radixnet
-from sparsenn.engine import merge_equal_outputs
 from sparsenn.errors import UsageError
 from sparsenn.formats import COO, coo_to_csc, from_dense
+from sparsenn.structure.merging import merge_equal_outputs
 
 
 def layer(dense, bias=None):

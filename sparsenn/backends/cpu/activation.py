@@ -17,7 +17,8 @@ from sparsenn.runtime.jit import uncontracted
 
 __all__ = ["IDENTITY", "RELU", "activate_line", "activation_code", "slope"]
 
-RELU, IDENTITY = ACTIVATIONS.index(ReLU), ACTIVATIONS.index(Identity)
+RELU = ACTIVATIONS.index(ReLU)
+IDENTITY = ACTIVATIONS.index(Identity)
 
 
 def activation_code(activation: Activation) -> tuple[int, float]:

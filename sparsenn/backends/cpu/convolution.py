@@ -39,10 +39,14 @@ PIECE_BYTES = 16 << 20
 PIECE_BYTES_TO_TRY = tuple(1 << power for power in range(18, 28))
 """What `tune` tries in place of `PIECE_BYTES`: 256 KiB to 128 MiB."""
 
-MULTIPLY_ADD, MULTIPLY_ADD_ALONE, LIBRARY_MULTIPLY_ADD = 2.2e-11, 4.4e-11, 2.2e-11
-TAPS, PATCH, OUTPUT, LIBRARY_OUTPUT = 5e-9, 6e-10, 5e-10, 5e-9
-"""Seconds of a core for one multiply-add of `direct`, of four filters and of one, and of BLAS; for beginning with
-another four taps; for one element of a patch; and for one output of either kernel. About as measured with AVX-512."""
+# Seconds of a core, about as measured with AVX-512.
+MULTIPLY_ADD = 2.2e-11  # of `direct`, of four filters
+MULTIPLY_ADD_ALONE = 4.4e-11  # of `direct`, of one filter
+LIBRARY_MULTIPLY_ADD = 2.2e-11  # of BLAS
+TAPS = 5e-9  # of beginning with another four taps
+PATCH = 6e-10  # of an element of a patch
+OUTPUT = 5e-10  # of an output of `direct`
+LIBRARY_OUTPUT = 5e-9  # of an output of `im2col_blas`
 
 
 def launch_direct(layer: Conv2d, images: Array) -> Array:

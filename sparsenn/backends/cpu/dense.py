@@ -341,28 +341,25 @@ def _dense_examples() -> None:
 
 # ---- The estimate ------------------------------------------------------------------------------------------------
 
-LAUNCH, THREADS, LAYER, MULTIPLY_ADD, WEIGHT, FAR_WEIGHT, OUTPUT = (
-    5e-6,
-    1e-4,
-    5e-7,
-    3e-10 / A_CLOCK,
-    6e-11,
-    1.2e-10,
-    1e-10,
-)
-"""Seconds of a launch, calling threads, and a layer; of a thread for a multiply-add; of all for a weight, which is read
-in any case, from a cache or, where the caches do not hold all weights, from memory; and of a thread for an output's
-bias and activation; as measured on AMD EPYC (Zen 5)."""
+# Seconds, as measured on AMD EPYC (Zen 5).
+LAUNCH = 5e-6  # of a launch
+THREADS = 1e-4  # of calling threads
+LAYER = 5e-7  # of a layer
+MULTIPLY_ADD = 3e-10 / A_CLOCK  # of a thread
+WEIGHT = 6e-11  # of all threads, from a cache
+FAR_WEIGHT = 1.2e-10  # of all threads, from memory, where the caches do not hold all weights
+OUTPUT = 1e-10  # of a thread, for an output's bias and activation
 
 MOST_DENSITY = 1 / 8
 """Stored entries, as a share of all places, up to which multiplying them alone pays."""
 
-ENTRY, FAR_ENTRY, FILLED = 3e-9, 1.2e-8, 4e-10
-"""Seconds of a thread for an entry of a row and a panel of outputs, whose weights are in a cache or in memory; and of
-all for a value of a CSR row, zero or not, that becomes a dense one; likewise."""
+# Seconds, likewise.
+ENTRY = 3e-9  # of a thread, for an entry of a row and a panel of outputs, with weights in a cache
+FAR_ENTRY = 1.2e-8  # likewise, with weights in memory
+FILLED = 4e-10  # of all threads, for a value of a CSR row, zero or not, that becomes a dense one
 
-NEAR_EDGES, CACHED_EDGES = 1 << 18, 1 << 23
-"""Weights that a core's own cache holds, and the third-level one, of 32 MiB."""
+NEAR_EDGES = 1 << 18  # weights that a core's own cache holds
+CACHED_EDGES = 1 << 23  # weights that the third-level cache of 32 MiB holds
 
 LEAST_SHARE = 7e-5
 """Seconds of multiply-adds for each of several threads, at least: waking one takes about as long."""

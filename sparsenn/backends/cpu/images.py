@@ -12,7 +12,7 @@ from sparsenn.backends.cpu.image_chain import ChainStack, chain_of, run_chain
 from sparsenn.backends.host import combine
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
-from sparsenn.layers import CombiningLayer, Flatten, ImageLayer, LogSoftmax, Pool2d, SoftmaxLayer
+from sparsenn.layers import CombiningLayer, Flatten, ImageLayer, LogSoftmax, Pool2d, Slice, SoftmaxLayer
 from sparsenn.runtime.jit import compiled
 from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
@@ -58,6 +58,16 @@ def _(layer: CombiningLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
 def _(layer: Flatten, shape: tuple[int, ...], features: Array) -> Array:
     layer.output_shape((features.shape[0], *shape))
     return features
+
+
+@_run.register
+def _(layer: Slice, shape: tuple[int, ...], features: Array) -> Array:
+    outputs, _ = _outputs(layer, shape, features)
+    columns = slice(*layer.columns(shape))
+    map_threads(
+        lambda piece: np.copyto(outputs[slice(*piece)], features[slice(*piece), columns]), _pieces(features.shape[0])
+    )
+    return outputs
 
 
 @_run.register

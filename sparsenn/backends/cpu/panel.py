@@ -68,9 +68,9 @@ BLOCK = 16
 """Neurons moved at a time when lanes become rows: 16 floats are a cache line."""
 
 ROWS_AT_ONCE = 64
-CROWDED, CROWDED_AT_ONCE = 256, 16
-"""Rows that become lanes at a time; and fewer of them, and as many neurons, where the width is a multiple of `CROWDED`:
-the same neuron of many rows shares few sets of the first-level cache then."""
+# The same neuron of many rows shares few sets of the first-level cache where the width is such a multiple.
+CROWDED = 256  # rows that become lanes at a time
+CROWDED_AT_ONCE = 16  # rows, and neurons, at a time where the width is a multiple of `CROWDED`
 
 
 @compiled
@@ -331,10 +331,14 @@ def launch_scatter(step: StepInput) -> StepOutput:
     return _launch(step, scatter=True)
 
 
-LAUNCH, THREADS = 6e-5, 1.2e-4
-LINE, LINE_LANE, EDGE, EDGE_LANE, VALUE = 1.2e-8, 1.4e-10, 1.6e-9, 4.1e-11, 7e-10
-"""Seconds that a launch takes, calling threads, an output of a panel and each of its lanes, a weight of a panel and
-each of its lanes, and bringing a value into a panel or out of it; as measured on AMD EPYC (Zen 4) cores."""
+# Seconds, as measured on AMD EPYC (Zen 4) cores.
+LAUNCH = 6e-5  # of a launch
+THREADS = 1.2e-4  # of calling threads
+LINE = 1.2e-8  # of an output of a panel
+LINE_LANE = 1.4e-10  # of each of its lanes
+EDGE = 1.6e-9  # of a weight of a panel
+EDGE_LANE = 4.1e-11  # of each of its lanes
+VALUE = 7e-10  # of bringing a value into a panel or out of it
 
 
 def panel_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:

@@ -17,15 +17,11 @@ import numpy as np
 from sparsenn.backends.contract import (
     Features,
     LayerCounts,
-    RowMap,
     RowsLeft,
     SparseKernel,
     SparseProblem,
-    StepInput,
-    StepOutput,
 )
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
-from sparsenn.backends.cpu.rows import take_rows
 from sparsenn.backends.cpu.stack import LayersByRows, Stack, Workspace
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.registry import register
@@ -36,7 +32,7 @@ from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
-__all__ = ["ROWS", "RowByRow", "launch_rows", "rows_seconds", "run_rows", "run_sparse_rows"]
+__all__ = ["ROWS", "RowByRow", "rows_seconds", "run_rows", "run_sparse_rows"]
 
 NAME = "rows"
 
@@ -256,21 +252,6 @@ def _shared(weights: LayersByRows, features: Features, span: tuple[int, int], ou
     return counters
 
 
-def launch_rows(step: StepInput) -> StepOutput:
-    """Run any number of layers, row by row."""
-    stack: Stack = step.stack
-    rows, outputs = step.features.shape[0], stack.layers[step.last - 1].outputs
-    out, kept = np.empty((rows, outputs), np.float32), np.empty(rows, np.bool_)
-    span = step.first, step.last
-    counters = _shared(
-        stack.all_by_rows, step.features, span, out, step.multiplicity, step.droppable_from, kept, counting=True
-    )
-    left = np.flatnonzero(kept)
-    return StepOutput(
-        take_rows(out, left) if left.size < rows else out, RowMap.of_survivors(left, rows), _counts(counters)
-    )
-
-
 @example
 def _row_examples() -> None:
     """Run rows of either form through a layer."""
@@ -281,9 +262,13 @@ def _row_examples() -> None:
         chain.run(features, False)
 
 
-CALL, LAYER, EDGE, FAR_EDGE, PLACE, THREADS = 2.5e-6, 1e-7, 5e-10, 9e-10, 3e-10, 6e-5
-"""Seconds that a call takes, a layer of a row, a multiply-add with a weight from a near cache or a far one, an input or
-output, and calling threads; as measured on AMD EPYC (Zen 4) cores."""
+# Seconds, as measured on AMD EPYC (Zen 4) cores.
+CALL = 2.5e-6  # of a call
+LAYER = 1e-7  # of a layer of a row
+EDGE = 5e-10  # of a multiply-add with a weight from a near cache
+FAR_EDGE = 9e-10  # of a multiply-add with a weight from a far cache
+PLACE = 3e-10  # of an input or output
+THREADS = 6e-5  # of calling threads
 
 NEAR_EDGES = 1 << 18
 """Weights that a core's own cache holds."""
@@ -318,7 +303,6 @@ ROWS = register(
         name=NAME,
         device="cpu",
         summary="row by row through all layers, non-zeros alone; for few rows",
-        launch=launch_rows,
         auto=True,
         fuses=True,
         seconds=rows_seconds,

@@ -41,8 +41,8 @@ A_CLOCK = VECTOR * (1 if get_host_cpu_name() == "znver4" else 2)
 BITS = 64
 """Numbers that `nonzeros` looks at."""
 
-TILE, WIDE_TILE = 4 * VECTOR, 8 * VECTOR
-"""Lanes of a tile: of four filters, of one, or of some rows; and of a wide one of a single filter."""
+TILE = 4 * VECTOR  # lanes of a tile: of four filters, of one, or of some rows
+WIDE_TILE = 8 * VECTOR  # lanes of a wide tile, of a single filter
 
 TALL = 6 if VECTOR == 16 else 3
 """Rows of a tall tile: with four vectors each, about as many sums as there are registers for."""

@@ -30,7 +30,7 @@ from sparsenn.backends.cuda.dense import upload_dense
 from sparsenn.backends.cuda.runtime.availability import check_device
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, machine_of
 from sparsenn.backends.cuda.runtime.footprint import prepared_bytes
-from sparsenn.backends.cuda.runtime.kept import stream_key
+from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 from sparsenn.backends.cuda.runtime.loader import compile_seconds
 from sparsenn.backends.cuda.runtime.memory import arriving, free_bytes, release_unused, staging, within_memory
 from sparsenn.backends.cuda.runtime.replay import DeviceReplay, HostReplay

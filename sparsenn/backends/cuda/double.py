@@ -24,8 +24,6 @@ from sparsenn.backends.contract import (
     SparseKernel,
     SparseProblem,
     SparseRows,
-    StepInput,
-    StepOutput,
 )
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.runtime.device import as_current, cupy
@@ -34,7 +32,7 @@ from sparsenn.backends.host import checked_rows
 from sparsenn.backends.registry import register
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import CombiningLayer, Flatten, ImageLayer, Linear, LogSoftmax, SoftmaxLayer, SparseLinear
+from sparsenn.layers import CombiningLayer, Flatten, ImageLayer, Linear, LogSoftmax, Slice, SoftmaxLayer, SparseLinear
 from sparsenn.layers.activation_names import row_of, table_row
 from sparsenn.layers.formulas import evaluate
 from sparsenn.network import Layer
@@ -44,14 +42,16 @@ __all__ = ["DEVICE", "DoubleCUDABackend"]
 DEVICE = "cuda_float64"
 """What the kernels of this backend are registered for."""
 
-_SPARSE, _SPECIAL = "cupyx.scipy.sparse", "cupyx.scipy.special"
+_SPARSE = "cupyx.scipy.sparse"
+_SPECIAL = "cupyx.scipy.special"
 _MOST_INDEX = np.iinfo(np.int32).max
 
 
 class DoubleCUDABackend(CUDABackend):
     """Computes in float64 on one NVIDIA GPU. Features on the device are row-major CuPy matrices of float64.
 
-    Layers are sparse or dense, with the activations of this package, besides `Flatten`, `Softmax` and `LogSoftmax`.
+    Layers are sparse or dense, with the activations of this package, besides `Flatten`, `Slice`, `Softmax` and
+    `LogSoftmax`.
 
     Parameters and errors are those of `CUDABackend`.
     """
@@ -85,7 +85,7 @@ class DoubleCUDABackend(CUDABackend):
             return tuple(_on_device(layer, cupy().asarray(layer.weights, np.float64)) for layer in layers)
 
     def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
-        """Run a combining layer, a `Flatten`, a `Softmax` or a `LogSoftmax`.
+        """Run a combining layer, a `Flatten`, a `Slice`, a `Softmax` or a `LogSoftmax`.
 
         Raises
         ------
@@ -97,6 +97,10 @@ class DoubleCUDABackend(CUDABackend):
         (features,) = matrices
         if isinstance(layer, Flatten):
             return features
+        if isinstance(layer, Slice):
+            first, last = layer.columns(shape)
+            with self._here("the outputs of a slice", features.shape[0], last - first):
+                return features[:, first:last].copy()
         if not isinstance(layer, SoftmaxLayer):
             raise UsageError(_without(layer))
         if not features.size:
@@ -342,12 +346,6 @@ def _prepare(stack: Sequence[_Layer], problem: SparseProblem) -> _Chain:
     return _Chain(stack)
 
 
-def _launch_sparse(step: StepInput) -> StepOutput:
-    chain = _Chain(step.stack[step.first : step.last])
-    left = chain.run(step.features, True)
-    return StepOutput(left.features, left.row_map, chain.counts())
-
-
 def _launch_dense(stack: Sequence[_Layer], features: Array) -> Array:
     for layer in stack:
         with within_memory("the outputs of a layer", features.shape[0], 24 * layer.bias.size):
@@ -364,7 +362,6 @@ SPARSE = register(
         name="cusparse",
         device=DEVICE,
         summary="cuSPARSE's products in float64, one layer at a time",
-        launch=_launch_sparse,
         needs=("a GPU",),
         auto=True,
         fuses=True,

@@ -24,7 +24,17 @@ from sparsenn.backends.cuda.sparse.rows import weigh_rows
 from sparsenn.backends.steps import combine_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Add, AvgPool2d, CombiningLayer, Flatten, ImageLayer, LogSoftmax, MaxPool2d, SoftmaxLayer
+from sparsenn.layers import (
+    Add,
+    AvgPool2d,
+    CombiningLayer,
+    Flatten,
+    ImageLayer,
+    LogSoftmax,
+    MaxPool2d,
+    Slice,
+    SoftmaxLayer,
+)
 from sparsenn.layers.elementwise import Activation
 
 __all__ = ["NumberCheck", "NumberLog", "RowsWatch", "count_nonzeros", "largest_number", "run_layer"]
@@ -120,6 +130,15 @@ def _flatten(layer: Flatten, shape: tuple[int, ...], features: Array) -> Array:
     """Return the features, whose order is that of rows already."""
     layer.output_shape((features.shape[0], *shape))
     return features
+
+
+@_run.register
+def _slice(layer: Slice, shape: tuple[int, ...], features: Array) -> Array:
+    """Copy the columns of the slice, as a stream's capture takes copies."""
+    outputs, _ = _outputs(layer, shape, features)
+    first, last = layer.columns(shape)
+    outputs[...] = features[:, first:last]
+    return outputs
 
 
 @_run.register

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.kept import stream_key
+from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 from sparsenn.backends.cuda.runtime.precision import SPLIT_PRODUCTS
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of
@@ -132,8 +132,10 @@ CACHE_BYTES = 32.0
 BUSY = {False: 0.75, True: 0.9}
 """The part of the time in which a multiprocessor does what bounds it, with fewer than eight warps and with more."""
 
-SLAB, BLOCK, JOIN = 40.0, 2500.0, 2500.0
-"""Clocks of a slab's barrier, of a block's beginning and end, and of waiting for others' parts of the sums."""
+# Clocks.
+SLAB = 40.0  # of a slab's barrier
+BLOCK = 2500.0  # of a block's beginning and end
+JOIN = 2500.0  # of waiting for the sums of other blocks
 
 
 def work(

@@ -53,9 +53,6 @@ class ReferenceBackend(HostMemory):
         outputs = forward_images(layer, features.reshape(rows, *shape))
         return outputs.reshape(rows, prod(outputs.shape[1:]))
 
-    def release(self) -> None:
-        """Do nothing: no memory is kept."""
-
     def compile_seconds(self) -> float:
         """Return 0: nothing is compiled."""
         return 0.0

@@ -14,7 +14,7 @@ from sparsenn.backends.contract import ConvolutionKernel
 from sparsenn.backends.registry import register
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
-from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, LogSoftmax, MaxPool2d, SoftmaxLayer
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, LogSoftmax, MaxPool2d, Slice, SoftmaxLayer
 from sparsenn.layers.images import SlidingWindow
 from sparsenn.runtime.workers import chunks
 
@@ -121,6 +121,11 @@ def _softmax(layer: SoftmaxLayer, images: Array) -> Array:
 @_forward.register
 def _flatten(layer: Flatten, images: Array) -> Array:
     return images
+
+
+@_forward.register
+def _slice(layer: Slice, images: Array) -> Array:
+    return images[:, layer.first : layer.last]
 
 
 def _over_windows(

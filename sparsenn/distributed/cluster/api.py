@@ -42,13 +42,13 @@ from sparsenn.runtime.progress import Progress, silent
 
 __all__ = ["ClusterRun", "infer"]
 
-PIECE_BYTES, DENSE_PIECE_BYTES = 1 << 30, 64 << 20
-"""Of a piece's rows, or outputs if these are wider, were they float32: enough work to outweigh that of handing it out.
-The second is where they are."""
+# A piece's rows, or outputs if wider, in float32: enough work to outweigh the cost of its handling.
+PIECE_BYTES = 1 << 30  # of sparse rows
+DENSE_PIECE_BYTES = 64 << 20  # of dense rows
 
-LARGE_PIECE_BYTES, LEAST_PIECES = 256 << 20, 4
-"""Of a piece's sparse rows that a worker reads, where each worker has so many pieces: they are handed out and noted one
-by one, so that fewer cost less."""
+# Pieces are handed out and noted one by one, so that fewer cost less.
+LARGE_PIECE_BYTES = 256 << 20  # of a piece's sparse rows that a worker reads
+LEAST_PIECES = 4  # of each worker, else pieces are smaller
 
 _FREE_OPTIONS = ("batch_size", "memory_limit", "weight_memory")
 """Options that may differ when a run resumes: what was too much is why it ended."""

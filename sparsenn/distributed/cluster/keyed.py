@@ -28,7 +28,8 @@ SCHEME = "keyed"
 _SETTING = "sparsenn.cluster-key"
 """Dask's setting by which a worker's process is given the key."""
 
-_NONCE_BYTES, _PROOF_BYTES = 32, 32
+_NONCE_BYTES = 32
+_PROOF_BYTES = 32
 
 _PROOF_SECONDS = 10.0
 """Within which the other end must prove that it has the key."""

@@ -1,4 +1,4 @@
-"""Storage: how files are written, where the user's cache is, and what small records are kept there."""
+"""Storage: how files are written, where the user's cache is, and its small records."""
 
 from sparsenn.runtime.storage.atomic import adding_to, check_replaceable, open_to_write, replacing
 from sparsenn.runtime.storage.caches import CACHES, Cache, Cleared, cache_named, caches, clear

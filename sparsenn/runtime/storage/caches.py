@@ -1,6 +1,6 @@
-"""The caches: what is kept on disk to be quick the next time, how much it is, and how to be rid of it.
+"""The caches: files on disk that make the next run faster, their size, and how to clear them.
 
-Only files that this package makes, told by their names, are counted and removed.
+Only files with names that this package gives are counted and removed.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def clear(names: Iterable[str] = CACHES) -> tuple[Cleared, ...]:
 
     Parameters
     ----------
-    names : of the caches; one that others share is left alone, and the reason told.
+    names : of the caches; one that others share is left alone, and the reason reported.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Where numba keeps what it compiles, and what is done where that is damaged or cannot be kept.
+"""The cache on disk of functions that numba compiled, and what happens where files are damaged or cannot be written.
 
 The folder is the first of these that can be written to: what NUMBA_CACHE_DIR names, `numba` within what SPARSENN_CACHE
 names, `__pycache__` beside the source, and numba's folder of the user. Files begin with a digest of what they hold: one
@@ -27,7 +27,7 @@ from numba.core.caching import (
 )
 from numba.misc.appdirs import AppDirs
 
-__all__ = ["LOADING", "compiled_cache", "compiled_folders", "is_kept"]
+__all__ = ["LOADING", "compiled_cache", "compiled_folders", "is_cached"]
 
 LOADING = "sparsenn:load"
 """The event, as numba has them, of a function that is loaded; its data name what `numba:compile`'s do."""
@@ -37,7 +37,7 @@ _first, *_others = CompileResultCacheImpl._locator_classes
 
 
 def compiled_cache(function: Callable[..., Any]) -> Any:
-    """Return the cache of a function that numba is to compile; one that keeps nothing where there is no folder."""
+    """Return the cache of a function that numba is to compile; an empty one where there is no folder."""
     try:
         return _FileCache(function)
     except RuntimeError:  # numba has found no folder
@@ -64,9 +64,9 @@ def _subfolder(source: Path) -> str:
     return str(UserWideCacheLocator.get_suitable_cache_subpath(str(source / "module.py")))
 
 
-def is_kept(function: Any) -> bool:
+def is_cached(function: Any) -> bool:
     """Return whether anything that was compiled of a function, one that numba compiles, as it is now, is on disk."""
-    return bool(getattr(function._cache, "kept", False))
+    return bool(getattr(function._cache, "has_entries", False))
 
 
 class _OwnFolder(_first):  # type: ignore[misc, valid-type]
@@ -91,7 +91,7 @@ class _OwnFolder(_first):  # type: ignore[misc, valid-type]
 
 
 class _Folders(CompileResultCacheImpl):  # type: ignore[misc]
-    """What is kept, and where."""
+    """The candidate folders, SPARSENN_CACHE among them."""
 
     _locator_classes = (_first, _OwnFolder, *_others)
 
@@ -146,8 +146,8 @@ class _FileCache(FunctionCache):  # type: ignore[misc]
         self._cache_file = _SealedFiles(self._cache_path, self._impl.filename_base, self.stamp)
 
     @property
-    def kept(self) -> bool:
-        """Whether anything is there."""
+    def has_entries(self) -> bool:
+        """Whether the cache holds any compiled version."""
         return bool(self._cache_file._load_index())
 
     def load_overload(self, signature: Any, context: Any) -> Any:
@@ -163,7 +163,7 @@ class _FileCache(FunctionCache):  # type: ignore[misc]
         try:
             super().save_overload(signature, compiled)
         except OSError as error:
-            _tell(f"{self._cache_path}: {error.strerror or error}")
+            _warn(f"{self._cache_path}: {error.strerror or error}")
 
 
 def _used(function: Callable[..., Any]) -> list[tuple[str, Any]]:
@@ -185,19 +185,19 @@ def _used(function: Callable[..., Any]) -> list[tuple[str, Any]]:
 
 class _NoCache(NullCache):  # type: ignore[misc]
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """Say that nothing is kept."""
-        _tell("no folder for them can be written to")
+        """Warn that nothing is cached."""
+        _warn("no folder for them can be written to")
 
 
-_told: list[str] = []
+_warned: list[str] = []
 
 
-def _tell(why: str) -> None:
-    """Warn, once in a process, that compiled kernels are not kept."""
-    if not _told:
-        _told.append(why)
+def _warn(why: str) -> None:
+    """Warn, once in a process, that compiled kernels are not cached."""
+    if not _warned:
+        _warned.append(why)
         warnings.warn(
-            f"compiled kernels cannot be kept, and the next run compiles them again ({why}); "
+            f"compiled kernels cannot be cached, and the next run compiles them again ({why}); "
             "set SPARSENN_CACHE to a writable folder",
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""Where what is found, generated or measured is kept on this machine."""
+"""The folders of this machine for found, generated and measured data."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def _locked(descriptor: int, path: Path) -> int:
     except BlockingIOError:
         os.close(descriptor)
         return -1
-    except OSError:  # a file system without locks, where nothing can be told to be stale
+    except OSError:  # a file system without locks, where no file is known to be stale
         return descriptor
     if path.exists():
         return descriptor

@@ -18,7 +18,8 @@ from sparsenn.formats import Array
 
 __all__ = ["KERNELS", "binning_atomic", "histogram_atomic", "scan_single_block", "sort_exchange"]
 
-THREADS, SCAN_THREADS = 256, 1024
+THREADS = 256  # of a block
+SCAN_THREADS = 1024  # of the one block that scans
 
 _HISTOGRAM = program("studies/conversion/kernels/histogram_atomic.cu", KEY=INDEX_TYPES)
 _SCAN = program("studies/conversion/kernels/scan_single_block.cu", THREADS=(SCAN_THREADS,))

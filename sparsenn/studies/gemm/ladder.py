@@ -22,8 +22,8 @@ from sparsenn.studies.traffic import product_geometry
 
 __all__ = ["LADDER", "ProductStage", "random_problem"]
 
-ALL_ROWS, LEAST_ROWS = 2048, 64
-"""Up to so many rows all are compared; of more, at least so many."""
+ALL_ROWS = 2048  # rows up to which all are compared
+LEAST_ROWS = 64  # rows that are compared at least
 
 MULTIPLY_ADDS = 1 << 30
 """For which rows are compared, if they are more than `ALL_ROWS` and that leaves `LEAST_ROWS`."""

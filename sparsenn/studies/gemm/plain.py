@@ -24,8 +24,10 @@ __all__ = ["KERNELS", "LIBRARY", "launch_vectorized"]
 THREADS = 256
 """Of a block that computes an output a thread, or adds up parts."""
 
-SIDE, EACH, TERMS = 16, 4, 16
-"""Tiled rungs: threads along a side of a tile, outputs of a thread likewise, and terms in shared memory at a time."""
+# Tiled rungs.
+SIDE = 16  # threads along a side of a tile
+EACH = 4  # outputs of a thread along a side of a tile
+TERMS = 16  # terms in shared memory at a time
 
 ALIGNMENT = 16
 """Bytes that four numbers are moved in."""

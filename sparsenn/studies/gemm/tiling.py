@@ -11,8 +11,9 @@ from sparsenn.studies.traffic import shared_tiled, tiled
 
 __all__ = ["DEEP", "MODEL", "TILINGS", "Cut", "Tiling", "cut_for"]
 
-EACH, DEEP = 8, 8
-"""Rows and columns of a thread, and terms of a tile; as in `kernels/tiles_ahead.cuh`."""
+# As in `kernels/tiles_ahead.cuh`.
+EACH = 8  # rows and columns of a thread
+DEEP = 8  # terms of a tile
 
 FILL_TILES = 6
 """Tiles of terms whose time a block takes before it multiplies, and after."""
@@ -20,9 +21,10 @@ FILL_TILES = 6
 BUSY_WARPS = 12
 """Warps of a multiprocessor that keep it multiplying all the time."""
 
-MULTIPLY_ADDS, CACHE_BYTES, MEMORY_BYTES = 1.7e11, 4e10, 3e12
-"""A second: of one multiprocessor, and to it from the cache that all share; and of the memory for all of them together.
-About an H200's; only their ratios matter."""
+# Per second, about an H200's; only their ratios matter.
+MULTIPLY_ADDS = 1.7e11  # of one multiprocessor
+CACHE_BYTES = 4e10  # from the shared cache to one multiprocessor
+MEMORY_BYTES = 3e12  # from memory to all multiprocessors
 
 UNHIDDEN = 0.15
 """The part of the time for copying tiles that multiplying does not hide."""

@@ -25,13 +25,20 @@ THREADS = 1024
 BLOCKS = 2
 """Threads of a block, and blocks of a multiprocessor: as many threads as it holds on most GPUs."""
 
-READS, TENSOR_TILES, SUMS, STEPS = 8, 8, 8, 16
-"""As in the kernels: reads in a round; tiles of a warp; sums of a thread, and steps of each in a round."""
+# As in the kernels.
+READS = 8  # in a round
+TENSOR_TILES = 8  # of a warp
+SUMS = 8  # of a thread
+STEPS = 16  # of each sum in a round
 
-TENSOR_THREADS, TENSOR_BLOCKS = 256, 4
+TENSOR_THREADS = 256  # of a block
+TENSOR_BLOCKS = 4  # of a multiprocessor
 
-READ_ROUNDS, SHARED_ROUNDS, ADD_ROUNDS, TENSOR_ROUNDS = 128, 1024, 2048, 8192
-"""So that each kernel takes one to some milliseconds; sums of 32 bits do not overflow, and floats stay exact."""
+# So that each kernel takes one to some milliseconds; sums of 32 bits do not overflow, and floats stay exact.
+READ_ROUNDS = 128
+SHARED_ROUNDS = 1024
+ADD_ROUNDS = 2048
+TENSOR_ROUNDS = 8192
 
 TENSOR = {"tf32": (0, 8, 0x3F800000, 0x3A800000), "float16": (1, 16, 0x3C003C00, 0x14001400)}
 """The define HALF, multiply-adds of each sum in a product, and the bits of 1 and of 2^-10."""

@@ -17,7 +17,8 @@ from sparsenn.studies.measure.meter import Identity, Meter, Roofs
 
 __all__ = ["FILE", "MeasuredRoofs", "roofs_of"]
 
-FILE, VERSION = "ceilings.json", 2
+FILE = "ceilings.json"  # in the cache folder
+VERSION = 2  # of its format
 
 
 @dataclass(frozen=True)

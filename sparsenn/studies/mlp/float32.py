@@ -17,7 +17,7 @@ from sparsenn.backends.cuda.dense.kernel import dense_kernel
 from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack, StackShape
 from sparsenn.backends.cuda.runtime.activation import IDENTITY, RELU
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
-from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.machine import Machine
@@ -38,8 +38,8 @@ SIDE = 16
 THREADS = 256
 """Of a block of every other kernel."""
 
-ROWS, PAIRED_ROWS = 4, 2
-"""Rows that a block takes at a time, with a thread and with two for each hidden output."""
+ROWS = 4  # of a block at a time, with one thread for each hidden output
+PAIRED_ROWS = 2  # of a block at a time, with two threads for each hidden output
 
 _MATMUL_RELU = program("studies/mlp/kernels/01_matmul_relu.cu", SIDE=(SIDE,), THREADS=(THREADS,))
 _FUSED_GLOBAL = program("studies/mlp/kernels/02_fused_global.cu", THREADS=(THREADS,))
@@ -105,7 +105,7 @@ def _launch_fused_global(stack: DenseStack, features: Array) -> Array:
     scratch_width = max(widths[1:-1], default=0)
     scratch = [cp.empty((rows, scratch_width), np.float32) for _ in range(2)]
     outputs: Array = cp.empty((rows, widths[-1]), np.float32)
-    table = kept(stack, "fused_global", lambda: _table(stack))
+    table = cache_on_device(stack, "fused_global", lambda: _table(stack))
     sizes = np.int64(rows), np.int32(rows_per_block), np.int32(len(stack.layers)), np.int32(scratch_width)
     grid = (parts_of(rows, rows_per_block),)
     launch("mlp", _FUSED_GLOBAL.kernel("mlp"), grid, (THREADS,), *sizes, table, features, *scratch, outputs)

@@ -16,7 +16,7 @@ from sparsenn.backends.contract import DenseKernel
 from sparsenn.backends.cuda.dense.kernel import Launch, dense_kernel
 from sparsenn.backends.cuda.dense.stack import DenseStack
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.formats import Array
@@ -145,7 +145,7 @@ def _run(
 
 def _weights_packed(stack: DenseStack, shares: Shares) -> list[np.uint64]:
     """Return where a stack's weights lie, divided like that; a stack keeps those of every division it was run with."""
-    packed: Any = kept(stack, shares, lambda: _pack_all(stack, shares))
+    packed: Any = cache_on_device(stack, shares, lambda: _pack_all(stack, shares))
     sizes = (2 * layer.weights.size for layer in stack.layers[:-1])
     return [np.uint64(packed.data.ptr + start) for start in accumulate(sizes, initial=0)]
 

@@ -47,11 +47,14 @@ MOST_BLOCKS_DOWN = 65_535
 BYTES_PER_ELEMENT = 32
 """Row, column and value of an output before conversion, the same after it, and what the conversion takes."""
 
-WARPS, TILE = 8, 1024
-"""row_per_warp: 8 sums of 4 KiB are 32 KiB a block, which leaves room for 7 blocks or 56 warps a multiprocessor."""
+# row_per_warp: 8 sums of 4 KiB are 32 KiB a block, so that a multiprocessor has 7 blocks, or 56 warps.
+WARPS = 8  # of a block
+TILE = 1024  # sums of a warp
 
-TILE_WARPS, TILE_COLUMNS, TILE_PANEL = 8, 8, 256
-"""tile: 64 columns share the reading of a panel of 32 rows by 256 inputs, 32 KiB."""
+# tile: 64 columns share the reading of a panel of 32 rows by 256 inputs, 32 KiB.
+TILE_WARPS = 8  # of a block
+TILE_COLUMNS = 8  # of a warp
+TILE_PANEL = 256  # inputs of a panel
 
 _KERNELS = "studies/spmspm/kernels"
 _NAIVE = program(f"{_KERNELS}/01_naive.cu", IN_INDEX=INDEX_TYPES, OUT_INDEX=INDEX_TYPES)

@@ -6,7 +6,7 @@ import numpy as np
 
 from sparsenn.backends.contract import SAME_ROWS, Features, LayerCounts, RowMap, StepInput, StepOutput
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, compress, index_type, scan
@@ -47,7 +47,7 @@ def csc_to_csr(matrix: CSC) -> CSR:
 
 def weights_by_row(layer: DeviceLayer) -> CSR:
     """Return a layer's weights by input, converted on first use."""
-    return kept(layer, "weights by row", lambda: csc_to_csr(layer.weights))
+    return cache_on_device(layer, "weights by row", lambda: csc_to_csr(layer.weights))
 
 
 def finish(step: StepInput, layer: DeviceLayer, kernel: str, outputs: Features) -> StepOutput:

@@ -22,9 +22,10 @@ from sparsenn.studies.spmspm.sequential import SEQUENTIAL
 
 __all__ = ["LADDER", "LayerStage"]
 
-RELATIVE, ABSOLUTE = 1e-4, 1e-5
-"""How far a float32 result may be from the float64 one: of itself, and of the layer's largest. Rungs carry their own
-rounding through all layers, the reference carries its own."""
+# Most difference between float32 and float64 results. Kernels carry their own rounding through all layers, the
+# reference carries its own.
+RELATIVE = 1e-4  # of the result itself
+ABSOLUTE = 1e-5  # of the layer's largest result
 
 
 class LayerStage:

@@ -26,14 +26,17 @@ from sparsenn.studies.train import host, layered, persistent
 
 __all__ = ["LADDER", "Epoch", "TrainStage", "epoch_rung", "random_problem"]
 
-BATCH_SIZE, LEARNING_RATE, MOMENTUM = 64, 0.0005, 0.9
-"""Random targets and weights as large as those of `mlp` make gradients grow with the widths; at a rate of 0.01 the
-problem of the ladder diverges."""
+# Random targets and weights as large as those of `mlp` make gradients grow with the widths; at a rate of 0.01 the
+# ladder's problem diverges.
+BATCH_SIZE = 64  # rows
+LEARNING_RATE = 0.0005
+MOMENTUM = 0.9
 
-RELATIVE, SHARE, SHARE_IN_ALL = 1e-5, 0.1, 1e-2
-"""How far a parameter may be from the float64 one: of itself, and of the largest change in its layer; and how far all
-weights or biases of a layer, in Euclidean length: of themselves, and of their change. A sum that rounds to the other
-side of a ReLU's corner changes what one row gives to the weights of one neuron in one of many batches."""
+# Most difference from the float64 parameters. A sum that rounds to the other side of a ReLU's corner changes the
+# gradient of one row for the weights of one neuron in one of many batches.
+RELATIVE = 1e-5  # of the parameter itself
+SHARE = 0.1  # of the largest change in its layer
+SHARE_IN_ALL = 1e-2  # all weights or biases of a layer, in Euclidean length: of their change
 
 LOSS = 1e-3
 """How far the loss may be off, of itself."""

@@ -16,7 +16,7 @@ from sparsenn.backends import StepInput, backend_for
 from sparsenn.backends.contract import SparseProblem
 from sparsenn.backends.cpu.panel import PANEL, launch_panel
 from sparsenn.backends.cpu.row_by_row import ROWS
-from sparsenn.backends.stepwise import Stepwise
+from sparsenn.backends.stepwise import chain_of
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
 
@@ -117,8 +117,7 @@ def test_bits_do_not_depend_on_the_rows_at_a_time(rng):
 
     def run(kernel, first, last):
         problem = SparseProblem(last - first, "dense", 3, False)
-        chain = kernel.prepare(stack, problem) if kernel.prepare else Stepwise(backend, kernel, stack, layers, problem)
-        left = chain.run(rows[first:last], False)
+        left = chain_of(backend, kernel, stack, layers, problem).run(rows[first:last], False)
         return left.row_map.scatter(left.features)
 
     backend = backend_for("cpu")

@@ -1,4 +1,4 @@
-"""Compiled kernels on disk: where they are kept, and what is done where they are damaged or cannot be kept."""
+"""Compiled kernels on disk: folders, damaged files, and folders that cannot be written."""
 
 from __future__ import annotations
 
@@ -126,14 +126,14 @@ def test_what_a_function_uses_of_other_files_is_looked_at(old: str, new: str, ex
     assert run(program).stdout == expected
 
 
-def test_where_nothing_can_be_kept_one_line_says_so(program: Path, tmp_path: Path) -> None:
+def test_where_nothing_can_be_cached_one_line_says_so(program: Path, tmp_path: Path) -> None:
     """A file stands where each folder would be: root may write to a folder that is read-only."""
     (program.parent / "__pycache__").write_text("")
     (tmp_path / "file").write_text("")
     within = str(tmp_path / "file" / "within")
     done = run(program, SPARSENN_CACHE=within, NUMBA_CACHE_DIR=within, HOME=within, XDG_CACHE_HOME=within)
     assert done.stdout == FIRST
-    assert done.stderr.count("compiled kernels cannot be kept") == 1
+    assert done.stderr.count("compiled kernels cannot be cached") == 1
     assert "set SPARSENN_CACHE to a writable folder" in done.stderr
 
 
@@ -167,4 +167,4 @@ def test_nothing_can_be_written_beside_the_package_or_at_home(tmp_path: Path, re
     command = [sys.executable, "-m", "sparsenn", "info", str(repository / "datasets" / "lenet86-pruned.h5")]
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(done.stderr.splitlines()) == done.stderr.count("warning: compiled kernels cannot be kept") <= 1
+    assert len(done.stderr.splitlines()) == done.stderr.count("warning: compiled kernels cannot be cached") <= 1

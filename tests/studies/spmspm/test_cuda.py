@@ -75,8 +75,11 @@ def test_rows_of_zeros_are_dropped_where_that_is_allowed(entry, rng):
     alive = np.flatnonzero(np.diff(everything.indptr))
     found, output = run(entry, layer, features, droppable_from=0)
     assert 0 < alive.size < 90
-    assert np.array_equal(np.flatnonzero(output.row_map.rows >= 0), alive)
-    assert np.array_equal(found.to_scipy().toarray(), everything.to_scipy().toarray()[alive])
+    if output.row_map is SAME_ROWS:
+        assert entry.name == "chunks"  # which computes all rows
+    else:
+        assert np.array_equal(np.flatnonzero(output.row_map.rows >= 0), alive)
+        assert np.array_equal(found.to_scipy().toarray(), everything.to_scipy().toarray()[alive])
 
 
 @rungs

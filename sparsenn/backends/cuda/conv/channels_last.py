@@ -67,8 +67,9 @@ HELD_BYTES = 1 << 30
 """Of images that are laid out at a time: little beside the device's memory. Pieces so small that they would still be in
 the cache when they are multiplied take longer, as each begins and ends with idle multiprocessors."""
 
-PIXELS, THREADS = 64, 256
-"""Of a block that lays images out."""
+# Of a block that lays images out.
+PIXELS = 64
+THREADS = 256
 
 SHARE = 1.7
 """Clocks taken for one that was estimated."""

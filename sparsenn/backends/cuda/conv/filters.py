@@ -9,7 +9,7 @@ from typing import Any
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import Defines, activation_define
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.kept import stream_key
+from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 from sparsenn.backends.cuda.runtime.loader import Program
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.formats import Array

@@ -28,7 +28,7 @@ from sparsenn.backends.cuda.conv.shared_memory import WHOLE, smallest
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
 from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS
 from sparsenn.backends.cuda.runtime.device import machine_of
-from sparsenn.backends.cuda.runtime.kept import from_host, kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind, Tile, counters, partial_sums
@@ -155,7 +155,7 @@ def run_implicit(kind: Kind, layer: ConvLayer, images: Array) -> Array:
 
 def kept_filters(layer: ConvLayer, kind: Kind) -> Array:
     """Return a layer's filters in the kernels' order; they are laid out once."""
-    return kept(layer, ("implicit", kind), lambda: from_host(partial(arranged, kind), layer.weights))
+    return cache_on_device(layer, ("implicit", kind), lambda: from_host(partial(arranged, kind), layer.weights))
 
 
 def _launch(kind: Kind, layer: ConvLayer, ready: _Prepared, images: Array, outputs: Array) -> None:

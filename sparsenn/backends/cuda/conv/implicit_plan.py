@@ -53,8 +53,9 @@ SECTOR = 32
 LATENCY = 800.0
 """Clocks from asking for an image's numbers to having them."""
 
-AT_ONCE, SOONER = 4, 2
-"""Units that a thread reads at a time before the first product, and those that it reads during each slab."""
+# Units that a thread reads at a time.
+AT_ONCE = 4  # before the first product
+SOONER = 2  # during each slab
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from sparsenn.backends.cuda.conv.kernel import convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import activation_define, new_outputs, refuse, sizes, why_not_plain
 from sparsenn.backends.cuda.runtime.device import machine_of
-from sparsenn.backends.cuda.runtime.kept import from_host, kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.machine import REGISTERS, WARP, Machine
@@ -50,8 +50,9 @@ SOURCE = "conv2d/register_tiled.cu"
 
 _PROGRAM = specialised(SOURCE, dynamic_shared=True)
 
-MOST_PIXELS, MOST_SUMS = 24, 96
-"""Pixels of a thread, and sums: more leave too few registers for pixels and weights."""
+# Of a thread: more leave too few registers for pixels and weights.
+MOST_PIXELS = 24
+MOST_SUMS = 96
 
 MOST_ROWS = 32
 """Of a window: a thread has a column of them in registers."""
@@ -353,7 +354,7 @@ def compute_register_tiled(layer: ConvLayer, images: Array, outputs: Array) -> N
     pointer: Any = images.data
     if pointer.ptr % (4 * tiling.vector):
         images = images.copy()
-    weights = kept(layer, tiling, lambda: from_host(partial(arranged, tiling), layer.weights))
+    weights = cache_on_device(layer, tiling, lambda: from_host(partial(arranged, tiling), layer.weights))
     found, blocks, shared = _prepared(given, tiling, activation_define(layer), layer.device)
     grid = (parts_of(count, tiling.images) * blocks,)
     arguments = np.int32(count), images, weights, layer.bias, layer.clip, outputs

@@ -9,8 +9,9 @@ from sparsenn.backends.machine import Machine
 
 __all__ = ["WHOLE", "smallest"]
 
-LEAST_BLOCK_BYTES, LEAST_MULTIPROCESSOR_BYTES = 99 << 10, 100 << 10
-"""Of the devices of compute capability 8.0 and newer that have least: 8.6 and 8.9."""
+# Of compute capability 8.6 and 8.9, which have the least from 8.0 on.
+LEAST_BLOCK_BYTES = 99 << 10
+LEAST_MULTIPROCESSOR_BYTES = 100 << 10
 
 WHOLE = 100
 """Percent of what a multiprocessor can have as shared memory, so that the blocks that are planned for find room."""

@@ -11,7 +11,7 @@ from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.runtime.activation import compiled_activation
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.precision import HALF_MAX
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
@@ -107,7 +107,7 @@ def check_half_range(layer: ConvLayer) -> None:
     UsageError
         There is one.
     """
-    kept(layer, "within half precision", lambda: _within_half_range(layer))
+    cache_on_device(layer, "within half precision", lambda: _within_half_range(layer))
 
 
 def _within_half_range(layer: ConvLayer) -> Array:

@@ -26,7 +26,7 @@ from sparsenn.backends.cuda.conv.specialised import activation_define, check_hal
 from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, TF32, Kind, weight_image
 from sparsenn.backends.cuda.conv.tensor_plan import Plan, clocks, fits_any_precision, fits_float32, plan
 from sparsenn.backends.cuda.runtime.device import machine_of
-from sparsenn.backends.cuda.runtime.kept import from_host, kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.machine import WARP, Machine
@@ -87,7 +87,9 @@ def _run(kind: Kind, layer: ConvLayer, images: Array, outputs: Array) -> Array:
         "conv2d", **kernel_defines(kind, geometry, made, copied, activation_define(layer))
     )
     name = kind.source, made.layout
-    laid_out = kept(layer, name, lambda: from_host(partial(weight_image, kind, geometry, made.layout), layer.weights))
+    laid_out = cache_on_device(
+        layer, name, lambda: from_host(partial(weight_image, kind, geometry, made.layout), layer.weights)
+    )
     units = images.shape[0] * made.bands(geometry)
     blocks = min(units, machine.multiprocessors)
     arguments = images, outputs, laid_out, layer.weights, layer.bias, layer.clip, np.int32(units)

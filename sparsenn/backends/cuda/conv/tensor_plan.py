@@ -218,9 +218,11 @@ def _staged(
 
 # ---- What it takes -----------------------------------------------------------------------------------------------
 
-_PRODUCT, _BYTES, _BARRIERS, _LATENCY = 1.6, 18.0, 150.0, 1500.0
-"""Clocks of a multiprocessor, as far as known from H200: of a product on its tensor cores; bytes that it brings in or
-writes out in one when all do so; clocks of a band's barriers; and until the first pixels are there."""
+# Of a multiprocessor, as far as known from H200.
+_PRODUCT = 1.6  # clocks of a product on tensor cores
+_BYTES = 18.0  # bytes per clock, in or out, when all multiprocessors copy
+_BARRIERS = 150.0  # clocks of a band's barriers
+_LATENCY = 1500.0  # clocks until the first pixels arrive
 
 
 class _Rates(NamedTuple):

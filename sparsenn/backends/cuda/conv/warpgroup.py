@@ -31,7 +31,7 @@ from sparsenn.backends.cuda.conv.specialised import check_half_range, new_output
 from sparsenn.backends.cuda.conv.warpgroup_plan import SHAPES, Plan, Tile, arranged, clocks, plan
 from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
-from sparsenn.backends.cuda.runtime.kept import from_host, kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
@@ -79,8 +79,9 @@ _PROGRAMS = {
 }
 _LAYOUT = specialised(LAYING_OUT, dynamic_shared=True, carveout=WHOLE)
 
-PLACES, UNITS = 256, 4
-"""Of a block that lays images out."""
+# Of a block that lays images out.
+PLACES = 256
+UNITS = 4
 
 HELD_BYTES = 1 << 30
 """Of images that are laid out at a time: little beside the device's memory."""
@@ -208,7 +209,9 @@ def _launch(kind: Kind, layer: ConvLayer, images: Array, outputs: Array, tile: T
     blocks = parts_of(made.places, PLACES) * parts_of(made.units, UNITS)
     launch("conv2d", ready.lay_out, (blocks,), (PLACES,), images, laid, *ready.layout_numbers)
     steps = made.tile.steps
-    filters = kept(layer, ("warpgroup", kind, steps), lambda: from_host(partial(arranged, kind, steps), layer.weights))
+    filters = cache_on_device(
+        layer, ("warpgroup", kind, steps), lambda: from_host(partial(arranged, kind, steps), layer.weights)
+    )
     arguments = laid, filters, images, layer.weights, layer.bias, outputs, layer.clip, *ready.numbers
     blocks = min(made.tiles, made.tile.blocks * machine_of(layer.device).multiprocessors)
     launch("conv2d", ready.multiply, (blocks,), (made.tile.threads,), *arguments, shared_bytes=made.shared_bytes)

@@ -63,19 +63,22 @@ RUNS_COST = 1.07
 OTHER_REGISTERS = 32
 """Of a thread, besides its sums."""
 
-SHARED_BYTES, COPIED_BYTES = 128, 39.0
-"""That come to a multiprocessor in a clock: from its shared memory, and from the level 2 cache, which all share."""
+# Bytes per clock of a multiprocessor.
+SHARED_BYTES = 128  # from its shared memory
+COPIED_BYTES = 39.0  # from the level 2 cache, which all share
 
-SLAB, FETCH, CROWD = 90.0, 95.0, 2.1
-"""Clocks of a slab's barriers, and from asking for a copy to its beginning; and how many copies of the same size are
-waited for when it is needed sooner than that."""
+SLAB = 90.0  # clocks of a slab's barriers
+FETCH = 95.0  # clocks from a request for a copy to its beginning
+CROWD = 2.1  # copies of the same size that are waited for, when one is needed sooner than that
 
-ADDED, STORED = 1.9, 20.5
-"""Clocks of adding a place's sums to others, and of storing its outputs, for a warpgroup that is alone."""
+# Clocks of a warpgroup that is alone.
+ADDED = 1.9  # of adding a place's sums to others
+STORED = 20.5  # of storing a place's outputs
 
-BLOCK, LATENCY = 7600.0, 790.0
-"""Clocks of a launch, and from asking for pixels to having the first. With these numbers the tiles that are chosen for
-the shapes of `bench/record_conv2d.py` take an H200 at most a tenth longer than the fastest of all that were tried."""
+# With these numbers the chosen tiles for the shapes of `bench/record_conv2d.py` take an H200 at most a tenth longer
+# than the fastest of all tiles that were tried.
+BLOCK = 7600.0  # clocks of a launch
+LATENCY = 790.0  # clocks from a request for pixels to the first ones
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from sparsenn.backends.cuda.conv.warpgroup_rows_plan import (
 )
 from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS
 from sparsenn.backends.cuda.runtime.device import machine_of
-from sparsenn.backends.cuda.runtime.kept import from_host, kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.tensor_tiles import HALF
@@ -141,7 +141,7 @@ def _launch(layer: ConvLayer, images: Array, outputs: Array, tile: Tile | None) 
     aligned = pointer.ptr % UNIT_BYTES == 0
     activation = int(layer.activation)
     kernel, made, numbers = _prepared(geometry, images.shape[0], aligned, half_rows, activation, layer.device, tile)
-    filters = kept(
+    filters = cache_on_device(
         layer, ("warpgroup", HALF, made.steps), lambda: from_host(partial(arranged, HALF, made.steps), layer.weights)
     )
     arguments = images, filters, layer.bias, outputs, layer.clip, *numbers

@@ -28,8 +28,8 @@ from sparsenn.backends.sizes import parts_of
 
 __all__ = ["COLUMNS", "GROUPS", "MOST_LINES", "SLOTS", "Plan", "Tile", "clocks", "cut", "fitting", "plan"]
 
-STEP_CHANNELS, UNIT_CHANNELS = 16, 8
-"""Channels that an instruction multiplies, and of which a pixel's lie side by side."""
+STEP_CHANNELS = 16  # that an instruction multiplies
+UNIT_CHANNELS = 8  # of a pixel that lie side by side
 
 COLUMNS = (256, 224, 192, 160, 128, 112, 96, 64)
 """Outputs in line to choose from."""
@@ -40,8 +40,8 @@ GROUPS = (2, 1)
 SLOTS = 8
 """Lines that may lie in shared memory at most."""
 
-OCTET, EIGHTHS = 8, 8
-"""Pixels that a thread brings at a time, and parts of a line of which a matrix has a pixel each."""
+OCTET = 8  # pixels that a thread brings at a time
+EIGHTHS = 8  # slices of a line, of each of which a matrix has a pixel
 
 MOST_LINES = 1 << 30
 """Of a launch: they are counted in 32 bits."""
@@ -52,13 +52,15 @@ OTHER_REGISTERS = 48
 REGISTERS = 512
 """Of each lane of a quarter of a multiprocessor, which its warps share."""
 
-SHARED_BYTES, MEMORY_BYTES = 109.0, 13.0
-"""That come to a multiprocessor in a clock: from its shared memory while it is written to, and from and to an H200's
-memory."""
+# Bytes per clock of a multiprocessor.
+SHARED_BYTES = 109.0  # from its shared memory while it is written to
+MEMORY_BYTES = 13.0  # from and to an H200's memory
 
-LINE, PLACE, STORED, BLOCK = 770.0, 4.0, 5.0, 6000.0
-"""Clocks of a line besides its products, of each of its outputs, of storing one during which nothing else is done, and
-of a launch: fitted to what an H200 took for 3 x 3 and 5 x 5 filters."""
+# Clocks, fitted to times of 3 x 3 and 5 x 5 filters on an H200.
+LINE = 770.0  # of a line besides its products
+PLACE = 4.0  # of each of its outputs
+STORED = 5.0  # of storing an output, with nothing else running
+BLOCK = 6000.0  # of a launch
 
 
 @dataclass(frozen=True)

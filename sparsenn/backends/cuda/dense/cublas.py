@@ -28,7 +28,7 @@ from sparsenn.backends.cuda.dense.kernel import ALIGNED, Given, dense_kernel, pr
 from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack
 from sparsenn.backends.cuda.runtime.activation import IDENTITY, RELU
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
-from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.recorder import launch, part
 from sparsenn.backends.machine import Machine
@@ -39,8 +39,8 @@ from sparsenn.layers import Linear
 
 __all__ = ["CUBLAS", "CUBLAS_FLOAT16", "CUBLAS_TF32", "KERNELS", "seconds"]
 
-THREADS, BLOCKS = 256, 16
-"""Of a block that adds a bias and activates, and of such blocks, as many as a multiprocessor gets."""
+THREADS = 256  # of a block that adds a bias and activates
+BLOCKS = 16  # of a multiprocessor
 
 MOST_TRIED = 2 << 30
 """Bytes of features and outputs up to which it is tried what a library's ReLU makes of NaN."""
@@ -205,7 +205,7 @@ def _padded(stack: DenseStack, number: int, sizes: tuple[int, int], wanted: Any,
     own = stack.layers[number]
     given = (own.inputs, own.outputs), own.weights.dtype, False
     asked = sizes, wanted, by_columns
-    return own if asked == given else kept(stack, ("padded", number, *asked), lambda: _copied(own, *asked))
+    return own if asked == given else cache_on_device(stack, ("padded", number, *asked), lambda: _copied(own, *asked))
 
 
 def _copied(layer: DenseLayer, sizes: tuple[int, int], wanted: Any, by_columns: bool) -> DenseLayer:

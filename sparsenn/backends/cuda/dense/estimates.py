@@ -36,13 +36,12 @@ __all__ = [
 LAUNCH = 3.0e-6
 """From a launch to the end of a kernel that does next to nothing."""
 
-QUEUE_FUSED, QUEUE_PRODUCT = 10e-6, 14.5e-6
-"""The host's time for a launch of a kernel of ours, and for a library's product; from 1 to 24 layers, queued while the
-device had nothing to do."""
+# Seconds of the host for a launch; from 1 to 24 layers, queued while the device was idle.
+QUEUE_FUSED = 10e-6  # of a kernel of ours
+QUEUE_PRODUCT = 14.5e-6  # of a library's product
 
-QUEUE_REPLAY, COPY = 12e-6, 1.5e-6
-"""The host's time for a graph of products, with the copies before and after it; and the device's for a small copy, of
-features or outputs."""
+QUEUE_REPLAY = 12e-6  # of the host for a graph of products, with the copies before and after it
+COPY = 1.5e-6  # of the device for a small copy of features or outputs
 
 FITTING, OVERFLOWING, WIDE = range(3)
 """Weights find room beside rows that stay in registers; one of the two leaves its place; or both, in wide layers."""
@@ -119,22 +118,23 @@ CUBLAS = {
 """By precision; fitted to 1 to 24 layers of 10 to 16384 outputs, and 1 to 60,000 rows. Half of the estimates are off by
 less than 15 %; single rows take up to a third of theirs."""
 
-LIBRARY_TILES, SPLIT_DEPTH = (128, 64, 32), 512
-"""Rows and columns of a tile of sums, and the least depth of a part of a tile, where several multiprocessors share one.
-A smaller tile takes less in proportion to its side: it reads as many more numbers for each of its sums."""
+# A smaller tile takes less in proportion to its side: it reads as many more numbers for each of its sums.
+LIBRARY_TILES = (128, 64, 32)  # rows and columns of a tile of sums
+SPLIT_DEPTH = 512  # the least depth of a slice of a tile, where several multiprocessors share one
 
-WEIGHT_SHARE, LIBRARY_SHARE, ROUNDED_SHARE = 0.85, 0.62, 0.3
-"""Of the bandwidth of copies, what a product's weights reach, the rows that it reads and writes, and rows that are
-rounded to halves or padded before it, or cut after it."""
+# Of the bandwidth of copies.
+WEIGHT_SHARE = 0.85  # for a product's weights
+LIBRARY_SHARE = 0.62  # for the rows that a product reads and writes
+ROUNDED_SHARE = 0.3  # for rows that are rounded to halves or padded before it, or cut after it
 
 PADDED_BYTES = 16
 """What rows of inputs and of outputs must be multiples of, lest a library's product on tensor cores take up to six
 times as long: on an H100, 10,000 rows of 2,047 inputs and 3,001 outputs take 985 us in half precision, and 152 padded;
 1,037 and 334 in TF32. In float32, it makes no difference."""
 
-PADDED_WORK, PADDED_SIDE = 5e8, 64
-"""Multiply-adds of a product from which on copying its rows to pad them, or its outputs to cut them, takes less time
-than it saves; and the least number of inputs and of outputs."""
+# The least from which on padding rows and cutting outputs, by copies, costs less time than it saves.
+PADDED_WORK = 5e8  # multiply-adds of a product
+PADDED_SIDE = 64  # inputs and outputs
 
 
 def widths_of(layers: Sequence[Linear]) -> tuple[int, ...]:

@@ -45,7 +45,7 @@ from sparsenn.backends.cuda.dense.kernel import Given, Ready, dense_kernel, prep
 from sparsenn.backends.cuda.dense.stack import DenseStack, StackShape
 from sparsenn.backends.cuda.runtime.activation import compiled_activation
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
-from sparsenn.backends.cuda.runtime.kept import from_host, kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
 from sparsenn.backends.cuda.runtime.loader import Program, specialised
 from sparsenn.backends.cuda.runtime.precision import HALF_MAX, SPLIT_PRODUCTS
 from sparsenn.backends.machine import WARP, Machine
@@ -86,8 +86,9 @@ TWO_ROW_TILES = 17
 LEAST_WARPS = 4
 """Warps that must find room beside weights in shared memory; weights stay in global memory otherwise."""
 
-FMA_THREADS, FMA_ROWS = 256, (128, 64, 32)
-"""fused_fma: threads of a block, and the rows that it may take."""
+# fused_fma.
+FMA_THREADS = 256  # of a block
+FMA_ROWS = (128, 64, 32)  # that a block may take
 
 MOST_TILES = 16_384
 """Tiles of 8 x 8 weights, in all layers, that code is written out for: more takes seconds to compile."""
@@ -264,7 +265,7 @@ def _prepare_on_tensor_cores(kind: Kind, stack: DenseStack, given: Given, **othe
     threads = WARP * chosen.warps
     at_once = machine.multiprocessors * blocks_at_once(kernel, threads, chosen.shared_bytes, stack.device)
     blocks = min(chosen.tiles, max(machine.multiprocessors, min(at_once, -(-chosen.tiles // chosen.warps))))
-    images = [kept(stack, kind.source, lambda: from_host(lambda: image(kind, stack.on_host())))]
+    images = [cache_on_device(stack, kind.source, lambda: from_host(lambda: image(kind, stack.on_host())))]
     if kind is FLOAT32:
         images.append(plain_weights(stack))
     return Ready(
@@ -283,7 +284,7 @@ def plain_weights(stack: DenseStack) -> Array:
     def joined() -> Array:
         return np.concatenate([layer.weights.ravel() for layer in stack.on_host()])
 
-    return kept(stack, "plain", lambda: from_host(joined))
+    return cache_on_device(stack, "plain", lambda: from_host(joined))
 
 
 def _prepare_fused_fma(stack: DenseStack, given: Given) -> Ready:
@@ -291,7 +292,7 @@ def _prepare_fused_fma(stack: DenseStack, given: Given) -> Ready:
     machine = machine_of(stack.device)
     size, staged, shared = rows_of_block(stack.widths, given.rows, machine)
     kernel = _FMA.kernel("mlp", **_defines(stack, given), **fma_defines(size, staged))
-    laid_out = kept(stack, "fused_fma", lambda: from_host(lambda: fma_image(stack.on_host())))
+    laid_out = cache_on_device(stack, "fused_fma", lambda: from_host(lambda: fma_image(stack.on_host())))
     most = machine.multiprocessors * blocks_at_once(kernel, FMA_THREADS, shared, stack.device)
     blocks = min(-(-given.rows // size), most)
     outputs = given.rows, stack.widths[-1]
@@ -320,7 +321,7 @@ def check_half_range(stack: DenseStack) -> None:
     UsageError
         There is one.
     """
-    kept(stack, "within half precision", lambda: _within_range(stack))
+    cache_on_device(stack, "within half precision", lambda: _within_range(stack))
 
 
 def _within_range(stack: DenseStack) -> Array:

@@ -29,7 +29,7 @@ from sparsenn.backends.cuda.dense.warpgroup_plan import (
     units_read,
 )
 from sparsenn.backends.cuda.runtime.device import machine_of
-from sparsenn.backends.cuda.runtime.kept import from_host, kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.precision import SPLIT_PRODUCTS
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
@@ -80,15 +80,17 @@ def _prepare(kind: Kind, stack: DenseStack, given: Given) -> Ready:
         check_half_range(stack)
     machine, size = machine_of(stack.device), np.dtype(given.type).itemsize
     terms, (inputs, *outputs) = terms_of(kind), stack.widths
-    units = kept(stack, ("units", terms), lambda: units_read(kind, stack.layers[0].on_host().weights))
+    units = cache_on_device(stack, ("units", terms), lambda: units_read(kind, stack.layers[0].on_host().weights))
     widths = (terms * units.size, *outputs)
     tile, _ = plan(kind, widths, max(1, given.rows), size, machine)
     vector = given.aligned and inputs * size % 16 == 0
     made = defines(tile, machine, size == 2, vector, is_curved(stack.shape.activations))
     name = SOURCES[kind], tile.neurons, tile.steps
-    laid_out = kept(stack, name, lambda: from_host(lambda: arranged(tile, stack.on_host(), units)))
+    laid_out = cache_on_device(stack, name, lambda: from_host(lambda: arranged(tile, stack.on_host(), units)))
     plain: Any = plain_weights(stack) if kind is FLOAT32 else laid_out
-    listed = kept(stack, ("unit list", terms, tile.depth), lambda: from_host(lambda: unit_list(tile, inputs, units)))
+    listed = cache_on_device(
+        stack, ("unit list", terms, tile.depth), lambda: from_host(lambda: unit_list(tile, inputs, units))
+    )
     numbers = np.int64(given.rows), np.int32(inputs), np.int32(len(stack.layers))
     return Ready(
         _PROGRAMS[kind].kernel("mlp", **made),

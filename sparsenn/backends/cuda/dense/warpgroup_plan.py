@@ -33,17 +33,17 @@ __all__ = [
     "units_read",
 ]
 
-NEURONS, WARPGROUP = 64, 128
-"""That an instruction computes, and the threads that carry it out together."""
+NEURONS = 64  # that an instruction computes
+WARPGROUP = 128  # threads that carry out an instruction together
 
-UNIT, STEP = 16, 32
-"""Bytes that lie together, and of each row and neuron in a step of the depth."""
+UNIT = 16  # bytes that lie together
+STEP = 32  # bytes of each row and neuron in a step of the depth
 
 AHEAD = 4
 """Panels that are asked for beyond the last."""
 
-PANELS, MOST_STAGES = 3, 8
-"""Pieces of the first layer's rows, and most slabs of weights, that shared memory holds."""
+PANELS = 3  # slices of the first layer's rows in shared memory
+MOST_STAGES = 8  # slabs of weights in shared memory, at most
 
 MOST_ROWS = {
     (FLOAT32, 4): {1: 64, 2: 96, 3: 48, 4: 32},
@@ -168,9 +168,8 @@ class Clocks:
 CLOCKS = Clocks()
 """The estimates' constants; fit them here."""
 
-MOST_BLOCKS, RESERVED_BYTES = 2, 1 << 10
-"""Blocks of a multiprocessor that registers are enough for, where shared memory is; and what the system takes of it for
-each."""
+MOST_BLOCKS = 2  # of a multiprocessor that registers suffice for, where shared memory does
+RESERVED_BYTES = 1 << 10  # of shared memory that the system takes for each block
 
 
 def tiles(kind: Kind, widest: int, machine: Machine) -> Iterator[Tile]:

@@ -31,7 +31,8 @@ __all__ = [
 ACTIVATIONS = tuple(row.name.upper() for row in ROWS)
 """`enum Activation` of the kernels: an activation's code is its place here, as in the table."""
 
-RELU, IDENTITY = ROWS.index(ReLU), ROWS.index(Identity)
+RELU = ROWS.index(ReLU)
+IDENTITY = ROWS.index(Identity)
 
 RELU_CLIPPED = len(ACTIVATIONS)
 """Name of a ReLU with a clip in kernels that are compiled for one activation."""

@@ -21,7 +21,8 @@ ANY_GPU = f"NVIDIA GPU (compute capability {LEAST_CAPABILITY / 10:.1f})"
 OLDEST_DRIVERS = {13: 580, 12: 525}
 """The oldest driver for each CUDA that there is an extra for."""
 
-_INSUFFICIENT_DRIVER, _NO_DEVICE = 35, 100  # cudaErrorInsufficientDriver, cudaErrorNoDevice
+_INSUFFICIENT_DRIVER = 35  # cudaErrorInsufficientDriver
+_NO_DEVICE = 100  # cudaErrorNoDevice
 _ELSE = "or use --device cpu"
 
 

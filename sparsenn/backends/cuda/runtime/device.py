@@ -45,7 +45,7 @@ def _place_cache() -> None:
     if "CUPY_CACHE_IN_MEMORY" not in os.environ and not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
         os.environ["CUPY_CACHE_IN_MEMORY"] = "1"
         warnings.warn(
-            f"compiled kernels cannot be kept, and the next run compiles them again ({folder} cannot be written to); "
+            f"compiled kernels cannot be cached, and the next run compiles them again ({folder} cannot be written to); "
             "set SPARSENN_CACHE to a writable folder",
             stacklevel=3,
         )
@@ -61,11 +61,13 @@ def as_current(device: int) -> AbstractContextManager[Any]:
     return made
 
 
-CLOCK_RATE, MEMORY_CLOCK_RATE, MEMORY_BUS_WIDTH = 13, 36, 37
-"""What CUDA calls these attributes of a device: cudaDevAttrClockRate and so on; rates in kHz, the width in bits."""
+CLOCK_RATE = 13  # cudaDevAttrClockRate, in kHz
+MEMORY_CLOCK_RATE = 36  # cudaDevAttrMemoryClockRate, in kHz
+MEMORY_BUS_WIDTH = 37  # cudaDevAttrGlobalMemoryBusWidth, in bits
 
-SUSTAINED, COPIED = 0.9, 0.88
-"""The parts of its highest clock, and of its memory's bandwidth, that a GPU reaches under load, where none is known."""
+# Shares that a GPU sustains under load, where none is known.
+SUSTAINED = 0.9  # of its highest clock
+COPIED = 0.88  # of the bandwidth of its memory
 
 
 @cache

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.kept import stream_key
+from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 
 __all__ = ["Graph", "Turns", "captured", "event", "on_stream", "wait_for_device"]
 

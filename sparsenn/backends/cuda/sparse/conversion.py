@@ -38,10 +38,11 @@ THREADS = 256
 MOST_BLOCKS = 1 << 16
 """More than fill any device; kernels that go through their entries in strides need no more."""
 
-SCAN_THREADS, SCAN_ITEMS = 256, 4
-SORT_THREADS, SORT_WINDOW = 128, 1 << 15
-"""A window of 32,768 indices takes 8 KiB of shared memory: rows that wide are sorted in one go, and shared memory is
-not what limits the blocks of a multiprocessor."""
+SCAN_THREADS = 256  # of a block
+SCAN_ITEMS = 4  # of a thread
+# Rows up to the width of the window are sorted in one go.
+SORT_THREADS = 128  # of a block
+SORT_WINDOW = 1 << 15  # indices, in 8 KiB of shared memory: it does not limit the blocks of a multiprocessor
 
 _HISTOGRAM = program("conversion/histogram.cu", KEY=INDEX_TYPES)
 _SCAN = program("conversion/scan.cu", THREADS=(SCAN_THREADS,), ITEMS=(SCAN_ITEMS,))

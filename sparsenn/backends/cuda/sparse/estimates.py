@@ -34,13 +34,13 @@ __all__ = ["chunks_seconds", "half_chunks_seconds", "resident_seconds"]
 
 Part = TypeVar("Part")
 
-RUN_SECONDS, HALF_RUN_SECONDS, QUEUE_SECONDS = 26e-6, 46e-6, 28e-6
-"""A run of `chunks` beside its layers: queueing the first launch, and waiting for the last; the same in halves, where
-more launches are not part of the graph; and what the host queues meanwhile, where the device is not busy for longer.
-6 us of a run go to keeping track of rows, which calls of dense layers alone are spared."""
+# `chunks`. 6 us of a run go to keeping track of rows, which calls of dense layers alone are spared.
+RUN_SECONDS = 26e-6  # of a run beside its layers: queueing the first launch, waiting for the last
+HALF_RUN_SECONDS = 46e-6  # likewise in halves, where more launches are not part of the graph
+QUEUE_SECONDS = 28e-6  # that the host queues meanwhile, where the device is not busy for longer
 
-LAUNCH_SECONDS, TURN_LAUNCH_SECONDS = 2.5e-6, 5e-6
-"""A launch of a graph beside its kernel, and one that lays rows out anew."""
+LAUNCH_SECONDS = 2.5e-6  # of a launch of a graph beside its kernel
+TURN_LAUNCH_SECONDS = 5e-6  # of a launch that lays rows out anew
 
 TURNED_SHARE = 0.8
 """Of the bandwidth of copies, what rows reach on their way into tiles and out of them: 0.29 ms for 60,000 of 1024."""
@@ -56,16 +56,18 @@ SAMPLED_LAYERS = 16
 RESIDENT_SECONDS = 26e-6
 """A run beside its stages: queueing the graph, and waiting for it; 6 us of it are spent as in `chunks`."""
 
-STAGE_SECONDS, TILED_STAGE_SECONDS, ROW_STAGE_SECONDS = 8e-6, 90e-6, 5.5e-6
-"""A stage of many rows, beside its layers; one whose rows are laid out in tiles for `chunks`; and one of few rows, for
-each that a cluster of blocks takes in turn."""
+STAGE_SECONDS = 8e-6  # of a stage of many rows beside its layers
+TILED_STAGE_SECONDS = 90e-6  # of a stage with rows in tiles for `chunks`
+ROW_STAGE_SECONDS = 5.5e-6  # of a stage of few rows, for each that a cluster of blocks computes
 
-EDGE_SECONDS, EDGE_CROWDED = 0.45e-12, 4096
-OUTPUT_SECONDS, OUTPUT_CROWDED = 4e-12, 40_000
-"""A row's edge and output, more in proportion to a layer's width over the second number: fewer rows share an edge."""
+# Wider layers take longer, in proportion to the width over the second number: fewer rows share an edge.
+EDGE_SECONDS = 0.45e-12  # of a row's edge
+EDGE_CROWDED = 4096  # width by which edges take twice as long
+OUTPUT_SECONDS = 4e-12  # of a row's output
+OUTPUT_CROWDED = 40_000  # width by which outputs take twice as long
 
-COUNTED_EDGE_SECONDS, INPUT_SECONDS = 0.05e-12, 0.4e-12
-"""A row's edge of a first layer whose inputs are counted, many rows at a time, and a place of the row's inputs."""
+COUNTED_EDGE_SECONDS = 0.05e-12  # of a row's edge of a first layer with counted inputs, many rows at a time
+INPUT_SECONDS = 0.4e-12  # of a place of the row's inputs
 
 COUNTED_SHARE = 1.07
 """What layers that are computed as `chunks` does take, in parts of that: non-zeros are counted."""
@@ -73,14 +75,15 @@ COUNTED_SHARE = 1.07
 TILE_SECONDS = 8e-6
 """A layer in tiles, however few the rows."""
 
-BLOCK_SECONDS, CLUSTER_SECONDS = 1.1e-6, 2.1e-6
-"""A layer of a row that has a block, or a cluster of blocks, to itself."""
+# A layer of one row.
+BLOCK_SECONDS = 1.1e-6  # with a block for the row
+CLUSTER_SECONDS = 2.1e-6  # with a cluster of blocks for the row
 
-TURN_SECONDS, ROUND_SECONDS = 1.5e-6, 0.6e-6
-"""Each further output that a thread has a share in, and each further round of reading edges for an output."""
+TURN_SECONDS = 1.5e-6  # of each further output that a thread has a share in
+ROUND_SECONDS = 0.6e-6  # of each further round of reading edges for an output
 
-ROUND_EDGES, OUTPUTS_AT_ONCE = 32, 1024
-"""Edges of an output that are read in a round, and outputs that a cluster computes at a time."""
+ROUND_EDGES = 32  # of an output, read in a round
+OUTPUTS_AT_ONCE = 1024  # of a cluster
 
 
 def chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:

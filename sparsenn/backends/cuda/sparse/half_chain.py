@@ -16,15 +16,11 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import (
-    SAME_ROWS,
     Features,
     LayerCounts,
-    RowMap,
     RowsLeft,
     SparseKernel,
     SparseProblem,
-    StepInput,
-    StepOutput,
 )
 from sparsenn.backends.cuda.runtime.activation import activation_of, compiled_activation
 from sparsenn.backends.cuda.runtime.device import as_current, cupy
@@ -32,15 +28,16 @@ from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import part
 from sparsenn.backends.cuda.runtime.streams import Turns
 from sparsenn.backends.cuda.sparse.parts import Parts
-from sparsenn.backends.cuda.sparse.rows import as_dense, take_rows, weigh_rows
+from sparsenn.backends.cuda.sparse.rows import as_dense, weigh_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
 __all__ = ["LAST", "LAST_AS_HALVES", "Bound", "HalfChain", "bound_of", "chain_kernel", "prepare_chain"]
 
-LAST, LAST_AS_HALVES = 1, 2
-"""What kernels call a layer whose outputs are the chain's, float32 or halves that are not scaled."""
+# The kernels' codes of a layer whose outputs are the chain's.
+LAST = 1  # float32 outputs
+LAST_AS_HALVES = 2  # halves that are not scaled
 
 Bound = tuple[np.float32, np.float32, np.float32]
 """What is known of a layer's outputs, as `Bound` in `sparse/row_scale.cuh` has it: sums of absolute weights at most,
@@ -119,23 +116,16 @@ class HalfChain(ABC):
         with as_current(self._device):
             features = self.readable(features)
             if counting:
-                return RowsLeft(self.run_counted(features, multiplicity)[0])
+                return RowsLeft(self._run_counted(features, multiplicity))
             self._turns.take()
             self._counted = None
             return RowsLeft(self._queue(features))
 
-    def run_counted(self, features: Array, multiplicity: Array | None) -> tuple[Array, Array]:
-        """Queue a run that counts; return outputs, and which rows end with a non-zero, (rows,) bool.
-
-        Parameters
-        ----------
-        features : as `readable` returns them.
-        multiplicity : (rows,) int64, inputs that each row stands for; None for one each.
-        """
+    def _run_counted(self, features: Array, multiplicity: Array | None) -> Array:
         cp, rows = cupy(), features.shape[0]
         self._turns.take()
         with part("total"):
-            outputs = self._queue(features)
+            outputs: Array = self._queue(features)
         stands_for = cp.ones(rows, np.int64) if multiplicity is None else cp.asarray(multiplicity, np.int64)
         copies, nonzeros = weigh_rows(outputs.astype(np.float32, copy=False), self._layers[-1].copies)
         alive = nonzeros > 0
@@ -143,7 +133,7 @@ class HalfChain(ABC):
         edges = [rows * layer.weights.nnz for layer in self._layers]
         inner = [LayerCounts(self._name, rows, None, None, count) for count in edges[:-1]]
         self._counted = (*inner, LayerCounts(self._name, rows, *last, edges[-1]))
-        return outputs, alive
+        return outputs
 
     def counts(self) -> tuple[LayerCounts, ...]:
         """Return what the last run counted, layer by layer."""
@@ -220,21 +210,6 @@ def prepare_chain(made: Made, number_bytes: int, stack: Stack, problem: SparsePr
         return made(stack.device, layers, problem.rows)
 
 
-def _launch_chain(made: Made, number_bytes: int, step: StepInput) -> StepOutput:
-    """Run all layers of the step. All rows are computed in every layer, whether they have died or not; dense output."""
-    cp, stack = cupy(), step.stack
-    layers: Sequence[DeviceLayer] = stack.layers[step.first : step.last]
-    rows = step.features.shape[0]
-    with as_current(stack.device), within_memory(named(layers), rows, _row_bytes(layers, number_bytes)):
-        chain = made(stack.device, layers, rows)
-        dense = cp.ascontiguousarray(as_dense(step.features), dtype=np.float32)
-        outputs, alive = chain.run_counted(dense, step.multiplicity)
-        living = cp.flatnonzero(alive).astype(np.int64)
-        if step.last - 1 < step.droppable_from or living.size == rows:
-            return StepOutput(outputs, SAME_ROWS, chain.counts())
-        return StepOutput(take_rows(outputs, living), RowMap.of_survivors(cp.asnumpy(living), rows), chain.counts())
-
-
 def chain_kernel(
     name: str, made: Made, number_bytes: int, precision: str, seconds: Callable[..., float], **more: Any
 ) -> SparseKernel:
@@ -250,7 +225,6 @@ def chain_kernel(
     return SparseKernel(
         name=name,
         device="cuda",
-        launch=partial(_launch_chain, made, number_bytes),
         prepare=partial(prepare_chain, made, number_bytes),
         seconds=seconds,
         precision=precision,

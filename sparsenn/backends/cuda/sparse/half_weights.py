@@ -13,8 +13,9 @@ __all__ = ["scaled_weights"]
 WEIGHT_EXPONENT = 14
 """Weights of an output are scaled so that all are below two to the power of this, as `sparse/row_scale.cuh` has it."""
 
-LOWEST, HIGHEST = -100, 127
-"""Exponents that weights are scaled by."""
+# Exponents that weights are scaled by.
+LOWEST = -100
+HIGHEST = 127
 
 
 def scaled_weights(xp: Any, output: Array, values: Array, outputs: int) -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.runtime.activation import activation_code
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.kept import kept, kept_on_host
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host
 from sparsenn.backends.cuda.sparse import conversion
 from sparsenn.backends.cuda.sparse.chunks.teams import Teams, TeamsSize, teams_of
 from sparsenn.formats import CSC, Array
@@ -19,9 +19,9 @@ from sparsenn.layers import SparseLinear
 
 __all__ = ["DEPTH", "SLICE", "DeviceLayer", "LayerNumbers", "Stack", "named", "prepared_bytes", "upload"]
 
-SLICE, DEPTH = 16, 8
-"""Outputs whose edges lie side by side for the resident kernel, and pairs of edges that they have multiples of; as in
-`sparse/resident.cuh`."""
+# The resident kernel, as in `sparse/resident.cuh`.
+SLICE = 16  # outputs whose edges lie side by side
+DEPTH = 8  # pairs of edges that outputs have multiples of
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ class DeviceLayer:
     @property
     def degrees(self) -> Array:
         """How many weights each input has, (inputs,) int64, counted on the device on first use."""
-        return kept(self, "degrees", lambda: conversion.histogram(self.weights.indices, self.inputs))
+        return cache_on_device(self, "degrees", lambda: conversion.histogram(self.weights.indices, self.inputs))
 
     @property
     def epilogue(self) -> tuple[Array, np.int32, np.float32]:
@@ -131,7 +131,7 @@ def prepared_bytes(layer: SparseLinear) -> int:
     degrees; and edges packed for the resident kernel, which are there twice while layers are joined: 16 bytes for two,
     in slices of outputs that are all given as many.
     """
-    return kept_on_host(layer, "prepared bytes", lambda: _bytes_of(layer))
+    return cache_on_host(layer, "prepared bytes", lambda: _bytes_of(layer))
 
 
 def _bytes_of(layer: SparseLinear) -> int:

@@ -30,12 +30,14 @@ __all__ = ["Transfer"]
 PIECE_BYTES = 4 << 20
 """Pinned memory of a piece: a thread fills one while others travel."""
 
-PIECES_UP, PIECES_DOWN, PIECES_WAITING = 16, 8, 4
-"""Pieces that are kept at most: 64 MiB of pinned memory for copies to the device, 32 MiB for those to the host, and
-16 MiB for what is on its way there and has not been asked for."""
+# Chunks of pinned memory at most.
+PIECES_UP = 16  # 64 MiB for copies to the device
+PIECES_DOWN = 8  # 32 MiB for copies to the host
+PIECES_WAITING = 4  # 16 MiB of copies to the host that nobody has read yet
 
-THREADS_UP, THREADS_DOWN = 8, 8
-"""Threads that copy between ordinary and pinned memory: no more than pieces, of which each holds one."""
+# Threads that copy between ordinary and pinned memory: no more than chunks, of which each holds one.
+THREADS_UP = 8
+THREADS_DOWN = 8
 
 PART_BYTES = 1 << 20
 """What a compiled loop copies at a time, at most: half of a piece or less."""

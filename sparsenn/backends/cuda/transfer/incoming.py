@@ -66,7 +66,8 @@ _KERNEL_TYPES: dict[np.dtype[Any], str] = {
 """Types that the kernel reads, and what `common.cuh` calls them."""
 
 _OFFSET_TYPES = (np.dtype(np.int32), np.dtype(np.int64))
-_FLOAT32, _FLOAT16 = np.dtype(np.float32), np.dtype(np.float16)
+_FLOAT32 = np.dtype(np.float32)
+_FLOAT16 = np.dtype(np.float16)
 _SPARSE = "cupyx.scipy.sparse"
 
 MOST_ENTRIES = int(np.iinfo(np.int32).max)

@@ -73,13 +73,13 @@ def placed_layers(model: Any, store: KerasWeights) -> tuple[list[Placed], str]:
 
 
 def _walk(
-    model: Any, name: str, store: KerasWeights, path: str, depth: int, given: Source, found: list[Placed]
+    model: Any, name: str, store: KerasWeights, path: str, depth: int, source: Source, found: list[Placed]
 ) -> Source:
     """Find the layers of a model, and of those within it; return which gives what it gives.
 
     Parameters
     ----------
-    given : the layer whose results the model takes.
+    source : the layer whose results the model takes.
     found : put the layers here.
     """
     if depth > DEEPEST:
@@ -92,7 +92,7 @@ def _walk(
         raise InputError(f"{name or 'the model'}: lists no layers")
     counted: Counter[str] = Counter()
     giving: dict[str, Source] = {}  # by the names that layers have in this model
-    before = given
+    before = source
     for layer in listed:
         kind, own = _described(name, layer)
         label = str(own.get("name", layer.get("name", kind)))
@@ -102,7 +102,7 @@ def _walk(
         if kind not in _KNOWN:
             raise InputError(f"{place} ({kind}): has no counterpart in sparsenn; give a model without it")
         if kind == _INPUT:
-            args = [given]
+            args = [source]
             if giving:
                 raise InputError(f"{place}: is another input; only models with one input are supported")
         elif "inbound_nodes" in layer:
@@ -149,13 +149,13 @@ def _arguments(label: str, kind: str, nodes: Any, giving: Mapping[str, Source]) 
         if not (_names(value) or value is None or value is False):
             what = shown(value) if key is None else f"{key}={shown(value)}"
             raise InputError(f"{label}: is called with {what}, which has no counterpart in sparsenn")
-    (given,) = inputs if len(inputs) == 1 else (inputs,)
+    (argument,) = inputs if len(inputs) == 1 else (inputs,)
     if kind in JOINS:
-        listed = given if isinstance(given, list) and not isinstance(given, Source) else [given]
+        listed = argument if isinstance(argument, list) and not isinstance(argument, Source) else [argument]
         if not all(isinstance(each, Source) for each in listed):
             raise InputError(f"{label}: takes a list of more than results of layers")
         return [listed], {}
-    return [given[0] if isinstance(given, list) and len(given) == 1 else given], {}
+    return [argument[0] if isinstance(argument, list) and len(argument) == 1 else argument], {}
 
 
 def _call(node: Any) -> tuple[list[Any], dict[str, Any]]:

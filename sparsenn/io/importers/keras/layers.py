@@ -15,9 +15,9 @@ import numpy as np
 from sparsenn.errors import InputError, prefix_errors
 from sparsenn.formats import Array
 from sparsenn.io.affine import Sides
+from sparsenn.io.combining import combined
 from sparsenn.io.convolving import convolve, pad_with_zeros
 from sparsenn.io.importers.keras.reading import Layer, Reading, class_of, constant
-from sparsenn.io.joining import joined
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, LogSoftmax, MaxPool2d, ReLU
 from sparsenn.layers.activation_names import activation_elsewhere, attributes_elsewhere, names_elsewhere
@@ -274,8 +274,8 @@ def _imaged(signal: Signal) -> Signal:
 
 
 def _padding(signal: Signal, layer: Layer) -> Signal:
-    given = layer.config["padding"]
-    sides = [(int(each), int(each)) if isinstance(each, int) else (int(each[0]), int(each[1])) for each in given]
+    padding = layer.config["padding"]
+    sides = [(int(each), int(each)) if isinstance(each, int) else (int(each[0]), int(each[1])) for each in padding]
     return pad_with_zeros(signal, (sides[-2] if len(sides) > 1 else (0, 0), sides[-1]))
 
 
@@ -301,7 +301,7 @@ def _does_nothing(signal: Signal, layer: Layer) -> Signal:
 
 
 def _added(signals: Sequence[Signal], layer: Layer) -> Signal:
-    return joined(signals, Add()) if len(signals) > 1 else signals[0]
+    return combined(signals, Add()) if len(signals) > 1 else signals[0]
 
 
 def _averaged(signals: Sequence[Signal], layer: Layer) -> Signal:
@@ -310,13 +310,13 @@ def _averaged(signals: Sequence[Signal], layer: Layer) -> Signal:
 
 def _subtracted(signals: Sequence[Signal], layer: Layer) -> Signal:
     first, second = signals
-    return joined([first, second.times(-1.0)], Add())
+    return combined([first, second.times(-1.0)], Add())
 
 
 def concatenated(signals: Sequence[Signal], layer: Layer) -> Signal:
     """Return the channels, or features, of several signals."""
     _check_axis(signals[0], layer)
-    return joined(signals, Concatenate()) if len(signals) > 1 else signals[0]
+    return combined(signals, Concatenate()) if len(signals) > 1 else signals[0]
 
 
 Reader: TypeAlias = Callable[[Signal, Layer], Signal]

@@ -80,7 +80,7 @@ def from_keras(
     InputError, ResourceError
         The file is not there, cannot be read, or is larger than memory.
     UsageError
-        An architecture is given for a file that has its own.
+        There is an architecture for a file that has its own.
     """
     return _read(path, sparse_below, architecture)[0]
 
@@ -88,7 +88,7 @@ def from_keras(
 def read_keras(path: str | os.PathLike[str]) -> Model:
     """Read such a file as a model; errors are those of `from_keras`.
 
-    Several outputs are taken for scores of classes, unless a loss is told that has nothing to do with classes.
+    Several outputs are taken for scores of classes, unless the file names a loss that has nothing to do with classes.
     """
     network, config = _read(path, SPARSE_BELOW)
     trained = config.get("compile_config")
@@ -185,17 +185,17 @@ def _config(
     raise FileFormatError(path, "it has no model_config; the file is damaged")
 
 
-def _architecture(given: str | os.PathLike[str]) -> dict[str, Any]:
+def _architecture(source: str | os.PathLike[str]) -> dict[str, Any]:
     """Return a model's description, of JSON or of a file that holds it."""
-    if not isinstance(given, str | os.PathLike):
-        raise UsageError(f"architecture is {type(given).__name__}; the JSON text, or the path of a file, is needed")
-    if isinstance(given, str) and given.lstrip().startswith("{"):
-        return _json("architecture", given.encode())
-    with open_plain(given) as file, reading(given):
+    if not isinstance(source, str | os.PathLike):
+        raise UsageError(f"architecture is {type(source).__name__}; the JSON text, or the path of a file, is needed")
+    if isinstance(source, str) and source.lstrip().startswith("{"):
+        return _json("architecture", source.encode())
+    with open_plain(source) as file, reading(source):
         text = file.read(_LONGEST_CONFIG + 1)
     if len(text) > _LONGEST_CONFIG:
-        raise FileFormatError(given, f"is longer than {_LONGEST_CONFIG:,} bytes, the most for a description")
-    return _json(given, text)
+        raise FileFormatError(source, f"is longer than {_LONGEST_CONFIG:,} bytes, the most for a description")
+    return _json(source, text)
 
 
 def _json(path: str | os.PathLike[str], text: bytes) -> dict[str, Any]:
@@ -218,9 +218,9 @@ def _network(config: Any, store: KerasWeights, sparse_below: float) -> Network:
     sizes = _input_shape(config, layers)
     first = None if sizes is None else _channels_first(sizes, channels_last)
     layout = InputLayout(sizes, channels_last) if sizes is not None and len(sizes) > 1 else None
-    given = inputs(first, "have the model begin with an Input", sparse_below)
+    signal = inputs(first, "have the model begin with an Input", sparse_below)
     # A sequence has two axes, not those of an image of one line, so that axes are counted as Keras does.
-    signals = {"": given if first is None else replace(given, shape=first, given=layout)}
+    signals = {"": signal if first is None else replace(signal, shape=first, layout=layout)}
     for name, kind, own, path, args, kwargs in layers:
         values = [_value(value, signals) for value in args]
         if kind == "InputLayer":

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from sparsenn.errors import InputError
+from sparsenn.io.combining import combined
 from sparsenn.io.importers.keras.layers import applied, clipped, concatenated, leaked, relu, reshaped, softmax
 from sparsenn.io.importers.keras.reading import OPERATION, Layer, Reading, constant, shown
-from sparsenn.io.joining import joined
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Activation, Add, ReLU, Sigmoid, Tanh
 
@@ -34,12 +34,14 @@ def operated(layer: Layer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Si
     reading = OPERATIONS.get(layer.kind.removeprefix(OPERATION))
     if reading is None:
         return layer.read(None)
-    given: dict[Any, Any] = dict(enumerate(args)) | {key: value for key, value in kwargs.items() if value is not None}
-    places = [next((key for key in (at, name) if key in given), None) for at, name in enumerate(reading.parameters)]
-    others = [f"{key}={shown(given[key])}" for key in given if key not in places]
+    arguments: dict[Any, Any] = dict(enumerate(args)) | {
+        key: value for key, value in kwargs.items() if value is not None
+    }
+    places = [next((key for key in (at, name) if key in arguments), None) for at, name in enumerate(reading.parameters)]
+    others = [f"{key}={shown(arguments[key])}" for key in arguments if key not in places]
     if None in places or others:
         raise InputError(f"takes {', '.join(reading.parameters)}, and is given {', '.join(others) or 'less'}")
-    values = [given[place] for place in places]
+    values = [arguments[place] for place in places]
     if reading.parameters == _SEVERAL:
         sound = isinstance(values[0], list) and values[0] and all(isinstance(value, Signal) for value in values[0])
     else:
@@ -51,7 +53,7 @@ def operated(layer: Layer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Si
 
 def _sum(first: Any, second: Any, layer: Layer) -> Signal:
     if isinstance(first, Signal) and isinstance(second, Signal):
-        return joined([first, second], Add())
+        return combined([first, second], Add())
     signal, number = _signal_first(first, second)
     return signal.plus(constant(signal, number, layer.channels_last))
 

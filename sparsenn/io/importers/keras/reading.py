@@ -69,13 +69,13 @@ class Layer:
     weights: Weights
     channels_last: bool
 
-    def read(self, reading: Reading | None, *given: Any) -> Signal:
+    def read(self, reading: Reading | None, *arguments: Any) -> Signal:
         """Return what it makes of what it takes.
 
         Parameters
         ----------
         reading : how its kind is read; None where no layer of sparsenn does what it does.
-        given : a signal; several, for `JOINS`; or an operation's arguments.
+        arguments : a signal; several, for `JOINS`; or an operation's arguments.
 
         Raises
         ------
@@ -89,7 +89,7 @@ class Layer:
             if not (key in keys or key.endswith(_TRAINING_SUFFIXES) or value is None):
                 raise InputError(f"has {key}={shown(value)}, which has no counterpart in sparsenn")
         try:
-            return reading.read(*given, self)
+            return reading.read(*arguments, self)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(f"has no valid configuration ({type(error).__name__}: {error})") from error
 

@@ -38,14 +38,16 @@ class Call:
     ----------
     operator : its name.
     version : of the operators of its domain.
-    attributes : those that are given.
+    attributes : those of the node.
     inputs : its values.
+    results : how many outputs it has.
     """
 
     operator: str
     version: int
     attributes: Mapping[str, Any]
     inputs: Sequence[Value]
+    results: int = 1
 
     @property
     def signal(self) -> Signal:
@@ -81,7 +83,7 @@ class Call:
             raise InputError(f"its input {number + 1} depends on the network's input; a constant is needed")
         return None if value is None else dense(value)
 
-    def given(self, number: int) -> Array:
+    def required(self, number: int) -> Array:
         """Return an input that must be there as an array.
 
         Raises

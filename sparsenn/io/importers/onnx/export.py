@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import singledispatchmethod
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, Scaling
+from sparsenn.formats.named_shapes import named_columns
 from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.layers import (
     Activation,
@@ -23,6 +25,7 @@ from sparsenn.layers import (
     MaxPool2d,
     Pool2d,
     ReLU,
+    Slice,
     SoftmaxLayer,
     SparseLinear,
 )
@@ -33,10 +36,11 @@ from sparsenn.runtime.storage.records import package_version
 
 __all__ = ["export_graph"]
 
-_OPSET, _IR = 17, 8
-"""Versions that programs of the last years read; files with newer operators are of newer ones."""
+# Versions that programs of the last years read; files with newer operators are of newer ones.
+_OPSET = 17
+_IR = 8
 
-_ROWS = "rows"
+_ROWS, _INPUT, _OUTPUT = "rows", "input", "output"
 
 
 def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None) -> Any:
@@ -55,17 +59,20 @@ def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None)
     onnx = onnx_library()
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     writer = _Writer(onnx, sparse, network)
+    writer.begin(scaling is not None)
     if scaling is not None:
         writer.scale(scaling)
     for number in range(1, len(network) + 1):
         writer.write(number)
     writer.end()
     opsets = [helper.make_opsetid("", max((_OPSET, *map(_first_version, {node.op_type for node in writer.nodes}))))]
+    inputs = network.named_inputs or {_INPUT: network.shapes[0]}
+    outputs = network.named_outputs or {_OUTPUT: network.shapes[-1]}
     graph = helper.make_graph(
         writer.nodes,
         "sparsenn",
-        [helper.make_tensor_value_info("input", kind, [_ROWS, *network.shapes[0]])],
-        [helper.make_tensor_value_info("output", kind, [_ROWS, *network.shapes[-1]])],
+        [helper.make_tensor_value_info(name, kind, [_ROWS, *shape]) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, kind, [_ROWS, *shape]) for name, shape in outputs.items()],
         writer.tensors,
         sparse_initializer=writer.sparse_tensors,
     )
@@ -90,26 +97,83 @@ class _Writer:
     def __init__(self, onnx: Any, sparse: bool, network: Network) -> None:
         self._onnx, self._sparse, self._network = onnx, sparse, network
         self._number, self._place = 0, "inputs"
-        self._value, self._others = "input", tuple[str, ...]()
-        self._values = ["input"]  # of the network's input, and of each layer so far
+        self._value, self._others = _INPUT, tuple[str, ...]()
+        self._values = [_INPUT]  # of the network's input, and of each layer so far
+        self._direct = dict[int, str]()  # slices that are one of several inputs
         self.nodes: list[Any] = []
         self.tensors: list[Any] = []
         self.sparse_tensors: list[Any] = []
+
+    def begin(self, packed: bool) -> None:
+        """Find the slices that are one of several inputs; put these side by side if `packed`, or others read them."""
+        shapes = self._network.named_inputs
+        if shapes is None:
+            return
+        columns = {(first, last): name for name, _, first, last in named_columns(shapes)}
+        for number in self._network.consumers[0]:
+            node = self._network.nodes[number - 1]
+            if isinstance(node.layer, Slice) and not packed:
+                name = columns.get(node.layer.columns(self._network.shapes[0]))
+                self._direct |= {} if name is None else {number: name}
+        if len(self._direct) < len(self._network.consumers[0]):
+            rows = []
+            for name in shapes:
+                self._place, self._value = f"inputs/{name}", name
+                self._reshape(shapes[name], (prod(shapes[name]),))
+                rows.append(self._value)
+            self._place, self._value = "inputs", rows[0]
+            if len(rows) > 1:
+                self._node("Concat", *rows[1:], axis=1)
+            self._reshape((self._network.inputs,), self._network.shapes[0])
+            self._values[0] = self._value
 
     def write(self, number: int) -> None:
         """Add the nodes of layer `number`, counted from 1."""
         self._number, self._place = number, f"layer{number}"
         node = self._network.nodes[number - 1]
+        if number in self._direct:
+            self._value = self._direct[number]
+            self._reshape((self._network.named_inputs or {})[self._value], self._network.shapes[number])
+            self._values.append(self._value)
+            return
         self._value, *others = (self._values[source] for source in node.sources)
         self._others = tuple(others)
         self.add(node.layer)
         self._values.append(self._value)
 
     def end(self) -> None:
-        """Name what the last layer gives."""
-        if not self.nodes or self.nodes[-1].output[0] != self._value:
+        """Name what the last layer gives; several outputs are what it concatenates, or else slices of it."""
+        network, node = self._network, self._network.nodes[-1]
+        if network.named_outputs is None:
+            if not self.nodes or self.nodes[-1].output[0] != self._value:
+                self._node("Identity")
+            self.nodes[-1].output[0] = _OUTPUT
+            return
+        columns = list(named_columns(network.named_outputs))
+        widths = [network.sizes[source] for source in node.sources]
+        apart = isinstance(node.layer, Concatenate) and widths == [last - first for *_, first, last in columns]
+        if apart:
+            self.nodes.pop()
+        packed = self._value
+        for place, (name, shape, first, last) in enumerate(columns):
+            self._place, self._value = f"outputs/{name}", packed
+            if apart:
+                self._value = self._values[node.sources[place]]
+                self._reshape(network.shapes[node.sources[place]], shape)
+            else:
+                self._reshape(network.shapes[-1], (network.outputs,))
+                self._slice(first, last)
+                self._reshape((last - first,), shape)
             self._node("Identity")
-        self.nodes[-1].output[0] = "output"
+            self.nodes[-1].output[0] = name
+
+    def _reshape(self, shape: tuple[int, ...], target: tuple[int, ...]) -> None:
+        if shape != target:
+            self._node("Reshape", self._tensor("shape", np.array([-1, *target], np.int64)))
+
+    def _slice(self, first: int, last: int) -> None:
+        bounds = (("first", first), ("last", last), ("axis", 1))
+        self._node("Slice", *(self._tensor(name, np.array([bound], np.int64)) for name, bound in bounds))
 
     def scale(self, scaling: Scaling) -> None:
         """Add nodes that multiply, move and divide the inputs, where that changes them."""
@@ -174,6 +238,12 @@ class _Writer:
     @add.register
     def _(self, layer: Flatten) -> None:
         self._node("Flatten")
+
+    @add.register
+    def _(self, layer: Slice) -> None:
+        shape = self._network.input_shapes(self._number - 1)[0]
+        self._slice(layer.first, layer.last)
+        self._reshape((layer.last - layer.first, *shape[1:]), self._network.shapes[self._number])
 
     @add.register
     def _(self, layer: SoftmaxLayer) -> None:

@@ -34,7 +34,7 @@ _HDF5 = b"\x89HDF"
 """What files of HDF5 begin with."""
 
 _METADATA = "sparsenn"
-"""Where a file written here tells of the model what its nodes do not, as JSON."""
+"""The key of the JSON that describes the model beyond its nodes."""
 
 
 def from_onnx(model: Any, *, sparse_below: float = SPARSE_BELOW) -> Network:
@@ -102,14 +102,14 @@ def to_onnx(network: Network | Model, path: str | os.PathLike[str], sparse: bool
     try:
         onnx_library().checker.check_model(model)
         content = model.SerializeToString()
-    except Exception as error:  # what does not fit is told in several ways
+    except Exception as error:  # the checker raises several kinds of errors
         raise UsageError(f"the network does not make a valid ONNX file: {reason_of(error)}") from error
     with replacing(path) as temporary, open_to_write(temporary, path) as file:
         file.write(content)
 
 
 def read_onnx(path: str | os.PathLike[str]) -> Model:
-    """Read an ONNX file as a model; several outputs are taken for scores of classes unless the file tells.
+    """Read an ONNX file as a model; several outputs are taken for scores of classes unless the file says otherwise.
 
     Errors are those of `from_onnx`.
     """

@@ -117,8 +117,8 @@ def _computed(node: Any, arrays: list[Array | None], opsets: dict[str, int]) -> 
         [helper.make_empty_tensor_value_info(name) for name in node.output if name],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid(*opset) for opset in opsets.items()])
-    given = iter(reference.ReferenceEvaluator(model).run(None, named))
-    return [np.asarray(next(given)) if name else None for name in node.output]
+    results = iter(reference.ReferenceEvaluator(model).run(None, named))
+    return [np.asarray(next(results)) if name else None for name in node.output]
 
 
 def _sparse(operator: str, inputs: Sequence[Constant | None]) -> Constant | None:

@@ -105,7 +105,7 @@ class Gates:
     def _result(self, node: Any, known: dict[str, Any]) -> Any:
         """Return what a node gives where tensors have known values; None if others matter, or other operators."""
         inputs = [self._value(name, known) for name in node.input]
-        if any(given is None for given in inputs):
+        if any(each is None for each in inputs):
             return None
         with np.errstate(all="ignore"):
             if node.op_type in _OPERATORS:

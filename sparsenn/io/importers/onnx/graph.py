@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sparsenn.errors import InputError, prefix_errors
-from sparsenn.formats import InputLayout
 from sparsenn.io.affine import UNSCALED, Scaling
+from sparsenn.io.combining import network_between
 from sparsenn.io.importers.onnx.call import Call, Classes, Value
 from sparsenn.io.importers.onnx.folding import fold
 from sparsenn.io.importers.onnx.gates import Gate, Gates
+from sparsenn.io.importers.onnx.graph_inputs import input_signals
 from sparsenn.io.importers.onnx.library import onnx_library, reason_of
 from sparsenn.io.importers.onnx.operators import OPERATORS
 from sparsenn.io.importers.onnx.tensors import Tensors
@@ -50,7 +51,7 @@ class Imported:
     ----------
     network : its layers.
     classes : whether its outputs are scores or probabilities of classes.
-    labels : the classes' own labels, where the graph tells them.
+    labels : the classes' own labels, where the graph has them.
     entering : how the graph scales its input before all else.
     """
 
@@ -82,12 +83,12 @@ def import_graph(model: Any, tensors: Tensors, sparse_below: float) -> Imported:
     walk = _Walk(model, tensors)
     faults: list[InputError] = []
     sizes: list[int | None] = []
-    for signal in _inputs(model.graph, walk.constants, sparse_below):
+    for signals in input_signals(model.graph, walk.names_read(), walk.constants, sparse_below):
         try:
-            return walk.run(signal)
+            return walk.run(signals)
         except InputError as error:
             faults.append(error)
-            sizes.append(signal[1].rows)
+            sizes.append(next(iter(signals.values())).rows)
     first, *others = faults
     if not others or str(first) == str(others[0]) or sizes[0] == 1:
         raise first
@@ -121,9 +122,15 @@ class _Walk:
             raise InputError(f"two initialisers are called {name!r}")
         self.constants[name] = array(tensor)
 
-    def run(self, signal: tuple[str, Signal]) -> Imported:
-        """Return what the graph makes of an input."""
-        values: dict[str, Value] = {**self.constants, signal[0]: signal[1]}
+    def names_read(self) -> set[str]:
+        """Return the names of all values that the outputs depend on."""
+        nodes, gates = self._graph.node, self._gates
+        read = (((gates[place].source,) if place in gates else nodes[place].input) for place in self._needed)
+        return {output.name for output in self._graph.output}.union(*read)
+
+    def run(self, signals: dict[str, Signal]) -> Imported:
+        """Return what the graph makes of its inputs."""
+        values: dict[str, Value] = {**self.constants, **signals}
         labels: tuple[str, ...] = ()
         for number, node in enumerate(self._graph.node, start=1):
             if number - 1 not in self._needed:
@@ -145,7 +152,8 @@ class _Walk:
                     raise InputError(f"{place}: {name!r} is given twice")
                 if name:
                     values[name] = value
-        return _imported([(output.name, _found(output.name, values)) for output in self._graph.output], labels)
+        outputs = {output.name: _found(output.name, values) for output in self._graph.output}
+        return _imported(signals, outputs, labels)
 
     def _made(self, node: Any, inputs: list[Value]) -> list[Value]:
         """Return a node's outputs."""
@@ -164,7 +172,9 @@ class _Walk:
             raise InputError(f"no layer does that; sparsenn would need {needed}")
         if any(isinstance(value, Classes) for value in inputs) and node.op_type not in _OF_CLASSES:
             raise InputError("it computes with the numbers of classes; do that with the network's outputs")
-        return [OPERATORS[node.op_type](Call(node.op_type, self._opsets[domain], attributes, inputs))]
+        version, results = self._opsets[domain], len(node.output)
+        made = OPERATORS[node.op_type](Call(node.op_type, version, attributes, inputs, results))
+        return made if isinstance(made, list) else [made]
 
     def _folded(self, node: Any, attributes: dict[str, Any], inputs: list[Value]) -> list[Value]:
         if node.op_type == "Constant":
@@ -223,35 +233,6 @@ def _checker(model: Any, opsets: dict[str, int]) -> Any:
     return context
 
 
-def _inputs(graph: Any, constants: dict[str, Value], sparse_below: float) -> Iterator[tuple[str, Signal]]:
-    """Yield the input's name and what it may be: rows along an axis, or one row."""
-    onnx = onnx_library()
-    inputs = [value for value in graph.input if value.name not in constants]
-    if len(inputs) != 1:
-        names = ", ".join(repr(value.name) for value in inputs) or "none"
-        raise InputError(f"it has {len(inputs)} inputs ({names}) that are not constants; one is needed")
-    kind, name = inputs[0].type.tensor_type, inputs[0].name
-    types = onnx.TensorProto
-    floating = kind.elem_type in (types.FLOAT, types.DOUBLE, types.FLOAT16, types.BFLOAT16)
-    whole = kind.elem_type in (types.INT8, types.UINT8, types.INT16, types.UINT16, types.INT32, types.INT64)
-    if not inputs[0].type.HasField("tensor_type") or not (floating or whole):
-        raise InputError(f"its input {name!r} is not a tensor of numbers")
-    if not kind.HasField("shape"):
-        raise InputError(f"the shape of its input {name!r} is not known; fix it first")
-    sizes = [size.dim_value if size.HasField("dim_value") and size.dim_value > 0 else None for size in kind.shape.dim]
-    open_axes = [axis for axis, size in enumerate(sizes) if size is None]
-    if len(open_axes) > 1:
-        raise InputError(
-            f"its input {name!r} has open sizes at axes {open_axes}; only the axis of rows may be open: fix the others"
-        )
-    axes: list[int | None] = list(open_axes) if open_axes else [*([0] if len(sizes) > 1 else []), None]
-    for axis in axes:
-        shape = tuple(size for place, size in enumerate(sizes) if place != axis and size is not None)
-        rows = None if axis is None else sizes[axis]
-        given = InputLayout(shape) if axis in (0, None) and len(shape) > 1 else None
-        yield name, Signal(shape, axis, rows, integers=whole, sparse_below=sparse_below, given=given)
-
-
 def _needed(graph: Any, gates: Mapping[int, Gate]) -> set[int]:
     """Return the places of the nodes whose outputs the graph's outputs depend on."""
     wanted, needed = {output.name for output in graph.output}, set()
@@ -271,22 +252,20 @@ def _found(name: str, values: dict[str, Value]) -> Value:
     return values[name]
 
 
-def _imported(outputs: Iterable[tuple[str, Value]], labels: tuple[str, ...]) -> Imported:
-    """Return the network of the graph's output: numbers, or those that numbers of classes are taken of."""
-    found = {name: value for name, value in outputs if isinstance(value, Signal | Classes)}
+def _imported(inputs: Mapping[str, Signal], outputs: Mapping[str, Value], labels: tuple[str, ...]) -> Imported:
+    """Return the network of the graph's outputs: numbers, or those that numbers of classes are taken of."""
+    found = {name: value for name, value in outputs.items() if isinstance(value, Signal | Classes)}
     scores = {name: value for name, value in found.items() if isinstance(value, Signal)}
     classes = [value for value in found.values() if isinstance(value, Classes)]
     distinct = {id(value) for value in scores.values()} or {id(value.scores) for value in classes}
-    if len(distinct) != 1:
+    if not distinct or (classes and len(distinct) > 1):
         names = ", ".join(map(repr, found)) or "none"
         raise InputError(
-            f"its outputs that depend on the input are {names}; one is needed (onnx.utils.extract_model leaves one)"
+            f"its outputs that depend on the input are {names}; one at least is needed, and where one is the number of "
+            "a class only one other may be (onnx.utils.extract_model leaves one)"
         )
-    signal = next(iter(scores.values())) if scores else classes[0].scores
-    if not signal.width:
-        raise InputError("its output has no numbers")
-    network = signal.settled().network()
-    return Imported(network, bool(classes) or isinstance(network[-1], Softmax), labels, signal.entering)
+    network, entering = network_between(inputs, scores or {"scores": classes[0].scores})
+    return Imported(network, bool(classes) or isinstance(network[-1], Softmax), labels, entering)
 
 
 def _labels(node: Any, values: dict[str, Value]) -> tuple[str, ...]:

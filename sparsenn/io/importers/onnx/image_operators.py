@@ -21,21 +21,21 @@ __all__ = ["IMAGE_OPERATORS"]
 
 def _conv(call: Call) -> Signal:
     signal = call.signal
-    weights = _filters(signal, call.given(1))
+    weights = _filters(signal, call.required(1))
     stride, dilation = _pair(call, "strides", 1, 1), _pair(call, "dilations", 1, 1)
     window = weights.shape[2], weights.shape[3]
     if call.attribute("kernel_shape", None) is not None and _pair(call, "kernel_shape", 1, 1) != window:
         raise InputError(f"its kernel_shape is {call.attributes['kernel_shape']}, and its weights have {window}")
     pads = _pads(call, signal, window, stride, dilation)
-    bias = None if call.constant(2) is None else floats(call.given(2))
+    bias = None if call.constant(2) is None else floats(call.required(2))
     return convolve(signal, weights, bias, stride, pads, dilation, int(call.attribute("group", 1)))
 
 
 def _pad(call: Call) -> Signal:
     """Return images with zeros around them."""
     signal = call.signal.images()
-    given = call.constant(1)
-    pads = [int(size) for size in (call.attribute("pads", []) if given is None else given.reshape(-1))]
+    constant = call.constant(1)
+    pads = [int(size) for size in (call.attribute("pads", []) if constant is None else constant.reshape(-1))]
     axes = call.axes(3) or list(range(len(pads) // 2))
     sides = {axis % signal.rank: (pads[place], pads[place + len(axes)]) for place, axis in enumerate(axes)}
     mode = call.attribute("mode", b"constant").decode("ascii", "replace")
@@ -74,11 +74,11 @@ def _pads(call: Call, signal: Signal, window: Pair, stride: Pair, dilation: Pair
     if auto != "NOTSET":
         raise InputError(f"its auto_pad is {auto}; NOTSET, VALID, SAME_UPPER and SAME_LOWER are known")
     count = 2 * (signal.rank - 2)
-    given = [int(size) for size in call.attribute("pads", [0] * count)]
-    if len(given) != count or min(given, default=0) < 0:
-        raise InputError(f"it takes {signal}, and its pads are {given}; two of at least 0 for each axis are needed")
-    across = given[-1 - len(given) // 2], given[-1]
-    return ((given[0], given[2]) if len(given) == 4 else (0, 0)), across
+    sizes = [int(size) for size in call.attribute("pads", [0] * count)]
+    if len(sizes) != count or min(sizes, default=0) < 0:
+        raise InputError(f"it takes {signal}, and its pads are {sizes}; two of at least 0 for each axis are needed")
+    across = sizes[-1 - len(sizes) // 2], sizes[-1]
+    return ((sizes[0], sizes[2]) if len(sizes) == 4 else (0, 0)), across
 
 
 def _pair(call: Call, name: str, default: int, least: int) -> Pair:
@@ -125,7 +125,7 @@ def _same_windows(signal: Signal, window: Pair, stride: Pair, pads: Sides, ceil:
             count += 1
         if count != (size + 2 * before - span) // step + 1:
             raise InputError(
-                f"its last window reaches beyond {before} pixels of padding; a pooling with another padding after the "
+                f"its last window extends beyond {before} pixels of padding; a pooling with another padding after the "
                 "image than before it would be needed"
             )
     return padding

@@ -97,10 +97,10 @@ def _flatten(call: Call) -> Signal:
     axis += len(full) if axis < 0 else 0
     if not 0 <= axis <= len(full):
         raise InputError(f"it takes {signal}, which has no axis {axis}")
-    return _reshaped(signal, [_joined(signal, full[:axis]), _joined(signal, full[axis:])])
+    return _reshaped(signal, [_merged_size(signal, full[:axis]), _merged_size(signal, full[axis:])])
 
 
-def _joined(signal: Signal, sizes: tuple[int, ...]) -> int:
+def _merged_size(signal: Signal, sizes: tuple[int, ...]) -> int:
     """Return the size of several axes as one."""
     others = prod(size for size in sizes if size != ROWS)
     if ROWS not in sizes or signal.rows == 1:
@@ -116,7 +116,7 @@ def _squeeze(call: Call) -> Value:
     signal, axes = _only_signal(call), call.axes()
     full = signal.full(ROWS)
     dropped = (
-        {axis for axis, size in enumerate(full) if size == 1}
+        {axis for axis, size in enumerate(full) if size == 1 or (size == ROWS and signal.rows == 1)}
         if axes is None
         else {axis + len(full) if axis < 0 else axis for axis in axes}
     )

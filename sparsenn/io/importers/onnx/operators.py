@@ -9,19 +9,19 @@ from math import inf, prod
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csc_array, eye_array, hstack, issparse, kron
+from scipy.sparse import csc_array, eye_array, issparse, kron
 
 from sparsenn.errors import InputError
 from sparsenn.formats import INDEX32_LIMIT
-from sparsenn.io.affine import Convolution, Product, Scaling
+from sparsenn.io.affine import Product
+from sparsenn.io.combining import combined, concatenated, products_of, with_product
 from sparsenn.io.importers.onnx.call import Call, Classes, Value, aligned, deeper, floats, weights_of
 from sparsenn.io.importers.onnx.image_operators import IMAGE_OPERATORS
 from sparsenn.io.importers.onnx.movements import MOVEMENTS, transposed
 from sparsenn.io.importers.onnx.selections import SELECTIONS
 from sparsenn.io.importers.onnx.tensors import Constant
-from sparsenn.io.joining import joined
 from sparsenn.io.signal import Signal
-from sparsenn.layers import Add, Concatenate, LogSoftmax, Softmax
+from sparsenn.layers import Add, LogSoftmax, Softmax
 from sparsenn.layers.activation import HardSigmoid
 from sparsenn.layers.activation_names import activation_elsewhere, names_elsewhere
 from sparsenn.runtime.memory import check_memory
@@ -94,18 +94,18 @@ def _gemm(call: Call) -> Signal:
     if ranks != [2, 2]:
         raise InputError(f"it multiplies tensors of {ranks[0]} and {ranks[1]} axes; two are needed of both")
     swapped = [int(call.attribute(name, 0)) for name in ("transA", "transB")]
-    sides = [_turned(value) if turn else value for value, turn in zip((one, other), swapped, strict=True)]
+    sides = [_transposed(value) if swap else value for value, swap in zip((one, other), swapped, strict=True)]
     signal = _matmul(replace(call, inputs=sides))
     alpha, beta = float(call.attribute("alpha", 1.0)), float(call.attribute("beta", 1.0))
     if alpha != 1.0:
         signal = signal.times(_finite(alpha))
     if len(call.inputs) < 3 or call.inputs[2] is None or beta == 0.0:
         return signal
-    addend = call.given(2)
+    addend = call.required(2)
     return _plus(signal, addend if beta == 1.0 else floats(addend) * _finite(beta))
 
 
-def _turned(value: Value) -> Value:
+def _transposed(value: Value) -> Value:
     """Return a matrix with its axes swapped."""
     return transposed(value, list(range(value.rank - 1, -1, -1))) if isinstance(value, Signal) else value.T
 
@@ -163,7 +163,7 @@ def _batch_normalization(call: Call) -> Signal:
         raise InputError("it normalises pixel by pixel; only version 9 of the operator or newer is supported")
     if call.attribute("training_mode", 0):
         raise InputError("it normalises by the batch, as in training; export the network for inference")
-    scale, shift, mean, variance = (floats(call.given(number)) for number in range(1, 5))
+    scale, shift, mean, variance = (floats(call.required(number)) for number in range(1, 5))
     signal = call.signal
     if signal.axis != 0 or not signal.shape or scale.shape != signal.shape[:1]:
         raise InputError(f"it takes {signal}, and has numbers for {scale.size} channels")
@@ -238,7 +238,7 @@ def _hard_sigmoid(call: Call) -> Signal:
 
 def _parametric_relu(call: Call) -> Signal:
     """Return it with what is below zero times a slope, or times one for each channel."""
-    slopes, signal = floats(call.given(1)), call.signal
+    slopes, signal = floats(call.required(1)), call.signal
     sizes = slopes.shape[-len(signal.shape) :] if signal.shape else ()
     if slopes.size > 1 and (signal.axis != 0 or len(sizes) < len(signal.shape) or sizes[0] != slopes.size):
         raise InputError(f"it takes {signal}, and has slopes of shape {slopes.shape}; give one per channel")
@@ -277,19 +277,16 @@ def _check_whole(signal: Signal, axis: int, together: bool = False) -> None:
 def _concat(call: Call) -> Signal:
     signals = [value for value in call.inputs if isinstance(value, Signal)]
     if len(signals) != len(call.inputs):
-        raise InputError("it joins constants with what depends on the network's input; no layer of sparsenn does")
+        raise InputError("it concatenates constants with values of the network's input; no layer of sparsenn does")
     first, axis = signals[0], int(call.attribute("axis", 0))
     axis += first.rank if axis < 0 else 0
     if len(signals) == 1:
         return first
     if axis == first.axis or axis - (first.axis is not None and first.axis < axis) != 0:
-        raise InputError(f"it takes {first} and others, and joins them along axis {axis}, not as features or channels")
-    products = _products([_check_floats(signal) for signal in signals])
-    if products is None:
-        return joined(signals, Concatenate())
-    weights = hstack([csc_array(part.weights) for part in products], format="csc")
-    bias = np.concatenate([np.broadcast_to(part.bias, (part.weights.shape[1],)) for part in products])
-    return _joined(first, Product(weights, bias))
+        raise InputError(
+            f"it takes {first} and others, and concatenates them along axis {axis}, not as features or channels"
+        )
+    return concatenated([_check_floats(signal) for signal in signals])
 
 
 def _sum(call: Call) -> Value:
@@ -299,34 +296,13 @@ def _sum(call: Call) -> Value:
 
 def _summed(one: Signal, other: Signal) -> Signal:
     """Return a sum: one product of what is affine in the outputs of the same layers, or else two branches."""
-    products = _products([one, other])
+    products = products_of([one, other])
     if products is None:
-        return joined([one, other], Add())
+        return combined([one, other], Add())
     first, second = products
     if first.weights.shape != second.weights.shape:
         raise InputError("it adds tensors of two widths")
-    return _joined(one, Product(csc_array(first.weights) + csc_array(second.weights), first.bias + second.bias))
-
-
-def _products(signals: list[Signal]) -> list[Product] | None:
-    """Return what is pending in each as products of the same rows; None for those of several layers, and images."""
-    products = []
-    for signal in signals:
-        flat = len(signal.shape) == 1 and len(signal.lies or (0,)) == 1
-        alike = signal.node is signals[0].node and signal.axis == signals[0].axis
-        if not (alike and flat) or signal.order is not None:
-            return None
-        if isinstance(signal.pending, Convolution):
-            return None
-        pending = signal.pending
-        products.append(pending.as_product(signal.width) if isinstance(pending, Scaling) else pending)
-    return products
-
-
-def _joined(signal: Signal, product: Product) -> Signal:
-    """Return a product in the place of what was pending."""
-    width = product.weights.shape[1]
-    return replace(signal, shape=(width,), pending=product, lies=(width,), order=None)
+    return with_product(one, Product(csc_array(first.weights) + csc_array(second.weights), first.bias + second.bias))
 
 
 def _zip_map(call: Call) -> Signal:

@@ -131,10 +131,12 @@ class Tensors:
             raise InputError(
                 f"the tensor {name!r} has external data; give the path of the model, next to which they lie"
             )
-        given = Path(location)
-        outside = not location or given.is_absolute() or ".." in given.parts or "\\" in location or "\0" in location
-        path = self.folder / given
-        if outside or Path(os.path.realpath(path)) != Path(os.path.realpath(self.folder)) / given:
+        relative = Path(location)
+        outside = (
+            not location or relative.is_absolute() or ".." in relative.parts or "\\" in location or "\0" in location
+        )
+        path = self.folder / relative
+        if outside or Path(os.path.realpath(path)) != Path(os.path.realpath(self.folder)) / relative:
             raise InputError(
                 f"the tensor {name!r} has external data at {location!r}; only files in the model's folder are read, "
                 "and no links"

@@ -44,7 +44,7 @@ def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW) -> Netwo
     InputError
         The estimator, or a step of the pipeline, is of another kind, or not fitted; the message names it.
     UsageError
-        What is given is no estimator.
+        The argument is not an estimator.
     """
     if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
         found = estimator.__name__ if isinstance(estimator, type) else type(estimator).__name__

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from sparsenn.errors import InputError
+from sparsenn.io.combining import combined
 from sparsenn.io.foreign_arrays import host_array, host_matrix
 from sparsenn.io.importers.torch import operators
-from sparsenn.io.joining import joined
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Add, AvgPool2d, Concatenate, LogSoftmax
 from sparsenn.layers.activation_names import attributes_elsewhere, names_elsewhere
@@ -42,7 +42,7 @@ class Operator:
     compute : what it makes of its arguments, among them `made`, the shape of its result.
     signals : arguments that may depend on the input.
     reads : arguments that `compute` reads, and refuses where their values are not supported.
-    ignores : arguments of which each value gives the same numbers, or which the shape of the result tells.
+    ignores : arguments of which each value gives the same numbers, or which follow from the shape of the result.
     only : arguments of which these values alone are supported.
     """
 
@@ -196,7 +196,7 @@ def _reversed_difference(at: Arguments) -> Signal:
 def _combined(left: Any, left_factor: float, right: Any, right_factor: float) -> Signal:
     """Return the sum of two multiples, at least one of them of a signal."""
     if isinstance(left, Signal) and isinstance(right, Signal):
-        return joined([left.times(left_factor), right.times(right_factor)], Add())
+        return combined([left.times(left_factor), right.times(right_factor)], Add())
     if isinstance(right, Signal):
         left, left_factor, right, right_factor = right, right_factor, left, left_factor
     signal: Signal = left
@@ -252,7 +252,7 @@ def _concatenation(at: Arguments) -> Signal:
         raise InputError("concatenates a layer's output and constants; only layers' outputs are supported")
     if dimension not in (1, 1 - tensors[0].rank):
         raise InputError(f"concatenates along dimension {dimension}; only channels or features can be concatenated")
-    return joined(tensors, Concatenate()) if len(tensors) > 1 else tensors[0]
+    return combined(tensors, Concatenate()) if len(tensors) > 1 else tensors[0]
 
 
 def _operator(

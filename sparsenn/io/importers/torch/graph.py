@@ -1,20 +1,21 @@
 """PyTorch modules with a forward of their own: the graph that `torch.export` makes of them, for any number of rows.
 
-What is computed from weights and constants alone is computed by PyTorch. What is left must lead from the one input
-to the one output; sums and concatenations may join branches.
+What is computed from weights and constants alone is computed by PyTorch. What is left must lead from the inputs to the
+outputs; sums and concatenations may combine branches.
 """
 
 from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.export.graph_signature import OutputKind
 
 from sparsenn.errors import InputError, prefix_errors
+from sparsenn.io.combining import slices_of_inputs
 from sparsenn.io.importers.torch.aten import ROWS, ROWS_COUNT, apply_operator
 from sparsenn.io.signal import Signal
 
@@ -23,14 +24,16 @@ __all__ = ["exported"]
 _SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-def exported(signal: Signal, module: Any, example: Any) -> Signal:
-    """Return what a module makes of one batch of inputs.
+def exported(
+    module: Any, example: Sequence[Any] | Mapping[str, Any], make_input: Callable[[tuple[int, ...]], Signal]
+) -> tuple[dict[str, Signal], dict[str, Signal]]:
+    """Return a module's inputs and what it makes of them, by their names.
 
     Parameters
     ----------
-    signal : with the shape of one input, and no layers.
     module : a `torch.nn.Module` in evaluation mode.
-    example : a batch of inputs.
+    example : batches of inputs, in order or by name.
+    make_input : returns an input with the shape of one sample.
 
     Raises
     ------
@@ -38,7 +41,8 @@ def exported(signal: Signal, module: Any, example: Any) -> Signal:
         The module cannot be exported, has another form, or computes what no layer does; the message names where.
     """
     name = type(module).__name__
-    program = _export(name, module, example)
+    positional, named = ((), dict(example)) if isinstance(example, Mapping) else (tuple(example), {})
+    program = _export(name, module, positional, named)
     signature = program.graph_signature
     if signature.buffers_to_mutate:
         changed = ", ".join(sorted(signature.buffers_to_mutate.values()))
@@ -49,38 +53,64 @@ def exported(signal: Signal, module: Any, example: Any) -> Signal:
         **signature.inputs_to_lifted_tensor_constants,
     }
     known: dict[Any, Any] = {}  # nodes that do not depend on the input
-    signals: dict[Any, Signal] = {}
-    rows = None
+    placeholders = [
+        node for node in program.graph.nodes if node.op == "placeholder" and node.name in signature.user_inputs
+    ]
+    inputs = slices_of_inputs({node.name: make_input(tuple(node.meta["val"].shape[1:])) for node in placeholders})
+    signals: dict[Any, Signal] = {node: inputs[node.name] for node in placeholders}
+    rows, outputs = placeholders[0].meta["val"].shape[0], dict[str, Signal]()
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in parameters:
             tensors = program.constants if parameters[node.name] in program.constants else program.state_dict
             known[node] = tensors[parameters[node.name]]
-        elif node.op == "placeholder" and node.name in signature.user_inputs:
-            signals[node], rows = signal, node.meta["val"].shape[0]
         elif node.op == "output":
             kinds = [spec.kind for spec in signature.output_specs]
             results = [each for each, kind in zip(node.args[0], kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
-            if len(results) != 1:
-                raise InputError(f"{name}: gives {len(results)} outputs; one is needed")
-            if results[0] not in signals:
+            if any(result not in signals for result in results):
                 raise InputError(f"{name}: gives an output that does not depend on its input")
-            signal = signals[results[0]]
-        elif not str(node.target).startswith("aten._assert") and not isinstance(node.meta.get("val"), _SIZES):
+            names = _output_names(program.call_spec.out_spec, len(results))
+            if len(names) != len(results):
+                raise InputError(
+                    f"{name}: gives {len(results)} outputs, some within others; give a module without them"
+                )
+            outputs = {output: signals[result] for output, result in zip(names, results, strict=True)}
+        elif node not in signals and not _is_of_sizes(node):
             with prefix_errors(_place(node)):
                 if any(each in signals for each in node.all_input_nodes):
                     signals[node] = _make_signal(node, signals, known, rows)
                 else:
                     known[node] = _compute_constant(node, known)
-    return signal
+    return inputs, outputs
 
 
-def _export(name: str, module: Any, example: Any) -> Any:
+def _is_of_sizes(node: Any) -> bool:
+    """Return whether a node computes a size, or asserts something of one."""
+    return str(node.target).startswith("aten._assert") or isinstance(node.meta.get("val"), _SIZES)
+
+
+def _output_names(structure: Any, count: int) -> list[str]:
+    """Return what a module's outputs are called: keys of a dictionary, fields of a named tuple, or numbered."""
+    outputs = structure.unflatten(range(count)) if structure.num_leaves == count else ()
+    if isinstance(outputs, Mapping):
+        return list(map(str, outputs))
+    if isinstance(outputs, tuple | list):
+        return list(getattr(outputs, "_fields", (f"output_{number}" for number in range(len(outputs)))))
+    return ["output"]
+
+
+def _export(name: str, module: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """Return a module as a graph for any number of rows, in which no operator changes a tensor in place."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as that pruning assigns weights
-            batch = example if len(example) > 1 else example.new_zeros((2, *example.shape[1:]))  # one is a special case
-            program = torch.export.export(module, (batch,), dynamic_shapes=({0: torch.export.Dim("rows")},))
+            rows = torch.export.Dim("rows")
+            shapes: Any = {each: {0: rows} for each in named} if named else tuple({0: rows} for _ in positional)
+            program = torch.export.export(
+                module,
+                tuple(map(_of_several_rows, positional)),
+                {each: _of_several_rows(batch) for each, batch in named.items()},
+                dynamic_shapes=shapes,
+            )
             if any(getattr(schema, "is_mutable", False) for schema in _schemas(program)):
                 program = program.run_decompositions({})
     except Exception as error:  # of any kind: the module's own code runs
@@ -91,6 +121,11 @@ def _export(name: str, module: Any, example: Any) -> Any:
     return program
 
 
+def _of_several_rows(batch: Any) -> Any:
+    """Return a batch of more than one row, which `torch.export` takes for a special case."""
+    return batch if len(batch) > 1 else batch.new_zeros((2, *batch.shape[1:]))
+
+
 def _schemas(program: Any) -> Iterator[Any]:
     """Yield the schemas of a graph's operators."""
     for node in program.graph.nodes:
@@ -99,7 +134,7 @@ def _schemas(program: Any) -> Iterator[Any]:
 
 def _compute_constant(node: Any, known: dict[Any, Any]) -> Any:
     """Return what an operator makes of tensors that are known."""
-    if any(given not in known for given in node.all_input_nodes):
+    if any(each not in known for each in node.all_input_nodes):
         raise InputError("computes with the number of rows; no layer of sparsenn does")
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
         raise InputError("draws random numbers at each call; a network computes the same each time")
@@ -118,7 +153,7 @@ def _make_signal(node: Any, signals: dict[Any, Signal], known: dict[Any, Any], r
     if not isinstance(node.target, torch._ops.OpOverload):
         raise InputError("has no counterpart in sparsenn; give a module without it")
     values, options = torch.fx.node.map_arg(
-        (node.args, node.kwargs), lambda given: signals[given] if given in signals else known.get(given, ROWS_COUNT)
+        (node.args, node.kwargs), lambda each: signals[each] if each in signals else known.get(each, ROWS_COUNT)
     )
     schema = node.target._schema
     arguments = {argument.name: argument.default_value for argument in schema.arguments}

@@ -1,4 +1,4 @@
-"""Networks of PyTorch's modules. PyTorch is the user's own: whoever has a module has it."""
+"""Networks of PyTorch's modules. PyTorch is the user's own: no module exists without it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from sparsenn.errors import InputError, UsageError, prefix_errors
+from sparsenn.io.combining import combined, network_between
 from sparsenn.io.importers.torch import operators
-from sparsenn.io.joining import joined
 from sparsenn.io.rounding import check_rounding
 from sparsenn.io.signal import Signal, inputs
 from sparsenn.layers import Add, AvgPool2d, LogSoftmax, MaxPool2d, Tanh
@@ -38,23 +38,25 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
     ----------
     module : torch.nn.Module
         The module; it stays as it is.
-    example : torch.Tensor, optional
+    example : torch.Tensor, or tuple or dict of str to torch.Tensor, optional
         A batch of inputs, of which the shape counts; needed where convolutions or pools come first, and for modules
-        with a `forward` of their own.
+        with a `forward` of their own. Several inputs of a module come in a tuple, or by the names of its arguments,
+        which the network calls them by.
     sparse_below : float, default 0.5
         A fully connected layer in which a smaller share of weights is not zero becomes sparse.
 
     Returns
     -------
     Network
-        Its `image` is (channels, height, width) where it takes images.
+        Its `image` is (channels, height, width) where it takes images. Where the module gives several outputs, they
+        have names: the keys of a dictionary, the fields of a named tuple, or `output_0`, `output_1`, ….
 
     Raises
     ------
     InputError
         The module computes something that no layer here does; the message names the module's part.
     UsageError
-        PyTorch is not there, or what is given is no module.
+        PyTorch is not installed, or the argument is not a module.
     """
     try:
         import torch
@@ -64,33 +66,36 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
         raise UsageError(f"{kind_of(module)} is not a torch.nn.Module; from_weights takes a state dict")
     if isinstance(module, torch.jit.ScriptModule):
         raise InputError("a TorchScript module cannot be inspected; give the module it was made from")
-    shape = None if example is None else tuple(getattr(example, "shape", ()))
-    if shape is not None and len(shape) < 2:
+    several = isinstance(example, tuple | dict)
+    batches = () if example is None else example if several else (example,)
+    tensors = batches.values() if isinstance(batches, dict) else batches
+    shapes = [tuple(getattr(each, "shape", ())) for each in tensors]
+    if any(len(shape) < 2 for shape in shapes) or (several and not shapes):
         raise UsageError("the example is not a batch of inputs; give a tensor whose first dimension counts them")
-    signal = inputs(None if shape is None else shape[1:], _HINT, sparse_below)
+    signal = inputs(shapes[0][1:] if shapes else None, _HINT, sparse_below)
     with torch.no_grad(), _evaluated(module):
         parts = [
             (f"{name or 'the module'} ({_kind(part).__name__})", part, _reader(part))
             for name, part in _parts("", module)
         ]
         unknown = next(((name, part) for name, part, reader in parts if reader is None), None)
-        if unknown is None:
+        if unknown is None and not several:
             _apply_masks(module)
             for name, part, reader in parts:
                 assert reader is not None, "every part has one"
                 with prefix_errors(name):
                     signal = reader(signal, part)
-        elif example is None:
+            return check_rounding(signal.network(), signal.entering)
+        if unknown is not None and example is None:
             name, part = unknown
             raise InputError(f"{name}: {_why_unread(part)}")
-        else:
-            from sparsenn.io.importers.torch.graph import exported
+        from sparsenn.io.importers.torch.graph import exported
 
-            try:
-                signal = exported(signal, module, example)
-            finally:
-                _apply_masks(module)  # which are no numbers while a graph is made
-        return check_rounding(signal.network(), signal.entering)
+        try:
+            signals = exported(module, batches, lambda shape: inputs(shape, _HINT, sparse_below))
+        finally:
+            _apply_masks(module)  # which are no numbers while a graph is made
+        return check_rounding(*network_between(*signals))
 
 
 def _parts(name: str, module: Any) -> Iterator[tuple[str, Any]]:
@@ -258,7 +263,7 @@ _READERS: dict[str, Reader] = {
     ),
     **dict.fromkeys(("ReLU6", "Hardtanh"), lambda signal, part: signal.clipped(part.min_val, part.max_val)),
     "PReLU": lambda signal, part: operators.parametric_relu(signal, part.weight),
-    "Tanhshrink": lambda signal, part: joined([signal, signal.activated(Tanh()).times(-1.0)], Add()),
+    "Tanhshrink": lambda signal, part: combined([signal, signal.activated(Tanh()).times(-1.0)], Add()),
     "Softmax": lambda signal, part: operators.softmax(signal, part.dim),
     "LogSoftmax": lambda signal, part: operators.softmax(signal, part.dim, LogSoftmax()),
     "Softmin": lambda signal, part: operators.softmax(signal.times(-1.0), part.dim),

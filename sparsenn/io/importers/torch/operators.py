@@ -124,8 +124,8 @@ def adaptive_pool(signal: Signal, dimensions: int, kind: type[AvgPool2d] | type[
     """Return windows that make images of a size, of which None is one that stays."""
     _check_rank(signal, dimensions)
     image = signal.images().pixels[1:]
-    given = list(size) if isinstance(size, Sequence) else [size] * dimensions
-    wanted = [1] * (2 - len(given)) + given
+    sizes = list(size) if isinstance(size, Sequence) else [size] * dimensions
+    wanted = [1] * (2 - len(sizes)) + sizes
     sizes = [whole if part is None else part for whole, part in zip(image, wanted, strict=True)]
     if any(part < 1 or whole % part for whole, part in zip(image, sizes, strict=True)):
         raise InputError(f"makes {sizes} of {image} pixels, which takes windows of several sizes")
@@ -178,12 +178,12 @@ def _check_rank(signal: Signal, dimensions: int) -> None:
 
 
 def _pooled(signal: Signal, layer: AvgPool2d | MaxPool2d, ceil: bool) -> Signal:
-    """Return what a pooling gives; one whose windows reach beyond an image is refused."""
+    """Return what a pooling gives; one whose windows extend beyond an image is refused."""
     window, stride, padding, _ = layer.sliding_window
     image = signal.images().pixels[1:]
     rest = [(image[axis] + 2 * padding[axis] - window[axis]) % stride[axis] for axis in (0, 1)]
     if ceil and any(rest):
-        raise ShapeError("windows reach beyond the image (ceil_mode); sparsenn's layers leave such windows out")
+        raise ShapeError("windows extend beyond the image (ceil_mode); sparsenn's layers leave such windows out")
     return signal.pooled(layer)
 
 

@@ -23,7 +23,7 @@ from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import check_half_range, grid_of, new_outputs, refuse, sizes, why_not_plain
 from sparsenn.backends.cuda.conv.unrolled import tile_of
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
@@ -69,7 +69,7 @@ def launch_half(layer: ConvLayer, images: Array) -> Array:
     given = layer.geometry
     refuse(why_not_plain(given))
     outputs = new_outputs(layer, images, (np.float32, np.float16))
-    doubled = kept(layer, "doubled", lambda: _doubled(layer))
+    doubled = cache_on_device(layer, "doubled", lambda: _doubled(layer))
     halves = to_half(images) if images.dtype == np.float32 else images
     pointer: Any = halves.data
     cut = shape_defines(given, pointer.ptr % 4 == 0)

@@ -21,7 +21,7 @@ from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import activation_define, new_outputs, refuse, sizes
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
-from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import Program, specialised
 from sparsenn.backends.cuda.runtime.recorder import launch, part
 from sparsenn.backends.sizes import parts_of
@@ -51,8 +51,10 @@ __all__ = [
 THREADS = 256
 """Of a block that computes an output a thread."""
 
-SIDE, EACH, TERMS = 16, 4, 16
-"""Tiled rungs: threads along a side of a tile, outputs of a thread likewise, and terms in shared memory at a time."""
+# Tiled rungs.
+SIDE = 16  # threads along a side of a tile
+EACH = 4  # outputs of a thread along a side of a tile
+TERMS = 16  # terms in shared memory at a time
 
 COLUMN_BYTES = 256 << 20
 """Of the library's matrix of windows at a time, if an image's takes no more than that."""
@@ -62,9 +64,12 @@ _TILED: Mapping[str, int | str] = {"SIDE": SIDE, "EACH": EACH}
 _SHARED: Mapping[str, int | str] = {**_TILED, "TERMS": TERMS}
 
 _FOLDER = "studies/conv2d/products/kernels"
-_NAIVE_SOURCE, _COALESCED_SOURCE = f"{_FOLDER}/01_naive.cu", f"{_FOLDER}/02_coalesced.cu"
-_BLOCK_TILED_SOURCE, _SHARED_TILED_SOURCE = f"{_FOLDER}/03_block_tiled.cu", f"{_FOLDER}/04_shared_tiled.cu"
-_COLUMNS_SOURCE, VECTORIZED_SOURCE = f"{_FOLDER}/im2col.cu", f"{_FOLDER}/05_vectorized.cu"
+_NAIVE_SOURCE = f"{_FOLDER}/01_naive.cu"
+_COALESCED_SOURCE = f"{_FOLDER}/02_coalesced.cu"
+_BLOCK_TILED_SOURCE = f"{_FOLDER}/03_block_tiled.cu"
+_SHARED_TILED_SOURCE = f"{_FOLDER}/04_shared_tiled.cu"
+_COLUMNS_SOURCE = f"{_FOLDER}/im2col.cu"
+VECTORIZED_SOURCE = f"{_FOLDER}/05_vectorized.cu"
 
 SHAPES: dict[str, Mapping[str, int | str]] = {
     _NAIVE_SOURCE: _ACROSS,
@@ -125,7 +130,7 @@ def launch_vectorized(layer: ConvLayer, images: Array) -> Array:
     cut = cut_for(geometry.filters, pixels, geometry.depth, machine_of(layer.device).multiprocessors)
     defines = {**_numbers(layer), **cut.tiling.defines()}
     padded = parts_of(geometry.filters, cut.tiling.rows) * cut.tiling.rows
-    weights = kept(layer, ("terms", padded), lambda: term_matrix(layer.weights, padded))
+    weights = cache_on_device(layer, ("terms", padded), lambda: term_matrix(layer.weights, padded))
     sums = outputs if cut.parts == 1 else cp.empty((cut.parts, *outputs.shape), np.float32)
     grid = cut.tiling.tiles(geometry.filters, pixels), cut.parts
     given = np.int64(images.shape[0]), np.int32(cut.deep), images, weights, layer.bias, layer.clip, sums

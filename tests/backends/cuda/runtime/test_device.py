@@ -134,7 +134,7 @@ def test_where_cupy_cannot_keep_anything_it_keeps_it_in_memory(monkeypatch, tmp_
     (tmp_path / "file").write_text("")
     monkeypatch.delenv("SPARSENN_CACHE", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "file"))
-    with pytest.warns(UserWarning, match="compiled kernels cannot be kept,.*set SPARSENN_CACHE"):
+    with pytest.warns(UserWarning, match="compiled kernels cannot be cached,.*set SPARSENN_CACHE"):
         device._place_cache()
     assert os.environ["CUPY_CACHE_IN_MEMORY"] == "1"
     device._place_cache()

@@ -448,10 +448,10 @@ def test_concatenated_channels() -> None:
     check(model([*made, *flat], ["n", 2, 5, 7], **filters), normal(3, 2, 5, 7))
 
 
-def test_rows_and_images_of_one_input_are_not_joined() -> None:
+def test_rows_and_images_of_one_input_are_not_combined() -> None:
     made = [node("Flatten", "x", to="a"), node("Conv", "x", "F", to="b"), node("Flatten", "b", to="c")]
     proto = model([*made, node("Concat", "a", "c", axis=1)], ["n", 2, 4, 4], F=normal(3, 2, 1, 1))
-    with pytest.raises(InputError, match=r"node 4 \(Concat\): it joins images with rows of features"):
+    with pytest.raises(InputError, match=r"node 4 \(Concat\): it combines images with rows of features"):
         from_onnx(proto)
 
 
@@ -485,7 +485,7 @@ REFUSED: dict[str, tuple[list[Any], dict[str, Array], str]] = {
     "operator": ([node("ThresholdedRelu", "x")], {}, r"node 1 \(ThresholdedRelu\): no layer does that"),
     "unknown": ([node("Erf", "x")], {}, r"node 1 \(Erf\)"),
     "gate": ([node("Tanh", "x", to="a"), node("Mul", "x", "a")], {}, r"node 2 \(Mul\): .* that multiplies them"),
-    "along rows": ([node("Relu", "x", to="a"), node("Concat", "x", "a", axis=0)], {}, "joins them along axis 0"),
+    "along rows": ([node("Relu", "x", to="a"), node("Concat", "x", "a", axis=0)], {}, "concatenates them along axis 0"),
     "widths": ([node("MatMul", "x", "W", to="a"), node("Relu", "a", to="b"), node("Add", "x", "b")],
                {"W": normal(5, 3)}, r"node 3 \(Add\): it adds 5 and 3, which are not of one shape"),
     "attribute": ([node("Relu", "x", alpha=1.0)], {}, r"node 1 \(Relu\): .*alpha"),

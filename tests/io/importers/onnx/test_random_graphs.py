@@ -16,6 +16,7 @@ from onnx_graphs import Array, model, node  # noqa: E402
 
 from sparsenn import Session, from_onnx  # noqa: E402
 from sparsenn.errors import SparseNNError  # noqa: E402
+from sparsenn.io.importers.onnx.export import export_graph  # noqa: E402
 
 ROWS = 3
 """Rows of the inputs where the graph leaves their number open; weights never have this size, so that no axis fits by
@@ -29,17 +30,24 @@ class Graph:
 
     def __init__(self, draw: Draw) -> None:
         self._draw, self._random = draw, np.random.default_rng(draw(st.integers(0, 2**16)))
-        rank = draw(st.sampled_from([1, 2, 2, 2, 3, 3, 4, 4]))
-        sizes = [draw(st.sampled_from([1, 2, 4])) for _ in range(rank)]
-        self.axis = draw(st.integers(0, rank - 1)) if draw(st.booleans()) else 0
         self.is_open = draw(st.booleans())
-        sizes[self.axis] = ROWS if self.is_open else sizes[self.axis]
-        self.size = ["n" if self.is_open and axis == self.axis else size for axis, size in enumerate(sizes)]
-        self.x = self.numbers(*sizes)
+        self.sizes: dict[str, list[int | str]] = {}
+        self.inputs: dict[str, Array] = {}
+        self.axes: dict[str, int] = {}
         self.nodes: list[Any] = []
         self.constants: dict[str, Array] = {}
-        self.values: dict[str, tuple[int, ...]] = {"x": tuple(sizes)}
+        self.values: dict[str, tuple[int, ...]] = {}
         self.largest = 1.0
+        self.add_input("x")
+        self.x, self.axis = self.inputs["x"], self.axes["x"]
+
+    def add_input(self, name: str) -> None:
+        rank = self._draw(st.sampled_from([1, 2, 2, 2, 3, 3, 4, 4]))
+        sizes = [self._draw(st.sampled_from([1, 2, 4])) for _ in range(rank)]
+        axis = self._draw(st.integers(0, rank - 1)) if self._draw(st.booleans()) and not self.inputs else 0
+        sizes[axis] = ROWS if self.is_open else sizes[axis]
+        self.sizes[name] = ["n" if self.is_open and place == axis else size for place, size in enumerate(sizes)]
+        self.inputs[name], self.axes[name], self.values[name] = self.numbers(*sizes), axis, tuple(sizes)
 
     def numbers(self, *shape: int) -> Array:
         return self._random.integers(-3, 4, shape).astype(np.float32)
@@ -49,26 +57,31 @@ class Graph:
         self.constants[name] = np.asarray(array)
         return name
 
-    def add(self) -> None:
-        """Add a node of what was made last, or else of anything."""
-        last = list(self.values)[-1]
-        name = last if self._draw(st.integers(0, 3)) else self._draw(st.sampled_from(list(self.values)))
+    def add(self, name: str | None = None) -> None:
+        """Add a node of a value; of what was made last, or else of anything, where none is named."""
+        if name is None:
+            last = list(self.values)[-1]
+            name = last if self._draw(st.integers(0, 3)) else self._draw(st.sampled_from(list(self.values)))
         operator = self._draw(st.sampled_from(sorted(OPERATORS)))
-        made = OPERATORS[operator](self, self._draw, name, self.values[name])
-        if made is None:
+        drawn = OPERATORS[operator](self, self._draw, name, self.values[name])
+        if drawn is None:
             return
-        inputs, attributes = made
+        inputs, attributes = drawn
         to = f"v{len(self.nodes) + 1}"
-        self.nodes.append(node(operator, *inputs, to=to, **attributes))
-        found = self.run(to)
-        if found is None or not 0 < found.size <= 4096 or not (np.abs(found) < 1e4).all():
+        made = node(operator, *inputs, to=to, **attributes)
+        made.output.extend([f"{to}b"] if operator == "Split" else [])
+        self.nodes.append(made)
+        found = {name: self.run(name) for name in made.output}
+        if any(each is None or not 0 < each.size <= 4096 or not (np.abs(each) < 1e4).all() for each in found.values()):
             self.nodes.pop()
-        else:
-            self.largest = max(self.largest, float(np.abs(found).max()))
-            self.values[to] = found.shape
+            return
+        for name, each in found.items():
+            assert each is not None
+            self.largest = max(self.largest, float(np.abs(each).max()))
+            self.values[name] = each.shape
 
-    def proto(self, output: str) -> Any:
-        return model(self.nodes, self.size, 17, (output,), **self.constants)
+    def proto(self, *outputs: str) -> Any:
+        return model(self.nodes, self.sizes, 17, outputs, **self.constants)
 
     def run(self, output: str) -> Array | None:
         """Return what ONNX Runtime gives; None where it refuses the graph."""
@@ -76,7 +89,7 @@ class Graph:
         options.log_severity_level = 4
         options.intra_op_num_threads = 1
         try:
-            return ort.InferenceSession(self.proto(output).SerializeToString(), options).run(None, {"x": self.x})[0]
+            return ort.InferenceSession(self.proto(output).SerializeToString(), options).run(None, self.inputs)[0]
         except Exception:  # of several kinds
             return None
 
@@ -208,6 +221,15 @@ def slices(graph: Graph, draw: Draw, name: str, shape: Shape) -> Made:
     return [name, *(graph.constant(np.array(each, np.int64)) for each in (starts, ends, axes, steps))], {}
 
 
+def split(graph: Graph, draw: Draw, name: str, shape: Shape) -> Made:
+    axis = axis_of(draw, shape)
+    size = shape[axis] if shape else 1
+    if size == 1:
+        return None
+    first = draw(st.integers(1, size - 1))
+    return [name, graph.constant(np.array([first, size - first], np.int64))], {"axis": axis}
+
+
 def reduce_mean(graph: Graph, draw: Draw, name: str, shape: Shape) -> Made:
     if not shape:
         return None
@@ -274,6 +296,7 @@ OPERATORS: dict[str, Callable[..., Made]] = {
     "ReduceMean": reduce_mean,
     "Reshape": reshape,
     "Slice": slices,
+    "Split": split,
     "Squeeze": squeeze,
     "Transpose": transpose,
     "Unsqueeze": unsqueeze,
@@ -308,8 +331,65 @@ def check(graph: Graph, output: str) -> str:
     return "equal"
 
 
+pytestmark = pytest.mark.filterwarnings("ignore::sparsenn.io.rounding.RoundingWarning")
+
+
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(graphs())
 def test_random_graphs_give_what_onnx_runtime_gives_or_are_refused(graph: Graph) -> None:
     if graph.nodes:
         check(graph, list(graph.values)[-1])
+
+
+@st.composite
+def named_graphs(draw: Draw) -> tuple[Graph, list[str]]:
+    """A graph of up to three inputs, and two of its values or more."""
+    graph = Graph(draw)
+    for number in range(draw(st.integers(0, 2))):
+        graph.add_input(f"z{number}")
+    ends = []
+    for name in [*graph.inputs, *graph.inputs]:
+        for _ in range(draw(st.integers(1, 3))):
+            graph.add(name)
+            name = list(graph.values)[-1]
+        ends += [name] * (name not in graph.inputs)
+    return graph, draw(st.permutations(list(dict.fromkeys(ends)))) if ends else []
+
+
+def check_named(graph: Graph, outputs: list[str]) -> str:
+    """Have the graph refused, or give what ONNX Runtime gives by name; and again when it was written and read."""
+    try:
+        network = from_onnx(graph.proto(*outputs))
+    except SparseNNError:
+        return "refused"
+    read = list(graph.inputs) if network.named_inputs is None else list(network.named_inputs)
+    if network.named_outputs is None or (network.named_inputs is None and len(read) > 1):
+        return "no names"
+    arrays = {name: graph.inputs[name] for name in read}
+    is_whole = network.inputs == sum(array.size for array in arrays.values())
+    inputs: Any = {}
+    for name, array in arrays.items():
+        rows = array[None] if is_whole else np.moveaxis(array, graph.axes[name] if graph.is_open else 0, 0)
+        inputs[name] = np.ascontiguousarray(rows).reshape(len(rows), -1)
+    if network.named_inputs is None:
+        (inputs,) = inputs.values()
+    near = 1e-5 + 2e-6 * graph.largest
+    again = from_onnx(export_graph(network, sparse=False))
+    assert (again.named_inputs, again.named_outputs) == (network.named_inputs, network.named_outputs)
+    for each in (network, again):
+        for name, found in Session(each, device="cpu")(inputs).items():
+            want: Any = graph.run(name)
+            axes = [axis for axis, size in enumerate(want.shape) if size == len(found)]
+            wanted = [np.moveaxis(want, axis, 0) for axis in axes] + [want[None]] * (len(found) == 1)
+            assert any(
+                right.size == found.size and np.allclose(found, right.reshape(found.shape), rtol=1e-4, atol=near)
+                for right in wanted
+            ), f"{graph.proto(*outputs)}\n{graph.inputs}\n{each}\n{name}: {found}\n{want}"
+    return "equal"
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(named_graphs())
+def test_random_graphs_of_several_inputs_and_outputs(drawn: tuple[Graph, list[str]]) -> None:
+    if drawn[1]:
+        check_named(*drawn)

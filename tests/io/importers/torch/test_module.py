@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -294,7 +295,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
         "mode 'reflect'",
     ),
     "squared": (lambda: Called(lambda rows: rows * rows), EXAMPLE, r"aten.mul.Tensor\): multiplies two"),
-    "two outputs": (lambda: Called(lambda rows: (rows.relu(), rows)), EXAMPLE, "gives 2 outputs"),
+    "outputs within outputs": (
+        lambda: Called(lambda rows: {"a": rows.relu(), "b": (rows, rows)}),
+        EXAMPLE,
+        "gives 3 outputs, some within others",
+    ),
+    "two inputs": (lambda: nn.Linear(3, 2), (EXAMPLE, EXAMPLE), "too many positional arguments"),
     "joined rows": (lambda: Called(lambda rows: rows.view(2, 6)), EXAMPLE, "mixes rows"),
     "from the left": (
         lambda: Called(lambda rows: torch.ones(4, 4) @ rows),
@@ -425,3 +431,44 @@ def test_a_session_takes_what_the_module_takes(module: Any, shape: tuple[int, ..
             assert isinstance(found, torch.Tensor)
             torch.testing.assert_close(found, expected)
         torch.testing.assert_close(session(inputs[0]), expected[:1])
+
+
+class Policy(nn.Module):
+    """Numbers and an image in; an action, a value and a mask out, in the form that `pack` makes of them."""
+
+    def __init__(self, pack: Any) -> None:
+        super().__init__()
+        self.pack, self.conv, self.linear = pack, nn.Conv2d(2, 3, 3), nn.Linear(3, 5)
+        self.hidden, self.heads = nn.Linear(17, 6), nn.ModuleList([nn.Linear(6, 4), nn.Linear(6, 1)])
+
+    def forward(self, obs: Any, image: Any) -> Any:
+        seen = self.conv(image).relu()
+        hidden = self.hidden(torch.cat([self.linear(obs).tanh(), seen.flatten(1)], 1)).relu()
+        return self.pack(*(head(hidden) for head in self.heads), seen)
+
+
+Outputs = namedtuple("Outputs", "action value mask")
+
+
+@pytest.mark.parametrize(
+    ("pack", "names"),
+    [
+        (lambda *outputs: outputs, ["output_0", "output_1", "output_2"]),
+        (lambda *outputs: dict(zip("abc", outputs, strict=True)), ["a", "b", "c"]),
+        (Outputs, ["action", "value", "mask"]),
+    ],
+)
+def test_several_inputs_and_outputs(pack: Any, names: list[str]) -> None:
+    torch.manual_seed(0)
+    module = Policy(pack)
+    inputs = {"obs": torch.randn(5, 3), "image": torch.randn(5, 2, 4, 4)}
+    with torch.no_grad():
+        given = module.eval()(**inputs)
+    wanted = list(given.values() if isinstance(given, dict) else given)
+    for example in (tuple(inputs.values()), dict(reversed(inputs.items()))):
+        network = from_torch(module, example)
+        assert set(network.named_inputs or ()) == set(inputs)
+        found = Session(network, device="cpu")(inputs)
+        assert list(found) == names
+        for each, want in zip(found.values(), wanted, strict=True):
+            torch.testing.assert_close(each, want, rtol=1e-5, atol=1e-5)

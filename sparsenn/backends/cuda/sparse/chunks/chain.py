@@ -12,20 +12,16 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import (
-    SAME_ROWS,
     Features,
     LayerCounts,
-    RowMap,
     RowsLeft,
     SparseKernel,
     SparseProblem,
-    StepInput,
-    StepOutput,
 )
 from sparsenn.backends.cuda.runtime.activation import RELU
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
-from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch, part
 from sparsenn.backends.cuda.runtime.streams import Turns
@@ -38,7 +34,6 @@ from sparsenn.backends.cuda.sparse.rows import (
     count_tiles,
     room_of,
     rows_to_tiles,
-    take_rows,
     tiles_from_csr,
     tiles_to_rows,
     weigh_rows,
@@ -48,7 +43,7 @@ from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array
 
-__all__ = ["CHUNKS", "ChunkChain", "gather_chunks", "laid_out", "launch_chunks", "parts_for", "prepare"]
+__all__ = ["CHUNKS", "ChunkChain", "gather_chunks", "laid_out", "parts_for", "prepare"]
 
 _PROGRAMS = {block: block_program("sparse/gather_chunks.cu", block) for block in BLOCKS}
 
@@ -153,20 +148,14 @@ class ChunkChain:
         rows = features.shape[0]
         with as_current(self._device):
             if counting:
-                return RowsLeft(self.run_counted(features, multiplicity)[0])
+                return RowsLeft(self._run_counted(features, multiplicity))
             self._turns.take()
             self._counted = None
             self._enter(features)
             self._parts.enqueue(rows, self._enqueue_part)
             return RowsLeft(self._leave(rows))
 
-    def run_counted(self, features: Features, multiplicity: Array | None) -> tuple[Array, Array]:
-        """Queue a run that counts; return outputs, and which rows end with a non-zero, (rows,) uint8.
-
-        Parameters
-        ----------
-        multiplicity : (rows,) int64, inputs that each row stands for; None for one each.
-        """
+    def _run_counted(self, features: Features, multiplicity: Array | None) -> Array:
         cp, layers, rows = cupy(), self._layers, features.shape[0]
         self._turns.take()
         features = _readable(features)
@@ -187,9 +176,9 @@ class ChunkChain:
             outputs = self._in_tiles(number + 1, slice(used))
             count_tiles(outputs, alive, stands_for, layer.copies, following, counters[number:])
         with part("total"):
-            outputs = self._leave(rows)
+            left: Array = self._leave(rows)
         self._counted = rows, counters
-        return outputs, alive[:rows]
+        return left
 
     def counts(self) -> tuple[LayerCounts, ...]:
         """Return what the last run counted, layer by layer; waits for it."""
@@ -251,24 +240,6 @@ def prepare(stack: Stack, problem: SparseProblem) -> ChunkChain:
         return ChunkChain(stack.device, layers, problem.rows)
 
 
-def launch_chunks(step: StepInput) -> StepOutput:
-    """Run all layers of the step; inputs streamed through shared memory, the sums of many outputs in registers.
-
-    Rows lie in tiles from the first layer to the last. All are computed in every layer, whether they have died or not;
-    once weights are laid out, the host waits for nothing until the last layer has been queued. Dense output.
-    """
-    cp, stack = cupy(), step.stack
-    layers: Sequence[DeviceLayer] = stack.layers[step.first : step.last]
-    rows = step.features.shape[0]
-    with as_current(stack.device), within_memory(named(layers), rows, _tiled_bytes(layers)):
-        chain = ChunkChain(stack.device, layers, rows)
-        outputs, alive = chain.run_counted(step.features, step.multiplicity)
-        living = cp.flatnonzero(alive).astype(np.int64)
-        if step.last - 1 < step.droppable_from or living.size == rows:
-            return StepOutput(outputs, SAME_ROWS, chain.counts())
-        return StepOutput(take_rows(outputs, living), RowMap.of_survivors(cp.asnumpy(living), rows), chain.counts())
-
-
 def laid_out(layers: Sequence[DeviceLayer], rows: int, halves: bool = False) -> list[ChunkedWeights]:
     """Return the layers' weights in chunks, for tiles of equally many rows; those not laid out so far are now.
 
@@ -292,7 +263,7 @@ def parts_for(weights: Sequence[ChunkedWeights], rows: int) -> int:
 def _chunked(layer: DeviceLayer, tiling: Tiling, machine: Machine) -> ChunkedWeights:
     """Return a layer's weights in chunks; it keeps those of every tiling that it was run with."""
     given = layer.weights, layer.bias, tiling, machine, layer.teams
-    return kept(layer, ("chunks", tiling), lambda: chunk_weights(*given))
+    return cache_on_device(layer, ("chunks", tiling), lambda: chunk_weights(*given))
 
 
 def _tiled_bytes(layers: Sequence[DeviceLayer]) -> int:
@@ -304,7 +275,6 @@ CHUNKS = SparseKernel(
     name="chunks",
     device="cuda",
     summary="inputs streamed through shared memory in chunks, many outputs' sums in registers",
-    launch=launch_chunks,
     prepare=prepare,
     needs=(ANY_GPU,),
     auto=True,

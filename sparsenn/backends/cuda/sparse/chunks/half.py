@@ -19,7 +19,7 @@ from sparsenn.backends.contract import SparseKernel
 from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
-from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.sparse.chunks.blocks import HALF_BLOCKS
 from sparsenn.backends.cuda.sparse.chunks.chain import laid_out, parts_for
 from sparsenn.backends.cuda.sparse.chunks.weights import block_program
@@ -110,7 +110,7 @@ class HalfChunkChain(HalfChain):
 
 def _bound(layer: DeviceLayer) -> Bound:
     """Return a layer's bound, which it keeps."""
-    return kept(layer, "bound", lambda: bound_of(layer))
+    return cache_on_device(layer, "bound", lambda: bound_of(layer))
 
 
 def _kernel(name: str, precision: str, summary: str) -> SparseKernel:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparsenn.backends.cuda.runtime.kept import kept_on_host
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_host
 from sparsenn.formats import CSC, Array
 from sparsenn.formats.equality import equal_patterns
 from sparsenn.layers import SparseLinear
@@ -60,7 +60,7 @@ class Teams:
 def teams_of(layer: SparseLinear) -> Teams | None:
     """Return the teams of a layer's outputs; None where too few outputs read the same inputs."""
     weights = layer.weights
-    return kept_on_host(layer, "teams", lambda: teams_of_weights(weights) if _may_share(weights) else None)
+    return cache_on_host(layer, "teams", lambda: teams_of_weights(weights) if _may_share(weights) else None)
 
 
 def teams_of_weights(weights: CSC) -> Teams:

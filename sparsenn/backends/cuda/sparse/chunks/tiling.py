@@ -77,24 +77,28 @@ READ_CLOCKS = 0.94
 CHUNK_INSTRUCTIONS = 35
 """Of a warp: to wait for a chunk, to find its part of it, and to give it back."""
 
-SLOT_INSTRUCTIONS, HALF_SLOT_INSTRUCTIONS = 26, 60
-"""Of a warp: to finish an output; one in halves that another layer follows."""
+# Of a warp.
+SLOT_INSTRUCTIONS = 26  # to finish an output
+HALF_SLOT_INSTRUCTIONS = 60  # to finish an output in halves that another layer reads
 
-L2_BYTES, HALF_L2_BYTES = 60.0, 45.0
-"""Bytes a clock that arrive in a multiprocessor's shared memory while all others fill theirs."""
+# Bytes per clock that arrive in a multiprocessor's shared memory while all others fill theirs.
+L2_BYTES = 60.0
+HALF_L2_BYTES = 45.0
 
 RUN_CLOCKS = 55
 """That the copy engine takes for a copy, however short."""
 
-EDGE_CLOCKS, HALF_EDGE_CLOCKS, HALF_ROW_CLOCKS = 42, 30, 3
-"""Clocks from reading an edge's line to having added its products, with nothing else going on; in halves, to which each
-row of a lane adds some."""
+# Clocks from reading an edge's line to having added its products, with nothing else running.
+EDGE_CLOCKS = 42
+HALF_EDGE_CLOCKS = 30
+HALF_ROW_CLOCKS = 3  # more for each row of a lane
 
 SHARE_CLOCKS = 1300
 """Clocks that a multiprocessor takes to begin and finish one block's work."""
 
-WRITE_BYTES, HALF_WRITE_BYTES = 18.0, 14.0
-"""Bytes a clock of outputs that a multiprocessor finishes, while nothing else goes on in it."""
+# Bytes per clock of outputs that a multiprocessor finishes, with nothing else running in it.
+WRITE_BYTES = 18.0
+HALF_WRITE_BYTES = 14.0
 
 SLOT_CLOCKS = 17
 """Clocks of a block to begin and finish one output."""

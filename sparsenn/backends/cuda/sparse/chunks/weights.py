@@ -35,8 +35,8 @@ __all__ = ["ChunkedWeights", "block_program", "chunk_weights"]
 MOST_UNITS = (1 << 31) - 1
 """Records are addressed by 32-bit numbers of 16 bytes."""
 
-BEHIND_ALL, NO_OUTPUT = -1, 63 << 18
-"""The place behind all outputs, as places are unsigned; and where rows are in half precision, an edge of no output."""
+BEHIND_ALL = -1  # the place behind all outputs, as places are unsigned
+NO_OUTPUT = 63 << 18  # an edge of no output, where rows are in half precision
 
 EVENNESS = 0.05
 """What a warp's edges in other chunks than an output's own count for, in parts of those in the same."""

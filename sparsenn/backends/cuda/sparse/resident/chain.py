@@ -25,12 +25,10 @@ from sparsenn.backends.contract import (
     RowsLeft,
     SparseKernel,
     SparseProblem,
-    StepInput,
-    StepOutput,
 )
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
-from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.streams import Turns, captured
@@ -62,7 +60,7 @@ from sparsenn.backends.machine import WARP, Machine
 from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.network import Network
 
-__all__ = ["RESIDENT", "ResidentChain", "launch_resident", "prepare", "tile_shape", "why_not"]
+__all__ = ["RESIDENT", "ResidentChain", "prepare", "tile_shape", "why_not"]
 
 _POINTERS = (
     *("rows_in", "list_in", "count_in", "weights_in", "rows_out", "hashes_out", "weights_out", "next", "count_out"),
@@ -374,37 +372,17 @@ def prepare(stack: Stack, problem: SparseProblem) -> ResidentChain:
     OutOfMemoryError
         The device's memory does not suffice for so many rows.
     """
-    return _prepared(stack, 0, len(stack.layers), problem)
-
-
-def _prepared(stack: Stack, first: int, last: int, problem: SparseProblem) -> ResidentChain:
-    layers = stack.layers[first:last]
+    layers = stack.layers
     widest = max(layer.outputs for layer in layers)
     with as_current(stack.device), within_memory("the layers", problem.rows, bytes_of(1, widest)):
-        packed = kept(stack, ("packed", first, last), lambda: pack_network(layers))
+        packed = cache_on_device(stack, "packed", lambda: pack_network(layers))
         return ResidentChain(stack.device, packed, problem)
-
-
-def launch_resident(step: StepInput) -> StepOutput:
-    """Run layers at once, to the stack's last; rows that die or become equal are dealt with on the device."""
-    stack: Stack = step.stack
-    cp, given = cupy(), step.features
-    form = "dense" if not isinstance(given, CSR) else "iso" if given.iso or not given.nnz else "csr"
-    droppable_from = max(0, step.droppable_from - step.first)
-    problem = SparseProblem(given.shape[0], form, droppable_from, step.deduplicate)
-    with as_current(stack.device):
-        chain = _prepared(stack, step.first, step.last, problem)
-        left = chain.run(given, True, step.multiplicity)
-        used, row_map = left.row_map.on_host(cp.asnumpy).take(0, left.inputs)
-        features: Any = left.features
-        return StepOutput(features[cp.asarray(used)], row_map, chain.counts())
 
 
 RESIDENT = SparseKernel(
     name="resident",
     device="cuda",
     summary="all layers in one graph, rows kept in shared memory, dropped and grouped on the device",
-    launch=launch_resident,
     prepare=prepare,
     needs=(ANY_GPU, "inputs whose bits fit into shared memory, where all entries have one value"),
     auto=True,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
-from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.sparse.chunks.blocks import COUNTING_BLOCKS, MOST_STAGES, BlockShape, room
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, stage_tilings
 from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, chunk_weights
@@ -25,8 +25,8 @@ from sparsenn.backends.machine import WARP, Machine
 
 __all__ = ["ChunkStages", "StageTiles", "laid_out"]
 
-THREADS, TURNING_BLOCKS = 256, 8
-"""Of a block that moves rows; and such blocks of a multiprocessor, each with 16 KiB of shared memory."""
+THREADS = 256  # of a block that moves rows
+TURNING_BLOCKS = 8  # of a multiprocessor, each with 16 KiB of shared memory
 
 _PROGRAMS = {block: block_program("sparse/chunk_layers.cu", block) for block in COUNTING_BLOCKS}
 
@@ -77,7 +77,9 @@ def laid_out(network: PackedNetwork, ranges: Sequence[tuple[int, int]], rows: in
         layers = network.layers[first:last]
         sizes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
         chosen = stage_tilings(rows, sizes, machine, [layer.team_size for layer in layers])
-        return kept(network, ("stage in chunks", first, last), lambda: _lay_out(layers, chosen, machine), chosen)
+        return cache_on_device(
+            network, ("stage in chunks", first, last), lambda: _lay_out(layers, chosen, machine), chosen
+        )
 
     return tuple(stage(first, last) for first, last in ranges)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.kept import kept
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.sparse.conversion import index_type, running_sum
 from sparsenn.backends.cuda.sparse.resident.packed import PackedNetwork
@@ -44,8 +44,9 @@ _MOST_THREADS = {32: 512, 16: 1024, 8: 1024}
 
 _LEAST_THREADS = 128
 
-MOST_POWER, SCALE = 255, 150
-"""Of a float32's bits: the power of what is no finite number; and the power at which its digits are an integer."""
+# Powers of a float32, as its bits have them.
+MOST_POWER = 255  # of a number that is not finite
+SCALE = 150  # at which the digits are an integer
 
 MOST_UNITS = 1 << 25
 """More are not told apart: from half of that on, sums of integers need not be float32 numbers."""
@@ -197,7 +198,7 @@ def counted_first(network: PackedNetwork, room: int) -> CountedLayer | None:
     """
     if rows_for(network.widths[0], room) is None:
         return None
-    return kept(network, "counted", lambda: pack_counted(network.layers[0]))
+    return cache_on_device(network, "counted", lambda: pack_counted(network.layers[0]))
 
 
 def word_bytes(inputs: int, rows: int) -> int:

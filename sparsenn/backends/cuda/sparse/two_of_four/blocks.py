@@ -87,7 +87,7 @@ class BlockShape:
         return multiplying, laying_out
 
 
-SPLIT, SINGLE = BlockShape(2, 128, 3), BlockShape(1, 192, 4)
-"""For numbers that are split, and that are not."""
+SPLIT = BlockShape(2, 128, 3)  # for numbers that are split
+SINGLE = BlockShape(1, 192, 4)  # for numbers that are not
 
 PROGRAMS = {shape: shape.programs() for shape in (SPLIT, SINGLE)}

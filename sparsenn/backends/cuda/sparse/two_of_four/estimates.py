@@ -12,8 +12,9 @@ from sparsenn.layers import SparseLinear
 
 __all__ = ["LISTS_AT_ONCE", "extra_slabs", "tensor_seconds"]
 
-RUN_SECONDS, LAUNCH_SECONDS, LAYING_SECONDS = 26e-6, 2.5e-6, 5e-6
-"""A run beside its layers; a launch of a graph beside its kernel; and one that lays rows out."""
+RUN_SECONDS = 26e-6  # of a run beside its layers
+LAUNCH_SECONDS = 2.5e-6  # of a launch of a graph beside its kernel
+LAYING_SECONDS = 5e-6  # of a launch that lays rows out
 
 SPARSE_FACTOR = 2
 """Products that tensor cores pass over, and those they compute, in parts of what they compute of dense weights."""

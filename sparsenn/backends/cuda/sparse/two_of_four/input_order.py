@@ -18,14 +18,17 @@ from sparsenn.runtime.jit import compiled, example
 
 __all__ = ["FOUR", "RUNS", "SLAB", "SPARE", "UNIT", "UNITS", "order_in_runs", "order_inputs", "padded", "plain_order"]
 
-FOUR, UNIT, SLAB = 4, 8, 64
-"""Inputs of a group, of a unit of 16 bytes, and of a slab."""
+# Inputs.
+FOUR = 4  # of a group
+UNIT = 8  # of a unit of 16 bytes
+SLAB = 64  # of a slab
 
 UNITS = SLAB // UNIT
 """Of a slab."""
 
-GREEDY_WORK, SWAP_WORK = 300_000_000, 200_000_000
-"""Words of bits that are looked at, at most, to find groups, and to mend them by swaps: tenths of a second each."""
+# Words of bits that are compared, at most: tenths of a second each.
+GREEDY_WORK = 300_000_000  # to find groups
+SWAP_WORK = 200_000_000  # to mend groups by swaps
 
 ATTEMPTS = 128
 """Swaps that are tried for a group with conflicts before the next one has its turn."""

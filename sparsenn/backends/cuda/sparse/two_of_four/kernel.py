@@ -23,7 +23,7 @@ import numpy as np
 from sparsenn.backends.contract import SparseKernel
 from sparsenn.backends.cuda.conv.warpgroup import GPU, why_no_warpgroups
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
-from sparsenn.backends.cuda.runtime.kept import kept, kept_on_host
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host
 from sparsenn.backends.cuda.sparse.half_chain import Bound, HalfChain, bound_of, chain_kernel
 from sparsenn.backends.cuda.sparse.parts import PARTS
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
@@ -38,12 +38,14 @@ from sparsenn.network import Network
 
 __all__ = ["KERNELS", "SINGLE", "SPLIT", "BlockShape", "TensorChain", "why_not"]
 
-LAYING_THREADS, LAID_BYTES = 512, 72 << 10
-"""Of a block that lays rows out, and the shared memory that its rows take at most, so that a multiprocessor has three
-such blocks; a single row may take more."""
+LAYING_THREADS = 512  # of a block that lays rows out
+LAID_BYTES = (
+    72 << 10
+)  # shared memory of its rows, at most: a multiprocessor has three such blocks; one row may take more
 
-BANKS, BANK_BYTES, FOUR = 32, 4, 4
-"""Of shared memory; and numbers that are moved at once."""
+BANKS = 32  # of shared memory
+BANK_BYTES = 4  # of a bank
+FOUR = 4  # numbers that are moved at once
 
 
 # ---- Layers, ready to be multiplied -----------------------------------------------------------------------------
@@ -117,11 +119,11 @@ def _ready(layers: Sequence[DeviceLayer], shape: BlockShape) -> _Ready:
 
     def ready() -> _Ready:
         chain = tuple(map(ref, sources))
-        run, order, packed = kept_on_host(sources[0], ("two of four", shape), lambda: _packed(layers, shape), chain)
+        run, order, packed = cache_on_host(sources[0], ("two of four", shape), lambda: _packed(layers, shape), chain)
         made = (each.placed(layer) for each, layer in zip(packed, layers, strict=True))
         return _Ready(run, cupy().asarray(order), tuple(made))
 
-    return kept(layers[0], ("two of four", shape, len(layers)), ready)
+    return cache_on_device(layers[0], ("two of four", shape, len(layers)), ready)
 
 
 def _packed(layers: Sequence[DeviceLayer], shape: BlockShape) -> tuple[int, Array, tuple[_PackedLayer, ...]]:

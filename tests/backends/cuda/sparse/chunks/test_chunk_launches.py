@@ -10,8 +10,9 @@ from oracle import assert_close
 from strategies import networks_with_inputs
 
 from sparsenn import backends, infer
-from sparsenn.backends import StepInput
+from sparsenn.backends import SparseProblem
 from sparsenn.backends.cuda.sparse.chunks.blocks import TILE_ROWS
+from sparsenn.backends.stepwise import chain_of
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network
@@ -47,27 +48,25 @@ def rows_of_every_form(rng, rows, width):
 
 
 def launched(device, layers, features, first=0, last=None, droppable_from=None, copies=None, multiplicity=None):
-    """Run layers in one launch; returns the rows left, dense on the host, and what the launch gave."""
+    """Run layers `first` to `last` in one run; returns each input's row, dense on the host, and what was counted."""
     backend = backends.backend_for(device)
     kernel = backends.kernel_named("spmspm", "chunks" if device == "cuda" else "reference", device)
-    last = len(layers) if last is None else last
-    stack = backend.prepare(layers, copies or [np.ones(layer.outputs, np.int64) for layer in layers])
-    step = StepInput(
-        stack,
-        first,
-        last,
-        backend.place(features),
-        np.ones(features.shape[0], np.int64) if multiplicity is None else multiplicity,
-        last if droppable_from is None else droppable_from,
+    layers, each = (
+        layers[first:last],
+        [np.ones(layer.outputs, np.int64) for layer in layers] if copies is None else copies,
     )
-    output = kernel.launch(step)
-    rows = backend.fetch(output.features)
-    return rows.to_scipy().toarray() if isinstance(rows, CSR) else rows, output
+    stack, count = backend.prepare(layers, each[first:last]), features.shape[0]
+    problem = SparseProblem(count, "csr", len(layers) if droppable_from is None else droppable_from - first, False)
+    chain = chain_of(backend, kernel, stack, layers, problem)
+    left = chain.run(backend.place(features), True, multiplicity)
+    rows = backend.fetch(left.features)
+    dense = rows.to_scipy().toarray() if isinstance(rows, CSR) else rows
+    return left.row_map.scatter(dense), counted(chain.counts())
 
 
-def counted(output):
+def counted(counts):
     """What was counted, without the name of the kernel."""
-    return [(one.rows, one.active_inputs, one.nonzeros, one.performed_edges) for one in output.counts]
+    return [(one.rows, one.active_inputs, one.nonzeros, one.performed_edges) for one in counts]
 
 
 @pytest.fixture(params=[None, *TILE_ROWS])
@@ -81,20 +80,19 @@ def tile_rows(request, monkeypatch):
 @pytest.mark.parametrize("widths", WIDTHS.values(), ids=str)
 @pytest.mark.parametrize("activation", EVERY_ACTIVATION, ids=str)
 @pytest.mark.parametrize("rows", [0, 1, 300])
-def test_layers_in_one_launch_are_those_of_many(widths, activation, rows, tile_rows, rng):
+def test_layers_in_one_run_are_those_of_many(widths, activation, rows, tile_rows, rng):
     layers = random_layers(rng, widths, lambda number: activation)
     for features in rows_of_every_form(rng, rows, widths[0]):
-        found, output = launched("cuda", layers, features)
+        found, counts = launched("cuda", layers, features)
         given = features if isinstance(features, CSR) else from_dense(features)
         assert_close(from_dense(found), Network(tuple(layers)), given)
-        assert np.array_equal(output.kept, np.arange(rows))
-        single, counts = features, []
+        single, singly = features, []
         for number in range(len(layers)):
-            single, one = launched("cuda", layers, single, number, number + 1, len(layers))
-            counts += counted(one)
-            assert counts[-1][2] == np.count_nonzero(single)
+            single, one = launched("cuda", layers, single, number, number + 1)
+            singly += one
+            assert singly[-1][2] == np.count_nonzero(single)
         assert np.array_equal(found.view(np.int32), single.view(np.int32))
-        assert counted(output) == counts
+        assert counts == singly
 
 
 @pytest.mark.parametrize("widths", WIDTHS.values(), ids=str)
@@ -107,12 +105,10 @@ def test_counts_are_those_of_the_reference(widths, clip, rows, tile_rows, rng):
     for features in rows_of_every_form(rng, rows, widths[0]):
         for first, last in {(0, len(layers)), (len(layers) // 2, len(layers)), (0, 1)}:
             given = features if first == 0 else rng.integers(0, 3, (rows, widths[first])).astype(np.float32)
-            for droppable_from in (last, last - 1):  # no row goes, or those go that are dead at the end
-                chosen = (layers, given, first, last, droppable_from, copies, multiplicity)
-                (found, output), (right, expected) = launched("cuda", *chosen), launched("reference", *chosen)
-                assert np.array_equal(found, right)
-                assert np.array_equal(output.kept, expected.kept)
-                assert counted(output) == counted(expected)
+            chosen = (layers, given, first, last, None, copies, multiplicity)
+            (found, counts), (right, expected) = launched("cuda", *chosen), launched("reference", *chosen)
+            assert np.array_equal(found, right)
+            assert counts == expected
 
 
 def test_rows_that_die_and_come_back_are_all_there(tile_rows, rng):
@@ -121,25 +117,21 @@ def test_rows_that_die_and_come_back_are_all_there(tile_rows, rng):
     layers[0] = SparseLinear(layers[0].weights, -3.0, ReLU())
     features = (rng.random((310, 60)) < 0.1).astype(np.float32)
     for last in (2, 3, 4):
-        found, output = launched("cuda", layers, features, 0, last, droppable_from=1)
-        whole, _ = launched("cuda", layers, features, 0, last)
-        alive = np.flatnonzero(whole.any(axis=1))
-        assert output.counts[0].active_inputs < 310
-        assert output.counts[1].active_inputs == 310
-        assert np.array_equal(output.kept, alive)
-        assert np.array_equal(found.view(np.int32), whole[alive].view(np.int32))
-        assert_close(from_dense(whole), Network(tuple(layers[:last])), from_dense(features))
+        found, counts = launched("cuda", layers, features, 0, last, droppable_from=1)
+        assert counts[0][1] < 310
+        assert counts[1][1] == 310
+        assert_close(from_dense(found), Network(tuple(layers[:last])), from_dense(features))
 
 
-def test_rows_that_all_die_leave_nothing(rng):
+def test_rows_that_all_die_are_zeros(rng):
     layers = [
         SparseLinear(layer.weights, -1e6, ReLU()) for layer in random_layers(rng, (9, 8, 7), lambda number: Tanh())
     ]
-    found, output = launched("cuda", layers, rng.random((40, 9), dtype=np.float32), droppable_from=0)
-    assert found.shape == (0, 7)
-    assert output.kept.size == 0
-    assert [one.active_inputs for one in output.counts] == [0, 0]
-    assert output.counts[1].performed_edges == 0
+    found, counts = launched("cuda", layers, rng.random((40, 9), dtype=np.float32), droppable_from=0)
+    assert found.shape == (40, 7)
+    assert not found.any()
+    assert [active for _, active, _, _ in counts] == [0, 0]
+    assert counts[1][3] == 0
 
 
 @settings(max_examples=100)

@@ -1,4 +1,4 @@
-"""Tables of pandas, polars or Arrow as rows: their columns are held against the names that a network knows."""
+"""Tables of pandas, polars or Arrow as rows: their columns must have the names that a model knows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.errors import InputError
-from sparsenn.network import Network
+from sparsenn.formats.input_layout import InputLayout
 from sparsenn.printable import kind_of
 
 __all__ = ["without_table"]
@@ -17,10 +17,10 @@ _MOST_NAMES = 5
 """Names that a message lists, as in scikit-learn's."""
 
 
-def without_table(network: Network, inputs: Any) -> Any:
-    """Return the numbers of a table as an array; what is no table, as it is.
+def without_table(layout: InputLayout | None, inputs: Any) -> Any:
+    """Return the numbers of a table as an array, and other inputs as they are.
 
-    A network without names for the numbers of a row takes any table. So does one with names a table whose columns are
+    A layout without names for the numbers of a row takes any table. So does one with names a table whose columns are
     not named by texts.
 
     Raises
@@ -31,7 +31,7 @@ def without_table(network: Network, inputs: Any) -> Any:
     names = getattr(inputs, "column_names", None)  # of Arrow
     if hasattr(inputs, "__dlpack__") or (names is None and not hasattr(inputs, "to_numpy")):
         return inputs
-    known = None if network.input_layout is None else network.input_layout.names
+    known = None if layout is None else layout.names
     found = list(getattr(inputs, "columns", ()) if names is None else names)
     if known is not None and found and all(isinstance(name, str) for name in found):
         _check_names(known, found)

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from strategies import networks_with_inputs, seeds
 
 from sparsenn import backends, infer
-from sparsenn.engine import merge_equal_outputs
-from sparsenn.engine.merging import unmerged
 from sparsenn.formats import COO, CSC, coo_to_csc, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network
+from sparsenn.structure.merging import merge_equal_outputs, unmerged
 
 
 def layer(dense, bias=None):
@@ -189,7 +188,7 @@ def test_merging_does_not_change_a_bit_where_sums_are_exact(rng, bias):
 
 def test_wide_layers_are_searched_on_threads_within_threads(monkeypatch):
     """Layers large enough for a thread each, and columns numerous enough for threads of their own."""
-    monkeypatch.setattr("sparsenn.engine.merging._THREADED_EDGES", 1)
+    monkeypatch.setattr("sparsenn.structure.merging._THREADED_EDGES", 1)
     monkeypatch.setattr("sparsenn.formats.equality._HASHED", 4)
     merged = merge_equal_outputs(Network(tuple(layer(np.kron(np.eye(4), np.ones((8, 8)))) for _ in range(40))))
     assert {part.outputs for part in merged.network} == {4}

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from sparsenn.backends.cuda import tensor_tiles
-from sparsenn.backends.cuda.runtime import kept as module
-from sparsenn.backends.cuda.runtime.kept import kept, kept_on_host, stream_key
+from sparsenn.backends.cuda.runtime import layer_cache as module
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host, stream_key
 from sparsenn.errors import UsageError
 
 
@@ -47,12 +47,14 @@ def test_an_array_is_made_once_for_each_owner_and_name(stream):
         made.append(object())
         return made[-1]
 
-    found = [kept(owner, name, make) for owner in (first, second) for name in ("a", ("b", 1)) for _ in range(3)]
+    found = [
+        cache_on_device(owner, name, make) for owner in (first, second) for name in ("a", ("b", 1)) for _ in range(3)
+    ]
     assert len(made) == 4
     assert [found[i : i + 3] for i in range(0, 12, 3)] == [3 * [one] for one in made]
 
 
-def test_what_is_kept_on_the_host_is_made_once_by_all_threads():
+def test_a_result_on_the_host_is_made_once_by_all_threads():
     first, second = Owner(), Owner()
     made, together = [], Barrier(6)
 
@@ -63,7 +65,7 @@ def test_what_is_kept_on_the_host_is_made_once_by_all_threads():
 
     def ask(owner, name):
         together.wait(20)
-        return kept_on_host(owner, name, make)
+        return cache_on_host(owner, name, make)
 
     with ThreadPoolExecutor(6) as threads:
         asked = [threads.submit(ask, *of) for of in 2 * [(first, "a"), (first, "b"), (second, "a")]]
@@ -76,25 +78,25 @@ def test_what_is_kept_on_the_host_is_made_once_by_all_threads():
 def test_what_could_not_be_made_is_made_when_asked_for_again():
     owner = Owner()
     with pytest.raises(UsageError):
-        kept_on_host(owner, "a", lambda: unknown("a"))
-    assert kept_on_host(owner, "a", lambda: None) is None
-    assert kept_on_host(owner, "a", lambda: unknown("a")) is None
+        cache_on_host(owner, "a", lambda: unknown("a"))
+    assert cache_on_host(owner, "a", lambda: None) is None
+    assert cache_on_host(owner, "a", lambda: unknown("a")) is None
 
 
-def test_of_what_is_kept_on_the_host_there_is_one_version():
+def test_a_result_on_the_host_has_one_version():
     owner = Owner()
-    first = kept_on_host(owner, "a", Owner, 1)
-    assert kept_on_host(owner, "a", Owner, 1) is first
+    first = cache_on_host(owner, "a", Owner, 1)
+    assert cache_on_host(owner, "a", Owner, 1) is first
     before = weakref.ref(first)
     del first
-    assert kept_on_host(owner, "a", Owner, 2) is kept_on_host(owner, "a", Owner, 2)
+    assert cache_on_host(owner, "a", Owner, 2) is cache_on_host(owner, "a", Owner, 2)
     gc.collect()
     assert before() is None
 
 
-def test_what_is_kept_on_the_host_goes_with_its_owner():
+def test_a_result_on_the_host_goes_with_its_owner():
     owner = Owner()
-    made = weakref.ref(kept_on_host(owner, "a", Owner))
+    made = weakref.ref(cache_on_host(owner, "a", Owner))
     assert made() is not None
     del owner
     gc.collect()
@@ -108,20 +110,20 @@ def unknown(name):
 def test_the_current_stream_waits_until_the_array_is_there(stream):
     owner = Owner()
     for _ in range(2):
-        kept(owner, "a", object)
+        cache_on_device(owner, "a", object)
     first, again = stream.waited
     assert first is again
     first.done = True
-    kept(owner, "a", object)
+    cache_on_device(owner, "a", object)
     assert len(stream.waited) == 2
 
 
 def test_an_array_goes_with_its_owner(stream):
     owner = Owner()
-    kept(owner, "a", object)
-    held = len(module._kept)
+    cache_on_device(owner, "a", object)
+    held = len(module._on_device)
     del owner
-    assert len(module._kept) == held - 1
+    assert len(module._on_device) == held - 1
 
 
 def test_what_could_not_be_made_is_tried_again(stream):
@@ -131,8 +133,8 @@ def test_what_could_not_be_made_is_tried_again(stream):
         raise ValueError("no room")
 
     with pytest.raises(ValueError, match="no room"):
-        kept(owner, "a", fail)
-    assert kept(owner, "a", lambda: 1) == 1
+        cache_on_device(owner, "a", fail)
+    assert cache_on_device(owner, "a", lambda: 1) == 1
 
 
 def test_each_thread_has_a_default_stream_of_its_own():

@@ -3,7 +3,7 @@
 A neuron to which no weight leads is act(bias) for every input. Where that is zero, as it is for most neurons that
 pruning has cut off, the next layer reads nothing from it: sums begin at zero and a product with zero adds zero, so that
 no bit changes without it. What only dead outputs led to may be dead in turn. Outputs of the last layer stay, as do
-those that a layer of another kind reads.
+outputs that a layer of another kind reads.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def _computing(layer: SparseLinear, alive: Array) -> SparseLinear:
     weights = layer.weights
     lengths = np.diff(weights.indptr)[alive]
     bias = frozen(layer.bias[alive]) if isinstance(layer.bias, np.ndarray) else layer.bias
-    kept = CSC((layer.inputs, lengths.size), frozen(scan(lengths)), weights.indices, weights.values)
-    return replace(layer, weights=kept, bias=bias)
+    weights = CSC((layer.inputs, lengths.size), frozen(scan(lengths)), weights.indices, weights.values)
+    return replace(layer, weights=weights, bias=bias)
 
 
 def _reading(layer: SparseLinear, alive: Array) -> SparseLinear:
@@ -62,5 +62,5 @@ def _reading(layer: SparseLinear, alive: Array) -> SparseLinear:
     indptr = scan(read)[weights.indptr]
     indices = (np.cumsum(alive) - 1)[weights.indices[read]].astype(index_dtype(count))
     values = weights.values[: indices.size] if weights.iso else weights.values[read]
-    kept = CSC((count, layer.outputs), frozen(indptr), frozen(indices), frozen(values))
-    return replace(layer, weights=kept)
+    weights = CSC((count, layer.outputs), frozen(indptr), frozen(indices), frozen(values))
+    return replace(layer, weights=weights)

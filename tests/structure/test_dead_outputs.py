@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from strategies import seeds
 
 from sparsenn.engine import Session
-from sparsenn.engine.dead_outputs import without_dead_outputs
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network
+from sparsenn.structure.dead_outputs import without_dead_outputs
 
 
 def layer(dense, bias=None, activation=None):

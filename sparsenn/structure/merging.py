@@ -1,6 +1,6 @@
 """Merging equal outputs: neurons that must compute the same number compute it once.
 
-Two outputs of a layer whose weights and bias are equal bit for bit are equal for every input. One of them is kept;
+Two outputs of a layer whose weights and bias are equal bit for bit are equal for every input. One of them stays;
 the next layer reads it in place of all its copies, with the sum of their weights. That is the dual of computing
 equal rows once, it holds for any network, and it applies again after each merge: columns that differed only in which
 copy of a neuron they read become equal themselves. Networks built by Kronecker products with blocks of ones, as
@@ -14,15 +14,15 @@ number, zero or not subnormal. Where a sum is not, the outputs whose copies it r
 computes them and for the layers that read it, while others of the same layer merge.
 
 Outputs merge, too, where weights and bias are those of another times a power of two s, if the activation passes such
-factors on, f(s·z) = s·f(z), as ReLU without a clip and the identity do. The largest of them is kept, so that s is at
+factors on, f(s·z) = s·f(z), as ReLU without a clip and the identity do. The largest of them stays, so that s is at
 most 1, and the next layer's weights are multiplied by s before they are summed; what is said of sums holds for these
 products. Multiplying by a power of two rounds nothing: s·f(z) has the bits of f(s·z), and w·s times f(z) those of w
-times s·f(z), but where a number of the output that is left out is smaller than 2^-126; the merged network keeps
+times s·f(z), but where a number of the output that is left out is smaller than 2^-126; the merged network has
 digits that this one loses. No number gets larger: what was finite stays so. The outputs of a network merge only where
 they are equal.
 
 The merged network hence computes the same function of real numbers. Its products are rounded at other places, though:
-(w1 + w2)·x once, w1·x + w2·x twice. For a neuron with n weights, either way of computing the same inputs is within
+(w1 + w2)·x once, w1·x + w2·x twice. For a neuron with n weights, either computation on the same inputs is within
 γ·(|w1·x1| + … + |wn·xn| + |b|) of the exact sum, with γ = (n + 1)·u / (1 - (n + 1)·u) and u = 2^-24, so that the two
 differ by at most twice that; they are equal bit for bit where all products and partial sums are exact.
 """
@@ -53,7 +53,7 @@ _THREADED_EDGES = 200_000
 
 @dataclass(frozen=True, eq=False)
 class Merged:
-    """A network without repeated outputs, and the way back.
+    """A network without repeated outputs, and the map to the original ones.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def _ones(count: int) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class _Merging:
     """A sparse layer and what was merged of it.
 
     Parameters
@@ -88,7 +88,7 @@ class _Part:
     original : the layer.
     classes : (original inputs,) int64: which input of the merged layer holds each original one.
     inputs : how many inputs the merged layer has.
-    factors : (original inputs,) float64: each is so many times the merged one that holds it; (1,) where all are equal.
+    factors : (original inputs,) float64: of each to the merged input that holds it; (1,) where all are equal.
     representatives, group, scales : of outputs that merge, as `scaled_outputs` returns them.
     merged : the layer of the representatives alone, which reads merged inputs.
     """
@@ -102,8 +102,8 @@ class _Part:
     scales: Array
     merged: SparseLinear
 
-    def without(self, classes: Array) -> _Part:
-        """Return the same with the outputs of some classes kept apart; `classes` is (outputs,) bool."""
+    def without(self, classes: Array) -> _Merging:
+        """Return the same with the outputs of some classes apart; `classes` is (outputs,) bool."""
         apart = classes[self.group]
         _, group = numbered(np.where(apart, self.merged.outputs + np.arange(self.group.size), self.group))
         scales = np.where(apart, 1.0, self.scales)
@@ -117,31 +117,35 @@ def merge_equal_outputs(network: Network) -> Merged:
 
     Layers with nothing to merge are shared.
     """
-    parts: list[_Part | Layer] = []
+    merged_layers: list[_Merging | Layer] = []
     for number, (layer, found) in enumerate(zip(network, _search(network), strict=True)):
         if not isinstance(layer, SparseLinear):  # what it reads was not merged, and nor is what it gives
-            parts.append(layer)
+            merged_layers.append(layer)
             continue
         (source,) = network.nodes[number].sources
-        read = parts[source - 1] if source and network.consumers[source] == (number + 1,) else None
-        before = read if isinstance(read, _Part) else None
+        read = merged_layers[source - 1] if source and network.consumers[source] == (number + 1,) else None
+        before = read if isinstance(read, _Merging) else None
         scaled = _scaled(network, number)
         part, inexact = _merge(layer, found, scaled, before)
         if before is not None and inexact.any():
-            before = parts[source - 1] = before.without(inexact)
+            before = merged_layers[source - 1] = before.without(inexact)
             part, _ = _merge(layer, found, scaled, before)
-        parts.append(part)
-    layers = tuple(part.merged if isinstance(part, _Part) else part for part in parts)
-    copies = tuple(
-        np.bincount(part.group, minlength=part.merged.outputs).astype(np.int64) if isinstance(part, _Part) else _ones(n)
-        for part, n in zip(parts, network.sizes[1:], strict=True)
-    )
-    last = parts[-1]
-    expansion = last.group if isinstance(last, _Part) and last.merged.outputs < last.original.outputs else None
-    return Merged(network.with_layers(layers), copies, expansion)
+        merged_layers.append(part)
+    layers = tuple(part.merged if isinstance(part, _Merging) else part for part in merged_layers)
+    copies = tuple(map(_copies, merged_layers, network.sizes[1:]))
+    last = merged_layers[-1]
+    expansion = last.group if isinstance(last, _Merging) and last.merged.outputs < last.original.outputs else None
+    distinct = replace(network, named_outputs=None)  # whose widths are those before merging
+    return Merged(distinct.with_layers(layers), copies, expansion)
 
 
-def _merge(layer: SparseLinear, found: _Groups | None, scaled: bool, before: _Part | None) -> tuple[_Part, Array]:
+def _copies(layer: _Merging | Layer, outputs: int) -> Array:
+    if not isinstance(layer, _Merging):
+        return _ones(outputs)
+    return np.bincount(layer.group, minlength=layer.merged.outputs).astype(np.int64)
+
+
+def _merge(layer: SparseLinear, found: _Groups | None, scaled: bool, before: _Merging | None) -> tuple[_Merging, Array]:
     """Merge the inputs of a layer as the one before it says, then its equal outputs.
 
     Parameters
@@ -161,14 +165,14 @@ def _merge(layer: SparseLinear, found: _Groups | None, scaled: bool, before: _Pa
     merged, inexact = layer, np.zeros(inputs, np.bool_)
     if not whole or representatives.size < layer.outputs:
         merged, inexact = _reduce(layer, representatives, classes, inputs, factors)
-        if not whole and (scales < 1).any():  # the next layer may keep them apart, even the smallest
+        if not whole and (scales < 1).any():  # the next layer may have them apart, even the smallest
             inexact |= _reduce(layer, largest(group, -scales), classes, inputs, factors)[1]
         if not whole and found is not None and not inexact.any():
             again, regroup, rescaled = _groups(merged, scaled)
             if again.size < merged.outputs:
                 merged, _ = _reduce(merged, again, np.arange(inputs), inputs, np.ones(1))
                 representatives, group, scales = representatives[again], regroup[group], scales * rescaled[group]
-    return _Part(layer, classes, inputs, factors, representatives, group, scales, merged), inexact
+    return _Merging(layer, classes, inputs, factors, representatives, group, scales, merged), inexact
 
 
 def _search(network: Network) -> list[_Groups | None]:

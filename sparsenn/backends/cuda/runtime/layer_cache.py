@@ -1,0 +1,95 @@
+"""Results that are made of a layer or a stack once and live as long as it, such as weights in another order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.formats import Array
+
+__all__ = ["cache_on_device", "cache_on_host", "from_host", "stream_key"]
+
+Made = TypeVar("Made")
+
+PER_THREAD = 2
+"""CUDA's number of a thread's own default stream (cudaStreamPerThread)."""
+
+_on_device: WeakKeyDictionary[Any, dict[Hashable, tuple[Any, Any, Hashable]]] = WeakKeyDictionary()
+"""By owner and name: a value, an event after which its arrays are there (None once they are), and its version."""
+
+
+def cache_on_device(owner: Any, name: Hashable, make: Callable[[], Made], version: Hashable = None) -> Made:
+    """Return the result of `make`, which is called once for an owner, a name and a version.
+
+    Device arrays in the result may yet be on their way: the current stream waits until they are there.
+
+    Parameters
+    ----------
+    owner : a layer or a stack of layers on the device, by its identity. Results live as long as it, and must not refer
+        to it.
+    version : a result of another version is released first.
+    """
+    values = _on_device.setdefault(owner, {})
+    if name not in values or values[name][2] != version:
+        values.pop(name, None)
+        values[name] = make(), cupy().cuda.get_current_stream().record(), version
+    value, ready, _ = values[name]
+    if ready is not None:
+        if ready.done:
+            values[name] = value, None, version
+        else:
+            cupy().cuda.get_current_stream().wait_event(ready)
+    result: Made = value
+    return result
+
+
+class _Entry:
+    """A result with its version, and the lock of the thread that makes it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.value: tuple[Any, Hashable] | None = None
+
+
+_on_host: WeakKeyDictionary[Any, dict[Hashable, _Entry]] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def cache_on_host(owner: Any, name: Hashable, make: Callable[[], Made], version: Hashable = None) -> Made:
+    """Return the result of `make`, as `cache_on_device` does, for all devices.
+
+    Threads that ask at the same time wait for the first.
+
+    Parameters
+    ----------
+    owner : a layer on the host, by its identity. Results live as long as it, and must not refer to it.
+    version : a result of another version is released first.
+    """
+    with _lock:
+        entry = _on_host.setdefault(owner, {}).setdefault(name, _Entry())
+    with entry.lock:
+        if entry.value is None or entry.value[1] != version:
+            entry.value = make(), version
+        made: Made = entry.value[0]
+        return made
+
+
+def from_host(make: Callable[..., Array], *arrays: Array) -> Array:
+    """Return on the device the result of `make` on the host for arrays of the device.
+
+    Weights are laid out in this way: once, and CuPy would first compile a kernel for every operator.
+    """
+    cp = cupy()
+    with np.errstate(all="ignore"):
+        made: Array = cp.asarray(make(*map(cp.asnumpy, arrays)))
+    return made
+
+
+def stream_key(stream: Any) -> Hashable:
+    """Return a key of a CuPy stream of the calling thread, unique on its device."""
+    return (PER_THREAD, threading.get_ident()) if stream.ptr == PER_THREAD else stream.ptr

@@ -1,0 +1,53 @@
+"""Several inputs or outputs of a network: their names and shapes, and which columns of a row each of them takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from operator import index
+from typing import Any, TypeAlias
+
+from sparsenn.errors import ShapeError, UsageError
+
+__all__ = ["NamedShapes", "checked_shapes", "named_columns", "total_width"]
+
+NamedShapes: TypeAlias = dict[str, tuple[int, ...]]
+"""The shape of one sample of each, in the order of the columns."""
+
+
+def checked_shapes(shapes: Mapping[str, Any], what: str) -> NamedShapes:
+    """Return names and shapes as a dictionary of their own.
+
+    Raises
+    ------
+    UsageError
+        They are no mapping of names to shapes, or an empty one; the message calls them `what`.
+    ShapeError
+        A shape is not integers of at least 1.
+    """
+    if not isinstance(shapes, Mapping) or not shapes or not all(isinstance(name, str) and name for name in shapes):
+        raise UsageError(
+            f"the {what} are {shapes!r}; give a dictionary of names and shapes, such as {{'image': (3, 8, 8)}}"
+        )
+    checked: NamedShapes = {}
+    for name, shape in shapes.items():
+        try:
+            checked[name] = tuple(map(index, shape))
+        except TypeError:
+            checked[name] = (0,)
+        if min(checked[name], default=1) < 1:
+            raise ShapeError(f"the {what} have {name!r} of shape {shape!r}; a tuple of sizes from 1 on is needed")
+    return checked
+
+
+def total_width(shapes: NamedShapes) -> int:
+    """Return the numbers of a row that holds all of them."""
+    return sum(map(prod, shapes.values()))
+
+
+def named_columns(shapes: NamedShapes) -> Iterator[tuple[str, tuple[int, ...], int, int]]:
+    """Yield each name and shape, with its first column in a row and the one after its last."""
+    first = 0
+    for name, shape in shapes.items():
+        yield name, shape, first, first + prod(shape)
+        first += prod(shape)

@@ -1,0 +1,142 @@
+"""Signals of a model that become one: sums and concatenations, and several inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy.sparse import csc_array, hstack
+
+from sparsenn.errors import InputError, prefix_errors
+from sparsenn.formats import Array
+from sparsenn.io.affine import Convolution, Product, Scaling
+from sparsenn.io.branches import Node
+from sparsenn.io.signal import Signal
+from sparsenn.layers import Add, CombiningLayer, Concatenate, Slice
+from sparsenn.network import Network
+
+__all__ = ["combined", "concatenated", "network_between", "products_of", "slices_of_inputs", "with_product"]
+
+
+def combined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
+    """Return the signal after a layer that combines several.
+
+    Parameters
+    ----------
+    signals : as many as the layer combines, in order.
+
+    Raises
+    ------
+    ShapeError
+        The layer does not take their shapes together.
+    InputError
+        Their rows lie along other axes, or it adds numbers that lie in different orders.
+    """
+    first = signals[0]
+    for signal in signals:
+        if signal.axis != first.axis:
+            raise InputError(f"it combines {first} and {signal}, whose rows lie along other axes")
+    shape = layer.combined_shape([signal.shape for signal in signals])
+    settled = [signal.flushed() for signal in signals]
+    are_images = [signal.image is not None or len(signal.lies or ()) == 3 for signal in settled]
+    if any(are_images) or all(signal.lies is None and signal.is_image for signal in settled):
+        settled = [signal.images() if signal.lies is None and signal.is_image else signal for signal in settled]
+    if not all(signal.is_image for signal in settled):
+        settled = [signal.flat() for signal in settled]
+        if all(signal.node is None for signal in settled):
+            settled[0] = settled[0].settled()  # by which a network knows the width of its rows
+    first = settled[0]
+    if len({signal.image for signal in settled}) > 1:
+        raise InputError("it combines images with rows of features made from the same inputs")
+    orders = [_order(signal) for signal in settled]
+    if isinstance(layer, Add):
+        order = orders[0]
+        if not all(np.array_equal(each, order) for each in orders):
+            raise InputError(f"it adds several of {first}, which hold their numbers in different orders")
+    else:
+        starts = np.cumsum([0, *(each.size for each in orders[:-1])])
+        order = np.concatenate([each + start for each, start in zip(orders, starts, strict=True)])
+    lies = layer.combined_shape([signal.lies for signal in settled if signal.lies])
+    node = Node(layer, tuple(signal.node for signal in settled))
+    same = np.array_equal(order, np.arange(order.size))
+    return replace(first, shape=shape, lies=lies, node=node, pending=Scaling(), order=None if same else order)
+
+
+def concatenated(signals: Sequence[Signal]) -> Signal:
+    """Return several signals side by side: one product, where all are affine in the same rows, or else a layer."""
+    products = products_of(signals)
+    if products is None:
+        return combined(signals, Concatenate())
+    weights = hstack([csc_array(part.weights) for part in products], format="csc")
+    bias = np.concatenate([np.broadcast_to(part.bias, (part.weights.shape[1],)) for part in products])
+    return with_product(signals[0], Product(weights, bias))
+
+
+def products_of(signals: Sequence[Signal]) -> list[Product] | None:
+    """Return what is pending in each as products of the same rows; None for those of several layers, and images."""
+    products = []
+    for signal in signals:
+        flat = len(signal.shape) == 1 and len(signal.lies or (0,)) == 1
+        alike = signal.node is signals[0].node and signal.axis == signals[0].axis
+        if not (alike and flat) or signal.order is not None:
+            return None
+        if isinstance(signal.pending, Convolution):
+            return None
+        pending = signal.pending
+        products.append(pending.as_product(signal.width) if isinstance(pending, Scaling) else pending)
+    return products
+
+
+def with_product(signal: Signal, product: Product) -> Signal:
+    """Return a product in the place of what was pending."""
+    width = product.weights.shape[1]
+    return replace(signal, shape=(width,), pending=product, lies=(width,), order=None)
+
+
+def slices_of_inputs(inputs: Mapping[str, Signal]) -> dict[str, Signal]:
+    """Return several inputs as slices of the one row that a network takes; a single one as it is."""
+    if len(inputs) == 1:
+        return dict(inputs)
+    first, slices = 0, {}
+    for name, signal in inputs.items():
+        layer = Slice(first, first + signal.width)
+        slices[name] = replace(signal, node=Node(layer, (None,)), layout=None)
+        first += signal.width
+    return slices
+
+
+def network_between(inputs: Mapping[str, Signal], outputs: Mapping[str, Signal]) -> tuple[Network, Scaling]:
+    """Return the network of inputs and outputs, with the names of several, and how it scales a single input.
+
+    Parameters
+    ----------
+    inputs : what `slices_of_inputs` returned.
+    outputs : what was made of them.
+
+    Raises
+    ------
+    InputError
+        There is no layer, or an output has no numbers; or their rows lie along other axes.
+    """
+    several = len({id(signal) for signal in outputs.values()}) > 1
+    signal = next(iter(outputs.values()))
+    if several:
+        with prefix_errors("its outputs side by side"):
+            signal = concatenated([_as_row(each) for each in outputs.values()])
+    if not signal.width:
+        raise InputError("its output has no numbers")
+    network = signal.settled().network(
+        named_inputs={name: each.shape for name, each in inputs.items()} if len(inputs) > 1 else None,
+        named_outputs={name: each.shape for name, each in outputs.items()} if several else None,
+    )
+    return network, signal.entering
+
+
+def _as_row(signal: Signal) -> Signal:
+    return replace(signal, shape=(signal.width,), axis=None if signal.axis is None else 0)
+
+
+def _order(signal: Signal) -> Array:
+    """Return for each number of a tensor's row its place in a row as the layers have it."""
+    return np.arange(signal.width) if signal.order is None else signal.order

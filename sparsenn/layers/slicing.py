@@ -1,0 +1,101 @@
+"""Slice: neighbouring features of a row, or neighbouring channels of an image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from sparsenn.errors import ShapeError, UsageError
+from sparsenn.formats import INDEX32_LIMIT
+from sparsenn.formats.rebuilt import Rebuilt
+from sparsenn.layers.images import Image, ImageLayer, checked_image, integers
+
+__all__ = ["Slice"]
+
+
+@dataclass(frozen=True)
+class Slice(Rebuilt, ImageLayer):
+    """Y' holds the features of Y from `first` to before `last`, or the channels of its images.
+
+    Branches that begin with one each take a network's row of inputs apart, where it holds several.
+
+    Parameters
+    ----------
+    first, last : int
+        The first feature or channel, counted from 0, and the one after the last.
+    image : (int, int, int), optional
+        Channels, height and width, where the features are the pixels of an image, channel by channel.
+
+    Raises
+    ------
+    UsageError
+        `first` and `last` are not integers from 0 on, the second larger.
+    ShapeError
+        The image is not three sizes of at least 1.
+    """
+
+    name: ClassVar[str] = "slice"
+    first: int
+    last: int
+    image: Image | None = None
+
+    def __post_init__(self) -> None:
+        bounds = integers((self.first, self.last), 0)
+        if bounds is None or not bounds[0] < bounds[1] <= INDEX32_LIMIT:
+            raise UsageError(
+                f"a slice from {self.first!r} to {self.last!r}; it takes integers from 0 to {INDEX32_LIMIT:,}, the "
+                "second larger than the first"
+            )
+        object.__setattr__(self, "first", bounds[0])
+        object.__setattr__(self, "last", bounds[1])
+        if self.image is not None:
+            object.__setattr__(self, "image", checked_image(self.image))
+
+    @property
+    def keeps_zero_rows(self) -> bool:
+        """Numbers stay what they are."""
+        return True
+
+    def columns(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """Return where the slice lies in a row.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Of one input: (channels, height, width) or (width,).
+
+        Returns
+        -------
+        (int, int)
+            The first column, and the one after the last.
+        """
+        size = prod(shape[1:])
+        return self.first * size, self.last * size
+
+    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of Y' for a Y of a shape.
+
+        Parameters
+        ----------
+        input_shape : tuple of int
+            The shape of Y: (rows, features) or (images, channels, height, width).
+
+        Returns
+        -------
+        tuple of int
+            The same of Y'.
+
+        Raises
+        ------
+        ShapeError
+            Y has fewer than two dimensions, too few features or channels, or not as many numbers as the image.
+        """
+        if len(input_shape) < 2 or input_shape[1] < self.last:
+            raise ShapeError(f"the slice ends at {self.last}; its input has shape {input_shape}")
+        shape = self.last - self.first, *input_shape[2:]
+        if self.image is None:
+            return input_shape[0], *shape
+        if prod(self.image) != prod(shape):
+            raise ShapeError(f"the slice takes {prod(shape)} numbers, which are no image of shape {self.image}")
+        return input_shape[0], *self.image

@@ -1,0 +1,117 @@
+"""Graphs with several inputs and outputs, and channels of images: what becomes of them, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx_graphs import check, model, node, normal
+
+from sparsenn import Concatenate, Linear, Model, Network, Node, Session, Slice, from_onnx, to_onnx
+from sparsenn.errors import InputError
+from sparsenn.formats import Scaling
+from sparsenn.io import read_model
+
+SIZES = {"a": ["n", 4], "b": ["n", 2, 3, 3]}
+
+
+def proto(nodes: Any, outputs: Any = ("y", "z"), sizes: Any = SIZES, **constants: Any) -> Any:
+    return model(nodes, sizes, 17, outputs, **constants)
+
+
+def types(network: Network) -> list[type]:
+    return [type(layer) for layer in network]
+
+
+def test_channels_of_images_are_slices() -> None:
+    """As in ShuffleNet: a half of the channels goes through a convolution, the other half past it."""
+    split = node("Split", "u", "sizes", to="v", axis=1)
+    split.output.append("w")
+    nodes = [
+        node("Conv", "x", "K", to="t"),
+        node("Relu", "t", to="u"),
+        split,
+        node("Conv", "v", "L", to="c"),
+        node("Concat", "w", "c", axis=1),
+    ]
+    graph = model(nodes, ["n", 2, 5, 5], K=normal(4, 2, 3, 3), L=normal(2, 2, 1, 1), sizes=np.array([2, 2]))
+    network = check(graph, normal(3, 2, 5, 5))
+    assert [(layer.first, layer.last) for layer in network if isinstance(layer, Slice)] == [(2, 4), (0, 2)]
+    assert network.shapes[-1] == (4, 3, 3)
+
+
+@pytest.mark.parametrize("places", [[0], [1, 2], [-1, 0], [-2, -1], [2, 1], [0, 0], [0, 1, 2]])
+def test_any_channels_may_be_picked(places: list[int]) -> None:
+    graph = model([node("Gather", "x", "i", axis=1, to="u"), node("Relu", "u")], ["n", 3, 2, 2], i=np.array(places))
+    check(graph, normal(4, 3, 2, 2))
+
+
+def test_names_come_from_the_graph_and_go_into_a_file(tmp_path: Any) -> None:
+    nodes = [
+        node("Conv", "b", "K", to="c"),
+        node("Flatten", "c", to="f"),
+        node("Concat", "a", "f", to="h", axis=1),
+        node("MatMul", "h", "W", to="y"),
+        node("MatMul", "h", "V", to="u"),
+        node("Reshape", "u", "s", to="z"),
+    ]
+    constants = {"K": normal(1, 2, 2, 2), "W": normal(8, 3), "V": normal(8, 4), "s": np.array([-1, 2, 2])}
+    network = from_onnx(proto(nodes, **constants))
+    assert (network.named_inputs, network.named_outputs) == ({"a": (4,), "b": (2, 3, 3)}, {"y": (3,), "z": (2, 2)})
+    to_onnx(network, tmp_path / "again.onnx")
+    again = read_model(tmp_path / "again.onnx")
+    assert not again.classes
+    assert types(again.network) == types(network)
+    inputs = {"a": normal(5, 4), "b": normal(5, 2, 3, 3)}
+    found = Session(network, device="cpu")(inputs)
+    for name, array in Session(again.network, device="cpu")(inputs).items():
+        np.testing.assert_allclose(array, found[name], rtol=1e-5, atol=1e-5)
+
+
+def test_heads_of_the_same_layer_are_one_product() -> None:
+    nodes = [node("Relu", "a", to="h"), node("Gemm", "h", "W", to="y"), node("Gemm", "h", "V", to="z")]
+    network = from_onnx(proto(nodes, W=normal(4, 3), V=normal(4, 1)))
+    assert network.shapes[-2:] == ((4,), (4,))
+    assert types(network)[-1] is Linear
+    assert network.named_inputs is None
+    assert network.named_outputs == {"y": (3,), "z": (1,)}
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_rows_that_are_read_whole_are_put_together_in_files(tmp_path: Any, scaled: bool) -> None:
+    nodes = (Linear(normal(6, 5)), Node(Slice(1, 5), (0,)), Node(Slice(4, 6), (0,)), Node(Concatenate(), (1, 2, 3)))
+    network = Network(nodes, named_inputs={"a": (4,), "b": (2, 1)}, named_outputs={"y": (3, 2), "z": (5,)})
+    scaling = Scaling(np.array([2.0]), np.array([1.0]), np.array([0.5])) if scaled else None
+    path = tmp_path / "network.onnx"
+    to_onnx(Model(network, "mse", False, scaling=scaling) if scaled else network, path)
+    inputs = {"a": normal(5, 4), "b": normal(5, 2, 1)}
+    rows = {name: (array * 2 - 1) / 0.5 for name, array in inputs.items()} if scaled else inputs
+    expected = Session(network, device="cpu")(rows)
+    found = Session(from_onnx(path), device="cpu")(inputs)
+    assert {name: array.shape for name, array in found.items()} == {"y": (5, 3, 2), "z": (5, 5)}
+    for name, array in found.items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
+
+
+JOINED = [node("Flatten", "b", to="f"), node("Concat", "a", "f", axis=1)]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs", "sizes", "words"),
+    [
+        (JOINED, ("y",), {"a": ["n", 4], "b": [1, 2, 3, 3]}, "differ in their rows"),
+        (JOINED, ("y",), {"a": [2, 4], "b": [3, 2, 3, 3]}, "not as features or channels"),
+        (
+            [node("ArgMax", "a", axis=1), node("Relu", "a", to="z"), node("Tanh", "a", to="w")],
+            "yzw",
+            SIZES,
+            "number of a",
+        ),
+        ([node("Mul", "a", "a")], ("y",), SIZES, "both of its inputs"),
+        ([node("Split", "a", to="y", axis=0)], ("y",), SIZES, "picks rows"),
+    ],
+)
+def test_what_is_refused(nodes: Any, outputs: Any, sizes: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        from_onnx(proto(nodes, outputs, sizes))

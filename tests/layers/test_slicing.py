@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from sparsenn.errors import ShapeError, UsageError
+from sparsenn.layers import Slice
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "expected", "columns"),
+    [
+        (Slice(1, 3), (5, 7), (5, 2), (1, 3)),
+        (Slice(1, 3), (5, 4, 2, 3), (5, 2, 2, 3), (6, 18)),
+        (Slice(0, 4), (0, 4, 2, 3), (0, 4, 2, 3), (0, 24)),
+        (Slice(5, 17, (3, 2, 2)), (5, 20), (5, 3, 2, 2), (5, 17)),
+        (Slice(0, 2, (1, 4, 3)), (5, 4, 2, 3), (5, 1, 4, 3), (0, 12)),
+    ],
+)
+def test_neighbouring_features_or_channels(
+    layer: Slice, shape: tuple[int, ...], expected: tuple[int, ...], columns: tuple[int, int]
+) -> None:
+    assert layer.output_shape(shape) == expected
+    assert layer.columns(shape[1:]) == columns
+    assert layer.keeps_zero_rows
+    assert pickle.loads(pickle.dumps(layer)) == layer
+
+
+@pytest.mark.parametrize("values", [(1, 1), (2, 1), (-1, 1), (0.0, 1), (0, 2**31)])
+def test_slices_that_are_none(values: Any) -> None:
+    with pytest.raises(UsageError):
+        Slice(*values)
+
+
+def test_images_that_are_none() -> None:
+    for image in ((2, 2), (4, 1, 0)):
+        with pytest.raises(ShapeError, match="channels, height, width"):
+            Slice(0, 4, image)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"), [(Slice(0, 3), (5, 2)), (Slice(0, 3), (5,)), (Slice(0, 4, (1, 2, 3)), (5, 9))]
+)
+def test_inputs_that_do_not_fit(layer: Slice, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeError, match="the slice"):
+        layer.output_shape(shape)
