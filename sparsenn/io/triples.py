@@ -66,7 +66,7 @@ def compress(
 
 
 def _concatenated(values: list[Array], sizes: list[int]) -> Array:
-    """Join chunks of values, each one per entry or one for all; one value for all if that serves every chunk."""
+    """Concatenate chunks of values, each one per entry or one for all; one value for all if that serves every chunk."""
     firsts = collapse_iso(np.concatenate([np.empty(0, np.float32), *(value[:1] for value in values)]))
     if firsts.size <= 1 and all(value.size <= 1 for value in values):
         return firsts
