@@ -214,16 +214,13 @@ def program(
     **choices: tuple[int | str, ...],
 ) -> Program:
     """Declare a source file and what its defines may be; parameters as those of `Program`."""
-    return _declared(Program(source, choices, architecture, dynamic_shared, carveout))
+    PROGRAMS.append(Program(source, choices, architecture, dynamic_shared, carveout))
+    return PROGRAMS[-1]
 
 
 def specialised(
     source: str, architecture: str | None = None, /, *, dynamic_shared: bool = False, carveout: int | None = None
 ) -> Program:
     """Declare a source file that is compiled for a problem's own sizes, whatever they are."""
-    return _declared(Program(source, None, architecture, dynamic_shared, carveout))
-
-
-def _declared(made: Program) -> Program:
-    PROGRAMS.append(made)
-    return made
+    PROGRAMS.append(Program(source, None, architecture, dynamic_shared, carveout))
+    return PROGRAMS[-1]
