@@ -39,7 +39,7 @@ def test_each_worker_sees_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_workers_share_the_cores() -> None:
     with local_cluster(3, device="cpu") as client:
-        found = client.run(eval, "__import__('sparsenn.runtime.workers').workers.thread_count()")
+        found = client.run(eval, "__import__('sparsenn.runtime.workers').runtime.workers.thread_count()")
         assert list(found.values()) == 3 * [max(1, thread_count() // 3)]
         assert client.scheduler.address.startswith("keyed://127.0.0.1:")
 
