@@ -43,6 +43,8 @@ class RowMap:
         """Return the map from this map's inputs to the rows that a later one maps its rows to."""
         if self.rows is None or later.rows is None:
             return later if self.rows is None else self
+        if not later.rows.size:  # no input has a row
+            return self
         return RowMap((later.rows[self.rows] + 1) * (self.rows >= 0) - 1)
 
     def take(self, start: int, stop: int) -> tuple[Array, RowMap]:

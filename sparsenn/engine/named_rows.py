@@ -104,6 +104,6 @@ def _side_by_side(matrices: list[Any]) -> Any:
 
 
 def outputs_by_name(network: Network, outputs: Any) -> dict[str, Any]:
-    """Return the outputs of each name, of shape (rows, *shape): views of a matrix of all of them."""
+    """Return the outputs of each name, of shape (rows, ...): views of a matrix of all of them."""
     rows, shapes = outputs.shape[0], network.named_outputs or {}
     return {name: outputs[:, first:last].reshape(rows, *shape) for name, shape, first, last in named_columns(shapes)}

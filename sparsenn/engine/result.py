@@ -235,7 +235,7 @@ class Result:
 
     @property
     def by_name(self) -> dict[str, Array]:
-        """Outputs by name, of shape (inputs, *shape) each; an empty dictionary where the network does not name them."""
+        """Outputs by name, each of shape (inputs, ...); an empty dictionary where the network does not name them."""
         return outputs_by_name(self.plan.network, self.dense)
 
     def _expand(self, batch: BatchOutput, start: int, stop: int) -> CSR:

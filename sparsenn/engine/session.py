@@ -195,7 +195,7 @@ class Session:
             Rows, of shape (rows, network.inputs): a NumPy or CuPy array, a SciPy or CuPy sparse matrix of any kind,
             `CSR`, nested lists, or anything with DLPack or CUDA's array interface, such as PyTorch's and JAX's
             arrays. Images may come as an array of shape (images, channels, height, width), too. Or a dictionary of
-            such by the network's named inputs, each of shape (rows, numbers) or (rows, *shape), all of one library.
+            such by the network's named inputs, each of shape (rows, numbers) or (rows, ...), all of one library.
         form : str, optional
             Form of the outputs: `dense` or `csr`, a matrix of all outputs side by side; by default that of the inputs,
             and where the network names its outputs, a dictionary of dense arrays.

@@ -11,7 +11,7 @@ from sparsenn.formats import from_dense
 @st.composite
 def maps(draw, inputs=None):
     """A map, and how many rows there are; some belong to no input."""
-    computed = draw(st.integers(1, 6))
+    computed = draw(st.integers(0, 6))
     inputs = draw(st.integers(0, 12)) if inputs is None else inputs
     places = st.lists(st.integers(-1, computed - 1), min_size=inputs, max_size=inputs)
     return RowMap(np.array(draw(places), np.int32)), computed

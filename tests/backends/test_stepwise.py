@@ -105,6 +105,13 @@ def test_nothing_is_computed_once_all_rows_are_gone():
     assert len(chain.counts()) == 30
 
 
+@pytest.mark.parametrize(("device", "kernel"), KERNELS, ids=lambda each: getattr(each, "name", each))
+def test_rows_may_all_be_zeros_before_equal_ones_are_grouped(device, kernel):
+    layers = [diagonal(1, -1.0)] * (DEPTH + 2)
+    left = chain_of(device, kernel, layers, 3, adaptive=False).run(np.ones((3, 4), np.float32), False)
+    assert spread(left, 3).tolist() == [[0] * 4] * 3
+
+
 def test_rows_that_come_to_life_again_are_computed():
     layers = [diagonal(1, -1.0), diagonal(1, 2.0), diagonal(1, 0.0)]
     chain = chain_of("cpu", PANEL, layers, 2, droppable_from=2)

@@ -20,7 +20,14 @@ MEMCPY_NODE = 1
 
 
 def _operand(prefix: str) -> tuple[tuple[str, Any], ...]:
-    kinds = (("x", c_size_t), ("y", c_size_t), ("z", c_size_t), ("lod", c_size_t), ("type", c_uint), ("host", c_void_p))
+    kinds = (
+        ("x", c_size_t),
+        ("y", c_size_t),
+        ("z", c_size_t),
+        ("level", c_size_t),
+        ("type", c_uint),
+        ("host", c_void_p),
+    )
     return (
         *((f"{prefix}_{name}", kind) for name, kind in kinds),
         (f"{prefix}_device", c_uint64),
