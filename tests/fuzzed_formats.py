@@ -28,7 +28,7 @@ from sparsenn.backends import tuning_table
 from sparsenn.datasets import download
 from sparsenn.errors import ResourceError
 from sparsenn.formats import Column, Scaling, TableEncoding
-from sparsenn.io import checkpoint, csv, fann, hdf5, idx, matrix_market, model, official, tsv
+from sparsenn.io import checkpoint, csv, fann, hdf5, hdf5_model, idx, matrix_market, official, tsv
 from sparsenn.io.rounding import RoundingWarning
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
 from sparsenn.training import TrainingData, read_data, read_rows, train
@@ -225,7 +225,9 @@ def write_models(folder: Path) -> None:
     dense = Linear(rng.standard_normal((WIDTH, 4)), rng.standard_normal(4), ReLU())
     last = Linear(rng.standard_normal((3, 2)), None, Identity())
     middle = SparseLinear.from_scipy(sp.csc_array(np.eye(4, 3)), bias=None, activation=Sigmoid())
-    model.write_model(folder / "rows.h5", Model(Network((dense, middle, last)), "cross_entropy", True, {"by": "hand"}))
+    hdf5_model.write_model(
+        folder / "rows.h5", Model(Network((dense, middle, last)), "cross_entropy", True, {"by": "hand"})
+    )
     images = (
         Conv2d(rng.standard_normal((2, 1, 3, 3)), None, ReLU(), padding=1),
         MaxPool2d(2),
@@ -237,14 +239,14 @@ def write_models(folder: Path) -> None:
     )
     columns = TableEncoding((Column("a", None, 0.5), Column("b", tuple("stuvwxy"), "s")), ("kind",), True)
     known = Model(Network((dense,)), "cross_entropy", True, {}, None, ("k", "l", "m", "n"), columns)
-    model.write_model(folder / "table.h5", replace(known, scaling=Scaling(np.ones(1), np.arange(8.0), np.ones(8))))
+    hdf5_model.write_model(folder / "table.h5", replace(known, scaling=Scaling(np.ones(1), np.arange(8.0), np.ones(8))))
     network = Network(images, image=(1, 6, 6))
-    model.write_model(folder / "images.h5", Model(network, "cross_entropy", True, {}, resize="bilinear"))
+    hdf5_model.write_model(folder / "images.h5", Model(network, "cross_entropy", True, {}, resize="bilinear"))
 
 
 def read_model(folder: Path, name: str) -> None:
-    model.is_model(folder / name)
-    network = model.read_model(folder / name).network
+    hdf5_model.is_model(folder / name)
+    network = hdf5_model.read_model(folder / name).network
     if network.widest <= MOST_WORK // 2:
         sparsenn.infer(network, np.ones((2, network.inputs), np.float32))
 
@@ -253,11 +255,11 @@ def write_onnx(folder: Path) -> None:
     """Write what this package writes, and what others wrote, with weights of many kinds."""
     write_models(folder)
     for name in ("rows", "images"):
-        network = model.read_model(folder / f"{name}.h5").network
+        network = hdf5_model.read_model(folder / f"{name}.h5").network
         sparsenn.to_onnx(network, folder / f"{name}.onnx", sparse=name == "rows")
     for path in folder.glob("*.h5"):
         path.unlink()
-    exported = Path(__file__).parent / "io" / "onnx" / "exported"
+    exported = Path(__file__).parent / "io" / "importers" / "onnx" / "exported"
     for name in ("mlp-scaled-masked.script", "plain-conv.dynamo", "conv-batchnorm-first.script", "sklearn-two"):
         shutil.copy(exported / f"{name}.onnx", folder)
 

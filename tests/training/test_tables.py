@@ -83,7 +83,7 @@ def test_validation_and_rows_take_the_same_columns(path: Path, tmp_path: Path) -
     nameless = read_rows(write(tmp_path, "20,Bonn,1\n"), 4, 2, **how)
     np.testing.assert_array_equal(nameless.inputs, held_out.inputs)
     wider = write(tmp_path, "20,Bonn,1,a\n")
-    with pytest.raises(ShapeError, match=r"has 4 columns; the model takes 3; .* with --targets 1"):
+    with pytest.raises(ShapeError, match=r"has 4 columns; the model takes 3; .* --targets 1"):
         read_rows(wider, 4, 2, **how)
     labelled = read_rows(wider, 4, 2, targets=1, **how)
     assert isinstance(labelled, TrainingData)
