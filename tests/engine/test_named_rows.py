@@ -194,6 +194,7 @@ def test_networks_without_names(network: Network, inputs: dict[str, Any]) -> Non
         ({"a": 209}, ShapeError),
         ({}, UsageError),
         ({1: (209,)}, UsageError),
+        ({"\ud800": (209,)}, UsageError),
         ([("a", (209,))], UsageError),
     ],
 )
