@@ -113,6 +113,14 @@ def test_an_output_may_be_an_input_as_it_is(tmp_path: Any) -> None:
     np.testing.assert_array_equal(found["y"], np.maximum(inputs["a"], 0))
 
 
+def test_one_value_may_be_several_outputs() -> None:
+    network = from_onnx(proto([node("Relu", "a"), node("Identity", "y", to="z")], sizes={"a": ["n", 4]}))
+    rows = normal(5, 4)
+    for array in Session(network, device="cpu")(rows).values():
+        np.testing.assert_array_equal(array, np.maximum(rows, 0))
+    assert network.named_outputs == {"y": (4,), "z": (4,)}
+
+
 def test_a_name_of_an_input_and_of_another_output_is_refused(tmp_path: Any) -> None:
     network = Network((Linear(normal(4, 3)),), named_inputs={"a": (4,)}, named_outputs={"a": (3,)})
     with pytest.raises(UsageError, match="'a' names an input and another output"):
