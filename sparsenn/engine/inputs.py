@@ -230,7 +230,7 @@ def _on_host(inputs: Any) -> CSR | SparseRows | Array:
     if isinstance(inputs, np.ma.MaskedArray):
         return real_numbers(inputs, "inputs hold", MatrixError)
     if isinstance(inputs, CSR | np.ndarray):
-        return inputs
+        return inputs if isinstance(inputs, CSR) else np.asarray(inputs)  # a numpy.matrix computes otherwise
     if hasattr(inputs, "tocsr"):
         if len(inputs.shape) != 2:
             raise MatrixError(f"the inputs have {len(inputs.shape)} dimensions; a matrix of samples has two")

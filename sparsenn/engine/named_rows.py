@@ -11,7 +11,7 @@ import numpy as np
 
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import CSR, InputLayout
-from sparsenn.formats.arrays import real_numbers
+from sparsenn.formats.arrays import convert_scipy, real_numbers
 from sparsenn.formats.named_shapes import named_columns
 from sparsenn.formats.tables import without_table
 from sparsenn.network import Network
@@ -67,7 +67,7 @@ def _matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any) -> A
     array = without_table(network.input_layout, rows)
     if isinstance(array, CSR):
         array = array.to_scipy()
-    if not hasattr(array, "shape"):
+    if not hasattr(array, "shape") or isinstance(array, np.ma.MaskedArray):
         array = real_numbers(array, f"input {name!r} holds", MatrixError)
     size, found = prod(shape), tuple(array.shape)
     if found[1:] == (size,):
@@ -90,6 +90,8 @@ def _side_by_side(matrices: list[Any]) -> Any:
     try:
         if sparse is not None:
             library = sys.modules[sparse]
+            if sparse == "scipy.sparse":  # whose C++ reads wherever a damaged matrix says
+                matrices = [convert_scipy(each, "tocsr") if hasattr(each, "tocsr") else each for each in matrices]
             return library.hstack([library.csr_matrix(matrix) for matrix in matrices], format="csr")
         libraries = {root: sys.modules[root] for root in roots}
         if len(libraries) > 1 or not hasattr(libraries[roots[0]], "concatenate"):

@@ -25,7 +25,7 @@ def checked_shapes(shapes: Mapping[str, Any], what: str) -> NamedShapes:
     ShapeError
         A shape is not integers of at least 1.
     """
-    if not isinstance(shapes, Mapping) or not shapes or not all(isinstance(name, str) and name for name in shapes):
+    if not isinstance(shapes, Mapping) or not shapes or not all(map(_is_name, shapes)):
         raise UsageError(
             f"the {what} are {shapes!r}; give a dictionary of names and shapes, such as {{'image': (3, 8, 8)}}"
         )
@@ -38,6 +38,11 @@ def checked_shapes(shapes: Mapping[str, Any], what: str) -> NamedShapes:
         if min(checked[name], default=1) < 1:
             raise ShapeError(f"the {what} have {name!r} of shape {shape!r}; a tuple of sizes from 1 on is needed")
     return checked
+
+
+def _is_name(name: Any) -> bool:
+    """Return whether a name is a text that UTF-8 can hold: half of a surrogate pair is none."""
+    return isinstance(name, str) and name != "" and not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def total_width(shapes: NamedShapes) -> int:

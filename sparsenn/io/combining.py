@@ -119,7 +119,7 @@ def network_between(inputs: Mapping[str, Signal], outputs: Mapping[str, Signal])
     InputError
         There is no layer, or an output has no numbers; or their rows lie along other axes.
     """
-    several = len({id(signal) for signal in outputs.values()}) > 1
+    several = len(outputs) > 1
     signal = next(iter(outputs.values()))
     if several:
         with prefix_errors("its outputs side by side"):

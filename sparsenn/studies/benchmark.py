@@ -136,7 +136,7 @@ def run_benchmark(
             placed: Any = given if backend.in_host_memory else backend.place(given)
 
             def ours(placed: Any = placed) -> Any:
-                outputs = session(placed)
+                outputs = session(placed, form="dense")
                 backend.wait()
                 return outputs
 

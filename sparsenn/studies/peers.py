@@ -7,7 +7,7 @@ is said in a line.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -78,9 +78,10 @@ def _onnxruntime(network: Network, device: str) -> Peer:
     providers = ["CPUExecutionProvider"] if device == "cpu" else ["CUDAExecutionProvider"]
     if providers[0] not in onnxruntime.get_available_providers():
         raise UsageError(f"this build of it has no {providers[0]}")
+    of_rows = replace(network, named_inputs={"input": network.shapes[0]}, named_outputs=None)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "network.onnx"
-        to_onnx(network, path)
+        to_onnx(of_rows, path)
         session = onnxruntime.InferenceSession(path, providers=providers)
     (taken,) = session.get_inputs()
     shape = [-1 if not isinstance(size, int) else size for size in taken.shape]

@@ -60,6 +60,14 @@ def kinds(rng):
     return {"sparse": Network((sparse,)), "dense": Network((first, dense)), "mixed": Network((sparse, dense))}
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_numpy_matrix_is_an_array(device, kinds, rows):
+    for network in kinds.values():
+        session = Session(network, device=device)
+        np.testing.assert_array_equal(session(rows.view(np.matrix)), session(rows))
+        np.testing.assert_array_equal(session.run(rows.view(np.matrix)).dense, session(rows))
+
+
 def expected_of(network, rows):
     values = np.asarray(rows, np.float64)
     for layer in network:

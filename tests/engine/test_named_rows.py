@@ -148,6 +148,12 @@ def test_arrays_on_a_gpu(network: Network, inputs: dict[str, Any], expected: dic
         session(obs=inputs["obs"], image=cupy.asarray(inputs["image"]))
 
 
+def damaged(array: str, number: int) -> Any:
+    matrix = sp.csr_array(np.eye(30, 17, dtype=np.float32))
+    getattr(matrix, array)[-1] = number
+    return matrix
+
+
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
@@ -157,6 +163,9 @@ def test_arrays_on_a_gpu(network: Network, inputs: dict[str, Any], expected: dic
         ({"obs": np.zeros((30, 18))}, MatrixError, r"'obs' has the shape \(30, 18\); it takes \(rows, 17\)"),
         ({"image": sp.csr_array(np.zeros((30, 191)))}, MatrixError, "'image' has the shape"),
         ({"obs": "numbers"}, InputError, "'obs'"),
+        ({"obs": np.ma.masked_equal(np.eye(30, 17), 1)}, MatrixError, "'obs' holds masked numbers"),
+        ({"obs": damaged("indptr", 10**8)}, MatrixError, "indptr must hold"),
+        ({"obs": damaged("indices", 17)}, MatrixError, "indices run from"),
         ({"inputs": np.zeros((30, 1))}, UsageError, "dictionary"),
     ],
 )
@@ -185,6 +194,7 @@ def test_networks_without_names(network: Network, inputs: dict[str, Any]) -> Non
         ({"a": 209}, ShapeError),
         ({}, UsageError),
         ({1: (209,)}, UsageError),
+        ({"\ud800": (209,)}, UsageError),
         ([("a", (209,))], UsageError),
     ],
 )

@@ -8,7 +8,21 @@ import numpy as np
 import pytest
 from scipy.sparse import random as random_matrix
 
-from sparsenn import Conv2d, Flatten, Identity, Linear, Network, ReLU, Session, Sigmoid, SparseLinear, Tanh
+from sparsenn import (
+    Concatenate,
+    Conv2d,
+    Flatten,
+    Identity,
+    Linear,
+    Network,
+    Node,
+    ReLU,
+    Session,
+    Sigmoid,
+    Slice,
+    SparseLinear,
+    Tanh,
+)
 from sparsenn.errors import SparseNNError, UsageError
 from sparsenn.report.benchmark import benchmark_record, benchmark_table
 from sparsenn.studies import benchmark, peers
@@ -41,6 +55,16 @@ def test_a_peer_gives_what_the_network_gives(network: Network, rng: np.random.Ge
     found = peer_for(name, network, "cpu")(rows)
     assert found.shape == (17, 3)
     np.testing.assert_allclose(found, Session(network, device="reference")(rows), rtol=1e-4, atol=1e-5)
+
+
+def test_a_network_with_names_takes_rows(rng: np.random.Generator) -> None:
+    pytest.importorskip("onnxruntime", reason="times it")
+    pytest.importorskip("onnx", reason="writes ONNX files")
+    head = Linear(rng.normal(size=(4, 3)))
+    layers = (Slice(0, 4), head, Node(Slice(4, 6), (0,)), Node(Concatenate(), (2, 3)))
+    names = {"named_inputs": {"a": (4,), "b": (2, 1)}, "named_outputs": {"y": (3,), "z": (2,)}}
+    result = run_benchmark(Network(layers, **names), [2], against=["onnxruntime"], seconds=0.01, device="cpu")
+    assert [call.way for call in result.calls] == [OURS, "onnxruntime"]
 
 
 def test_ways_are_timed_for_each_number_of_rows(network: Network) -> None:

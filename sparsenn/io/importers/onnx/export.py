@@ -154,6 +154,9 @@ class _Writer:
         apart = isinstance(node.layer, Concatenate) and widths == [last - first for *_, first, last in columns]
         if apart:
             self.nodes.pop()
+        else:
+            self._place = "outputs"
+            self._reshape(network.shapes[-1], (network.outputs,))
         packed = self._value
         for place, (name, shape, first, last) in enumerate(columns):
             self._place, self._value = f"outputs/{name}", packed
@@ -161,11 +164,18 @@ class _Writer:
                 self._value = self._values[node.sources[place]]
                 self._reshape(network.shapes[node.sources[place]], shape)
             else:
-                self._reshape(network.shapes[-1], (network.outputs,))
                 self._slice(first, last)
                 self._reshape((last - first,), shape)
-            self._node("Identity")
-            self.nodes[-1].output[0] = name
+            self._name_output(name)
+
+    def _name_output(self, name: str) -> None:
+        """Give the value at hand the name of an output; where it is the input of that name, it has it."""
+        if self._value == name:
+            return
+        if name in (self._network.named_inputs or (_INPUT,)):
+            raise UsageError(f"{name!r} names an input and another output; ONNX files need a name for each value")
+        self._node("Identity")
+        self.nodes[-1].output[0] = name
 
     def _reshape(self, shape: tuple[int, ...], target: tuple[int, ...]) -> None:
         if shape != target:

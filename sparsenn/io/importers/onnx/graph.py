@@ -264,7 +264,9 @@ def _imported(inputs: Mapping[str, Signal], outputs: Mapping[str, Value], labels
             f"its outputs that depend on the input are {names}; one at least is needed, and where one is the number of "
             "a class only one other may be (onnx.utils.extract_model leaves one)"
         )
-    network, entering = network_between(inputs, scores or {"scores": classes[0].scores})
+    if classes:
+        scores = {"scores": next(iter(scores.values()), classes[0].scores)}
+    network, entering = network_between(inputs, scores)
     return Imported(network, bool(classes) or isinstance(network[-1], Softmax), labels, entering)
 
 

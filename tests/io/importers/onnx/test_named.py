@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from onnx_graphs import check, model, node, normal
 
-from sparsenn import Concatenate, Linear, Model, Network, Node, Session, Slice, from_onnx, to_onnx
-from sparsenn.errors import InputError
+from sparsenn import Concatenate, Conv2d, Linear, Model, Network, Node, Session, Slice, from_onnx, to_onnx
+from sparsenn.errors import InputError, UsageError
 from sparsenn.formats import Scaling
 from sparsenn.io import read_model
 
@@ -92,6 +92,39 @@ def test_rows_that_are_read_whole_are_put_together_in_files(tmp_path: Any, scale
     assert {name: array.shape for name, array in found.items()} == {"y": (5, 3, 2), "z": (5, 5)}
     for name, array in found.items():
         np.testing.assert_allclose(array, expected[name], rtol=1e-5, atol=1e-5)
+
+
+def test_outputs_that_split_images_are_reshaped_under_names_of_their_own(tmp_path: Any) -> None:
+    layers = (Conv2d(normal(3, 2, 2, 2)),)
+    network = Network(layers, (2, 3, 3), named_outputs={"y": (4, 1), "z": (2, 2, 2)})
+    to_onnx(network, tmp_path / "network.onnx")
+    rows = normal(5, 18)
+    expected, found = (Session(each, device="cpu")(rows) for each in (network, from_onnx(tmp_path / "network.onnx")))
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-5)
+
+
+def test_an_output_may_be_an_input_as_it_is(tmp_path: Any) -> None:
+    network = from_onnx(proto([node("Relu", "a")], ("y", "b"), {"a": ["n", 4], "b": ["n", 3]}))
+    to_onnx(network, tmp_path / "network.onnx")
+    inputs = {"a": normal(5, 4), "b": normal(5, 3)}
+    found = Session(from_onnx(tmp_path / "network.onnx"), device="cpu")(inputs)
+    np.testing.assert_array_equal(found["b"], inputs["b"])
+    np.testing.assert_array_equal(found["y"], np.maximum(inputs["a"], 0))
+
+
+def test_one_value_may_be_several_outputs() -> None:
+    network = from_onnx(proto([node("Relu", "a"), node("Identity", "y", to="z")], sizes={"a": ["n", 4]}))
+    rows = normal(5, 4)
+    for array in Session(network, device="cpu")(rows).values():
+        np.testing.assert_array_equal(array, np.maximum(rows, 0))
+    assert network.named_outputs == {"y": (4,), "z": (4,)}
+
+
+def test_a_name_of_an_input_and_of_another_output_is_refused(tmp_path: Any) -> None:
+    network = Network((Linear(normal(4, 3)),), named_inputs={"a": (4,)}, named_outputs={"a": (3,)})
+    with pytest.raises(UsageError, match="'a' names an input and another output"):
+        to_onnx(network, tmp_path / "network.onnx")
 
 
 JOINED = [node("Flatten", "b", to="f"), node("Concat", "a", "f", axis=1)]

@@ -455,6 +455,7 @@ Outputs = namedtuple("Outputs", "action value mask")
     [
         (lambda *outputs: outputs, ["output_0", "output_1", "output_2"]),
         (lambda *outputs: dict(zip("abc", outputs, strict=True)), ["a", "b", "c"]),
+        (lambda action, value, mask: (action, action), ["output_0", "output_1"]),
         (Outputs, ["action", "value", "mask"]),
     ],
 )
