@@ -196,14 +196,14 @@ class Backend(Protocol):
         """Wait until the device has done all that was queued."""
         return
 
-    def begin_turn(self) -> None:
-        """Begin a call: what is queued from now on comes after what was queued in calls before.
+    def begin_call(self) -> None:
+        """Begin a call: work that it queues runs after the work of earlier calls.
 
-        Calls may be made from several threads and on several streams, one at a time.
+        Several threads may make calls, on several streams, one at a time.
         """
         return
 
-    def end_turn(self) -> None:
+    def end_call(self) -> None:
         """End a call."""
         return
 

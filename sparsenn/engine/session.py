@@ -362,10 +362,10 @@ class Session:
 
     def _begin_call(self) -> None:
         self._refuse_closed()
-        self.backend.begin_turn()
+        self.backend.begin_call()
 
     def _end_call(self) -> None:
-        self.backend.end_turn()
+        self.backend.end_call()
         self._cache.weights.end_run()
 
     def _read(self, inputs: Inputs) -> InputRows:

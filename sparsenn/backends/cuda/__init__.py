@@ -81,7 +81,7 @@ class CUDABackend:
         self._stream: Any = None
         self._stream_key: Any = None
         self._device_before = index
-        self._in_turn = self._on_streams = self._captured = False
+        self._in_call = self._on_streams = self._captured = False
 
     @property
     def description(self) -> str:
@@ -157,10 +157,10 @@ class CUDABackend:
         with as_current(self.index):
             wait_for_device()
 
-    def begin_turn(self) -> None:
-        """Make the current stream wait for that of the call before, if it was another; make the device current.
+    def begin_call(self) -> None:
+        """Make the current stream wait for the previous call's, if that was another; make the device current.
 
-        A call that was captured did not run: whoever launches the graph sees to its order.
+        A call that was captured did not run: the order of its graph is up to the caller who launches the graph.
         """
         _check_process()
         cuda = cupy().cuda
@@ -174,17 +174,17 @@ class CUDABackend:
                 stream.wait_event(self._ended)
             self._on_streams = True
         self._stream, self._stream_key, self._device_before = stream, key, before
-        self._in_turn = True
+        self._in_call = True
 
-    def end_turn(self) -> None:
+    def end_call(self) -> None:
         """Mark the end of the work on the current stream; make the previous device current again."""
-        self._in_turn = False
+        self._in_call = False
         self._mark()
         if self._device_before != self.index:
             cupy().cuda.runtime.setDevice(self._device_before)
 
     def _mark(self) -> None:
-        """Mark the end of the work on the turn's stream, and note whether that is being captured."""
+        """Mark the end of the work on the call's stream, and note whether that stream is being captured."""
         if self._ended is None:
             self._ended = cupy().cuda.Event(disable_timing=True)
         self._ended.record(self._stream)
@@ -195,13 +195,13 @@ class CUDABackend:
 
         CuPy's memory pool gives a freed block to the next request on the stream that it was allocated on, without
         waiting for other streams that may still be reading it. Weights are allocated on a stream of their own, buffers
-        on that of the turn that made them. Where turns were on several streams, the host waits. The caller has to keep
-        what a graph of the caller's own reads.
+        on that of the call that made them. After calls on several streams, the host waits. A caller who has captured a
+        graph has to hold the memory that the graph reads.
         """
         if self._stream is None or self._captured or _is_forked():
             return
         with as_current(self.index):
-            if self._in_turn:
+            if self._in_call:
                 self._mark()
             staging(self.index).wait_for(self._ended)
             if self._on_streams:

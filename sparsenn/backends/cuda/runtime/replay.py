@@ -12,7 +12,7 @@ import numpy as np
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.graph_copies import copies_of
 from sparsenn.backends.cuda.runtime.recorder import recorded
-from sparsenn.backends.cuda.runtime.streams import Graph, Turns, captured
+from sparsenn.backends.cuda.runtime.streams import Graph, StreamOrder, captured
 from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
 
@@ -51,7 +51,7 @@ class _Replay(ABC):
         self._features: Any = None
         self._results: tuple[Any, ...] = ()
         self._buffers: list[Any] = []
-        self._turns = Turns()
+        self._order = StreamOrder()
         self._queued_seconds = 0.0
 
     @property
@@ -75,7 +75,7 @@ class _Replay(ABC):
         stream = cuda.get_current_stream()
         if stream.is_capturing():
             return None
-        self._turns.take(stream)
+        self._order.enter(stream)
         if self._graph is None:
             try:
                 with np.errstate(all="ignore"):
@@ -173,13 +173,13 @@ class DeviceReplay(_Replay):
     def _launch(self, graph: Graph, rows: Any, stream: Any) -> tuple[Array, ...] | None:
         read_from, write_to, shape, dtype = self._ends
         (key, outputs), self._spare = self._spare, (None, None)
-        if outputs is None or key != self._turns.key:
+        if outputs is None or key != self._order.key:
             outputs = cupy().ndarray(shape, dtype)
         if not (read_from(rows.data.ptr) and write_to(outputs.data.ptr)):
             return None
         graph.launch(stream)
         if outputs.nbytes <= MAX_SPARE_BYTES:
-            self._spare = self._turns.key, cupy().ndarray(shape, dtype)
+            self._spare = self._order.key, cupy().ndarray(shape, dtype)
         return (outputs,)
 
     def _drop(self) -> None:

@@ -26,7 +26,7 @@ from sparsenn.backends.cuda.runtime.activation import activation_of, compiled_ac
 from sparsenn.backends.cuda.runtime.device import as_current, cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import part
-from sparsenn.backends.cuda.runtime.streams import Turns
+from sparsenn.backends.cuda.runtime.streams import StreamOrder
 from sparsenn.backends.cuda.sparse.parts import Parts
 from sparsenn.backends.cuda.sparse.rows import as_dense, weigh_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
@@ -103,7 +103,7 @@ class HalfChain(ABC):
             for number, after in enumerate(following)
         ]
         self._parts = Parts(rows, side, parts)
-        self._turns = Turns()
+        self._order = StreamOrder()
         self._counted: tuple[LayerCounts, ...] | None = None
 
     @property
@@ -117,13 +117,13 @@ class HalfChain(ABC):
             features = self.readable(features)
             if counting:
                 return RowsLeft(self._run_counted(features, multiplicity))
-            self._turns.take()
+            self._order.enter()
             self._counted = None
             return RowsLeft(self._queue(features))
 
     def _run_counted(self, features: Array, multiplicity: Array | None) -> Array:
         cp, rows = cupy(), features.shape[0]
-        self._turns.take()
+        self._order.enter()
         with part("total"):
             outputs: Array = self._queue(features)
         stands_for = cp.ones(rows, np.int64) if multiplicity is None else cp.asarray(multiplicity, np.int64)

@@ -24,7 +24,7 @@ from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_mach
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch, part
-from sparsenn.backends.cuda.runtime.streams import Turns
+from sparsenn.backends.cuda.runtime.streams import StreamOrder
 from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, in_parts, shared_tilings
 from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, chunk_weights
@@ -135,7 +135,7 @@ class ChunkChain:
         widest = [max(self._widths[parity::2]) for parity in range(2)]
         self._buffers = [cp.empty((self._tiles, width, self._block.rows), np.float32) for width in widest]
         self._parts = Parts(rows, self._block.rows, parts_for(self._weights, rows))
-        self._turns = Turns()
+        self._order = StreamOrder()
         self._counted: tuple[int, Any] | None = None
 
     @property
@@ -149,7 +149,7 @@ class ChunkChain:
         with as_current(self._device):
             if counting:
                 return RowsLeft(self._run_counted(features, multiplicity))
-            self._turns.take()
+            self._order.enter()
             self._counted = None
             self._enter(features)
             self._parts.enqueue(rows, self._enqueue_part)
@@ -157,7 +157,7 @@ class ChunkChain:
 
     def _run_counted(self, features: Features, multiplicity: Array | None) -> Array:
         cp, layers, rows = cupy(), self._layers, features.shape[0]
-        self._turns.take()
+        self._order.enter()
         features = _readable(features)
         stands_for = cp.ones(rows, np.int64) if multiplicity is None else cp.asarray(multiplicity, np.int64)
         counters = cp.zeros((len(layers), 3), np.int64)  # as in `rows/tiles.cu`
@@ -185,7 +185,7 @@ class ChunkChain:
         assert self._counted is not None, "the last run did not count"
         rows, counters = self._counted
         with as_current(self._device):
-            self._turns.take()
+            self._order.enter()
             return tuple(LayerCounts("chunks", rows, *line) for line in counters.get().tolist())
 
     def _in_tiles(self, number: int, tiles: slice) -> Any:
