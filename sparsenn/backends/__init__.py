@@ -25,10 +25,10 @@ from sparsenn.backends.contract import (
     Tunable,
 )
 from sparsenn.backends.host_arrays import all_finite
+from sparsenn.backends.launching import image_kernel, launch_of
 from sparsenn.backends.machine import MACHINES, Machine, machine_named
 from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, permitted_kernels
 from sparsenn.backends.selection import DOUBLE_DEVICE, backend_elsewhere, backend_for, backend_on, gpus, select_kernels
-from sparsenn.backends.steps import image_kernel, launch_of
 from sparsenn.backends.stepwise import Stepwise
 from sparsenn.backends.trainer import Trainer, TrainingProblem
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from sparsenn.backends.contract import Backend, Features, NumberCheck, NumberLog, RowsLeft, RowsWatch, SparseRows
 from sparsenn.backends.host_arrays import all_finite, is_on_host
-from sparsenn.backends.steps import combine_rows
+from sparsenn.backends.launching import combine_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import CombiningLayer

@@ -11,12 +11,16 @@ from typing import Any, TypeAlias
 from sparsenn.backends.chains import Features, LayerCounts, SparseChain, SparseProblem
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.row_map import RowMap
-from sparsenn.backends.trainer import Trainer, TrainingProblem
+from sparsenn.backends.trainer import TRAINING_OPERATION, Trainer, TrainingProblem
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import Conv2d, ImageLayer, Linear
 from sparsenn.network import Image, Network
 
 __all__ = [
+    "CONV_OPERATION",
+    "DENSE_OPERATION",
+    "IMAGE_OPERATION",
+    "SPARSE_OPERATION",
     "ConvolutionKernel",
     "DenseKernel",
     "ImageStack",
@@ -29,6 +33,11 @@ __all__ = [
     "Tunable",
 ]
 
+SPARSE_OPERATION = "spmspm"
+DENSE_OPERATION = "mlp"
+CONV_OPERATION = "conv2d"
+IMAGE_OPERATION = "images"
+"""Layers of images other than convolutions: no registered kernels, but one function of each backend."""
 
 Shapes: TypeAlias = Sequence[tuple[int, ...]]
 """Of one input before each layer of images, and after the last: (channels, height, width) or (width,)."""
@@ -215,7 +224,7 @@ class SparseKernel(Kernel):
     own_outputs : whether the outputs of such a chain lie in memory that nothing else uses.
     """
 
-    operation: str = "spmspm"
+    operation: str = SPARSE_OPERATION
     launch: Callable[[StepInput], StepOutput] = None  # type: ignore[assignment]
     why_not: Callable[[Machine, Network, CSR], str | None] = lambda machine, network, inputs: None
     seconds: Callable[..., float] | None = None
@@ -257,7 +266,7 @@ class DenseKernel(Kernel):
     seconds : of the layers, for so many rows, until the host can have the outputs.
     """
 
-    operation: str = "mlp"
+    operation: str = DENSE_OPERATION
     launch: Callable[[Any, Array], Array]
     why_not: Callable[[Machine, Sequence[Linear]], str | None] = lambda machine, layers: None
     seconds: Callable[[Machine, Sequence[Linear], int], float] | None = None
@@ -277,7 +286,7 @@ class ConvolutionKernel(Kernel):
     run_stack : runs a whole stack of convolutions and such layers on rows of images, where the kernel fuses layers.
     """
 
-    operation: str = "conv2d"
+    operation: str = CONV_OPERATION
     launch: Callable[[Any, Array], Array]
     why_not: Callable[[Machine, Conv2d, Image], str | None] = lambda machine, layer, image: None
     seconds: Callable[[Machine, Conv2d, Image], float] | None = None
@@ -295,6 +304,6 @@ class TrainingKernel(Kernel):
     why_not : is given the problem.
     """
 
-    operation: str = "train"
+    operation: str = TRAINING_OPERATION
     launch: Callable[[TrainingProblem, int], Trainer]
     why_not: Callable[[Machine, TrainingProblem], str | None] = lambda machine, problem: None

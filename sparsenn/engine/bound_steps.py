@@ -21,11 +21,12 @@ from sparsenn.backends import (
     Stepwise,
     launch_of,
 )
+from sparsenn.backends.kernel_records import SPARSE_OPERATION
 from sparsenn.backends.stepwise import chain_of
 from sparsenn.engine.finite import BatchGuard
 from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.steps import OPERATION, Step
+from sparsenn.engine.steps import Step
 from sparsenn.engine.timer import Timer, now
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
@@ -86,7 +87,7 @@ def _multiplicity(backend: Backend, rows: RowsLeft) -> Array | None:
 
 def bind_step(plan: Plan, step: Step, stack: Any, weights: WeightCache) -> BoundStep:
     """Bind a step of a plan to its prepared layers."""
-    if step.kernel.operation == OPERATION:
+    if step.kernel.operation == SPARSE_OPERATION:
         return _SparseStep(plan, step, stack)
     return _DenseStep(plan, step, stack, weights)
 

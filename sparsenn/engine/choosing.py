@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, image_kernel
+from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.kernels import PRECISIONS, able_kernels, able_sparse, choose_convolution, name_layers
-from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
+from sparsenn.engine.steps import Step
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, SparseLinear
@@ -252,7 +253,9 @@ class _Chooser:
         """
         layers, machine = self.network.layers_of(SparseLinear, first, last), self.backend.machine
         rows = self.rows if self._reads_input(first) else RowsShape(self.rows.count)
-        able = able_sparse(self.compiled.kernels[OPERATION], machine, layers, rows.of_width(layers[0].inputs), first)
+        able = able_sparse(
+            self.compiled.kernels[SPARSE_OPERATION], machine, layers, rows.of_width(layers[0].inputs), first
+        )
         able = tuple(kernel for kernel in able if self._may_round(kernel, first, last)) or able
         saves = self.compiled.options.compaction or self.compiled.options.deduplication
         gains = [_gain(kernel, in_order=kernel.reproducible) for kernel in able] if len(able) > 1 else [1.0]

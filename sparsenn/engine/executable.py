@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch, SparseKernel
+from sparsenn.backends.kernel_records import SPARSE_OPERATION
 from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
 from sparsenn.engine.finite import HALF_PRECISION, BatchGuard, OverflowGuard
 from sparsenn.engine.host_call import HostCall
@@ -17,7 +18,7 @@ from sparsenn.engine.image_tiles import run_tiles, spans
 from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.replay_cache import ReplayCache
-from sparsenn.engine.steps import OPERATION, Step
+from sparsenn.engine.steps import Step
 from sparsenn.engine.timer import now, section
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
@@ -254,7 +255,7 @@ class Executable:
         plan = self.plan
         for step in plan.steps[number:]:
             if context.counter is not None:
-                grouped = 0 if plan.options.deduplication and step.kernel.operation == OPERATION else None
+                grouped = 0 if plan.options.deduplication and step.kernel.operation == SPARSE_OPERATION else None
                 counts = [LayerCounts(step.kernel.name, 0, 0, 0, 0, grouped) for _ in step.layers]
                 context.counter.add(step.first, counts, [0.0] * len(counts), 0.0)
             context.report(step.last)
@@ -277,6 +278,6 @@ def _borrowed(plan: Plan) -> frozenset[int]:
     for step in plan.steps:
         node = plan.network.nodes[step.first]
         is_view = isinstance(node.layer, Flatten) and node.sources[0] in found
-        if step.kernel.operation == OPERATION or is_view:
+        if step.kernel.operation == SPARSE_OPERATION or is_view:
             found.add(step.last)
     return frozenset(found)

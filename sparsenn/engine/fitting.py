@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparsenn.backends import Backend
+from sparsenn.backends.kernel_records import DENSE_OPERATION
 from sparsenn.engine.choosing import RowsShape, choose_steps
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.steps import DENSE_OPERATION, Step, cut_for_memory
+from sparsenn.engine.steps import Step, cut_for_memory
 from sparsenn.formats import Array
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network

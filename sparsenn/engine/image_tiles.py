@@ -8,9 +8,9 @@ from itertools import groupby
 import numpy as np
 
 from sparsenn.backends import RowsLeft
-from sparsenn.backends.steps import IMAGE_OPERATION
+from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.steps import CONV_OPERATION, Step
+from sparsenn.engine.steps import Step
 from sparsenn.formats import Array
 from sparsenn.layers import CombiningLayer
 from sparsenn.runtime.workers import chunks, map_threads, thread_count

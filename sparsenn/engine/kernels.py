@@ -23,10 +23,10 @@ from sparsenn.backends import (
     permitted_kernels,
     select_kernels,
 )
-from sparsenn.backends.steps import IMAGE_OPERATION
+from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION
 from sparsenn.backends.tuning_table import with_tuned_numbers
 from sparsenn.engine.options import Options
-from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
+from sparsenn.engine.steps import Step
 from sparsenn.errors import UsageError, unknown_name
 from sparsenn.formats import CSR
 from sparsenn.layers import CombiningLayer, Conv2d, Flatten, ImageLayer, Linear, Slice, SoftmaxLayer, SparseLinear
@@ -64,7 +64,7 @@ Of those that can run layers, the one with the least estimate of time does, wher
 of dense layers and convolutions have the precision that is asked for, then float32, which keeps any precision."""
 
 _OPERATION_OF = {
-    SparseLinear: OPERATION,
+    SparseLinear: SPARSE_OPERATION,
     Linear: DENSE_OPERATION,
     Conv2d: CONV_OPERATION,
     ImageLayer: IMAGE_OPERATION,
@@ -110,14 +110,14 @@ def choose_kernels(network: Network, options: Options) -> tuple[Backend, Kernels
     there = _operations(network, kernel)
     if not there:
         return backend_on(device, machine), _by_operation(())
-    own = there[0] != OPERATION or precision == PRECISIONS[0]
+    own = there[0] != SPARSE_OPERATION or precision == PRECISIONS[0]
     own = own or _multiplies_in(kernel, precision, backend_on(device, machine).device, reproducible)
     first_precision = precision if own else PRECISIONS[0]
     backend, found = select_kernels(device, kernel, there[0], first_precision, machine, reproducible)
     for operation in there[1:]:
         found += permitted_kernels(operation, backend.device, "auto", precision, reproducible)
-    converts = there[0] == OPERATION and kernel == "auto" and not backend.doubles and not reproducible
-    if precision != PRECISIONS[0] and there == [OPERATION] and not (own or converts):
+    converts = there[0] == SPARSE_OPERATION and kernel == "auto" and not backend.doubles and not reproducible
+    if precision != PRECISIONS[0] and there == [SPARSE_OPERATION] and not (own or converts):
         raise UsageError(f"sparse layers are not multiplied in {precision} on {device}; leave out {precision}")
     if converts and DENSE_OPERATION not in there:
         found += _for_converted(backend.device, precision, there)
@@ -152,7 +152,7 @@ def _for_converted(device: str, precision: str, there: Sequence[str]) -> list[Ke
     refused.
     """
     known = {kernel.precision for kernel in automatic(DENSE_OPERATION, device)}
-    if precision not in known and there == [OPERATION]:
+    if precision not in known and there == [SPARSE_OPERATION]:
         raise UsageError(
             f"sparse layers are not multiplied in {precision} on {device}; leave out precision {precision}"
         )
@@ -160,27 +160,27 @@ def _for_converted(device: str, precision: str, there: Sequence[str]) -> list[Ke
 
 
 def _by_operation(found: Sequence[Kernel]) -> Kernels:
-    operations = OPERATION, DENSE_OPERATION, CONV_OPERATION
+    operations = SPARSE_OPERATION, DENSE_OPERATION, CONV_OPERATION
     return {operation: tuple(kernel for kernel in found if kernel.operation == operation) for operation in operations}
 
 
 def _operations(network: Network, kernel: str = "auto") -> list[str]:
     """Return the operations with kernels that a network has layers of; `kernel` names one of the first."""
     present = set(map(operation_of, network))
-    found = [operation for operation in (OPERATION, CONV_OPERATION, DENSE_OPERATION) if operation in present]
+    found = [operation for operation in (SPARSE_OPERATION, CONV_OPERATION, DENSE_OPERATION) if operation in present]
     if not found and kernel != "auto":
         raise UsageError(f"no layer of this network has kernels to choose from; leave out kernel {kernel!r}")
     return found
 
 
 def _is_named_for(kernel: str, precision: str) -> bool:
-    return any(entry.name == kernel and entry.precision == precision for entry in kernels(OPERATION))
+    return any(entry.name == kernel and entry.precision == precision for entry in kernels(SPARSE_OPERATION))
 
 
 def _multiplies_in(kernel: str, precision: str, device: str, reproducible: bool) -> bool:
     if kernel != "auto":
         return _is_named_for(kernel, precision)
-    return not reproducible and any(entry.precision == precision for entry in automatic(OPERATION, device))
+    return not reproducible and any(entry.precision == precision for entry in automatic(SPARSE_OPERATION, device))
 
 
 def _check_precision(precision: str, network: Network, kernel: str) -> None:
@@ -188,7 +188,7 @@ def _check_precision(precision: str, network: Network, kernel: str) -> None:
     if precision not in PRECISIONS:
         raise unknown_name("precision", precision, PRECISIONS)
     there = _operations(network)
-    if there == [OPERATION] and kernel != "auto" and not _is_named_for(kernel, precision):
+    if there == [SPARSE_OPERATION] and kernel != "auto" and not _is_named_for(kernel, precision):
         raise UsageError(
             f"the kernel {kernel!r} multiplies sparse layers, in float32 only; leave out precision {precision}, or the "
             "kernel: sparse layers that hold enough weights are then multiplied as dense ones"

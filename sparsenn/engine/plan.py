@@ -8,13 +8,13 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from sparsenn.backends import Backend, Kernel, SparseKernel
-from sparsenn.backends.steps import IMAGE_OPERATION
+from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IMAGE_OPERATION
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.fitting import fit_steps
 from sparsenn.engine.kernels import DOUBLE_PRECISION, operation_of
 from sparsenn.engine.options import Options
-from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, Step
+from sparsenn.engine.steps import Step
 from sparsenn.formats import Array
 from sparsenn.network import Network
 from sparsenn.printable import one_line

@@ -8,10 +8,7 @@ from math import isfinite
 
 from sparsenn.backends import Kernel
 
-__all__ = ["CONV_OPERATION", "DENSE_OPERATION", "OPERATION", "Step", "cut_for_memory"]
-
-OPERATION, DENSE_OPERATION, CONV_OPERATION = "spmspm", "mlp", "conv2d"
-"""What sparse layers are, dense ones, and convolutions."""
+__all__ = ["Step", "cut_for_memory"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,10 +6,11 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from sparsenn.backends import Backend
+from sparsenn.backends.kernel_records import DENSE_OPERATION
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.fitting import prepared_bytes
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.steps import DENSE_OPERATION, Step
+from sparsenn.engine.steps import Step
 from sparsenn.layers import SparseLinear
 from sparsenn.layers.sparse_or_dense import with_zeros
 from sparsenn.runtime.interrupts import held_signals

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparsenn.backends import SparseKernel
+from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION
 from sparsenn.backends.registry import LAYERS_OF
-from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.steps import CONV_OPERATION, Step
+from sparsenn.engine.steps import Step
 from sparsenn.layers import Conv2d, ImageLayer, SparseLinear
 from sparsenn.runtime.memory import shown_bytes
 

@@ -21,7 +21,7 @@ from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.rows import weigh_rows
-from sparsenn.backends.steps import combine_rows
+from sparsenn.backends.launching import combine_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import (
