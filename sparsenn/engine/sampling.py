@@ -3,7 +3,7 @@
 Sparse layers take far less time where many rows die or become equal, and some kernels, and dense products, more than
 others where there are none. The network and its rows alone decide that. So the first rows of a form are run once
 through a kernel of sparse layers, whose counts decide for all that follow. They are counted even where rows may neither
-leave nor become one: whether layers are multiplied as sparse or as dense ones must not depend on it.
+be dropped nor merged: whether layers are multiplied as sparse or as dense ones must not depend on it.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ __all__ = ["describe", "shown_seconds"]
 def describe(plan: Plan) -> str:
     """Return a plan as a few sentences."""
     sentences = (_compiled(plan), *_kernels(plan), _merging(plan), _weights(plan), _rows(plan), _precisions(plan))
-    found = [sentence for sentence in sentences if sentence]
+    present = [sentence for sentence in sentences if sentence]
     if plan.options.reproducible:
-        found.append("Reproducible: a sample's outputs do not depend on other samples, memory or threads.")
-    return " ".join(found)
+        present.append("Reproducible: a sample's outputs do not depend on other samples, memory or threads.")
+    return " ".join(present)
 
 
 def shown_seconds(seconds: float) -> str:

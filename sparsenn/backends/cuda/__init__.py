@@ -137,9 +137,9 @@ class CUDABackend:
         """Return what captures work on rows of a shape as a graph."""
         return HostReplay(shape) if on_host else DeviceReplay(shape)
 
-    def number_log(self, looks: int) -> NumberLog:
-        """Begin to look at numbers."""
-        return images.NumberLog(looks)
+    def number_log(self, scans: int) -> NumberLog:
+        """Return a log of up to a number of scans."""
+        return images.NumberLog(scans)
 
     def release(self) -> None:
         """Give the memory that CuPy keeps for later back to the device."""
@@ -309,12 +309,12 @@ class CUDABackend:
             return incoming.to_cupy_csr(matrix)
 
     def number_check(self) -> NumberCheck:
-        """Begin to look at numbers."""
+        """Return a check that waits only for its result."""
         with as_current(self.index):
             return images.NumberCheck()
 
     def rows_watch(self) -> RowsWatch:
-        """Begin to look at rows on the device, without waiting."""
+        """Return a check of rows on the device that never waits."""
         with as_current(self.index):
             return images.RowsWatch()
 
