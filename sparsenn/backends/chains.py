@@ -26,17 +26,17 @@ Features: TypeAlias = CSR | Array
 
 
 class LayerCounts(NamedTuple):
-    """What a kernel counted in one layer; a run makes one for each layer, and tuples take the least time.
+    """Counts of a kernel in one layer: a tuple, as a run makes one per layer and tuples take the least time.
 
     Parameters
     ----------
     kernel : name of the kernel that computed the layer.
     rows : rows it computed.
-    active_inputs : inputs (a row may stand for many equal ones) whose output row has a non-zero; None where the kernel
-        does not give the layer's outputs away.
+    active_inputs : inputs (a row may stand for many equal ones) whose output row has a non-zero; None where the
+        layer's outputs are unknown.
     nonzeros : non-zero outputs, summed over the inputs and over all neurons of the layer; None likewise.
     performed_edges : multiply-adds done.
-    distinct : rows that differ after this layer, where the kernel groups equal rows itself and did so here.
+    distinct : rows that differ after this layer, where the kernel has grouped equal rows.
     """
 
     kernel: str
@@ -47,7 +47,7 @@ class LayerCounts(NamedTuple):
     distinct: int | None = None
 
     def plus(self, other: LayerCounts) -> LayerCounts:
-        """Return the sum of these counts and others of the same layer; what either does not know stays unknown."""
+        """Return the sum of two counts of the same layer; a number that either lacks stays None."""
         return LayerCounts(
             self.kernel or other.kernel,
             self.rows + other.rows,
@@ -64,7 +64,7 @@ def _sum_known(one: int | None, other: int | None) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """Sparse rows by row as a caller gave them: not checked, of any types of numbers, in host memory or a GPU's.
+    """A caller's sparse rows: not checked, of any types of numbers, in host memory or a GPU's.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class SparseRows:
 
 @dataclass(frozen=True, eq=False)
 class RowsLeft:
-    """What rows have become on their way through layers, on the device.
+    """The rows that survive layers, on the device.
 
     Parameters
     ----------

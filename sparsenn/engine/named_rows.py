@@ -1,4 +1,4 @@
-"""Several inputs by name as the one row that a network takes of each sample, and its outputs by name."""
+"""Named inputs as one row per sample, which a network takes, and its outputs by name."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _SPARSE = {"scipy": "scipy.sparse", "cupyx": "cupyx.scipy.sparse"}
 
 
 def are_named(inputs: Any) -> bool:
-    """Return whether inputs are a dictionary; of SciPy's sparse matrices, some are one, too."""
+    """Return whether inputs are a dictionary, and not one of SciPy's sparse matrices that are dictionaries as well."""
     return isinstance(inputs, dict) and not hasattr(inputs, "shape")
 
 
 def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None = None) -> Any:
-    """Return named inputs side by side, as a matrix of their own library with a row for each sample.
+    """Return named inputs side by side, as a matrix of their own library, one row per sample.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None
 
 
 def _matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any) -> Any:
-    """Return one of the inputs with a row for each sample."""
+    """Return an input as a matrix, one row per sample."""
     array = without_table(network.input_layout, rows)
     if isinstance(array, CSR):
         array = array.to_scipy()

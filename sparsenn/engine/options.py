@@ -110,12 +110,12 @@ class Options:
         Parameters
         ----------
         needs_float64 : bool
-            What the network says.
+            `Network.needs_float64`.
 
         Returns
         -------
         Options
-            Options of which all precisions but `auto` are as given.
+            These options, with `auto` replaced.
         """
         if self.precision != "auto":
             return self

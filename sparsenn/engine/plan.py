@@ -250,5 +250,5 @@ def bucket(rows: int) -> int:
 
 
 def with_inputs(plan: Plan, inputs: int, density: float | None) -> Plan:
-    """Return a plan for other rows that are run in the same way."""
+    """Return a plan with the same steps for other rows."""
     return replace(plan, inputs=inputs, density=density, batch_size=plan.compiled.batch_size(inputs))

@@ -104,7 +104,7 @@ class LayerStatistics:
     seconds : float
         Wall time; layers that ran in one launch share its time in proportion to their multiply-adds.
     estimate : float, optional
-        Seconds that the plan reckoned with, shared in the same way; None where nothing estimates the kernel.
+        Seconds that the plan estimated, shared likewise; None where the kernel has no estimate.
     """
 
     layer: int
