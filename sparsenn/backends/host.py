@@ -16,7 +16,7 @@ from sparsenn.layers import CombiningLayer
 from sparsenn.runtime.memory import free_memory
 from sparsenn.runtime.workers import chunks, map_threads
 
-__all__ = ["HostMemory", "HostNumberCheck", "checked_rows", "combine"]
+__all__ = ["HostMemory", "checked_rows", "combine"]
 
 COMBINED_BYTES = 256 << 10
 """Bytes of each matrix that a thread combines at a time: they stay in its cache."""
@@ -59,7 +59,7 @@ def combine(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
     return combined
 
 
-class HostNumberCheck:
+class _NumberCheck:
     """A `NumberCheck` that scans at once."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class HostMemory(Backend):
 
     def number_check(self) -> NumberCheck:
         """Return a check that scans at once."""
-        return HostNumberCheck()
+        return _NumberCheck()
 
     def rows_watch(self) -> RowsWatch:
         """Fail: `device_rows` refuses what is on a GPU."""

@@ -21,7 +21,6 @@ from sparsenn.network import Network
 __all__ = [
     "HALF_MAX",
     "HALF_PRECISION",
-    "HALF_SMALLEST",
     "MOST_HALF_SUMS",
     "BatchGuard",
     "OverflowGuard",
@@ -34,7 +33,7 @@ HALF_PRECISION = "float16"
 
 HALF_MAX = 65_504.0
 
-HALF_SMALLEST = 2.0**-14
+_HALF_SMALLEST = 2.0**-14
 """The smallest normal number of half precision: smaller ones have fewer digits, and from 2^-25 on they become 0."""
 
 _HALF_STEP, _HALF_LEAST = 2.0**-11, 2.0**-25
@@ -166,7 +165,7 @@ class OverflowGuard:
         UnderflowWarning
             All outputs do.
         """
-        if self._has_warned or not inputs or outputs >= HALF_SMALLEST:
+        if self._has_warned or not inputs or outputs >= _HALF_SMALLEST:
             return
         if not outputs:
             bounds = self.bounds_of(first)
@@ -175,8 +174,8 @@ class OverflowGuard:
                 return
         self._has_warned = True
         warnings.warn(
-            f"{_named(first, last)}: all outputs are below {HALF_SMALLEST:.1e}, where precision {HALF_PRECISION} loses "
-            "digits and then all of them; use precision float32 or tf32, or scale up the inputs or the weights",
+            f"{_named(first, last)}: all outputs are below {_HALF_SMALLEST:.1e}, where precision {HALF_PRECISION} "
+            "loses digits and then all of them; use precision float32 or tf32, or scale up the inputs or the weights",
             UnderflowWarning,
             stacklevel=2,
         )

@@ -12,7 +12,7 @@ from sparsenn.engine.steps import Step
 from sparsenn.layers import Conv2d, ImageLayer, SparseLinear
 from sparsenn.runtime.memory import shown_bytes
 
-__all__ = ["describe", "shown_seconds"]
+__all__ = ["describe"]
 
 
 def describe(plan: Plan) -> str:
@@ -24,7 +24,7 @@ def describe(plan: Plan) -> str:
     return " ".join(present)
 
 
-def shown_seconds(seconds: float) -> str:
+def _shown_seconds(seconds: float) -> str:
     """Return a short time in words: `0.42 ms`."""
     return f"{1e6 * seconds:,.3g} µs" if seconds < 1e-4 else f"{1e3 * seconds:,.3g} ms"
 
@@ -55,7 +55,7 @@ def _kernels(plan: Plan) -> list[str]:
         what = text[0].upper() + text[1:] if alone else f"{name} ({layers}): {text}"
         why = f"; {reason}" if reason else ""
         known = [step.seconds for step in steps if step.seconds is not None]
-        estimate = f"; estimated to take {shown_seconds(sum(known))}" if len(known) == len(steps) else ""
+        estimate = f"; estimated to take {_shown_seconds(sum(known))}" if len(known) == len(steps) else ""
         sentences.append(f"{what}{why}{estimate}.")
     return [*sentences, *_other_image_layers(plan)]
 
@@ -114,7 +114,7 @@ def _weights(plan: Plan) -> str:
     limit = shown_bytes(plan.compiled.weight_memory)
     return (
         f"Weights are prepared{parts}, again for each batch, as they take more than the weight memory of {limit}; "
-        f"estimated to take {shown_seconds(plan.preparing)} a batch."
+        f"estimated to take {_shown_seconds(plan.preparing)} a batch."
     )
 
 
