@@ -377,7 +377,7 @@ class _Run:
             with faults_told(self._reading.path, first):
                 rows, _, _ = session._begin_shared(self._prepared(piece.rows), self._reading.rows)
                 count = rows.count
-                result = session._run_rows(rows, 0, count, count, self._statistics, stopping.look)
+                result = session._run_rows(rows, 0, count, count, self._statistics, stopping.check)
             outputs = result.dense if wanted else None
             if outputs is not None and self._classes:
                 outputs = outputs.argmax(axis=1)

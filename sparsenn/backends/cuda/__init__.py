@@ -292,7 +292,7 @@ class CUDABackend:
         def taken() -> tuple[Array, RowsLeft]:
             living = None if active is None else np.flatnonzero(active())
             if mapped is None:
-                assert living is not None, "rows without a map were all looked at"
+                assert living is not None, "rows without a map were all scanned"
                 return living, RowsLeft(features)
             row_map, wait = mapped
             with_rows, used = wait()

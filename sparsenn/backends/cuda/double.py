@@ -149,8 +149,8 @@ class DoubleCUDABackend(CUDABackend):
         cp, features = cupy(), left.features
         with self._here("keeping rows", *features.shape):
             active = (features != 0).any(axis=1)  # type: ignore[union-attr]
-            kept = RowsLeft(features if own else features.copy())  # type: ignore[union-attr]
-        return lambda: (np.flatnonzero(cp.asnumpy(active)), kept)
+            stored = RowsLeft(features if own else features.copy())  # type: ignore[union-attr]
+        return lambda: (np.flatnonzero(cp.asnumpy(active)), stored)
 
     def replay(self, shape: tuple[int, int], on_host: bool) -> None:
         """Return None: cuSPARSE's products are not captured."""
