@@ -110,7 +110,7 @@ def infer(
     statistics : bool, default True
         Whether layers are counted and timed; without, nothing waits for the device from step to step.
     progress : callable, optional
-        Told of layers done: `progress(task, done, total)`.
+        Called as `progress(task, done, total)`.
     **options : Options
         As `Session` takes them.
 
@@ -308,7 +308,7 @@ class Sessions:
         statistics : bool, default True
             Whether layers are counted and timed; without, nothing waits for the devices from step to step.
         progress : callable, optional
-            Told of rows done: `progress(task, done, total)`.
+            Called as `progress(task, done, total)`.
 
         Returns
         -------

@@ -177,7 +177,7 @@ class _Chooser:
         refused: UsageError | None = None
         overhead = STEP_SECONDS.get(self.backend.device, 0.0)
         for end in range(1, len(bounds)):
-            found: list[tuple[float, list[Step]]] = []
+            paths: list[tuple[float, list[Step]]] = []
             for start, before in zip(bounds, best, strict=False):
                 if before is None:
                     continue
@@ -188,8 +188,8 @@ class _Chooser:
                     continue
                 for cost, step in candidates:
                     entering = self._entering(start, step.kernel)
-                    found.append((before[0] + entering + cost + overhead, [*before[1], step]))
-            best.append(min(found, key=lambda path: (path[0], len(path[1])), default=None))
+                    paths.append((before[0] + entering + cost + overhead, [*before[1], step]))
+            best.append(min(paths, key=lambda path: (path[0], len(path[1])), default=None))
         if best[-1] is None:
             assert refused is not None
             raise refused
@@ -236,14 +236,14 @@ class _Chooser:
             No kernel of their operation can run them.
         """
         sparse = [isinstance(self.network[number], SparseLinear) for number in range(first, last)]
-        found = [self._sparse_step(first, last)] if all(sparse) else []
+        candidates = [self._sparse_step(first, last)] if all(sparse) else []
         if not any(sparse) or self._may_be_dense(first, last):
             try:
-                found.append(self._dense_step(first, last, any(sparse)))
+                candidates.append(self._dense_step(first, last, any(sparse)))
             except UsageError:
-                if not found:
+                if not candidates:
                     raise
-        return found
+        return candidates
 
     def _sparse_step(self, first: int, last: int) -> tuple[float, Step]:
         """Return the step of the quickest kernel of sparse layers, and its cost.

@@ -96,8 +96,8 @@ class CompiledNetwork:
         """
         backend, kernels = choose_kernels(self.network, options)
         rows, weights = _limits(backend, options)
-        there = replace(self, options=options, backend=backend, kernels=kernels, seconds=0.0, compile_seconds=0.0)
-        return replace(there, memory_limit=rows, weight_memory=weights)
+        moved = replace(self, options=options, backend=backend, kernels=kernels, seconds=0.0, compile_seconds=0.0)
+        return replace(moved, memory_limit=rows, weight_memory=weights)
 
     @property
     def merging(self) -> bool:

@@ -69,17 +69,17 @@ def _matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any) -> A
         array = array.to_scipy()
     if not hasattr(array, "shape"):
         array = real_numbers(array, f"input {name!r} holds", MatrixError)
-    size, found = prod(shape), tuple(array.shape)
-    if found[1:] == (size,):
+    size, actual = prod(shape), tuple(array.shape)
+    if actual[1:] == (size,):
         return array
     layout = InputLayout(shape or (1,))
     if not hasattr(array, "tocsr"):
-        if len(found) > (size > 1) and layout.holds(found[1:], size):
-            return array.reshape(found[0], size)
-        if found == (size,) or layout.holds(found, size):
+        if len(actual) > (size > 1) and layout.holds(actual[1:], size):
+            return array.reshape(actual[0], size)
+        if actual == (size,) or layout.holds(actual, size):
             return array.reshape(1, size)
-    taken = ", ".join(map(str, ("rows", *shape)))
-    raise MatrixError(f"the input {name!r} has the shape {found}; it takes ({taken})")
+    expected = ", ".join(map(str, ("rows", *shape)))
+    raise MatrixError(f"the input {name!r} has the shape {actual}; it takes ({expected})")
 
 
 def _side_by_side(matrices: list[Any]) -> Any:

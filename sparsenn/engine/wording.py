@@ -73,7 +73,7 @@ def _other_image_layers(plan: Plan) -> list[str]:
     for step in plan.steps:
         if step.kernel.operation == IMAGE_OPERATION:
             numbers.setdefault(step.kernel.name, []).extend(str(number + 1) for number in step.layers)
-    layers = ", ".join(f"{name} ({', '.join(found)})" for name, found in numbers.items())
+    layers = ", ".join(f"{name} ({', '.join(shown)})" for name, shown in numbers.items())
     return [f"The device's own functions: {layers}."] if numbers else []
 
 
@@ -146,14 +146,14 @@ def _precisions(plan: Plan) -> str:
     asked = plan.options.precision
     if asked == "float32":
         return ""
-    found = []
+    clauses = []
     for precision in (asked, "float32"):
         layers = [number for number, used in enumerate(plan.precisions) if used == precision]
         if layers or precision == asked:
-            found.append(f"in {precision}: {_ranges(layers) or 'none'}")
+            clauses.append(f"in {precision}: {_ranges(layers) or 'none'}")
     why = ", because float32 rounds away too much of this network's outputs"
     needed = asked == "float64" and plan.network.needs_float64
-    return f"Layers multiplied {'; '.join(found)}{why if needed else ''}."
+    return f"Layers multiplied {'; '.join(clauses)}{why if needed else ''}."
 
 
 def _ranges(layers: Sequence[int]) -> str:
