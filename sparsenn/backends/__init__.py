@@ -5,12 +5,10 @@ from sparsenn.backends.contract import (
     ConvolutionKernel,
     DenseKernel,
     Features,
-    ImageStack,
     Kernel,
     LayerCounts,
     NumberCheck,
     NumberLog,
-    Replay,
     RowMap,
     RowsCheck,
     RowsLeft,
@@ -25,10 +23,10 @@ from sparsenn.backends.contract import (
     Tunable,
 )
 from sparsenn.backends.host_arrays import all_finite
+from sparsenn.backends.launching import image_kernel, launch_of
 from sparsenn.backends.machine import MACHINES, Machine, machine_named
 from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, permitted_kernels
 from sparsenn.backends.selection import DOUBLE_DEVICE, backend_elsewhere, backend_for, backend_on, gpus, select_kernels
-from sparsenn.backends.steps import image_kernel, launch_of
 from sparsenn.backends.stepwise import Stepwise
 from sparsenn.backends.trainer import Trainer, TrainingProblem
 
@@ -39,13 +37,11 @@ __all__ = [
     "ConvolutionKernel",
     "DenseKernel",
     "Features",
-    "ImageStack",
     "Kernel",
     "LayerCounts",
     "Machine",
     "NumberCheck",
     "NumberLog",
-    "Replay",
     "RowMap",
     "RowsCheck",
     "RowsLeft",

@@ -1,4 +1,4 @@
-"""Rows on their way through a network: as they come, through chains of sparse layers, and what is left of them."""
+"""Rows on their way through a network: inputs, chains of sparse layers, surviving rows, and checks of numbers."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Features: TypeAlias = CSR | Array
 
 
 class LayerCounts(NamedTuple):
-    """What a kernel counted in one layer; a run makes one for each layer, and tuples take the least time.
+    """Counts of a kernel in one layer: a tuple, as a run makes one per layer and tuples take the least time.
 
     Parameters
     ----------
     kernel : name of the kernel that computed the layer.
     rows : rows it computed.
-    active_inputs : inputs (a row may stand for many equal ones) whose output row has a non-zero; None where the kernel
-        does not give the layer's outputs away.
+    active_inputs : inputs (a row may stand for many equal ones) whose output row has a non-zero; None where the
+        layer's outputs are unknown.
     nonzeros : non-zero outputs, summed over the inputs and over all neurons of the layer; None likewise.
     performed_edges : multiply-adds done.
-    distinct : rows that differ after this layer, where the kernel groups equal rows itself and did so here.
+    distinct : rows that differ after this layer, where the kernel has grouped equal rows.
     """
 
     kernel: str
@@ -47,7 +47,7 @@ class LayerCounts(NamedTuple):
     distinct: int | None = None
 
     def plus(self, other: LayerCounts) -> LayerCounts:
-        """Return the sum of these counts and others of the same layer; what either does not know stays unknown."""
+        """Return the sum of two counts of the same layer; a number that either lacks stays None."""
         return LayerCounts(
             self.kernel or other.kernel,
             self.rows + other.rows,
@@ -64,7 +64,7 @@ def _sum_known(one: int | None, other: int | None) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """Sparse rows by row as a caller gave them: not checked, of any types of numbers, in host memory or a GPU's.
+    """A caller's sparse rows: not checked, of any types of numbers, in host memory or a GPU's.
 
     Parameters
     ----------
@@ -91,13 +91,13 @@ class SparseRows:
 
 @dataclass(frozen=True, eq=False)
 class RowsLeft:
-    """What rows have become on their way through layers, on the device.
+    """The rows that survive layers, on the device.
 
     Parameters
     ----------
-    features : rows; there may be more than any input has.
-    row_map : which of these rows each input has, integers of int32 or int64.
-    dropped : whether each input that has a row, by the map, has one with a non-zero: others lost theirs.
+    features : the rows; some may belong to no input.
+    row_map : the row of each input, int32 or int64.
+    dropped : whether each row that the map names has a non-zero, as rows of zeros were dropped.
     """
 
     features: Features
@@ -113,11 +113,11 @@ class RowsLeft:
 
 @dataclass(frozen=True)
 class SparseProblem:
-    """What a chain of sparse layers is made ready for.
+    """The rows that a chain of sparse layers is prepared for, and which of them it need not compute.
 
     Parameters
     ----------
-    rows : most rows of a run.
+    rows : of a run, at most.
     form : of the rows: `dense`, `half` for a matrix of float16, `csr`, or `iso` for CSR whose entries all have one
         value.
     droppable_from : rows that are all zero may be dropped after this layer of the chain, counted from 0, and those that
@@ -136,7 +136,7 @@ class SparseChain(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Memory that it keeps for rows, in bytes."""
+        """Memory for rows, in bytes."""
         ...
 
     def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
@@ -160,38 +160,38 @@ class SparseChain(Protocol):
 
 
 class NumberCheck(Protocol):
-    """Looks at the numbers of one batch of rows after the other."""
+    """A check of batch after batch for numbers that are not finite."""
 
-    def look(self, features: Features) -> None:
-        """Look at all numbers of features on the device; on a GPU that is queued, and not waited for."""
+    def scan(self, features: Features) -> None:
+        """Scan all numbers of features on the device; on a GPU the scan is queued, and not waited for."""
         ...
 
     def passed(self) -> bool:
-        """Return whether all numbers seen were finite; waits for the device once."""
+        """Return whether all scanned numbers were finite; waits for the device once."""
         ...
 
 
 class NumberLog(Protocol):
-    """Looks at numbers on the device, queued one after the other.
+    """Scans of numbers on the device, each with a result of its own.
 
     Attributes
     ----------
-    found : (looks, 2) uint32 on the device, for each look the bits of the largest finite number's size in float32, and
-        whether a number is not finite.
+    results : (scans, 2) uint32 on the device, for each scan the bits of the largest finite number's size in float32,
+        and whether a number is not finite.
     """
 
-    found: Array
+    results: Array
 
-    def look(self, features: Features) -> None:
-        """Queue a look at all numbers of features, in float32 or float16."""
+    def scan(self, features: Features) -> None:
+        """Queue a scan of all numbers of features, in float32 or float16."""
         ...
 
 
 class RowsWatch(NumberCheck, Protocol):
-    """Looks at rows on a GPU call after call, and never waits for it: `passed` is True, and `found` tells later."""
+    """A check of rows on a GPU that never waits: `passed` returns True, and `take_fault` reports faults later."""
 
-    def found(self) -> bool:
-        """Return whether one of the looks that have been done found a number that is not finite, and forget it."""
+    def take_fault(self) -> bool:
+        """Return whether a scan that has ended found a number that is not finite, and forget the fault."""
         ...
 
 
@@ -200,17 +200,17 @@ class RowsCheck(Protocol):
 
     @property
     def rows(self) -> CSR:
-        """In the types that kernels take, with one value for all entries, for chains that await the check."""
+        """The rows in the types that kernels take, with one value for all entries, for chains that await the check."""
         ...
 
     def fetch(self) -> None:
-        """Queue the copy of what is found to the host, behind what has been queued by now; wait for nothing."""
+        """Queue the copy of the results to the host, behind the work queued so far; wait for nothing."""
         ...
 
     def passed(self) -> bool:
         """Wait for the check; return whether the rows are sound, begin at offset 0, and have one value.
 
-        False says that they are to be placed, which sorts them where that is all they need.
+        Where they are not, `Backend.place` sorts them, or reports the fault.
 
         Raises
         ------

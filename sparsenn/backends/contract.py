@@ -64,19 +64,19 @@ __all__ = [
 
 
 class Replay(Protocol):
-    """Work on rows of one shape and type, which a device may run faster as one than launch by launch."""
+    """Work on rows of one shape and type, which a device may run faster as a whole than launch by launch."""
 
     @property
     def nbytes(self) -> int:
-        """Device memory that is cached for that, in bytes."""
+        """Device memory that is cached for replays, in bytes."""
         ...
 
     def __call__(self, run: Callable[[Array], tuple[Array, ...]], rows: Array) -> tuple[Array, ...] | None:
-        """Return the results of work where the rows are; None where it has to be run otherwise.
+        """Return the results of work where the rows are; None where the work has to be queued launch by launch.
 
         Parameters
         ----------
-        run : the work, on a matrix on the device; the same in each call, and it has run before.
+        run : the work, on a matrix on the device; the same in each call. It has run before.
         rows : contiguous, of the shape and type of the first call. Of rows on the device, only the first result is
             returned.
         """
@@ -168,7 +168,7 @@ class Backend(Protocol):
         return
 
     def replay(self, shape: tuple[int, int], on_host: bool) -> Replay | None:
-        """Return what replays work of many launches on rows of one shape; None where there is no gain.
+        """Return a replay of work of many launches on rows of one shape; None where there is no gain.
 
         Parameters
         ----------
@@ -177,42 +177,39 @@ class Backend(Protocol):
         """
         return None
 
-    def number_log(self, looks: int) -> NumberLog:
-        """Begin to look at numbers up to so many times, for a replay; asked only of backends that replay."""
+    def number_log(self, scans: int) -> NumberLog:
+        """Return a log of up to a number of scans, for a replay; only backends that replay need one."""
         ...
 
     def release(self) -> None:
-        """Give back memory that is kept for reuse. Nothing that a failed launch left behind is used from then on."""
+        """Free memory that is cached for reuse. What a failed launch left behind is not used afterwards."""
         return
 
     def compile_seconds(self) -> float:
-        """Return the seconds that this process has spent on compiling and loading kernels: it only ever grows.
-
-        A backend that cannot tell returns 0.
-        """
+        """Return the seconds that this process has spent on compiling and loading kernels; 0 where unknown."""
         ...
 
     def wait(self) -> None:
         """Wait until the device has done all that was queued."""
         return
 
-    def begin_turn(self) -> None:
-        """Begin a call: what is queued from now on comes after what was queued in calls before.
+    def begin_call(self) -> None:
+        """Begin a call: work that it queues runs after the work of earlier calls.
 
-        Calls may be made from several threads and on several streams, one at a time.
+        Several threads may make calls, on several streams, one at a time.
         """
         return
 
-    def end_turn(self) -> None:
+    def end_call(self) -> None:
         """End a call."""
         return
 
     def number_check(self) -> NumberCheck:
-        """Begin to look at numbers."""
+        """Return a check that has scanned nothing yet."""
         ...
 
     def rows_watch(self) -> RowsWatch:
-        """Begin to look at rows on the device, without waiting; asked only for rows that `device_rows` returned."""
+        """Return a check of rows on the device that never waits; called only for rows that `device_rows` returned."""
         ...
 
     def reads_as_is(self, inputs: Any) -> bool:
@@ -242,7 +239,7 @@ class Backend(Protocol):
         Raises
         ------
         UnsortedError
-            Columns of a row are not in increasing order, or one is given twice.
+            Columns of a row are not in increasing order, or one occurs twice.
         MatrixError
             Offsets or columns are out of range, or a value is not finite.
         """
@@ -273,11 +270,11 @@ class Backend(Protocol):
         ...
 
     def spread(self, left: RowsLeft, expansion: Array | None) -> Array:
-        """Give each input its row, and each output its column.
+        """Return the row of each input, with a column for each output.
 
         Parameters
         ----------
-        left : what the layers left.
+        left : the surviving rows.
         expansion : (outputs,) int64 on the host, the column of each output; None where column k is that of output k.
 
         Returns
@@ -287,18 +284,18 @@ class Backend(Protocol):
         ...
 
     def take_out(self, left: RowsLeft, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
-        """Begin to find the inputs that are alive at the end of the network, and keep what the layers left.
+        """Begin to find the inputs that are alive at the end of the network, and store the surviving rows.
 
         Parameters
         ----------
-        left : what the layers left; where rows of zeros have not been dropped, all are looked at.
-        own : whether it lies in memory that nothing else uses.
+        left : the surviving rows; where rows of zeros have not been dropped, all are scanned.
+        own : whether they lie in memory that nothing else uses.
 
         Returns
         -------
-        A function that waits for that, and returns the inputs whose row has a non-zero, int64 on the host, increasing;
-        and the rows that inputs have, with their map, on the device, in memory that later launches do not touch.
-        The caller launches nothing on the device until it has called this.
+        A function that waits, and returns the inputs whose row has a non-zero, int64 on the host, increasing; and the
+        surviving rows, with their map, on the device, in memory that later launches do not touch. The caller launches
+        nothing on the device before it has called the function.
         """
         ...
 
@@ -309,7 +306,7 @@ class Backend(Protocol):
     def distinct_rows(self, features: Features) -> tuple[Features, RowMap]:
         """Return the first of each set of rows that are equal bit for bit, in their order, and the map to them.
 
-        The features given are not used again.
+        The caller does not use the features again.
         """
         ...
 
@@ -320,13 +317,13 @@ class Backend(Protocol):
     def count_nonzeros(self, features: Array) -> Array:
         """Return the non-zeros of each row of a matrix on the device, (rows,) int64, on the host.
 
-        All that was started on the device before has ended when this returns.
+        All work queued on the device has ended when this returns.
         """
         ...
 
     def largest_number(self, features: Features) -> tuple[float, bool]:
         """Return the size of the largest finite number of features on the device, and whether all are finite.
 
-        It looks at each number once, and waits for the device once. Without a finite number the size is 0.
+        It reads each number once, and waits for the device once. Without a finite number the size is 0.
         """
         ...

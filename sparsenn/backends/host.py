@@ -1,4 +1,4 @@
-"""What backends that compute in host memory have in common: rows come and go without a copy where they can."""
+"""Methods shared by backends that compute in host memory: rows are not copied unless they must be."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 
 from sparsenn.backends.contract import Backend, Features, NumberCheck, NumberLog, RowsLeft, RowsWatch, SparseRows
 from sparsenn.backends.host_arrays import all_finite, is_on_host
-from sparsenn.backends.steps import combine_rows
+from sparsenn.backends.launching import combine_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import CombiningLayer
 from sparsenn.runtime.memory import free_memory
 from sparsenn.runtime.workers import chunks, map_threads
 
-__all__ = ["HostMemory", "HostNumberCheck", "checked_rows", "combine"]
+__all__ = ["HostMemory", "checked_rows", "combine"]
 
 COMBINED_BYTES = 256 << 10
-"""Of each matrix that a thread combines at a time: they stay in its cache."""
+"""Bytes of each matrix that a thread combines at a time: they stay in its cache."""
 
 
 def checked_rows(rows: SparseRows) -> CSR:
@@ -59,23 +59,23 @@ def combine(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
     return combined
 
 
-class HostNumberCheck:
-    """Looks at numbers at once; see `NumberCheck`."""
+class _NumberCheck:
+    """A `NumberCheck` that scans at once."""
 
     def __init__(self) -> None:
         self._finite = True
 
-    def look(self, features: Features) -> None:
-        """Look at numbers."""
+    def scan(self, features: Features) -> None:
+        """Scan numbers."""
         self._finite = self._finite and all_finite(features.values if isinstance(features, CSR) else features)
 
     def passed(self) -> bool:
-        """Return whether all numbers seen were finite."""
+        """Return whether all scanned numbers were finite."""
         return self._finite
 
 
 class HostMemory(Backend):
-    """The part of a backend that moves rows, for those that compute in host memory: nothing is queued or captured."""
+    """The methods that move and check rows, for backends in host memory: nothing is queued or captured."""
 
     in_host_memory = True
 
@@ -104,24 +104,24 @@ class HostMemory(Backend):
         return features if isinstance(features, CSR | SparseRows) else features.copy()
 
     def fetch_later(self, matrix: Array, target: Array) -> Callable[[], None]:
-        """Copy a matrix, and return what has nothing left to do."""
+        """Copy a matrix, and return a function that does nothing."""
         np.copyto(target, matrix, casting="unsafe")
         return lambda: None
 
     def spread(self, left: RowsLeft, expansion: Array | None) -> Array:
-        """Give each input its row, and each output its column."""
+        """Return the row of each input, with a column for each output."""
         features = left.features
         return left.row_map.scatter(features.to_scipy().toarray() if isinstance(features, CSR) else features, expansion)
 
     def take_out(self, left: RowsLeft, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
-        """Look which inputs are alive, and copy rows that may be written over, as CSR never is."""
+        """Find the inputs that are alive, and copy rows that may be written over, as CSR never is."""
         features, row_map = left.features, left.row_map.on_host(np.array)
         is_live = np.ones(features.shape[0], np.bool_) if left.dropped else _has_nonzero(features)
         if not isinstance(features, CSR) and not own:
             features = features.copy()
         return lambda: (np.flatnonzero(row_map.scatter(is_live)), RowsLeft(features, row_map))
 
-    def number_log(self, looks: int) -> NumberLog:
+    def number_log(self, scans: int) -> NumberLog:
         """Fail: there is no replay."""
         raise NotImplementedError
 
@@ -130,8 +130,8 @@ class HostMemory(Backend):
         return from_dense(matrix, matrix.dtype.type)
 
     def number_check(self) -> NumberCheck:
-        """Begin to look at numbers."""
-        return HostNumberCheck()
+        """Return a check that scans at once."""
+        return _NumberCheck()
 
     def rows_watch(self) -> RowsWatch:
         """Fail: `device_rows` refuses what is on a GPU."""

@@ -1,4 +1,4 @@
-"""The records of kernels, one for each operation, and what they take and give."""
+"""The records of kernels, one class per operation, with the inputs and outputs of their launches."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from typing import Any, TypeAlias
 from sparsenn.backends.chains import Features, LayerCounts, SparseChain, SparseProblem
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.row_map import RowMap
-from sparsenn.backends.trainer import Trainer, TrainingProblem
+from sparsenn.backends.trainer import TRAINING_OPERATION, Trainer, TrainingProblem
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import Conv2d, ImageLayer, Linear
 from sparsenn.network import Image, Network
 
 __all__ = [
+    "CONV_OPERATION",
+    "DENSE_OPERATION",
+    "IMAGE_OPERATION",
+    "SPARSE_OPERATION",
     "ConvolutionKernel",
     "DenseKernel",
     "ImageStack",
@@ -29,6 +33,11 @@ __all__ = [
     "Tunable",
 ]
 
+SPARSE_OPERATION = "spmspm"
+DENSE_OPERATION = "mlp"
+CONV_OPERATION = "conv2d"
+IMAGE_OPERATION = "images"
+"""Layers of images other than convolutions: no registered kernels, but one function of each backend."""
 
 Shapes: TypeAlias = Sequence[tuple[int, ...]]
 """Of one input before each layer of images, and after the last: (channels, height, width) or (width,)."""
@@ -42,7 +51,7 @@ class ImageStack:
     ----------
     layers : the layers.
     shapes : of one input before each layer, and after the last: (channels, height, width) or (width,).
-    prepared : a convolution as the kernels of `conv2d` take it; what there is of other layers is not looked at.
+    prepared : a convolution as the kernels of `conv2d` take it; entries of other layers are not read.
     """
 
     layers: tuple[ImageLayer, ...]
@@ -78,13 +87,13 @@ class StepInput:
 
 @dataclass(frozen=True, eq=False)
 class StepOutput:
-    """What a launch gives back.
+    """The result of a launch.
 
     Parameters
     ----------
-    features : the rows that are left, of the last layer's width.
-    row_map : which of the rows left each input row has become, on the host.
-    counts : one record a layer.
+    features : the surviving rows, of the last layer's width.
+    row_map : from input rows to surviving ones, on the host.
+    counts : one record per layer.
     """
 
     features: Features
@@ -101,10 +110,10 @@ class Tunable:
     Parameters
     ----------
     parameters : the values to try of each number, by its name.
-    launch_with : returns the kernel's launch with given numbers, one of each name.
-    sizes : says in words, given what a launch takes, for which sizes numbers are best: launches of the same words share
-        them.
-    fits : given numbers and what a launch takes, says why they cannot go together; None if they can.
+    launch_with : returns the kernel's launch with numbers, one for each name.
+    sizes : takes a launch's arguments; returns in words the sizes for which numbers are best: launches with the same
+        words share their numbers.
+    fits : takes numbers and a launch's arguments; says why they cannot go together, or returns None.
     """
 
     parameters: Mapping[str, tuple[int, ...]]
@@ -126,7 +135,7 @@ class Tunable:
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """One way to carry out an operation on a device: the one place where it is named and described.
+    """An implementation of an operation on a device: the one place where it is named and described.
 
     Parameters
     ----------
@@ -146,17 +155,17 @@ class Kernel:
         Whether `auto` may take it. Of those that it may, the one registered first is preferred, where estimates do not
         say otherwise.
     why_not : callable, optional
-        Given a machine and a problem, says why the kernel cannot run that there; returns None if it can.
+        Takes a machine and a problem; says why the kernel cannot run the problem there, or returns None.
     seconds : callable, optional
-        Estimates what a problem takes on a machine; None where there is nothing to choose from.
+        Estimates the time of a problem on a machine; None where there is nothing to choose from.
     precision : str, default "float32"
-        Precision of what it multiplies: `float32`, `tf32` or `float16`; the reference's float64 is not told.
+        Precision of what it multiplies: `float32`, `tf32` or `float16`; the reference's float64 is not stated.
     half_rows : bool, default False
         Whether it takes float16 rows or images as they are, and gives such.
     half_row_seconds : callable, optional
-        Estimates what a problem of float16 rows takes, where that is not what `seconds` says.
+        Estimates the time of a problem of float16 rows, where `seconds` does not.
     sparse_row_seconds : callable, optional
-        Estimates what a problem of CSR rows takes, given the share of their entries that is stored as well; kernels of
+        Estimates the time of a problem of CSR rows; also takes the share of their entries that is stored. Kernels of
         dense layers that have it take CSR rows as they are.
     tf32_products : int, default 0
         Products in TF32 that it makes of each product in float32; 0 where it splits no numbers.
@@ -165,7 +174,7 @@ class Kernel:
     tunable : Tunable, optional
         The numbers of its launch that can be tuned, if any.
     traffic : callable, optional
-        A model of the bytes that it moves, for rooflines; None where there is none. Studies say what it takes.
+        A model of the bytes that it moves, for rooflines, if any. Studies document its parameters.
     reproducible : bool, default False
         Whether the bits of a row's outputs depend on nothing but that row and the layers: not on how many rows there
         are, which, in which order, nor on threads. Such kernels of a device have one order of sums: all of `spmspm` the
@@ -199,9 +208,9 @@ class SparseKernel(Kernel):
     Parameters
     ----------
     launch : runs one step; on a GPU it may return while the device still works. Of a kernel of chains, it makes a chain
-        of all layers of the stack, unless it is given.
-    why_not : is given the network as it is computed, sparse layers only, and its inputs.
-    seconds : of consecutive layers, for so many rows, until the host can have the outputs. Where the kernel groups
+        of all layers of the stack, by default.
+    why_not : takes the network as it is computed, sparse layers only, and its inputs.
+    seconds : of consecutive layers, for a number of rows, until the host can have the outputs. Where the kernel groups
         rows, it takes two keywords more: `alive`, the share of the rows that each layer has to compute, or None if all
         go through all layers; and `form`, what the rows are like: `dense`, `csr`, or `iso`.
     fuses : whether one launch can run several layers.
@@ -215,7 +224,7 @@ class SparseKernel(Kernel):
     own_outputs : whether the outputs of such a chain lie in memory that nothing else uses.
     """
 
-    operation: str = "spmspm"
+    operation: str = SPARSE_OPERATION
     launch: Callable[[StepInput], StepOutput] = None  # type: ignore[assignment]
     why_not: Callable[[Machine, Network, CSR], str | None] = lambda machine, network, inputs: None
     seconds: Callable[..., float] | None = None
@@ -252,12 +261,12 @@ class DenseKernel(Kernel):
 
     Parameters
     ----------
-    launch : takes what `Backend.prepare` returned and a matrix, a row an input, and returns that of the outputs.
-    why_not : is given the layers.
-    seconds : of the layers, for so many rows, until the host can have the outputs.
+    launch : takes prepared layers and a matrix, one row per input; returns the matrix of the outputs.
+    why_not : takes the layers.
+    seconds : of the layers, for a number of rows, until the host can have the outputs.
     """
 
-    operation: str = "mlp"
+    operation: str = DENSE_OPERATION
     launch: Callable[[Any, Array], Array]
     why_not: Callable[[Machine, Sequence[Linear]], str | None] = lambda machine, layers: None
     seconds: Callable[[Machine, Sequence[Linear], int], float] | None = None
@@ -271,13 +280,13 @@ class ConvolutionKernel(Kernel):
     ----------
     launch : takes a convolution as `Backend.prepare` prepared it and images of shape (images, channels, height,
         width), and returns images of the outputs.
-    why_not : is given the layer, and an image's (channels, height, width).
+    why_not : takes the layer, and an image's (channels, height, width).
     seconds : of one image; takes the same.
     fuses : kinds of layers of images that it takes along with convolutions: those next to them are one step with them.
     run_stack : runs a whole stack of convolutions and such layers on rows of images, where the kernel fuses layers.
     """
 
-    operation: str = "conv2d"
+    operation: str = CONV_OPERATION
     launch: Callable[[Any, Array], Array]
     why_not: Callable[[Machine, Conv2d, Image], str | None] = lambda machine, layer, image: None
     seconds: Callable[[Machine, Conv2d, Image], float] | None = None
@@ -287,14 +296,14 @@ class ConvolutionKernel(Kernel):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingKernel(Kernel):
-    """A kernel of `train`: a way to train MLPs.
+    """A kernel of `train`: training of MLPs.
 
     Parameters
     ----------
     launch : makes the trainer of a problem on the device of a number.
-    why_not : is given the problem.
+    why_not : takes the problem.
     """
 
-    operation: str = "train"
+    operation: str = TRAINING_OPERATION
     launch: Callable[[TrainingProblem, int], Trainer]
     why_not: Callable[[Machine, TrainingProblem], str | None] = lambda machine, problem: None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from sparsenn.backends.contract import Kernel
+from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION
 from sparsenn.errors import SparseNNError, UsageError, unknown_name
 from sparsenn.plugins import load_plugins
 
@@ -24,7 +25,7 @@ __all__ = [
 
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 
-LAYERS_OF = {"spmspm": "sparse layers", "mlp": "dense layers", "conv2d": "convolutions"}
+LAYERS_OF = {SPARSE_OPERATION: "sparse layers", DENSE_OPERATION: "dense layers", CONV_OPERATION: "convolutions"}
 """The layers that operations run, in words."""
 
 _KERNELS: dict[tuple[str, str, str], Kernel] = {}

@@ -28,7 +28,7 @@ class RowMap:
 
     @classmethod
     def of_survivors(cls, survivors: Array, inputs: int) -> RowMap:
-        """Return the map of inputs to rows, given the input that each row came from, in any order."""
+        """Return the map of inputs to rows, from the input of each row, in any order."""
         if survivors.size == inputs and bool((survivors == np.arange(inputs)).all()):
             return SAME_ROWS
         rows = np.full(inputs, -1, np.int64)
@@ -68,11 +68,11 @@ class RowMap:
         if self.rows is None:
             return rows.copy() if columns is None else np.take(rows, columns, axis=1)
         live = self.rows >= 0
-        found = rows[self.rows[live]]
+        present = rows[self.rows[live]]
         if columns is not None:
-            found = np.take(found, columns, axis=1)
-        scattered = np.zeros((self.rows.size, *found.shape[1:]), rows.dtype)
-        scattered[live] = found
+            present = np.take(present, columns, axis=1)
+        scattered = np.zeros((self.rows.size, *present.shape[1:]), rows.dtype)
+        scattered[live] = present
         return scattered
 
     def gather(self, rows: CSR) -> CSR:

@@ -12,6 +12,7 @@ from sparsenn.backends.cuda import AbsentCUDABackend, CUDABackend
 from sparsenn.backends.cuda.double import DEVICE as DOUBLE_DEVICE
 from sparsenn.backends.cuda.double import DoubleCUDABackend
 from sparsenn.backends.cuda.runtime.availability import count_devices
+from sparsenn.backends.kernel_records import SPARSE_OPERATION
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle import ReferenceBackend
 from sparsenn.backends.registry import kernels, permitted_kernels
@@ -75,7 +76,7 @@ def backend_on(device: str, machine: Machine | None) -> Backend:
 def select_kernels(
     device: str,
     kernel: str,
-    operation: str = "spmspm",
+    operation: str = SPARSE_OPERATION,
     precision: str = "float32",
     machine: Machine | None = None,
     reproducible: bool = False,

@@ -1,7 +1,7 @@
-"""Stepwise: chains of sparse layers for kernels that run some layers a launch; between launches, rows leave and merge.
+"""Stepwise: chains of sparse layers for kernels that run some layers per launch.
 
-Launches of some layers follow each other. After each, rows that are all zero leave, and of rows that are equal bit for
-bit one goes on. Looking for them costs time, so it is done ever less often, the fewer rows go.
+After a launch, rows that are all zero are dropped, and rows that are equal bit for bit are merged into one. A search
+for such rows takes time, so searches become rarer, the fewer rows they remove.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from sparsenn.layers import SparseLinear
 __all__ = ["DEPTH", "FEW", "Stepwise", "chain_of", "has_dense_rows", "scatters"]
 
 DEPTH = 6
-"""Layers between two looks for dead and equal rows. In the challenge's networks a tenth to a half of the rows go in
-each of the first layers; looking after every one costs more than it saves."""
+"""Layers between two searches for dead and equal rows. In the challenge's networks each of the first layers removes a
+tenth to a half of the rows; a search after every layer costs more than it saves."""
 
 FEW = 1 / 8
-"""A launch that removes no more than this part of its rows makes the next look come twice as late."""
+"""A search that removes no more than this share of the rows doubles the layers until the next one."""
 
 SCATTERED_EDGE = 1.0
 GATHERED_EDGE = 1 / 15
 ADDED_WEIGHT = 1 / 14
 LOADED_VALUE = 1.0
 CLEARED_VALUE = 1 / 15
-"""Relative costs, in scattered multiply-adds, of one multiply-add either way, of one weight where whole rows of weights
-are added, of bringing one value into a panel and of clearing one of its elements. The first two are about as
+"""Relative costs, in scattered multiply-adds, of one scattered or gathered multiply-add, of one weight where whole rows
+of weights are added, of bringing one value into a panel and of clearing one of its elements. The first two are about as
 `bench/bench_spmspm.py` shows with AVX-512, the last is an estimate."""
 
 SCANNED_VALUE = 0.75
 FOUND_VALUE = 6.0
 PLACED_VALUE = 1.0
-"""Likewise, where dense rows are summed one by one, of one value that is looked at, of one that is not zero, beside its
+"""Likewise, where dense rows are summed one by one, of one value that is read, of one that is not zero, without its
 products, and of one output that is brought into a panel. Fitted to LeNet-300-100 with 1.9 and 20 % of its weights on
 rows of which 5 to 100 % are not zero."""
 
@@ -57,7 +57,7 @@ MOST_DENSE_WEIGHTS, DENSE_ROWS = 1 << 20, 1 / 20
 weights are added: vectors of zeros cost less than the addresses of what is none, as long as a cache holds them."""
 
 SAMPLED_ROWS = 128
-"""Rows of a matrix whose non-zeros are counted to tell how many there are in all."""
+"""Rows of a matrix whose non-zeros are counted to estimate those of all rows."""
 
 
 @dataclass
@@ -73,7 +73,7 @@ class _Rows:
         return int(self.features.shape[0])
 
     def replace(self, features: Features, row_map: RowMap) -> None:
-        """Go on with other features; the map says which of them each row has become."""
+        """Continue with other features; the map says which of them each row has become."""
         self.features = features
         multiplicity = row_map.multiplicity(features.shape[0], self.multiplicity)
         assert multiplicity is not None
@@ -84,11 +84,11 @@ class _Rows:
 class Stepwise:
     """A `SparseChain` of launches.
 
-    Rows are first looked at after `DEPTH` layers, or after one where the kernel runs no more in a launch. Where more
-    than `FEW` of them have gone since the last look, the next comes as many layers later; else twice as many as the
-    last time. Where none have gone after `DEPTH` layers and more, it was the last look of the run. The next run begins
-    anew: its rows may be others. A kernel that groups equal rows by itself takes all layers in one launch; so does one
-    that runs several layers a launch where rows neither leave nor merge.
+    The first search for dead and equal rows comes after `DEPTH` layers, or after one where the kernel runs no more in a
+    launch. Where more than `FEW` of the rows have gone since the previous search, the next comes as many layers later;
+    else after twice as many layers as the last time. A search after `DEPTH` layers or more that finds none is the last
+    of the run. The next run begins anew, as its rows may differ. A kernel that groups equal rows by itself takes all
+    layers in one launch; so does one that runs several layers per launch where rows are neither dropped nor merged.
 
     Parameters
     ----------
@@ -131,9 +131,9 @@ class Stepwise:
         Parameters
         ----------
         features : on the device, (rows, inputs); they are not written to.
-        counting : not looked at: the launches count anyway.
+        counting : ignored: the launches count anyway.
         multiplicity : how many inputs each row stands for; None for one.
-        progress : told after each launch how many layers are done.
+        progress : called after each launch with the number of layers done.
 
         Returns
         -------
@@ -142,17 +142,17 @@ class Stepwise:
         rows = _Rows(features, np.ones(features.shape[0], np.int64) if multiplicity is None else multiplicity)
         self._counts = ()
         layer, last, depth = 0, len(self._layers), self._unit
-        before, look = rows.count, depth
+        before, search = rows.count, depth  # after which layer the next search comes
         while layer < last:
             if not rows.count and layer >= self._problem.droppable_from:
                 self._finish(rows, layer)
                 break
-            stop = min(look if self._kernel.fuses else layer + 1, last)
-            self._launch(rows, layer, stop, stop >= look)
+            stop = min(search if self._kernel.fuses else layer + 1, last)
+            self._launch(rows, layer, stop, stop >= search)
             layer = stop
-            if layer >= look:
+            if layer >= search:
                 depth = self._next_depth(depth, layer, before - rows.count, before)
-                before, look = rows.count, layer + depth
+                before, search = rows.count, layer + depth
             if progress is not None:
                 progress(layer)
         if layer < last and progress is not None:
@@ -160,25 +160,25 @@ class Stepwise:
         return RowsLeft(rows.features, rows.row_map)
 
     def counts(self) -> tuple[LayerCounts, ...]:
-        """Return what the last run counted, layer by layer; `distinct` where equal rows were looked for."""
+        """Return what the last run counted, layer by layer; `distinct` where equal rows were searched for."""
         return self._counts
 
     @property
     def _unit(self) -> int:
-        """Layers before the first look, and between two while many rows go."""
-        looks = self._problem.deduplicate or self._problem.droppable_from < len(self._layers)
-        if self._kernel.groups_rows or not looks:
+        """Layers before the first search, and between two while many rows go."""
+        searches = self._problem.deduplicate or self._problem.droppable_from < len(self._layers)
+        if self._kernel.groups_rows or not searches:
             return len(self._layers)
         return DEPTH if self._kernel.fuses else 1
 
     def _next_depth(self, depth: int, layer: int, gone: int, before: int) -> int:
-        """Return the layers until the next look, after one that came so many layers after the last."""
+        """Return the layers until the next search; the last one came `depth` layers after the one before."""
         if gone > FEW * before:
             return self._unit
         return 2 * depth if gone or layer < DEPTH else len(self._layers)
 
-    def _launch(self, rows: _Rows, first: int, last: int, looks: bool) -> None:
-        """Run some layers; then dead rows go, and, if it `looks` for them, equal rows become one."""
+    def _launch(self, rows: _Rows, first: int, last: int, searches: bool) -> None:
+        """Run some layers, and drop dead rows; where it `searches` for equal rows, merge them."""
         step = StepInput(
             stack=self._stack,
             first=first,
@@ -192,13 +192,13 @@ class Stepwise:
         output = self._kernel.launch(step)
         rows.replace(output.features, output.row_map)
         counts = list(output.counts)
-        if looks and self._problem.deduplicate and not self._kernel.groups_rows:
+        if searches and self._problem.deduplicate and not self._kernel.groups_rows:
             rows.replace(*self._backend.distinct_rows(rows.features))
             counts[-1] = counts[-1]._replace(distinct=rows.count)
         self._counts += tuple(counts)
 
     def _finish(self, rows: _Rows, layer: int) -> None:
-        """Count the layers from `layer` on for no rows: none is left, and none will come to life."""
+        """Count the layers from `layer` on for no rows: none is left, and none will be revived."""
         left = len(self._layers) - layer
         distinct = 0 if self._problem.deduplicate else None
         self._counts += (LayerCounts(self._kernel.name, 0, 0, 0, 0, distinct),) * left
@@ -232,7 +232,7 @@ def scatters(backend: Backend, layer: SparseLinear, features: Features) -> bool:
     ----------
     backend : of the device that the features are on.
     layer : the layer that they enter.
-    features : rows, of which at most `SAMPLED_ROWS` are looked at, evenly spaced, where they are a matrix.
+    features : rows, of which at most `SAMPLED_ROWS` are read, evenly spaced, where they are a matrix.
     """
     rows, width = features.shape
     weights = layer.weights

@@ -21,7 +21,7 @@ from sparsenn.printable import one_line
 __all__ = [
     "LOSSES",
     "PRECISIONS",
-    "TRAIN",
+    "TRAINING_OPERATION",
     "Evaluation",
     "Trainer",
     "TrainingProblem",
@@ -29,7 +29,7 @@ __all__ = [
     "Velocities",
 ]
 
-TRAIN = "train"
+TRAINING_OPERATION = "train"
 """The operation's name in the registry."""
 
 LOSSES = ("mse", "cross_entropy")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from sparsenn.backends import TrainingProblem, kernels
+from sparsenn.backends.kernel_records import CONV_OPERATION, SPARSE_OPERATION
 from sparsenn.backends.stepwise import DEPTH
+from sparsenn.backends.trainer import TRAINING_OPERATION
 from sparsenn.engine.session import Session
-from sparsenn.engine.steps import CONV_OPERATION, OPERATION
 from sparsenn.formats import COO, CSC, CSR, coo_to_csc, coo_to_csr, csc_to_csr, csr_to_csc, from_dense
 from sparsenn.layers import AvgPool2d, Conv2d, Linear, LogSoftmax, MaxPool2d, ReLU, Softmax, SparseLinear
 from sparsenn.network import Network
@@ -32,7 +33,9 @@ def compile_kernels(progress: Progress = silent) -> None:
     rows, columns = np.nonzero(weights)
     entries = COO.from_arrays((WIDTH, WIDTH), rows, columns, np.ones(rows.size, np.float32))
     valued = COO(entries.shape, entries.rows, entries.columns, np.linspace(0.5, 1, rows.size, dtype=np.float32))
-    sparse, convolutions, trainers = (kernels(operation, "cpu") for operation in (OPERATION, CONV_OPERATION, "train"))
+    sparse, convolutions, trainers = (
+        kernels(operation, "cpu") for operation in (SPARSE_OPERATION, CONV_OPERATION, TRAINING_OPERATION)
+    )
     total = len(sparse) + len(convolutions) + len(trainers)
     for done, kernel in enumerate(sparse, start=1):
         for matrix in (entries, valued):

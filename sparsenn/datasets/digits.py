@@ -65,7 +65,7 @@ def digit_inputs(neurons: int, images: int = 60_000, *, seed: int = 0, progress:
     seed : int, default 0
         Seed of the shapes (NumPy's PCG64).
     progress : callable, optional
-        Told of the images drawn, then of those collected.
+        Called for the images drawn, then of those collected.
 
     Returns
     -------

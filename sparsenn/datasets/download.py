@@ -62,7 +62,7 @@ def download(
     pause : float, default 1
         Seconds before the second attempt; doubled before each further one.
     progress : callable, optional
-        Told of the bytes of each file.
+        Called with the bytes of each file.
 
     Returns
     -------

@@ -66,7 +66,7 @@ def enlarge(images: Array, neurons: int, progress: Progress = silent) -> CSR:
     neurons : int
         Pixels of the enlarged image, a square.
     progress : callable, optional
-        Told of each pixel row, then of the images collected.
+        Called for each pixel row, then of the images collected.
 
     Returns
     -------

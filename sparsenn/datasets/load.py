@@ -53,7 +53,7 @@ def load(
     limit_inputs : int, optional
         How many samples to take, from the first, and the truth about them.
     progress : callable, optional
-        Told of what is read or generated: `progress(task, done, total)`.
+        Called as `progress(task, done, total)`.
 
     Returns
     -------

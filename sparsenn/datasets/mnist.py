@@ -107,7 +107,7 @@ def mnist_inputs(
     limit : int, optional
         How many inputs to return, from the first; all unless given.
     progress : callable, optional
-        Told of the pixel rows enlarged, then of the images collected.
+        Called for the pixel rows enlarged, then of the images collected.
 
     Returns
     -------

@@ -38,7 +38,7 @@ def named_file(name: str, progress: Progress = silent) -> Path:
     name : str
         One of `NAMES`.
     progress : callable, optional
-        Told of what is generated.
+        Called with the progress of what is generated.
 
     Returns
     -------

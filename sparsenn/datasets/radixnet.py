@@ -63,7 +63,7 @@ def radixnet(
     bias : float, optional
         Bias of every neuron; none unless given.
     progress : callable, optional
-        Told of each layer: `progress(task, done, total)`.
+        Called as `progress(task, done, total)`.
 
     Returns
     -------

@@ -110,7 +110,7 @@ def infer(
     statistics : bool, default True
         Whether layers are counted and timed; without, nothing waits for the device from step to step.
     progress : callable, optional
-        Told of layers done: `progress(task, done, total)`.
+        Called as `progress(task, done, total)`.
     **options : Options
         As `Session` takes them.
 
@@ -286,7 +286,7 @@ class Sessions:
             target = _Target((taken.count, self.network.outputs))
 
             def fill(session: Session) -> Callable[[tuple[int, int], Stopping], None]:
-                return lambda rows, stopping: session._fill(taken, *rows, target, stopping.look)
+                return lambda rows, stopping: session._fill(taken, *rows, target, stopping.check)
 
             with closing(self.shared(fill, pieces, len(pieces))) as finished:
                 for _ in finished:
@@ -308,7 +308,7 @@ class Sessions:
         statistics : bool, default True
             Whether layers are counted and timed; without, nothing waits for the devices from step to step.
         progress : callable, optional
-            Told of rows done: `progress(task, done, total)`.
+            Called as `progress(task, done, total)`.
 
         Returns
         -------
@@ -330,7 +330,7 @@ class Sessions:
             size = max(1, *(last - first for first, last in pieces))
 
             def run(session: Session) -> Callable[[tuple[int, int], Stopping], Result]:
-                return lambda rows, stopping: session._run_rows(taken, *rows, size, statistics, stopping.look)
+                return lambda rows, stopping: session._run_rows(taken, *rows, size, statistics, stopping.check)
 
             results: dict[tuple[int, int], Result] = {}
             spent, done = Seconds(), 0

@@ -28,8 +28,8 @@ SWITCH_SECONDS = 1e-4
 """After which a thread that runs Python code gives way to others, while one reads ahead. A reader needs the interpreter
 for moments only, but many times an item: after Python's own 5 ms each, it would wait longer than it reads."""
 
-LOOK_SECONDS = 1e-3
-"""After which it is looked again whether threads have ended."""
+CHECK_SECONDS = 1e-3
+"""Between two checks whether threads have ended."""
 
 _switch_seconds: list[float] = []
 """What was found by those that read ahead, to be put back; one each."""
@@ -40,17 +40,17 @@ class _StoppedError(Exception):
 
 
 class Stopping:
-    """Whether work is to be left undone, because other work has failed or whoever waits for it was interrupted."""
+    """Whether work should end early, because other work has failed or its caller was interrupted."""
 
     def __init__(self) -> None:
         self._asked = False
 
     def ask(self) -> None:
-        """Have all work end where it looks next."""
+        """Have all work end at its next `check`."""
         self._asked = True
 
-    def look(self, first: int = 0, last: int = 0, layers: int = 0) -> None:
-        """End the work of this thread if that is asked for; what a report of rows is told makes no difference."""
+    def check(self, first: int = 0, last: int = 0, layers: int = 0) -> None:
+        """End the work of this thread if asked to; the numbers of a report of rows are ignored."""
         if self._asked:
             raise _StoppedError
 
@@ -78,7 +78,7 @@ def _room_for(count: int) -> SimpleQueue[None]:
 def _wait_until(over: Callable[[], object]) -> None:
     """Wait until something is true."""
     while not over():
-        time.sleep(LOOK_SECONDS)
+        time.sleep(CHECK_SECONDS)
 
 
 class _Shared(Generic[Item, Value]):
@@ -107,14 +107,14 @@ class _Shared(Generic[Item, Value]):
     def _do_next(self, make: Callable[[Item, Stopping], Value]) -> bool:
         """Do an item; returns whether there was one."""
         self.room.get()
-        self.stopping.look()
+        self.stopping.check()
         with self._turns:
             try:
                 item = next(self._items)
             except StopIteration:
                 self.room.put(None)
                 return False
-        self.stopping.look()
+        self.stopping.check()
         self.done.put((item, make(item, self.stopping)))
         return True
 
@@ -185,7 +185,7 @@ def ahead(items: Iterator[Item], most: int) -> Iterator[Iterator[Item]]:
         try:
             for item in items:
                 room.get()
-                stopping.look()
+                stopping.check()
                 waiting.put((item,))
         except _StoppedError:
             pass

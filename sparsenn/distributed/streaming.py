@@ -35,7 +35,7 @@ from sparsenn.engine.plan_cache import MAX_SAMPLE_ROWS
 from sparsenn.engine.result import concatenate_results
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.io.row_source import RowSource, checked, faults_told, opened_rows
+from sparsenn.io.row_source import RowSource, checked, faults_reported, opened_rows
 from sparsenn.network import Network
 from sparsenn.runtime.memory import bytes_of, free_memory
 from sparsenn.runtime.progress import Progress, silent
@@ -124,7 +124,7 @@ def stream(
     statistics : bool, default True
         Whether layers are counted and timed.
     progress : callable, optional
-        Told of rows done: `progress(task, done, total)`.
+        Called as `progress(task, done, total)`.
     **options : Options
         As `Session` takes them, but the memory limit.
 
@@ -341,7 +341,7 @@ class _Run:
         first, *others = self._sessions.sessions
         begun, count = self._reading.first, self._reading.rows
         self._reading.first = None
-        with faults_told(self._reading.path, 0):
+        with faults_reported(self._reading.path, 0):
             rows = np.zeros((0, first.network.inputs), np.float32) if begun is None else self._prepared(begun)
             _, plan, seconds = first._begin_shared(rows, count)
         for session in others:
@@ -374,10 +374,10 @@ class _Run:
 
         def run(piece: _Work, stopping: Stopping) -> _Done:
             first, digest = piece.number * self._reading.size, self._digest_of(piece.rows)
-            with faults_told(self._reading.path, first):
+            with faults_reported(self._reading.path, first):
                 rows, _, _ = session._begin_shared(self._prepared(piece.rows), self._reading.rows)
                 count = rows.count
-                result = session._run_rows(rows, 0, count, count, self._statistics, stopping.look)
+                result = session._run_rows(rows, 0, count, count, self._statistics, stopping.check)
             outputs = result.dense if wanted else None
             if outputs is not None and self._classes:
                 outputs = outputs.argmax(axis=1)

@@ -1,4 +1,4 @@
-"""The engine: plan how a network is to be run, make it ready, and run it as often as wanted."""
+"""The engine: plan how to run a network, prepare it, and run it as often as you like."""
 
 from sparsenn.engine.api import plan, plan_rows
 from sparsenn.engine.options import Options

@@ -1,4 +1,4 @@
-"""What callers run networks with, besides a `Session`."""
+"""Plans without a session of the caller's own."""
 
 from __future__ import annotations
 

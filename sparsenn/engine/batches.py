@@ -1,4 +1,4 @@
-"""The batch loop: rows are uploaded, planned for and run through the layers, batch by batch."""
+"""The batch loop: upload rows, plan for them, and run them through the layers, batch by batch."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ MAX_COPIES = 2
 """Copies of outputs to the host at a time."""
 
 Report: TypeAlias = Callable[[int, int, int], None]
-"""A function that notes that rows before the first number are done, and rows from there to the second have passed as
-many layers as the third says."""
+"""A function of rows done, the end of the batch that runs, and the layers that this batch has passed."""
 
 
 class BatchRunner:
@@ -56,14 +55,14 @@ class BatchRunner:
         report: Report,
         run: Callable[[int, int, int, RunContext], None],
     ) -> tuple[str, ...]:
-        """Run rows, at most `size` at a time; a batch for which memory does not suffice comes again, with fewer rows.
+        """Run rows, at most `size` at a time; a batch for which memory does not suffice is repeated with fewer rows.
 
         Parameters
         ----------
         inputs : all rows of the run.
-        rows : the first of them to run, counted from 0, and the one after the last.
+        rows : the first row to run, counted from 0, and the one after the last.
         context : of each batch, but for its report.
-        run : runs a batch; parameters are its first row, the one after its last, rows at a time, and its context.
+        run : runs a batch; takes its first row, the one after its last, rows at a time, and its context.
 
         Returns
         -------
@@ -88,7 +87,7 @@ class BatchRunner:
             too_many = too_many or stop - first
             size = (stop - first) // 2  # at least: the free memory may be in fragments
             size = min(fitting, size) if fitting > 0 else size
-            self._cache.make_room(size)
+            self._cache.shrink_batches(size)
         self._refuse_infinite(inputs, context.check)
         if not too_many:
             return ()
@@ -99,7 +98,7 @@ class BatchRunner:
     ) -> tuple[Executable, Features, RunContext]:
         """Upload rows and plan for their form; return the executable for `size` such rows, the rows, and the context.
 
-        Sparse rows show their form once they are uploaded. That of a matrix is known, and decides on its upload.
+        The form of sparse rows is known once they are uploaded; that of a matrix before, and decides on the upload.
         """
         cache = self._cache
         executable = None if inputs.is_sparse else self._executable(inputs, None, size, context)
@@ -110,8 +109,8 @@ class BatchRunner:
             executable = self._executable(inputs, features, size, context)
         is_watched = inputs.on_host and _has_half(executable.plan)
         if context.check is not None:
-            context.check.look(features)
-            if is_watched or self._backend.in_host_memory:  # whose numbers are waited for in any case, or known at once
+            context.check.scan(features)
+            if is_watched or self._backend.in_host_memory:  # the run waits in any case, or need not
                 self._refuse_infinite(inputs, context.check)
         if is_watched:
             context = replace(context, watch=cache.overflow_guard.watch())
@@ -137,7 +136,7 @@ class BatchRunner:
 
         Returns
         -------
-        Its categories are counted from `first`; its seconds are the timer's.
+        A result whose categories are counted from `first`, and whose seconds are the timer's.
         """
         network, batches, categories = self._compiled.network, list[BatchOutput](), list[Array]()
         plan: Any = None
@@ -150,7 +149,7 @@ class BatchRunner:
             batches.append(BatchOutput(left, stop - start, fetch))
             categories.append(living + (start - first) if start > first else living)
             if total is not None and counter is not None:
-                total.join(counter)
+                total.add_all(counter)
             total = total or counter
 
         with timer.section("plan", "plan"):
@@ -173,15 +172,15 @@ class BatchRunner:
     def _run_counted(
         self, inputs: InputRows, first: int, last: int, size: int, context: RunContext, counted: bool
     ) -> tuple[Plan, Array, RowsLeft, LayerCounter | None]:
-        """Run a batch; return its plan, the rows that end with a non-zero, what is left of all, and the counts."""
+        """Run a batch; return its plan, the rows that end with a non-zero, the surviving rows, and the counts."""
         with section(context.timer, "transfer", "check"):
             check = self._cache.queue_check(inputs, first, last, size)
         while True:
             counter = LayerCounter.of(self._compiled.network) if counted else None
-            executable, features, mine = self._upload(
+            executable, features, own = self._upload(
                 inputs, first, last, size, replace(context, counter=counter), check
             )
-            left = executable.run(features, mine)
+            left = executable.run(features, own)
             with section(context.timer, "transfer", "copy out"):
                 if check is not None:
                     check.fetch()
@@ -190,7 +189,7 @@ class BatchRunner:
                 living, left = take_out()
             if check is None or check.passed():
                 return executable.plan, living, left, counter
-            check = None  # these rows differ in form from those before
+            check = None  # the rows are not of one value, as expected
 
     # ---- Outputs alone -------------------------------------------------------------------------------------------
 
@@ -206,9 +205,9 @@ class BatchRunner:
 
         Parameters
         ----------
-        inputs : all rows of the run; they decide on the kernels.
-        target_of : returns the matrix of all outputs, on the host, for their type; its rows `first` to `last` are
-            filled and returned. None for a new matrix.
+        inputs : all rows of the run, which decide on the kernels.
+        target_of : returns the matrix of all outputs, on the host, for their type, whose rows `first` to `last` are
+            filled and returned; None for a new matrix.
         """
         network, backend = self._compiled.network, self._backend
         target: Array | None = None
@@ -256,9 +255,9 @@ class BatchRunner:
         return size if plan.groups_rows or plan.streams else min(size, -(-inputs.count // uploads))
 
     def _settle(self, inputs: InputRows, executable: Executable) -> None:
-        """Have later calls with rows of this shape and type go straight to an executable, if they need nothing else.
+        """Let later calls with rows of this shape and type run an executable directly, where nothing else is needed.
 
-        The function does not refer to this object: the cache that holds it goes as soon as the session does.
+        The cached function does not refer to this object, so that it is freed with the session.
         """
         source, plan, backend, watch = inputs.source, executable.plan, self._backend, self._watch
         if plan.streams or not backend.reads_as_is(source) or not _is_same(source, inputs.rows):
@@ -302,7 +301,7 @@ class BatchRunner:
 
     def refuse_earlier(self) -> None:
         """Refuse rows of earlier calls that were on a GPU, as far as their numbers are known, by an `InputError`."""
-        if self._watch is not None and self._watch.found():
+        if self._watch is not None and self._watch.take_fault():
             raise InputError(
                 "the rows of an earlier call, which were on the GPU, held NaN or an infinite number; check where they "
                 "come from, or have check_finite=False"
@@ -314,19 +313,19 @@ class BatchRunner:
 
 
 def layer_report(progress: Progress, layers: int, inputs: int, size: int) -> Report:
-    """Return a report of progress in layers times batches as planned; it never goes back, even if a batch comes again.
+    """Return a report of progress in layers times batches as planned; repeated batches do not set it back.
 
     Parameters
     ----------
     size : inputs of a batch, as planned.
     """
-    total, reached = layers * -(-inputs // size), 0
+    total, most = layers * -(-inputs // size), 0
 
     def report(first: int, last: int, passed: int) -> None:
-        nonlocal reached
+        nonlocal most
         done = first * layers + (last - first) * passed
-        reached = max(reached, total * done // (inputs * layers))
-        progress("layers", reached, total)
+        most = max(most, total * done // (inputs * layers))
+        progress("layers", most, total)
 
     return report
 
@@ -336,14 +335,14 @@ def _has_half(plan: Plan) -> bool:
 
 
 def _is_same(source: Any, rows: Any) -> bool:
-    """Return whether rows are the array that they come from, but for its shape."""
+    """Return whether rows are their source, except for its shape."""
     return source is rows or (
         source.size == rows.size and rows.flags.c_contiguous and _address(source) == _address(rows)
     )
 
 
 def _address(array: Any) -> int:
-    """Return where a NumPy or CuPy array begins."""
+    """Return the address of a NumPy or CuPy array."""
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 

@@ -1,4 +1,4 @@
-"""Bound steps: the steps of a plan with their weights, which take rows through their layers."""
+"""Bound steps: the steps of a plan with their weights."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from sparsenn.backends import (
     Stepwise,
     launch_of,
 )
+from sparsenn.backends.kernel_records import SPARSE_OPERATION
 from sparsenn.backends.stepwise import chain_of
 from sparsenn.engine.finite import BatchGuard
 from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.steps import OPERATION, Step
+from sparsenn.engine.steps import Step
 from sparsenn.engine.timer import Timer, now
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
@@ -37,16 +38,16 @@ __all__ = ["QUIET", "BoundStep", "RunContext", "bind_step"]
 
 @dataclass
 class RunContext:
-    """What goes along with rows on their way through the steps.
+    """The context of a batch's run through the steps.
 
     Parameters
     ----------
-    timer : the run's; None where nothing is timed.
-    counter : what is counted and timed, layer by layer; None where nothing is: then nothing waits for the device.
-    watch : of numbers that half precision cannot hold; None where nothing is looked at.
-    check : of the rows themselves; None where they are not looked at.
+    timer : of the run; None where nothing is timed.
+    counter : of layers; None where none are counted: then nothing waits for the device.
+    watch : checks for numbers that half precision cannot hold; None without a check.
+    check : of the rows themselves; None without a check.
     report : called with the number of layers done.
-    following : whether more rows follow, so that the weights of the first step are wanted again.
+    following : whether another batch follows, so that the weights of the first step are needed again.
     """
 
     timer: Timer | None = None
@@ -58,7 +59,7 @@ class RunContext:
 
 
 QUIET = RunContext()
-"""What goes along with rows when nothing is counted, timed or checked."""
+"""The context of rows that are not counted, timed or checked."""
 
 
 class BoundStep(Protocol):
@@ -66,7 +67,7 @@ class BoundStep(Protocol):
 
     @property
     def launch(self) -> Callable[..., Array] | None:
-        """What takes dense rows through all layers by one launch; None where there is more to do."""
+        """A function that takes dense rows through all layers by one launch; None where several are needed."""
         ...
 
     @property
@@ -75,7 +76,7 @@ class BoundStep(Protocol):
         ...
 
     def run(self, rows: RowsLeft, context: RunContext, *others: Features) -> RowsLeft:
-        """Take rows through the layers of the step; `others` are what a layer combines with them."""
+        """Take rows through the layers of the step; a layer may combine others with them."""
         ...
 
 
@@ -86,7 +87,7 @@ def _multiplicity(backend: Backend, rows: RowsLeft) -> Array | None:
 
 def bind_step(plan: Plan, step: Step, stack: Any, weights: WeightCache) -> BoundStep:
     """Bind a step of a plan to its prepared layers."""
-    if step.kernel.operation == OPERATION:
+    if step.kernel.operation == SPARSE_OPERATION:
         return _SparseStep(plan, step, stack)
     return _DenseStep(plan, step, stack, weights)
 
@@ -103,8 +104,9 @@ class _SparseStep:
         droppable_from = max(0, plan.droppable_from - step.first) if options.compaction else len(network)
         self._drops = droppable_from < len(layers)
         form = plan.rows.form if 0 in network.nodes[step.first].sources else "dense"
-        waits = set(network.live[step.first]) & set(network.live[step.last])
-        self._in_order = bool(waits)  # what waits for a later layer has a row for each of these
+        self._in_order = bool(
+            set(network.live[step.first]) & set(network.live[step.last])
+        )  # a value that a later layer reads has a row for each of these
         deduplication = options.deduplication and not self._in_order
         problem = SparseProblem(plan.rows.count, form, droppable_from, deduplication)
         self._chain = chain_of(plan.backend, kernel, stack, layers, problem, options.kernel == "auto")
@@ -112,7 +114,7 @@ class _SparseStep:
 
     @property
     def nbytes(self) -> int:
-        """Memory that is held for rows, in bytes."""
+        """Memory that is cached for rows, in bytes."""
         return self._chain.nbytes
 
     def run(self, rows: RowsLeft, context: RunContext, *others: Features) -> RowsLeft:
@@ -147,7 +149,7 @@ def _outputs_of(chain: SparseChain, rows: Array) -> Array:
 
 
 class _DenseStep:
-    """Layers whose outputs are dense: in one launch, unless hidden values have to be checked."""
+    """Layers with dense outputs, run in one launch unless hidden values have to be checked."""
 
     def __init__(self, plan: Plan, step: Step, stack: Any, weights: WeightCache) -> None:
         self._plan, self._step, self._weights = plan, step, weights
@@ -174,7 +176,7 @@ class _DenseStep:
             return self._plan.backend.as_dense(features)
 
     def _edges(self, number: int, inputs: Features) -> int:
-        """Return the multiply-adds of a layer, given what the first one of the step reads."""
+        """Return the multiply-adds of a layer; `inputs` are those of the step."""
         layer, count = self._plan.merged.network[number], int(inputs.shape[0])
         if not isinstance(layer, FullyConnected):
             return layer.multiply_adds((count, *self._plan.network.input_shapes(number)[0]))
@@ -187,7 +189,7 @@ class _DenseStep:
         while first < step.last:
             stop, launch = watch.before(kernel, matrices[0], first, step.last), self.launch
             if (first, stop) != (step.first, step.last):
-                launch = launch_of(kernel, self._weights.part(self._plan.compiled, step.part(first, stop)))
+                launch = launch_of(kernel, self._weights.of_layers(self._plan.compiled, step.of_layers(first, stop)))
             matrices = (launch(*matrices),)
             watch.after(kernel, matrices[0], first, stop)
             first = stop
@@ -196,9 +198,9 @@ class _DenseStep:
 
 
 def _count(plan: Plan, context: RunContext, step: Step, edges: list[int], outputs: RowsLeft, start: float) -> None:
-    """Count what a launch with dense outputs computed; only the last layer's outputs are known.
+    """Count a launch with dense outputs, of which only the last layer's are known.
 
-    Where an output stands for more than one neuron, non-zeros are not known.
+    Where an output stands for several neurons, non-zeros are unknown.
 
     Parameters
     ----------
@@ -221,6 +223,6 @@ def _count(plan: Plan, context: RunContext, step: Step, edges: list[int], output
 
 
 def _shares(counts: Any, seconds: float) -> list[float]:
-    """Share a step's time among its layers, in proportion to the multiply-adds done."""
-    edges = sum(found.performed_edges for found in counts)
-    return [seconds * (found.performed_edges / edges if edges else 1 / len(counts)) for found in counts]
+    """Share a step's time among its layers, in proportion to their multiply-adds."""
+    edges = sum(layer.performed_edges for layer in counts)
+    return [seconds * (layer.performed_edges / edges if edges else 1 / len(counts)) for layer in counts]

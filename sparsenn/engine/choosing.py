@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, image_kernel
+from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.kernels import PRECISIONS, able_kernels, able_sparse, choose_convolution, name_layers
-from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
+from sparsenn.engine.steps import Step
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, SparseLinear
@@ -176,7 +177,7 @@ class _Chooser:
         refused: UsageError | None = None
         overhead = STEP_SECONDS.get(self.backend.device, 0.0)
         for end in range(1, len(bounds)):
-            found: list[tuple[float, list[Step]]] = []
+            paths: list[tuple[float, list[Step]]] = []
             for start, before in zip(bounds, best, strict=False):
                 if before is None:
                     continue
@@ -187,8 +188,8 @@ class _Chooser:
                     continue
                 for cost, step in candidates:
                     entering = self._entering(start, step.kernel)
-                    found.append((before[0] + entering + cost + overhead, [*before[1], step]))
-            best.append(min(found, key=lambda path: (path[0], len(path[1])), default=None))
+                    paths.append((before[0] + entering + cost + overhead, [*before[1], step]))
+            best.append(min(paths, key=lambda path: (path[0], len(path[1])), default=None))
         if best[-1] is None:
             assert refused is not None
             raise refused
@@ -235,14 +236,14 @@ class _Chooser:
             No kernel of their operation can run them.
         """
         sparse = [isinstance(self.network[number], SparseLinear) for number in range(first, last)]
-        found = [self._sparse_step(first, last)] if all(sparse) else []
+        candidates = [self._sparse_step(first, last)] if all(sparse) else []
         if not any(sparse) or self._may_be_dense(first, last):
             try:
-                found.append(self._dense_step(first, last, any(sparse)))
+                candidates.append(self._dense_step(first, last, any(sparse)))
             except UsageError:
-                if not found:
+                if not candidates:
                     raise
-        return found
+        return candidates
 
     def _sparse_step(self, first: int, last: int) -> tuple[float, Step]:
         """Return the step of the quickest kernel of sparse layers, and its cost.
@@ -252,7 +253,9 @@ class _Chooser:
         """
         layers, machine = self.network.layers_of(SparseLinear, first, last), self.backend.machine
         rows = self.rows if self._reads_input(first) else RowsShape(self.rows.count)
-        able = able_sparse(self.compiled.kernels[OPERATION], machine, layers, rows.of_width(layers[0].inputs), first)
+        able = able_sparse(
+            self.compiled.kernels[SPARSE_OPERATION], machine, layers, rows.of_width(layers[0].inputs), first
+        )
         able = tuple(kernel for kernel in able if self._may_round(kernel, first, last)) or able
         saves = self.compiled.options.compaction or self.compiled.options.deduplication
         gains = [_gain(kernel, in_order=kernel.reproducible) for kernel in able] if len(able) > 1 else [1.0]

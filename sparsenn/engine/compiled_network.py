@@ -1,4 +1,4 @@
-"""A compiled network: a network after its passes, and how it is to be run, as far as that does not depend on rows."""
+"""A compiled network: a network after its passes, and how it runs, as far as that does not depend on rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MIN_HOST_WEIGHT_MEMORY = 256 << 20
 """Default bytes of weights that are prepared at a time in host memory, however little is free."""
 
 LARGE_LAYER = 4 << 20
-"""Bytes of weights that take as long to copy to a device as what else is done for a layer."""
+"""Bytes of weights whose copy to a device takes as long as all other work on a layer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class CompiledNetwork:
 
     Parameters
     ----------
-    network : as given.
+    network : before its passes.
     options : what was asked for.
     backend : what computes.
     kernels : those that may run the layers, by operation.
@@ -96,8 +96,8 @@ class CompiledNetwork:
         """
         backend, kernels = choose_kernels(self.network, options)
         rows, weights = _limits(backend, options)
-        there = replace(self, options=options, backend=backend, kernels=kernels, seconds=0.0, compile_seconds=0.0)
-        return replace(there, memory_limit=rows, weight_memory=weights)
+        moved = replace(self, options=options, backend=backend, kernels=kernels, seconds=0.0, compile_seconds=0.0)
+        return replace(moved, memory_limit=rows, weight_memory=weights)
 
     @property
     def merging(self) -> bool:
@@ -160,7 +160,7 @@ class CompiledNetwork:
 
 
 _merged_forms: WeakKeyDictionary[Network, Merged] = WeakKeyDictionary()
-"""Of networks that have been planned for: `infer` may be called over and over with the same one."""
+"""By network: `infer` may be called again and again with the same one."""
 
 
 def _merged_form(network: Network) -> Merged:
@@ -171,7 +171,7 @@ def _merged_form(network: Network) -> Merged:
 
 
 def backend_of(network: Network, options: Options) -> Backend:
-    """Return what computes a network; errors are those of `CompiledNetwork.of`."""
+    """Return the backend of a network; errors are those of `CompiledNetwork.of`."""
     check_network(network)
     return choose_kernels(network, options.resolved(network.needs_float64))[0]
 

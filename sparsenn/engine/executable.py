@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch, SparseKernel
+from sparsenn.backends.kernel_records import SPARSE_OPERATION
 from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
 from sparsenn.engine.finite import HALF_PRECISION, BatchGuard, OverflowGuard
 from sparsenn.engine.host_call import HostCall
@@ -17,7 +18,7 @@ from sparsenn.engine.image_tiles import run_tiles, spans
 from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.replay_cache import ReplayCache
-from sparsenn.engine.steps import OPERATION, Step
+from sparsenn.engine.steps import Step
 from sparsenn.engine.timer import now, section
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
@@ -33,13 +34,13 @@ class Executable:
     Parameters
     ----------
     plan : what to run.
-    weights : the session's, prepared once and shared by all its plans; or in parts, where the plan streams them.
+    weights : of the session.
     overflow_guard : of the session's network.
-    replays : the session's.
+    replays : of the session.
 
     Attributes
     ----------
-    key : what keys of its replays begin with.
+    key : the first item of its replays' keys.
     """
 
     def __init__(self, plan: Plan, weights: WeightCache, overflow_guard: OverflowGuard, replays: ReplayCache) -> None:
@@ -53,7 +54,7 @@ class Executable:
 
     @property
     def nbytes(self) -> int:
-        """Memory that is cached for rows, but for replays, in bytes."""
+        """Memory that is cached for rows, replays excluded, in bytes."""
         return sum(step.nbytes for step in self._steps.values())
 
     def outputs(
@@ -61,20 +62,20 @@ class Executable:
     ) -> Any:
         """Return each input's outputs, in memory that the caller owns.
 
-        Where no number has to be looked at between layers, rows of a shape that comes again are replayed, if the device
-        gains by that.
+        Where no number has to be checked between layers, rows of a shape that comes again are replayed, if that is
+        faster.
 
         Parameters
         ----------
         features : on the device.
         context : of the run.
-        watch : looks at the features first; that is part of what is replayed.
-        replays : whether a replay is asked for.
+        watch : checks the features first, in replays as well.
+        replays : whether to replay.
         """
         if context.watch is not None or isinstance(features, CSR) or watchers["step"] or self.plan.streams:
             if watch is not None:
-                watch.look(features)
-            return self._spread(self.run(features, context))
+                watch.scan(features)
+            return self._outputs_of(self.run(features, context))
         outputs = self.replayed(features, features.shape, watch) if replays else None
         if outputs is None:
             outputs = self._outputs(watch, features)
@@ -88,7 +89,7 @@ class Executable:
         ----------
         rows : contiguous, of the type of the plan's rows.
         shape : of the rows as a matrix.
-        watch : looks at the features first.
+        watch : checks the features first.
         """
         if not self.is_capturable or watchers["step"]:
             return None
@@ -106,10 +107,9 @@ class Executable:
         return (self._outputs(watch, features),)
 
     def host_outputs(self, rows: Array, shape: tuple[int, int], is_checked: bool) -> Array | None:
-        """Return outputs of rows in host memory, there; None where they are to be run otherwise.
+        """Return outputs of rows in host memory, there; None without a replay, or where a check of numbers fails.
 
-        That is so where there is no replay, and where numbers are not such as can be held: the steps, run one by one,
-        say which.
+        The caller then runs the steps one by one, which report the number.
 
         Parameters
         ----------
@@ -124,32 +124,32 @@ class Executable:
         if call is None:
             steps = self.plan.steps
             is_watched = any(step.kernel.precision == HALF_PRECISION for step in steps)
-            within = self._overflow_guard if is_watched else None
+            guard = self._overflow_guard if is_watched else None
             watch = self._replays.host_watch if is_checked else None
-            call = HostCall(self.plan.backend, shape, watch, within, 2 * len(steps))
+            call = HostCall(self.plan.backend, shape, watch, guard, 2 * len(steps))
             self._replays.put(key, call)
         outputs: Array | None = call(self._guarded, rows)
         return outputs
 
     def _guarded(self, features: Array, guard: BatchGuard | None) -> Any:
-        return self._spread(self.run(features, RunContext(watch=guard)))
+        return self._outputs_of(self.run(features, RunContext(watch=guard)))
 
     @cached_property
     def is_capturable(self) -> bool:
-        """Whether a device can replay the plan: not if a step before the last drops rows, and the next has to wait."""
+        """Whether a device can replay the plan: not if a step drops rows, whose number the next step has to await."""
         if self.plan.backend.in_host_memory or self.plan.streams:
             return False
         before = [step.kernel for step in self.plan.steps[:-1]]
         return not any(isinstance(kernel, SparseKernel) and kernel.drops_rows for kernel in before)
 
     def _outputs(self, watch: RowsWatch | None, features: Array) -> Any:
-        """Return outputs of dense rows, and report nothing: by one launch, if that is all there is to do."""
+        """Return outputs of dense rows, and report nothing: by one launch, if the plan is one."""
         if watch is not None:
-            watch.look(features)
+            watch.scan(features)
         launch = self.launch if self.plan.leaves_outputs else None
-        return self._spread(self.run(features, QUIET)) if launch is None else launch(features)
+        return self._outputs_of(self.run(features, QUIET)) if launch is None else launch(features)
 
-    def _spread(self, left: RowsLeft) -> Any:
+    def _outputs_of(self, left: RowsLeft) -> Any:
         """Return each input's outputs, in memory that the caller owns."""
         if left.row_map.rows is None and self.plan.leaves_outputs:
             return left.features
@@ -157,7 +157,7 @@ class Executable:
 
     @property
     def launch(self) -> Callable[[Array], Array] | None:
-        """What takes dense rows through all layers by one launch; None where there is more to do, or nothing ready."""
+        """A function that takes dense rows through all layers by one launch; None for other plans, and before a run."""
         only = self._steps.get(0) if len(self.plan.steps) == 1 else None
         return None if only is None else only.launch
 
@@ -178,7 +178,7 @@ class Executable:
                 run = self._run_traced if traced else self._run_step
                 rows = run(self._step(number, context), number, rows, values, context)
             if number < last and rows.row_map.rows is not None:
-                rows = _tightened(rows)
+                rows = _without_unused(rows)
             self._store(end - 1, rows.features, values)
             context.report(self.plan.steps[end - 1].last)
         return rows
@@ -193,18 +193,18 @@ class Executable:
     def _run_step(
         self, bound: BoundStep, number: int, rows: RowsLeft, values: dict[int, Features], context: RunContext
     ) -> RowsLeft:
-        """Run a step on what it reads, all of which has the rows that the step before it left."""
+        """Run a step on the values that it reads, all of which have the rows that the previous step left."""
         first, *others = (values[source] for source in self.plan.network.nodes[self.plan.steps[number].first].sources)
         return bound.run(rows if first is rows.features else replace(rows, features=first), context, *others)
 
     def _store(self, number: int, features: Features, values: dict[int, Features]) -> None:
-        """Store what a step gives until it has been read, and drop what has been."""
+        """Store the value of a step until its last consumer has run, and drop values without further consumers."""
         network, value = self.plan.network, self.plan.steps[number].last
         if value in self._borrowed and network.consumers[value][-1:] > (value + 1,) and not isinstance(features, CSR):
             features = features.copy()
         values[value] = features
-        for read in values.keys() - network.live[value]:
-            del values[read]
+        for dead in values.keys() - network.live[value]:
+            del values[dead]
 
     def _tiles(self, first: int, end: int, rows: RowsLeft, context: RunContext) -> RowsLeft:
         plan = self.plan
@@ -212,13 +212,13 @@ class Executable:
         counters: list[LayerCounter] = []
 
         def run(tile: RowsLeft) -> RowsLeft:
-            mine = replace(context, counter=None if context.counter is None else LayerCounter.of(plan.network))
+            own = replace(context, counter=None if context.counter is None else LayerCounter.of(plan.network))
             values = {plan.steps[first].first: tile.features}
             for number, step in steps:
-                tile = self._run_step(step, number, tile, values, mine)
+                tile = self._run_step(step, number, tile, values, own)
                 self._store(number, tile.features, values)
-            if mine.counter is not None:
-                counters.append(mine.counter)
+            if own.counter is not None:
+                counters.append(own.counter)
             return tile
 
         features, outputs = plan.backend.as_dense(rows.features), plan.network.sizes[plan.steps[end - 1].last]
@@ -227,26 +227,26 @@ class Executable:
             rows = run_tiles(run, rows, features, outputs)
         if context.counter is not None:
             for counter in counters:
-                context.counter.join(counter)
+                context.counter.add_all(counter)
             context.counter.scale(plan.steps[first].first, plan.steps[end - 1].last, now(context.timer) - start)
         return rows
 
     def _step(self, number: int, context: RunContext) -> BoundStep:
-        """Return a step, made ready on first use; where weights stream, in every run."""
-        found = self._steps.get(number)
-        if found is not None:
-            return found
+        """Return a step with its weights, bound on first use; where weights stream, in every run."""
+        bound = self._steps.get(number)
+        if bound is not None:
+            return bound
         plan, step = self.plan, self.plan.steps[number]
         following = number + 1 if number + 1 < len(plan.steps) else 0 if context.following else None
-        with plan.compiled.lock_of(step, plan.streams), section(context.timer, "prepare", f"ready {step.title}"):
+        with plan.compiled.lock_of(step, plan.streams), section(context.timer, "prepare", f"bind {step.title}"):
             stack = self._weights.get(plan, number, following)
-            made = bind_step(plan, step, stack, self._weights)
+            bound = bind_step(plan, step, stack, self._weights)
         if not plan.streams:
-            self._steps[number] = made
-        return made
+            self._steps[number] = bound
+        return bound
 
     def _is_over(self, rows: RowsLeft, step: Step) -> bool:
-        """Whether no row is left to compute, and none will be revived; known only where rows were tightened."""
+        """Whether no row is left to compute, and none will be revived; known only after `_without_unused`."""
         return rows.row_map.rows is not None and rows.features.shape[0] == 0 and step.first >= self.plan.droppable_from
 
     def _without_rows(self, rows: RowsLeft, number: int, context: RunContext) -> RowsLeft:
@@ -254,7 +254,7 @@ class Executable:
         plan = self.plan
         for step in plan.steps[number:]:
             if context.counter is not None:
-                grouped = 0 if plan.options.deduplication and step.kernel.operation == OPERATION else None
+                grouped = 0 if plan.options.deduplication and step.kernel.operation == SPARSE_OPERATION else None
                 counts = [LayerCounts(step.kernel.name, 0, 0, 0, 0, grouped) for _ in step.layers]
                 context.counter.add(step.first, counts, [0.0] * len(counts), 0.0)
             context.report(step.last)
@@ -262,8 +262,8 @@ class Executable:
         return RowsLeft(np.zeros((0, plan.merged.network.outputs), numbers.dtype), rows.row_map)
 
 
-def _tightened(rows: RowsLeft) -> RowsLeft:
-    """Return rows without those that no input has; waits for the device."""
+def _without_unused(rows: RowsLeft) -> RowsLeft:
+    """Return rows without those that belong to no input; waits for the device."""
     places = rows.row_map.rows
     assert places is not None
     used = int(places.max()) + 1 if places.size else 0
@@ -272,11 +272,11 @@ def _tightened(rows: RowsLeft) -> RowsLeft:
 
 
 def _borrowed(plan: Plan) -> frozenset[int]:
-    """Return the nodes whose outputs lie in memory that later steps write over: that of sparse layers."""
-    found: set[int] = set()
+    """Return the nodes whose outputs lie in buffers of sparse layers, which later steps write over."""
+    borrowed: set[int] = set()
     for step in plan.steps:
         node = plan.network.nodes[step.first]
-        is_view = isinstance(node.layer, Flatten) and node.sources[0] in found
-        if step.kernel.operation == OPERATION or is_view:
-            found.add(step.last)
-    return frozenset(found)
+        is_view = isinstance(node.layer, Flatten) and node.sources[0] in borrowed
+        if step.kernel.operation == SPARSE_OPERATION or is_view:
+            borrowed.add(step.last)
+    return frozenset(borrowed)

@@ -1,4 +1,4 @@
-"""Numbers that a computation cannot hold: NaN and infinity among inputs, and what leaves half precision's range."""
+"""Numbers that a computation cannot hold: NaN and infinity among inputs, and numbers beyond half precision's range."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from sparsenn.network import Network
 __all__ = [
     "HALF_MAX",
     "HALF_PRECISION",
-    "HALF_SMALLEST",
     "MOST_HALF_SUMS",
     "BatchGuard",
     "OverflowGuard",
@@ -34,18 +33,18 @@ HALF_PRECISION = "float16"
 
 HALF_MAX = 65_504.0
 
-HALF_SMALLEST = 2.0**-14
+_HALF_SMALLEST = 2.0**-14
 """The smallest normal number of half precision: smaller ones have fewer digits, and from 2^-25 on they become 0."""
 
 _HALF_STEP, _HALF_LEAST = 2.0**-11, 2.0**-25
-"""What rounding to half precision changes a number by at most: this share of it, or this, whichever is more."""
+"""The most that rounding to half precision changes a number by: the larger of this share of the number, and this."""
 
 _SLACK, _LEAST = 1.01, 256 * _HALF_LEAST
-"""What rounding may make of a sum: this times the sum of its terms' sizes, and this more. It is the most for
+"""The most that rounding makes of a sum: the sum of its terms' sizes, times the first, plus the second. Both hold for
 `MOST_HALF_SUMS` products rounded to half precision each time; float32 sums of up to 256 products stay far below."""
 
 MOST_HALF_SUMS = 16
-"""What `_SLACK` covers of `Kernel.half_sums`."""
+"""The most `Kernel.half_sums` that `_SLACK` covers."""
 
 
 class UnderflowWarning(UserWarning):
@@ -58,7 +57,7 @@ def check_inputs(rows: CSR | SparseRows | Array) -> None:
     Raises
     ------
     InputError
-        They do; the message names the first such row and column, counted from 1.
+        The rows do; the message names the first such row and column, counted from 1.
     """
     if isinstance(rows, CSR | SparseRows):
         finite = np.isfinite(rows.values)
@@ -82,8 +81,8 @@ def check_inputs(rows: CSR | SparseRows | Array) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Reach:
-    """How large the numbers can become that a dense layer or a convolution computes in half precision.
+class _LayerBounds:
+    """Bounds of the numbers that a dense layer or a convolution computes in half precision.
 
     Parameters
     ----------
@@ -103,8 +102,8 @@ class _Reach:
     representable: bool
 
     @classmethod
-    def of(cls, layer: Linear | Conv2d) -> _Reach:
-        """Look at a layer's weights."""
+    def of(cls, layer: Linear | Conv2d) -> _LayerBounds:
+        """Return the bounds of a layer, from its weights."""
         weights = np.abs(layer.weights.reshape(layer.filters, -1) if isinstance(layer, Conv2d) else layer.weights.T)
         halves = np.minimum(weights, np.float32(HALF_MAX)).astype(np.float16).astype(np.float64)
         largest = np.sort(halves, axis=1)[:, -MOST_HALF_SUMS:]
@@ -113,47 +112,47 @@ class _Reach:
         return cls(halves.sum(axis=1), exact, bias, largest, layer.activation, bool(weights.max() <= HALF_MAX))
 
     def outputs(self, inputs: float) -> float:
-        """Return what no output's size exceeds where no input's exceeds `inputs`."""
+        """Return an upper bound of the outputs' size, where no input's size exceeds `inputs`."""
         before = float((_rounded(inputs) * self.sums + self.bias).max()) * _SLACK + _LEAST
         row = table_row(self.activation)
         return math.inf if row is None else row.largest(before)
 
     def short_sums(self, inputs: float, products: int) -> float:
-        """Return what no sum of up to so many products exceeds in size where no input exceeds `inputs`."""
+        """Return an upper bound of the size of sums of a number of products, where no input's exceeds `inputs`."""
         assert products <= MOST_HALF_SUMS
         most = float(self.largest[:, -products:].sum(axis=1).max())
         return _rounded(inputs) * most * _SLACK if self.representable else math.inf
 
 
 def _rounded(size: float) -> float:
-    """Return what half precision makes of a size at most."""
+    """Return the largest size that rounding to half precision can make of a size."""
     return size * (1 + _HALF_STEP) + _HALF_LEAST
 
 
 class OverflowGuard:
-    """Sees to it that numbers which leave half precision's range are reported.
+    """Reports numbers that leave half precision's range.
 
-    A kernel in half precision makes an input beyond `HALF_MAX` infinite, and what comes next may make a finite number
-    of that again, a wrong one. So inputs are looked at before a launch, outputs after it, and of dense layers that a
-    kernel runs in one launch no more are run at a time than surely stay within the range: hidden values are bounded by
-    the largest input, the weights and the activations. Where layers have to be run apart, the same kernel runs them;
-    what lies between is then looked at, too. Kernels that add in half precision are refused where sums may leave it.
+    A kernel in half precision makes an input beyond `HALF_MAX` infinite, and a later layer may turn infinity into a
+    finite number, an incorrect one. So inputs are scanned before a launch, and outputs after it. Of dense layers, one
+    launch runs no more than surely stay within the range: hidden values are bounded by the largest input, the weights
+    and the activations. Where layers need several launches, the same kernel runs them, and the values between launches
+    are scanned as well. Kernels that add in half precision are refused where sums may leave the range.
 
     Parameters
     ----------
-    network : its layers are told apart by their numbers, counted from 0.
+    network : the network that is computed.
     backend : of the device that the numbers are on.
     """
 
     def __init__(self, network: Network, backend: Backend) -> None:
         self.network, self.backend = network, backend
-        self._reaches: dict[int, _Reach] = {}
+        self._bounds: dict[int, _LayerBounds] = {}
         self._has_warned = False
 
     def warn_of_underflow(self, first: int, last: int, inputs: float, outputs: float) -> None:
         """Warn, once for the network, where all outputs of layers lie below half precision's normal numbers.
 
-        Outputs that are all zero may be right, as those of a ReLU are; they are not where the weights are so small that
+        Outputs that are all zero may be correct, as those of a ReLU are; they are not where weights are so small that
         half precision can hold none of the layer's outputs.
 
         Parameters
@@ -164,81 +163,81 @@ class OverflowGuard:
         Warns
         -----
         UnderflowWarning
-            They do.
+            All outputs do.
         """
-        if self._has_warned or not inputs or outputs >= HALF_SMALLEST:
+        if self._has_warned or not inputs or outputs >= _HALF_SMALLEST:
             return
         if not outputs:
-            reach = self.reach(first)
-            possible = float((inputs * reach.exact_sums + reach.bias).max())
+            bounds = self.bounds_of(first)
+            possible = float((inputs * bounds.exact_sums + bounds.bias).max())
             if last > first + 1 or not 0 < possible < _HALF_LEAST:
                 return
         self._has_warned = True
         warnings.warn(
-            f"{_named(first, last)}: all outputs are below {HALF_SMALLEST:.1e}, where precision {HALF_PRECISION} loses "
-            "digits and then all of them; use precision float32 or tf32, or scale up the inputs or the weights",
+            f"{_named(first, last)}: all outputs are below {_HALF_SMALLEST:.1e}, where precision {HALF_PRECISION} "
+            "loses digits and then all of them; use precision float32 or tf32, or scale up the inputs or the weights",
             UnderflowWarning,
             stacklevel=2,
         )
 
     def watch(self, largest: float | None = None) -> BatchGuard:
-        """Return what watches over a batch of rows; no finite number of them exceeds `largest`, if that is known."""
+        """Return the guard of a batch of rows, in which no finite number exceeds `largest`, if that is known."""
         return BatchGuard(self, largest)
 
-    def reach(self, number: int) -> _Reach:
-        """Return what is known of a layer's outputs; its weights are looked at once."""
-        if number not in self._reaches:
+    def bounds_of(self, number: int) -> _LayerBounds:
+        """Return the bounds of a layer, whose weights are read once."""
+        if number not in self._bounds:
             layer = self.network[number]
             if isinstance(layer, SparseLinear):  # one whose zeros are multiplied, too
                 layer = with_zeros(layer)
             assert isinstance(layer, Linear | Conv2d), "other layers have no kernels in half precision"
-            self._reaches[number] = _Reach.of(layer)
-        return self._reaches[number]
+            self._bounds[number] = _LayerBounds.of(layer)
+        return self._bounds[number]
 
 
 class BatchGuard:
-    """Watches over a batch of rows on its way through the layers: `before` and `after` each launch.
+    """Checks a batch of rows on its way through the layers: `before` and `after` each launch.
 
     Parameters
     ----------
-    within : of the network.
-    largest : no finite number in flight exceeds it in size; None where that is not known.
-    look : as `Backend.largest_number`, which is the default.
+    overflow_guard : of the network.
+    largest : size that no finite number in flight exceeds; None where unknown.
+    scan : as `Backend.largest_number`, which is the default.
     """
 
     def __init__(
         self,
-        within: OverflowGuard,
+        overflow_guard: OverflowGuard,
         largest: float | None,
-        look: Callable[[Features], tuple[float, bool]] | None = None,
+        scan: Callable[[Features], tuple[float, bool]] | None = None,
     ) -> None:
-        self._within, self._largest = within, largest
-        self._look = look or within.backend.largest_number
+        self._overflow_guard, self._largest = overflow_guard, largest
+        self._scan = scan or overflow_guard.backend.largest_number
 
     def before(self, kernel: Kernel, features: Features, first: int, last: int) -> int:
-        """Look at what a launch in half precision is given; waits for the device where that is not known yet.
+        """Check the inputs of a launch in half precision; wait for the device where their size is unknown.
 
-        Numbers that are infinite or NaN are passed over: if they matter, outputs are so, too.
+        Infinite numbers and NaN pass: where they matter, outputs are infinite or NaN as well.
 
         Parameters
         ----------
-        kernel : of the launch; nothing is looked at for others than in half precision.
+        kernel : of the launch; only those in half precision need a check.
         features : its inputs.
         first, last : its layers, counted from 0, `last` excluded.
 
         Returns
         -------
-        The layer that the launch must end before: `last`, or less where what lies between has to be looked at.
+        The layer that the launch must end before: `last`, or less where hidden values have to be scanned.
 
         Raises
         ------
         NumericError
-            An input is beyond half precision; or the kernel adds in it, and its sums may be.
+            An input is beyond half precision; or the kernel adds in half precision, and its sums may be.
         """
         if kernel.precision != HALF_PRECISION:
             return last
         if self._largest is None or self._largest > HALF_MAX:
-            self._largest, _ = self._look(features)
+            self._largest, _ = self._scan(features)
         if self._largest > HALF_MAX:
             raise NumericError(
                 f"layer {first + 1}: an input of {self._largest:,.8g} is beyond 65,504, the limit of "
@@ -250,7 +249,7 @@ class BatchGuard:
         return self._end(first, last, self._largest)
 
     def after(self, kernel: Kernel, features: Features, first: int, last: int) -> None:
-        """Look at what a launch in half precision gave; waits for the device.
+        """Check the outputs of a launch in half precision; wait for the device.
 
         Parameters
         ----------
@@ -260,11 +259,11 @@ class BatchGuard:
         Raises
         ------
         NumericError
-            One of them is infinite or NaN.
+            An output is infinite or NaN.
         """
         if kernel.precision == HALF_PRECISION:
             inputs = self._largest
-            self._largest, finite = self._look(features)
+            self._largest, finite = self._scan(features)
             if not finite:
                 raise NumericError(
                     f"{_named(first, last)}: numbers went beyond 65,504, the limit of precision "
@@ -272,21 +271,23 @@ class BatchGuard:
                     "or the weights"
                 )
             if inputs is not None:
-                self._within.warn_of_underflow(first, last, inputs, self._largest)
-        elif not isinstance(self._within.network[first], MaxPool2d | AvgPool2d | Flatten):
+                self._overflow_guard.warn_of_underflow(first, last, inputs, self._largest)
+        elif not isinstance(self._overflow_guard.network[first], MaxPool2d | AvgPool2d | Flatten):
             self._largest = None
 
     def _end(self, first: int, last: int, largest: float) -> int:
-        """Return the layer that a launch must end before so that no hidden value of it can leave the range.
+        """Return the layer that a launch must end before, so that none of its hidden values can leave the range.
 
         The largest input is rounded up to a power of two: kernels are compiled for the layers that they run at a time,
-        and batches that differ little should have the same.
+        and batches that differ little should have the same layers.
         """
-        if last == first + 1 or not all(self._within.reach(number).representable for number in range(first, last)):
+        if last == first + 1 or not all(
+            self._overflow_guard.bounds_of(number).representable for number in range(first, last)
+        ):
             return last  # kernels refuse weights beyond the range, and name the layer
         size = 2.0 ** math.ceil(math.log2(largest)) if largest else 0.0
         for number in range(first, last - 1):
-            size = self._within.reach(number).outputs(size)
+            size = self._overflow_guard.bounds_of(number).outputs(size)
             if size > HALF_MAX:
                 return number + 1
         return last
@@ -294,8 +295,8 @@ class BatchGuard:
     def _refuse_sums(self, kernel: Kernel, first: int, last: int, size: float) -> None:
         """Refuse layers for a kernel that adds in half precision, unless all its sums surely stay within the range."""
         for number in range(first, last):
-            reach = self._within.reach(number)
-            sums, size = reach.short_sums(size, kernel.half_sums), reach.outputs(size)
+            bounds = self._overflow_guard.bounds_of(number)
+            sums, size = bounds.short_sums(size, kernel.half_sums), bounds.outputs(size)
             if sums > HALF_MAX or (size > HALF_MAX and number + 1 < last):
                 raise NumericError(
                     f"layer {number + 1}: sums may go beyond 65,504, the limit of precision {HALF_PRECISION}, in which "

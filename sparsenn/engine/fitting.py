@@ -1,13 +1,14 @@
-"""Fitting: steps whose prepared weights stay in memory where that holds them, and what it takes where they stream."""
+"""Fitting: the steps whose prepared weights fit into memory, or stream, and the time that streaming takes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from sparsenn.backends import Backend
+from sparsenn.backends.kernel_records import DENSE_OPERATION
 from sparsenn.engine.choosing import RowsShape, choose_steps
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.steps import DENSE_OPERATION, Step, cut_for_memory
+from sparsenn.engine.steps import Step, cut_for_memory
 from sparsenn.formats import Array
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
@@ -18,7 +19,7 @@ PREPARED_BYTE_SECONDS = 2e-9
 """Time to prepare a byte of weights: on the host, measured on AMD EPYC (Zen 5), and for an H100, with its copy."""
 
 MOST_DENSE_BYTES = 1 << 30
-"""Bytes that sparse layers may take with their zeros stored: constant, so that results do not depend on free memory."""
+"""Bytes of sparse layers with their zeros stored, at most: constant, so that results do not depend on free memory."""
 
 
 def fit_steps(compiled: CompiledNetwork, rows: RowsShape, shares: Array | None) -> tuple[tuple[Step, ...], bool, float]:
@@ -53,7 +54,7 @@ def fit_steps(compiled: CompiledNetwork, rows: RowsShape, shares: Array | None) 
 
 
 def prepared_bytes(network: Network, backend: Backend, number: int, step: Step) -> int:
-    """Estimate what a layer's weights take once they are prepared for a step's kernel."""
+    """Estimate the bytes of a layer's weights, prepared for a step's kernel."""
     layer = network[number]
     with_zeros = step.kernel.operation == DENSE_OPERATION and isinstance(layer, SparseLinear)
     return backend.prepared_bytes(layer, with_zeros)

@@ -1,8 +1,9 @@
-"""Calls whose few rows are in host memory, as one replay: what numbers cannot be held is known once it has ended."""
+"""Calls with few rows in host memory, as one replay: whether half precision held all numbers is known at its end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 
@@ -11,58 +12,58 @@ from sparsenn.engine.finite import BatchGuard, OverflowGuard
 from sparsenn.errors import NumericError
 from sparsenn.formats import Array
 
-__all__ = ["MAX_HOST_BYTES", "HostCall", "LoggingGuard"]
+__all__ = ["MAX_HOST_BYTES", "HostCall"]
 
 MAX_HOST_BYTES = 1 << 20
-"""Of rows: more are brought to the device by several threads, while the first of them are computed."""
+"""Bytes of rows: larger ones are copied to the device by several threads, while the first rows are computed."""
 
-Look = tuple[float, bool]
+_Scan: TypeAlias = tuple[float, bool]
 """The size of the largest finite number, and whether all are finite."""
 
 
-class LoggingGuard(BatchGuard):
-    """A guard of a batch that waits for no look: it takes all numbers for zeros, and logs what it was asked.
+class _LoggingGuard(BatchGuard):
+    """A guard of a batch that waits for no scan: it passes every launch, and logs the questions for `approves`.
 
     Parameters
     ----------
-    within : of the network.
-    look : queues a look at features.
+    overflow_guard : of the network.
+    queue_scan : queues a scan of features.
     """
 
-    def __init__(self, within: OverflowGuard, look: Callable[[Features], None]) -> None:
-        super().__init__(within, None, self._log)
-        self._queue = look
-        self._looks = 0
-        self._asked: list[tuple[bool, tuple[Kernel, int, int], int]] = []
+    def __init__(self, overflow_guard: OverflowGuard, queue_scan: Callable[[Features], None]) -> None:
+        super().__init__(overflow_guard, None, self._log_scan)
+        self._queue_scan = queue_scan
+        self._scans = 0
+        self._questions: list[tuple[bool, tuple[Kernel, int, int], int]] = []
 
-    def _log(self, features: Features) -> Look:
-        self._queue(features)
-        self._looks += 1
+    def _log_scan(self, features: Features) -> _Scan:
+        self._queue_scan(features)
+        self._scans += 1
         return 0.0, True
 
     def before(self, kernel: Kernel, features: Features, first: int, last: int) -> int:
-        """Queue the looks before a launch; return `last`."""
+        """Queue the scans before a launch; return `last`."""
         super().before(kernel, features, first, last)
-        self._asked.append((True, (kernel, first, last), self._looks))
+        self._questions.append((True, (kernel, first, last), self._scans))
         return last
 
     def after(self, kernel: Kernel, features: Features, first: int, last: int) -> None:
-        """Queue the look after a launch."""
+        """Queue the scan after a launch."""
         super().after(kernel, features, first, last)
-        self._asked.append((False, (kernel, first, last), self._looks))
+        self._questions.append((False, (kernel, first, last), self._scans))
 
-    def approves(self, looks: list[Look]) -> bool:
+    def approves(self, scans: list[_Scan]) -> bool:
         """Return whether a guard that waits would have let the launches pass as they were."""
         done = 0
 
-        def next_look(_: Features) -> Look:
+        def next_scan(_: Features) -> _Scan:
             nonlocal done
             done += 1
-            return looks[min(done, len(looks)) - 1]
+            return scans[min(done, len(scans)) - 1]
 
-        guard, nothing = BatchGuard(self._within, None, next_look), np.zeros((0, 0), np.float32)
+        guard, nothing = BatchGuard(self._overflow_guard, None, next_scan), np.zeros((0, 0), np.float32)
         try:
-            for is_before, (kernel, first, last), expected in self._asked:
+            for is_before, (kernel, first, last), expected in self._questions:
                 if is_before and guard.before(kernel, nothing, first, last) != last:
                     return False
                 if not is_before:
@@ -81,10 +82,9 @@ class HostCall:
     ----------
     backend : of the executable.
     shape : of the rows as a matrix.
-    watch : looks for NaN and infinity among the rows, which are no others than those of calls that wait; None where
-        they are not looked for.
-    within : what half precision's range is guarded by; None where nothing is in half precision.
-    looks : of the guard, at most.
+    watch : checks the rows for NaN and infinity, and is of such calls alone; None without a check.
+    overflow_guard : of the network; None where nothing is in half precision.
+    scans : by the guard, at most.
     """
 
     def __init__(
@@ -92,20 +92,20 @@ class HostCall:
         backend: Backend,
         shape: tuple[int, int],
         watch: RowsWatch | None,
-        within: OverflowGuard | None,
-        looks: int,
+        overflow_guard: OverflowGuard | None,
+        scans: int,
     ) -> None:
-        self._backend, self._watch, self._within, self._looks = backend, watch, within, looks
+        self._backend, self._watch, self._overflow_guard, self._scans = backend, watch, overflow_guard, scans
         self._replay = backend.replay(shape, on_host=True)
-        self._guard: LoggingGuard | None = None
+        self._guard: _LoggingGuard | None = None
 
     @property
     def nbytes(self) -> int:
-        """Device memory that the replay takes, in bytes."""
+        """Device memory of the replay, in bytes."""
         return 0 if self._replay is None else self._replay.nbytes
 
     def __call__(self, run: Callable[[Array, BatchGuard | None], Array], rows: Array) -> Array | None:
-        """Return outputs, on the host; None where a number is not such as can be held, or there is no replay.
+        """Return outputs, on the host; None where a check fails, or there is no replay.
 
         Parameters
         ----------
@@ -117,21 +117,21 @@ class HostCall:
 
         def queue(features: Array) -> tuple[Array, ...]:
             if self._watch is not None:
-                self._watch.look(features)
-            if self._within is None:
+                self._watch.scan(features)
+            if self._overflow_guard is None:
                 return (run(features, None),)
-            log = self._backend.number_log(self._looks)
-            self._guard = LoggingGuard(self._within, log.look)
-            return run(features, self._guard), log.found
+            log = self._backend.number_log(self._scans)
+            self._guard = _LoggingGuard(self._overflow_guard, log.scan)
+            return run(features, self._guard), log.results
 
         results = self._replay(queue, rows)
-        if results is None or (self._watch is not None and self._watch.found()):
+        if results is None or (self._watch is not None and self._watch.take_fault()):
             return None
-        outputs, *found = results
-        return outputs if self._guard is None or self._guard.approves(_looks(*found)) else None
+        outputs, *logged = results
+        return outputs if self._guard is None or self._guard.approves(_scans_of(*logged)) else None
 
 
-def _looks(found: Array) -> list[Look]:
-    """Return the looks of a `NumberLog`."""
-    largest, spoilt = found.T
-    return list(zip(largest.view(np.float32).tolist(), (spoilt == 0).tolist(), strict=True))
+def _scans_of(results: Array) -> list[_Scan]:
+    """Return the scans of a `NumberLog`."""
+    largest, faulty = results.T
+    return list(zip(largest.view(np.float32).tolist(), (faulty == 0).tolist(), strict=True))

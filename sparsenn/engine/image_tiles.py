@@ -1,4 +1,4 @@
-"""Layers of images with branches, on the host: a few images at a time through all of them, as they stay in cache."""
+"""Layers of images with branches, on the host: a few images at a time run through all of them, and stay in cache."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from itertools import groupby
 import numpy as np
 
 from sparsenn.backends import RowsLeft
-from sparsenn.backends.steps import IMAGE_OPERATION
+from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.steps import CONV_OPERATION, Step
+from sparsenn.engine.steps import Step
 from sparsenn.formats import Array
 from sparsenn.layers import CombiningLayer
 from sparsenn.runtime.workers import chunks, map_threads, thread_count
@@ -22,19 +22,19 @@ TILE = 16
 
 
 def spans(plan: Plan) -> list[tuple[int, int]]:
-    """Return the steps of a plan as ranges, the last excluded: those that run tile by tile together, or one alone."""
-    found: list[tuple[int, int]] = []
+    """Return the steps of a plan as ranges, the last excluded: steps that run tile by tile together, or single ones."""
+    ranges: list[tuple[int, int]] = []
     for images, group in groupby(range(len(plan.steps)), lambda number: _is_of_images(plan, plan.steps[number])):
         numbers = list(group)
         if images and _has_branches(plan, plan.steps[numbers[0]].first, plan.steps[numbers[-1]].last):
-            found.append((numbers[0], numbers[-1] + 1))
+            ranges.append((numbers[0], numbers[-1] + 1))
         else:
-            found += [(number, number + 1) for number in numbers]
-    return found
+            ranges += [(number, number + 1) for number in numbers]
+    return ranges
 
 
 def _is_of_images(plan: Plan, step: Step) -> bool:
-    """Whether a step is one of layers of images on the host."""
+    """Whether a step runs a layer of images on the host."""
     on_host = plan.backend.in_host_memory and not plan.backend.doubles
     return on_host and step.kernel.operation in (CONV_OPERATION, IMAGE_OPERATION)
 
@@ -52,16 +52,16 @@ def run_tiles(run: Callable[[RowsLeft], RowsLeft], rows: RowsLeft, features: Arr
     Parameters
     ----------
     run : takes a tile through the steps; threads call it side by side.
-    rows : which nothing is kept of.
+    rows : all of the batch.
     features : (rows, inputs), those of `rows`.
     outputs : numbers of a row after the steps.
     """
     count = features.shape[0]
-    found = np.empty((count, outputs), features.dtype)
+    results = np.empty((count, outputs), features.dtype)
 
     def through(tile: tuple[int, int]) -> None:
         with np.errstate(all="ignore"):
-            found[slice(*tile)] = run(RowsLeft(features[slice(*tile)])).features
+            results[slice(*tile)] = run(RowsLeft(features[slice(*tile)])).features
 
     map_threads(through, chunks(count, max(1, min(TILE, -(-count // thread_count())))))
-    return RowsLeft(found, rows.row_map)
+    return RowsLeft(results, rows.row_map)

@@ -107,9 +107,9 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
     if are_named(inputs):
         inputs = packed_inputs(network, inputs)
     inputs = without_table(network.input_layout, _unwrapped(network, _with_sign(inputs)))
-    found = backend.device_rows(inputs)
-    on_host = found is None
-    rows = _on_host(inputs) if found is None else found
+    device_rows = backend.device_rows(inputs)
+    on_host = device_rows is None
+    rows = _on_host(inputs) if device_rows is None else device_rows
     if not isinstance(rows, CSR | SparseRows):
         rows = as_matrix(network, rows)
     numbers = rows.values if isinstance(rows, CSR | SparseRows) else rows
@@ -209,11 +209,11 @@ def check_network(network: Network) -> None:
 def _check_range(matrix: Array) -> None:
     """Refuse finite numbers that float32 cannot hold. Those that are infinite, or NaN, stay what they are."""
     if matrix.dtype.kind == "f" and matrix.dtype.itemsize > 4 and matrix.size:
-        found = map_threads(
+        beyond_range = map_threads(
             lambda rows: _beyond_float32(matrix[slice(*rows)]),
             chunks(matrix.shape[0], max(1, CHUNK // matrix.shape[1])),
         )
-        beyond = next((number for number in found if number is not None), None)
+        beyond = next((number for number in beyond_range if number is not None), None)
         if beyond is not None:
             raise MatrixError(f"the inputs hold {beyond:g}, which is outside the range of float32")
 

@@ -23,10 +23,10 @@ from sparsenn.backends import (
     permitted_kernels,
     select_kernels,
 )
-from sparsenn.backends.steps import IMAGE_OPERATION
+from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION
 from sparsenn.backends.tuning_table import with_tuned_numbers
 from sparsenn.engine.options import Options
-from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, OPERATION, Step
+from sparsenn.engine.steps import Step
 from sparsenn.errors import UsageError, unknown_name
 from sparsenn.formats import CSR
 from sparsenn.layers import CombiningLayer, Conv2d, Flatten, ImageLayer, Linear, Slice, SoftmaxLayer, SparseLinear
@@ -45,11 +45,11 @@ __all__ = [
 ]
 
 DOUBLE_PRECISION = "float64"
-"""What all layers are computed in, hidden values and sums, too: on the host by the reference's products, on a GPU by
-those of cuSPARSE and cuBLAS."""
+"""The precision of all layers, hidden values and sums: on the host by the reference's products, on a GPU by those of
+cuSPARSE and cuBLAS."""
 
 PRECISIONS = ("float32", "tf32", "float16", DOUBLE_PRECISION)
-"""What layers may be multiplied in; sums are float32, but in the last."""
+"""Precisions in which layers may be multiplied; sums are float32, except in the last."""
 
 ON_GPU = (Flatten, Slice, SoftmaxLayer, CombiningLayer)
 """Layers of images that GPUs compute in float64."""
@@ -64,7 +64,7 @@ Of those that can run layers, the one with the least estimate of time does, wher
 of dense layers and convolutions have the precision that is asked for, then float32, which keeps any precision."""
 
 _OPERATION_OF = {
-    SparseLinear: OPERATION,
+    SparseLinear: SPARSE_OPERATION,
     Linear: DENSE_OPERATION,
     Conv2d: CONV_OPERATION,
     ImageLayer: IMAGE_OPERATION,
@@ -107,21 +107,21 @@ def choose_kernels(network: Network, options: Options) -> tuple[Backend, Kernels
             ) from error
     if precision != PRECISIONS[0]:
         _check_precision(precision, network, kernel)
-    there = _operations(network, kernel)
-    if not there:
+    operations = _operations(network, kernel)
+    if not operations:
         return backend_on(device, machine), _by_operation(())
-    own = there[0] != OPERATION or precision == PRECISIONS[0]
+    own = operations[0] != SPARSE_OPERATION or precision == PRECISIONS[0]
     own = own or _multiplies_in(kernel, precision, backend_on(device, machine).device, reproducible)
     first_precision = precision if own else PRECISIONS[0]
-    backend, found = select_kernels(device, kernel, there[0], first_precision, machine, reproducible)
-    for operation in there[1:]:
-        found += permitted_kernels(operation, backend.device, "auto", precision, reproducible)
-    converts = there[0] == OPERATION and kernel == "auto" and not backend.doubles and not reproducible
-    if precision != PRECISIONS[0] and there == [OPERATION] and not (own or converts):
+    backend, chosen = select_kernels(device, kernel, operations[0], first_precision, machine, reproducible)
+    for operation in operations[1:]:
+        chosen += permitted_kernels(operation, backend.device, "auto", precision, reproducible)
+    converts = operations[0] == SPARSE_OPERATION and kernel == "auto" and not backend.doubles and not reproducible
+    if precision != PRECISIONS[0] and operations == [SPARSE_OPERATION] and not (own or converts):
         raise UsageError(f"sparse layers are not multiplied in {precision} on {device}; leave out {precision}")
-    if converts and DENSE_OPERATION not in there:
-        found += _for_converted(backend.device, precision, there)
-    return backend, _by_operation(with_tuned_numbers(found, backend))
+    if converts and DENSE_OPERATION not in operations:
+        chosen += _for_converted(backend.device, precision, operations)
+    return backend, _by_operation(with_tuned_numbers(chosen, backend))
 
 
 def _choose_doubles(network: Network, options: Options) -> tuple[Backend, Kernels]:
@@ -136,64 +136,64 @@ def _choose_doubles(network: Network, options: Options) -> tuple[Backend, Kernel
     lacking = [layer.name for layer in network if isinstance(layer, ImageLayer) and not isinstance(layer, ON_GPU)]
     if lacking:
         raise UsageError(f"GPUs do not compute {lacking[0]} in {DOUBLE_PRECISION}; use device cpu")
-    there = _operations(network, options.kernel)
+    operations = _operations(network, options.kernel)
     backend = backend_for(device.replace("cuda", DOUBLE_DEVICE, 1))
-    found: list[Kernel] = []
-    for operation in there:
-        name = options.kernel if operation == there[0] else "auto"
-        found += permitted_kernels(operation, backend.device, name, DOUBLE_PRECISION, options.reproducible)
-    return backend, _by_operation(found)
+    chosen: list[Kernel] = []
+    for operation in operations:
+        name = options.kernel if operation == operations[0] else "auto"
+        chosen += permitted_kernels(operation, backend.device, name, DOUBLE_PRECISION, options.reproducible)
+    return backend, _by_operation(chosen)
 
 
-def _for_converted(device: str, precision: str, there: Sequence[str]) -> list[Kernel]:
+def _for_converted(device: str, precision: str, operations: Sequence[str]) -> list[Kernel]:
     """Return the kernels for sparse layers that are multiplied as dense ones.
 
     Where none has the precision, they are those of float32, and the precision is for other layers; without such, it is
     refused.
     """
     known = {kernel.precision for kernel in automatic(DENSE_OPERATION, device)}
-    if precision not in known and there == [OPERATION]:
+    if precision not in known and operations == [SPARSE_OPERATION]:
         raise UsageError(
             f"sparse layers are not multiplied in {precision} on {device}; leave out precision {precision}"
         )
     return permitted_kernels(DENSE_OPERATION, device, "auto", precision if precision in known else PRECISIONS[0])
 
 
-def _by_operation(found: Sequence[Kernel]) -> Kernels:
-    operations = OPERATION, DENSE_OPERATION, CONV_OPERATION
-    return {operation: tuple(kernel for kernel in found if kernel.operation == operation) for operation in operations}
+def _by_operation(chosen: Sequence[Kernel]) -> Kernels:
+    operations = SPARSE_OPERATION, DENSE_OPERATION, CONV_OPERATION
+    return {operation: tuple(kernel for kernel in chosen if kernel.operation == operation) for operation in operations}
 
 
 def _operations(network: Network, kernel: str = "auto") -> list[str]:
     """Return the operations with kernels that a network has layers of; `kernel` names one of the first."""
     present = set(map(operation_of, network))
-    found = [operation for operation in (OPERATION, CONV_OPERATION, DENSE_OPERATION) if operation in present]
-    if not found and kernel != "auto":
+    chosen = [operation for operation in (SPARSE_OPERATION, CONV_OPERATION, DENSE_OPERATION) if operation in present]
+    if not chosen and kernel != "auto":
         raise UsageError(f"no layer of this network has kernels to choose from; leave out kernel {kernel!r}")
-    return found
+    return chosen
 
 
 def _is_named_for(kernel: str, precision: str) -> bool:
-    return any(entry.name == kernel and entry.precision == precision for entry in kernels(OPERATION))
+    return any(entry.name == kernel and entry.precision == precision for entry in kernels(SPARSE_OPERATION))
 
 
 def _multiplies_in(kernel: str, precision: str, device: str, reproducible: bool) -> bool:
     if kernel != "auto":
         return _is_named_for(kernel, precision)
-    return not reproducible and any(entry.precision == precision for entry in automatic(OPERATION, device))
+    return not reproducible and any(entry.precision == precision for entry in automatic(SPARSE_OPERATION, device))
 
 
 def _check_precision(precision: str, network: Network, kernel: str) -> None:
     """Refuse a precision that does not exist, or that would change nothing."""
     if precision not in PRECISIONS:
         raise unknown_name("precision", precision, PRECISIONS)
-    there = _operations(network)
-    if there == [OPERATION] and kernel != "auto" and not _is_named_for(kernel, precision):
+    operations = _operations(network)
+    if operations == [SPARSE_OPERATION] and kernel != "auto" and not _is_named_for(kernel, precision):
         raise UsageError(
             f"the kernel {kernel!r} multiplies sparse layers, in float32 only; leave out precision {precision}, or the "
             "kernel: sparse layers that hold enough weights are then multiplied as dense ones"
         )
-    if not there:
+    if not operations:
         raise UsageError(f"no layer of this network multiplies anything; leave out precision {precision}")
 
 

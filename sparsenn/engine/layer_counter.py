@@ -23,17 +23,17 @@ class _Layer:
 
 @dataclass
 class LayerCounter:
-    """Counts and seconds by layer. `of` begins one for a network."""
+    """Counts and seconds by layer."""
 
     layers: list[_Layer] = field(default_factory=list)
 
     @classmethod
     def of(cls, network: Network) -> LayerCounter:
-        """Begin to count."""
+        """Return a counter for a network, at zero."""
         return cls([_Layer() for _ in network])
 
     def add(self, first: int, counts: Sequence[LayerCounts], seconds: Sequence[float], estimate: float | None) -> None:
-        """Add what one step counted.
+        """Add the counts of one step.
 
         Parameters
         ----------
@@ -48,20 +48,20 @@ class LayerCounter:
             share = None if estimate is None else estimate * (time / whole if whole else 1 / len(counts))
             layer.estimate = None if share is None or layer.estimate is None else layer.estimate + share
 
-    def join(self, other: LayerCounter) -> None:
-        """Add what another counter of the same network has."""
+    def add_all(self, other: LayerCounter) -> None:
+        """Add the counts of another counter of the same network."""
         for number, layer in enumerate(other.layers):
             self.add(number, (layer.counts,), (layer.seconds,), layer.estimate)
 
     def scale(self, first: int, last: int, seconds: float) -> None:
-        """Scale what was timed of some layers to the seconds that they took together: threads ran them side by side."""
+        """Scale the times of layers that threads ran side by side to the seconds that they took together."""
         layers = self.layers[first:last]
         whole = sum(layer.seconds for layer in layers)
         for layer in layers:
             layer.seconds *= seconds / whole if whole else 0.0
 
     def statistics(self, network: Network) -> tuple[LayerStatistics, ...]:
-        """Return what was counted, one record a layer."""
+        """Return one record per layer."""
         return tuple(
             LayerStatistics(
                 layer=number,

@@ -1,4 +1,4 @@
-"""Several inputs by name as the one row that a network takes of each sample, and its outputs by name."""
+"""Named inputs as one row per sample, which a network takes, and its outputs by name."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _SPARSE = {"scipy": "scipy.sparse", "cupyx": "cupyx.scipy.sparse"}
 
 
 def are_named(inputs: Any) -> bool:
-    """Return whether inputs are a dictionary; of SciPy's sparse matrices, some are one, too."""
+    """Return whether inputs are a dictionary, and not one of SciPy's sparse matrices that are dictionaries as well."""
     return isinstance(inputs, dict) and not hasattr(inputs, "shape")
 
 
 def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None = None) -> Any:
-    """Return named inputs side by side, as a matrix of their own library with a row for each sample.
+    """Return named inputs side by side, as a matrix of their own library, one row per sample.
 
     Parameters
     ----------
@@ -63,23 +63,23 @@ def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None
 
 
 def _matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any) -> Any:
-    """Return one of the inputs with a row for each sample."""
+    """Return an input as a matrix, one row per sample."""
     array = without_table(network.input_layout, rows)
     if isinstance(array, CSR):
         array = array.to_scipy()
     if not hasattr(array, "shape") or isinstance(array, np.ma.MaskedArray):
         array = real_numbers(array, f"input {name!r} holds", MatrixError)
-    size, found = prod(shape), tuple(array.shape)
-    if found[1:] == (size,):
+    size, actual = prod(shape), tuple(array.shape)
+    if actual[1:] == (size,):
         return array
     layout = InputLayout(shape or (1,))
     if not hasattr(array, "tocsr"):
-        if len(found) > (size > 1) and layout.holds(found[1:], size):
-            return array.reshape(found[0], size)
-        if found == (size,) or layout.holds(found, size):
+        if len(actual) > (size > 1) and layout.holds(actual[1:], size):
+            return array.reshape(actual[0], size)
+        if actual == (size,) or layout.holds(actual, size):
             return array.reshape(1, size)
-    taken = ", ".join(map(str, ("rows", *shape)))
-    raise MatrixError(f"the input {name!r} has the shape {found}; it takes ({taken})")
+    expected = ", ".join(map(str, ("rows", *shape)))
+    raise MatrixError(f"the input {name!r} has the shape {actual}; it takes ({expected})")
 
 
 def _side_by_side(matrices: list[Any]) -> Any:

@@ -95,8 +95,8 @@ class Options:
             if value is None:
                 continue
             in_bytes = isinstance(value, str) and name != "batch_size"
-            found = bytes_of(value, f"the {words}") if in_bytes else whole_size(value, f"the {words}")
-            object.__setattr__(self, name, found)
+            number = bytes_of(value, f"the {words}") if in_bytes else whole_size(value, f"the {words}")
+            object.__setattr__(self, name, number)
         for name in _FLAGS:
             value = getattr(self, name)
             if not isinstance(value, bool | np.bool_) and (value is not None or name != "merging"):
@@ -110,12 +110,12 @@ class Options:
         Parameters
         ----------
         needs_float64 : bool
-            What the network says.
+            `Network.needs_float64`.
 
         Returns
         -------
         Options
-            Options of which all precisions but `auto` are as given.
+            These options, with `auto` replaced.
         """
         if self.precision != "auto":
             return self

@@ -8,13 +8,13 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from sparsenn.backends import Backend, Kernel, SparseKernel
-from sparsenn.backends.steps import IMAGE_OPERATION
+from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IMAGE_OPERATION
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.fitting import fit_steps
 from sparsenn.engine.kernels import DOUBLE_PRECISION, operation_of
 from sparsenn.engine.options import Options
-from sparsenn.engine.steps import CONV_OPERATION, DENSE_OPERATION, Step
+from sparsenn.engine.steps import Step
 from sparsenn.formats import Array
 from sparsenn.network import Network
 from sparsenn.printable import one_line
@@ -23,7 +23,7 @@ from sparsenn.structure.merging import Merged
 __all__ = ["Plan", "bucket", "plan_for", "with_inputs"]
 
 OWN_OUTPUTS = (CONV_OPERATION, DENSE_OPERATION)
-"""Operations whose kernels give outputs in memory that nothing else uses; some layers of images return their inputs."""
+"""Operations whose kernels return outputs in new memory; some layers of images return their inputs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Plan:
         Number of samples.
     density : float or None
         Fraction of the samples' elements that is stored; None for dense rows.
-    rows : Rows
+    rows : RowsShape
         Which rows go through the steps together.
     steps : tuple of Step
         Consecutive layers with their kernels, in the order in which they run.
@@ -66,7 +66,7 @@ class Plan:
 
     @property
     def network(self) -> Network:
-        """The network as given."""
+        """The network, before any pass."""
         return self.compiled.network
 
     @property
@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def backend(self) -> Backend:
-        """What computes."""
+        """The backend that computes."""
         return self.compiled.backend
 
     @property
@@ -123,12 +123,12 @@ class Plan:
 
     @cached_property
     def leaves_outputs(self) -> bool:
-        """Whether what the last step leaves is the outputs, in memory that the caller owns, if rows all stay."""
+        """Whether the last step's result is the outputs, in memory that the caller owns, if all rows survive."""
         return self.merged.expansion is None and self.owns_outputs
 
     @cached_property
     def keeps_half(self) -> bool:
-        """Whether it is for rows of float16, and these stay that: the kernels of all steps take them."""
+        """Whether rows are float16 and stay so: the kernels of all steps take them."""
         return self.rows.form == "half" and all(step.kernel.half_rows for step in self.steps)
 
     @property
@@ -250,5 +250,5 @@ def bucket(rows: int) -> int:
 
 
 def with_inputs(plan: Plan, inputs: int, density: float | None) -> Plan:
-    """Return a plan for other rows that are run in the same way."""
+    """Return a plan with the same steps for other rows."""
     return replace(plan, inputs=inputs, density=density, batch_size=plan.compiled.batch_size(inputs))

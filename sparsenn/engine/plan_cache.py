@@ -1,4 +1,4 @@
-"""The cache of a session: executables and weights, for the shapes of rows that came last."""
+"""The cache of a session: weights, and executables for the shapes of rows used last."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_SETTLED = 256
 """Shapes and types of rows for which a call goes straight to its executable."""
 
 MIN_SAMPLE_ROWS = 1024
-"""Smaller inputs are not sampled for rows that die or become equal: they say little, and cost little."""
+"""Smaller inputs are not sampled for rows that die or become equal: a sample says little, and they cost little."""
 
 MAX_SAMPLE_ROWS = 8192
 """Rows of a sample on a GPU."""
@@ -44,10 +44,10 @@ class PlanCache:
 
     Attributes
     ----------
-    weights : as the steps of plans read them.
+    weights : of the steps of all plans.
     overflow_guard : of the network that is computed.
     replays : of the executables.
-    settled : what runs rows of a shape and type that need nothing but the steps.
+    settled : functions that run rows of a shape and type which need nothing but the steps.
     """
 
     def __init__(self, compiled: CompiledNetwork) -> None:
@@ -85,9 +85,9 @@ class PlanCache:
             return self._backend.place(canonical(self._backend.fetch(rows)))
 
     def queue_check(self, inputs: InputRows, first: int, last: int, size: int) -> RowsCheck | None:
-        """Begin to check rows that are expected to be of one value, as others like them were.
+        """Begin to check rows that are expected to be of one value, as earlier ones of their form were.
 
-        None where no chain awaits that check, and rows have to be uploaded, which ends with their check.
+        None where no chain awaits the check, and rows have to be uploaded, which checks them as well.
         """
         executable = self._executables.get(_key("iso", inputs.total, size))
         if executable is None or len(executable.plan.steps) != 1 or self.form_of(inputs) != "iso":
@@ -97,7 +97,7 @@ class PlanCache:
         return self._backend.queue_check(inputs.slice(first, last)) if awaits else None
 
     def form_of(self, inputs: InputRows) -> str:
-        """Return the form that rows will have on the device, as others like them had."""
+        """Return the form that rows will have on the device, as far as earlier ones of their form show."""
         form = _form_before_upload(inputs)
         return self._forms.get(form, form)
 
@@ -118,7 +118,7 @@ class PlanCache:
                 self._forms[_form_before_upload(inputs)] = rows.form
             kernel = sampling_kernel(compiled, rows)
             if rows.form not in self._shares and kernel is not None:
-                # where memory does not suffice, it stays unknown; rows then go in smaller batches
+                # without enough memory, shares stay unknown; rows then run in smaller batches
                 with suppress(OutOfMemoryError, MemoryError), span("sample the first rows", "plan"):
                     self._shares[rows.form] = shares_computed(compiled, kernel, features, rows, self._bind)
                 self._drop({key for key in self._executables if _sampled(key[0]) == rows.form})
@@ -127,7 +127,7 @@ class PlanCache:
         self._shares.setdefault(_sampled(form), self._shares.setdefault(rows.form, None))
 
     def learn(self, other: PlanCache) -> None:
-        """Take over the forms and samples of another session of the network, so that both choose alike."""
+        """Copy the forms and samples of another session of the network, so that both choose alike."""
         if any(self._shares.get(form, self) is not shares for form, shares in other._shares.items()):
             self._drop(set(self._executables))
         self._shares, self._forms = dict(other._shares), dict(other._forms)
@@ -153,7 +153,7 @@ class PlanCache:
         return self.executable(inputs, self.form_of(inputs), self.batch_size(inputs.count)).plan
 
     def executable(self, inputs: InputRows, form: str, size: int) -> Executable:
-        """Return what runs rows of a form, `size` at a time: one for all numbers of rows of a bucket.
+        """Return the executable for rows of a form, `size` at a time: one for all numbers of rows of a bucket.
 
         Raises
         ------
@@ -162,31 +162,31 @@ class PlanCache:
         """
         if inputs.is_sparse:
             self._forms[_form_before_upload(inputs)] = form
-        found = self._cached(inputs, form, size)
+        executable = self._cached(inputs, form, size)
         # a kernel that takes no float16 has its rows converted as they are uploaded
-        return self._cached(inputs, "dense", size) if form == "half" and not found.plan.keeps_half else found
+        return self._cached(inputs, "dense", size) if form == "half" and not executable.plan.keeps_half else executable
 
     def _cached(self, inputs: InputRows, form: str, size: int) -> Executable:
         key = _key(form, inputs.total, size)
-        found = self._executables.get(key)
-        if found is None:
+        executable = self._executables.get(key)
+        if executable is None:
             density = self._densities.setdefault(form, inputs.density)
             shares = self._shares.get(_sampled(form))
             plan = plan_for(self._compiled, inputs.total, density, form, shares, size)
             while len(self._executables) >= MAX_EXECUTABLES:
                 self._drop({next(iter(self._executables))})
-            found = self._executables[key] = self._bind(plan)
+            executable = self._executables[key] = self._bind(plan)
         self._executables.move_to_end(key)
-        return found
+        return executable
 
     def settle(self, rows: tuple[Any, ...], run: Callable[[Any], Any]) -> None:
-        """Remember what runs rows of a shape and type, until an executable is dropped."""
+        """Cache the function that runs rows of a shape and type, until an executable is dropped."""
         if len(self.settled) >= MAX_SETTLED:
             self.settled.clear()
         self.settled[rows] = run
 
-    def make_room(self, rows: int) -> None:
-        """Drop buffers and graphs, and take no more rows at a time from now on."""
+    def shrink_batches(self, rows: int) -> None:
+        """Drop buffers and graphs, and run at most a number of rows at a time from now on."""
         self._max_rows = rows
         self._drop(set(self._executables))
         self.weights.drop()
@@ -211,7 +211,7 @@ def _key(form: str, count: int, size: int) -> tuple[str, int, int]:
 
 
 def _sampled(form: str) -> str:
-    """Return the form of a sample of rows: in float32, whether these stay float16 or not."""
+    """Return the form of a sample of rows: float32 for those of float16."""
     return "dense" if form == "half" else form
 
 

@@ -1,4 +1,4 @@
-"""The cache of a session's replays, those of all its executables."""
+"""The cache of the replays of all executables of a session."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from sparsenn.backends import Backend, RowsWatch
 __all__ = ["ReplayCache"]
 
 MAX_BYTES = 512 << 20
-"""Device memory of all replays together, but for that of the last one."""
+"""Device memory of all replays but the last one."""
 
 MAX_REPLAYS = 32
-"""The driver takes memory for each, too: some 100 kB on the device, and as much on the host."""
+"""Each takes memory of the driver as well: some 100 kB on the device, and as much on the host."""
 
 
 class ReplayCache:
-    """Replays that were called last.
+    """The replays that were called last.
 
     Parameters
     ----------
-    backend : theirs.
+    backend : of the replays.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -32,30 +32,30 @@ class ReplayCache:
 
     @property
     def nbytes(self) -> int:
-        """Device memory that they take, in bytes."""
+        """Device memory of all replays, in bytes."""
         return sum(replay.nbytes for replay in self._replays.values())
 
     @cached_property
     def host_watch(self) -> RowsWatch:
-        """The watch over rows in host memory, whose calls wait, and so are not the earlier calls of another watch."""
+        """The check of rows in host memory, whose calls wait, and report no faults of earlier calls."""
         return self._backend.rows_watch()
 
     def get(self, key: tuple[Hashable, ...]) -> Any:
-        """Return what was put in under a key; None where there is nothing."""
-        found = self._replays.get(key)
-        if found is not None:
+        """Return the replay of a key, or None."""
+        replay = self._replays.get(key)
+        if replay is not None:
             self._replays.move_to_end(key)
-        return found
+        return replay
 
     def put(self, key: tuple[Hashable, ...], replay: Any) -> None:
-        """Cache a replay, or an object that has one and knows its `nbytes`; keys begin with their executable's."""
+        """Cache a replay, or a `HostCall`; keys begin with their executable's."""
         while len(self._replays) >= MAX_REPLAYS or self.nbytes > MAX_BYTES:
             self._backend.before_drop()
             self._replays.popitem(last=False)
         self._replays[key] = replay
 
     def drop(self, executable: Hashable) -> None:
-        """Drop the replays of an executable, which no work that is queued may need: `Backend.before_drop`."""
+        """Drop the replays of an executable; the caller has called `Backend.before_drop`."""
         for key in [key for key in self._replays if key[0] == executable]:
             del self._replays[key]
 

@@ -1,4 +1,4 @@
-"""What a run gives back: outputs, categories, statistics by layer, and where the time went."""
+"""The result of a run: outputs, categories, statistics by layer, and where the time went."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Seconds:
         Checking and converting inputs, moving them to the device, and moving results back.
     compile : float, default 0
         Making the project's CUDA kernels, or loading them where they were compiled before; on the CPU, and while data
-        are read, what numba compiles, which it does once. What CuPy takes for its own kernels is part of the work that
+        are read, what numba compiles, which it does once. CuPy's time for its own kernels counts towards the work that
         calls them first.
     compute : float, default 0
         The layers, dropping and grouping of rows included, to the categories.
@@ -104,7 +104,7 @@ class LayerStatistics:
     seconds : float
         Wall time; layers that ran in one launch share its time in proportion to their multiply-adds.
     estimate : float, optional
-        Seconds that the plan reckoned with, shared in the same way; None where nothing estimates the kernel.
+        Seconds that the plan estimated, shared likewise; None where the kernel has no estimate.
     """
 
     layer: int

@@ -3,7 +3,7 @@
 Sparse layers take far less time where many rows die or become equal, and some kernels, and dense products, more than
 others where there are none. The network and its rows alone decide that. So the first rows of a form are run once
 through a kernel of sparse layers, whose counts decide for all that follow. They are counted even where rows may neither
-leave nor become one: whether layers are multiplied as sparse or as dense ones must not depend on it.
+be dropped nor merged: whether layers are multiplied as sparse or as dense ones must not depend on it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from sparsenn.backends import Features, SparseKernel
+from sparsenn.backends.kernel_records import SPARSE_OPERATION
 from sparsenn.engine.bound_steps import RunContext
 from sparsenn.engine.choosing import RowsShape, is_dense_enough
 from sparsenn.engine.compiled_network import CompiledNetwork
@@ -21,7 +22,7 @@ from sparsenn.engine.executable import Executable
 from sparsenn.engine.kernels import able_sparse
 from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.steps import OPERATION, Step
+from sparsenn.engine.steps import Step
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import SparseLinear
@@ -35,7 +36,7 @@ def sampling_kernel(compiled: CompiledNetwork, rows: RowsShape) -> SparseKernel 
     It drops and groups rows by itself, if any does. It is None where there is nothing to choose from: where none does,
     and no layer has enough weights to be multiplied as a dense one.
     """
-    kernels, network = compiled.kernels[OPERATION], compiled.merged.network
+    kernels, network = compiled.kernels[SPARSE_OPERATION], compiled.merged.network
     first, last = network.runs()[0]
     if network[0].family is not SparseLinear or compiled.sparse_bytes(first, last) > compiled.weight_memory:
         return None

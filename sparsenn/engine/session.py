@@ -1,4 +1,4 @@
-"""Session: a network prepared on a device once, then called with rows as often as wanted."""
+"""Session: a network prepared on a device once, then called with rows as often as you like."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["Session", "check_form"]
 FORMS = ("dense", "csr")
 
 NOTHING = (0.0, 0.0)
-"""Seconds spent on nothing, and on compiling for it."""
+"""Seconds of planning, and of compiling among them, once they have been reported."""
 
 
 class Session:
@@ -46,8 +46,8 @@ class Session:
         outputs = session(rows)                       # where the rows are, and in their form
         result = session.run(rows)                    # categories, statistics by layer, timings
 
-    Whatever depends on the number and form of the rows is prepared when such rows first come, and cached; a graph of
-    dense layers when as many rows come for the second time. Several threads may use a session: one call runs at a time.
+    Plans, weights and buffers for a number and form of rows are prepared in the first call with such rows, and cached;
+    graphs in the second. Several threads may use a session: one call runs at a time.
     Where the network allows it, no later call waits for the GPU, and rows on a GPU are not copied to the host: outputs
     are queued on CuPy's current stream, as CuPy's own functions are.
 
@@ -102,14 +102,12 @@ class Session:
         renew_after_fork(self)
 
     def _after_fork(self) -> None:
-        """Begin anew, in a forked child, if another thread, which is not here, held a lock: it may have been changing
-        anything that this session has cached.
-        """
+        """Begin anew, in a forked child, if another thread held a lock: it may have been changing the caches."""
         if self._closed or (_is_free(self._lock) and _is_free(self._compiled.lock)):
             return
         if self.backend.in_host_memory:
             self._begin(replace(self._compiled, lock=threading.Lock()))
-        else:  # what is on a GPU cannot be used here, nor freed: the next call says so
+        else:  # GPU memory can be neither used nor freed in the child: the next call reports that
             self._lock = threading.RLock()
 
     def on(self, device: str, **options: Any) -> Session:
@@ -144,7 +142,7 @@ class Session:
 
     @property
     def network(self) -> Network:
-        """The network as given."""
+        """The network, before any pass."""
         return self._compiled.network
 
     @property
@@ -154,7 +152,7 @@ class Session:
 
     @property
     def backend(self) -> Backend:
-        """What computes."""
+        """The backend that computes."""
         return self._compiled.backend
 
     @property
@@ -245,7 +243,7 @@ class Session:
                                 return outputs
                         except (OutOfMemoryError, MemoryError):
                             pass  # the code below takes fewer rows at a time
-                        run = None  # lest what is ready stays in memory
+                        run = None  # so that its executable can be freed
                 with np.errstate(all="ignore"):
                     return self._outputs(inputs, form)
             finally:
@@ -265,7 +263,7 @@ class Session:
         statistics : bool, default True
             Whether layers are counted and timed; without, nothing waits for the device from step to step.
         progress : callable, optional
-            Told of layers done: `progress(task, done, total)`; steps are layers times batches, as planned.
+            Called as `progress(task, done, total)`; steps are layers times batches, as planned.
 
         Returns
         -------
@@ -294,8 +292,8 @@ class Session:
     def check(self) -> None:
         """Wait for the device, and refuse rows on a GPU that earlier calls could not check in time.
 
-        A call does not wait for its GPU to check rows there; the next call reports the faults that are known by then,
-        and this method all. It does nothing where rows come from the host.
+        A call does not wait for its GPU to check rows there: the next call reports faults that are known by then, this
+        method all. It does nothing where rows come from the host.
 
         Raises
         ------
@@ -362,10 +360,10 @@ class Session:
 
     def _begin_call(self) -> None:
         self._refuse_closed()
-        self.backend.begin_turn()
+        self.backend.begin_call()
 
     def _end_call(self) -> None:
-        self.backend.end_turn()
+        self.backend.end_call()
         self._cache.weights.end_run()
 
     def _read(self, inputs: Inputs) -> InputRows:
@@ -380,7 +378,7 @@ class Session:
                 outputs = self.backend.as_csr(outputs)
         return to_input_type(rows.source, outputs)
 
-    # ---- Some of the rows of a run that the sessions of `sparsenn.distributed` share --------------------------------
+    # ---- Runs whose rows the sessions of `sparsenn.distributed` share -----------------------------------------------
 
     def _begin_shared(self, inputs: Inputs, total: int | None = None) -> tuple[InputRows, Plan, Seconds]:
         """Read rows of a run and plan for them; return them, the plan, and the time.
@@ -401,7 +399,7 @@ class Session:
             return rows, plan, timer.seconds(*spent)
 
     def _learn(self, other: Session) -> None:
-        """Take over what another session of the network has learnt of rows, so that both choose alike."""
+        """Copy the samples of rows of another session of the network, so that both choose alike."""
         with self._lock:
             self._cache.learn(other._cache)
 
@@ -411,7 +409,7 @@ class Session:
             timer = Timer(self.backend)
             size = min(size, self._compiled.batch_size(rows.count))
             result = self._runner.run(rows, first, last, size, counted, timer, report)
-            self.backend.wait()  # other threads read what is left on the device
+            self.backend.wait()  # other threads read the surviving rows on the device
             return replace(result, seconds=timer.seconds())
 
     def _fill(self, rows: InputRows, first: int, last: int, target_of: Callable[[Any], Array], report: Report) -> None:
@@ -434,4 +432,6 @@ def _is_free(lock: Any) -> bool:
 
 
 def _session(network: Network, options: Options) -> Session:
-    return Session._of(CompiledNetwork.of(network, replace(options)))  # checked anew: they may be of an earlier version
+    return Session._of(
+        CompiledNetwork.of(network, replace(options))
+    )  # checked anew: a pickle may be of an earlier version

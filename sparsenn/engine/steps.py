@@ -1,4 +1,4 @@
-"""Steps: what a plan consists of. Consecutive layers that one kernel takes, from the first to the last."""
+"""Steps of a plan: consecutive layers that one kernel runs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from math import isfinite
 
 from sparsenn.backends import Kernel
 
-__all__ = ["CONV_OPERATION", "DENSE_OPERATION", "OPERATION", "Step", "cut_for_memory"]
-
-OPERATION, DENSE_OPERATION, CONV_OPERATION = "spmspm", "mlp", "conv2d"
-"""What sparse layers are, dense ones, and convolutions."""
+__all__ = ["Step", "cut_for_memory"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,8 +20,8 @@ class Step:
     first, last : the layers, counted from 0, `last` excluded.
     kernel : of `spmspm` for sparse layers, of `mlp` for dense ones, and for sparse ones that are multiplied as dense
         ones; a layer of images is a step of its own.
-    reason : why it is that kernel, in words; empty where there is nothing to say.
-    seconds : what the step is estimated to take for the plan's rows; None where nothing estimates it.
+    reason : why the kernel was chosen, in words, or empty.
+    seconds : estimated for the plan's rows; None without an estimate.
     """
 
     first: int
@@ -46,7 +43,7 @@ class Step:
 
     @property
     def details(self) -> dict[str, str | int | float | None]:
-        """What a span of the step tells."""
+        """Attributes of the step's spans."""
         kernel = self.kernel
         return {
             "kernel": kernel.name,
@@ -58,23 +55,24 @@ class Step:
             "reason": self.reason,
         }
 
-    def part(self, first: int, last: int) -> Step:
-        """Return the step of some of its layers; what they take is not known."""
+    def of_layers(self, first: int, last: int) -> Step:
+        """Return the step of some of its layers; their time is not estimated."""
         return self if (first, last) == (self.first, self.last) else replace(self, first=first, last=last, seconds=None)
 
 
-def cut_for_memory(steps: Sequence[Step], sizes: Sequence[int], room: int) -> Iterator[Step]:
-    """Cut steps so that each one's weights fit into the room, or are those of a single layer.
+def cut_for_memory(steps: Sequence[Step], sizes: Sequence[int], limit: int) -> Iterator[Step]:
+    """Cut steps so that each has weights within a limit, or a single layer.
 
     Parameters
     ----------
     sizes : bytes of each layer's prepared weights.
+    limit : bytes.
     """
     for step in steps:
         first, held = step.first, 0
         for number in step.layers:
-            if number > first and held + sizes[number] > room:
-                yield step.part(first, number)
+            if number > first and held + sizes[number] > limit:
+                yield step.of_layers(first, number)
                 first, held = number, 0
             held += sizes[number]
-        yield step.part(first, step.last)
+        yield step.of_layers(first, step.last)

@@ -24,7 +24,7 @@ class Timer:
         self._sections = {"plan": 0.0, "prepare": 0.0, "transfer": 0.0}
 
     def now(self) -> float:
-        """Return seconds since any moment, without those spent on compiling and loading."""
+        """Return seconds of a clock that stands still during compiling and loading."""
         return time.perf_counter() - self._backend.compile_seconds() - load_seconds()
 
     @contextmanager

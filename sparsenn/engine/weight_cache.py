@@ -1,4 +1,4 @@
-"""Weights on the device: prepared once and kept where memory holds them all, else part by part."""
+"""Weights on the device: prepared once where memory holds all of them, else step by step in each batch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from sparsenn.backends import Backend
+from sparsenn.backends.kernel_records import DENSE_OPERATION
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.fitting import prepared_bytes
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.steps import DENSE_OPERATION, Step
+from sparsenn.engine.steps import Step
 from sparsenn.layers import SparseLinear
 from sparsenn.layers.sparse_or_dense import with_zeros
 from sparsenn.runtime.interrupts import held_signals
@@ -19,19 +20,19 @@ __all__ = ["WeightCache"]
 
 
 class WeightCache:
-    """Prepares the weights of steps, each when they are first needed, and keeps them where memory holds them all.
+    """Prepares the weights of steps when they are first needed, and caches them where memory holds all of them.
 
-    Of a plan that streams its weights it keeps those of the step in use and, where the backend says that it pays, one
-    thread prepares the next step's meanwhile. The thread lives no longer than a run: `end_run` ends it.
+    Of a plan that streams its weights, the cache holds those of the step in use; where the backend gains by that, a
+    thread prepares the next step's meanwhile. The thread ends with the run: `end_run`.
 
     Parameters
     ----------
-    backend : on which weights are prepared.
+    backend : prepares the weights.
     """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._held: dict[tuple[str, int, int], Any] = {}
+        self._cached: dict[tuple[str, int, int], Any] = {}
         self._sizes: dict[tuple[str, int, int], int] = {}
         self._ahead: tuple[int, Future[Any]] | None = None
         self._worker: ThreadPoolExecutor | None = None
@@ -39,27 +40,26 @@ class WeightCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the weights at hand take once prepared, as estimated."""
-        return sum(self._sizes[key] for key in self._held)
+        """Bytes of the cached weights, as estimated."""
+        return sum(self._sizes[key] for key in self._cached)
 
     def get(self, plan: Plan, number: int, following: int | None) -> Any:
-        """Return what step `number` of a plan reads, and begin to prepare step `following`, if there is one.
+        """Return the prepared weights of step `number` of a plan, and begin to prepare step `following`, if any.
 
-        Where the plan streams its weights, what was returned before is dropped first: whoever asked for it must have
-        let go of it.
+        Where the plan streams its weights, the previous step's are dropped first: the caller must not hold them.
 
         Raises
         ------
         SparseNNError
-            As the backend's preparing.
+            As `Backend.prepare` does.
         """
         step = plan.steps[number]
         if not plan.streams:
             return self._get(plan.compiled, step)
         self._streaming = True
-        self._drop_held()
-        stack = self._taken(plan, number)
-        self._keep(plan.compiled, step, stack)
+        self._drop_all()
+        stack = self._take(plan, number)
+        self._store(plan.compiled, step, stack)
         if self._backend.prepares_ahead and self._ahead is None and following is not None and following != number:
             with held_signals():
                 if self._worker is None:
@@ -67,13 +67,13 @@ class WeightCache:
                 self._ahead = following, self._worker.submit(_prepare, plan.compiled, plan.steps[following])
         return stack
 
-    def part(self, compiled: CompiledNetwork, step: Step) -> Any:
-        """Return what some layers read, beside the steps of a plan; if they are part of one, they take memory twice.
+    def of_layers(self, compiled: CompiledNetwork, step: Step) -> Any:
+        """Return the prepared weights of a step that is in no plan, such as some layers of a longer one.
 
         Raises
         ------
         SparseNNError
-            As the backend's preparing.
+            As `Backend.prepare` does.
         """
         if self._ahead is not None:
             wait([self._ahead[1]])  # one thread prepares at a time
@@ -81,23 +81,23 @@ class WeightCache:
 
     def _get(self, compiled: CompiledNetwork, step: Step) -> Any:
         key = _key(step)
-        if key not in self._held:
-            self._keep(compiled, step, _prepare(compiled, step))
-        return self._held[key]
+        if key not in self._cached:
+            self._store(compiled, step, _prepare(compiled, step))
+        return self._cached[key]
 
-    def _keep(self, compiled: CompiledNetwork, step: Step, stack: Any) -> None:
-        self._held[_key(step)] = stack
+    def _store(self, compiled: CompiledNetwork, step: Step, stack: Any) -> None:
+        self._cached[_key(step)] = stack
         network, backend = compiled.merged.network, compiled.backend
         self._sizes[_key(step)] = sum(prepared_bytes(network, backend, number, step) for number in step.layers)
 
     def drop(self) -> None:
-        """Let go of weights that stream, those that are being prepared, too."""
+        """Drop weights that stream, those in preparation included."""
         if self._streaming:
-            self._drop_held()
+            self._drop_all()
             self._forget_ahead()
 
     def end_run(self) -> None:
-        """Let go of weights that stream, and end the thread."""
+        """Drop weights that stream, and end the thread."""
         self.drop()
         if self._worker is not None:
             self._worker.shutdown(wait=True, cancel_futures=True)
@@ -105,29 +105,29 @@ class WeightCache:
         self._streaming = False
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Drop all weights, and end the thread."""
         self.end_run()
-        self._drop_held()
+        self._drop_all()
 
-    def _drop_held(self) -> None:
-        """Drop the weights at hand, which launches that are queued may have to read yet."""
-        if self._held:
+    def _drop_all(self) -> None:
+        """Drop the cached weights, which queued launches may still read."""
+        if self._cached:
             self._backend.before_drop()
-            self._held.clear()
+            self._cached.clear()
 
-    def _taken(self, plan: Plan, number: int) -> Any:
-        """Return a step's weights: those made ahead if they are its, else made here."""
+    def _take(self, plan: Plan, number: int) -> Any:
+        """Return a step's weights: prepared ahead, or now."""
         if self._ahead is not None and self._ahead[0] == number:
             (_, future), self._ahead = self._ahead, None
             try:
                 return future.result()
             finally:
-                del future  # it holds the error, whose traceback holds this frame
+                del future  # which holds the error, whose traceback holds this frame
         self._forget_ahead()
         return _prepare(plan.compiled, plan.steps[number])
 
     def _forget_ahead(self) -> None:
-        """Wait for the weights made ahead, and drop them; an error is raised again when they are asked for."""
+        """Wait for the weights prepared ahead, and drop them; an error comes again when they are needed."""
         if self._ahead is not None:
             (_, future), self._ahead = self._ahead, None
             if not future.cancel():

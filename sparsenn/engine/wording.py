@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparsenn.backends import SparseKernel
+from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION
 from sparsenn.backends.registry import LAYERS_OF
-from sparsenn.backends.steps import IMAGE_OPERATION
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.steps import CONV_OPERATION, Step
+from sparsenn.engine.steps import Step
 from sparsenn.layers import Conv2d, ImageLayer, SparseLinear
 from sparsenn.runtime.memory import shown_bytes
 
-__all__ = ["describe", "shown_seconds"]
+__all__ = ["describe"]
 
 
 def describe(plan: Plan) -> str:
     """Return a plan as a few sentences."""
     sentences = (_compiled(plan), *_kernels(plan), _merging(plan), _weights(plan), _rows(plan), _precisions(plan))
-    found = [sentence for sentence in sentences if sentence]
+    present = [sentence for sentence in sentences if sentence]
     if plan.options.reproducible:
-        found.append("Reproducible: a sample's outputs do not depend on other samples, memory or threads.")
-    return " ".join(found)
+        present.append("Reproducible: a sample's outputs do not depend on other samples, memory or threads.")
+    return " ".join(present)
 
 
-def shown_seconds(seconds: float) -> str:
+def _shown_seconds(seconds: float) -> str:
     """Return a short time in words: `0.42 ms`."""
     return f"{1e6 * seconds:,.3g} µs" if seconds < 1e-4 else f"{1e3 * seconds:,.3g} ms"
 
@@ -55,7 +55,7 @@ def _kernels(plan: Plan) -> list[str]:
         what = text[0].upper() + text[1:] if alone else f"{name} ({layers}): {text}"
         why = f"; {reason}" if reason else ""
         known = [step.seconds for step in steps if step.seconds is not None]
-        estimate = f"; estimated to take {shown_seconds(sum(known))}" if len(known) == len(steps) else ""
+        estimate = f"; estimated to take {_shown_seconds(sum(known))}" if len(known) == len(steps) else ""
         sentences.append(f"{what}{why}{estimate}.")
     return [*sentences, *_other_image_layers(plan)]
 
@@ -73,7 +73,7 @@ def _other_image_layers(plan: Plan) -> list[str]:
     for step in plan.steps:
         if step.kernel.operation == IMAGE_OPERATION:
             numbers.setdefault(step.kernel.name, []).extend(str(number + 1) for number in step.layers)
-    layers = ", ".join(f"{name} ({', '.join(found)})" for name, found in numbers.items())
+    layers = ", ".join(f"{name} ({', '.join(shown)})" for name, shown in numbers.items())
     return [f"The device's own functions: {layers}."] if numbers else []
 
 
@@ -114,7 +114,7 @@ def _weights(plan: Plan) -> str:
     limit = shown_bytes(plan.compiled.weight_memory)
     return (
         f"Weights are prepared{parts}, again for each batch, as they take more than the weight memory of {limit}; "
-        f"estimated to take {shown_seconds(plan.preparing)} a batch."
+        f"estimated to take {_shown_seconds(plan.preparing)} a batch."
     )
 
 
@@ -146,14 +146,14 @@ def _precisions(plan: Plan) -> str:
     asked = plan.options.precision
     if asked == "float32":
         return ""
-    found = []
+    clauses = []
     for precision in (asked, "float32"):
         layers = [number for number, used in enumerate(plan.precisions) if used == precision]
         if layers or precision == asked:
-            found.append(f"in {precision}: {_ranges(layers) or 'none'}")
+            clauses.append(f"in {precision}: {_ranges(layers) or 'none'}")
     why = ", because float32 rounds away too much of this network's outputs"
     needed = asked == "float64" and plan.network.needs_float64
-    return f"Layers multiplied {'; '.join(found)}{why if needed else ''}."
+    return f"Layers multiplied {'; '.join(clauses)}{why if needed else ''}."
 
 
 def _ranges(layers: Sequence[int]) -> str:

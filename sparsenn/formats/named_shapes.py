@@ -1,4 +1,4 @@
-"""Several inputs or outputs of a network: their names and shapes, and which columns of a row each of them takes."""
+"""Several inputs or outputs of a network: their names, shapes, and columns in a row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparsenn.errors import ShapeError, UsageError
 __all__ = ["NamedShapes", "checked_shapes", "named_columns", "total_width"]
 
 NamedShapes: TypeAlias = dict[str, tuple[int, ...]]
-"""The shape of one sample of each, in the order of the columns."""
+"""The shape of one sample of each input or output, by name, in the order of the columns."""
 
 
 def checked_shapes(shapes: Mapping[str, Any], what: str) -> NamedShapes:
@@ -46,7 +46,7 @@ def _is_name(name: Any) -> bool:
 
 
 def total_width(shapes: NamedShapes) -> int:
-    """Return the numbers of a row that holds all of them."""
+    """Return the width of a row that holds all inputs or outputs."""
     return sum(map(prod, shapes.values()))
 
 

@@ -24,7 +24,7 @@ PARTS_AHEAD = 16
 """Of which it is known what the system holds, before it reads ahead there itself."""
 
 SAMPLE_BYTES = 1 << 16
-"""Of a part, at its end, that show whether the system holds it. A file's beginning was read to find out its kind."""
+"""Bytes at the end of a part that show whether the system holds it. A file's beginning was read for its kind."""
 
 
 class ReadOnce:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.launching import combine_rows
 from sparsenn.backends.oracle.images import forward_images
-from sparsenn.backends.steps import combine_rows
 from sparsenn.formats import Array
 from sparsenn.io.affine import UNSCALED, Scaling
 from sparsenn.layers import CombiningLayer, Conv2d, FullyConnected, Identity, ImageLayer, SparseLinear

@@ -30,7 +30,7 @@ from sparsenn.io.stored import Stored
 from sparsenn.io.text import Columns, parse_lines
 from sparsenn.runtime.memory import check_memory
 
-__all__ = ["ROW_SUFFIXES", "RowSource", "checked", "faults_told", "opened_rows"]
+__all__ = ["ROW_SUFFIXES", "RowSource", "checked", "faults_reported", "opened_rows"]
 
 ROW_SUFFIXES = (".npy", ".h5", ".hdf5", ".parquet", ".tsv", ".tsv.gz")
 """What the name of a file of rows may end in."""
@@ -118,7 +118,7 @@ def checked(rows: CSR | Array) -> CSR | Array:
 
 
 @contextmanager
-def faults_told(path: str | os.PathLike[str], first: int) -> Iterator[None]:
+def faults_reported(path: str | os.PathLike[str], first: int) -> Iterator[None]:
     """Have faults of rows that a block runs name the file that they are from.
 
     Parameters

@@ -18,7 +18,7 @@ __all__ = ["Slice"]
 class Slice(Rebuilt, ImageLayer):
     """Y' holds the features of Y from `first` to before `last`, or the channels of its images.
 
-    Branches that begin with one each take a network's row of inputs apart, where it holds several.
+    Branches that each begin with a slice read one of several inputs, which a network takes as one row.
 
     Parameters
     ----------

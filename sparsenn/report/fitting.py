@@ -51,7 +51,7 @@ class FittedTable(Table):
 
     def _fitted(self, console: Console, most: int) -> Table:
         shown = copy(self)
-        columns = [column for column in self.columns if not self.rows or any(map(_tells, column.cells))]
+        columns = [column for column in self.columns if not self.rows or any(map(_has_content, column.cells))]
         shown.columns = _numbered(columns)
         if Table.__rich_measure__(shown, console, console.options.update(max_width=10_000)).maximum <= most:
             return shown
@@ -84,7 +84,7 @@ def _numbered(columns: list[Column]) -> list[Column]:
     return [replace(column, _index=index) for index, column in enumerate(columns)]
 
 
-def _tells(cell: Any) -> bool:
+def _has_content(cell: Any) -> bool:
     return _plain(cell) not in NOTHING
 
 

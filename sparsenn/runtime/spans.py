@@ -38,7 +38,7 @@ class Span:
 
 
 Watcher: TypeAlias = Callable[[Span], AbstractContextManager[object]]
-"""Told of a span before it begins; what it returns is entered as the span begins, and left as it ends."""
+"""Called with a span before it begins; what it returns is entered as the span begins, and left as it ends."""
 
 _NOTHING = nullcontext()
 _lock = threading.Lock()

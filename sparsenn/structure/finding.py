@@ -101,13 +101,17 @@ class LayerStructure:
     __repr__ = one_line
 
     def __str__(self) -> str:
-        told = []
+        sentences = []
         if self.equal is not None:
-            told.append(f"{_repeated(self.equal):,} of {self.equal.size:,} outputs equal others")
+            sentences.append(f"{_repeated(self.equal):,} of {self.equal.size:,} outputs equal others")
         if self.multiples is not None:
-            told.append(f"{_repeated(self.multiples):,} of {self.multiples.size:,} outputs are multiples of others")
-        told += [str(part) for part in (self.patterns, self.blocks, self.tiles, self.kronecker) if part is not None]
-        return "; ".join(told) or "no structure found"
+            sentences.append(
+                f"{_repeated(self.multiples):,} of {self.multiples.size:,} outputs are multiples of others"
+            )
+        sentences += [
+            str(part) for part in (self.patterns, self.blocks, self.tiles, self.kronecker) if part is not None
+        ]
+        return "; ".join(sentences) or "no structure found"
 
 
 def _repeated(group: Array) -> int:

@@ -175,7 +175,7 @@ def run_ladder(
     device : `auto`, `cpu`, `cuda`, `cuda:i` or `reference`.
     runs : timed launches of each stage, after one that is checked.
     sweep : run the first rung, and each rung that has a number to vary once for each of its values.
-    progress : told of every stage done.
+    progress : called for every stage done.
 
     Raises
     ------

@@ -185,7 +185,7 @@ def tune(
     problem : what its operation's ladder is built from: a network and its inputs, or what the ladder's `problem` made.
     device : `auto`, `cpu`, `cuda`, or `cuda:i`, on which the kernel is.
     runs : timed launches of each choice on each stage of the ladder.
-    progress : told of every choice checked.
+    progress : called for every choice checked.
 
     Raises
     ------

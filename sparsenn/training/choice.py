@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparsenn.backends import Backend, Kernel, Trainer, TrainingProblem, automatic, backend_for, kernels
-from sparsenn.backends.trainer import PRECISIONS, TRAIN
+from sparsenn.backends.trainer import PRECISIONS, TRAINING_OPERATION
 from sparsenn.errors import UsageError, unknown_name
 
 __all__ = ["Choice", "choose"]
@@ -61,13 +61,13 @@ def choose(device: str, kernel: str, precision: str) -> Choice:
     backend = backend_for(device)
     if kernel == "auto":
         return Choice(backend, _automatic(backend, precision), _computed_in(precision, backend))
-    known = {entry.name: entry for entry in kernels(TRAIN, backend.device)}
+    known = {entry.name: entry for entry in kernels(TRAINING_OPERATION, backend.device)}
     if device == "auto" and kernel not in known:
-        on_cpu = {entry.name: entry for entry in kernels(TRAIN, "cpu")}
+        on_cpu = {entry.name: entry for entry in kernels(TRAINING_OPERATION, "cpu")}
         if kernel in on_cpu:
             backend, known = backend_for("cpu"), on_cpu
     if kernel not in known:
-        raise unknown_name(f"{backend.device} kernel for {TRAIN}", kernel, known)
+        raise unknown_name(f"{backend.device} kernel for {TRAINING_OPERATION}", kernel, known)
     found = known[kernel].precision
     if precision not in (PRECISIONS[0], found):
         raise UsageError(f"the kernel {kernel} computes in {found}, not in {precision}")
@@ -75,7 +75,7 @@ def choose(device: str, kernel: str, precision: str) -> Choice:
 
 
 def _automatic(backend: Backend, precision: str) -> tuple[Kernel, ...]:
-    there = automatic(TRAIN, backend.device)
+    there = automatic(TRAINING_OPERATION, backend.device)
     fitting = tuple(entry for entry in there if entry.precision == precision)
     if not fitting:
         found = ", ".join(sorted({entry.precision for entry in there}))

@@ -74,7 +74,7 @@ def run_model(
     data : TrainingData or InputRows
         Rows, and a target or a class for each where they are known.
     progress : callable, optional
-        Told how many rows are done: `progress(task, done, total)`.
+        Called with the rows done: `progress(task, done, total)`.
     session : callable, default Session
         Makes what runs the rows, of the network and the options.
     **options : Options

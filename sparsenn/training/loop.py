@@ -124,7 +124,7 @@ def train(
     resume : bool, default False
         Go on from the checkpoint, to the same bits as if there had been no interruption; begin where there is none yet.
     report : callable, optional
-        Told of each epoch: `report(epoch)`.
+        Called after each epoch: `report(epoch)`.
 
     Returns
     -------

@@ -79,10 +79,10 @@ class Emulated(DoubleCUDABackend):
     def free_memory(self) -> int:
         return 1 << 30
 
-    def begin_turn(self) -> None:
+    def begin_call(self) -> None:
         pass
 
-    def end_turn(self) -> None:
+    def end_call(self) -> None:
         pass
 
     def before_drop(self) -> None:

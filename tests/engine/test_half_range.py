@@ -207,7 +207,7 @@ def test_inputs_of_a_later_layer_are_told_of_after_layers_of_any_kind():
 
 
 @pytest.mark.parametrize(("rest", "looks"), [((MaxPool2d(1), AvgPool2d(1)), 3), ((Softmax(),), 4)])
-def test_what_cannot_have_grown_is_not_looked_at_again(monkeypatch, rest, looks):
+def test_what_cannot_have_grown_is_not_scanned_again(monkeypatch, rest, looks):
     """Once before the first convolution and once after each, and after a layer that may give larger numbers."""
     seen = []
 
@@ -496,7 +496,7 @@ def test_no_output_exceeds_its_bound(seed, size, power, activation):
     weights = np.clip(rng.choice([-1, 1], (40, 5)) * rng.random((40, 5)) * 2.0**power, -HALF_MAX, HALF_MAX)
     layer = Linear(weights, rng.normal(size=5), activation)
     worst = np.float32(size) * np.sign(layer.weights.T)
-    assert np.abs(half_stack((layer,), worst)).max() <= finite._Reach.of(layer).outputs(float(np.float32(size)))
+    assert np.abs(half_stack((layer,), worst)).max() <= finite._LayerBounds.of(layer).outputs(float(np.float32(size)))
 
 
 def test_an_activation_that_is_not_known_has_no_bound():
@@ -506,7 +506,7 @@ def test_an_activation_that_is_not_known_has_no_bound():
         def __call__(self, z):
             return z + z
 
-    assert finite._Reach.of(Linear(np.eye(2), None, Doubling())).outputs(1.0) == math.inf
+    assert finite._LayerBounds.of(Linear(np.eye(2), None, Doubling())).outputs(1.0) == math.inf
 
 
 # ---- On a GPU -------------------------------------------------------------------------------------------------------

@@ -22,16 +22,16 @@ HALF: Any = SimpleNamespace(precision="float16", half_sums=0)
 
 
 class Log:
-    """Looks at numbers at once."""
+    """Scans numbers at once."""
 
-    def __init__(self, looks: int) -> None:
-        self.found = np.zeros((looks, 2), np.uint32)
+    def __init__(self, scans: int) -> None:
+        self.results = np.zeros((scans, 2), np.uint32)
         self._count = 0
 
-    def look(self, numbers: np.ndarray) -> None:
+    def scan(self, numbers: np.ndarray) -> None:
         finite = np.isfinite(numbers)
         largest = np.abs(numbers[finite]).max(initial=0).astype(np.float32)
-        self.found[self._count] = largest.view(np.uint32), not finite.all()
+        self.results[self._count] = largest.view(np.uint32), not finite.all()
         self._count += 1
 
 
@@ -41,13 +41,13 @@ class Watch:
     def __init__(self) -> None:
         self._found = False
 
-    def look(self, numbers: np.ndarray) -> None:
+    def scan(self, numbers: np.ndarray) -> None:
         self._found |= not np.isfinite(numbers).all()
 
     def passed(self) -> bool:
         return True
 
-    def found(self) -> bool:
+    def take_fault(self) -> bool:
         found, self._found = self._found, False
         return found
 

@@ -168,8 +168,8 @@ def _enter_by_rows(features: Array, base: int, lanes: int, by_rows: Any, outputs
 @compiled
 def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int, packed: Any, first: int, last: int,
             by_rows: Any, scatter: bool, weights: Array, droppable_from: int, a: Array,
-            b: Array, stride: int, out: Array, kept: Array, counters: Array) -> int:  # fmt: skip
-    """Run CSR rows start to stop, panel by panel; returns how many rows were written to `out` and `kept`."""
+            b: Array, stride: int, out: Array, survivors: Array, counters: Array) -> int:  # fmt: skip
+    """Run CSR rows start to stop, panel by panel; returns how many rows were written to `out` and `survivors`."""
     counts, live, rows = np.empty(stride, np.int32), np.empty(stride, np.int64), np.empty(stride, np.int64)
     pointers, targets, multipliers = by_rows[:3]
     step, iso = np.uintp(stride), values.size == 1
@@ -195,7 +195,7 @@ def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int,
         lanes, side = run_layers(packed, first, last, first + (1 if scatter else 0), edges, a, b, stride, rows,
                                   lanes, counts, live, weights, droppable_from, counters)  # fmt: skip
         _emit(b if side else a, packed.widths[last], stride, lanes, out, written)
-        kept[written : written + lanes] = rows[:lanes]
+        survivors[written : written + lanes] = rows[:lanes]
         written += lanes
     return written
 
@@ -203,8 +203,8 @@ def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int,
 @compiled
 def run_dense(features: Array, used: Array, start: int, stop: int, packed: Any, first: int, last: int,
               by_rows: Any, scatter: bool, weights: Array, droppable_from: int, a: Array,
-              b: Array, stride: int, out: Array, kept: Array, counters: Array) -> int:  # fmt: skip
-    """Run dense rows start to stop, panel by panel; returns how many rows were written to `out` and `kept`.
+              b: Array, stride: int, out: Array, survivors: Array, counters: Array) -> int:  # fmt: skip
+    """Run dense rows start to stop, panel by panel; returns how many rows were written to `out` and `survivors`.
 
     used : the inputs that have a weight, which is what panels hold unless rows scatter.
     """
@@ -231,7 +231,7 @@ def run_dense(features: Array, used: Array, start: int, stop: int, packed: Any, 
         lanes, side = run_layers(packed, first, last, first + (1 if scatter else 0), edges, a, b, stride, rows,
                                   lanes, counts, live, weights, droppable_from, counters)  # fmt: skip
         _emit(b if side else a, packed.widths[last], stride, lanes, out, written)
-        kept[written : written + lanes] = rows[:lanes]
+        survivors[written : written + lanes] = rows[:lanes]
         written += lanes
     return written
 
@@ -262,16 +262,16 @@ class _Collector:
 
     def __init__(self, out: Array) -> None:
         self.out = out
-        self.kept = np.empty(out.shape[0], np.int64)
+        self.survivors = np.empty(out.shape[0], np.int64)
         self.count = 0
         self._lock = threading.Lock()
 
-    def add(self, rows: Array, kept: Array) -> None:
+    def add(self, rows: Array, survivors: Array) -> None:
         with self._lock:
             start = self.count
-            self.count += kept.size
-        self.out[start : start + kept.size] = rows
-        self.kept[start : start + kept.size] = kept
+            self.count += survivors.size
+        self.out[start : start + survivors.size] = rows
+        self.survivors[start : start + survivors.size] = survivors
 
 
 def _launch(step: StepInput, scatter: bool, lanes: int | None = None, chunk_rows: int = CHUNK_ROWS) -> StepOutput:
@@ -288,25 +288,25 @@ def _launch(step: StepInput, scatter: bool, lanes: int | None = None, chunk_rows
     def run(bounds: tuple[int, int]) -> Array:
         start, stop = bounds
         counters = np.zeros((step.last - step.first, 4), np.int64)
-        kept = np.empty(stop - start, np.int64)
+        survivors = np.empty(stop - start, np.int64)
         out = _scratch.take("out", (stop - start) * outputs).reshape(stop - start, outputs)
         shared = (
             start, stop, packed, step.first, step.last, by_rows, scatter, step.multiplicity, step.droppable_from,
             _scratch.take("a", panel_width * stride), _scratch.take("b", panel_width * stride), stride,
-            out, kept, counters,
+            out, survivors, counters,
         )  # fmt: skip
         if isinstance(features, CSR):
             written = run_csr(features.indptr, features.indices, features.values, *shared)
         else:
             written = run_dense(read_only(features), stack.used_inputs(step.first), *shared)
-        collector.add(out[:written], kept[:written])
+        collector.add(out[:written], survivors[:written])
         return counters
 
     work = chunks(rows, _chunk(rows, max(1, outputs), stride, chunk_rows))
     counters = sum(map_threads(run, work), np.zeros((step.last - step.first, 4), np.int64))
     return StepOutput(
         features=collector.out[: collector.count],
-        row_map=RowMap.of_survivors(collector.kept[: collector.count], rows),
+        row_map=RowMap.of_survivors(collector.survivors[: collector.count], rows),
         counts=tuple(
             LayerCounts("scatter" if scatter and layer == 0 else "panel", *map(int, counted))
             for layer, counted in enumerate(counters)

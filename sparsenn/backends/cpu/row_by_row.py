@@ -124,29 +124,29 @@ def _take_row(row: int, entered: int, first: int, last: int, edges: int, numbers
 
 @compiled
 def run_rows(features: Array, start: int, stop: int, first: int, last: int, numbers: Array, targets: Array,
-             values: Array, lines: Array, out: Array, multiplicity: Array, droppable_from: int, kept: Array,
+             values: Array, lines: Array, out: Array, multiplicity: Array, droppable_from: int, is_live: Array,
              counters: Array) -> None:  # fmt: skip
     """Take dense rows start to stop through layers first to last.
 
     lines : room for a row before and after a layer.
     multiplicity : (rows,) int64, how many inputs each row stands for.
-    kept : (rows,) bool, whether the row is left; the outputs of one that is not are zeros.
+    is_live : (rows,) bool, whether the row survives; outputs of other rows are zeros.
     counters : (layers, 4) int64, added to: rows, active inputs, non-zeros, multiply-adds; (0, 4) for no counting.
     """
     inputs = numbers[1 + NUMBERS * first]
     for row in range(start, stop):
         for column in range(inputs):
             lines[column] = features[row, column]
-        kept[row] = _take_row(row, first, first, last, 0, numbers, targets, values, lines, out, multiplicity[row],
+        is_live[row] = _take_row(row, first, first, last, 0, numbers, targets, values, lines, out, multiplicity[row],
                               droppable_from, counters)  # fmt: skip
-        if not kept[row]:
+        if not is_live[row]:
             out[row, :] = np.float32(0)
 
 
 @compiled
 def run_sparse_rows(indptr: Array, indices: Array, entries: Array, start: int, stop: int, first: int, last: int,
                     numbers: Array, targets: Array, values: Array, lines: Array, out: Array, multiplicity: Array,
-                    droppable_from: int, kept: Array, counters: Array) -> None:  # fmt: skip
+                    droppable_from: int, is_live: Array, counters: Array) -> None:  # fmt: skip
     """Take CSR rows start to stop through layers first to last; parameters as those of `run_rows`."""
     record, middle, iso = 1 + NUMBERS * first, lines.size // 2, entries.size == 1
     outputs, pointers = numbers[record + 1], numbers[record + 3]
@@ -157,9 +157,9 @@ def run_sparse_rows(indptr: Array, indices: Array, entries: Array, start: int, s
         for entry in range(indptr[row], indptr[row + 1]):
             value = entries[0] if iso else entries[entry]
             edges += _scatter(value, np.intp(indices[entry]), pointers, numbers, targets, values, lines, middle)
-        kept[row] = _take_row(row, first + 1, first, last, edges, numbers, targets, values, lines, out,
+        is_live[row] = _take_row(row, first + 1, first, last, edges, numbers, targets, values, lines, out,
                               multiplicity[row], droppable_from, counters)  # fmt: skip
-        if not kept[row]:
+        if not is_live[row]:
             out[row, :] = np.float32(0)
 
 
@@ -231,7 +231,7 @@ def _counts(counters: Array) -> tuple[LayerCounts, ...]:
 
 
 def _shared(weights: LayersByRows, features: Features, span: tuple[int, int], out: Array, multiplicity: Array,
-            droppable_from: int, kept: Array, counting: bool) -> Array:  # fmt: skip
+            droppable_from: int, is_live: Array, counting: bool) -> Array:  # fmt: skip
     """Run rows on as many threads as pay; returns the counters."""
     rows = features.shape[0]
     layers = span[1] - span[0] if counting else 0
@@ -245,7 +245,7 @@ def _shared(weights: LayersByRows, features: Features, span: tuple[int, int], ou
     def take(bounds: tuple[int, int]) -> Array:
         counters, lines = np.zeros((layers, 4), np.int64), np.empty(2 * weights.widest, np.float32)
         run(*bounds, *span, weights.numbers, weights.targets, weights.values, lines, out, multiplicity,
-            droppable_from, kept, counters)  # fmt: skip
+            droppable_from, is_live, counters)  # fmt: skip
         return counters
 
     counters: Array = sum(map_threads(take, chunks(rows, max(1, -(-rows // pieces)))), np.zeros((layers, 4), np.int64))

@@ -81,7 +81,7 @@ class CUDABackend:
         self._stream: Any = None
         self._stream_key: Any = None
         self._device_before = index
-        self._in_turn = self._on_streams = self._captured = False
+        self._in_call = self._on_streams = self._captured = False
 
     @property
     def description(self) -> str:
@@ -137,9 +137,9 @@ class CUDABackend:
         """Return what captures work on rows of a shape as a graph."""
         return HostReplay(shape) if on_host else DeviceReplay(shape)
 
-    def number_log(self, looks: int) -> NumberLog:
-        """Begin to look at numbers."""
-        return images.NumberLog(looks)
+    def number_log(self, scans: int) -> NumberLog:
+        """Return a log of up to a number of scans."""
+        return images.NumberLog(scans)
 
     def release(self) -> None:
         """Give the memory that CuPy keeps for later back to the device."""
@@ -157,10 +157,10 @@ class CUDABackend:
         with as_current(self.index):
             wait_for_device()
 
-    def begin_turn(self) -> None:
-        """Make the current stream wait for that of the call before, if it was another; make the device current.
+    def begin_call(self) -> None:
+        """Make the current stream wait for the previous call's, if that was another; make the device current.
 
-        A call that was captured did not run: whoever launches the graph sees to its order.
+        A call that was captured did not run: the order of its graph is up to the caller who launches the graph.
         """
         _check_process()
         cuda = cupy().cuda
@@ -174,17 +174,17 @@ class CUDABackend:
                 stream.wait_event(self._ended)
             self._on_streams = True
         self._stream, self._stream_key, self._device_before = stream, key, before
-        self._in_turn = True
+        self._in_call = True
 
-    def end_turn(self) -> None:
+    def end_call(self) -> None:
         """Mark the end of the work on the current stream; make the previous device current again."""
-        self._in_turn = False
+        self._in_call = False
         self._mark()
         if self._device_before != self.index:
             cupy().cuda.runtime.setDevice(self._device_before)
 
     def _mark(self) -> None:
-        """Mark the end of the work on the turn's stream, and note whether that is being captured."""
+        """Mark the end of the work on the call's stream, and note whether that stream is being captured."""
         if self._ended is None:
             self._ended = cupy().cuda.Event(disable_timing=True)
         self._ended.record(self._stream)
@@ -195,13 +195,13 @@ class CUDABackend:
 
         CuPy's memory pool gives a freed block to the next request on the stream that it was allocated on, without
         waiting for other streams that may still be reading it. Weights are allocated on a stream of their own, buffers
-        on that of the turn that made them. Where turns were on several streams, the host waits. The caller has to keep
-        what a graph of the caller's own reads.
+        on that of the call that made them. After calls on several streams, the host waits. A caller who has captured a
+        graph has to hold the memory that the graph reads.
         """
         if self._stream is None or self._captured or _is_forked():
             return
         with as_current(self.index):
-            if self._in_turn:
+            if self._in_call:
                 self._mark()
             staging(self.index).wait_for(self._ended)
             if self._on_streams:
@@ -292,7 +292,7 @@ class CUDABackend:
         def taken() -> tuple[Array, RowsLeft]:
             living = None if active is None else np.flatnonzero(active())
             if mapped is None:
-                assert living is not None, "rows without a map were all looked at"
+                assert living is not None, "rows without a map were all scanned"
                 return living, RowsLeft(features)
             row_map, wait = mapped
             with_rows, used = wait()
@@ -309,12 +309,12 @@ class CUDABackend:
             return incoming.to_cupy_csr(matrix)
 
     def number_check(self) -> NumberCheck:
-        """Begin to look at numbers."""
+        """Return a check that waits only for its result."""
         with as_current(self.index):
             return images.NumberCheck()
 
     def rows_watch(self) -> RowsWatch:
-        """Begin to look at rows on the device, without waiting."""
+        """Return a check of rows on the device that never waits."""
         with as_current(self.index):
             return images.RowsWatch()
 

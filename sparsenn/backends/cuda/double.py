@@ -149,14 +149,14 @@ class DoubleCUDABackend(CUDABackend):
         cp, features = cupy(), left.features
         with self._here("keeping rows", *features.shape):
             active = (features != 0).any(axis=1)  # type: ignore[union-attr]
-            kept = RowsLeft(features if own else features.copy())  # type: ignore[union-attr]
-        return lambda: (np.flatnonzero(cp.asnumpy(active)), kept)
+            stored = RowsLeft(features if own else features.copy())  # type: ignore[union-attr]
+        return lambda: (np.flatnonzero(cp.asnumpy(active)), stored)
 
     def replay(self, shape: tuple[int, int], on_host: bool) -> None:
         """Return None: cuSPARSE's products are not captured."""
         return
 
-    def number_log(self, looks: int) -> NumberLog:
+    def number_log(self, scans: int) -> NumberLog:
         """Fail: there is no replay."""
         raise NotImplementedError
 
@@ -184,7 +184,7 @@ class DoubleCUDABackend(CUDABackend):
             return counts
 
     def number_check(self) -> NumberCheck:
-        """Begin to look at numbers."""
+        """Return a check that scans at once."""
         return _NumberCheck(self)
 
     def largest_number(self, features: Features) -> tuple[float, bool]:
@@ -220,17 +220,17 @@ class _Here(AbstractContextManager[None]):
 
 
 class _NumberCheck:
-    """Looks at numbers at once; see `NumberCheck`."""
+    """A `NumberCheck` that scans at once."""
 
     def __init__(self, backend: DoubleCUDABackend) -> None:
         self._backend, self._finite = backend, True
 
-    def look(self, features: Features) -> None:
-        """Look at numbers."""
+    def scan(self, features: Features) -> None:
+        """Scan numbers."""
         self._finite = self._finite and self._backend.largest_number(features)[1]
 
     def passed(self) -> bool:
-        """Return whether all numbers seen were finite."""
+        """Return whether all scanned numbers were finite."""
         return self._finite
 
 

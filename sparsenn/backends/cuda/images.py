@@ -21,7 +21,7 @@ from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.rows import weigh_rows
-from sparsenn.backends.steps import combine_rows
+from sparsenn.backends.launching import combine_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import (
@@ -216,24 +216,24 @@ def count_nonzeros(features: Array) -> Array:
 
 
 class NumberCheck:
-    """Looks at one batch of numbers after the other, each once, and waits only for the answer."""
+    """A check that reads each number once, and waits only for the result."""
 
     def __init__(self) -> None:
         self._found: Any = None
 
-    def look(self, features: Features) -> None:
-        """Queue a look at all numbers of features, in float32 or float16; an empty batch is nothing to look at."""
+    def scan(self, features: Features) -> None:
+        """Queue a scan of all numbers of features, in float32 or float16; of an empty batch, none."""
         numbers = features.values if isinstance(features, CSR) else features
         if not numbers.size:
             return
         if self._found is None:
             self._found = cupy().zeros(2, np.uint32)
-        _look(numbers, self._found)
+        _scan(numbers, self._found)
 
     def result(self) -> tuple[float, bool]:
-        """Return the size of the largest finite number seen, 0 where there is none, and whether all were finite.
+        """Return the size of the largest finite number, 0 where there is none, and whether all were finite.
 
-        It waits for the device once; where nothing was looked at, not at all.
+        It waits for the device once; where nothing was scanned, not at all.
         """
         if self._found is None:
             return 0.0, True
@@ -241,44 +241,44 @@ class NumberCheck:
         return float(largest.view(np.float32)), not spoilt
 
     def passed(self) -> bool:
-        """Return whether all numbers seen were finite; waits for the device once."""
+        """Return whether all scanned numbers were finite; waits for the device once."""
         return self.result()[1]
 
 
 class NumberLog:
-    """Looks at numbers, each look apart; see `sparsenn.backends.NumberLog`.
+    """Scans of numbers, with separate results; see `sparsenn.backends.NumberLog`.
 
     Parameters
     ----------
-    looks : at most.
+    scans : at most.
     """
 
-    def __init__(self, looks: int) -> None:
-        self.found: Any = cupy().zeros((looks, 2), np.uint32)
+    def __init__(self, scans: int) -> None:
+        self.results: Any = cupy().zeros((scans, 2), np.uint32)
         self._count = 0
 
-    def look(self, features: Features) -> None:
-        """Queue a look at all numbers of features, in float32 or float16."""
+    def scan(self, features: Features) -> None:
+        """Queue a scan of all numbers of features, in float32 or float16."""
         numbers = features.values if isinstance(features, CSR) else features
         if numbers.size:
-            _look(numbers, self.found[self._count])
+            _scan(numbers, self.results[self._count])
         self._count += 1
 
 
-def _look(numbers: Array, found: Any) -> None:
+def _scan(numbers: Array, result: Any) -> None:
     kernel = _kernel(_LARGEST, "largest_number", numbers)
     grid = (-(-numbers.size // PIECE),)
-    launch("largest", kernel, grid, (THREADS,), np.int64(numbers.size), numbers.reshape(-1), found)
+    launch("largest", kernel, grid, (THREADS,), np.int64(numbers.size), numbers.reshape(-1), result)
 
 
 class RowsWatch:
-    """Looks at rows of any type of floating-point numbers, and tells later; see `sparsenn.backends.RowsWatch`."""
+    """A check of rows of any floating-point type that reports later; see `sparsenn.backends.RowsWatch`."""
 
     def __init__(self) -> None:
         self._found, self._place = _word()
 
-    def look(self, features: Features) -> None:
-        """Queue a look at all numbers of features; an empty batch is nothing to look at."""
+    def scan(self, features: Features) -> None:
+        """Queue a scan of all numbers of features; of an empty batch, none."""
         numbers = features.values if isinstance(features, CSR) else features
         if numbers.size:
             kernel = _NOT_FINITE.kernel("not_finite", BITS=8 * numbers.dtype.itemsize)
@@ -286,11 +286,11 @@ class RowsWatch:
             launch("not_finite", kernel, grid, (THREADS,), np.int64(numbers.size), numbers, self._place)
 
     def passed(self) -> bool:
-        """Return True: it is not waited for."""
+        """Return True: the check does not wait."""
         return True
 
-    def found(self) -> bool:
-        """Return whether a look that has been done found a number that is not finite, and forget it."""
+    def take_fault(self) -> bool:
+        """Return whether a scan that has ended found a number that is not finite, and forget the fault."""
         if not self._found[0]:
             return False
         self._found[0] = 0
@@ -298,7 +298,7 @@ class RowsWatch:
 
 
 _words: list[tuple[Array, Any]] = []
-"""Words in pinned memory that are yet to be given away. None is taken back: kernels that are queued may write there."""
+"""Unused words in pinned memory. None is reused: queued kernels may still write there."""
 
 
 def _word() -> tuple[Array, np.uintp]:
@@ -314,7 +314,7 @@ def _word() -> tuple[Array, np.uintp]:
 def largest_number(features: Features) -> tuple[float, bool]:
     """Return what a `NumberCheck` finds in features, of any shape."""
     check = NumberCheck()
-    check.look(features)
+    check.scan(features)
     return check.result()
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.launching import combine_rows
 from sparsenn.backends.oracle.dense import forward as forward_dense
 from sparsenn.backends.oracle.images import forward_images
 from sparsenn.backends.oracle.sparse import forward_sparse
-from sparsenn.backends.steps import combine_rows
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import CombiningLayer, ImageLayer, Linear, SparseLinear

@@ -35,7 +35,7 @@ def as_csr(features: CSR | Array) -> CSR:
 
 def _launch(step: StepInput) -> StepOutput:
     features = as_csr(step.features).to_scipy().astype(np.float64)
-    kept = np.arange(features.shape[0])
+    survivors = np.arange(features.shape[0])
     counts = []
     for number in range(step.first, step.last):
         layer, copies = step.stack[number]
@@ -49,14 +49,14 @@ def _launch(step: StepInput) -> StepOutput:
             LayerCounts(
                 kernel="reference",
                 rows=rows,
-                active_inputs=int(step.multiplicity[kept][alive].sum()),
-                nonzeros=int((copies[features.indices] * step.multiplicity[kept][row_of_entry]).sum()),
+                active_inputs=int(step.multiplicity[survivors][alive].sum()),
+                nonzeros=int((copies[features.indices] * step.multiplicity[survivors][row_of_entry]).sum()),
                 performed_edges=edges,
             )
         )
         if number >= step.droppable_from:
-            features, kept = features[alive], kept[alive]
-    row_map = RowMap.of_survivors(kept, step.features.shape[0])
+            features, survivors = features[alive], survivors[alive]
+    row_map = RowMap.of_survivors(survivors, step.features.shape[0])
     return StepOutput(CSR.from_scipy(features, np.float64), row_map, tuple(counts))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from sparsenn.distributed.digests import check_unchanged, content_digest, file_stamp, file_state
 from sparsenn.errors import ShapeError, UsageError, WorkerError
 from sparsenn.formats import CSR, Array
-from sparsenn.io.row_source import checked, faults_told, opened_rows
+from sparsenn.io.row_source import checked, faults_reported, opened_rows
 from sparsenn.printable import kind_of
 from sparsenn.runtime.workers import chunks
 
@@ -116,7 +116,7 @@ class FilePart:
         with opened_rows(self.path, self.width) as source:
             if source.rows is None or source.rows < self.last:
                 raise WorkerError(f"{self.path}: has {source.rows} rows there, not {self.last:,} or more; copy it")
-            with faults_told(self.path, self.first):
+            with faults_reported(self.path, self.first):
                 return checked(next(source.pieces(self.last - self.first, self.first)))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.loader import Program, program
-from sparsenn.backends.cuda.runtime.recorder import launch, part
+from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.formats import Array
 from sparsenn.studies.gemm.kernel import product_kernel
 from sparsenn.studies.gemm.tiling import MODEL, TILINGS, cut_for
@@ -94,7 +94,7 @@ def _launch_library(a: Array, b: Array) -> Array:
     """Compute the product by cuBLAS."""
     if not a.size or not b.size:
         return _zeros(a.shape[0], b.shape[1])
-    with part("gemm"):
+    with section("gemm"):
         product: Array = cupy().matmul(a, b)
     return product
 

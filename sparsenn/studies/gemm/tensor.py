@@ -21,7 +21,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
 from sparsenn.backends.cuda.runtime.loader import specialised
-from sparsenn.backends.cuda.runtime.recorder import launch, part
+from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, LINE, TF32, Kind, Tile, counters, partial_sums, work
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
@@ -144,7 +144,7 @@ def _readable(matrix: Array, rounds: bool) -> Array:
         return matrix
     rows, columns = matrix.shape
     padded: Array = cupy().empty((rows, parts_of(columns, 8) * 8), np.float16)
-    with part("gemm"):
+    with section("gemm"):
         padded[:, :columns] = matrix
     return padded[:, :columns]
 

@@ -44,9 +44,9 @@ def _largest() -> tuple[int, int]:
             level, size = (folder.joinpath(name).read_text(encoding="ascii").strip() for name in ("level", "size"))
         except (OSError, ValueError):
             continue
-        told = re.fullmatch(r"([0-9]+)([KMG]?)", size)
-        if told and level.isdigit() and int(told[1]):
-            found.append((int(level), int(told[1]) * UNITS[told[2]]))
+        match = re.fullmatch(r"([0-9]+)([KMG]?)", size)
+        if match and level.isdigit() and int(match[1]):
+            found.append((int(level), int(match[1]) * UNITS[match[2]]))
     return max(found, key=lambda cache: cache[1], default=UNTOLD)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
-from sparsenn.backends.cuda.runtime.recorder import part, recording
+from sparsenn.backends.cuda.runtime.recorder import recording, section
 from sparsenn.studies.measure.ceilings import (
     Work,
     l2_reading,
@@ -37,7 +37,7 @@ class CUDAMeter:
     def measure(self, operation: str, work: Callable[[], Any]) -> Measurement:
         """Run `work`. Its time is that of the part called total if it has one, else all of it."""
         with cupy().cuda.Device(self._index), recording() as record:
-            with part("whole"):
+            with section("whole"):
                 output = work()
             seconds = record.seconds()
         kernels = record.kernels.get(operation, [])

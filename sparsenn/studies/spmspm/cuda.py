@@ -17,7 +17,7 @@ from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.memory import free_bytes, within_memory
-from sparsenn.backends.cuda.runtime.recorder import launch, part
+from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, compress, index_type, scan
 from sparsenn.backends.cuda.sparse.rows import gather_pieces
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
@@ -97,7 +97,7 @@ def _by_chunks(kernel: str, multiply: Multiply, step: StepInput, rows_per_block:
         cupy().cuda.Device(step.stack.device),
         _memory(step, layer, BYTES_PER_ELEMENT * layer.outputs),
     ):
-        with part("total"):
+        with section("total"):
             features = as_csr(step.features)
             chunks = _chunks(layer, features.shape[0], rows_per_block)
             outputs = _joined([multiply(layer, features, *chunk) for chunk in chunks])
@@ -214,7 +214,7 @@ def _launch_tile(step: StepInput) -> StepOutput:
     """Run one layer, 32 rows along the lanes. The output is dense."""
     layer: DeviceLayer = step.stack.layers[step.first]
     with cupy().cuda.Device(step.stack.device), _memory(step, layer, 4 * layer.outputs):
-        with part("total"):
+        with section("total"):
             outputs = _multiply_tile(layer, step.features)
         return finish(step, layer, "tile", outputs)
 

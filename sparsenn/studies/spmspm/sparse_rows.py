@@ -28,7 +28,7 @@ def finish(step: StepInput, kernel: str, outputs: CSR, edges: int) -> StepOutput
         nonzeros=int((copies[outputs.indices] * np.repeat(step.multiplicity, lengths)).sum()),
         performed_edges=edges,
     )
-    kept = np.flatnonzero(alive) if step.first >= step.droppable_from else np.arange(outputs.shape[0])
-    features = outputs if kept.size == outputs.shape[0] else take_rows(outputs, kept)
+    survivors = np.flatnonzero(alive) if step.first >= step.droppable_from else np.arange(outputs.shape[0])
+    features = outputs if survivors.size == outputs.shape[0] else take_rows(outputs, survivors)
     assert isinstance(features, CSR)
-    return StepOutput(features, RowMap.of_survivors(kept, outputs.shape[0]), (counts,))
+    return StepOutput(features, RowMap.of_survivors(survivors, outputs.shape[0]), (counts,))

@@ -16,7 +16,7 @@ from sparsenn.backends.contract import Backend, Kernel
 from sparsenn.backends.cpu.training import NUMPY
 from sparsenn.backends.cuda.training import GRAPH
 from sparsenn.backends.oracle.training import REFERENCE, ReferenceTrainer
-from sparsenn.backends.trainer import TRAIN, Trainer, TrainingProblem
+from sparsenn.backends.trainer import TRAINING_OPERATION, Trainer, TrainingProblem
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
@@ -183,7 +183,7 @@ def _epoch(
 
 
 LADDER = Ladder(
-    TRAIN,
+    TRAINING_OPERATION,
     "epoch",
     _stages,
     rungs={

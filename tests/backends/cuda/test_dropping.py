@@ -44,7 +44,7 @@ def copied(backend: Any, numbers: np.ndarray) -> Any:
 
 def test_weights_dropped_within_a_turn_are_read_before_others_come(late: LateCuPy) -> None:
     backend, found = cuda.CUDABackend(DEVICE), []
-    backend.begin_turn()
+    backend.begin_call()
     weights = copied(backend, OLD)
     place = weights.data.ptr
     late.read(weights, found)
@@ -52,7 +52,7 @@ def test_weights_dropped_within_a_turn_are_read_before_others_come(late: LateCuP
     del weights
     others = copied(backend, NEW)
     assert others.data.ptr == place
-    backend.end_turn()
+    backend.end_call()
     late.default.synchronize()
     assert np.array_equal(found, [OLD])
     assert np.array_equal(others, NEW)
@@ -60,10 +60,10 @@ def test_weights_dropped_within_a_turn_are_read_before_others_come(late: LateCuP
 
 def test_weights_dropped_after_a_turn_are_read_before_others_come(late: LateCuPy) -> None:
     backend, found = cuda.CUDABackend(DEVICE), []
-    backend.begin_turn()
+    backend.begin_call()
     weights = copied(backend, OLD)
     late.read(weights, found)
-    backend.end_turn()
+    backend.end_call()
     backend.before_drop()
     del weights
     copied(cuda.CUDABackend(DEVICE), NEW)
@@ -73,14 +73,14 @@ def test_weights_dropped_after_a_turn_are_read_before_others_come(late: LateCuPy
 
 def test_buffers_of_one_stream_that_another_reads(late: LateCuPy) -> None:
     backend, found, second = cuda.CUDABackend(DEVICE), [], late.cuda.Stream()
-    backend.begin_turn()
+    backend.begin_call()
     buffer = late.empty(OLD.shape, OLD.dtype)
     late.write(buffer, OLD)
-    backend.end_turn()
+    backend.end_call()
     with second:
-        backend.begin_turn()
+        backend.begin_call()
         late.read(buffer, found)
-        backend.end_turn()
+        backend.end_call()
     backend.before_drop()
     del buffer
     late.write(late.empty(OLD.shape, OLD.dtype), NEW)
@@ -93,13 +93,13 @@ def test_a_turn_that_was_captured_is_not_waited_for(late: LateCuPy) -> None:
     backend, captured = cuda.CUDABackend(DEVICE), late.cuda.Stream()
     with captured:
         captured.capturing = True
-        backend.begin_turn()
-        backend.end_turn()
+        backend.begin_call()
+        backend.end_call()
         captured.capturing = False
     for stream in (late.default, late.cuda.Stream()):
         with stream:
-            backend.begin_turn()
-            backend.end_turn()
+            backend.begin_call()
+            backend.end_call()
 
 
 def test_nothing_is_waited_for_before_the_first_turn(late: LateCuPy) -> None:

@@ -207,11 +207,11 @@ def test_batch_after_batch_is_looked_at_without_waiting(steps: Counter[str]) -> 
     assert check.result() == (0.0, True)
     assert steps == {}
     for numbers in ([1.0, -3.0], [], [2.0]):
-        check.look(np.array(numbers, np.float32))
-    check.look(from_dense(np.float32([[0, 4, 0], [0, 0, -5]])))
+        check.scan(np.array(numbers, np.float32))
+    check.scan(from_dense(np.float32([[0, 4, 0], [0, 0, -5]])))
     assert steps == {"launches": 3}
     assert check.result() == (5.0, True)
-    check.look(np.array([np.inf, 1.0], np.float16))
+    check.scan(np.array([np.inf, 1.0], np.float16))
     assert check.result() == (5.0, False)
     assert steps == {"launches": 4, "waits": 2}
     assert images.NumberCheck().result() == (0.0, True)

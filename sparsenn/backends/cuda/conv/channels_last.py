@@ -204,8 +204,8 @@ def _launch(layer: ConvLayer, images: Array, laid: Array, outputs: Array) -> Non
     _lay_out(layer.geometry, images, laid)
     made = ready.plan
     filters = implicit.kept_filters(layer, HALF)
-    joined = partial_sums(made.tile, made.tiles, made.parts), counters(made.tiles if made.parts > 1 else 0)
-    arguments = laid, filters, layer.weights, layer.bias, outputs, *joined, layer.clip, *ready.numbers
+    partials = partial_sums(made.tile, made.tiles, made.parts), counters(made.tiles if made.parts > 1 else 0)
+    arguments = laid, filters, layer.weights, layer.bias, outputs, *partials, layer.clip, *ready.numbers
     blocks, threads = made.tiles * made.parts, made.tile.threads
     launch("conv2d", ready.kernel, (blocks,), (threads,), *arguments, shared_bytes=made.shared_bytes)
 

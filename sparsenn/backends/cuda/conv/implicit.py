@@ -161,8 +161,8 @@ def kept_filters(layer: ConvLayer, kind: Kind) -> Array:
 def _launch(kind: Kind, layer: ConvLayer, ready: _Prepared, images: Array, outputs: Array) -> None:
     made = ready.plan
     filters = kept_filters(layer, kind)
-    joined = partial_sums(made.tile, made.tiles, made.parts), counters(made.tiles if made.parts > 1 else 0)
-    arguments = images, filters, layer.weights, layer.bias, outputs, *joined, layer.clip, *ready.numbers
+    partials = partial_sums(made.tile, made.tiles, made.parts), counters(made.tiles if made.parts > 1 else 0)
+    arguments = images, filters, layer.weights, layer.bias, outputs, *partials, layer.clip, *ready.numbers
     blocks, threads = made.tiles * made.parts, made.tile.threads
     launch("conv2d", ready.kernel, (blocks,), (threads,), *arguments, shared_bytes=made.shared_bytes)
 

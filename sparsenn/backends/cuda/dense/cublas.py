@@ -30,7 +30,7 @@ from sparsenn.backends.cuda.runtime.activation import IDENTITY, RELU
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import program
-from sparsenn.backends.cuda.runtime.recorder import launch, part
+from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import DeviceError
@@ -126,7 +126,7 @@ class _Layer:
 
     def __call__(self, features: Array) -> Array:
         sums: Array = cupy().ndarray((features.shape[0], self.weights.shape[1]), self.sums)
-        with part("mlp"):
+        with section("mlp"):
             self.product(features, self.weights, sums)
         return sums if self.finish is None else self.finish(sums)
 

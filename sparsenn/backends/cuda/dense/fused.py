@@ -281,10 +281,10 @@ def _prepare_on_tensor_cores(kind: Kind, stack: DenseStack, given: Given, **othe
 def plain_weights(stack: DenseStack) -> Array:
     """Return the weights of all layers, row-major, one layer after the other."""
 
-    def joined() -> Array:
+    def concatenated() -> Array:
         return np.concatenate([layer.weights.ravel() for layer in stack.on_host()])
 
-    return cache_on_device(stack, "plain", lambda: from_host(joined))
+    return cache_on_device(stack, "plain", lambda: from_host(concatenated))
 
 
 def _prepare_fused_fma(stack: DenseStack, given: Given) -> Ready:

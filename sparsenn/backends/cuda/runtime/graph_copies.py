@@ -1,4 +1,4 @@
-"""Copies in a graph, whose source or target may be another one in each launch; CuPy has no functions for that.
+"""Copies in a graph whose source or target changes from launch to launch; CuPy has no functions for them.
 
 Names are those of cuda.h, in which CUDA 12 and 13 agree.
 """
@@ -63,9 +63,9 @@ class GraphCopy:
 
     Parameters
     ----------
-    graph : it belongs to.
-    node : handle.
-    sizes : what is copied, as captured.
+    graph : of the copy.
+    node : CUDA's handle of the copy.
+    sizes : the parameters of the copy, as captured.
     """
 
     def __init__(self, graph: Graph, node: int, sizes: _Memcpy3D) -> None:
@@ -92,20 +92,20 @@ def copies_of(graph: Graph) -> dict[tuple[int, int], GraphCopy]:
     Raises
     ------
     DeviceError
-        The driver does not name them.
+        The driver cannot list them.
     """
     driver, count = _driver(), c_size_t()
     _check(driver.cuGraphGetNodes(graph.graph, None, byref(count)))
     nodes = (c_void_p * count.value)()
     _check(driver.cuGraphGetNodes(graph.graph, nodes, byref(count)))
-    found: dict[tuple[int, int], GraphCopy] = {}
+    copies: dict[tuple[int, int], GraphCopy] = {}
     for node in map(int, nodes):
         kind, sizes = c_int(), _Memcpy3D()
         _check(driver.cuGraphNodeGetType(node, byref(kind)))
         if kind.value == MEMCPY_NODE:
             _check(driver.cuGraphMemcpyNodeGetParams(node, byref(sizes)))
-            found[sizes.source_device, sizes.target_device] = GraphCopy(graph, node, sizes)
-    return found
+            copies[sizes.source_device, sizes.target_device] = GraphCopy(graph, node, sizes)
+    return copies
 
 
 def _check(status: int) -> None:

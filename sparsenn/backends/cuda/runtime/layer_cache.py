@@ -1,4 +1,4 @@
-"""Results that are made of a layer or a stack once and live as long as it, such as weights in another order."""
+"""Results derived from a layer or a stack once, which live as long as the layer, such as weights in another order."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PER_THREAD = 2
 """CUDA's number of a thread's own default stream (cudaStreamPerThread)."""
 
 _on_device: WeakKeyDictionary[Any, dict[Hashable, tuple[Any, Any, Hashable]]] = WeakKeyDictionary()
-"""By owner and name: a value, an event after which its arrays are there (None once they are), and its version."""
+"""By owner and name: a value, an event that ends its copies (None once they have ended), and its version."""
 
 
 def cache_on_device(owner: Any, name: Hashable, make: Callable[[], Made], version: Hashable = None) -> Made:
     """Return the result of `make`, which is called once for an owner, a name and a version.
 
-    Device arrays in the result may yet be on their way: the current stream waits until they are there.
+    Copies to the device may be unfinished: the current stream waits for them.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def cache_on_host(owner: Any, name: Hashable, make: Callable[[], Made], version:
 def from_host(make: Callable[..., Array], *arrays: Array) -> Array:
     """Return on the device the result of `make` on the host for arrays of the device.
 
-    Weights are laid out in this way: once, and CuPy would first compile a kernel for every operator.
+    Weights are laid out so, once each: CuPy would first compile a kernel for every operator.
     """
     cp = cupy()
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""Launching kernels; and, while somebody records, noting how long each part takes and which kernel it ran."""
+"""Launching kernels; during a recording, noting the time of each section and its kernels."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 from sparsenn.backends.cuda.runtime.device import cupy
 
-__all__ = ["Recording", "launch", "note", "part", "recorded", "recording"]
+__all__ = ["Recording", "launch", "note", "recorded", "recording", "section"]
 
 
 @dataclass
 class Recording:
-    """What was recorded: events around each part, and the kernels that ran in it."""
+    """Events around each section, and the kernels that ran in it."""
 
     events: list[tuple[str, Any, Any]] = field(default_factory=list)
     kernels: dict[str, list[Any]] = field(default_factory=dict)
 
     def seconds(self) -> dict[str, float]:
-        """Return the time of each part, in seconds; a part that ran several times is added up. Waits for the device."""
+        """Return the seconds of each section, summed over its runs; waits for the device."""
         cp = cupy()
         found: dict[str, float] = {}
         for name, start, stop in self.events:
@@ -35,7 +35,7 @@ _current: ContextVar[Recording | None] = ContextVar("recording", default=None)
 
 @contextmanager
 def recording() -> Iterator[Recording]:
-    """Record what is launched inside."""
+    """Record the launches inside."""
     record = Recording()
     token = _current.set(record)
     try:
@@ -45,21 +45,21 @@ def recording() -> Iterator[Recording]:
 
 
 def recorded() -> bool:
-    """Return whether somebody records what is launched."""
+    """Return whether launches are recorded."""
     return _current.get() is not None
 
 
-def part(name: str) -> AbstractContextManager[None]:
-    """Call what is launched inside `name`. Where nobody records, nothing is done, which takes less."""
+def section(name: str) -> AbstractContextManager[None]:
+    """Record the launches inside as a section `name`; outside a recording, do nothing."""
     record = _current.get()
-    return _UNTOLD if record is None else _told(record, name)
+    return _UNRECORDED if record is None else _record_section(record, name)
 
 
-_UNTOLD = nullcontext()
+_UNRECORDED = nullcontext()
 
 
 @contextmanager
-def _told(record: Recording, name: str) -> Iterator[None]:
+def _record_section(record: Recording, name: str) -> Iterator[None]:
     cp = cupy()
     start, stop = cp.cuda.Event(), cp.cuda.Event()
     start.record()
@@ -71,7 +71,7 @@ def _told(record: Recording, name: str) -> Iterator[None]:
 def launch(
     name: str, kernel: Any, grid: tuple[int, ...], block: tuple[int, ...], *arguments: Any, shared_bytes: int = 0
 ) -> None:
-    """Launch a kernel as part `name`; nothing happens if the grid is empty.
+    """Launch a kernel in a section `name`; nothing happens if the grid is empty.
 
     Arguments are device arrays and NumPy scalars of the very types that the kernel takes; `shared_bytes` of shared
     memory come on top of what it declares.
@@ -81,13 +81,13 @@ def launch(
     if not recorded():
         kernel(grid, block, arguments, shared_mem=shared_bytes)
         return
-    with part(name):
+    with section(name):
         kernel(grid, block, arguments, shared_mem=shared_bytes)
     note(name, (kernel,))
 
 
 def note(name: str, kernels: Iterable[Any]) -> None:
-    """Note the kernels of a part that launched them by other ways than `launch`."""
+    """Note the kernels of a section that were launched without `launch`."""
     record = _current.get()
     if record is not None:
         known = record.kernels.setdefault(name, [])

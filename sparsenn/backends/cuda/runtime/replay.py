@@ -12,7 +12,7 @@ import numpy as np
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.graph_copies import copies_of
 from sparsenn.backends.cuda.runtime.recorder import recorded
-from sparsenn.backends.cuda.runtime.streams import Graph, Turns, captured
+from sparsenn.backends.cuda.runtime.streams import Graph, StreamOrder, captured
 from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
 
@@ -22,11 +22,11 @@ MAX_SECONDS = 50e-3
 """Longer work is not captured: the device computes while the host queues it, so that a graph saves next to nothing."""
 
 TIMED_RUNS = 3
-"""Runs each way, of which the fastest counts."""
+"""Runs of the launches, and of the graph, of which the fastest counts."""
 
 MAX_SPARE_BYTES = 1 << 20
-"""Up to here, the array for the outputs of the next call is made while the device computes, on the same stream: CuPy's
-pool has memory for each stream apart."""
+"""Bytes of outputs up to which the next call's array is allocated while the device computes, on the same stream: CuPy's
+pool holds separate memory for each stream."""
 
 Run = Callable[[Array], tuple[Array, ...]]
 """Queues work on a matrix on the device, and returns results there."""
@@ -35,9 +35,9 @@ Run = Callable[[Array], tuple[Array, ...]]
 class _Replay(ABC):
     """Work on rows of one shape and type: captured in the first call, and replayed in all others.
 
-    The graph begins with a copy of the rows to memory of its own, and ends with copies of the results. Where the caller
-    captures the stream or records how long sections take, where memory does not suffice for a graph, or another
-    thread disturbed its capture, there is no replay.
+    The graph begins with a copy of the rows to its own memory, and ends with copies of the results. There is no replay
+    where the caller captures the stream or times sections, where memory does not suffice for a graph, or where another
+    thread disturbed the capture.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class _Replay(ABC):
         self._features: Any = None
         self._results: tuple[Any, ...] = ()
         self._buffers: list[Any] = []
-        self._turns = Turns()
+        self._order = StreamOrder()
         self._queued_seconds = 0.0
 
     @property
@@ -62,11 +62,11 @@ class _Replay(ABC):
         return int(self._features.nbytes) + sum(int(buffer.mem.size) for buffer in self._buffers)
 
     def __call__(self, run: Run, rows: Array) -> tuple[Array, ...] | None:
-        """Return the results for rows, where those are; None where the work is to be queued launch by launch.
+        """Return the results for rows, where the rows are; None where the work has to be queued launch by launch.
 
         Parameters
         ----------
-        run : the same in each call; it has run before.
+        run : the same in each call, and has run before.
         rows : contiguous, of one shape and type in all calls.
         """
         cuda = cupy().cuda
@@ -75,7 +75,7 @@ class _Replay(ABC):
         stream = cuda.get_current_stream()
         if stream.is_capturing():
             return None
-        self._turns.take(stream)
+        self._order.enter(stream)
         if self._graph is None:
             try:
                 with np.errstate(all="ignore"):
@@ -107,7 +107,7 @@ class _Replay(ABC):
     def _capture(self, run: Run, rows: Array) -> Graph | None:
         """Return a graph of the work; None where that is not faster.
 
-        The memory between launches is cached as long as the graph: a pool divides it.
+        A pool divides the memory of hidden values, which lives as long as the graph.
         """
         cuda = cupy().cuda
         allocate, current = cuda.get_allocator(), cuda.get_current_stream()
@@ -120,7 +120,7 @@ class _Replay(ABC):
         pool = cuda.MemoryPool(take)
 
         def enqueue() -> None:
-            self._results = ()  # the capture finds the memory that the launches before it had
+            self._results = ()  # so that the capture reuses the memory of the launches before it
             stream = cuda.get_current_stream()
             self._bring(rows, stream)
             with cuda.using_allocator(pool.malloc):
@@ -139,7 +139,7 @@ class _Replay(ABC):
 class DeviceReplay(_Replay):
     """Work on rows on the device, whose first result is copied to a new array there; nothing waits for the device.
 
-    The call that captures waits, and times both ways: where the graph is not faster, it is dropped.
+    The call that captures waits, and times the launches and the graph; a graph that is not faster is dropped.
     """
 
     def __init__(self, shape: tuple[int, int]) -> None:
@@ -173,13 +173,13 @@ class DeviceReplay(_Replay):
     def _launch(self, graph: Graph, rows: Any, stream: Any) -> tuple[Array, ...] | None:
         read_from, write_to, shape, dtype = self._ends
         (key, outputs), self._spare = self._spare, (None, None)
-        if outputs is None or key != self._turns.key:
+        if outputs is None or key != self._order.key:
             outputs = cupy().ndarray(shape, dtype)
         if not (read_from(rows.data.ptr) and write_to(outputs.data.ptr)):
             return None
         graph.launch(stream)
         if outputs.nbytes <= MAX_SPARE_BYTES:
-            self._spare = self._turns.key, cupy().ndarray(shape, dtype)
+            self._spare = self._order.key, cupy().ndarray(shape, dtype)
         return (outputs,)
 
     def _drop(self) -> None:
@@ -188,7 +188,7 @@ class DeviceReplay(_Replay):
 
 
 class HostReplay(_Replay):
-    """Work on rows in host memory, where all results go; a call waits for the device.
+    """Work on rows in host memory, to which all results are copied; a call waits for the device.
 
     The graph copies from pinned memory and to it.
     """
@@ -240,11 +240,11 @@ def _copy(target: int, source: int, size: int, stream: Any) -> None:
 
 def _seconds(call: Callable[[], Any]) -> float:
     """Return the least time from a call until the device is done."""
-    stream, found = cupy().cuda.get_current_stream(), []
+    stream, seconds = cupy().cuda.get_current_stream(), []
     for _ in range(TIMED_RUNS):
         stream.synchronize()
         start = time.perf_counter()
         call()
         stream.synchronize()
-        found.append(time.perf_counter() - start)
-    return min(found)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)

@@ -1,4 +1,4 @@
-"""Streams of other libraries, graphs of what is queued on a stream, and the order of streams that share buffers."""
+"""Streams of other libraries, graphs of work on a stream, and the order of streams that share buffers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 
-__all__ = ["Graph", "Turns", "captured", "event", "on_stream", "wait_for_device"]
+__all__ = ["Graph", "StreamOrder", "captured", "event", "on_stream", "wait_for_device"]
 
 _captures: defaultdict[int, threading.RLock] = defaultdict(threading.RLock)
-"""By device: CUDA refuses to wait for a device while a stream of it is captured, by whichever thread, and spoils what
-was captured; so one waits for the other."""
+"""By device: CUDA refuses to wait for a device while any thread captures one of its streams, and the capture fails; so
+each waits for the other."""
 
 
 def on_stream(pointer: int) -> AbstractContextManager[Any]:
@@ -47,7 +47,7 @@ class Graph:
             try:
                 enqueue()
             except BaseException:
-                with suppress(Exception):  # the stream would go on capturing, and nobody could wait for the device
+                with suppress(Exception):  # else the stream goes on capturing, and nobody can wait for the device
                     runtime.graphDestroy(runtime.streamEndCapture(stream.ptr))
                 raise
             self.graph = runtime.streamEndCapture(stream.ptr)
@@ -63,15 +63,15 @@ class Graph:
 
 @cache
 def _capturing_stream(device: int) -> Any:
-    """Return the stream of a device that graphs are captured on: CuPy's pool has memory for each stream apart."""
+    """Return the stream that a device's graphs are captured on: CuPy's pool holds separate memory for each stream."""
     return cupy().cuda.Stream(non_blocking=True)
 
 
 def captured(enqueue: Callable[[], None]) -> Graph:
     """Return a graph of what `enqueue` launches.
 
-    It is launched twice: kernels are loaded, and shared memory is granted, before the capture. What was queued on the
-    stream that is current now, such as copies of weights, has ended by then.
+    The work is queued twice, as kernels are loaded, and shared memory is granted, before the capture. Copies of weights
+    and other work on the caller's current stream have ended by then.
     """
     cuda = cupy().cuda
     device = cuda.runtime.getDevice()
@@ -94,12 +94,12 @@ def event() -> Any:
     return cupy().cuda.Event(disable_timing=True)
 
 
-class Turns:
+class StreamOrder:
     """The order of streams that share buffers: work that is queued on one waits for the work queued before on another.
 
     Attributes
     ----------
-    key : names the stream of the last call.
+    key : of the last call's stream.
     """
 
     def __init__(self) -> None:
@@ -107,8 +107,13 @@ class Turns:
         self._last: Any = None
         self._queued = event()
 
-    def take(self, stream: Any = None) -> Any:
-        """Return the current stream, which may be given: it waits for the work on the stream of the call before."""
+    def enter(self, stream: Any = None) -> Any:
+        """Make the current stream wait for the work that the previous call queued on another; return the stream.
+
+        Parameters
+        ----------
+        stream : the current one, where the caller has it.
+        """
         stream = stream or cupy().cuda.get_current_stream()
         key = stream_key(stream)
         if key == self.key:

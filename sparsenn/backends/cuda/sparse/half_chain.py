@@ -25,9 +25,9 @@ from sparsenn.backends.contract import (
 from sparsenn.backends.cuda.runtime.activation import activation_of, compiled_activation
 from sparsenn.backends.cuda.runtime.device import as_current, cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
-from sparsenn.backends.cuda.runtime.recorder import part
-from sparsenn.backends.cuda.runtime.streams import Turns
-from sparsenn.backends.cuda.sparse.parts import Parts
+from sparsenn.backends.cuda.runtime.recorder import section
+from sparsenn.backends.cuda.runtime.streams import StreamOrder
+from sparsenn.backends.cuda.sparse.row_slices import RowSlices
 from sparsenn.backends.cuda.sparse.rows import as_dense, weigh_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
 from sparsenn.backends.sizes import parts_of
@@ -75,7 +75,7 @@ class HalfChain(ABC):
     side : rows that are laid out together.
     row_bytes : of a row before each layer.
     takes_halves : whether rows of float16 are taken as they are, and outputs of them given.
-    parts : of the rows, at most: the `count` of `Parts`.
+    slices : of the rows, at most: the `count` of `RowSlices`.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class HalfChain(ABC):
         side: int,
         row_bytes: Sequence[int],
         takes_halves: bool,
-        parts: int = 1,
+        slices: int = 1,
     ) -> None:
         cp = cupy()
         self.capacity = rows
@@ -102,8 +102,8 @@ class HalfChain(ABC):
             tuple(array[at] for at in (number, after) for array in (self._exponents, self._largest))
             for number, after in enumerate(following)
         ]
-        self._parts = Parts(rows, side, parts)
-        self._turns = Turns()
+        self._slices = RowSlices(rows, side, slices)
+        self._order = StreamOrder()
         self._counted: tuple[LayerCounts, ...] | None = None
 
     @property
@@ -117,14 +117,14 @@ class HalfChain(ABC):
             features = self.readable(features)
             if counting:
                 return RowsLeft(self._run_counted(features, multiplicity))
-            self._turns.take()
+            self._order.enter()
             self._counted = None
             return RowsLeft(self._queue(features))
 
     def _run_counted(self, features: Array, multiplicity: Array | None) -> Array:
         cp, rows = cupy(), features.shape[0]
-        self._turns.take()
-        with part("total"):
+        self._order.enter()
+        with section("total"):
             outputs: Array = self._queue(features)
         stands_for = cp.ones(rows, np.int64) if multiplicity is None else cp.asarray(multiplicity, np.int64)
         copies, nonzeros = weigh_rows(outputs.astype(np.float32, copy=False), self._layers[-1].copies)
@@ -152,7 +152,7 @@ class HalfChain(ABC):
         if rows:
             self._enter(features)
             if len(self._layers) > 1:
-                self._parts.enqueue(rows, self._enqueue_part)
+                self._slices.enqueue(rows, self._enqueue_slice)
         outputs: Array = self._leave(rows, features.dtype)
         return outputs
 
@@ -172,10 +172,10 @@ class HalfChain(ABC):
         ----------
         number : of the layer.
         target : where its outputs go; of the last one's type. Of another layer, the buffer, from its beginning.
-        first : 0, or where another of the parts begins.
+        first : 0, or where another slice begins.
         """
 
-    def _enqueue_part(self, first: int, last: int) -> None:
+    def _enqueue_slice(self, first: int, last: int) -> None:
         """Launch all layers but the last, which has a matrix of its own for all rows."""
         for number in range(len(self._layers) - 1):
             self._launch(number, self._buffers[(number + 1) % 2], first, last)

@@ -11,8 +11,8 @@ import numpy as np
 from sparsenn.backends.cuda.runtime.activation import activation_code
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
-from sparsenn.backends.cuda.runtime.recorder import note, part
-from sparsenn.backends.trainer import TRAIN, TrainingProblem, Velocities
+from sparsenn.backends.cuda.runtime.recorder import note, section
+from sparsenn.backends.trainer import TRAINING_OPERATION, TrainingProblem, Velocities
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
@@ -178,9 +178,9 @@ class CUDATrainer(ABC):
             kind = runtime.memcpyHostToDevice
             runtime.memcpyAsync(self._order.data.ptr, entries.ctypes.data, entries.nbytes, kind, stream.ptr)
             runtime.memsetAsync(self._total.data.ptr, 0, self._total.nbytes, stream.ptr)
-            with part(TRAIN):
+            with section(TRAINING_OPERATION):
                 self._pass()
-            note(TRAIN, self._kernels.values())
+            note(TRAINING_OPERATION, self._kernels.values())
             return float(self._total.get()[0]) / self._rows
 
     def layers(self) -> tuple[Linear, ...]:

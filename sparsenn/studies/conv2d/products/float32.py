@@ -23,7 +23,7 @@ from sparsenn.backends.cuda.conv.specialised import activation_define, new_outpu
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import Program, specialised
-from sparsenn.backends.cuda.runtime.recorder import launch, part
+from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 from sparsenn.studies.gemm.tiling import DEEP, MODEL, cut_for
@@ -157,7 +157,7 @@ def launch_library(layer: ConvLayer, images: Array) -> Array:
         windows, sums = columns[: taken.shape[0]], outputs[first : first + together]
         size = np.int64(windows.size)
         launch("conv2d", gather, (-(-windows.size // THREADS),), (THREADS,), size, taken, windows)
-        with part("conv2d"):
+        with section("conv2d"):
             cp.matmul(filters, windows, out=sums.reshape(taken.shape[0], geometry.filters, pixels))
     given = np.int64(outputs.size), outputs, layer.bias, layer.clip
     launch("conv2d", finish, (-(-outputs.size // THREADS),), (THREADS,), *given)

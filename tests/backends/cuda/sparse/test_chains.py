@@ -9,7 +9,7 @@ from device_emulation import emulated_device
 from oracle import expected
 
 from sparsenn.backends.contract import SparseProblem
-from sparsenn.backends.cuda.sparse import parts as parts_module
+from sparsenn.backends.cuda.sparse import row_slices
 from sparsenn.backends.cuda.sparse.chunks import chain as chunks
 from sparsenn.backends.cuda.sparse.chunks.tiling import stage_tilings
 from sparsenn.backends.cuda.sparse.resident import chain as resident
@@ -149,15 +149,15 @@ def test_parts_keep_out_of_each_others_rows(form, turned, rng, emulated, monkeyp
     """A part goes through all layers before the next one begins: nothing is where that has its rows."""
     import cupy
 
-    cut = parts_module.chunks
+    cut = row_slices.chunks
     if turned:
-        monkeypatch.setattr(parts_module, "chunks", lambda *given: cut(*given)[::-1])
+        monkeypatch.setattr(row_slices, "chunks", lambda *given: cut(*given)[::-1])
     layers = layers_of(rng, (100, 300, 40, 33, 200, 20, 10))
     chain = ready(cupy, "chunks", layers, 600, form)
     emulated.launches.clear()
     for rows in (600, 400, 33, 0):
         check(chain, cupy, rng, layers, form, rows)
-    assert emulated.launches.count("gather_chunks") == (2 + 2 + 1) * len(layers), "600 and 400 rows go in two parts"
+    assert emulated.launches.count("gather_chunks") == (2 + 2 + 1) * len(layers), "600 and 400 rows go in two slices"
     check(chain, cupy, rng, layers, form, 600, counting=True)
 
 
@@ -172,10 +172,10 @@ def test_parts_change_no_bit_on_a_gpu(widths, monkeypatch, rng):
     def run(chain):
         return cupy.asnumpy(chain.run(rows, False).features)
 
-    monkeypatch.setattr(chunks, "PARTS", 1)
+    monkeypatch.setattr(chunks, "SLICES", 1)
     whole = run(ready(cupy, "chunks", layers, len(rows), "dense"))
-    for parts in (2, 3):
-        monkeypatch.setattr(chunks, "PARTS", parts)
+    for slices in (2, 3):
+        monkeypatch.setattr(chunks, "SLICES", slices)
         chain = ready(cupy, "chunks", layers, len(rows), "dense")
         assert all(np.array_equal(run(chain).view(np.int32), whole.view(np.int32)) for _ in range(20))
 

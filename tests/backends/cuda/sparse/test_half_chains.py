@@ -11,7 +11,7 @@ from device_emulation import emulated_device
 
 from sparsenn import Session
 from sparsenn.backends.contract import SparseKernel, SparseProblem
-from sparsenn.backends.cuda.sparse import parts as parts_module
+from sparsenn.backends.cuda.sparse import row_slices
 from sparsenn.backends.cuda.sparse.chunks import half as half_chunks
 from sparsenn.backends.cuda.sparse.chunks import tiling
 from sparsenn.backends.cuda.sparse.chunks.blocks import HALF_BLOCKS
@@ -133,9 +133,9 @@ def test_a_block_tells_of_a_rows_largest_number_once_in_emulation(device, block,
 @ways
 def test_parts_keep_out_of_each_others_rows_in_emulation(device, way, turned, monkeypatch, rng):
     """A part goes through all layers before the next one begins: nothing is where that has its rows."""
-    cut = parts_module.chunks
+    cut = row_slices.chunks
     if turned:
-        monkeypatch.setattr(parts_module, "chunks", lambda *given: cut(*given)[::-1])
+        monkeypatch.setattr(row_slices, "chunks", lambda *given: cut(*given)[::-1])
     layers = layers_of(rng, (300, 1500, 40, 33, 900, 20, 10), 0.05)
     chain = ready(layers, way, 400)
     given = rng.normal(size=(400, 300)).astype(np.float32)
@@ -331,7 +331,7 @@ def test_rows_of_halves_on_a_gpu(kernel, rng):
 @pytest.mark.parametrize("widths", [(500, 600, 500, 400), (500, 2000, 16, 700, 100, 1500, 64, 33)], ids=str)
 def test_bits_do_not_depend_on_other_rows_on_a_gpu(way, widths, rng):
     layers = layers_of(rng, widths, 0.1)
-    given = rng.normal(size=(9000, 500)).astype(np.float32)  # which are computed in parts
+    given = rng.normal(size=(9000, 500)).astype(np.float32)  # which are computed in slices
     chain = ready(layers, way, 9000)
     whole = run(chain, given)
     assert_near(whole, exact(layers, given), way.allowed * len(layers))

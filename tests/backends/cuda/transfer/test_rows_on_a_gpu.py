@@ -248,7 +248,7 @@ def test_numbers_are_looked_at_batch_by_batch(rng):
 
     check, numbers = images.NumberCheck(), rng.normal(size=(5, 100_000)).astype(np.float32)
     for batch in numbers:
-        check.look(cupy.asarray(batch))
+        check.scan(cupy.asarray(batch))
     assert check.result() == (float(np.abs(numbers).max()), True)
 
 

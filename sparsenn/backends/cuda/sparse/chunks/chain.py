@@ -1,4 +1,4 @@
-"""chunks: layers of any sparse weights, by `gather_chunks`: a launch for each layer, and for each part of the rows.
+"""chunks: layers of any sparse weights, by `gather_chunks`: one launch per layer and slice of the rows.
 
 The kernel, `sparse/gather_chunks.cu`, takes any sparse layer. Its features lie in tiles: an array of shape
 (tiles, width, rows of a tile), in which the rows of one input are neighbours; layers follow each other in that layout.
@@ -23,13 +23,13 @@ from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.memory import within_memory
-from sparsenn.backends.cuda.runtime.recorder import launch, part
-from sparsenn.backends.cuda.runtime.streams import Turns
+from sparsenn.backends.cuda.runtime.recorder import launch, section
+from sparsenn.backends.cuda.runtime.streams import StreamOrder
 from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS
-from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, in_parts, shared_tilings
+from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, in_slices, shared_tilings
 from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, chunk_weights
 from sparsenn.backends.cuda.sparse.estimates import chunks_seconds
-from sparsenn.backends.cuda.sparse.parts import NOTHING, PARTS, Parts
+from sparsenn.backends.cuda.sparse.row_slices import NOTHING, SLICES, RowSlices
 from sparsenn.backends.cuda.sparse.rows import (
     count_tiles,
     room_of,
@@ -43,7 +43,7 @@ from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array
 
-__all__ = ["CHUNKS", "ChunkChain", "gather_chunks", "laid_out", "parts_for", "prepare"]
+__all__ = ["CHUNKS", "ChunkChain", "gather_chunks", "laid_out", "prepare", "slices_for"]
 
 _PROGRAMS = {block: block_program("sparse/gather_chunks.cu", block) for block in BLOCKS}
 
@@ -113,8 +113,8 @@ def _launch_of(
 class ChunkChain:
     """Consecutive layers, ready for up to so many rows; a `SparseChain`. All rows are computed in every layer.
 
-    Two buffers hold what layers read and write by turns, with room for the widest in each tile, so that parts of the
-    rows need not be in the same layer; each run has a matrix of its own for the outputs by rows.
+    Layers read and write two buffers alternately, with space for the widest in each tile, so that slices of the rows
+    need not be in the same layer; each run has a matrix of its own for the outputs by rows.
 
     Parameters
     ----------
@@ -134,8 +134,8 @@ class ChunkChain:
         self._widths = (layers[0].inputs, *(layer.outputs for layer in layers))
         widest = [max(self._widths[parity::2]) for parity in range(2)]
         self._buffers = [cp.empty((self._tiles, width, self._block.rows), np.float32) for width in widest]
-        self._parts = Parts(rows, self._block.rows, parts_for(self._weights, rows))
-        self._turns = Turns()
+        self._slices = RowSlices(rows, self._block.rows, slices_for(self._weights, rows))
+        self._order = StreamOrder()
         self._counted: tuple[int, Any] | None = None
 
     @property
@@ -149,33 +149,33 @@ class ChunkChain:
         with as_current(self._device):
             if counting:
                 return RowsLeft(self._run_counted(features, multiplicity))
-            self._turns.take()
+            self._order.enter()
             self._counted = None
             self._enter(features)
-            self._parts.enqueue(rows, self._enqueue_part)
+            self._slices.enqueue(rows, self._enqueue_slice)
             return RowsLeft(self._leave(rows))
 
     def _run_counted(self, features: Features, multiplicity: Array | None) -> Array:
         cp, layers, rows = cupy(), self._layers, features.shape[0]
-        self._turns.take()
+        self._order.enter()
         features = _readable(features)
         stands_for = cp.ones(rows, np.int64) if multiplicity is None else cp.asarray(multiplicity, np.int64)
         counters = cp.zeros((len(layers), 3), np.int64)  # as in `rows/tiles.cu`
         counters[0, 2] = weigh_rows(features, layers[0].degrees)[0].sum()
         used = parts_of(rows, self._block.rows)
         alive = cp.zeros(used * self._block.rows, np.uint8)
-        with part("total"):
+        with section("total"):
             self._enter(features)
         for number, layer in enumerate(layers):
             alive.fill(0)
             if used and layer.outputs:
                 kernel, grid, threads, arguments, shared_bytes = self._launch(number, slice(used), alive)
-                with part("total"):
+                with section("total"):
                     launch("spmspm", kernel, grid, threads, *arguments, shared_bytes=shared_bytes)
             following = layers[number + 1].degrees if number + 1 < len(layers) else None
             outputs = self._in_tiles(number + 1, slice(used))
             count_tiles(outputs, alive, stands_for, layer.copies, following, counters[number:])
-        with part("total"):
+        with section("total"):
             left: Array = self._leave(rows)
         self._counted = rows, counters
         return left
@@ -185,7 +185,7 @@ class ChunkChain:
         assert self._counted is not None, "the last run did not count"
         rows, counters = self._counted
         with as_current(self._device):
-            self._turns.take()
+            self._order.enter()
             return tuple(LayerCounts("chunks", rows, *line) for line in counters.get().tolist())
 
     def _in_tiles(self, number: int, tiles: slice) -> Any:
@@ -208,7 +208,7 @@ class ChunkChain:
         layer, source, target = self._layers[number], *(self._in_tiles(at, tiles) for at in (number, number + 1))
         return _launch_of(self._weights[number], layer.activation, layer.clip, source, target, alive)
 
-    def _enqueue_part(self, first: int, last: int) -> None:
+    def _enqueue_slice(self, first: int, last: int) -> None:
         """Launch all layers on the current stream, from tiles to tiles."""
         tiles = slice(first // self._block.rows, parts_of(last, self._block.rows))
         for number, layer in enumerate(self._layers):
@@ -254,10 +254,10 @@ def laid_out(layers: Sequence[DeviceLayer], rows: int, halves: bool = False) -> 
     return [_chunked(layer, tiling, machine) for layer, tiling in zip(layers, tilings, strict=True)]
 
 
-def parts_for(weights: Sequence[ChunkedWeights], rows: int) -> int:
-    """Return into how many parts so many rows are cut that go through layers of such weights; see `Parts`."""
+def slices_for(weights: Sequence[ChunkedWeights], rows: int) -> int:
+    """Return the number of `RowSlices` for a number of rows and layers of some weights."""
     machine = current_machine()
-    return PARTS if len(weights) > 1 and any(in_parts(one.tiling, rows, machine) for one in weights) else 1
+    return SLICES if len(weights) > 1 and any(in_slices(one.tiling, rows, machine) for one in weights) else 1
 
 
 def _chunked(layer: DeviceLayer, tiling: Tiling, machine: Machine) -> ChunkedWeights:

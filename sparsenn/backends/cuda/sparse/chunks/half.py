@@ -21,7 +21,7 @@ from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.sparse.chunks.blocks import HALF_BLOCKS
-from sparsenn.backends.cuda.sparse.chunks.chain import laid_out, parts_for
+from sparsenn.backends.cuda.sparse.chunks.chain import laid_out, slices_for
 from sparsenn.backends.cuda.sparse.chunks.weights import block_program
 from sparsenn.backends.cuda.sparse.estimates import half_chunks_seconds
 from sparsenn.backends.cuda.sparse.half_chain import (
@@ -67,8 +67,8 @@ class HalfChunkChain(HalfChain):
         self._weights, self._bounds = laid_out(layers, rows, halves=True), [_bound(layer) for layer in layers]
         side = self._weights[0].tiling.block.rows
         widths = [max(1, layer.inputs) for layer in layers]
-        parts = parts_for(self._weights[:-1], rows)  # the last layer is launched for all rows
-        super().__init__(device, name, layers, rows, side, [HALF * width for width in widths], True, parts)
+        slices = slices_for(self._weights[:-1], rows)  # the last layer is launched for all rows
+        super().__init__(device, name, layers, rows, side, [HALF * width for width in widths], True, slices)
         self._tiled = [
             buffer.view(np.float16).reshape(-1, max(widths[parity::2]), side)
             for parity, buffer in enumerate(self._buffers[: len(layers)])

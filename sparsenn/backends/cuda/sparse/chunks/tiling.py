@@ -26,7 +26,7 @@ __all__ = [
     "Tiling",
     "chained_layers",
     "estimated_clocks",
-    "in_parts",
+    "in_slices",
     "shared_tilings",
     "stage_tilings",
     "tiling_for",
@@ -51,12 +51,12 @@ class Tiling:
 
 
 WHOLE_ROUNDS = 2
-"""Where blocks take a layer's work in more rounds than these, rows go through the layers as parts, side by side; of
-fewer rounds, a part would have too little for all multiprocessors."""
+"""Where blocks take a layer's work in more rounds than these, rows go through the layers in slices, side by side; of
+fewer rounds, a slice would have too little work for all multiprocessors."""
 
 
-def in_parts(tiling: Tiling, rows: int, machine: Machine) -> bool:
-    """Return whether a layer has enough work for rows to go through it and its neighbours in parts."""
+def in_slices(tiling: Tiling, rows: int, machine: Machine) -> bool:
+    """Return whether a layer has enough work for rows to go through it and its neighbours in slices."""
     items = -(-rows // tiling.block.rows) * tiling.groups
     return items > WHOLE_ROUNDS * machine.multiprocessors * tiling.block.blocks
 
@@ -204,14 +204,14 @@ def estimated_clocks(
 ) -> float:
     """Estimate a layer's time: what a multiprocessor has to do, or how long its blocks wait for their operands.
 
-    Multiprocessors wait for the one that has most to do, unless rows go through the layer in parts and another follows:
-    if it has work for that, and is `chained`.
+    Multiprocessors wait for the one that has most to do, unless rows go through the layer in slices and another slice
+    follows: if the layer has work for that, and is `chained`.
     """
     block, groups = tiling.block, tiling.groups
     if block.teams:
         outputs, edges = _of_full_teams(teams)
     items = -(-rows // block.rows) * groups
-    parted = chained and in_parts(tiling, rows, machine)
+    parted = chained and in_slices(tiling, rows, machine)
     share = items / machine.multiprocessors if parted else -(-items // machine.multiprocessors)
     rounds = share / block.blocks if parted else -(-share // block.blocks)
     per_group = outputs / groups
@@ -301,9 +301,9 @@ def tiling_for(
 
 
 def chained_layers(count: int, halves: bool) -> list[bool]:
-    """Return, for each of so many layers of a chain, whether the next one's parts fill what it leaves idle.
+    """Return, for each of so many layers of a chain, whether the next one's slices fill what it leaves idle.
 
-    Nothing does so behind the last one that rows go through in parts. Where rows are halves, the very last is launched
+    Nothing does so behind the last one that rows go through in slices. Where rows are halves, the very last is launched
     for all rows, so that this is the one before it.
     """
     return [number < count - halves - 1 for number in range(count)]

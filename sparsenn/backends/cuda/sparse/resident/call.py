@@ -8,7 +8,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import program
-from sparsenn.backends.cuda.sparse.parts import NOTHING
+from sparsenn.backends.cuda.sparse.row_slices import NOTHING
 from sparsenn.formats import CSR
 
 __all__ = ["CALL_BYTES", "Call"]

@@ -31,7 +31,7 @@ from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_mach
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.memory import within_memory
-from sparsenn.backends.cuda.runtime.streams import Turns, captured
+from sparsenn.backends.cuda.runtime.streams import StreamOrder, captured
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES
 from sparsenn.backends.cuda.sparse.estimates import resident_seconds
 from sparsenn.backends.cuda.sparse.resident.call import Call
@@ -199,7 +199,7 @@ class ResidentChain:
         self._call = Call(network.block, self._tallies)
         records = self._records(self._call.record.data.ptr).tobytes()
         self._stages = self._call.stages = cupy().asarray(np.frombuffer(records, np.uint8))
-        self._turns = Turns()
+        self._order = StreamOrder()
         self._call.begin(0, None)  # the launches before the capture have no rows to take
         self._graph = captured(self._enqueue)
 
@@ -330,7 +330,7 @@ class ResidentChain:
         rows = features.shape[0]
         assert rows <= self.capacity, f"{rows:,} rows are more than the {self.capacity:,} that this was made for"
         with as_current(self._device):
-            stream = self._turns.take()
+            stream = self._order.enter()
             stands_for = None if multiplicity is None else cupy().asarray(multiplicity, np.int32)
             faults = features.found if isinstance(features, UncheckedCSR) else None
             self._call.begin(rows, self._readable(features), stands_for, faults)
@@ -355,7 +355,7 @@ class ResidentChain:
     def counts(self) -> tuple[LayerCounts, ...]:
         """Return what the last run counted, layer by layer; waits for it."""
         with as_current(self._device):
-            self._turns.take()
+            self._order.enter()
             counters, left = _apart(self._tallies.get(), len(self._counters))
         distinct = {cut.last - 1: int(found[1]) for cut, found in zip(self._cuts, left, strict=True) if cut.distinct}
         return tuple(

@@ -75,7 +75,7 @@ def tensor_seconds(
         read = rows * 2 * planes * layer.inputs
         moved = read + rows * left * layer.outputs
         rounds = tiles / machine.multiprocessors
-        if number == len(layers) or rounds <= 1:  # else two parts of the rows fill each other's last rounds
+        if number == len(layers) or rounds <= 1:  # else two slices of the rows fill each other's last rounds
             rounds = math.ceil(rounds)
         again = max(0, parts_of(lists, LISTS_AT_ONCE) - 1) * read / machine.copy_bandwidth
         computed = rounds * tile + again

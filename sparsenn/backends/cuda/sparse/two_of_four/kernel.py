@@ -25,7 +25,7 @@ from sparsenn.backends.cuda.conv.warpgroup import GPU, why_no_warpgroups
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host
 from sparsenn.backends.cuda.sparse.half_chain import Bound, HalfChain, bound_of, chain_kernel
-from sparsenn.backends.cuda.sparse.parts import PARTS
+from sparsenn.backends.cuda.sparse.row_slices import SLICES
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.cuda.sparse.two_of_four.blocks import PROGRAMS, SINGLE, SPLIT, BlockShape
 from sparsenn.backends.cuda.sparse.two_of_four.estimates import tensor_seconds
@@ -129,8 +129,8 @@ def _ready(layers: Sequence[DeviceLayer], shape: BlockShape) -> _Ready:
 def _packed(layers: Sequence[DeviceLayer], shape: BlockShape) -> tuple[int, Array, tuple[_PackedLayer, ...]]:
     """Pack layers on the host; outputs of each are in the order in which the next one reads them.
 
-    Layers read and write two buffers by turns. In a buffer, rows have the same place for all layers: parts of them are
-    not in the same layer at the same time.
+    Layers read and write two buffers alternately. In a buffer, a row has the same place for all layers: slices
+    of the rows are not in the same layer at the same time.
 
     Returns
     -------
@@ -183,8 +183,8 @@ class TensorChain(HalfChain):
         self._shape, self._ready = shape, _ready(layers, shape)
         row_bytes = [16 * shape.planes * layer.row_units for layer in self._ready.layers]
         tiles = parts_of(rows, shape.rows) * max(layer.lists for layer in self._ready.layers)
-        parts = PARTS if tiles > current_machine().multiprocessors else 1
-        super().__init__(device, name, layers, rows, shape.rows, row_bytes, shape.planes == 1, parts)
+        slices = SLICES if tiles > current_machine().multiprocessors else 1
+        super().__init__(device, name, layers, rows, shape.rows, row_bytes, shape.planes == 1, slices)
 
     def _enter(self, features: Array) -> None:
         shape, ready, kind, (rows, inputs) = self._shape, self._ready, features.dtype, features.shape

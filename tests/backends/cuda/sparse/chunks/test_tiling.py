@@ -10,7 +10,7 @@ from sparsenn.backends.cuda.sparse.chunks.tiling import (
     WHOLE_ROUNDS,
     chained_layers,
     estimated_clocks,
-    in_parts,
+    in_slices,
     shared_tilings,
     tiling_for,
     tilings,
@@ -118,7 +118,7 @@ def test_layers_of_a_chain_need_no_whole_rounds(rows, shape):
     size = rows, inputs, max(1, outputs), edges, H200
     for tiling in tilings(*size):
         alone, among = (estimated_clocks(tiling, *size, None, chained) for chained in (False, True))
-        if in_parts(tiling, rows, H200):
+        if in_slices(tiling, rows, H200):
             assert alone * WHOLE_ROUNDS / (WHOLE_ROUNDS + 1) < among <= alone * (1 + 1e-12)
         else:
             assert among == alone

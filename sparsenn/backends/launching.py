@@ -1,4 +1,4 @@
-"""Launching kernels of all layers with dense outputs on any backend; rows of images hold one each."""
+"""Launching the kernels of layers with dense outputs, on any backend; a row of images holds one image."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import Backend, ConvolutionKernel, ImageStack, Kernel
+from sparsenn.backends.kernel_records import IMAGE_OPERATION
 from sparsenn.formats import Array
 from sparsenn.layers import Add, CombiningLayer, ImageLayer
 
-__all__ = ["IMAGE_OPERATION", "combine_rows", "image_kernel", "launch_of"]
-
-IMAGE_OPERATION = "images"
-"""What layers of images other than convolutions are. It has no registered kernels: each backend has one function."""
+__all__ = ["combine_rows", "image_kernel", "launch_of"]
 
 
 def image_kernel(backend: Backend, layer: ImageLayer) -> Kernel:
@@ -32,7 +30,7 @@ def image_kernel(backend: Backend, layer: ImageLayer) -> Kernel:
 
 
 def combine_rows(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
-    """Add or concatenate matrices, by functions that NumPy's arrays know, and CuPy's.
+    """Add or concatenate matrices, by functions that NumPy and CuPy arrays share.
 
     Parameters
     ----------
@@ -48,9 +46,9 @@ def combine_rows(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
 
 
 def launch_of(kernel: Kernel, stack: Any) -> Callable[..., Array]:
-    """Return the function that takes row-major matrices on the device, a row an input, through prepared layers.
+    """Return the function that runs prepared layers on row-major matrices on the device, one row per input.
 
-    It takes one matrix, or as many as a combining layer reads, and returns that of the outputs.
+    The function takes one matrix, or as many as a combining layer reads, and returns the matrix of the outputs.
 
     Parameters
     ----------
