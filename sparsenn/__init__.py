@@ -191,7 +191,7 @@ add_plugin("sparsenn.studies")
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("distributed", "torch"):
+    if name in ("distributed", "engine", "torch"):
         return import_module(f"sparsenn.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
