@@ -89,7 +89,12 @@ def fault_of(rows: SparseRows) -> MatrixError | None:
 
 
 def all_finite(numbers: Array) -> bool:
-    """Return whether all numbers of a contiguous array are finite: 0.1 ns a number, and 2 us for a row."""
+    """Return whether all numbers of a contiguous array are finite.
+
+    A sum of squares takes the least time; it is finite if all numbers are, unless these are very large.
+    """
+    if numbers.dtype.char in "fd" and math.isfinite(np.vdot(numbers, numbers)):
+        return True
     if numbers.size <= FINITE_PIECE:
         return bool(np.isfinite(numbers).all())
     flat = numbers.reshape(-1)

@@ -270,7 +270,7 @@ class BatchRunner:
             if outputs is not None:
                 return outputs
             with np.errstate(all="ignore"):
-                rows = rows.reshape(shape)
+                rows = rows if rows.ndim == 2 else rows.reshape(shape)
                 if checks and backend.in_host_memory:
                     check_inputs(rows)
                 return executable.outputs(backend.place(rows) if converts else rows, QUIET, watch, converts)

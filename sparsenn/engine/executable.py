@@ -51,6 +51,7 @@ class Executable:
         self._steps: dict[int, BoundStep] = {}
         self._spans = spans(plan)
         self._borrowed = _borrowed(plan)
+        self._is_one_step = len(plan.steps) == 1 and len(plan.network.nodes[0].sources) == 1
 
     @property
     def nbytes(self) -> int:
@@ -166,6 +167,10 @@ class Executable:
 
         The result may lie in memory that the next run overwrites.
         """
+        if self._is_one_step and not watchers["step"]:
+            left = self._step(0, context).run(RowsLeft(features), context)
+            context.report(self.plan.steps[0].last)
+            return left
         values, rows = {0: features}, RowsLeft(features)
         last, traced = len(self.plan.steps) - 1, bool(watchers["step"])
         for number, end in self._spans:

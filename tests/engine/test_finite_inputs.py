@@ -58,8 +58,9 @@ def test_sparse_rows_are_checked_in_any_case() -> None:
 
 @NOT_FINITE
 @pytest.mark.parametrize("size", [0, 1, FINITE_PIECE, 2 * FINITE_PIECE + 1])
-def test_each_number_is_looked_at(size: int, value: float) -> None:
-    numbers = np.full(size, np.finfo(np.float32).max)
+@pytest.mark.parametrize("others", [np.float32(1.0), np.finfo(np.float32).max])
+def test_each_number_is_looked_at(others: np.float32, size: int, value: float) -> None:
+    numbers = np.full(size, others)
     assert all_finite(numbers)
     for place in {0, size // 2, size - 1} if size else ():
         spoilt = numbers.copy()
