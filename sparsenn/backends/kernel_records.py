@@ -40,7 +40,7 @@ IMAGE_OPERATION = "images"
 """Layers of images other than convolutions: no registered kernels, but one function of each backend."""
 
 Shapes: TypeAlias = Sequence[tuple[int, ...]]
-"""Of one input before each layer of images, and after the last: (channels, height, width) or (width,)."""
+"""Shapes of one input before each layer of images, and after the last: (channels, height, width) or (width,)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -72,7 +72,7 @@ KERAS_DESCRIPTION = "model_config"
 """The attribute in which Keras describes a model."""
 
 DENSE_LAYER = np.dtype([("inputs", "<i8"), ("outputs", "<i8"), ("activation", "S16"), ("clip", "<f8")])
-"""What the table holds of each layer; a clip of NaN is none."""
+"""Columns of the table of layers; NaN stands for a layer without a clip."""
 
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:

@@ -49,7 +49,7 @@ from sparsenn.network import Layer
 __all__ = ["AbsentCUDABackend", "CUDABackend", "training"]
 
 HOST_TYPES = (np.dtype(np.float32), np.dtype(np.float16))
-"""Of rows in host memory that travel as they are."""
+"""Types of rows in host memory that are copied without a conversion."""
 
 
 class CUDABackend:

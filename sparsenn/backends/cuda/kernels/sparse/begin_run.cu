@@ -5,8 +5,8 @@
 //           While the first layers read inputs, weights are on their way to the level 2 cache: those of many small
 //           layers, one after the other, would each be waited for. Rows whose check is queued before this launch, and
 //           found a fault, are none: nothing is computed from them.
-// Layout    `Call` and `Stage` of resident.cuh. `stages` is the first of a run's stages. `weights`: so many bytes that are
-//           brought into the cache. `tallies`: so many numbers that become 0. `faults`: numbers of the check, all 0 where there is
+// Layout    `Call` and `Stage` of resident.cuh. `stages` is the first of a run's stages. `weights`: the bytes that are
+//           brought into the cache. `tallies`: the numbers that become 0. `faults`: numbers of the check, all 0 where there is
 //           no fault; null where the rows have been checked.
 // Needs     any number of threads; the first writes.
 #include "resident.cuh"

@@ -301,7 +301,7 @@ def tiling_for(
 
 
 def chained_layers(count: int, halves: bool) -> list[bool]:
-    """Return, for each of so many layers of a chain, whether the next one's slices fill what it leaves idle.
+    """Return, for each layer of a chain, whether the next layer's slices fill the multiprocessors that it leaves idle.
 
     Nothing does so behind the last one that rows go through in slices. Where rows are halves, the very last is launched
     for all rows, so that this is the one before it.

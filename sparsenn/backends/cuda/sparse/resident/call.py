@@ -1,4 +1,4 @@
-"""What a run of the resident kernel begins with: a record on the device, which its graph of launches reads."""
+"""The `Call` record of a resident run: on the device, read by the graph of its launches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparsenn.formats import CSR
 __all__ = ["CALL_BYTES", "Call"]
 
 CALL_BYTES = 32
-"""Of a `Call` record in `sparse/resident.cuh`."""
+"""Size of a `Call` record in `sparse/resident.cuh`, in bytes."""
 
 THREADS = 256
 CACHE_LINE = 128
