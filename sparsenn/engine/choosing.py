@@ -47,6 +47,8 @@ HALF_ROWS_SECONDS = 25e-6
 FILLED_SECONDS = 4e-10
 """Time to write a value of a sparse row of the host's, zero or not, for a kernel of dense rows."""
 
+HALF_BYTES = 2  # of a number of float16 rows
+
 LEAST_GAIN = 0.9
 """In float32, sparse layers become dense ones, or go to kernels that add up in an order of their own, where that is
 estimated to take less than this fraction of the time. In other precisions no bits are given up for it."""
@@ -297,7 +299,9 @@ class _Chooser:
         if self._reads_input(first) and self.rows.sparse and kernel.sparse_row_seconds is not None:
             return partial(kernel.sparse_row_seconds, density=self.rows.density)
         halves = self._reads_input(first) and self.rows.form == "half"
-        return kernel.half_row_seconds if halves and kernel.half_row_seconds else kernel.seconds
+        if halves and kernel.half_rows and kernel.seconds is not None:
+            return partial(kernel.seconds, row_bytes=HALF_BYTES)
+        return kernel.seconds
 
     def _may_be_dense(self, first: int, last: int) -> bool:
         if not self.compiled.converts:

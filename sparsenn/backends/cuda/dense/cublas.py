@@ -312,6 +312,5 @@ CUBLAS_FLOAT16 = dense_kernel(
     seconds=partial(seconds, "float16"),
     precision="float16",
     half_rows=True,
-    half_row_seconds=partial(seconds, "float16", row_bytes=2),
 )
 KERNELS = (CUBLAS, CUBLAS_TF32, CUBLAS_FLOAT16)
