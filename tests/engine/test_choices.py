@@ -108,7 +108,7 @@ def test_layers_wider_than_warpgroups_take():
     ("precision", "names"),
     [
         ("float32", {"fused_fma", "tensor_float32"}),
-        ("tf32", {"tensor_tf32"}),
+        ("tf32", {"fused_fma", "tensor_float32", "warpgroup_tf32"}),
         ("float16", {"tensor_half"}),
     ],
 )
