@@ -57,6 +57,8 @@ MAX_CUT = 2
 MIN_SKIPPED_ROWS = 1024
 """Rows from which on a kernel that skips rows may be faster than its prior, which assumes that all are computed."""
 
+HALF_BYTES = 2  # of a number of float16 rows
+
 
 @dataclass(frozen=True)
 class RowsShape:
@@ -376,10 +378,12 @@ class _Chooser:
 
     def _estimate(self, kernel: Kernel, first: int) -> Callable[..., float] | None:
         """Return the prior of a kernel that begins with layer `first`."""
-        if self._reads_input(first) and self.rows.sparse and kernel.sparse_row_seconds is not None:
+        if kernel.seconds is None or not self._reads_input(first):
+            return kernel.seconds
+        if self.rows.sparse and kernel.sparse_row_seconds is not None:
             return partial(kernel.sparse_row_seconds, density=self.rows.density)
-        halves = self._reads_input(first) and self.rows.form == "half"
-        return kernel.half_row_seconds if halves and kernel.half_row_seconds else kernel.seconds
+        halves = self.rows.form == "half" and kernel.half_rows
+        return partial(kernel.seconds, row_bytes=HALF_BYTES) if halves else kernel.seconds
 
     def _may_be_dense(self, first: int, last: int) -> bool:
         if not self.compiled.converts:
