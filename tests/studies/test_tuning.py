@@ -7,14 +7,11 @@ import pytest
 
 from sparsenn import backends, infer, radixnet
 from sparsenn.backends import Machine, Tunable, tuning_table
-from sparsenn.backends.cpu import convolution
-from sparsenn.backends.cpu.convolution import launch_im2col_blas
 from sparsenn.backends.sizes import about
 from sparsenn.backends.tuning_table import FILE, Tuned, TuningWarning, forget, table, tuned, with_tuned_numbers
 from sparsenn.engine import Session
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import from_dense
-from sparsenn.layers import Conv2d
 from sparsenn.network import Network
 from sparsenn.runtime.storage import package_version
 from sparsenn.studies import tuning
@@ -41,7 +38,7 @@ def problem():
 
 
 TUNABLE = {
-    *(("panel", "cpu"), ("im2col_blas", "cpu"), ("coarsened", "cuda"), ("warp_vote_coarsened", "cuda")),
+    *(("panel", "cpu"), ("coarsened", "cuda"), ("warp_vote_coarsened", "cuda")),
     *(("swept", "cuda"), ("warpgroup_rows_half", "cuda")),
     *((f"warpgroup_{precision}", "cuda") for precision in ("float32", "tf32", "half")),
 }
@@ -105,20 +102,6 @@ def test_a_name_of_several_operations_needs_one(monkeypatch):
 def test_counts_share_words_from_one_power_of_two_to_the_next():
     assert [about(count) for count in (0, 1, 2, 3, 4, 1023, 1024)] == ["0", "1", "2-3", "2-3", "4-7", "512-1023",
                                                                        "1024-2047"]  # fmt: skip
-
-
-@pytest.mark.parametrize("images", [0, 1, 7])
-def test_a_convolution_is_the_same_in_pieces_of_any_size(images):
-    random = np.random.default_rng(0)
-    weights = random.standard_normal((3, 2, 3, 3)).astype(np.float32)
-    layer, given = Conv2d(weights, padding=1), random.standard_normal((images, 2, 5, 6)).astype(np.float32)
-    expected = launch_im2col_blas(layer, given)
-    for piece in (1, 4 * 18 * 30, 10 * 4 * 18 * 30):
-        found = launch_im2col_blas(layer, given, piece_bytes=piece)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    assert tunable_named("im2col_blas", "cpu").tunable.sizes(layer, given) == (
-        f"images {about(images)} of 2x5x6, filters 3x2x3x3, stride 1x1, padding 1x1, dilation 1x1"
-    )
 
 
 # ---- Trying -----------------------------------------------------------------------------------------------------
@@ -218,30 +201,6 @@ def test_a_kernel_that_fails_as_it_comes_is_no_result(problem, clocked):
 
     with pytest.raises(UsageError, match="cannot run at all"):
         tune(replace(clocked, launch=broken), problem, device="cpu", runs=1)
-
-
-def test_a_convolution_on_the_host_is_tuned_and_used(monkeypatch):
-    layer, images = ladder_for("conv2d").problem(5, (2, 64, 64, 3, 3, 1), 0)
-    pieces = limited(tunable_named("im2col_blas", "cpu"), {"piece_bytes": (1 << 18, 1 << 20)})
-    result = tune(pieces, (layer, images), device="cpu", runs=2)
-    assert result.correct
-    (found,) = result.found
-    assert found.sizes == "images 4-7 of 2x64x64, filters 3x2x3x3, stride 1x1, padding 1x1, dilation 1x1"
-    (kept,) = keep(result)
-    together, cut = [], convolution.chunks
-
-    def chunks(total, size):
-        together.append(size)
-        return cut(total, size)
-
-    monkeypatch.setattr(convolution, "chunks", chunks)
-    for numbers, expected in (({}, 5), ({"piece_bytes": 1 << 18}, 1)):
-        written(replace(kept, parameters=numbers))
-        session = Session(Network((layer,), image=(2, 64, 64)), device="cpu", kernel="im2col_blas")
-        together.clear()
-        assert session(images).shape == (5, 3 * 64 * 64)
-        assert together == [expected]
-        assert ("with numbers tuned for images 4-7 of 2x64x64" in str(session.plan(images))) == bool(numbers)
 
 
 def test_bad_usage_is_refused(problem, clocked):
