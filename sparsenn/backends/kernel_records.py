@@ -164,9 +164,8 @@ class Kernel:
         Whether it takes float16 rows or images as they are, and gives such.
     half_row_seconds : callable, optional
         Estimates the time of a problem of float16 rows, where `seconds` does not.
-    sparse_row_seconds : callable, optional
-        Estimates the time of a problem of CSR rows; also takes the share of their entries that is stored. Kernels of
-        dense layers that have it take CSR rows as they are.
+    sparse_rows : bool, default False
+        Whether a kernel of dense layers takes CSR rows as they are; `seconds` then takes the `density` of the rows.
     tf32_products : int, default 0
         Products in TF32 that it makes of each product in float32; 0 where it splits no numbers.
     half_sums : int, default 0
@@ -193,7 +192,7 @@ class Kernel:
     precision: str = "float32"
     half_rows: bool = False
     half_row_seconds: Callable[..., float] | None = None
-    sparse_row_seconds: Callable[..., float] | None = None
+    sparse_rows: bool = False
     tf32_products: int = 0
     half_sums: int = 0
     tunable: Tunable | None = None

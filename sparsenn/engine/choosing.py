@@ -204,7 +204,7 @@ class _Chooser:
         if not self._reads_input(first):
             return 0.0
         seconds = HALF_ROWS_SECONDS if self.rows.form == "half" and not kernel.half_rows else 0.0
-        filled = kernel.operation == DENSE_OPERATION and self.rows.sparse and kernel.sparse_row_seconds is None
+        filled = kernel.operation == DENSE_OPERATION and self.rows.sparse and not kernel.sparse_rows
         if self.backend.device == "cpu" and filled:
             seconds += self.rows.count * self.network.inputs * FILLED_SECONDS
         return seconds
@@ -294,8 +294,8 @@ class _Chooser:
 
     def _estimate(self, kernel: Kernel, first: int) -> Callable[..., float] | None:
         """Return what estimates the time of a kernel that begins with layer `first`."""
-        if self._reads_input(first) and self.rows.sparse and kernel.sparse_row_seconds is not None:
-            return partial(kernel.sparse_row_seconds, density=self.rows.density)
+        if self._reads_input(first) and self.rows.sparse and kernel.sparse_rows and kernel.seconds:
+            return partial(kernel.seconds, density=self.rows.density)
         halves = self._reads_input(first) and self.rows.form == "half"
         return kernel.half_row_seconds if halves and kernel.half_row_seconds else kernel.seconds
 

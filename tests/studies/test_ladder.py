@@ -188,7 +188,7 @@ def test_a_rung_of_a_sweep_has_all_that_its_kernel_has(monkeypatch):
         seconds=lambda machine, layers, rows: 1.0,
         half_rows=True,
         half_row_seconds=lambda machine, layers, rows: 0.5,
-        sparse_row_seconds=lambda machine, layers, rows, density: 0.5,
+        sparse_rows=True,
         why_not=lambda machine, network, inputs: "too small",
         precision="float16",
         tf32_products=3,

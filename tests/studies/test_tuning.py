@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from sparsenn import backends, infer, radixnet
-from sparsenn.backends import Machine, Tunable, tuning_table
+from sparsenn.backends import Tunable, tuning_table
+from sparsenn.backends.cpu.processor import processor_of
 from sparsenn.backends.sizes import about
 from sparsenn.backends.tuning_table import FILE, Tuned, TuningWarning, forget, table, tuned, with_tuned_numbers
 from sparsenn.engine import Session
@@ -27,7 +28,7 @@ SIZES = "width 64, rows 32-63"
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("SPARSENN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("sparsenn.backends.cpu.host_machine", lambda: Machine(DEVICE, "cpu", 2))
+    monkeypatch.setattr("sparsenn.backends.cpu.host_machine", lambda: processor_of("A chip", 2))
     return tmp_path / "cache"
 
 

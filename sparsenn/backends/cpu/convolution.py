@@ -15,9 +15,10 @@ from sparsenn.backends.contract import ConvolutionKernel
 from sparsenn.backends.cpu.activation import activation_code
 from sparsenn.backends.cpu.image_chain import chain_of, run_chain
 from sparsenn.backends.cpu.planes import shared_taps
-from sparsenn.backends.cpu.windows import ENOUGH, LANES, PANEL
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.prior import Prior
 from sparsenn.backends.registry import register
+from sparsenn.backends.sizes import FLOAT_BYTES
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, MaxPool2d
@@ -25,11 +26,8 @@ from sparsenn.network import Image
 
 __all__ = ["DIRECT", "launch_direct"]
 
-# Seconds of a core, about as measured with AVX-512.
-MULTIPLY_ADD = 2.2e-11  # of four filters
-MULTIPLY_ADD_ALONE = 4.4e-11  # of one filter
-TAPS = 5e-9  # of beginning with another four taps
-OUTPUT = 5e-10  # of an output
+PRIOR = Prior(compute=0.55, memory=0.1, launch=0.0)
+"""As measured on AMD EPYC (Zen 4)."""
 
 
 def launch_direct(layer: Conv2d, images: Array) -> Array:
@@ -48,14 +46,11 @@ def launch_direct(layer: Conv2d, images: Array) -> Array:
 
 
 def _seconds_direct(machine: Machine, layer: Conv2d, image: Image) -> float:
-    """Estimate what one of many images takes."""
-    height, width = layer.output_shape((1, *image))[2:]
-    walks = height if width * PANEL >= ENOUGH else -(-height * width * PANEL // LANES)
-    seconds = OUTPUT * layer.filters * height * width
-    for block in shared_taps(layer.weights.reshape(layer.filters, -1), layer.filters // layer.groups):
-        multiply_add = MULTIPLY_ADD_ALONE if len(block.weights) == 1 else MULTIPLY_ADD
-        seconds += height * width * multiply_add * block.weights.size + walks * TAPS * block.taps.size / 4 / PANEL
-    return seconds
+    """Estimate the time of one of many images."""
+    outputs = layer.output_shape((1, *image))
+    weights = layer.weights.reshape(layer.filters, -1)
+    products = sum(block.weights.size for block in shared_taps(weights, layer.filters // layer.groups))
+    return PRIOR.seconds(machine, products * prod(outputs[2:]), FLOAT_BYTES * (prod(image) + prod(outputs)))
 
 
 def _why_not_direct(machine: Machine, layer: Conv2d, image: Image) -> str | None:
