@@ -64,16 +64,14 @@ Cell = Chain | Convolutions
 
 def candidates_of(network: Network, session: Session, rows: Any) -> Iterator[tuple[str, Session]]:
     """Yield the other candidates for a session's rows: their kernels, and sessions that run nothing else."""
-    options = session.options
+    device, precision = session.options.device, session.options.precision
     for kernel in kernels(device=session.backend.device):
-        if kernel.auto:
-            try:
-                yield (
-                    kernel.name,
-                    Session(network, device=options.device, kernel=kernel.name, precision=kernel.precision),
-                )
-            except UsageError:
-                continue
+        if not kernel.auto or kernel.precision not in ("float32", precision):
+            continue
+        try:
+            yield kernel.name, Session(network, device=device, kernel=kernel.name, precision=kernel.precision)
+        except UsageError:
+            continue
 
 
 def kernels_of(session: Session, rows: Any) -> str:

@@ -30,7 +30,7 @@ WAKING_SECONDS = 5e-5
 
 
 def host_machine() -> Machine:
-    """Return the processor with the threads in use; both are in its name, by which tuned numbers are kept."""
+    """Return the processor with the threads in use; both are in its name, by which measurements are stored."""
     return processor_of(_processor(), thread_count())
 
 
