@@ -11,10 +11,15 @@ import pytest
 import record_choice
 from choice_cells import CPU_CELLS, GPU_CELLS, Chain, Convolutions, draw, network_of
 from record_choice import kernels_of
+from record_session import check, exact
 from results_file import ResultFile, read_results
+from session_cases import Case, Problem
+from session_networks import random_rows
+from session_peers import PRECISIONS
 from wall_timing import Timing
 
 from sparsenn import Conv2d, Session, SparseLinear
+from sparsenn.backends.cuda.runtime.device import cupy
 
 CELLS = (Chain((40, 60, 30), 5, 8), Convolutions(7, (4, 8, 6), (3, 1), (2, 1), 50, 3))
 
@@ -51,8 +56,8 @@ def test_the_cells_are_those_that_were_drawn(cells: tuple[Any, ...], on_gpu: boo
     assert cells == draw(on_gpu)
     assert len(set(map(str, cells))) == len(cells) == (90 if on_gpu else 60)
     assert sum(isinstance(cell, Chain) for cell in cells) * 3 == 2 * len(cells)
-    for values in zip(*((cell.rows, cell.precision) for cell in cells), strict=True):
-        assert len(set(values)) == (len(set(values)) if not on_gpu else {int: 5, str: 3}[type(values[0])])
+    assert {cell.rows for cell in cells} == {1, 16, 128, 1024, 8192}
+    assert {cell.precision for cell in cells} == set(PRECISIONS if on_gpu else PRECISIONS[:1])
 
 
 def test_networks_are_those_of_their_cells() -> None:
@@ -123,6 +128,18 @@ def test_a_wrong_answer_is_not_recorded(
     assert record() == 1
     assert f"cell 2, {CELLS[1]}: outputs are off by" in capsys.readouterr().err
     assert [row["cell"] for row in recorded().rows] == [str(CELLS[0])]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("cell", GPU_CELLS[::3], ids=str)
+def test_answers_on_a_gpu_are_those_of_the_reference(cell: Any) -> None:
+    network = network_of(cell)
+    problem = Problem(network, random_rows(cell.rows, network.inputs))
+    outputs, rows = exact(problem), cupy().asarray(problem.rows)
+    for precision in PRECISIONS:
+        case = Case("", "", lambda sources: problem, precision=precision)
+        with Session(network, device="cuda", precision=precision) as session:
+            check(case, problem, session(rows), outputs)
 
 
 def test_kernels_are_named_with_their_layers() -> None:
