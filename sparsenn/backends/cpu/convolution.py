@@ -26,7 +26,7 @@ from sparsenn.network import Image
 
 __all__ = ["DIRECT", "launch_direct"]
 
-PRIOR = Prior(compute=0.55, memory=0.1, launch=0.0)
+PRIOR = Prior(compute=0.55, memory=0.13, launch=0.0)
 """As measured on AMD EPYC (Zen 4)."""
 
 
