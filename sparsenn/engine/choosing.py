@@ -380,8 +380,8 @@ class _Chooser:
         """Return the prior of a kernel that begins with layer `first`."""
         if kernel.seconds is None or not self._reads_input(first):
             return kernel.seconds
-        if self.rows.sparse and kernel.sparse_row_seconds is not None:
-            return partial(kernel.sparse_row_seconds, density=self.rows.density)
+        if self.rows.sparse and kernel.sparse_rows:
+            return partial(kernel.seconds, density=self.rows.density)
         halves = self.rows.form == "half" and kernel.half_rows
         return partial(kernel.seconds, row_bytes=HALF_BYTES) if halves else kernel.seconds
 
