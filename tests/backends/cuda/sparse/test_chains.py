@@ -205,7 +205,7 @@ def test_stages_are_laid_out_anew_where_rows_are_best_cut_otherwise(rng, emulate
     found, tilings = {}, {}
     for rows in (40, 44, 1000):
         (found[rows],) = chunk_stages.laid_out(network, [(0, 2)], rows)
-        tilings[rows] = stage_tilings(rows, sizes, emulated.machine, [None] * 2)
+        tilings[rows] = stage_tilings(rows, sizes, emulated.machine)
         assert [weights.tiling.groups for weights in found[rows].weights] == [each.groups for each in tilings[rows]]
     assert tilings[40] == tilings[44] != tilings[1000]
     assert found[40] is found[44] is not found[1000]

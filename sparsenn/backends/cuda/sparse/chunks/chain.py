@@ -250,7 +250,7 @@ def laid_out(layers: Sequence[DeviceLayer], rows: int, halves: bool = False) -> 
     """
     machine = current_machine()
     shapes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
-    tilings = shared_tilings(rows, shapes, machine, [layer.team_size for layer in layers], halves)
+    tilings = shared_tilings(rows, shapes, machine, halves)
     return [_chunked(layer, tiling, machine) for layer, tiling in zip(layers, tilings, strict=True)]
 
 
@@ -262,8 +262,7 @@ def slices_for(weights: Sequence[ChunkedWeights], rows: int) -> int:
 
 def _chunked(layer: DeviceLayer, tiling: Tiling, machine: Machine) -> ChunkedWeights:
     """Return a layer's weights in chunks; it keeps those of every tiling that it was run with."""
-    given = layer.weights, layer.bias, tiling, machine, layer.teams
-    return cache_on_device(layer, ("chunks", tiling), lambda: chunk_weights(*given))
+    return cache_on_device(layer, ("chunks", tiling), lambda: chunk_weights(layer.weights, layer.bias, tiling, machine))
 
 
 def _tiled_bytes(layers: Sequence[DeviceLayer]) -> int:

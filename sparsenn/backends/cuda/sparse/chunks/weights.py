@@ -15,14 +15,13 @@ from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.sparse.chunks.blocks import (
     MOST_STAGES,
+    UNIT_WORDS,
     BlockShape,
     header_words,
     record_bytes,
     room,
     stage_bytes,
-    unit_words,
 )
-from sparsenn.backends.cuda.sparse.chunks.teams import Teams
 from sparsenn.backends.cuda.sparse.chunks.tiling import L2_BYTES, RUN_CLOCKS, Tiling
 from sparsenn.backends.cuda.sparse.conversion import running_sum
 from sparsenn.backends.cuda.sparse.half_weights import scaled_weights
@@ -51,7 +50,6 @@ def block_program(source: str, block: BlockShape, **more: Any) -> Program:
         OUTPUTS=(block.outputs,),
         WARPS=(block.warps,),
         BLOCKS=(block.blocks,),
-        TEAMS=(int(block.teams),),
         **more,
     )
 
@@ -105,16 +103,13 @@ class ChunkedWeights:
         return sum(int(array.nbytes) for array in self.arrays)
 
 
-def chunk_weights(
-    weights: CSC, bias: Array, tiling: Tiling, machine: Machine, teams: Teams | None = None
-) -> ChunkedWeights:
+def chunk_weights(weights: CSC, bias: Array, tiling: Tiling, machine: Machine) -> ChunkedWeights:
     """Lay out weights for a tiling, where they are: on the host or on the device.
 
     Parameters
     ----------
     weights : canonical CSC, over NumPy or CuPy arrays.
     bias : (outputs,) float32, where the weights are.
-    teams : of the outputs, where blocks take teams; there are no fewer groups than these make.
 
     Raises
     ------
@@ -123,12 +118,7 @@ def chunk_weights(
     """
     xp = np if isinstance(weights.indptr, np.ndarray) else cupy()
     block, most = tiling.block, room(machine, tiling.block)
-    if block.teams:
-        assert teams is not None, "teams are not known"
-        tiling = replace(tiling, groups=max(tiling.groups, -(-teams.size.teams // block.warps)))
-        group, place = _grouped(teams, block, tiling.groups)
-    else:
-        group, place = _ranked(_on_host(xp, xp.diff(weights.indptr)), tiling.groups)
+    group, place = _ranked(_on_host(xp, xp.diff(weights.indptr)), tiling.groups)
     output, chunk = _columns(xp, weights), tiling.chunk
     slot = xp.asarray(group * block.slots + place)[output]
     read = _Read.of(xp, weights, slot // block.slots, tiling)
@@ -148,14 +138,9 @@ def chunk_weights(
             f"addresses {16 * MOST_UNITS:,}: use a layer of fewer outputs, or --device cpu"
         )
     starts = running_sum(xp, sizes)
-    if not block.teams:
-        dealt = _deal(
-            _on_host(xp, counts.astype(np.float32)).reshape(tiling.groups, -1, block.slots),
-            block,
-            place.max(initial=-1) + 1,
-        )
-        place = dealt[group, place]
-    slot_of = group * block.slots + place
+    counts_of_groups = _on_host(xp, counts.astype(np.float32)).reshape(tiling.groups, -1, block.slots)
+    dealt = _deal(counts_of_groups, block, place.max(initial=-1) + 1)
+    slot_of = group * block.slots + dealt[group, place]
     edges = replace(edges, slot=xp.asarray(slot_of)[output])
     words, told = _words(xp, weights, output, block)
     return ChunkedWeights(
@@ -253,12 +238,12 @@ def _slots(block: BlockShape, groups: int, slot_of: Array, told: Sequence[Array]
 def _units(counts: Any, block: BlockShape) -> Any:
     """Return how many units so many edges of slots take, by warp; the last edges have room for the end, too."""
     of_warps = counts.reshape(len(counts), block.warps, block.outputs)
-    return of_warps.max(axis=2) if block.teams else of_warps.sum(axis=2) // block.edges_at_once + 1
+    return of_warps.sum(axis=2) // block.edges_at_once + 1
 
 
 def _most_units(counts: Any, block: BlockShape) -> Any:
     """Return how many units records take, however outputs are dealt."""
-    return _units(counts, block).sum(axis=1) if block.teams else counts.sum(axis=1) // block.edges_at_once + block.warps
+    return counts.sum(axis=1) // block.edges_at_once + block.warps
 
 
 def _on_host(xp: Any, array: Any) -> Array:
@@ -274,14 +259,6 @@ def _ranked(degrees: Array, groups: int) -> tuple[Array, Array]:
     group[order] = np.repeat(np.arange(groups), np.diff(bounds))
     place[order] = np.arange(outputs) - bounds[group[order]]
     return group, place
-
-
-def _grouped(teams: Teams, block: BlockShape, groups: int) -> tuple[Array, Array]:
-    """Return each output's group, and its slot there: neighbouring teams make up a group, each a warp's."""
-    bounds = np.arange(groups + 1) * teams.size.teams // groups
-    team, among = np.divmod(teams.place, block.outputs)
-    group = np.searchsorted(bounds, team, side="right") - 1
-    return group, (team - bounds[group]) * block.outputs + among
 
 
 @np.errstate(invalid="ignore")  # NumPy may warn of products of finite numbers
@@ -354,37 +331,27 @@ def _fill_records(xp: Any, weights: Array, edges: _Edges, block: BlockShape, cou
     words = xp.zeros(int(starts[-1]) * 4, np.int32)
     if not words.size:
         return words
-    size, edges_at_once = unit_words(block), block.edges_at_once
+    edges_at_once = block.edges_at_once
     units, headers = _units(counts, block), 4 * starts[:-1, None]
-    ends = header_words(block) + size * xp.cumsum(units, axis=1)  # of a warp's units, in words
-    begins = ends - size * units
-    told = headers + 4 * block.teams + xp.arange(block.warps)
-    if block.teams:
-        words[headers[:, 0] + 3] = 4 * header_words(block)
-        words[told] = (4 * ends).astype(np.int32)
-    else:
-        words[told] = (4 * begins).astype(np.int32)
-        for number in range(1, 1 + edges_at_once):  # edges of the last unit, if they are not of an output
-            words[headers + ends - number] = NO_OUTPUT if block.halves else BEHIND_ALL
+    ends = header_words(block) + UNIT_WORDS * xp.cumsum(units, axis=1)  # of a warp's units, in words
+    begins = ends - UNIT_WORDS * units
+    words[headers + xp.arange(block.warps)] = (4 * begins).astype(np.int32)
+    for number in range(1, 1 + edges_at_once):  # edges of the last unit, if they are not of an output
+        words[headers + ends - number] = NO_OUTPUT if block.halves else BEHIND_ALL
     if not weights.size:
         return words
     segments, first = edges.segments(xp, block), (headers + begins).ravel()
     first_ones = xp.concatenate([xp.ones(1, bool), xp.diff(segments) != 0])  # edges of one segment are neighbours
     rank = xp.arange(weights.size) - xp.flatnonzero(first_ones)[xp.cumsum(first_ones) - 1]
     warp, output = xp.divmod(segments, block.outputs)
-    if block.teams:
-        unit = first[warp] + size * rank
-        words[unit] = (edges.place * block.line).astype(np.int32)
-        at = unit + 4 + output
+    of_warps = counts.reshape(-1, block.outputs)
+    before = xp.cumsum(of_warps, axis=1) - of_warps
+    unit, among = xp.divmod(before.ravel()[segments] + rank, edges_at_once)
+    at = first[warp] + UNIT_WORDS * unit + among
+    place = (edges.place * block.line + output * block.output_places).astype(np.int32)
+    if block.halves:
+        weights = weights | place
     else:
-        of_warps = counts.reshape(-1, block.outputs)
-        before = xp.cumsum(of_warps, axis=1) - of_warps
-        unit, among = xp.divmod(before.ravel()[segments] + rank, edges_at_once)
-        at = first[warp] + size * unit + among
-        place = (edges.place * block.line + output * block.output_places).astype(np.int32)
-        if block.halves:
-            weights = weights | place
-        else:
-            words[at + edges_at_once] = place
+        words[at + edges_at_once] = place
     words[at] = weights
     return words

@@ -76,7 +76,7 @@ def laid_out(network: PackedNetwork, ranges: Sequence[tuple[int, int]], rows: in
     def stage(first: int, last: int) -> StageTiles:
         layers = network.layers[first:last]
         sizes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
-        chosen = stage_tilings(rows, sizes, machine, [layer.team_size for layer in layers])
+        chosen = stage_tilings(rows, sizes, machine)
         return cache_on_device(
             network, ("stage in chunks", first, last), lambda: _lay_out(layers, chosen, machine), chosen
         )
@@ -89,7 +89,7 @@ def _lay_out(layers: Sequence[DeviceLayer], chosen: Sequence[Tiling], machine: M
     block, chunk = chosen[0].block, min(tiling.chunk for tiling in chosen)
     while True:  # records that turn out too long are cut shorter, and then those of all layers
         weights = [
-            chunk_weights(layer.weights, layer.bias, replace(tiling, chunk=chunk), machine, layer.teams)
+            chunk_weights(layer.weights, layer.bias, replace(tiling, chunk=chunk), machine)
             for layer, tiling in zip(layers, chosen, strict=True)
         ]
         shortest = min(found.tiling.chunk for found in weights)
