@@ -34,6 +34,7 @@ from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 from sparsenn.backends.cuda.runtime.loader import compile_seconds
 from sparsenn.backends.cuda.runtime.memory import arriving, free_bytes, release_unused, staging, within_memory
 from sparsenn.backends.cuda.runtime.replay import DeviceReplay, HostReplay
+from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.runtime.spans import note_use
 from sparsenn.backends.cuda.runtime.streams import wait_for_device
 from sparsenn.backends.cuda.sparse import rows as rows_module
@@ -331,9 +332,8 @@ class CUDABackend:
 
     def as_dense(self, features: Features) -> Array:
         """Return the features as a row-major float32 matrix on the device."""
-        cp = cupy()
         with as_current(self.index), within_memory("dense rows", features.shape[0], 4 * features.shape[1]):
-            dense: Array = cp.ascontiguousarray(rows_module.as_dense(features), dtype=np.float32)
+            dense: Array = as_rows(rows_module.as_dense(features), np.float32)
             return dense
 
     def count_nonzeros(self, features: Array) -> Array:
