@@ -6,7 +6,6 @@ To have a new format fuzzed, add it to `FORMATS`.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import warnings
 from collections.abc import Callable, Mapping
@@ -24,7 +23,6 @@ from pyarrow import parquet
 
 import sparsenn
 from sparsenn import CSR, Dataset, Linear, Model, Network, SparseLinear
-from sparsenn.backends import tuning_table
 from sparsenn.datasets import download
 from sparsenn.errors import ResourceError
 from sparsenn.formats import Column, Scaling, TableEncoding
@@ -289,27 +287,6 @@ def read_checkpoint(folder: Path, name: str) -> None:
 # ---- Records ------------------------------------------------------------------------------------------------------
 
 
-def write_tuning(folder: Path) -> None:
-    entry = tuning_table.Tuned("cpu", "conv2d", "direct", "a", {"pixels": 3}, 0.1, 0.2, 20, "0.1.0")
-    (folder / tuning_table.FILE).write_text(json.dumps({"version": 1, "entries": [vars(entry)]}))
-
-
-def read_tuning(folder: Path, name: str) -> None:
-    """Read it as plans do, which warn of what they cannot use, and as the verb does."""
-    before = os.environ.get("SPARSENN_CACHE")
-    os.environ["SPARSENN_CACHE"] = str(folder)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", tuning_table.TuningWarning)
-            tuning_table.tuned("conv2d", "direct", "cpu", "a")
-        tuning_table.table()
-    finally:
-        if before is None:
-            del os.environ["SPARSENN_CACHE"]
-        else:
-            os.environ["SPARSENN_CACHE"] = before
-
-
 def write_downloads(folder: Path) -> None:
     entry = {"url": "http://127.0.0.1:1/a", "bytes": 4, "sha256": "0" * 64, "validator": None, "fetched": "2026-01-01"}
     (folder / "downloads.json").write_text(json.dumps({"neuron1024-l120-categories.tsv": entry}, indent=2))
@@ -343,6 +320,5 @@ FORMATS: Mapping[str, Format] = {
     "model": Format(write_models, read_model),
     "checkpoint": Format(write_checkpoint, read_checkpoint),
     **({"onnx": Format(write_onnx, read_onnx)} if find_spec("onnx") else {}),
-    "tuning": Format(write_tuning, read_tuning),
     "downloads": Format(write_downloads, read_downloads, lambda name: name.endswith(".json")),
 }

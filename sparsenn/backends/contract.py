@@ -27,7 +27,6 @@ from sparsenn.backends.kernel_records import (
     StepInput,
     StepOutput,
     TrainingKernel,
-    Tunable,
 )
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.row_map import SAME_ROWS, RowMap
@@ -59,7 +58,6 @@ __all__ = [
     "StepInput",
     "StepOutput",
     "TrainingKernel",
-    "Tunable",
 ]
 
 

@@ -39,7 +39,7 @@ class Machine:
 
     Parameters
     ----------
-    name : the hardware's own, with the threads in use where it is a processor; tuned numbers are kept by it.
+    name : the hardware's own, with the threads in use where it is a processor; measurements are stored by it.
     device : `cpu`, `cuda` or `reference`.
     multiprocessors : of a GPU; threads of a processor.
     capability : ten times the compute capability, 90 for 9.0; 0 where it is no GPU, as all that follow.

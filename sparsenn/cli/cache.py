@@ -44,7 +44,7 @@ def clear(
     """Clear the caches on disk, and say what was removed.
 
     Only files that sparsenn made are removed, not MNIST images that you put there, nor what other programs share.
-    Datasets and kernels are made again when they are next needed; tuned parameters only by sparsenn kernels tune.
+    Whatever is missing is made or measured again when it is next needed.
 
     \b
     Examples:

@@ -52,7 +52,6 @@ VERBS = (
     Verb(("kernels", "list"), "kernels", "kernels"),
     Verb(("kernels", "ladder"), "ladder", "ladder"),
     Verb(("kernels", "roofline"), "roofline", "roofline"),
-    Verb(("kernels", "tune"), "tune", "tune"),
     Verb(("download",), "download", "download"),
     Verb(("cache", "info"), "cache", "info"),
     Verb(("cache", "clear"), "cache", "clear"),

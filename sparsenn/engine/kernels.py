@@ -24,7 +24,6 @@ from sparsenn.backends import (
     select_kernels,
 )
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION
-from sparsenn.backends.tuning_table import with_tuned_numbers
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import Step
 from sparsenn.errors import UsageError, unknown_name
@@ -80,7 +79,7 @@ def operation_of(layer: Any) -> str:
 
 
 def choose_kernels(network: Network, options: Options) -> tuple[Backend, Kernels]:
-    """Return the backend, and the kernels that may run a network on it, with the numbers that were tuned for them.
+    """Return the backend, and the kernels that may run a network on it.
 
     Parameters
     ----------
@@ -121,7 +120,7 @@ def choose_kernels(network: Network, options: Options) -> tuple[Backend, Kernels
         raise UsageError(f"sparse layers are not multiplied in {precision} on {device}; leave out {precision}")
     if converts and DENSE_OPERATION not in operations:
         chosen += _for_converted(backend.device, precision, operations)
-    return backend, _by_operation(with_tuned_numbers(chosen, backend))
+    return backend, _by_operation(chosen)
 
 
 def _choose_doubles(network: Network, options: Options) -> tuple[Backend, Kernels]:

@@ -84,14 +84,6 @@ def test_json_can_be_all_of_stdout(run: Run, problem: Path) -> None:
     [
         (("spmm",), "unknown ladder 'spmm'"),
         (("sort", "--device", "cpu"), "sort has no kernel for the device cpu"),
-        (
-            ("spmspm", "--sweep", "--device", "cpu"),
-            "spmspm, but sparsenn kernels tune does: panel; use sparsenn kernels tune panel",
-        ),
-        (
-            ("conv2d", "--sweep", "--device", "cpu"),
-            "conv2d, but sparsenn kernels tune does: im2col_blas; use sparsenn kernels tune im2",
-        ),
         (("spmspm", "--device", "cuda:99"), "use --device cpu"),
         (("spmspm", "--plot", "ladder.gif"), "'.gif' does not name a known file type"),
         (("spmspm", "--json", "nowhere/ladder.json"), "the folder nowhere does not exist"),

@@ -49,7 +49,7 @@ def made_up(monkeypatch):
 
     def register(sparse_kernels, dense_kernels, **changes):
         for operation, name, found in (("spmspm", "panel", sparse_kernels), ("mlp", "register_tiled", dense_kernels)):
-            kernel = replace(backends.kernel_named(operation, name, "cpu"), tunable=None)
+            kernel = backends.kernel_named(operation, name, "cpu")
             made = [replace(kernel, name=called, seconds=a_call_and_an_edge(*costs)) for called, *costs in found]
             let_auto_take(monkeypatch, *(replace(one, **changes.get(one.name, {})) for one in made))
 

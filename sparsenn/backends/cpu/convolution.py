@@ -11,14 +11,12 @@ A launch takes the layer and images, float32 of shape (images, channels, height,
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from sparsenn.backends.contract import ConvolutionKernel, Tunable
-from sparsenn.backends.convolution_sizes import sizes_in_words
+from sparsenn.backends.contract import ConvolutionKernel
 from sparsenn.backends.cpu.activation import activation_code
 from sparsenn.backends.cpu.image_chain import chain_of, run_chain
 from sparsenn.backends.cpu.planes import shared_taps
@@ -31,13 +29,10 @@ from sparsenn.layers import AvgPool2d, Conv2d, Flatten, MaxPool2d
 from sparsenn.network import Image
 from sparsenn.runtime.workers import chunks, map_threads
 
-__all__ = ["DIRECT", "IM2COL_BLAS", "conv2d_sizes", "launch_direct", "launch_im2col_blas"]
+__all__ = ["DIRECT", "IM2COL_BLAS", "launch_direct", "launch_im2col_blas"]
 
 PIECE_BYTES = 16 << 20
 """Patches that are multiplied in one product."""
-
-PIECE_BYTES_TO_TRY = tuple(1 << power for power in range(18, 28))
-"""What `tune` tries in place of `PIECE_BYTES`: 256 KiB to 128 MiB."""
 
 # Seconds of a core, about as measured with AVX-512.
 MULTIPLY_ADD = 2.2e-11  # of `direct`, of four filters
@@ -64,13 +59,8 @@ def launch_direct(layer: Conv2d, images: Array) -> Array:
     return run_chain(chain_of((layer,), (images.shape[1:], shape[1:])), rows).reshape(shape)
 
 
-def launch_im2col_blas(layer: Conv2d, images: Array, piece_bytes: int = PIECE_BYTES) -> Array:
+def launch_im2col_blas(layer: Conv2d, images: Array) -> Array:
     """Compute a convolution as products of the filters and all windows, some images at a time.
-
-    Parameters
-    ----------
-    layer, images : as all launches take them.
-    piece_bytes : of windows that are multiplied in one product, if an image's take no more than that.
 
     Raises
     ------
@@ -84,7 +74,7 @@ def launch_im2col_blas(layer: Conv2d, images: Array, piece_bytes: int = PIECE_BY
     column = layer.groups * depth
     weights, bias = layer.weights.reshape(layer.groups, -1, depth), layer.bias_vector()[:, None]
     outputs = np.empty((shape[0], layer.filters, pixels), np.float32)
-    together = max(1, min(shape[0], piece_bytes // (4 * column * pixels)))
+    together = max(1, min(shape[0], PIECE_BYTES // (4 * column * pixels)))
     held, held_sums = np.empty(column * together * pixels, np.float32), np.empty(outputs[:together].size, np.float32)
     for first, last in chunks(shape[0], together):
         given = images[first:last].astype(np.float32, copy=False)
@@ -135,11 +125,6 @@ def _why_not_direct(machine: Machine, layer: Conv2d, image: Image) -> str | None
     return None
 
 
-def conv2d_sizes(layer: Conv2d, images: Array) -> str:
-    """Return the sizes of a convolution, and about how many images there are, as `Tunable.sizes`."""
-    return sizes_in_words(images.shape, layer.weights.shape, *layer.sliding_window[1:])
-
-
 DIRECT = register(
     ConvolutionKernel(
         name="direct",
@@ -162,10 +147,5 @@ IM2COL_BLAS = register(
         launch=launch_im2col_blas,
         auto=True,
         seconds=_seconds_im2col_blas,
-        tunable=Tunable(
-            parameters={"piece_bytes": PIECE_BYTES_TO_TRY},
-            launch_with=lambda numbers: partial(launch_im2col_blas, piece_bytes=numbers["piece_bytes"]),
-            sizes=conv2d_sizes,
-        ),
     )
 )

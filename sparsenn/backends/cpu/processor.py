@@ -14,7 +14,7 @@ __all__ = ["host_machine"]
 
 
 def host_machine() -> Machine:
-    """Return the processor with the threads in use; both are in its name, by which tuned numbers are kept."""
+    """Return the processor with the threads in use; both are in its name, by which measurements are stored."""
     threads = thread_count()
     name = f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"
     return Machine(name, "cpu", multiprocessors=threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ from sparsenn.backends.cuda.runtime.footprint import prepared_bytes
 from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 from sparsenn.backends.cuda.runtime.loader import compile_seconds
 from sparsenn.backends.cuda.runtime.memory import arriving, free_bytes, release_unused, staging, within_memory
-from sparsenn.backends.cuda.runtime.replay import DeviceReplay, HostReplay
+from sparsenn.backends.cuda.runtime.replay import MAX_COPIED_BYTES, DeviceReplay, HostReplay
 from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.runtime.spans import note_use
 from sparsenn.backends.cuda.runtime.streams import wait_for_device
@@ -135,8 +136,10 @@ class CUDABackend:
             return images.run_layer(layer, shape, *matrices)
 
     def replay(self, shape: tuple[int, int], on_host: bool) -> Replay | None:
-        """Return what captures work on rows of a shape as a graph."""
-        return HostReplay(shape) if on_host else DeviceReplay(shape)
+        """Return what captures work on rows of a shape as a graph; None where copying rows into it costs too much."""
+        if on_host:
+            return HostReplay(shape)
+        return DeviceReplay(shape) if 4 * math.prod(shape) <= MAX_COPIED_BYTES else None
 
     def number_log(self, scans: int) -> NumberLog:
         """Return a log of up to a number of scans."""

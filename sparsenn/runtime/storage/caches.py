@@ -47,7 +47,6 @@ _KINDS = {
         lambda: [cache_folder() / "datasets"],
     ),
     "measurements": _Kind("limits of the device, as measured", r"ceilings\.json", lambda: [cache_folder()]),
-    "tuning": _Kind("parameters found by tuning", r"tuning\.json", lambda: [cache_folder()]),
     "cpu-kernels": _Kind("kernels for the CPU, compiled by numba", r".+\.nb[ic]", _compiled_folders),
     "gpu-kernels": _Kind(
         "kernels for compute capability 9.0", r".+-[0-9a-f]{24}\.cubin", lambda: [cache_folder() / "kernels"]

@@ -193,7 +193,7 @@ LADDER = Ladder(
         "cpu": (SEQUENTIAL, DIRECT, IM2COL_BLAS),
         "reference": (REFERENCE,),
     },
-    sweeps={swept.SWEPT.name: "pixels"},
+    sweeps={swept.SWEPT.name: swept.PIXELS_VARIED},
     problem=random_problem,
     rows=1000,
     sizes=(1, 86, 86, 4, 7, 0),

@@ -85,14 +85,3 @@ def test_estimates_name_the_faster_kernel(layer, image, name):
 
 def test_the_preferred_kernel_comes_first():
     assert automatic("conv2d", "cpu") == (DIRECT, IM2COL_BLAS)
-
-
-def test_pieces_of_patches_can_be_tuned(rng):
-    layer = Conv2d(rng.normal(size=(5, 3, 3, 3)), 0.1, ReLU(), padding=1)
-    images = rng.normal(size=(4, 3, 9, 8)).astype(np.float32)
-    tunable = IM2COL_BLAS.tunable
-    for numbers in tunable.combinations():
-        assert_near(tunable.launch_with(numbers), layer, images)
-    assert tunable.sizes(layer, images) == (
-        "images 4-7 of 3x9x8, filters 5x3x3x3, stride 1x1, padding 1x1, dilation 1x1"
-    )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from sparsenn.backends.contract import ConvolutionKernel, Tunable
-from sparsenn.backends.convolution_sizes import sizes_in_words
+from sparsenn.backends.contract import ConvolutionKernel
 from sparsenn.backends.cuda.conv.estimates import IMAGES
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.layer import ConvLayer, geometry_of
@@ -20,7 +18,7 @@ from sparsenn.formats import Array
 from sparsenn.layers import Conv2d
 from sparsenn.network import Image
 
-__all__ = ["Fits", "Launch", "conv2d_sizes", "convolution", "everywhere"]
+__all__ = ["Fits", "Launch", "convolution", "everywhere"]
 
 Launch = Callable[[ConvLayer, Array], Array]
 Fits = Callable[[Machine, Geometry], str | None]
@@ -40,7 +38,6 @@ def convolution(
     half_rows: bool = False,
     tf32_products: int = 0,
     half_sums: int = 0,
-    tunable: Tunable | None = None,
     traffic: Callable[..., Any] | None = None,
     reproducible: bool = False,
 ) -> ConvolutionKernel:
@@ -52,7 +49,6 @@ def convolution(
     fits : says why a machine cannot run a convolution with it; None if it can.
     gpu : the GPU that it needs, in words.
     seconds : estimates what `IMAGES` images take.
-    tunable : its launches are such as `launch`.
     others : as `Kernel` has them.
     """
     return ConvolutionKernel(
@@ -69,7 +65,6 @@ def convolution(
         tf32_products=tf32_products,
         half_sums=half_sums,
         reproducible=reproducible,
-        tunable=replace(tunable, launch_with=partial(_launch_with, tunable.launch_with)) if tunable else None,
         traffic=traffic,
     )
 
@@ -79,22 +74,12 @@ def everywhere(fits: Callable[[Geometry], str | None]) -> Fits:
     return lambda machine, geometry: fits(geometry)
 
 
-def conv2d_sizes(layer: ConvLayer, images: Array) -> str:
-    """Return the sizes of a convolution, and about how many images there are, as `Tunable.sizes`."""
-    given = layer.geometry
-    return sizes_in_words(images.shape, layer.weights.shape, given.stride, given.padding, given.dilation)
-
-
 def _why_not(fits: Fits, machine: Machine, layer: Conv2d, image: Image) -> str | None:
     return fits(machine, geometry_of(layer, image))
 
 
 def _seconds(estimate: Callable[[Machine, Geometry], float], machine: Machine, layer: Conv2d, image: Image) -> float:
     return estimate(machine, geometry_of(layer, image)) / IMAGES
-
-
-def _launch_with(launch_with: Callable[[Mapping[str, int]], Launch], numbers: Mapping[str, int]) -> Launch:
-    return partial(_launch, launch_with(numbers))
 
 
 def _launch(launch: Launch, layer: ConvLayer, images: Array) -> Array:

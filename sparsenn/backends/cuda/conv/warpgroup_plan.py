@@ -255,10 +255,8 @@ def divisor(number: int) -> tuple[np.uint32, np.int32]:
 
 
 @cache
-def plan(kind: Kind, geometry: Geometry, count: int, machine: Machine, tile: Tile | None = None) -> Plan | None:
-    """Return the plan by which `count` images should take the least time, or that of a tile; None if none fits."""
-    if tile is not None:
-        return fitting(kind, geometry, count, machine, tile)
+def plan(kind: Kind, geometry: Geometry, count: int, machine: Machine) -> Plan | None:
+    """Return the plan by which `count` images should take the least time; None if none fits."""
     found = min(_plans(kind, geometry, count, machine), key=lambda found: found[0], default=None)
     return None if found is None else found[1]
 

@@ -11,16 +11,14 @@ exceed that. Sums are float32. A launch gives the same bits every time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Tunable
 from sparsenn.backends.cuda.conv.estimates import IMAGES
 from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
-from sparsenn.backends.cuda.conv.kernel import Launch, conv2d_sizes, convolution
+from sparsenn.backends.cuda.conv.kernel import convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
@@ -28,7 +26,6 @@ from sparsenn.backends.cuda.conv.warpgroup import ARCHITECTURE, GPU, why_no_warp
 from sparsenn.backends.cuda.conv.warpgroup_plan import UNIT_BYTES, arranged
 from sparsenn.backends.cuda.conv.warpgroup_rows_plan import (
     COLUMNS,
-    GROUPS,
     MOST_LINES,
     SLOTS,
     Plan,
@@ -49,14 +46,11 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 
 __all__ = [
-    "PARAMETERS",
     "SOURCE",
     "WARPGROUP_ROWS_HALF",
     "fits",
     "kernel_defines",
     "launch_warpgroup_rows_half",
-    "launch_with",
-    "why_not_numbers",
 ]
 
 SOURCE = "conv2d/warpgroup_rows_half.cu"
@@ -99,10 +93,10 @@ def kernel_defines(
 
 @cache
 def _prepared(
-    geometry: Geometry, count: int, aligned: bool, half_rows: bool, activation: int, device: int, tile: Tile | None
+    geometry: Geometry, count: int, aligned: bool, half_rows: bool, activation: int, device: int
 ) -> tuple[Any, Plan, tuple[np.int32 | np.uint32, ...]]:
     """Return what launches of one size have in common: the kernel, its plan, and the plan's numbers."""
-    made = plan(geometry, count, machine_of(device), tile)
+    made = plan(geometry, count, machine_of(device))
     if made is None:
         raise UsageError(f"the device's shared memory has no room for {geometry}")
     defines = kernel_defines(made, geometry, aligned, half_rows, activation)
@@ -120,10 +114,6 @@ def launch_warpgroup_rows_half(layer: ConvLayer, images: Array) -> Array:
         They are not of a type that the kernel takes, or it cannot run the convolution, or not on this device, or
         a weight is beyond half precision.
     """
-    return _run(layer, images)
-
-
-def _run(layer: ConvLayer, images: Array, tile: Tile | None = None) -> Array:
     check_half_range(layer)
     outputs = new_outputs(layer, images, (np.float32, np.float16))
     refuse(fits(machine_of(layer.device), layer.geometry))
@@ -131,16 +121,16 @@ def _run(layer: ConvLayer, images: Array, tile: Tile | None = None) -> Array:
     if count:
         most = _at_a_time(layer.geometry, count)
         for first in range(0, count, most):
-            _launch(layer, images[first : first + most], outputs[first : first + most], tile)
+            _launch(layer, images[first : first + most], outputs[first : first + most])
     return outputs
 
 
-def _launch(layer: ConvLayer, images: Array, outputs: Array, tile: Tile | None) -> None:
+def _launch(layer: ConvLayer, images: Array, outputs: Array) -> None:
     geometry, half_rows = layer.geometry, images.dtype == np.float16
     pointer: Any = images.data
     aligned = pointer.ptr % UNIT_BYTES == 0
     activation = int(layer.activation)
-    kernel, made, numbers = _prepared(geometry, images.shape[0], aligned, half_rows, activation, layer.device, tile)
+    kernel, made, numbers = _prepared(geometry, images.shape[0], aligned, half_rows, activation, layer.device)
     filters = cache_on_device(
         layer,
         ("warpgroup", HALF, made.steps),
@@ -149,38 +139,6 @@ def _launch(layer: ConvLayer, images: Array, outputs: Array, tile: Tile | None) 
     arguments = images, filters, layer.bias, outputs, layer.clip, *numbers
     blocks = made.blocks(machine_of(layer.device))
     launch("conv2d", kernel, (blocks,), (made.tile.threads,), *arguments, shared_bytes=made.shared_bytes)
-
-
-# ---- Tuning ------------------------------------------------------------------------------------------------------
-
-PARAMETERS: dict[str, tuple[int, ...]] = {
-    "columns": tuple(sorted(COLUMNS)),
-    "groups": tuple(sorted(GROUPS)),
-    "slots": tuple(range(1, SLOTS + 1)),
-}
-"""What may be chosen instead of the plan's `Tile`."""
-
-
-def launch_with(numbers: Mapping[str, int]) -> Launch:
-    """Return the launch with a given tile; it raises, besides, if a convolution cannot be run with that."""
-
-    def launch_tile(layer: ConvLayer, images: Array) -> Array:
-        refuse(_why_not_launched(numbers, layer, images))
-        return _run(layer, images, Tile(**numbers))
-
-    return launch_tile
-
-
-def why_not_numbers(numbers: Mapping[str, int], machine: Machine, geometry: Geometry, count: int) -> str | None:
-    """Return why a machine cannot convolve `count` images with a given tile; None if it can."""
-    reason = fits(machine, geometry)
-    if reason is None and plan(geometry, max(1, count), machine, Tile(**numbers)) is None:
-        reason = "the tile takes more shared memory or registers than there are, or has too few slots for its filters"
-    return reason
-
-
-def _why_not_launched(numbers: Mapping[str, int], layer: ConvLayer, images: Array) -> str | None:
-    return why_not_numbers(numbers, machine_of(layer.device), layer.geometry, images.shape[0])
 
 
 def _seconds(machine: Machine, geometry: Geometry) -> float:
@@ -198,5 +156,4 @@ WARPGROUP_ROWS_HALF = convolution(
     seconds=_seconds,
     precision=HALF.name,
     half_rows=True,
-    tunable=Tunable(PARAMETERS, launch_with, sizes=conv2d_sizes, fits=_why_not_launched),
 )

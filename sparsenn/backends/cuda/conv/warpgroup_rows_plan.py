@@ -151,10 +151,8 @@ class Plan:
 
 
 @cache
-def plan(geometry: Geometry, count: int, machine: Machine, tile: Tile | None = None) -> Plan | None:
-    """Return the plan by which `count` images should take the least time, or that of a tile; None if none fits."""
-    if tile is not None:
-        return fitting(geometry, count, machine, tile)
+def plan(geometry: Geometry, count: int, machine: Machine) -> Plan | None:
+    """Return the plan by which `count` images should take the least time; None if none fits."""
     found = min(_plans(geometry, count, machine), key=lambda found: found[0], default=None)
     return None if found is None else found[1]
 

@@ -1,7 +1,7 @@
 """Convolutions multiplied by whole warpgroups: emulated on the host; plans; and on a GPU."""
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import product
 
 import numpy as np
@@ -29,10 +29,8 @@ from sparsenn.backends.cuda.conv.warpgroup import (
     WARPGROUP_HALF,
     WARPGROUP_TF32,
     fits,
-    launch_with,
     run_warpgroup,
     why_no_warpgroups,
-    why_not_numbers,
 )
 from sparsenn.backends.cuda.conv.warpgroup_plan import (
     SHAPES,
@@ -384,23 +382,6 @@ def test_kernels_say_what_they_multiply():
     assert [kernel.precision for kernel in kernels] == [kind.name for kind in KINDS]
     assert [kernel.half_rows for kernel in kernels] == [False, False, True]
     assert [kernel.tf32_products for kernel in kernels] == [3, 0, 0]
-    assert all(kernel.tunable.parameters == warpgroup.PARAMETERS for kernel in kernels)
-
-
-@kinds
-@pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        ({"taps": 5}, "a row has 3 taps"),
-        ({"columns": 99}, "tiles of that shape"),
-        ({"stages": 200}, "more shared memory"),
-    ],
-)
-def test_tiles_that_do_not_fit_are_refused(kind, wrong, reason):
-    geometry = Geometry(64, 56, 56, 64, (3, 3), **SAME)
-    numbers = {"down": 1, "across": 2, "columns": 64, "steps": 1, "stages": 2, "blocks": 1, "bands": 2, "taps": 1}
-    assert why_not_numbers(kind, numbers, H200, geometry, 5) is None
-    assert reason in why_not_numbers(kind, numbers | wrong, H200, geometry, 5)
 
 
 # ---- On a GPU ------------------------------------------------------------------------------------------------------
@@ -414,22 +395,19 @@ def _only_where_there_are_warpgroups(request):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("kind", "shape"), [(kind, shape) for kind in KINDS for shape in SHAPES[kind]])
-def test_every_tile(kind, shape, rng):
+def test_every_tile(kind, shape, rng, monkeypatch):
     geometry = Geometry(70, 19, 23, 190, (3, 3), **SAME)
     given = drawn_numbers(rng, 5, geometry)
     expected = reference_conv2d(*given, **options_of(geometry))
     tried = 0
     for bands, chosen, stages, taps in ((1, 4, 2, 1), (2, 2, 4, 1), (2, 2, 2, 3), (2, 1, 6, 3)):
-        parameters = dict(zip(("down", "across", "columns"), shape, strict=True)) | {
-            "steps": chosen,
-            "stages": stages,
-            "blocks": 1,
-            "bands": bands,
-            "taps": taps,
-        }
-        if why_not_numbers(kind, parameters, current_machine(), geometry, 5) is None:
-            outputs = launched(launch_with(kind, parameters), geometry, given, Identity())
-            assert np.array_equal(outputs, expected), parameters
+        tile = Tile(*shape, chosen, stages, 1, bands, taps)
+        if fitting(kind, geometry, 5, current_machine(), tile) is not None:
+            planned = partial(cut, tile=tile)
+            monkeypatch.setattr(warpgroup, "plan", lambda *problem, planned=planned: planned(*problem[:3]))
+            monkeypatch.setattr(warpgroup, "_prepared", cache(warpgroup._prepared.__wrapped__))
+            outputs = launched(partial(run_warpgroup, kind), geometry, given, Identity())
+            assert np.array_equal(outputs, expected), tile
             tried += 1
     assert tried
 

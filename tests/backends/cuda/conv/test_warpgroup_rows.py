@@ -1,6 +1,7 @@
 """Convolutions of rows that go straight to warpgroups: emulated on the host; plans; and on a GPU."""
 
 from dataclasses import replace
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -280,16 +281,19 @@ def _only_where_there_are_warpgroups(request):
 @pytest.mark.gpu
 @types
 @pytest.mark.parametrize("columns", COLUMNS)
-def test_every_tile(columns, dtype, rng):
+def test_every_tile(columns, dtype, rng, monkeypatch):
     geometry = Geometry(40, 19, 300, 70, (3, 3), **SAME)
     given = drawn_numbers(rng, 5, geometry, dtype)
     expected = reference_conv2d(*given, **options_of(geometry))
     tried = 0
     for groups, slots in ((1, 3), (1, 6), (2, 4), (2, 6)):
-        numbers = {"columns": columns, "groups": groups, "slots": slots}
-        if warpgroup_rows.why_not_numbers(numbers, current_machine(), geometry, 5) is None:
-            outputs = launched(warpgroup_rows.launch_with(numbers), geometry, given, Identity())
-            assert np.array_equal(outputs, expected), numbers
+        tile = Tile(columns, groups, slots)
+        if fitting(geometry, 5, current_machine(), tile) is not None:
+            planned = partial(cut, tile=tile)
+            monkeypatch.setattr(warpgroup_rows, "plan", lambda *problem, planned=planned: planned(*problem[:2]))
+            monkeypatch.setattr(warpgroup_rows, "_prepared", cache(warpgroup_rows._prepared.__wrapped__))
+            outputs = launched(warpgroup_rows.launch_warpgroup_rows_half, geometry, given, Identity())
+            assert np.array_equal(outputs, expected), tile
             tried += 1
     assert tried
 
