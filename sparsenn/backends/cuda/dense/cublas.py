@@ -196,7 +196,7 @@ def _prepare(precision: str, stack: DenseStack, given: Given) -> Any:
         layer = _padded(stack, number, sizes, wanted, by_columns)
         result = np.dtype(given.type) if last else wanted
         aligned = (ALIGNED if given.aligned else wanted.itemsize) if first and as_given else 256
-        bias = as_rows(layer.bias, result)
+        bias = cache_on_device(stack, ("bias", number, sizes, result), partial(as_rows, layer.bias, result))
         layers.append(_layer(precision, stack.device, layer, layer.weights, bias, rows, result, aligned))
     return partial(_run, layers, wanted, widths[0], stack.widths[-1])
 

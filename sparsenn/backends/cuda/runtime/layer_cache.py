@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.loader import no_rehearsal
 from sparsenn.backends.cuda.runtime.memory import to_device
 from sparsenn.formats import Array
 
@@ -60,7 +61,8 @@ def cache_all_on_device(
     if stale:
         for number in stale:
             cached[number].pop(names[number], None)
-        made = make(stale)
+        with no_rehearsal():
+            made = make(stale)
         ended = cupy().cuda.get_current_stream().record()
         for number, value in zip(stale, made, strict=True):
             cached[number][names[number]] = value, ended, version

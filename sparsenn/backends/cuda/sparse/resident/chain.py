@@ -29,7 +29,7 @@ from sparsenn.backends.contract import (
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
-from sparsenn.backends.cuda.runtime.loader import program
+from sparsenn.backends.cuda.runtime.loader import program, rehearsal
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.runtime.streams import StreamOrder, captured
@@ -202,6 +202,8 @@ class ResidentChain:
         self._stages = self._call.stages = cupy().asarray(np.frombuffer(records, np.uint8))
         self._order = StreamOrder()
         self._call.begin(0, None)  # the launches before the capture have no rows to take
+        with rehearsal():
+            self._enqueue()
         self._graph = captured(self._enqueue)
 
     def _takes_tiles(self, cut: _Cut) -> bool:
