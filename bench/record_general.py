@@ -30,8 +30,9 @@ from results_file import Column, results_path, write_results
 from sparsenn.backends.cuda.runtime.device import current_machine
 from sparsenn.backends.cuda.sparse.chunks.chain import gather_chunks
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, estimated_clocks, tiling_for, tilings
-from sparsenn.backends.cuda.sparse.chunks.weights import chunk_weights
+from sparsenn.backends.cuda.sparse.chunks.weights import lay_out
 from sparsenn.backends.cuda.sparse.rows import rows_to_tiles, tiles_to_rows
+from sparsenn.backends.cuda.sparse.stack import LayerNumbers
 from sparsenn.backends.machine import Machine
 from sparsenn.formats import CSC, index_dtype
 
@@ -183,7 +184,9 @@ def describe(tiling: Tiling, stages: int) -> str:
 
 def time_ours(weights: Weights, features: Any, tiling: Tiling, machine: Machine, runs: int) -> tuple[Timing, str, Any]:
     """Return time, tiling in words, and the outputs row-major."""
-    chunked = chunk_weights(weights.sparse, weights.bias, tiling, machine)
+    sparse = CSC(weights.sparse.shape, *map(cp.asnumpy, weights.sparse.arrays))
+    numbers = LayerNumbers(sparse, cp.asnumpy(weights.bias), np.ones(sparse.shape[1], np.int64))
+    (chunked,) = lay_out([numbers], [tiling], machine)
     tiles = rows_to_tiles(features, tiling.block.rows)
     alive = cp.zeros(tiles.shape[0] * tiles.shape[2], np.uint8)
     timing = timed(lambda: gather_chunks(chunked, RELU, NO_CLIP, tiles, alive), runs)

@@ -129,9 +129,8 @@ class Kernel:
         Precision of what it multiplies: `float32`, `tf32` or `float16`; the reference's float64 is not stated.
     half_rows : bool, default False
         Whether it takes float16 rows or images as they are, and gives such.
-    sparse_row_seconds : callable, optional
-        Estimates the time of a problem of CSR rows; also takes the share of their entries that is stored. Kernels of
-        dense layers that have it take CSR rows as they are.
+    sparse_rows : bool, default False
+        Whether a kernel of dense layers takes CSR rows as they are; `seconds` then takes the `density` of the rows.
     tf32_products : int, default 0
         Products in TF32 that it makes of each product in float32; 0 where it splits no numbers.
     half_sums : int, default 0
@@ -155,7 +154,7 @@ class Kernel:
     seconds: Callable[..., float] | None = None
     precision: str = "float32"
     half_rows: bool = False
-    sparse_row_seconds: Callable[..., float] | None = None
+    sparse_rows: bool = False
     tf32_products: int = 0
     half_sums: int = 0
     traffic: Callable[..., Any] | None = None

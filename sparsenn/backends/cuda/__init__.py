@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -32,9 +32,10 @@ from sparsenn.backends.cuda.runtime.availability import check_device
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, machine_of
 from sparsenn.backends.cuda.runtime.footprint import prepared_bytes
 from sparsenn.backends.cuda.runtime.layer_cache import stream_key
-from sparsenn.backends.cuda.runtime.loader import compile_seconds
+from sparsenn.backends.cuda.runtime.loader import compile_seconds, rehearsal
 from sparsenn.backends.cuda.runtime.memory import arriving, free_bytes, release_unused, staging, within_memory
 from sparsenn.backends.cuda.runtime.replay import MAX_COPIED_BYTES, DeviceReplay, HostReplay
+from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.runtime.spans import note_use
 from sparsenn.backends.cuda.runtime.streams import wait_for_device
 from sparsenn.backends.cuda.sparse import rows as rows_module
@@ -69,6 +70,7 @@ class CUDABackend:
     device = "cuda"
     doubles = False
     in_host_memory = False
+    rehearses = True
     prepares_ahead = True
 
     def __init__(self, index: int = 0) -> None:
@@ -154,6 +156,10 @@ class CUDABackend:
     def compile_seconds(self) -> float:
         """Return the seconds this thread spent on building kernels; CuPy's own count towards their callers."""
         return compile_seconds()
+
+    def rehearsal(self) -> AbstractContextManager[None]:
+        """Return a context in which kernels begin to be compiled, and none is launched."""
+        return rehearsal()
 
     def wait(self) -> None:
         """Wait until the device has done all that was queued."""
@@ -334,9 +340,8 @@ class CUDABackend:
 
     def as_dense(self, features: Features) -> Array:
         """Return the features as a row-major float32 matrix on the device."""
-        cp = cupy()
         with as_current(self.index), within_memory("dense rows", features.shape[0], 4 * features.shape[1]):
-            dense: Array = cp.ascontiguousarray(rows_module.as_dense(features), dtype=np.float32)
+            dense: Array = as_rows(rows_module.as_dense(features), np.float32)
             return dense
 
     def count_nonzeros(self, features: Array) -> Array:

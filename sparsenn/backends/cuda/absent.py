@@ -27,6 +27,7 @@ class AbsentCUDABackend:
     device = "cuda"
     doubles = False
     in_host_memory = False
+    rehearses = False
     prepares_ahead = True
 
     def __init__(self, machine: Machine) -> None:

@@ -155,7 +155,7 @@ def run_implicit(kind: Kind, layer: ConvLayer, images: Array) -> Array:
 
 def kept_filters(layer: ConvLayer, kind: Kind) -> Array:
     """Return a layer's filters in the kernels' order; they are laid out once."""
-    return cache_on_device(layer, ("implicit", kind), lambda: from_host(partial(arranged, kind), layer.weights))
+    return cache_on_device(layer, ("implicit", kind), lambda: from_host(partial(arranged, kind), layer.source.weights))
 
 
 def _launch(kind: Kind, layer: ConvLayer, ready: _Prepared, images: Array, outputs: Array) -> None:

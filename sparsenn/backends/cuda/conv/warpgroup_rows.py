@@ -132,7 +132,9 @@ def _launch(layer: ConvLayer, images: Array, outputs: Array) -> None:
     activation = int(layer.activation)
     kernel, made, numbers = _prepared(geometry, images.shape[0], aligned, half_rows, activation, layer.device)
     filters = cache_on_device(
-        layer, ("warpgroup", HALF, made.steps), lambda: from_host(partial(arranged, HALF, made.steps), layer.weights)
+        layer,
+        ("warpgroup", HALF, made.steps),
+        lambda: from_host(partial(arranged, HALF, made.steps), layer.source.weights),
     )
     arguments = images, filters, layer.bias, outputs, layer.clip, *numbers
     blocks = made.blocks(machine_of(layer.device))

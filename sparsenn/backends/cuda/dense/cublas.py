@@ -31,6 +31,7 @@ from sparsenn.backends.cuda.runtime.device import cupy, machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.recorder import launch, section
+from sparsenn.backends.cuda.runtime.row_copies import as_rows, copy_rows
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import Prior
 from sparsenn.backends.sizes import parts_of
@@ -196,9 +197,9 @@ def _keeps_nan(product: LtProduct, rows: int, weights: Array, number: Any) -> bo
     cp, (inputs, outputs) = cupy(), weights.shape
     if rows * (inputs * weights.dtype.itemsize + outputs * np.dtype(number).itemsize) > MOST_TRIED:
         return False
-    features, found = cp.full((rows, inputs), np.nan, weights.dtype), cp.zeros((rows, outputs), number)
+    features, found = cp.asarray(np.full((rows, inputs), np.nan, weights.dtype)), cp.zeros((rows, outputs), number)
     product(features, weights, found)
-    return bool(cp.isnan(found).all())
+    return bool(np.isnan(cp.asnumpy(found)).all())
 
 
 def _layer(
@@ -251,7 +252,7 @@ def _prepare(precision: str, stack: DenseStack, given: Given) -> Any:
         layer = _padded(stack, number, sizes, wanted, by_columns)
         result = np.dtype(given.type) if last else wanted
         aligned = (ALIGNED if given.aligned else wanted.itemsize) if first and as_given else 256
-        bias = layer.bias.astype(result, copy=False)
+        bias = cache_on_device(stack, ("bias", number, sizes, result), partial(as_rows, layer.bias, result))
         layers.append(_layer(precision, stack.device, layer, layer.weights, bias, rows, result, aligned))
     return partial(_run, layers, wanted, widths[0], stack.widths[-1])
 
@@ -266,9 +267,9 @@ def _padded(stack: DenseStack, number: int, sizes: tuple[int, int], wanted: Any,
 
 def _copied(layer: DenseLayer, sizes: tuple[int, int], wanted: Any, by_columns: bool) -> DenseLayer:
     weights = cupy().zeros(sizes, wanted, order="F" if by_columns else "C")
-    weights[: layer.inputs, : layer.outputs] = layer.weights
+    copy_rows(layer.weights, weights[: layer.inputs, : layer.outputs])
     bias = cupy().zeros(sizes[1], np.float32)
-    bias[: layer.outputs] = layer.bias
+    copy_rows(layer.bias, bias[: layer.outputs])
     return replace(layer, weights=weights, bias=bias)
 
 
@@ -280,13 +281,13 @@ def _no_rows(outputs: int, features: Array) -> Array:
 def _run(layers: Sequence[_Layer], number: Any, inputs: int, outputs: int, features: Array) -> Array:
     """Queue all layers, which take so many inputs; return the first of their last one's outputs."""
     if inputs != features.shape[1]:
-        given, features = features, cupy().zeros((features.shape[0], inputs), number)
-        features[:, : given.shape[1]] = given
-    elif features.dtype != number:
-        features = features.astype(number)
+        rows, features = features, cupy().zeros((features.shape[0], inputs), number)
+        copy_rows(rows, features[:, : rows.shape[1]])
+    features = as_rows(features, number)
     for layer in layers:
         features = layer(features)
-    return features if outputs == features.shape[1] else cupy().ascontiguousarray(features[:, :outputs])
+    own: Array = as_rows(features[:, :outputs], features.dtype)
+    return own
 
 
 CUBLAS = dense_kernel(

@@ -37,7 +37,7 @@ from sparsenn.backends.cuda.dense.priors import LAUNCH, one_launch_seconds
 from sparsenn.backends.cuda.dense.stack import DenseStack, StackShape
 from sparsenn.backends.cuda.runtime.activation import compiled_activation
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
-from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host, from_host
 from sparsenn.backends.cuda.runtime.loader import Program, specialised
 from sparsenn.backends.cuda.runtime.precision import HALF_MAX, SPLIT_PRODUCTS
 from sparsenn.backends.machine import WARP, Machine
@@ -277,26 +277,24 @@ def _prepare_tensor_half(stack: DenseStack, given: Given) -> Ready:
 
 
 def check_half_range(stack: DenseStack) -> None:
-    """Wait for the device, the first time, and refuse weights that half precision does not reach.
+    """Refuse weights that half precision does not reach; looked for once.
 
     Raises
     ------
     UsageError
         There is one.
     """
-    cache_on_device(stack, "within half precision", lambda: _within_range(stack))
-
-
-def _within_range(stack: DenseStack) -> Array:
-    """Wait for the device and look for weights that half precision does not reach; return some array."""
     for number, layer in enumerate(stack.layers, start=1):
-        largest = float(abs(layer.weights).max())
+        largest = cache_on_host(layer.source, "largest weight", partial(_largest_weight, layer.source.weights))
         if largest > HALF_MAX:
             raise UsageError(
                 f"layer {number} has a weight of {largest:g}; half precision ends at {HALF_MAX:,.0f}: choose tf32 or "
                 "float32"
             )
-    return stack.layers[0].bias
+
+
+def _largest_weight(weights: Array) -> float:
+    return float(np.abs(weights).max(initial=0))
 
 
 FMA_TOGETHER = 1, 4  # inputs that a thread of fused_fma multiplies together, and outputs

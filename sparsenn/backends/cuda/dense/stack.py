@@ -61,17 +61,18 @@ class DenseLayer:
     weights : (inputs, outputs) float32, row-major.
     bias : (outputs,) float32, zeros where the layer has none.
     activation, clip : its code in `kernels/common.cuh`; infinity where there is no clip.
+    source : the layer on the host.
     """
 
     weights: Array
     bias: Array
     activation: np.int32
     clip: np.float32
+    source: Linear
 
     def on_host(self) -> DenseLayer:
-        """Return a copy in host memory."""
-        cp = cupy()
-        return replace(self, weights=cp.asnumpy(self.weights), bias=cp.asnumpy(self.bias))
+        """Return the layer over its arrays in host memory."""
+        return replace(self, weights=self.source.weights, bias=self.source.bias_vector())
 
     @property
     def inputs(self) -> int:
@@ -102,7 +103,7 @@ class DenseStack:
         return self.shape.widths
 
     def on_host(self) -> tuple[DenseLayer, ...]:
-        """Return copies of the layers in host memory."""
+        """Return the layers over their arrays in host memory."""
         return tuple(layer.on_host() for layer in self.layers)
 
     @cached_property
@@ -133,4 +134,5 @@ def upload_dense(
     copied = partial(map, cupy().asarray) if to_device is None else to_device
     codes = [activation_code(layer, number) for number, layer in enumerate(layers, start=1)]
     arrays = iter(copied([array for layer in layers for array in (layer.weights, layer.bias_vector())]))
-    return DenseStack(device, tuple(DenseLayer(next(arrays), next(arrays), *code) for code in codes))
+    made = (DenseLayer(next(arrays), next(arrays), *code, layer) for code, layer in zip(codes, layers, strict=True))
+    return DenseStack(device, tuple(made))

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from sparsenn.backends.cuda.sparse.chunks.teams import TeamsSize, teams_of
 from sparsenn.backends.cuda.sparse.chunks.tiling import (
     Tiling,
     chained_layers,
@@ -96,9 +95,8 @@ def chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) 
 
     def seconds(part: tuple[SparseLinear, bool]) -> float:
         layer, chained = part
-        teams = _teams(layer)
-        (tiling,) = shared_tilings(rows, [_size(layer)], machine, [teams], chained=[chained])
-        clocks = estimated_clocks(tiling, rows, *_size(layer), machine, teams, chained)
+        (tiling,) = shared_tilings(rows, [_size(layer)], machine, chained=[chained])
+        clocks = estimated_clocks(tiling, rows, *_size(layer), machine, chained)
         return LAUNCH_SECONDS + clocks / machine.clock
 
     turned = 2 * TURN_LAUNCH_SECONDS + _turned_seconds(machine, rows, layers[0].inputs + layers[-1].outputs)
@@ -189,14 +187,14 @@ def _stage(
             for layer, count in zip(layers, counts, strict=True)
         )
     total = TILED_STAGE_SECONDS + _turned_seconds(machine, counts[0], layers[0].inputs + layers[-1].outputs)
-    sizes, teams = [_size(layer) for layer in layers], [_teams(layer) for layer in layers]
-    found = stage_tilings(rows, sizes, machine, teams)
+    sizes = [_size(layer) for layer in layers]
+    found = stage_tilings(rows, sizes, machine)
     count, block = math.ceil(counts[0]), found[0].block  # rows leave at the stage's end
     width = max(max(layer.inputs, layer.outputs) for layer in layers)
     wave = tiles_of_wave(machine, block, max(tiling.groups for tiling in found), width)
     clocks = sum(
-        _rounds_of_waves(machine, tiling, count, wave) * estimated_clocks(tiling, count, *size, machine, own)
-        for tiling, size, own in zip(found, sizes, teams, strict=True)
+        _rounds_of_waves(machine, tiling, count, wave) * estimated_clocks(tiling, count, *size, machine)
+        for tiling, size in zip(found, sizes, strict=True)
     )
     return total + COUNTED_SHARE * clocks / machine.clock
 
@@ -247,11 +245,6 @@ def _turned_seconds(machine: Machine, rows: float, width: float) -> float:
 
 def _size(layer: SparseLinear) -> tuple[int, int, int]:
     return layer.inputs, max(1, layer.outputs), layer.edges
-
-
-def _teams(layer: SparseLinear) -> TeamsSize | None:
-    teams = teams_of(layer)
-    return teams.size if teams else None
 
 
 def _over_all(parts: Sequence[Part], seconds: Callable[[Part], float]) -> float:

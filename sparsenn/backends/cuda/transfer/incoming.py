@@ -14,6 +14,7 @@ from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.memory import arriving
 from sparsenn.backends.cuda.runtime.recorder import launch
+from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, coo_to_csr, index_type
 from sparsenn.backends.host_arrays import HOST_DEVICES, fault_of
 from sparsenn.errors import InputError, MatrixError, UnsortedError, UsageError
@@ -211,7 +212,7 @@ def matrix(rows: Any, keep_half: bool) -> Array:
     keep_half : whether float16 stays that.
     """
     kept = keep_half and rows.dtype == np.float16
-    found: Array = cupy().ascontiguousarray(rows, dtype=np.float16 if kept else np.float32)
+    found: Array = as_rows(rows, np.float16 if kept else np.float32)
     return found
 
 
@@ -285,7 +286,7 @@ class QueuedCheck:
         _check_shapes(given)
         indptr, indices = _as_integers(given.indptr, _OFFSET_TYPES), _as_integers(given.indices, tuple(_KERNEL_TYPES))
         self._given, self._source = given, source
-        self._values = _contiguous(given.values, _FLOAT32)
+        self._values = as_rows(given.values, _FLOAT32)
         self._offsets = indptr if indptr.dtype == np.int64 else cp.empty(count + 1, np.int64)
         self._indices = indices if indices.dtype == narrow else cp.empty(indices.size, narrow)
         self._moved = self._offsets is indptr
@@ -379,11 +380,4 @@ def _check_shapes(rows: SparseRows) -> None:
 
 def _as_integers(array: Array, kinds: Sequence[np.dtype[Any]]) -> Any:
     """Return a contiguous array of one of some types; another type becomes int64."""
-    return _contiguous(array, array.dtype if array.dtype in kinds else np.dtype(np.int64))
-
-
-def _contiguous(array: Any, kind: np.dtype[Any]) -> Any:
-    """Return a contiguous array of a type: the array itself where it is that, which CuPy takes longer to find out."""
-    if array.dtype == kind and array.flags.c_contiguous:
-        return array
-    return cupy().ascontiguousarray(array, dtype=kind)
+    return array if array.dtype in kinds and array.flags.c_contiguous else as_rows(array, np.int64)

@@ -111,7 +111,7 @@ def assert_near(found, expected, precision):
 @pytest.mark.parametrize(("written", "kept"), [(24, True), (23, False), (0, False)])
 def test_what_a_product_does_not_write_is_not_taken_for_nan(written, kept, monkeypatch):
     def product(features, weights, sums):
-        sums.reshape(-1)[:written] = np.nan
+        sums.view(np.ndarray).reshape(-1)[:written] = np.nan
 
     with emulated_device(monkeypatch):
         assert cublas._keeps_nan(product, 4, np.ones((5, 6), np.float16), np.float16) is kept
@@ -129,8 +129,10 @@ class _Computed:
     def __call__(self, features):
         assert features.dtype == self.weights.dtype
         assert features.shape[1] == self.weights.shape[0]
-        sums = features.astype(np.float64) @ self.weights.astype(np.float64) + self.layer.bias
-        return (np.maximum(sums, 0) if self.layer.activation == RELU else sums).astype(self.number)
+        features, weights = (cupy().asnumpy(each).astype(np.float64) for each in (features, self.weights))
+        sums = features @ weights + cupy().asnumpy(self.layer.bias)
+        activated = np.maximum(sums, 0) if self.layer.activation == RELU else sums
+        return cupy().asarray(activated.astype(self.number))
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16], ids=lambda kind: kind.__name__)
@@ -155,11 +157,11 @@ def test_zeros_behind_a_layers_own_weights_change_nothing(widths, precision, kin
     with emulated_device(monkeypatch):
         stack = upload_dense(0, layers)
         run = cublas._prepare(precision, stack, Given(200, np.dtype(kind), True))
-        found = run(features)
+        found = run(cupy().asarray(features))
         assert found.flags.c_contiguous
         assert found.dtype == kind
-        assert_near(found, exact(layers, features), precision)
-        assert np.array_equal(run(features), found)
+        assert_near(found.get(), exact(layers, features), precision)
+        assert np.array_equal(run(cupy().asarray(features)).get(), found.get())
     grain = 8 if precision == "float16" else 4
     number = np.float16 if precision == "float16" else np.float32
     padded = [-(-width // grain) * grain for width in widths]

@@ -70,7 +70,9 @@ class Step:
 
 
 def on_host(layers):
-    arrays = (DenseLayer(layer.weights, layer.bias_vector(), np.int32(0), np.float32(np.inf)) for layer in layers)
+    arrays = (
+        DenseLayer(layer.weights, layer.bias_vector(), np.int32(0), np.float32(np.inf), layer) for layer in layers
+    )
     return DenseStack(-1, tuple(arrays))
 
 
@@ -300,7 +302,7 @@ def test_a_shape_tells_widths_and_activations(rng):
     assert shape == StackShape((3, 4, 5, 6), ((0, False), (0, True), (2, False)))
     codes = [(np.int32(0), np.inf), (np.int32(0), 6.0), (np.int32(2), np.inf)]
     uploaded = (
-        DenseLayer(layer.weights, layer.bias, code, np.float32(clip))
+        DenseLayer(layer.weights, layer.bias, code, np.float32(clip), layer)
         for layer, (code, clip) in zip(layers, codes, strict=True)
     )
     stack = DenseStack(-1, tuple(uploaded))

@@ -71,7 +71,7 @@ def assert_near(found, expected, precision):
 
 def on_host(layers):
     return tuple(
-        DenseLayer(layer.weights, layer.bias_vector(), *activation_code(layer, number))
+        DenseLayer(layer.weights, layer.bias_vector(), *activation_code(layer, number), layer)
         for number, layer in enumerate(layers, start=1)
     )
 

@@ -5,8 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sparsenn.backends.cuda.sparse import estimates
-from sparsenn.backends.cuda.sparse.chunks.teams import teams_of
 from sparsenn.backends.cuda.sparse.estimates import chunks_seconds, half_chunks_seconds, resident_seconds
 from sparsenn.backends.machine import A100, H200
 from sparsenn.formats import from_dense
@@ -31,26 +29,10 @@ def test_more_layers_and_more_rows_take_longer(layers, estimate):
 
 
 class Shape:
-    """What estimates ask of a layer, besides teams of outputs: it has none."""
+    """What estimates ask of a layer."""
 
     def __init__(self, inputs, outputs, edges):
         self.inputs, self.outputs, self.edges = inputs, outputs, edges
-
-
-@pytest.fixture(autouse=True)
-def shapes_have_no_teams(monkeypatch):
-    monkeypatch.setattr(estimates, "teams_of", lambda layer: None if isinstance(layer, Shape) else teams_of(layer))
-
-
-def test_outputs_that_read_the_same_inputs_take_less_time(rng):
-    masks = np.repeat(rng.random((1024, 64)) < 0.05, 16, axis=1)
-    weights = (masks * rng.normal(size=masks.shape)).astype(np.float32)
-    shared, alone = (
-        (SparseLinear.from_scipy(from_dense(each).to_scipy(), 0.0, ReLU()),)
-        for each in (weights[:, rng.permutation(1024)], rng.permuted(weights, axis=0))
-    )
-    for estimate in (chunks_seconds, resident_seconds):
-        assert estimate(H200, shared, 60_000) < 0.7 * estimate(H200, alone, 60_000)
 
 
 STACKS = {

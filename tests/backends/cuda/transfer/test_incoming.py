@@ -50,6 +50,7 @@ def on_the_host():
         patch.setattr(incoming, "cupy", lambda: Numpy(asnumpy=np.array, ndarray=OnDevice))
         patch.setattr(incoming, "_CHECK", Checked())
         patch.setattr(incoming, "launch", launch)
+        patch.setattr(incoming, "as_rows", np.ascontiguousarray)
         for name, value in {"THREADS": THREADS, "PIECE": PIECE, "ROWS_PER_BLOCK": 128, "MOST_BLOCKS": 3}.items():
             patch.setattr(incoming, name, value)
         patch.setattr(incoming, "SHARED_BYTES", THREADS // 32 * 16)

@@ -17,7 +17,6 @@ from sparsenn.backends.cuda.sparse.chunks.blocks import (
     room,
     stage_bytes,
 )
-from sparsenn.backends.cuda.sparse.chunks.teams import NEIGHBOURS, TEAM, TeamsSize
 from sparsenn.backends.machine import Machine
 
 __all__ = [
@@ -129,17 +128,13 @@ class _Work:
 
     @property
     def units(self) -> float:
-        """Inputs that teams read; or edges read at once, and those that say where a warp's edges end."""
-        if self.block.teams:
-            return self.edges / self.block.outputs
+        """Edges read at once, and those that say where a warp's edges end."""
         return self.edges / self.block.edges_at_once + self.block.warps * self.chunks
 
     @property
     def instructions(self) -> float:
         """Instructions of the loop over the edges and of going on to the next output."""
         vector, lines = self.block.vector, -(-self.block.vector * self.block.number // 16)
-        if self.block.teams:
-            return (5 + lines + self.block.outputs / 4 + self.block.outputs * vector) * self.units
         if self.block.halves:
             return (5.5 + lines + vector / 4) * self.edges + 6 * self.chunks * self.outputs
         return (4.5 + lines + vector) * self.edges + 2 * self.chunks * self.outputs
@@ -147,8 +142,6 @@ class _Work:
     @property
     def reads(self) -> float:
         """Reads of shared memory, of up to 128 bytes: units, and lines of inputs."""
-        if self.block.teams:
-            return (1 + self.block.outputs / 4 + self.block.vector) * self.units
         units = 2 * self.units if self.block.halves else self.units  # of float32, fitted as if a unit took one read
         return units + self.block.line / 128 * self.edges
 
@@ -170,24 +163,6 @@ def _chunk_for(block: BlockShape, space: int, stages: int, inputs: int, edges_pe
     return max(1, -(-inputs // -(-max(1, inputs) // most)))
 
 
-def _of_full_teams(teams: TeamsSize | None) -> tuple[int, int]:
-    """Return outputs and edges of a layer of as many teams, all of them full."""
-    assert teams is not None, "the layer has no teams"
-    return TEAM * teams.teams, TEAM * teams.reads
-
-
-def _brought(block: BlockShape, inputs: int, groups: int, teams: TeamsSize | None) -> tuple[float, float]:
-    """Return the lines of inputs that are brought for a group, and the clocks that they take on their way."""
-    clocks = block.line / _l2_bytes(block)
-    if block.teams and teams is not None:
-        part = min(1.0, teams.teams / groups / NEIGHBOURS)  # of a block that lines and runs are counted for
-        blocks = -(-teams.teams // NEIGHBOURS)
-        lines, runs = teams.lines / blocks * part, teams.runs / blocks * part
-        if runs * RUN_CLOCKS + lines * clocks < inputs * clocks:
-            return lines, runs * RUN_CLOCKS + lines * clocks
-    return inputs, inputs * clocks
-
-
 def _l2_bytes(block: BlockShape) -> float:
     return HALF_L2_BYTES if block.halves else L2_BYTES
 
@@ -199,7 +174,6 @@ def estimated_clocks(
     outputs: int,
     edges: int,
     machine: Machine,
-    teams: TeamsSize | None = None,
     chained: bool = False,
 ) -> float:
     """Estimate a layer's time: what a multiprocessor has to do, or how long its blocks wait for their operands.
@@ -208,27 +182,24 @@ def estimated_clocks(
     follows: if the layer has work for that, and is `chained`.
     """
     block, groups = tiling.block, tiling.groups
-    if block.teams:
-        outputs, edges = _of_full_teams(teams)
     items = -(-rows // block.rows) * groups
     parted = chained and in_slices(tiling, rows, machine)
     share = items / machine.multiprocessors if parted else -(-items // machine.multiprocessors)
     rounds = share / block.blocks if parted else -(-share // block.blocks)
     per_group = outputs / groups
-    lines, copied = _brought(block, inputs, groups, teams)
-    chunks = math.ceil(lines / tiling.chunk)
+    chunks = math.ceil(inputs / tiling.chunk)
     work = _Work(block, edges / groups, chunks, per_group)
-    each = per_group / (block.slots if block.teams else block.warps)  # of a warp: a team, or outputs
+    each = per_group / block.warps  # outputs of a warp
     unevenness = math.ceil(each) / each
-    brought = copied + chunks * record_bytes(block, work.units / max(1, chunks)) / _l2_bytes(block)
+    records = chunks * record_bytes(block, work.units / max(1, chunks))
+    brought = (inputs * block.line + records) / _l2_bytes(block)
     # What arrives takes the port of shared memory, too. For float32, other constants were fitted without that.
-    arriving = lines * block.line / 128 if block.halves else 0
+    arriving = inputs * block.line / 128 if block.halves else 0
     instructions = work.instructions * unevenness + CHUNK_INSTRUCTIONS * chunks * block.warps
     instructions += (HALF_SLOT_INSTRUCTIONS if block.halves else SLOT_INSTRUCTIONS) * block.slots
-    one_by_one = 0.0 if block.teams else edges / groups
     edge_clocks = HALF_EDGE_CLOCKS + HALF_ROW_CLOCKS * block.vector if block.halves else EDGE_CLOCKS
     waited = (
-        one_by_one * unevenness / block.warps * edge_clocks
+        edges / groups * unevenness / block.warps * edge_clocks
         + chunks * CHUNK_CLOCKS
         + SLOT_CLOCKS * block.slots
         + block.line * tiling.chunk / _l2_bytes(block)
@@ -252,7 +223,6 @@ def tilings(
     machine: Machine,
     stages: tuple[int, ...] = (2, 3),
     tile_rows: int | None = None,
-    teams: TeamsSize | None = None,
     halves: bool = False,
 ) -> Iterator[Tiling]:
     """Yield tilings worth considering: every shape, its outputs in as few groups as can be or somewhat more.
@@ -262,24 +232,18 @@ def tilings(
     rows, inputs, outputs, edges : shape of the product, and stored weights.
     stages : how many chunks shared memory is to hold; more of them are smaller ones.
     tile_rows : rows of the tiles that the features lie in; any unless given.
-    teams : `Teams.size` of the layer, if it has teams.
-    halves : whether rows are in half precision; teams are not looked at then.
+    halves : whether rows are in half precision.
     """
-    alone = outputs, edges
     for block in (block for block in (HALF_BLOCKS if halves else BLOCKS) if tile_rows in (None, block.rows)):
-        if block.teams and teams is None:
-            continue
-        outputs, edges = _of_full_teams(teams) if block.teams else alone
         least = max(1, -(-outputs // block.slots))
         tiles = max(1, -(-rows // block.rows))
         rounds = -(-tiles * least // machine.multiprocessors)
         space = room(machine, block)
         even = max(least, rounds * machine.multiprocessors // tiles)  # as many as cost no further round
-        parts = outputs // TEAM if block.teams else outputs  # which no group shares
-        for groups in sorted({least, min(even, max(1, parts))}):
+        for groups in sorted({least, min(even, max(1, outputs))}):
             for count in stages:
-                lines = max(1, math.ceil(_brought(block, inputs, groups, teams)[0]))
-                chunk = _chunk_for(block, space, count, lines, edges / (lines * groups), outputs / groups)
+                per_input = edges / (max(1, inputs) * groups)
+                chunk = _chunk_for(block, space, count, inputs, per_input, outputs / groups)
                 yield Tiling(block, groups, chunk)
 
 
@@ -290,14 +254,13 @@ def tiling_for(
     edges: int,
     machine: Machine,
     tile_rows: int | None = None,
-    teams: TeamsSize | None = None,
     halves: bool = False,
     chained: bool = False,
 ) -> Tiling:
     """Choose a tiling by estimated time; parameters as for `tilings` and `estimated_clocks`."""
     size = rows, inputs, max(1, outputs), edges, machine
-    found = tilings(*size, tile_rows=tile_rows, teams=teams, halves=halves)
-    return min(found, key=lambda tiling: estimated_clocks(tiling, *size, teams, chained))
+    found = tilings(*size, tile_rows=tile_rows, halves=halves)
+    return min(found, key=lambda tiling: estimated_clocks(tiling, *size, chained))
 
 
 def chained_layers(count: int, halves: bool) -> list[bool]:
@@ -313,7 +276,6 @@ def shared_tilings(
     rows: int,
     shapes: Sequence[tuple[int, int, int]],
     machine: Machine,
-    teams: Sequence[TeamsSize | None] | None = None,
     halves: bool = False,
     chained: Sequence[bool] | None = None,
 ) -> tuple[Tiling, ...]:
@@ -325,15 +287,14 @@ def shared_tilings(
     ----------
     rows : rows that all layers are computed on.
     shapes : (inputs, outputs, edges) of each layer.
-    teams : of each layer, as `tilings` takes them; None for none of all.
     halves : whether rows are in half precision.
     chained : of each layer, as for `estimated_clocks`; as of `chained_layers` unless given.
     """
     chained = chained_layers(len(shapes), halves) if chained is None else chained
-    given = list(zip(shapes, teams or [None] * len(shapes), chained, strict=True))
+    given = list(zip(shapes, chained, strict=True))
     there = {block.rows for block in (HALF_BLOCKS if halves else BLOCKS)}
     sides = [side for side in TILE_ROWS if side in there]
-    ways = [[_timed_tiling(rows, *shape, machine, side, of, halves, way) for shape, of, way in given] for side in sides]
+    ways = [[_timed_tiling(rows, *shape, machine, side, halves, way) for shape, way in given] for side in sides]
     best = min(ways, key=lambda way: sum(clocks for _, clocks in way))
     return tuple(tiling for tiling, _ in best)
 
@@ -346,36 +307,31 @@ def _timed_tiling(
     edges: int,
     machine: Machine,
     tile_rows: int,
-    teams: TeamsSize | None,
     halves: bool,
     chained: bool,
 ) -> tuple[Tiling, float]:
     """Return the best tiling for tiles of so many rows, and its estimated clocks."""
-    tiling = tiling_for(rows, inputs, outputs, edges, machine, tile_rows, teams, halves, chained)
-    return tiling, estimated_clocks(tiling, rows, inputs, max(1, outputs), edges, machine, teams, chained)
+    tiling = tiling_for(rows, inputs, outputs, edges, machine, tile_rows, halves, chained)
+    return tiling, estimated_clocks(tiling, rows, inputs, max(1, outputs), edges, machine, chained)
 
 
-def stage_tilings(
-    rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine, teams: Sequence[TeamsSize | None]
-) -> tuple[Tiling, ...]:
+def stage_tilings(rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine) -> tuple[Tiling, ...]:
     """Choose the tilings of layers that are one launch and whose outputs are counted: all are for blocks of one shape.
 
     Parameters
     ----------
-    shapes, teams : as for `shared_tilings`.
+    shapes : as for `shared_tilings`.
     """
-    blocks = [block for block in COUNTING_BLOCKS if not block.teams or all(teams)]
-    given = list(zip(shapes, teams, strict=True))
-    ways = [[_counted_tiling(block, rows, *shape, machine, own) for shape, own in given] for block in blocks]
+    ways = [[_counted_tiling(block, rows, *shape, machine) for shape in shapes] for block in COUNTING_BLOCKS]
     best = min(ways, key=lambda way: sum(clocks for _, clocks in way))
     return tuple(tiling for tiling, _ in best)
 
 
 @lru_cache(maxsize=1 << 14)
 def _counted_tiling(
-    block: BlockShape, rows: int, inputs: int, outputs: int, edges: int, machine: Machine, teams: TeamsSize | None
+    block: BlockShape, rows: int, inputs: int, outputs: int, edges: int, machine: Machine
 ) -> tuple[Tiling, float]:
     """Return how a layer is cut for blocks of a shape, and the clocks that it takes."""
     size = rows, inputs, max(1, outputs), edges, machine
-    found = (tiling for tiling in tilings(*size, tile_rows=block.rows, teams=teams) if tiling.block == block)
-    return min(((tiling, estimated_clocks(tiling, *size, teams)) for tiling in found), key=lambda way: way[1])
+    found = (tiling for tiling in tilings(*size, tile_rows=block.rows) if tiling.block == block)
+    return min(((tiling, estimated_clocks(tiling, *size)) for tiling in found), key=lambda way: way[1])

@@ -24,6 +24,7 @@ from sparsenn.backends.contract import SparseKernel
 from sparsenn.backends.cuda.conv.warpgroup import GPU, why_no_warpgroups
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host
+from sparsenn.backends.cuda.runtime.memory import to_device
 from sparsenn.backends.cuda.sparse.half_chain import Bound, HalfChain, bound_of, chain_kernel
 from sparsenn.backends.cuda.sparse.row_slices import SLICES
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
@@ -110,7 +111,7 @@ class _PackedLayer:
         bias[np.flatnonzero(there)] = layer.host.bias[self.outputs[there]]
         arrays = weights.image, weights.places, weights.starts, weights.units, weights.scales, bias
         lists = weights.starts.size - 1
-        return _Layer(tuple(map(cupy().asarray, arrays)), lists, self.row_units, self.width, bound_of(layer))
+        return _Layer(tuple(to_device(arrays)), lists, self.row_units, self.width, bound_of(layer))
 
 
 def _ready(layers: Sequence[DeviceLayer], shape: BlockShape) -> _Ready:

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS, HALF_BLOCKS, room
-from sparsenn.backends.cuda.sparse.chunks.teams import NEIGHBOURS, TEAM, TeamsSize
 from sparsenn.backends.cuda.sparse.chunks.tiling import (
     WHOLE_ROUNDS,
     chained_layers,
@@ -39,23 +38,6 @@ def test_a_tiling_is_found_for_any_layer(rows, inputs, outputs, density, machine
     assert estimated_clocks(tiling, rows, inputs, outputs, edges, machine) == least
 
 
-@given(st.integers(1, 100_000), st.integers(1, 20_000), st.integers(1, 300), st.floats(0, 1), st.floats(0, 1))
-def test_a_tiling_is_found_for_any_teams(rows, inputs, teams, share, apart):
-    reads = int(teams * inputs * share)
-    blocks = -(-teams // NEIGHBOURS)
-    lines = min(reads, blocks * inputs)
-    size = TeamsSize(teams, reads, lines, max(min(1, lines), int(lines * apart)))
-    layer = rows, inputs, TEAM * teams, TEAM * reads, H200
-    found = [tiling for tiling in tilings(*layer, teams=size) if tiling.block.teams]
-    assert {tiling.block for tiling in found} == {block for block in BLOCKS if block.teams}
-    for tiling in found:
-        assert tiling.groups * tiling.block.warps >= teams
-        assert tiling.groups <= max(teams, 1)
-        assert 1 <= tiling.chunk <= inputs
-        assert 2 * tiling.chunk * tiling.block.line <= room(H200, tiling.block)
-        assert estimated_clocks(tiling, *layer, size) > 0
-
-
 def test_few_rows_go_to_all_multiprocessors_and_sparse_layers_to_large_blocks():
     few = tiling_for(1000, 1024, 1024, 52_000, H200)
     assert -(-1000 // few.block.rows) * few.groups > 100
@@ -85,7 +67,7 @@ def test_layers_of_a_launch_share_the_tiles_that_are_best_for_all(rows, found_sh
     def clocks(tilings_of_all):
         shapes = ((n, max(1, m), edges, chained) for (n, m, edges), chained in chain)
         pairs = zip(tilings_of_all, shapes, strict=True)
-        return sum(estimated_clocks(tiling, rows, *size, H200, None, chained) for tiling, (*size, chained) in pairs)
+        return sum(estimated_clocks(tiling, rows, *size, H200, chained) for tiling, (*size, chained) in pairs)
 
     for tile_rows in (32, 64, 128, 256):
         others = [tiling_for(rows, *shape, H200, tile_rows, chained=chained) for shape, chained in chain]
@@ -117,7 +99,7 @@ def test_layers_of_a_chain_need_no_whole_rounds(rows, shape):
     inputs, outputs, edges = shape
     size = rows, inputs, max(1, outputs), edges, H200
     for tiling in tilings(*size):
-        alone, among = (estimated_clocks(tiling, *size, None, chained) for chained in (False, True))
+        alone, among = (estimated_clocks(tiling, *size, chained) for chained in (False, True))
         if in_slices(tiling, rows, H200):
             assert alone * WHOLE_ROUNDS / (WHOLE_ROUNDS + 1) < among <= alone * (1 + 1e-12)
         else:
