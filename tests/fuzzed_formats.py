@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,8 +20,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pyarrow as pa
+import pytest
 import scipy.sparse as sp
 from pyarrow import parquet
+from rich.console import Console
 
 import sparsenn
 from sparsenn import CSR, Dataset, Linear, Model, Network, SparseLinear
@@ -29,6 +33,9 @@ from sparsenn.formats import Column, Scaling, TableEncoding
 from sparsenn.io import checkpoint, csv, fann, hdf5, hdf5_model, idx, matrix_market, official, tsv
 from sparsenn.io.rounding import RoundingWarning
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
+from sparsenn.report.caches import choices_table
+from sparsenn.report.records import plain, to_json
+from sparsenn.runtime import choices
 from sparsenn.training import TrainingData, read_data, read_rows, train
 
 __all__ = ["FORMATS", "Format"]
@@ -287,6 +294,33 @@ def read_checkpoint(folder: Path, name: str) -> None:
 # ---- Records ------------------------------------------------------------------------------------------------------
 
 
+CHOSEN = {"device": "H200", "network": "ab", "rows": 64, "form": "csr"}
+
+
+@contextmanager
+def cache_in(folder: Path) -> Iterator[None]:
+    """The cache folder is another; warnings of choices that cannot be used are not shown."""
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        patch.setenv("SPARSENN_CACHE", str(folder))
+        warnings.simplefilter("ignore", choices.ChoicesWarning)
+        yield
+
+
+def write_choices(folder: Path) -> None:
+    steps = [{"first": 1, "last": 3, "kernel": "chunks", "seconds": 1e-4, "candidates": {"chunks": [1e-4, 3]}}]
+    with cache_in(folder):
+        choices.write(CHOSEN, {"choices": steps, "measured": "2026-11-28"})
+
+
+def read_choices(folder: Path, name: str) -> None:
+    """Read them as plans do, and as the verb does, which shows them."""
+    with cache_in(folder):
+        choices.read(CHOSEN)
+        entries = choices.entries()
+    Console(file=StringIO()).print(choices_table(entries))
+    to_json({"choices": plain(entries)})
+
+
 def write_downloads(folder: Path) -> None:
     entry = {"url": "http://127.0.0.1:1/a", "bytes": 4, "sha256": "0" * 64, "validator": None, "fetched": "2026-01-01"}
     (folder / "downloads.json").write_text(json.dumps({"neuron1024-l120-categories.tsv": entry}, indent=2))
@@ -320,5 +354,6 @@ FORMATS: Mapping[str, Format] = {
     "model": Format(write_models, read_model),
     "checkpoint": Format(write_checkpoint, read_checkpoint),
     **({"onnx": Format(write_onnx, read_onnx)} if find_spec("onnx") else {}),
+    "choices": Format(write_choices, read_choices),
     "downloads": Format(write_downloads, read_downloads, lambda name: name.endswith(".json")),
 }

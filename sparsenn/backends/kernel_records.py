@@ -123,16 +123,14 @@ class Kernel:
     why_not : callable, optional
         Takes a machine and a problem; says why the kernel cannot run the problem there, or returns None.
     seconds : callable, optional
-        Estimates the time of a problem on a machine; None where there is nothing to choose from.
+        Estimates the time of a problem on a machine; None where there is nothing to choose from. Kernels of sparse and
+        dense layers with `half_rows` take one keyword more: `row_bytes`, of a number of the rows, 4 or 2.
     precision : str, default "float32"
         Precision of what it multiplies: `float32`, `tf32` or `float16`; the reference's float64 is not stated.
     half_rows : bool, default False
         Whether it takes float16 rows or images as they are, and gives such.
-    half_row_seconds : callable, optional
-        Estimates the time of a problem of float16 rows, where `seconds` does not.
-    sparse_row_seconds : callable, optional
-        Estimates the time of a problem of CSR rows; also takes the share of their entries that is stored. Kernels of
-        dense layers that have it take CSR rows as they are.
+    sparse_rows : bool, default False
+        Whether a kernel of dense layers takes CSR rows as they are; `seconds` then takes the `density` of the rows.
     tf32_products : int, default 0
         Products in TF32 that it makes of each product in float32; 0 where it splits no numbers.
     half_sums : int, default 0
@@ -156,8 +154,7 @@ class Kernel:
     seconds: Callable[..., float] | None = None
     precision: str = "float32"
     half_rows: bool = False
-    half_row_seconds: Callable[..., float] | None = None
-    sparse_row_seconds: Callable[..., float] | None = None
+    sparse_rows: bool = False
     tf32_products: int = 0
     half_sums: int = 0
     traffic: Callable[..., Any] | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["parts_of"]
+__all__ = ["FLOAT_BYTES", "parts_of"]
+
+FLOAT_BYTES = 4
 
 
 def parts_of(total: int, size: int) -> int:

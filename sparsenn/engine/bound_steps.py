@@ -170,7 +170,7 @@ class _DenseStep:
 
     def _readable(self, features: Features) -> Any:
         """Return features as a dense matrix, unless the kernel reads sparse ones."""
-        if not isinstance(features, CSR) or self._step.kernel.sparse_row_seconds is not None:
+        if not isinstance(features, CSR) or self._step.kernel.sparse_rows:
             return features
         with span("to dense rows", "convert"):
             return self._plan.backend.as_dense(features)

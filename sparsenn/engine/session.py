@@ -135,6 +135,11 @@ class Session:
         return self._of(self._compiled.on(replace(self.options, device=device, **options)))
 
     @classmethod
+    def _without_measuring(cls, network: Network, options: Options) -> Session:
+        """Return a session that chooses kernels by their priors, as all others of such machines do."""
+        return cls._of(CompiledNetwork.of(network, options, measures=False))
+
+    @classmethod
     def _of(cls, compiled: CompiledNetwork) -> Session:
         session = cls.__new__(cls)
         session._begin(compiled)

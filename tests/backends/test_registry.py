@@ -22,10 +22,10 @@ PREFERRED = {
     ],
     ("mlp", "cpu"): ["register_tiled"],
     ("mlp", "cuda"): [
-        *("tensor_float32", "fused_fma", "tensor_tf32", "tensor_half"),
+        *("tensor_float32", "fused_fma", "tensor_half"),
         *("warpgroup_float32", "warpgroup_tf32", "warpgroup_half", "cublas", "cublas_tf32", "cublas_float16"),
     ],
-    ("conv2d", "cpu"): ["direct", "im2col_blas"],
+    ("conv2d", "cpu"): ["direct"],
     ("conv2d", "cuda"): [
         *("tensor_float32", "implicit_float32", "warpgroup_float32", "register_tiled", "unrolled"),
         *("tensor_tf32", "implicit_tf32", "warpgroup_tf32"),

@@ -187,7 +187,7 @@ def test_streamed_weights_give_the_same_bits(exact):
 def test_each_layer_of_images_is_a_step_unless_a_kernel_fuses_them(exact):
     network, inputs = exact
     assert steps_of(plan(network, inputs, device="cpu"))[0] == (0, 5)
-    alone = plan(network.prefix(5), inputs, device="cpu", kernel="im2col_blas")
+    alone = plan(network.prefix(5), inputs, device="cpu", kernel="sequential")
     assert steps_of(alone) == tuple((number, number + 1) for number in range(5))
 
 
@@ -289,24 +289,22 @@ def test_a_plan_of_convolutions_prints_as_sentences(exact):
         f"per sample" in text
     )
     assert "Convolutions and pooling (1–5): kernel direct: weighted sums of shifted planes" in text
-    assert "; estimated to be faster than im2col_blas; estimated to take " in text
+    assert "; estimated to take " in text
     assert "Sparse layers (6): kernel panel: " in text
     assert "Dense layers (7): kernel register_tiled: " in text
     record = json.loads(json.dumps(chosen.to_dict()))
     assert (record["kernel"], record["kernels"][0], record["kernels"][-1]) == ("direct", "direct", "register_tiled")
-    named = plan(
-        Network((Conv2d(np.ones((1, 1, 1, 1))),), image=(1, 2, 2)), from_dense(np.eye(4)), kernel="im2col_blas"
-    )
-    assert "Kernel im2col_blas: windows laid out as columns, one product of NumPy's for many images; " in str(named)
-    apart = str(plan(network.prefix(5), exact[1], device="cpu", kernel="im2col_blas"))
-    assert "Convolutions (1, 3): kernel im2col_blas: " in apart
+    named = plan(Network((Conv2d(np.ones((1, 1, 1, 1))),), image=(1, 2, 2)), from_dense(np.eye(4)), kernel="sequential")
+    assert "Kernel sequential: a loop for each index on one thread, a sum at a time." in str(named)
+    apart = str(plan(network.prefix(5), exact[1], device="cpu", kernel="sequential"))
+    assert "Convolutions (1, 3): kernel sequential: " in apart
     assert "The device's own functions: max_pool2d (2), avg_pool2d (4), flatten (5)." in apart
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kernel": "panel"}, "unknown cpu kernel for conv2d 'panel'.*known: direct, im2col_blas"),
+        ({"kernel": "panel"}, "unknown cpu kernel for conv2d 'panel'.*known: direct"),
         ({"kernel": "register_tiled"}, "unknown cpu kernel for conv2d 'register_tiled'"),
         ({"precision": "half"}, "unknown precision 'half'"),
         ({"precision": "tf32"}, "convolutions are not multiplied in tf32 on cpu; known: float32"),
@@ -518,9 +516,9 @@ def test_a_session_takes_images_and_rows(device, rng):
 
 def test_a_plan_says_which_kernels_it_runs(rng):
     network = Network((Conv2d(np.ones((1, 1, 1, 1))), Flatten(), Linear(np.eye(4))), image=(1, 2, 2))
-    chosen = plan(network, rng.random((3, 4)), device="cpu", kernel="im2col_blas")
-    assert chosen.kernel.name == "im2col_blas"
-    assert "kernel im2col_blas: windows laid out" in str(chosen)
+    chosen = plan(network, rng.random((3, 4)), device="cpu", kernel="sequential")
+    assert chosen.kernel.name == "sequential"
+    assert "kernel sequential: a loop for each index" in str(chosen)
     assert "kernel register_tiled: " in str(chosen)
 
 

@@ -21,11 +21,14 @@ import numpy as np
 
 from sparsenn.backends.contract import LayerCounts, RowMap, SparseKernel, StepInput, StepOutput
 from sparsenn.backends.cpu.panel_layers import LANE_STEP, finish_line, padded, run_layers
+from sparsenn.backends.cpu.processor import shared_seconds
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.stack import Packed, Stack
 from sparsenn.backends.cpu.tiles import BITS, TILE, ask_for, lowest, nonzeros, one_filter
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.prior import Prior
 from sparsenn.backends.registry import register
+from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.arrays import read_only
 from sparsenn.layers import SparseLinear
@@ -316,34 +319,23 @@ def launch_scatter(step: StepInput) -> StepOutput:
     return _launch(step, scatter=True)
 
 
-# Seconds, as measured on AMD EPYC (Zen 4) cores.
-LAUNCH = 6e-5  # of a launch
-THREADS = 1.2e-4  # of calling threads
-LINE = 1.2e-8  # of an output of a panel
-LINE_LANE = 1.4e-10  # of each of its lanes
-EDGE = 1.6e-9  # of a weight of a panel
-EDGE_LANE = 4.1e-11  # of each of its lanes
-VALUE = 7e-10  # of bringing a value into a panel or out of it
+PRIOR = Prior(compute=0.4, memory=0.15, launch=6e-5)
+"""As measured on AMD EPYC (Zen 4)."""
+
+EDGE_LANES = 40
+"""Lanes of a panel that are multiplied in the time of a weight's other instructions."""
 
 
 def panel_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
-    """Estimate the seconds that rows take through layers in one launch.
-
-    Parameters
-    ----------
-    machine : with its threads.
-    layers : consecutive layers.
-    rows : how many; none of them dies.
-    """
-    threads = max(1, machine.multiprocessors)
+    """Estimate the time of layers in one launch, no row of which dies."""
     widest = max(max(layer.inputs, layer.outputs) for layer in layers)
-    lanes = _stride(rows, widest, threads)
-    panels = -(-rows // lanes)
-    per_panel = sum(
-        layer.outputs * (LINE + LINE_LANE * lanes) + layer.edges * (EDGE + EDGE_LANE * lanes) for layer in layers
-    )
-    per_panel += (layers[0].inputs + layers[-1].outputs) * min(rows, lanes) * VALUE
-    return LAUNCH + (THREADS if panels > 1 else 0.0) + per_panel * -(-panels // threads)
+    lanes = _stride(rows, widest, machine.multiprocessors)
+    panels = parts_of(rows, lanes)
+    threads = max(1, min(panels, machine.multiprocessors))
+    edges = sum(layer.edges for layer in layers) * (lanes + EDGE_LANES)
+    values = (layers[0].inputs + layers[-1].outputs) * min(rows, lanes)
+    turns = parts_of(panels, threads) * threads
+    return shared_seconds(PRIOR, machine, threads, turns * edges, turns * FLOAT_BYTES * values)
 
 
 PANEL = register(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import Backend
-from sparsenn.backends.cpu.convolution import DIRECT, IM2COL_BLAS
+from sparsenn.backends.cpu.convolution import DIRECT
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.conv import implicit, tensor, warpgroup
 from sparsenn.backends.cuda.conv.channels_last import CHANNELS_LAST_HALF
@@ -190,7 +190,7 @@ LADDER = Ladder(
             WARPGROUP_ROWS_HALF,
             products.LIBRARY,  # no rung, but what they are held against
         ),
-        "cpu": (SEQUENTIAL, DIRECT, IM2COL_BLAS),
+        "cpu": (SEQUENTIAL, DIRECT),
         "reference": (REFERENCE,),
     },
     sweeps={swept.SWEPT.name: swept.PIXELS_VARIED},

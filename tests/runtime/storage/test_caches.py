@@ -13,10 +13,18 @@ from sparsenn.runtime.storage import CACHES, cache_named, caches, clear, compile
 OURS = {
     "datasets": ("datasets/radixnet-1024x120-digits-v1.h5", "datasets/radixnet-1024x120-digits-v1.h5.json"),
     "measurements": ("ceilings.json",),
+    "choices": (f"choices/{'0' * 24}.json",),
     "gpu-kernels": (f"kernels/cluster-{'0' * 24}.cubin",),
     "cupy": (f"cupy/{'a' * 40}.cubin",),
 }
-OTHERS = ("mnist/train-images-idx3-ubyte.gz", "datasets/mine.h5", "notes.txt", "kernels/own.cubin", "cupy/readme")
+OTHERS = (
+    "mnist/train-images-idx3-ubyte.gz",
+    "datasets/mine.h5",
+    "notes.txt",
+    "choices/mine.json",
+    "kernels/own.cubin",
+    "cupy/readme",
+)
 
 
 @pytest.fixture

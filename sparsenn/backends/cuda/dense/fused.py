@@ -6,13 +6,13 @@ wait for it, but for the first launch of a stack, which compiles a kernel for it
 `tensor_half` takes features of float16 too, and then returns float16.
 
 What a number may be off by: `fused_fma` and `tensor_float32` keep float32's precision, infinities and NaN included,
-but denormal numbers count as zero. `tensor_tf32` rounds what it multiplies to 11 bits. So does `tensor_half`, whose
-inputs and intermediates become infinite beyond 65,504; weights must not exceed that.
+but denormal numbers count as zero. `tensor_half` rounds factors to 11 bits; its inputs and intermediates become
+infinite beyond 65,504; weights must not exceed that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
@@ -20,21 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.dense.estimates import (
-    FITTING,
-    FUSED,
-    OVERFLOWING,
-    QUEUE_FUSED,
-    WIDE,
-    awaited,
-    fused_seconds,
-    widths_of,
-)
 from sparsenn.backends.cuda.dense.image import (
     FLOAT32,
     HALF,
     HALF_ROWS,
-    TF32,
+    TILE,
+    TILE_ROWS,
     Kind,
     fma_floats,
     fma_image,
@@ -42,6 +33,7 @@ from sparsenn.backends.cuda.dense.image import (
     tiles_of,
 )
 from sparsenn.backends.cuda.dense.kernel import Given, Ready, dense_kernel, prepared
+from sparsenn.backends.cuda.dense.priors import LAUNCH, one_launch_seconds
 from sparsenn.backends.cuda.dense.stack import DenseStack, StackShape
 from sparsenn.backends.cuda.runtime.activation import compiled_activation
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
@@ -49,9 +41,9 @@ from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on
 from sparsenn.backends.cuda.runtime.loader import Program, specialised
 from sparsenn.backends.cuda.runtime.precision import HALF_MAX, SPLIT_PRODUCTS
 from sparsenn.backends.machine import WARP, Machine
+from sparsenn.backends.prior import Prior
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
-from sparsenn.layers import Linear
 
 __all__ = [
     "FUSED_FMA",
@@ -59,19 +51,16 @@ __all__ = [
     "MOST_TILES",
     "TENSOR_FLOAT32",
     "TENSOR_HALF",
-    "TENSOR_TF32",
     "WIDEST",
     "Plan",
     "blocks_at_once",
     "check_half_range",
     "fits",
     "fma_defines",
-    "fma_seconds",
     "network_defines",
     "plain_weights",
     "plan",
     "rows_of_block",
-    "tensor_seconds",
 ]
 
 WIDEST = 256
@@ -186,37 +175,12 @@ def rows_of_block(widths: tuple[int, ...], rows: int, machine: Machine) -> tuple
     return size, False, 8 * max(widths) * (size + 4)
 
 
-def fma_seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float:
-    """Estimate what fused_fma takes for so many rows."""
-    widths = widths_of(layers)
-    staged = rows_of_block(widths, max(1, rows), machine)[1]
-    given = FUSED["fused_fma"][FITTING if staged else _overflowing(widths)]
-    return awaited(fused_seconds(given, machine, widths, rows), 1, QUEUE_FUSED)
-
-
-def tensor_seconds(name: str, kind: Kind, machine: Machine, layers: Sequence[Linear], rows: int) -> float:
-    """Estimate what a kernel on tensor cores takes for so many rows.
-
-    Parameters
-    ----------
-    name : the kernel's.
-    """
-    widths = widths_of(layers)
-    chosen = plan(kind, widths, max(1, rows), machine)
-    regime = FITTING if not chosen.wide else OVERFLOWING if chosen.staged else _overflowing(widths)
-    return awaited(fused_seconds(FUSED[name][regime], machine, widths, rows), 1, QUEUE_FUSED)
-
-
-def _overflowing(widths: Sequence[int]) -> int:
-    return OVERFLOWING if max(widths) <= IN_REGISTERS else WIDE
-
-
 # ---- Launching -----------------------------------------------------------------------------------------------------
 
 
 _FMA = specialised("mlp/fused_fma.cu", dynamic_shared=True)
 _TENSOR: Mapping[str, Program] = {
-    kind.source: specialised(kind.source, dynamic_shared=True) for kind in (FLOAT32, TF32, HALF)
+    kind.source: specialised(kind.source, dynamic_shared=True) for kind in (FLOAT32, HALF)
 }
 
 
@@ -334,6 +298,21 @@ def _largest_weight(weights: Array) -> float:
     return float(np.abs(weights).max(initial=0))
 
 
+FMA_TOGETHER = 1, 4  # inputs that a thread of fused_fma multiplies together, and outputs
+FMA_BLOCK_ROWS = 2 * FMA_ROWS[-1]  # of the two blocks of a multiprocessor
+ROWS_SHARE = 0.8  # of the bandwidth of copies, for rows and outputs
+
+FMA_PRIOR = Prior(0.55, ROWS_SHARE, LAUNCH)
+TENSOR_PRIORS = {
+    FLOAT32: Prior(0.085, ROWS_SHARE, LAUNCH, "tf32"),
+    HALF: Prior(0.18, ROWS_SHARE, LAUNCH, "float16"),
+}
+
+
+def _tensor_seconds(kind: Kind) -> Callable[..., float]:
+    return partial(one_launch_seconds, TENSOR_PRIORS[kind], (TILE, TILE), TILE_ROWS * kind.warps)
+
+
 _NARROW = (f"layers up to {WIDEST} wide, {MOST_TILES:,} tiles of 8 x 8 weights in all",)
 
 TENSOR_FLOAT32 = dense_kernel(
@@ -343,7 +322,7 @@ TENSOR_FLOAT32 = dense_kernel(
     fits,
     needs=_NARROW,
     auto=True,
-    seconds=partial(tensor_seconds, "tensor_float32", FLOAT32),
+    seconds=_tensor_seconds(FLOAT32),
     tf32_products=SPLIT_PRODUCTS,
 )
 FUSED_FMA = dense_kernel(
@@ -353,18 +332,8 @@ FUSED_FMA = dense_kernel(
     fits,
     needs=_NARROW,
     auto=True,
-    seconds=fma_seconds,
+    seconds=partial(one_launch_seconds, FMA_PRIOR, FMA_TOGETHER, FMA_BLOCK_ROWS),
     reproducible=True,
-)
-TENSOR_TF32 = dense_kernel(
-    "tensor_tf32",
-    prepared((np.float32,), partial(_prepare_on_tensor_cores, TF32)),
-    "tensor cores in TF32, rows in registers from layer to layer",
-    fits,
-    needs=_NARROW,
-    auto=True,
-    seconds=partial(tensor_seconds, "tensor_tf32", TF32),
-    precision="tf32",
 )
 TENSOR_HALF = dense_kernel(
     "tensor_half",
@@ -373,9 +342,9 @@ TENSOR_HALF = dense_kernel(
     fits,
     needs=_NARROW,
     auto=True,
-    seconds=partial(tensor_seconds, "tensor_half", HALF),
+    seconds=_tensor_seconds(HALF),
     precision="float16",
     half_rows=True,
 )
-KERNELS = (TENSOR_FLOAT32, FUSED_FMA, TENSOR_TF32, TENSOR_HALF)
-"""In the order in which `auto` prefers them; estimates have the last word on the first two."""
+KERNELS = (TENSOR_FLOAT32, FUSED_FMA, TENSOR_HALF)
+"""In the order in which `auto` prefers them where no estimate says otherwise."""

@@ -14,7 +14,7 @@ from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
 
-__all__ = ["DenseLayer", "DenseStack", "StackShape", "shape_of", "upload_dense"]
+__all__ = ["DenseLayer", "DenseStack", "StackShape", "shape_of", "upload_dense", "widths_of"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,12 @@ def shape_of(layers: Sequence[Linear]) -> StackShape:
         A layer has an activation that the kernels do not know.
     """
     codes = (activation_code(layer, number) for number, layer in enumerate(layers, start=1))
-    return StackShape((layers[0].inputs, *(layer.outputs for layer in layers)), tuple(_coded(*code) for code in codes))
+    return StackShape(widths_of(layers), tuple(_coded(*code) for code in codes))
+
+
+def widths_of(layers: Sequence[Linear | DenseLayer]) -> tuple[int, ...]:
+    """Return the inputs of the first layer, then the outputs of each."""
+    return (layers[0].inputs, *(layer.outputs for layer in layers))
 
 
 def _coded(activation: np.int32, clip: np.float32) -> tuple[int, bool]:
@@ -90,8 +95,7 @@ class DenseStack:
     @cached_property
     def shape(self) -> StackShape:
         """Widths and activations."""
-        widths = self.layers[0].inputs, *(layer.outputs for layer in self.layers)
-        return StackShape(widths, tuple(_coded(layer.activation, layer.clip) for layer in self.layers))
+        return StackShape(widths_of(self.layers), tuple(_coded(layer.activation, layer.clip) for layer in self.layers))
 
     @cached_property
     def widths(self) -> tuple[int, ...]:

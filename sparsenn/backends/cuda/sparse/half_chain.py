@@ -232,7 +232,6 @@ def chain_kernel(
         drops_rows=False,
         own_outputs=True,
         half_rows=halves,
-        half_row_seconds=partial(seconds, row_bytes=2) if halves else None,
         **more,
     )
 

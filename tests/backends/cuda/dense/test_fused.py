@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsenn.backends import automatic
-from sparsenn.backends.cuda.dense.estimates import QUEUE_FUSED
 from sparsenn.backends.cuda.dense.fused import (
     FUSED_FMA,
     KERNELS,
@@ -18,16 +17,13 @@ from sparsenn.backends.cuda.dense.fused import (
     TENSOR_HALF,
     WIDEST,
     fits,
-    fma_seconds,
     plan,
     rows_of_block,
-    tensor_seconds,
 )
 from sparsenn.backends.cuda.dense.image import (
     FLOAT32,
     HALF,
     HALF_ROWS,
-    TF32,
     fma_floats,
     fma_image,
     image,
@@ -49,7 +45,7 @@ LANES = np.arange(32)
 G, T = LANES // 4, LANES % 4
 
 rungs = pytest.mark.parametrize("rung", KERNELS, ids=lambda rung: rung.name)
-kinds = pytest.mark.parametrize("kind", [FLOAT32, TF32, HALF], ids=["float32", "tf32", "half"])
+kinds = pytest.mark.parametrize("kind", [FLOAT32, HALF], ids=["float32", "half"])
 
 
 def layers_of(rng, widths, activations=None, integers=False):
@@ -163,7 +159,7 @@ def emulated(kind, layers, features):
     shares = shares_of(features)
     for layer, size, bias in zip(layers, tiles, biases, strict=True):
         start = bias[:, 2 * T[:, None] + [0, 1, 0, 1]]
-        sums = start + (halves if kind is HALF else eights)(kind, reader, shares, size)
+        sums = start + (halves if kind is HALF else eights)(reader, shares, size)
         shares = layer.activation(sums)
     assert reader.at == reader.made.size
     found = np.zeros((16, 8 * tiles[-1]))
@@ -174,21 +170,18 @@ def emulated(kind, layers, features):
     return found[:, : layers[-1].outputs]
 
 
-def eights(kind, reader, shares, size):
-    held = reader.take(np.float32, len(shares), size, 32, 2 if kind is TF32 else 4)
+def eights(reader, shares, size):
+    held = reader.take(np.float32, len(shares), size, 32, 4)
     sums = np.zeros((size, 32, 4))
     for share, units in zip(shares, held, strict=True):
         for number, unit in enumerate(units):
             a = share[:, [0, 2, 1, 3]]
-            if kind is TF32:
-                sums[number] += multiply_8(a, unit)
-                continue
             high, low = split_tf32(a.astype(np.float32))
             sums[number] += multiply_8(low, unit[:, :2]) + multiply_8(high, unit[:, 2:]) + multiply_8(high, unit[:, :2])
     return sums
 
 
-def halves(kind, reader, shares, size):
+def halves(reader, shares, size):
     sums = np.zeros((size, 32, 4))
     held = reader.take(np.float16, len(shares) // 2, size, 32, 4)
     for step, units in enumerate(held):
@@ -210,11 +203,11 @@ def test_lanes_hold_what_the_instructions_multiply(kind, widths, rng):
 def test_a_corrupted_image_is_noticed(rng, monkeypatch):
     layers = layers_of(rng, (16, 8), integers=True)
     features = rng.integers(1, 4, (16, 16)).astype(np.float32)
-    swapped = image(TF32, on_host(layers).layers)
+    swapped = image(FLOAT32, on_host(layers).layers)
     weights = swapped[-8 * 32 * 2 :].view(np.float32)
     weights[:] = weights[::-1].copy()
     monkeypatch.setitem(emulated.__globals__, "image", lambda *_: swapped)
-    assert not np.array_equal(emulated(TF32, layers, features), exact(layers, features))
+    assert not np.array_equal(emulated(FLOAT32, layers, features), exact(layers, features))
 
 
 def test_split_weights_multiply_as_precisely_as_float32(rng):
@@ -263,7 +256,7 @@ def test_image_of_the_plain_kernel(rng):
     st.sampled_from((H200, A100, RTX_4090)),
 )
 def test_a_plan_stays_within_the_device(widths, rows, limits):
-    for kind in (FLOAT32, TF32, HALF, HALF_ROWS):
+    for kind in (FLOAT32, HALF, HALF_ROWS):
         made = plan(kind, tuple(widths), rows, limits)
         assert made.shared_bytes <= limits.block_bytes
         assert 1 <= made.warps <= made.most_warps
@@ -279,7 +272,7 @@ def test_few_rows_reach_all_multiprocessors():
     assert (made.row_tiles, made.tiles, made.warps) == (1, 800, 7)
     made = plan(FLOAT32, (72, 64, 64, 4), 5_120_000, H200)
     assert (made.row_tiles, made.tiles, made.warps) == (1, 320_000, 8)
-    made = plan(TF32, (72, 64, 64, 4), 5_120_000, H200)
+    made = plan(HALF, (72, 64, 64, 4), 5_120_000, H200)
     assert (made.row_tiles, made.tiles, made.warps) == (2, 160_000, 8)
 
 
@@ -287,45 +280,7 @@ def test_auto_takes_them_first_those_on_tensor_cores_before_others():
     names = [entry.name for entry in automatic("mlp", "cuda")]
     assert names[: len(KERNELS)] == [entry.name for entry in KERNELS]
     assert names[:2] == ["tensor_float32", "fused_fma"]
-    assert [entry.precision for entry in KERNELS] == ["float32", "float32", "tf32", "float16"]
-
-
-def tensor_float32_seconds(machine, layers, rows):
-    return tensor_seconds("tensor_float32", FLOAT32, machine, layers, rows)
-
-
-def test_tensor_cores_lead_while_rows_stay_in_registers():
-    narrow, wide = ([Linear(np.ones((width, width), np.float32))] * count for width, count in ((64, 3), (256, 4)))
-    for rows in (10_000, 60_000):
-        assert tensor_float32_seconds(H200, narrow, rows) < fma_seconds(H200, narrow, rows)
-        assert tensor_float32_seconds(H200, wide, rows) > fma_seconds(H200, wide, rows)
-
-
-@pytest.mark.parametrize(
-    ("widths", "rows", "seconds"),
-    [
-        ((64,) * 4, 1, (11.5e-6, 8.5e-6, 6.4e-6, 5.0e-6)),
-        ((64,) * 4, 60_000, (32.1e-6, 60.7e-6, 16.1e-6, 12.7e-6)),
-        ((128,) * 20, 10_000, (240e-6, 271e-6, 175e-6, 85e-6)),
-        ((256,) * 9, 128, (371e-6, 176e-6, 282e-6, 127e-6)),
-        ((256,) * 9, 60_000, (2401e-6, 1867e-6, 1597e-6, 655e-6)),
-    ],
-    ids=str,
-)
-def test_estimates_are_near_what_an_h200_took(widths, rows, seconds):
-    layers = [Linear(np.ones(shape, np.float32)) for shape in pairwise(widths)]
-    found = [kernel.seconds(H200, layers, rows) - QUEUE_FUSED for kernel in KERNELS]
-    assert found == pytest.approx(seconds, rel=0.25)
-
-
-def test_estimates_go_with_what_the_machine_multiplies():
-    layers = [Linear(np.ones((256, 256), np.float32))] * 4
-    for machine in (A100, RTX_4090):
-        for estimate, precision in ((fma_seconds, "float32"), (tensor_float32_seconds, "tf32")):
-            slower = H200.multiply_adds(precision) / machine.multiply_adds(precision)
-            found, known = estimate(machine, layers, 10**7), estimate(H200, layers, 10**7)
-            assert found == pytest.approx(slower * known, rel=0.05)
-    assert tensor_float32_seconds(RTX_4090, layers, 10**6) > fma_seconds(RTX_4090, layers, 10**6)
+    assert [entry.precision for entry in KERNELS] == ["float32", "float32", "float16"]
 
 
 def test_deep_chains_do_not_fit(rng):
