@@ -22,7 +22,7 @@ from sparsenn.backends.cuda.sparse.chunks.blocks import (
     room,
     stage_bytes,
 )
-from sparsenn.backends.cuda.sparse.chunks.tiling import L2_BYTES, RUN_CLOCKS, Tiling
+from sparsenn.backends.cuda.sparse.chunks.tiling import L2_BYTES, Tiling
 from sparsenn.backends.cuda.sparse.conversion import running_sum
 from sparsenn.backends.cuda.sparse.half_weights import scaled_weights
 from sparsenn.backends.machine import Machine
@@ -36,6 +36,9 @@ MOST_UNITS = (1 << 31) - 1
 
 BEHIND_ALL = -1  # the place behind all outputs, as places are unsigned
 NO_OUTPUT = 63 << 18  # an edge of no output, where rows are in half precision
+
+RUN_CLOCKS = 55
+"""Clocks that the copy engine takes for a copy, however short."""
 
 EVENNESS = 0.05
 """What a warp's edges in other chunks than an output's own count for, in parts of those in the same."""
