@@ -169,7 +169,7 @@ class Executable:
         The result may lie in memory that the next run overwrites.
         """
         if not self._is_rehearsed:
-            self._rehearse(features, context)
+            self.rehearse(features, context)
         if self._is_one_step and not watchers["step"]:
             left = self._step(0, context).run(RowsLeft(features), context)
             context.report(self.plan.steps[0].last)
@@ -191,8 +191,11 @@ class Executable:
             context.report(self.plan.steps[end - 1].last)
         return rows
 
-    def _rehearse(self, features: Features, context: RunContext) -> None:
-        """Bind steps, and have their kernels compiled side by side, while the weights of later steps are prepared."""
+    def rehearse(self, features: Features, context: RunContext = QUIET) -> None:
+        """Bind steps, and have their kernels compiled side by side, while the weights of later steps are prepared.
+
+        The first run does so, unless it has been done. It does not wait for the last kernels.
+        """
         self._is_rehearsed = True
         if not (self.plan.backend.rehearses and self.is_capturable):
             return

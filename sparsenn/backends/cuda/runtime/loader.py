@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, TypeAlias
@@ -213,13 +213,18 @@ class RehearsedKernel:
     def __init__(self, load: Callable[[], Any]) -> None:
         self._load = load
 
+    @cached_property
+    def loaded(self) -> Any:
+        """The kernel itself."""
+        return self._load()
+
     def __call__(self, *arguments: Any, **named: Any) -> None:
         """Launch the kernel, unless this thread rehearses."""
         if not _here.rehearses:
-            self._load()(*arguments, **named)
+            self.loaded(*arguments, **named)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._load(), name)
+        return getattr(self.loaded, name)
 
 
 @cache
