@@ -186,7 +186,7 @@ class Executable:
                 run = self._run_traced if traced else self._run_step
                 rows = run(self._step(number, context), number, rows, values, context)
             if number < last and rows.row_map.rows is not None:
-                rows = _without_unused(rows)
+                rows = _without_unused(replace(rows, row_map=rows.row_map.on_host(self.plan.backend.fetch)))
             self._store(end - 1, rows.features, values)
             context.report(self.plan.steps[end - 1].last)
         return rows
@@ -290,7 +290,7 @@ class Executable:
 
 
 def _without_unused(rows: RowsLeft) -> RowsLeft:
-    """Return rows without those that belong to no input; waits for the device."""
+    """Return rows without those that belong to no input; their map is on the host."""
     places = rows.row_map.rows
     assert places is not None
     used = int(places.max()) + 1 if places.size else 0
