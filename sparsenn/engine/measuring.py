@@ -191,6 +191,7 @@ def _measured(
     for one in alternatives:
         with suppress(OutOfMemoryError, MemoryError):
             executables[one].rehearse(features)
+    backend.end_rehearsals()  # which would disturb what is timed
     for one in alternatives:
         trial = _Trial(executables.pop(one), features, repeats)
         with suppress(OutOfMemoryError, MemoryError):
