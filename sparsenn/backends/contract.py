@@ -171,6 +171,10 @@ class Backend(Protocol):
         """
         return nullcontext()
 
+    def end_rehearsals(self) -> None:
+        """Wait until all kernels that rehearsals asked for are compiled."""
+        return
+
     def before_drop(self) -> None:
         """Make sure that memory dropped from now on is reused only after the work that is queued now."""
         return

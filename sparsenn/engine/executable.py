@@ -169,7 +169,7 @@ class Executable:
         The result may lie in memory that the next run overwrites.
         """
         if not self._is_rehearsed:
-            self._rehearse(features, context)
+            self.rehearse(features, context)
         if self._is_one_step and not watchers["step"]:
             left = self._step(0, context).run(RowsLeft(features), context)
             context.report(self.plan.steps[0].last)
@@ -186,13 +186,16 @@ class Executable:
                 run = self._run_traced if traced else self._run_step
                 rows = run(self._step(number, context), number, rows, values, context)
             if number < last and rows.row_map.rows is not None:
-                rows = _without_unused(rows)
+                rows = _without_unused(replace(rows, row_map=rows.row_map.on_host(self.plan.backend.fetch)))
             self._store(end - 1, rows.features, values)
             context.report(self.plan.steps[end - 1].last)
         return rows
 
-    def _rehearse(self, features: Features, context: RunContext) -> None:
-        """Bind steps, and have their kernels compiled side by side, while the weights of later steps are prepared."""
+    def rehearse(self, features: Features, context: RunContext = QUIET) -> None:
+        """Bind steps, and have their kernels compiled side by side, while the weights of later steps are prepared.
+
+        The first run does so, unless it has been done. It does not wait for the last kernels.
+        """
         self._is_rehearsed = True
         if not (self.plan.backend.rehearses and self.is_capturable):
             return
@@ -287,7 +290,7 @@ class Executable:
 
 
 def _without_unused(rows: RowsLeft) -> RowsLeft:
-    """Return rows without those that belong to no input; waits for the device."""
+    """Return rows without those that belong to no input; their map is on the host."""
     places = rows.row_map.rows
     assert places is not None
     used = int(places.max()) + 1 if places.size else 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -101,9 +101,11 @@ def measure(
     network = compiled.merged.network
     equal: dict[Any, Measured] = {}
     measured = {}
-    for segment in segments:
+    keys = [(*(_layer_key(network, at) for at in range(each.first, each.last)),) for each in segments]
+    if compiled.backend.rehearses and len(segments) > 1:
+        _rehearse_apart(compiled, dict(zip(reversed(keys), reversed(segments), strict=True)).values(), rows, features)
+    for segment, key in zip(segments, keys, strict=True):
         whole = (segment.first, segment.last) == (0, len(network))
-        key = (*(_layer_key(network, number) for number in range(segment.first, segment.last)),)
         found = None if whole else equal.get(key)
         if found is None:
             with span(f"measure layers {segment.first + 1} to {segment.last}", "plan"):
@@ -118,8 +120,35 @@ def measure(
     return Choice(measured)
 
 
+def _rehearse_apart(
+    compiled: CompiledNetwork, segments: Iterable[Segment], rows: RowsShape, features: Features
+) -> None:
+    """Have the kernels of segments of dense layers compiled side by side, before any is timed."""
+    for segment in segments:
+        layers = compiled.merged.network.layers[segment.first : segment.last]
+        if not any(isinstance(layer, SparseLinear) for layer in layers):  # whose weights take longer to prepare
+            weights = WeightCache(compiled.backend)
+            with suppress(OutOfMemoryError, MemoryError):
+                part, alternatives, count, taken = _apart(compiled, segment, rows, features)
+                for executable in _executables(part, alternatives, count, weights, ReplayCache(part.backend)):
+                    executable.rehearse(taken)
+            weights.close()
+
+
 def _measured_apart(compiled: CompiledNetwork, segment: Segment, rows: RowsShape, features: Features) -> Measured:
     """Time the alternatives of a segment as a network of its own."""
+    part, alternatives, rows, features = _apart(compiled, segment, rows, features)
+    weights = WeightCache(compiled.backend)
+    try:
+        return _measured(part, alternatives, rows, features, weights, REPEATS)
+    finally:
+        weights.close()
+
+
+def _apart(
+    compiled: CompiledNetwork, segment: Segment, rows: RowsShape, features: Features
+) -> tuple[CompiledNetwork, list[Alternative], RowsShape, Features]:
+    """Return a segment as a network of its own, its alternatives, and rows for it."""
     network, first = compiled.merged.network, segment.first
     (shape,) = network.input_shapes(first)
     image = (shape[0], shape[1], shape[2]) if len(shape) == 3 else None
@@ -138,11 +167,7 @@ def _measured_apart(compiled: CompiledNetwork, segment: Segment, rows: RowsShape
         )
         for one in segment.close(rows)
     ]
-    weights = WeightCache(compiled.backend)
-    try:
-        return _measured(part, alternatives, rows, features, weights, REPEATS)
-    finally:
-        weights.close()
+    return part, alternatives, rows, features
 
 
 def _random_rows(count: int, width: int) -> Array:
@@ -159,14 +184,16 @@ def _measured(
     repeats: int,
 ) -> Measured:
     """Time alternatives in turns, and return the fastest; the first where memory suffices for none."""
-    backend, known = compiled.backend, weights.keys
-    replays, guard = ReplayCache(backend), OverflowGuard(compiled.merged.network, backend)
-    saving = replace(compiled, options=replace(compiled.options, compaction=True, deduplication=True))
+    backend, known, replays = compiled.backend, weights.keys, ReplayCache(compiled.backend)
     trials: dict[Alternative, Callable[[], Any]] = {}
     times: dict[Alternative, list[float]] = {}
+    executables = dict(zip(alternatives, _executables(compiled, alternatives, rows, weights, replays), strict=True))
     for one in alternatives:
-        plan = Plan(saving, rows.count, None, rows, one.steps, rows.count)
-        trial = _Trial(Executable(plan, weights, guard, replays), features, repeats)
+        with suppress(OutOfMemoryError, MemoryError):
+            executables[one].rehearse(features)
+    backend.end_rehearsals()  # which would disturb what is timed
+    for one in alternatives:
+        trial = _Trial(executables.pop(one), features, repeats)
         with suppress(OutOfMemoryError, MemoryError):
             for _ in range(WARM_UPS):
                 trial()
@@ -180,6 +207,19 @@ def _measured(
     replays.clear()
     weights.retain(known, fastest.steps)
     return replace(result, seconds=result.seconds / repeats)
+
+
+def _executables(
+    compiled: CompiledNetwork,
+    alternatives: Sequence[Alternative],
+    rows: RowsShape,
+    weights: WeightCache,
+    replays: ReplayCache,
+) -> list[Executable]:
+    guard = OverflowGuard(compiled.merged.network, compiled.backend)
+    saving = replace(compiled, options=replace(compiled.options, compaction=True, deduplication=True))
+    plans = (Plan(saving, rows.count, None, rows, one.steps, rows.count) for one in alternatives)
+    return [Executable(plan, weights, guard, replays) for plan in plans]
 
 
 class _Trial:

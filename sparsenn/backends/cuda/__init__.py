@@ -32,7 +32,7 @@ from sparsenn.backends.cuda.runtime.availability import check_device
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, machine_of
 from sparsenn.backends.cuda.runtime.footprint import prepared_bytes
 from sparsenn.backends.cuda.runtime.layer_cache import stream_key
-from sparsenn.backends.cuda.runtime.loader import compile_seconds, rehearsal
+from sparsenn.backends.cuda.runtime.loader import compile_seconds, rehearsal, wait_for_modules
 from sparsenn.backends.cuda.runtime.memory import arriving, free_bytes, release_unused, staging, within_memory
 from sparsenn.backends.cuda.runtime.replay import MAX_COPIED_BYTES, DeviceReplay, HostReplay
 from sparsenn.backends.cuda.runtime.row_copies import as_rows
@@ -160,6 +160,10 @@ class CUDABackend:
     def rehearsal(self) -> AbstractContextManager[None]:
         """Return a context in which kernels begin to be compiled, and none is launched."""
         return rehearsal()
+
+    def end_rehearsals(self) -> None:
+        """Wait until no kernel is being compiled, which disturbs what is timed."""
+        wait_for_modules()
 
     def wait(self) -> None:
         """Wait until the device has done all that was queued."""

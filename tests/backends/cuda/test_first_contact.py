@@ -85,6 +85,7 @@ def linear(inputs, outputs):
 networks = {
     "sparse": Network((sparse(600, 500, 0.02), sparse(500, 300, 0.05), sparse(300, 33, 0.3))),
     "dense": Network((linear(1001, 333), linear(333, 1001))),
+    "mixed": Network((linear(300, 200), sparse(200, 200, 0.02), sparse(200, 200, 0.02), linear(200, 30))),
     "narrow": Network((linear(60, 60), linear(60, 10))),
     "images": Network((conv(3, 8), conv(8, 8), Node(Add(ReLU()), (1, 2)), MaxPool2d(2), Node(conv(8, 4), (4,)),
                        Node(Concatenate(), (4, 5)), Flatten(), linear(12 * 64, 10)), (3, 16, 16)),

@@ -7,11 +7,11 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, TypeAlias
@@ -38,6 +38,7 @@ __all__ = [
     "rehearses",
     "source_text",
     "specialised",
+    "wait_for_modules",
 ]
 
 COMPILE_OPTIONS = ("-std=c++17", "-lineinfo")
@@ -168,12 +169,22 @@ def _module(source: str, defines: _Defines, device: int, architecture: str | Non
     known = _modules.get((source, defines, device, architecture))
     if known is not None and known.done() and not _has_failed(known):
         return known.result()
+    module = _begin(source, defines, device, architecture)
+    _wait_for([module])
+    return module.result()
+
+
+def wait_for_modules() -> None:
+    """Wait until no module is being compiled."""
+    _wait_for(tuple(_modules.values()))
+
+
+def _wait_for(modules: Sequence[Future[Any]]) -> None:
     start = time.perf_counter()
     try:
-        module = _begin(source, defines, device, architecture)
-        if wait([module], SILENT_SECONDS).not_done:
+        if wait(modules, SILENT_SECONDS).not_done:
             announce_compilation()
-        return module.result()
+            wait(modules)
     finally:
         _here.seconds += time.perf_counter() - start
 
@@ -213,13 +224,18 @@ class RehearsedKernel:
     def __init__(self, load: Callable[[], Any]) -> None:
         self._load = load
 
+    @cached_property
+    def loaded(self) -> Any:
+        """The kernel itself."""
+        return self._load()
+
     def __call__(self, *arguments: Any, **named: Any) -> None:
         """Launch the kernel, unless this thread rehearses."""
         if not _here.rehearses:
-            self._load()(*arguments, **named)
+            self.loaded(*arguments, **named)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._load(), name)
+        return getattr(self.loaded, name)
 
 
 @cache

@@ -145,6 +145,10 @@ def test_a_rehearsal_compiles_side_by_side_and_launches_nothing(fake, monkeypatc
         first((1,), (32,), ())
         with loader.no_rehearsal():
             second((1,), (32,), ("lasts",))
+        third = built({"A": 1, "B": 1}), built({"A": 2, "B": 1})
+    loader.wait_for_modules()
+    assert len(cupy.compiled) == 4
+    assert all(isinstance(kernel, loader.RehearsedKernel) for kernel in (first, second, *third))
     assert (first.options[-1], second.options[-1]) == ("-DA=1", "-DA=2")
     first((1,), (32,), ("after",))
     assert [arguments for _, _, arguments in launched] == [("lasts",), ("after",)]
