@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,12 @@ from session_cases import Case, Problem
 from session_networks import random_rows
 from wall_timing import Timing, gpu_wait, timed_in_turn, wait_for_nothing
 
-from sparsenn import Network, Session, kernels
-from sparsenn.errors import SparseNNError, UsageError
+from sparsenn import Plan, Session
+from sparsenn.engine.choosing import segments_of
+from sparsenn.engine.fitting import MAX_DENSE_BYTES
+from sparsenn.engine.measuring import choice_key
+from sparsenn.errors import SparseNNError
+from sparsenn.runtime import choices
 
 MOST = 1.1
 """The longest time of the choice, in parts of the fastest candidate's, without tolerance."""
@@ -49,6 +53,9 @@ CELL_SECONDS = 0.6
 
 LEAST_RUNS = 5
 
+WITHIN = 4.0
+"""Candidates whose prior is longer, in parts of the shortest, are left out: a session measures those within 2."""
+
 COLUMNS = (
     Column("cell", "network and rows"),
     Column("chosen", "chosen"),
@@ -62,21 +69,25 @@ Row = dict[str, Any]
 Cell = Chain | Convolutions
 
 
-def candidates_of(network: Network, session: Session, rows: Any) -> Iterator[tuple[str, Session]]:
-    """Yield the other candidates for a session's rows: their kernels, and sessions that run nothing else."""
-    device, precision = session.options.device, session.options.precision
-    for kernel in kernels(device=session.backend.device):
-        if not kernel.auto or kernel.precision not in ("float32", precision):
-            continue
-        try:
-            yield kernel.name, Session(network, device=device, kernel=kernel.name, precision=kernel.precision)
-        except UsageError:
-            continue
+def candidates_of(plan: Plan) -> Iterator[Plan]:
+    """Yield the plans that differ from a session's in the kernels of one segment, and may be as fast."""
+    for segment in segments_of(plan.compiled, plan.rows, MAX_DENSE_BYTES):
+        limit = WITHIN * segment.alternatives[0].prior
+        chosen = plan.kernels[segment.first : segment.last]
+        for other in segment.alternatives:
+            kernels = tuple(step.kernel for step in other.steps for _ in step.layers)
+            if kernels == chosen or (other.prior > limit and not other.skips_rows):
+                continue
+            if plan.keeps_half and not all(kernel.half_rows for kernel in kernels):
+                continue
+            before = (step for step in plan.steps if step.last <= segment.first)
+            after = (step for step in plan.steps if step.first >= segment.last)
+            yield replace(plan, steps=(*before, *other.steps, *after))
 
 
-def kernels_of(session: Session, rows: Any) -> str:
-    """Return the kernels that a session runs rows with, step by step."""
-    return ", ".join(f"{step.kernel.name} {step.first + 1}-{step.last}" for step in session.plan(rows).steps)
+def kernels_of(plan: Plan) -> str:
+    """Return the kernels of a plan, step by step."""
+    return ", ".join(f"{step.kernel.name} {step.first + 1}-{step.last}" for step in plan.steps)
 
 
 @dataclass(frozen=True)
@@ -114,21 +125,26 @@ class Recorder:
             check(case, problem, session(rows), exact_rows)
             with make() as later:  # its choice has been cached
                 measuring = first - self._called(later, rows)[1]
-            chosen = kernels_of(session, rows)
-            sessions, others = {chosen: session}, {}
+            plan = session.plan(rows)
+            choices.clear(str(choice_key(plan.compiled, plan.rows)["network"]))  # so that a later run measures anew
+            chosen, others = kernels_of(plan), {}
+            sessions = {chosen: session}
             limit = HOPELESS * self._seconds(session, rows)
-            for name, other in candidates_of(network, session, rows):
-                stack.enter_context(other)
+            for candidate in candidates_of(plan):
+                title, other = kernels_of(candidate), stack.enter_context(Session.of_plan(candidate))
                 try:
                     self._called(other, rows)
-                    check(case, problem, other(rows), exact_rows)
-                    title, seconds = kernels_of(other, rows), self._seconds(other, rows)
+                    seconds = self._seconds(other, rows)
+                    if seconds <= limit:
+                        check(case, problem, other(rows), exact_rows)
                 except (SparseNNError, MemoryError) as error:
-                    print(f"  {name}: {error}", file=sys.stderr, flush=True)
+                    print(f"  {title}: {error}", file=sys.stderr, flush=True)
                     continue
                 others[title] = 1e3 * seconds
                 if seconds <= limit:
-                    sessions.setdefault(title, other)
+                    sessions[title] = other
+                else:
+                    other.close()
             timings = self._in_turn(sessions, rows)
         others |= {title: timing.median for title, timing in timings.items()}
         return _row(cell, chosen, timings, others, max(0.0, measuring))
@@ -199,8 +215,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         configuration={"runs": RUNS, "calls": CALLS, "most": MOST, "hopeless": HOPELESS},
         notes=[
             f"Median wall time of warm calls, the answer awaited, of up to {RUNS} runs of each candidate in turn. "
-            "Candidates are the plans that the session chose from. Rows and outputs are where the session computes. "
-            "Kernels are named with the layers that they run. The slowest choices come first.",
+            f"Candidates are the plans whose prior is up to {WITHIN:g} times the shortest. Rows and outputs are where "
+            "the session computes. Kernels are named with the layers that they run. The slowest choices come first.",
             "Measuring: the time of the session's first call beyond that of a second session, whose choice was cached; "
             "compilation of candidates is included where their kernels were not cached.",
         ],

@@ -144,7 +144,7 @@ def test_answers_on_a_gpu_are_those_of_the_reference(cell: Any) -> None:
 
 def test_kernels_are_named_with_their_layers() -> None:
     with Session(network_of(CELLS[0]), device="cpu", kernel="panel") as session:
-        assert kernels_of(session, np.ones((8, 40), np.float32)) == "panel 1-2"
+        assert kernels_of(session.plan(np.ones((8, 40), np.float32))) == "panel 1-2"
 
 
 def test_what_was_recorded_stays_within_the_bound(repository: Path) -> None:

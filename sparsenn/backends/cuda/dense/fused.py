@@ -127,7 +127,7 @@ class Plan:
     tiles: int
 
     def defines(self) -> dict[str, int | str]:
-        """Return what of this the kernel is compiled for."""
+        """Return the constants that the kernel is compiled with."""
         return {
             "ROW_TILES": self.row_tiles,
             "WARPS": self.most_warps,
@@ -252,7 +252,6 @@ def plain_weights(stack: DenseStack) -> Array:
 
 
 def _prepare_fused_fma(stack: DenseStack, given: Given) -> Ready:
-    """Make a launch of one kernel of ordinary float32 multiply-adds ready."""
     machine = machine_of(stack.device)
     size, staged, shared = rows_of_block(stack.widths, given.rows, machine)
     kernel = _FMA.kernel("mlp", **_defines(stack, given), **fma_defines(size, staged))

@@ -15,6 +15,7 @@ import numpy as np
 from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.memory import to_device
 from sparsenn.backends.cuda.sparse.chunks.blocks import (
+    BLOCKS,
     MOST_STAGES,
     UNIT_WORDS,
     BlockShape,
@@ -27,11 +28,13 @@ from sparsenn.backends.cuda.sparse.chunks.edges import count_edges, deal_outputs
 from sparsenn.backends.cuda.sparse.chunks.tiling import L2_BYTES, RUN_CLOCKS, Tiling
 from sparsenn.backends.cuda.sparse.half_weights import scaled_weights
 from sparsenn.backends.cuda.sparse.stack import LayerNumbers
-from sparsenn.backends.machine import Machine
+from sparsenn.backends.machine import H200, Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import ResourceError
 from sparsenn.formats import CSC, Array
 from sparsenn.formats.conversion import scan
+from sparsenn.layers import SparseLinear
+from sparsenn.runtime.jit import example
 from sparsenn.runtime.workers import map_threads
 
 __all__ = ["ChunkedWeights", "block_program", "chunk_weights", "lay_out"]
@@ -289,3 +292,9 @@ def _records(
     shape = np.array([block.outputs, block.edges_at_once, block.line, block.output_places])
     write_edges(*edges, weights, group, slot, lines, chunk, headers + begins, rank, shape, words)
     return words
+
+
+@example
+def _example() -> None:
+    layer = SparseLinear(CSC((1, 1), np.array([0, 1]), np.zeros(1, np.uint16), np.ones(1, np.float32)))
+    chunk_weights(layer.weights, layer.bias_vector(), Tiling(BLOCKS[0], 1, 1), H200)

@@ -352,9 +352,8 @@ class ResidentChain:
         if self._reads is _Reads.ROWS:
             return to_dense(features, self._dense[: features.shape[0]])
         assert features.values.size <= 1, "rows of many values are given to what was made for one"
-        if features.indices.dtype == self._index:
-            return features
-        return CSR(features.shape, features.indptr, features.indices.astype(self._index), features.values)
+        assert features.indices.dtype == self._index, "a check brings indices to their type"
+        return features
 
     def counts(self) -> tuple[LayerCounts, ...]:
         """Return what the last run counted, layer by layer; waits for it."""

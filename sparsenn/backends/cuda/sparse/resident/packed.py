@@ -13,7 +13,8 @@ from sparsenn.backends.cuda.sparse.stack import DEPTH, SLICE, DeviceLayer
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSC, Array
 from sparsenn.formats.conversion import scan
-from sparsenn.runtime.jit import compiled
+from sparsenn.layers import SparseLinear
+from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.workers import map_threads
 
 __all__ = ["PackedNetwork", "bytes_of", "pack_arrays", "pack_network"]
@@ -111,3 +112,12 @@ def _write_pairs(indptr: Array, indices: Array, values: Array, runs: Array, step
             pair, second = runs[output, 0] + rank // 2 * step, rank % 2 * 2
             pairs[pair, second] = indices[edge]
             pairs[pair, second + 1] = values[edge if values.size > 1 else 0]
+
+
+@example
+def _example() -> None:
+    weights = SparseLinear(CSC((1, 1), np.array([0, 1]), np.zeros(1, np.uint16), np.ones(1, np.float32))).weights
+    runs, pairs = _runs(weights)
+    _write_pairs(
+        weights.indptr, weights.indices, weights.values.view(np.int32), runs, SLICE, np.zeros((pairs, 4), np.int32)
+    )
