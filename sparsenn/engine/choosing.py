@@ -57,6 +57,9 @@ MAX_CUT = 2
 MIN_SKIPPED_ROWS = 1024
 """Rows from which on a kernel that skips rows may be faster than its prior, which assumes that all are computed."""
 
+CLOSE_SKIPPING = 8.0
+"""The multiple of the best prior up to which such a kernel may be the fastest."""
+
 HALF_BYTES = 2  # of a number of float16 rows
 
 
@@ -149,9 +152,10 @@ class Segment:
         known = self.alternatives
         if rows.form == "half":
             known = tuple(one for one in known if all(step.kernel.half_rows for step in one.steps)) or known
-        limit = CLOSE * known[0].prior
-        many = rows.count >= MIN_SKIPPED_ROWS
-        return tuple(one for one in known if one.prior <= limit or (many and one.skips_rows))
+        least, many = known[0].prior, rows.count >= MIN_SKIPPED_ROWS
+        return tuple(
+            one for one in known if one.prior <= least * (CLOSE_SKIPPING if many and one.skips_rows else CLOSE)
+        )
 
 
 def choose_steps(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -> tuple[Step, ...]:

@@ -22,7 +22,7 @@ PREFERRED = {
     ],
     ("mlp", "cpu"): ["register_tiled"],
     ("mlp", "cuda"): [
-        *("tensor_float32", "fused_fma", "tensor_half"),
+        *("tensor_float32", "fused_fma", "tensor_tf32", "tensor_half"),
         *("warpgroup_float32", "warpgroup_tf32", "warpgroup_half", "cublas", "cublas_tf32", "cublas_float16"),
     ],
     ("conv2d", "cpu"): ["direct"],

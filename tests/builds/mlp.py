@@ -7,7 +7,7 @@ from cuda_builds import declare
 from sparsenn.backends.cuda.conv.warpgroup import ARCHITECTURE
 from sparsenn.backends.cuda.dense import warpgroup, warpgroup_plan
 from sparsenn.backends.cuda.dense.fused import fma_defines, network_defines, plan, rows_of_block
-from sparsenn.backends.cuda.dense.image import FLOAT32, HALF, HALF_ROWS
+from sparsenn.backends.cuda.dense.image import FLOAT32, HALF, HALF_ROWS, TF32
 from sparsenn.backends.cuda.tensor_tiles import HALF as HALVES
 from sparsenn.backends.machine import H200
 
@@ -26,7 +26,7 @@ for _widths, _activations in NETWORKS:
     for _rows in (1, 1 << 22):
         _size, _staged, _ = rows_of_block(_widths, _rows, H200)
         declare("mlp/fused_fma.cu", **_shared, **fma_defines(_size, _staged))
-        for _kind in (FLOAT32, HALF, HALF_ROWS):
+        for _kind in (FLOAT32, TF32, HALF, HALF_ROWS):
             _input = {"INPUT": "half_bits" if _kind is HALF_ROWS else "float"} if _kind.source == HALF.source else {}
             declare(_kind.source, **_shared, **plan(_kind, _widths, _rows, H200).defines(), **_input)
 

@@ -55,7 +55,7 @@ def candidates(network: Network, rows: int, precision: str = "float32", form: st
 def test_rows_that_may_die_and_become_equal(neurons):
     found = candidates(radixnet(neurons, 120), 60_000, "float32", "iso")
     assert "resident" in found
-    assert len(found) <= 6
+    assert len(found) <= 8
 
 
 @pytest.mark.parametrize(("width", "layers", "rows"), [(1024, 24, 60_000), (4096, 12, 20_000), (16384, 6, 10_000)])

@@ -144,6 +144,7 @@ LADDER = Ladder(
             *half.KERNELS,
             fused.FUSED_FMA,
             fused.TENSOR_FLOAT32,
+            fused.TENSOR_TF32,
             fused.TENSOR_HALF,
             *warpgroup.KERNELS,
             cublas.CUBLAS_TF32,

@@ -110,7 +110,6 @@ def test_chunks(tile: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyP
 def test_chunks_of_halves(block: BlockShape, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiling, "HALF_BLOCKS", (block,))
     monkeypatch.setattr(tiling, "TILE_ROWS", (block.rows,))
-    monkeypatch.setattr(tiling, "_timed_tiling", tiling._timed_tiling.__wrapped__)
     network, rows = sparse_network(rng, [130, 77, 700, 33]), rows_of(rng, 70, 130, True).to_scipy().toarray()
     expected = infer(network, rows, device="cpu").dense
     session = Session(network, device="cuda", kernel="chunks_float16", precision="float16")

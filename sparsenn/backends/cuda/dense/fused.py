@@ -6,8 +6,8 @@ wait for it, but for the first launch of a stack, which compiles a kernel for it
 `tensor_half` takes features of float16 too, and then returns float16.
 
 What a number may be off by: `fused_fma` and `tensor_float32` keep float32's precision, infinities and NaN included,
-but denormal numbers count as zero. `tensor_half` rounds factors to 11 bits; its inputs and intermediates become
-infinite beyond 65,504; weights must not exceed that.
+but denormal numbers count as zero. `tensor_tf32` rounds what it multiplies to 11 bits. So does `tensor_half`, whose
+inputs and intermediates become infinite beyond 65,504; weights must not exceed that.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from sparsenn.backends.cuda.dense.image import (
     FLOAT32,
     HALF,
     HALF_ROWS,
+    TF32,
     TILE,
     TILE_ROWS,
     Kind,
@@ -51,6 +52,7 @@ __all__ = [
     "MOST_TILES",
     "TENSOR_FLOAT32",
     "TENSOR_HALF",
+    "TENSOR_TF32",
     "WIDEST",
     "Plan",
     "blocks_at_once",
@@ -180,7 +182,7 @@ def rows_of_block(widths: tuple[int, ...], rows: int, machine: Machine) -> tuple
 
 _FMA = specialised("mlp/fused_fma.cu", dynamic_shared=True)
 _TENSOR: Mapping[str, Program] = {
-    kind.source: specialised(kind.source, dynamic_shared=True) for kind in (FLOAT32, HALF)
+    kind.source: specialised(kind.source, dynamic_shared=True) for kind in (FLOAT32, TF32, HALF)
 }
 
 
@@ -304,6 +306,7 @@ ROWS_SHARE = 0.8  # of the bandwidth of copies, for rows and outputs
 FMA_PRIOR = Prior(0.55, ROWS_SHARE, LAUNCH)
 TENSOR_PRIORS = {
     FLOAT32: Prior(0.085, ROWS_SHARE, LAUNCH, "tf32"),
+    TF32: Prior(0.17, ROWS_SHARE, LAUNCH, "tf32"),
     HALF: Prior(0.18, ROWS_SHARE, LAUNCH, "float16"),
 }
 
@@ -334,6 +337,16 @@ FUSED_FMA = dense_kernel(
     seconds=partial(one_launch_seconds, FMA_PRIOR, FMA_TOGETHER, FMA_BLOCK_ROWS),
     reproducible=True,
 )
+TENSOR_TF32 = dense_kernel(
+    "tensor_tf32",
+    prepared((np.float32,), partial(_prepare_on_tensor_cores, TF32)),
+    "tensor cores in TF32, rows in registers from layer to layer",
+    fits,
+    needs=_NARROW,
+    auto=True,
+    seconds=_tensor_seconds(TF32),
+    precision="tf32",
+)
 TENSOR_HALF = dense_kernel(
     "tensor_half",
     prepared((np.float32, np.float16), _prepare_tensor_half),
@@ -345,5 +358,5 @@ TENSOR_HALF = dense_kernel(
     precision="float16",
     half_rows=True,
 )
-KERNELS = (TENSOR_FLOAT32, FUSED_FMA, TENSOR_HALF)
+KERNELS = (TENSOR_FLOAT32, FUSED_FMA, TENSOR_TF32, TENSOR_HALF)
 """In the order in which `auto` prefers them where no estimate says otherwise."""

@@ -20,6 +20,7 @@ __all__ = [
     "FLOAT32",
     "HALF",
     "HALF_ROWS",
+    "TF32",
     "TILE",
     "TILE_ROWS",
     "Kind",
@@ -57,6 +58,7 @@ class Kind:
 
 
 FLOAT32 = Kind("mlp/tensor_float32.cu", 4, 512, 8, scratch=8, row_tiles=1)
+TF32 = Kind("mlp/tensor_tf32.cu", 4, 256, 8)
 HALF = Kind("mlp/tensor_half.cu", 2, 128, 8)
 HALF_ROWS = Kind("mlp/tensor_half.cu", 2, 128, 12)
 """HALF with features of half precision: rows that wait for their turn take half the registers."""
@@ -99,6 +101,8 @@ def image(kind: Kind, layers: tuple[DenseLayer, ...]) -> Array:
         high, low = split_tf32(weights)
         if kind is FLOAT32:
             parts.append(np.concatenate((high, low), axis=3))
+        elif kind is TF32:
+            parts.append(high)
         else:
             even = len(places) // 2 * 2
             pairs = weights[:even].reshape(even // 2, 2, *weights.shape[1:]).transpose(0, 2, 3, 1, 4)

@@ -2,7 +2,7 @@
 
 They need compute capability 9.0, inputs of any number, and layers of up to `WIDEST` outputs. Launches, and what a
 number may be off by, are as those of `fused`: `warpgroup_float32` keeps float32's precision, infinities and NaN
-included; `warpgroup_tf32` rounds factors to 11 bits; `warpgroup_half` is as `tensor_half`.
+included; `warpgroup_tf32` and `warpgroup_half` are what `tensor_tf32` and `tensor_half` are.
 """
 
 from __future__ import annotations

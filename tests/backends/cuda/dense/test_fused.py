@@ -24,6 +24,7 @@ from sparsenn.backends.cuda.dense.image import (
     FLOAT32,
     HALF,
     HALF_ROWS,
+    TF32,
     fma_floats,
     fma_image,
     image,
@@ -45,7 +46,7 @@ LANES = np.arange(32)
 G, T = LANES // 4, LANES % 4
 
 rungs = pytest.mark.parametrize("rung", KERNELS, ids=lambda rung: rung.name)
-kinds = pytest.mark.parametrize("kind", [FLOAT32, HALF], ids=["float32", "half"])
+kinds = pytest.mark.parametrize("kind", [FLOAT32, TF32, HALF], ids=["float32", "tf32", "half"])
 
 
 def layers_of(rng, widths, activations=None, integers=False):
@@ -159,7 +160,7 @@ def emulated(kind, layers, features):
     shares = shares_of(features)
     for layer, size, bias in zip(layers, tiles, biases, strict=True):
         start = bias[:, 2 * T[:, None] + [0, 1, 0, 1]]
-        sums = start + (halves if kind is HALF else eights)(reader, shares, size)
+        sums = start + (halves if kind is HALF else eights)(kind, reader, shares, size)
         shares = layer.activation(sums)
     assert reader.at == reader.made.size
     found = np.zeros((16, 8 * tiles[-1]))
@@ -170,18 +171,21 @@ def emulated(kind, layers, features):
     return found[:, : layers[-1].outputs]
 
 
-def eights(reader, shares, size):
-    held = reader.take(np.float32, len(shares), size, 32, 4)
+def eights(kind, reader, shares, size):
+    held = reader.take(np.float32, len(shares), size, 32, 2 if kind is TF32 else 4)
     sums = np.zeros((size, 32, 4))
     for share, units in zip(shares, held, strict=True):
         for number, unit in enumerate(units):
             a = share[:, [0, 2, 1, 3]]
+            if kind is TF32:
+                sums[number] += multiply_8(a, unit)
+                continue
             high, low = split_tf32(a.astype(np.float32))
             sums[number] += multiply_8(low, unit[:, :2]) + multiply_8(high, unit[:, 2:]) + multiply_8(high, unit[:, :2])
     return sums
 
 
-def halves(reader, shares, size):
+def halves(kind, reader, shares, size):
     sums = np.zeros((size, 32, 4))
     held = reader.take(np.float16, len(shares) // 2, size, 32, 4)
     for step, units in enumerate(held):
@@ -203,11 +207,11 @@ def test_lanes_hold_what_the_instructions_multiply(kind, widths, rng):
 def test_a_corrupted_image_is_noticed(rng, monkeypatch):
     layers = layers_of(rng, (16, 8), integers=True)
     features = rng.integers(1, 4, (16, 16)).astype(np.float32)
-    swapped = image(FLOAT32, on_host(layers).layers)
+    swapped = image(TF32, on_host(layers).layers)
     weights = swapped[-8 * 32 * 2 :].view(np.float32)
     weights[:] = weights[::-1].copy()
     monkeypatch.setitem(emulated.__globals__, "image", lambda *_: swapped)
-    assert not np.array_equal(emulated(FLOAT32, layers, features), exact(layers, features))
+    assert not np.array_equal(emulated(TF32, layers, features), exact(layers, features))
 
 
 def test_split_weights_multiply_as_precisely_as_float32(rng):
@@ -256,7 +260,7 @@ def test_image_of_the_plain_kernel(rng):
     st.sampled_from((H200, A100, RTX_4090)),
 )
 def test_a_plan_stays_within_the_device(widths, rows, limits):
-    for kind in (FLOAT32, HALF, HALF_ROWS):
+    for kind in (FLOAT32, TF32, HALF, HALF_ROWS):
         made = plan(kind, tuple(widths), rows, limits)
         assert made.shared_bytes <= limits.block_bytes
         assert 1 <= made.warps <= made.most_warps
@@ -272,7 +276,7 @@ def test_few_rows_reach_all_multiprocessors():
     assert (made.row_tiles, made.tiles, made.warps) == (1, 800, 7)
     made = plan(FLOAT32, (72, 64, 64, 4), 5_120_000, H200)
     assert (made.row_tiles, made.tiles, made.warps) == (1, 320_000, 8)
-    made = plan(HALF, (72, 64, 64, 4), 5_120_000, H200)
+    made = plan(TF32, (72, 64, 64, 4), 5_120_000, H200)
     assert (made.row_tiles, made.tiles, made.warps) == (2, 160_000, 8)
 
 
@@ -280,7 +284,7 @@ def test_auto_takes_them_first_those_on_tensor_cores_before_others():
     names = [entry.name for entry in automatic("mlp", "cuda")]
     assert names[: len(KERNELS)] == [entry.name for entry in KERNELS]
     assert names[:2] == ["tensor_float32", "fused_fma"]
-    assert [entry.precision for entry in KERNELS] == ["float32", "float32", "float16"]
+    assert [entry.precision for entry in KERNELS] == ["float32", "float32", "tf32", "float16"]
 
 
 def test_deep_chains_do_not_fit(rng):

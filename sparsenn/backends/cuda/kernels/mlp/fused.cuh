@@ -254,15 +254,21 @@ struct FloatRaw {
     }
 };
 
-template <int TILES>
+template <class Precision, int TILES>
 struct FloatInputs : Either<WIDE, FloatShared, FloatRegisters<TILES>> {
+    typedef Either<WIDE, FloatShared, FloatRegisters<TILES>> Place;
+
     __device__ __forceinline__ void place(unsigned char* own, int which, int lane) {
         if constexpr (WIDE) this->at = reinterpret_cast<float4*>(own) + which * WARP * tiles_of(widest()) + lane;
     }
+    __device__ __forceinline__ void put(int tile, int m, float a, float b, float c, float d) {
+        Place::put(tile, m, Precision::prepared(a), Precision::prepared(b), Precision::prepared(c),
+                   Precision::prepared(d));
+    }
     template <int KIND>
     __device__ __forceinline__ void take(int tile, int m, const float (&sums)[4], float clip) {
-        this->put(tile, m, activated<KIND>(sums[0], clip), activated<KIND>(sums[1], clip),
-                  activated<KIND>(sums[2], clip), activated<KIND>(sums[3], clip));
+        put(tile, m, activated<KIND>(sums[0], clip), activated<KIND>(sums[1], clip), activated<KIND>(sums[2], clip),
+            activated<KIND>(sums[3], clip));
     }
 };
 

@@ -30,7 +30,7 @@ struct Precision {
     typedef FloatRaw Raw;
     typedef Watched Watch;
     template <int TILES>
-    using Inputs = FloatInputs<TILES>;
+    using Inputs = FloatInputs<Precision, TILES>;
     static constexpr int REGISTERS = 4;  // of a lane, for a tile of inputs
     static constexpr int PANEL = WIDE ? 8 : 16 / ROW_TILES;  // 64 registers of sums, 32 if WIDE
     // Tiles multiplied at a time; each is ROW_TILES chains of instructions.
@@ -38,6 +38,7 @@ struct Precision {
     static constexpr int SCRATCH = 110;
 
     static constexpr int weight_bytes(int input_tiles, int output_tiles) { return 512 * input_tiles * output_tiles; }
+    __device__ __forceinline__ static float prepared(float value) { return value; }
     __device__ __forceinline__ static void store(float* target, float value) { *target = value; }
     __device__ __forceinline__ static void store_pair(float* target, float left, float right) {
         store_floats(target, left, right);

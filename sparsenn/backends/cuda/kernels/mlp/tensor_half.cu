@@ -9,9 +9,9 @@
 // Needs     compute capability 8.0; widths up to 128 in registers, beyond that 512 bytes a warp for every 8 of the
 //           widest layer's numbers; where it is STAGED, shared memory for the image. Inputs and intermediates beyond
 //           65,504 become infinite, and those below 3e-8 zero.
-// Before    tensor_float32.
-// Changes   a sixth of the instructions, a quarter of the bytes of weights, and half of those of rows where rows come as
-//           halves. For 72-64-64-4 a row takes 9,728 multiply-adds, 5 to 8 clocks of a multiprocessor's tensor cores, 5 clocks of weights from
+// Before    tensor_tf32.
+// Changes   half the instructions and half the bytes of weights, and of rows where those come as halves. For 72-64-64-4
+//           a row takes 9,728 multiply-adds, 5 to 8 clocks of a multiprocessor's tensor cores, 5 clocks of weights from
 //           shared memory with 32 rows a warp, and 152 or 304 bytes of device memory, about 9 or 17 clocks at 4.2 TB/s:
 //           no kernel can be faster than that.
 #include "fused.cuh"

@@ -86,38 +86,28 @@ class BlockShape:
 BLOCKS = (
     BlockShape(8, 8, 19, 1),
     BlockShape(4, 14, 27, 1),
-    BlockShape(4, 12, 27, 1),
     BlockShape(2, 28, 27, 1),
-    BlockShape(1, 40, 31, 1),
-    BlockShape(8, 8, 15, 1),
-    BlockShape(4, 16, 15, 1),
-    BlockShape(2, 32, 15, 1),
-    BlockShape(2, 20, 27, 1),
-    BlockShape(2, 16, 15, 1),
     BlockShape(4, 8, 15, 1),
-    BlockShape(4, 8, 7, 2),
     BlockShape(4, 4, 7, 2),
-    BlockShape(2, 8, 7, 2),
-    BlockShape(2, 4, 7, 2),
     BlockShape(1, 8, 7, 2),
 )
-"""Large ones first: sums take 40 to 64 of a lane's 64 to 128 registers. Smaller ones give few rows to all
-multiprocessors."""
+"""Large ones first: sums take 56 to 64 of a lane's 64 to 128 registers, for the more outputs the sparser layers are.
+Smaller ones give few rows to all multiprocessors."""
 
-HALF_BLOCKS = tuple(
-    BlockShape(*shape, halves=True)
-    for shape in (
-        (8, 10, 15, 1),
-        (4, 10, 27, 1),
-        (4, 12, 23, 1),
-        (4, 8, 15, 1),
-        (4, 8, 7, 2),
-        (4, 4, 7, 2),
-    )
+HALF_BLOCKS = (
+    BlockShape(8, 10, 15, 1, halves=True),
+    BlockShape(4, 12, 23, 1, halves=True),
+    BlockShape(4, 8, 15, 1, halves=True),
+    BlockShape(4, 4, 7, 2, halves=True),
 )
 """Those for rows of halves: four to the lane, or eight. Finishing takes more registers than where rows are float32."""
 
-COUNTING_BLOCKS = tuple(block for block in BLOCKS if block.vector * block.outputs <= 64 and block.warps <= 15)
+COUNTING_BLOCKS = (
+    BlockShape(8, 8, 15, 1),
+    BlockShape(4, 16, 15, 1),
+    BlockShape(2, 32, 15, 1),
+    BlockShape(2, 8, 7, 2),
+)
 """Those in which outputs are counted, too, which takes registers: more sums, or more warps, would spill before compute
 capability 9.0."""
 

@@ -29,7 +29,7 @@ from sparsenn.backends.cuda.runtime.streams import StreamOrder
 from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS
 from sparsenn.backends.cuda.sparse.chunks.tiling import in_slices, shared_tilings
 from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, lay_out
-from sparsenn.backends.cuda.sparse.estimates import chunks_seconds
+from sparsenn.backends.cuda.sparse.priors import chunks_seconds
 from sparsenn.backends.cuda.sparse.row_slices import NOTHING, SLICES, RowSlices
 from sparsenn.backends.cuda.sparse.rows import (
     count_tiles,

@@ -25,7 +25,7 @@ from sparsenn.backends.cuda.sparse.chunks.blocks import (
     stage_bytes,
 )
 from sparsenn.backends.cuda.sparse.chunks.edges import count_edges, deal_outputs, find_lines, write_edges
-from sparsenn.backends.cuda.sparse.chunks.tiling import L2_BYTES, RUN_CLOCKS, Tiling
+from sparsenn.backends.cuda.sparse.chunks.tiling import L2_BYTES, Tiling
 from sparsenn.backends.cuda.sparse.half_weights import scaled_weights
 from sparsenn.backends.cuda.sparse.stack import LayerNumbers
 from sparsenn.backends.machine import H200, Machine
@@ -47,6 +47,9 @@ NO_OUTPUT = 63 << 18  # an edge of no output, where rows are in half precision
 
 ARRAYS = ("records", "starts", "runs", "run_starts", "slots")
 """The arrays of laid-out weights, in the order in which kernels take them."""
+
+RUN_CLOCKS = 55
+"""Clocks that the copy engine takes for a copy, however short."""
 
 
 def block_program(source: str, block: BlockShape, **more: Any) -> Program:

@@ -34,14 +34,13 @@ from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.runtime.streams import StreamOrder, captured
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES
-from sparsenn.backends.cuda.sparse.estimates import resident_seconds
+from sparsenn.backends.cuda.sparse.priors import resident_seconds
 from sparsenn.backends.cuda.sparse.resident.call import Call
 from sparsenn.backends.cuda.sparse.resident.chunk_stages import ChunkStages, laid_out
 from sparsenn.backends.cuda.sparse.resident.counted import count_inputs, counted_first, rows_for
 from sparsenn.backends.cuda.sparse.resident.packed import PackedNetwork, bytes_of, pack_network
 from sparsenn.backends.cuda.sparse.resident.stages import (
     CLUSTER,
-    COUNTED_WIDTH,
     DISTINCT_FROM,
     FIRST_STAGES,
     KERNEL_BYTES,
@@ -159,7 +158,7 @@ def _reads(widths: tuple[int, ...], form: str, room: int) -> _Reads:
     if form != "iso":
         return _Reads.ROWS
     bits_fit = tile_shape(widths[1:], widths[0], room) is not None
-    counts = rows_for(widths[0], room) is not None and (widths[1] >= COUNTED_WIDTH or not bits_fit)
+    counts = rows_for(widths[0], room) is not None and (widths[1] >= WIDE or not bits_fit)
     return _Reads.COUNTS if counts else _Reads.BITS
 
 

@@ -26,10 +26,10 @@ from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host
 from sparsenn.backends.cuda.runtime.memory import to_device
 from sparsenn.backends.cuda.sparse.half_chain import Bound, HalfChain, bound_of, chain_kernel
+from sparsenn.backends.cuda.sparse.priors import two_of_four_seconds
 from sparsenn.backends.cuda.sparse.row_slices import SLICES
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.cuda.sparse.two_of_four.blocks import PROGRAMS, SINGLE, SPLIT, BlockShape
-from sparsenn.backends.cuda.sparse.two_of_four.estimates import tensor_seconds
 from sparsenn.backends.cuda.sparse.two_of_four.input_order import RUNS, UNIT, order_in_runs, order_inputs
 from sparsenn.backends.cuda.sparse.two_of_four.packing import GROUP, Packed, pack
 from sparsenn.backends.machine import Machine
@@ -239,7 +239,7 @@ def _kernel(name: str, shape: BlockShape, precision: str, summary: str) -> Spars
         partial(TensorChain, name, shape),
         2 * shape.planes,
         precision,
-        partial(tensor_seconds, shape.planes, shape.rows, shape.neurons),
+        partial(two_of_four_seconds, shape.planes, shape.rows, shape.neurons),
         summary=summary,
         needs=(GPU,),
         why_not=why_not,
