@@ -44,6 +44,7 @@ GROUPS = {
 VERBS = (
     Verb(("infer",), "infer", "infer"),
     Verb(("benchmark",), "benchmark", "benchmark"),
+    Verb(("tune",), "tune", "tune"),
     Verb(("train",), "train", "train"),
     Verb(("generate",), "generate", "generate"),
     Verb(("convert",), "convert", "convert"),

@@ -6,10 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-__all__ = ["Choice", "Choices", "Measured", "Names", "bucket_of_choice"]
+__all__ = ["Choice", "Choices", "Measured", "Names", "bucket_of_choice", "label_of"]
 
 Names: TypeAlias = tuple[tuple[int, int, str], ...]
 """Of each step: the first layer, counted from 0, the one after the last, and the kernel's name."""
+
+
+def label_of(names: Names) -> str:
+    """Return the kernels of steps in words, and the number of steps where a kernel runs several."""
+    kernels = list(dict.fromkeys(name for _, _, name in names))
+    return " and ".join(kernels) + (f" in {len(names)} steps" if len(names) > len(kernels) else "")
 
 
 @dataclass(frozen=True)
@@ -20,7 +26,7 @@ class Measured:
     ----------
     names : of the steps.
     seconds : median, on the rows that were measured.
-    others : medians of the other candidates, by their kernels.
+    others : medians of the other candidates, by their kernels, the second fastest first; of equal kernels the least.
     wins, runs : of the runs beside the second fastest, how many the fastest won, and all; 0 where it was alone.
     """
 
@@ -35,14 +41,14 @@ class Measured:
         """The comparison, in words."""
         if not self.others:
             return ""
-        label, seconds = min(self.others, key=lambda other: other[1])
+        label, seconds = self.others[0]
         compared = f"{label} takes {seconds / self.seconds:.2f} times as long"
         return f"measured: {compared}, and was slower in {self.wins} of {self.runs} runs"
 
     def record(self) -> dict[str, Any]:
         """Return plain values."""
         return {
-            "kernel": " and ".join(dict.fromkeys(name for _, _, name in self.names)),
+            "kernel": label_of(self.names),
             "steps": [list(name) for name in self.names],
             "seconds": self.seconds,
             "others": dict(self.others),

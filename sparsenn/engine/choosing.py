@@ -21,7 +21,7 @@ import numpy as np
 
 from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, image_kernel
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION
-from sparsenn.engine.choices import Choice, Measured
+from sparsenn.engine.choices import Choice, Measured, label_of
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.kernels import PRECISIONS, able_kernels, able_sparse, convolution_steps, name_layers
 from sparsenn.engine.steps import Step
@@ -121,7 +121,7 @@ class Alternative:
     @property
     def label(self) -> str:
         """The kernels, in words."""
-        return " and ".join(dict.fromkeys(step.kernel.name for step in self.steps))
+        return label_of(self.names)
 
     @property
     def skips_rows(self) -> bool:

@@ -201,12 +201,12 @@ def _measured(
     backend.before_drop()
     if trials:
         _time_in_turns(trials, times)
-    fastest, result = _fastest(alternatives[0], times)
+    fastest, measured = _fastest(alternatives[0], {one: [run / repeats for run in runs] for one, runs in times.items()})
     backend.before_drop()
     trials.clear()
     replays.clear()
     weights.retain(known, fastest.steps)
-    return replace(result, seconds=result.seconds / repeats)
+    return measured
 
 
 def _executables(
@@ -279,8 +279,10 @@ def _fastest(first: Alternative, times: dict[Alternative, list[float]]) -> tuple
         return best, Measured(best.names, medians[best])
     pairs = list(zip(times[best], times[others[0]], strict=False))
     wins = sum(own < other for own, other in pairs)
-    known = tuple((one.label, medians[one]) for one in others)
-    return best, Measured(best.names, medians[best], known, wins, len(pairs))
+    known: dict[str, float] = {}
+    for one in others:
+        known.setdefault(one.label, medians[one])
+    return best, Measured(best.names, medians[best], tuple(known.items()), wins, len(pairs))
 
 
 def _layer_key(network: Network, number: int) -> Any:

@@ -13,7 +13,7 @@ from kernel_registry import let_auto_take
 
 from sparsenn import Session, backends
 from sparsenn.engine import measuring
-from sparsenn.engine.choices import Choice, Choices, Measured, bucket_of_choice
+from sparsenn.engine.choices import Choice, Choices, Measured, bucket_of_choice, label_of
 from sparsenn.formats import from_dense
 from sparsenn.layers import Conv2d, Flatten, Linear, ReLU, SparseLinear
 from sparsenn.network import Network
@@ -30,19 +30,23 @@ def delayed(monkeypatch):
         kernel = backends.kernel_named(operation, name, "cpu")
         calls = dict.fromkeys(delays, 0)
 
-        def launch(called, delay, *arguments):
-            calls[called] += 1
-            time.sleep(delay)
-            return kernel.launch(*arguments)
+        def waiting(called, run):
+            def run_late(*arguments):
+                calls[called] += 1
+                time.sleep(delays[called])
+                return run(*arguments)
 
+            return run_late
+
+        runs = [name for name in ("launch", "run_stack") if getattr(kernel, name, None)]
         made = [
             replace(
                 kernel,
                 name=called,
                 seconds=lambda *problem: prior,
-                launch=lambda *x, c=called, d=delay: launch(c, d, *x),
+                **{name: waiting(called, getattr(kernel, name)) for name in runs},
             )
-            for called, delay in delays.items()
+            for called in delays
         ]
         let_auto_take(monkeypatch, *made)
         return calls
@@ -165,7 +169,29 @@ def test_convolutions_are_timed_each_by_itself(rng, delayed):
     filters = rng.standard_normal((4, 4, 3, 3), dtype=np.float32)
     layers = [Conv2d(filters, 0.1, ReLU(), padding=1), Conv2d(filters, 0.1, ReLU(), padding=1), Flatten()]
     session = Session(Network(layers, image=(4, 6, 6)), device="cpu")
-    assert set(names(session.plan(rng.random((3, 144), np.float32)))) <= {"fast", "flatten"}
+    plan = session.plan(rng.random((3, 144), np.float32))
+    assert set(names(plan)) <= {"fast", "flatten"}
+    for measured in plan.compiled.choices.get(3, "dense").segments.values():
+        assert 4e-3 < dict(measured.others)["slow"] < 4e-3 * measuring.REPEATS / 2
+
+
+def test_of_equal_kernels_the_least_time_is_recorded():
+    own, *others = (measuring.Alternative((), 1e-6, in_order=True) for _ in range(3))
+    _, measured = measuring._fastest(own, {own: [1.0], others[0]: [3.0], others[1]: [2.0]})
+    assert measured.others == (("", 2.0),)
+    assert (measured.wins, measured.runs) == (1, 1)
+
+
+def test_a_label_says_that_a_kernel_runs_several_steps():
+    assert label_of(((0, 2, "a"), (2, 3, "b"))) == "a and b"
+    assert label_of(((0, 2, "a"), (2, 3, "a"))) == "a in 2 steps"
+
+
+def test_plans_are_made_on_the_device_of_the_session(rng, monkeypatch):
+    session, calls = Session(dense(rng, 8, 8), device="cpu"), []
+    monkeypatch.setattr(type(session.backend), "begin_call", lambda backend: calls.append("begin"))
+    session.plan(rng.random((5, 8), np.float32))
+    assert calls == ["begin"]
 
 
 def test_records_of_choices_are_read_as_they_were_written():

@@ -1,0 +1,119 @@
+"""`sparsenn tune`: measure ahead of time which kernels are the fastest for a model."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparsenn.cli import options
+from sparsenn.cli.console import console, reporting
+from sparsenn.cli.overwrites import check_apart
+from sparsenn.cli.sources import check_dataset_source, check_sources
+from sparsenn.cli.startup import wake_gpu
+from sparsenn.cli.targets import STDOUT, check_target, write_json
+from sparsenn.errors import UsageError
+from sparsenn.io.model_files import is_model, kind_of, read_model
+from sparsenn.printable import printable
+
+if TYPE_CHECKING:
+    from sparsenn.formats import CSR, Array
+    from sparsenn.network import Network
+    from sparsenn.runtime.progress import Progress
+
+__all__ = ["tune"]
+
+
+def tune(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model or dataset, as for infer.", show_default=False)],
+    rows: Annotated[str, typer.Option(metavar="N,N,...", help="Rows per call.")] = "1,64,1024,10000",
+    inputs: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Rows to measure with, as for infer; by default, a dataset's, else random."),
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(metavar="dense|csr", help="Form of the rows; by default, csr for a dataset's own, else dense."),
+    ] = None,
+    steps: options.Steps = None,
+    device: options.Device = "auto",
+    precision: options.Precision = "auto",
+    json: options.Json = None,
+    progress: options.ProgressFlag = None,
+) -> None:
+    """Measure which kernels are the fastest, for some numbers of rows, and store the choices.
+
+    The first call of a later process reads them, and does not measure. Numbers of rows that round up to the same power
+    of two share a choice.
+
+    \b
+    Examples:
+      sparsenn tune model.onnx
+      sparsenn tune model.h5 --rows 1,128,10000 --device cuda --precision tf32
+      sparsenn tune model.h5 --inputs rows.npy --form csr
+      sparsenn tune radixnet-1024x120 --rows 60000
+    """
+    fault = f"--rows {rows}: take whole numbers of at least 1, separated by commas, as in 1,128,10000"
+    counts = options.whole_numbers(rows, fault, most=2**31 - 1)
+    if form not in (None, "dense", "csr"):
+        raise UsageError(f"--form {form}: take dense or csr")
+    check_target("--json", None if json == STDOUT else json)
+    check_apart({"MODEL": model, "--inputs": inputs}, {"--json": json})
+    check_dataset_source(model)
+    check_sources(inputs)
+    wake_gpu(device)
+    with reporting(progress) as report:  # importing takes a second, too
+        from sparsenn.engine import Session
+        from sparsenn.report.records import to_json
+        from sparsenn.report.tuning import Tuning, tuning_record, tuning_table
+        from sparsenn.runtime.choices import FOLDER
+        from sparsenn.runtime.storage import make_cache_folder
+
+        folder = make_cache_folder(FOLDER)  # fails before anything is measured
+        network, sample = _read(model, inputs, steps, report)
+        if form == "csr" and sample is None:
+            raise UsageError("--form csr goes with --inputs, as random rows have no zeros")
+        form = form or ("csr" if inputs is None else "dense")
+        tunings = []
+        with Session(network, device=device, precision=precision) as session:
+            for count in counts:
+                batch = _rows(network, sample, form, count)
+                start = time.perf_counter()
+                tunings.append(Tuning(session.plan(batch), time.perf_counter() - start))
+                report("numbers of rows", len(tunings), len(counts))
+    screen = console(sys.stderr if json == STDOUT else sys.stdout)
+    screen.print(tuning_table(Path(model).name, tunings))
+    if any(tuning.choices for tuning in tunings):
+        screen.print(printable(f"Choices are stored in {folder}, which a container can ship."), soft_wrap=True)
+    if json is not None:
+        write_json(json, to_json(tuning_record(model, str(folder), tunings)))
+
+
+def _read(model: str, inputs: Path | None, steps: str | None, report: Progress) -> tuple[Network, CSR | None]:
+    """Return the network, and rows to measure with; None for random ones."""
+    from sparsenn.cli.evaluate import read_given_rows
+    from sparsenn.datasets import load
+    from sparsenn.formats import from_dense
+
+    if kind_of(model) is None or not is_model(model):
+        if inputs is not None or steps is not None:
+            raise UsageError("--inputs and --steps go with a model, which this is not")
+        dataset = load(model, progress=report)
+        return dataset.network, dataset.inputs
+    found = read_model(Path(model), steps)
+    return found.network, None if inputs is None else from_dense(read_given_rows(found, inputs))
+
+
+def _rows(network: Network, sample: CSR | None, form: str | None, count: int) -> CSR | Array:
+    """Return rows of a sample, repeated where they are fewer, or random ones between 0 and 1."""
+    import numpy as np
+
+    from sparsenn.formats import CSR
+
+    if sample is None:
+        return np.random.default_rng(0).random((count, network.inputs), np.float32)
+    rows = sample.to_scipy()[np.arange(count) % sample.shape[0]]
+    return CSR.from_scipy(rows) if form == "csr" else rows.toarray()

@@ -1,0 +1,123 @@
+"""Kernels that were measured ahead of time, as a table and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from rich.table import Table
+from rich.text import Text
+
+from sparsenn.engine import Plan
+from sparsenn.printable import printable
+from sparsenn.report.fitting import FittedTable
+from sparsenn.report.quantities import count, duration
+from sparsenn.report.records import plain
+
+__all__ = ["Tuning", "tuning_record", "tuning_table"]
+
+
+class Tuning(NamedTuple):
+    """A plan, and what choosing its kernels took.
+
+    Parameters
+    ----------
+    plan : of some rows.
+    seconds : of measuring, with compiling; a moment where the choice was stored already.
+    """
+
+    plan: Plan
+    seconds: float
+
+    @property
+    def choices(self) -> list[dict[str, Any]]:
+        """Measured choices of consecutive layers, counted from 1; none for one candidate, or weights that stream."""
+        choice = self.plan.compiled.choices.get(self.plan.inputs, self.plan.rows.form)
+        records = [] if choice is None else choice.record()
+        for record in records:
+            record["first"] += 1
+            del record["steps"]
+        return records
+
+
+def tuning_table(name: str, tunings: Sequence[Tuning]) -> Table:
+    """Return the table of measured choices; layers of one number of rows that were measured together share a line.
+
+    Parameters
+    ----------
+    name : of the model.
+    tunings : one for each number of rows, at least one.
+    """
+    plan = tunings[0].plan
+    caption = (
+        "Times are of each stretch of layers. Measuring includes compiling; stored choices are not measured again."
+    )
+    if not all(tuning.choices for tuning in tunings):
+        caption += " Where no second kernel is shown, there is no other candidate, or weights exceed the memory."
+    table = FittedTable(title=printable(f"{name} on {plan.device}, {plan.options.precision}"), caption=caption)
+    table.add_numbers("rows")
+    table.add_column("layers")
+    table.add_column("kernel", overflow="fold")
+    table.add_numbers("time")
+    table.add_column("second", overflow="fold")
+    for heading, importance in (("times as long", 3), ("runs agreed", 2), ("measuring", 1)):
+        table.add_numbers(heading, importance)
+    for tuning in tunings:
+        first, *others = _lines(tuning)
+        table.add_row(count(tuning.plan.inputs), *map(Text, first), duration(tuning.seconds))
+        for cells in others:
+            table.add_row("", *map(Text, cells), "")
+    return table
+
+
+def _lines(tuning: Tuning) -> Iterator[tuple[str, ...]]:
+    """Yield layers, kernels, time, second candidate, its time as a multiple, and runs that agreed."""
+    layers: dict[tuple[str, ...], list[str]] = {}
+    for chosen in tuning.choices:
+        label, seconds = next(iter(chosen["others"].items()), ("–", None))
+        multiple = "–" if seconds is None else f"{seconds / chosen['seconds']:.2f}"
+        agreed = f"{chosen['wins']} of {chosen['runs']}" if chosen["runs"] else "–"
+        words = chosen["kernel"], duration(chosen["seconds"]), label, multiple, agreed
+        layers.setdefault(words, []).append(_span(chosen["first"], chosen["last"]))
+    for cells, spans in layers.items():
+        yield ", ".join(spans), *cells
+    if not layers:
+        plan = tuning.plan
+        kernels = " and ".join(dict.fromkeys(kernel.name for kernel in plan.kernels))
+        yield _span(1, len(plan.network)), kernels, "–", "–", "–", "–"
+
+
+def _span(first: int, last: int) -> str:
+    return f"{first}–{last}" if first < last else f"{last}"
+
+
+def tuning_record(model: str, folder: str, tunings: Sequence[Tuning]) -> dict[str, Any]:
+    """Return measured choices for JSON, by number of rows; times are in seconds.
+
+    Parameters
+    ----------
+    model : its file, or a dataset.
+    folder : in which choices are stored.
+    tunings : one for each number of rows, at least one.
+    """
+    plan = tunings[0].plan
+    record: dict[str, Any] = plain(
+        {
+            "model": model,
+            "device": plan.device,
+            "precision": plan.options.precision,
+            "folder": folder,
+            "rows": [
+                {
+                    "rows": plan.inputs,
+                    "form": plan.rows.form,
+                    "measuring_seconds": tuning.seconds,
+                    "kernels": plan.to_dict()["kernels"],
+                    "choices": tuning.choices,
+                }
+                for tuning in tunings
+                for plan in [tuning.plan]
+            ],
+        }
+    )
+    return record
