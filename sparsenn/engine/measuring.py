@@ -23,7 +23,7 @@ import numpy as np
 from sparsenn.backends import Features
 from sparsenn.engine.bound_steps import QUIET
 from sparsenn.engine.choices import Choice, Measured, bucket_of_choice
-from sparsenn.engine.choosing import ORDER_GAIN, Alternative, RowsShape, Segment, segments_of
+from sparsenn.engine.choosing import CLOSE, ORDER_GAIN, Alternative, RowsShape, Segment, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
@@ -45,9 +45,9 @@ WARM_UPS = 2
 
 MIN_RUNS = 5
 
-MAX_RUNS = 31
+MAX_RUNS = 21
 
-MAX_SECONDS = 0.2
+MAX_SECONDS = 0.1
 """Time after which candidates of a segment are not run again, once each has `MIN_RUNS`."""
 
 HOPELESS = 3.0
@@ -183,21 +183,31 @@ def _measured(
     weights: WeightCache,
     repeats: int,
 ) -> Measured:
-    """Time alternatives in turns, and return the fastest; the first where memory suffices for none."""
+    """Time alternatives in turns, and return the fastest; the first where memory suffices for none.
+
+    Those that skip rows come first: others are not prepared where even half of their prior is longer.
+    """
     backend, known, replays = compiled.backend, weights.keys, ReplayCache(compiled.backend)
     trials: dict[Alternative, Callable[[], Any]] = {}
     times: dict[Alternative, list[float]] = {}
-    executables = dict(zip(alternatives, _executables(compiled, alternatives, rows, weights, replays), strict=True))
-    for one in alternatives:
-        with suppress(OutOfMemoryError, MemoryError):
-            executables[one].rehearse(features)
-    backend.end_rehearsals()  # which would disturb what is timed
-    for one in alternatives:
-        trial = _Trial(executables.pop(one), features, repeats)
-        with suppress(OutOfMemoryError, MemoryError):
-            for _ in range(WARM_UPS):
-                trial()
-            trials[one], times[one] = trial, [_timed(trial), _timed(trial)]
+    for skips in (True, False):
+        hopeful = [
+            one
+            for one in alternatives
+            if one.skips_rows == skips
+            and (skips or not times or one.prior * repeats <= CLOSE * min(map(min, times.values())))
+        ]
+        executables = dict(zip(hopeful, _executables(compiled, hopeful, rows, weights, replays), strict=True))
+        for one in hopeful:
+            with suppress(OutOfMemoryError, MemoryError):
+                executables[one].rehearse(features)
+        backend.end_rehearsals()  # which would disturb what is timed
+        for one in hopeful:
+            trial = _Trial(executables.pop(one), features, repeats)
+            with suppress(OutOfMemoryError, MemoryError):
+                for _ in range(WARM_UPS):
+                    trial()
+                trials[one], times[one] = trial, [_timed(trial), _timed(trial)]
     backend.before_drop()
     if trials:
         _time_in_turns(trials, times)
