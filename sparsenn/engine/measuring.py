@@ -287,7 +287,7 @@ def _fastest(first: Alternative, times: dict[Alternative, list[float]]) -> tuple
         return first, Measured(first.names, first.prior)
     medians = {one: median(seconds) for one, seconds in times.items()}
     ordered = sorted(times, key=lambda one: medians[one] / (1.0 if one.in_order else ORDER_GAIN))
-    if first in times and first is not ordered[0]:
+    if first in times and first is not ordered[0] and first.in_order >= ordered[0].in_order:
         wins, runs = _wins(times[ordered[0]], times[first])
         if wins < AGREEMENT * runs:
             ordered = [first, *(one for one in ordered if one is not first)]
