@@ -52,7 +52,8 @@ CLOSE = 2.0
 """Alternatives up to this multiple of the best prior may be the fastest."""
 
 MAX_CUT = 2
-"""Alternatives of several steps, for a chain that one kernel may run whole."""
+"""Alternatives of several steps, for a chain that one kernel may run whole. None of many rows begins with a kernel that
+skips rows if one runs the whole chain: how many go on is not known before."""
 
 MIN_SKIPPED_ROWS = 1024
 """Rows from which on a kernel that skips rows may be faster than its prior, which assumes that all are computed."""
@@ -300,9 +301,12 @@ class _Chooser:
                     for one in ways
                 ]
             longer.sort(key=lambda path: (path.rank, len(path.steps)))
-            cut = [path for path in longer if len(path.steps) > 1]
-            dropped = set(cut[MAX_CUT:])
-            paths.append([path for path in longer if path not in dropped])
+            whole = [path for path in longer if len(path.steps) == 1]
+            many = self.rows.count >= MIN_SKIPPED_ROWS and any(path.skips_rows for path in whole)
+            cut = [path for path in longer if len(path.steps) > 1 and not (many and path.skips_rows)]
+            fewest = {tuple(dict.fromkeys(step.kernel for step in path.steps)): path for path in reversed(longer)}
+            cut = [path for path in cut if path in fewest.values()]
+            paths.append(sorted([*whole, *cut[:MAX_CUT]], key=lambda path: (path.rank, len(path.steps))))
         if not paths[-1]:
             assert refused is not None
             raise refused
