@@ -29,7 +29,7 @@ PREFERRED = {
     ("conv2d", "cuda"): [
         *("tensor_float32", "implicit_float32", "warpgroup_float32", "register_tiled", "unrolled"),
         *("tensor_tf32", "implicit_tf32", "warpgroup_tf32"),
-        *("tensor_half", "implicit_half", "channels_last_half", "warpgroup_half", "warpgroup_rows_half"),
+        *("tensor_half", "implicit_half", "warpgroup_half"),
     ],
 }
 """What `auto` takes of those that can run a problem, where estimates do not say otherwise, the preferred one first."""

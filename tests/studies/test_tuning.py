@@ -42,7 +42,7 @@ def problem():
 
 TUNABLE = {
     *(("panel", "cpu"), ("im2col_blas", "cpu"), ("coarsened", "cuda"), ("warp_vote_coarsened", "cuda")),
-    *(("swept", "cuda"), ("warpgroup_rows_half", "cuda")),
+    ("swept", "cuda"),
     *((f"warpgroup_{precision}", "cuda") for precision in ("float32", "tf32", "half")),
 }
 """Names and devices of all kernels with numbers to tune."""

@@ -1,13 +1,11 @@
 """Convolutions of images, on CUDA. Importing this registers the kernels of `conv2d` that `auto` takes."""
 
 from sparsenn.backends.cuda.conv import (
-    channels_last,
     implicit,
     register_tiled,
     tensor,
     unrolled,
     warpgroup,
-    warpgroup_rows,
 )
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.layer import ConvLayer, upload_conv
@@ -27,8 +25,6 @@ for _kernel in (
     warpgroup.WARPGROUP_TF32,
     tensor.TENSOR_HALF,
     implicit.IMPLICIT_HALF,
-    channels_last.CHANNELS_LAST_HALF,
     warpgroup.WARPGROUP_HALF,
-    warpgroup_rows.WARPGROUP_ROWS_HALF,
 ):
     register(_kernel)

@@ -156,18 +156,14 @@ def plan(
     count: int,
     paired: bool,
     machine: Machine,
-    tiles: tuple[Tile, ...] = (),
-    laid_out: bool = False,
 ) -> Plan | None:
     """Return the plan by which `count` images should take the least time; None if none fits the device.
 
     Parameters
     ----------
     paired : pixels, in half precision, can be read two at a time.
-    tiles : to choose from; those of `TILES` if there are none.
-    laid_out : the channels of a pixel are next to each other in memory.
     """
-    plans = _plans(kind, geometry, count, paired, machine, tiles, laid_out)
+    plans = _plans(kind, geometry, count, paired, machine)
     found = min(plans, key=lambda found: found[0], default=None)
     return None if found is None else found[1]
 
@@ -177,11 +173,9 @@ def clocks(
     geometry: Geometry,
     count: int,
     machine: Machine,
-    tiles: tuple[Tile, ...] = (),
-    laid_out: bool = False,
 ) -> float:
     """Estimate the clocks of a multiprocessor that `count` images take by the best plan; infinite where none is."""
-    return min((found for found, _ in _plans(kind, geometry, count, False, machine, tiles, laid_out)), default=inf)
+    return min((found for found, _ in _plans(kind, geometry, count, False, machine)), default=inf)
 
 
 def _plans(
@@ -190,12 +184,10 @@ def _plans(
     count: int,
     paired: bool,
     machine: Machine,
-    tiles: tuple[Tile, ...] = (),
-    laid_out: bool = False,
 ) -> Iterator[tuple[float, Plan]]:
     width, chunks = geometry.output_width, parts_of(geometry.channels, kind.terms)
     widths = [width] * (width <= WIDEST) + [strip for strip in STRIPS if strip < width]
-    for tile in tiles or TILES[kind]:
+    for tile in TILES[kind]:
         for strip in widths:
             band = band_of(geometry, strip, tile.columns, count)
             if not _countable(kind, geometry, band):
@@ -204,7 +196,7 @@ def _plans(
                 made = _cut(geometry, count, paired, tile, band, strip, chunks, parts_of(chunks, wanted))
                 resident = tile.resident(made.shared_bytes, machine)
                 if made.parts == wanted and resident and made.tiles * wanted <= MOST_NUMBERS:
-                    yield _clocks(kind, geometry, made, resident, machine, laid_out), made
+                    yield _clocks(kind, geometry, made, resident, machine), made
 
 
 def _countable(kind: Kind, geometry: Geometry, band: Band) -> bool:
@@ -228,16 +220,14 @@ def _cut(
     return Plan(tile, band, strip, strips, pixels, tiles_down, tiles, chunks, parts, part_chunks, paired, shared)
 
 
-def _clocks(kind: Kind, geometry: Geometry, made: Plan, resident: int, machine: Machine, laid_out: bool) -> float:
+def _clocks(kind: Kind, geometry: Geometry, made: Plan, resident: int, machine: Machine) -> float:
     taps = geometry.kernel[0] * geometry.kernel[1]
     rounds = parts_of(UNITS * made.band.entries(made.paired), made.tile.threads)
     late = max(0, rounds - SOONER * taps) * (made.part_chunks - 1)
     waiting = LATENCY * (parts_of(rounds, AT_ONCE) + late)
-    if laid_out:
-        waiting = LATENCY * (1 if taps >= made.tile.stages else made.part_chunks)
     filters = made.tile.rows * LINE
     row = SECTOR * (parts_of(made.band.pitch * kind.factor_bytes, SECTOR) + 1)
-    read = made.band.bytes if laid_out else made.band.rows * min(kind.terms, geometry.channels) * row
+    read = made.band.rows * min(kind.terms, geometry.channels) * row
     steps = parts_of(geometry.channels, kind.terms // 4)
     return work(
         kind,

@@ -37,7 +37,7 @@ def test_the_kernels_of_auto_in_the_order_of_preference():
     assert found == {
         "float32": ["tensor_float32", "implicit_float32", "warpgroup_float32", "register_tiled", "unrolled"],
         "tf32": ["tensor_tf32", "implicit_tf32", "warpgroup_tf32"],
-        "float16": ["tensor_half", "implicit_half", "channels_last_half", "warpgroup_half", "warpgroup_rows_half"],
+        "float16": ["tensor_half", "implicit_half", "warpgroup_half"],
     }
 
 
@@ -75,7 +75,7 @@ def test_a_kernel_of_less_precision_is_no_choice():
 def test_machines_without_warpgroups_get_other_kernels(precision, machine):
     found = chosen(precision, (512, 14, 14), 512, 3, machine, padding=1)
     assert "warpgroup" not in found.name
-    for name in MANY | {"warpgroup_rows_half"}:
+    for name in MANY:
         layer = Conv2d(np.ones((64, 32, 3, 3)), padding=1)
         reason = kernel_named("conv2d", name, "cuda").why_not(machine, layer, (32, 28, 28))
         assert reason == (

@@ -19,8 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import rest_slow
 
-from sparsenn.backends.cuda.conv import Geometry, channels_last, implicit
-from sparsenn.backends.cuda.conv.channels_last import launch_channels_last_half
+from sparsenn.backends.cuda.conv import Geometry, implicit
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS
 from sparsenn.backends.cuda.conv.implicit import SOURCES, fits, kernel_defines, run_implicit
 from sparsenn.backends.cuda.conv.implicit_plan import TILES, _cut, _plans, arranged, band_of, plan
@@ -73,114 +72,23 @@ def by_emulation(
     paired=False,
     activation=IDENTITY,
     seed=1,
-    last=False,
     **planted,
 ):
-    """The outputs as a kernel computes them, with channels `last` if so; places that it does not write stay NaN."""
+    """The outputs as a kernel computes them; places that it does not write stay NaN."""
     images, weights, bias = given
     strip = geometry.output_width if strip is None else strip
     chunks = parts_of(geometry.channels, kind.terms)
     band = band_of(geometry, strip, tile.columns, count)
     made = _cut(geometry, count, paired, tile, band, strip, chunks, parts_of(chunks, parts))
     half_rows = images.dtype == np.float16
-    defines = kernel_defines(kind, tile, paired, half_rows, activation)
-    if last:
-        defines = channels_last.kernel_defines(tile, half_rows, activation)
-    kernel = emulated(channels_last.SOURCE if last else SOURCES[kind], defines, **planted)
+    kernel = emulated(SOURCES[kind], kernel_defines(kind, tile, paired, half_rows, activation), **planted)
     outputs = np.full((count, geometry.filters, geometry.output_height, geometry.output_width), np.nan, images.dtype)
     partial = np.full(made.tiles * made.parts * tile.sums if made.parts > 1 else 1, np.nan, np.float32)
     counters = np.zeros(made.tiles, np.uint32)
-    shown = laid_out(geometry, images) if last else images
-    arrays = shown, arranged(kind, weights), weights, bias, outputs, partial, counters, np.float32(np.inf)
+    arrays = images, arranged(kind, weights), weights, bias, outputs, partial, counters, np.float32(np.inf)
     kernel.launch(made.tiles * made.parts, tile.threads, *arrays, *made.numbers(geometry, count), seed=seed)
     assert not counters.any()
     return outputs, kernel.conflicts
-
-
-def laid_out(geometry, images):
-    """Images as the kernel that lays them out leaves them."""
-    count, channels = images.shape[:2]
-    chunks, pixels = parts_of(channels, 64), geometry.height * geometry.width
-    laid = np.full((count, chunks, geometry.height, geometry.width, 64), np.nan, np.float16)
-    defines = channels_last.layout_defines(images.dtype == np.float16, pixels % 2 == 0)
-    tiles = parts_of(pixels, channels_last.PIXELS)
-    sizes = map(np.int32, (channels, chunks, pixels, tiles))
-    kernel = emulated(channels_last.LAYING_OUT, defines)
-    kernel.launch(count * chunks * tiles, channels_last.THREADS, images, laid, *sizes)
-    assert kernel.conflicts == 0
-    return laid
-
-
-@cases
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_channels_come_last(case, dtype, rng):
-    count, geometry = case
-    images = drawn_numbers(rng, count, geometry, dtype)[0]
-    chunks = parts_of(geometry.channels, 64)
-    wanted = np.zeros((count, chunks * 64, geometry.height, geometry.width), np.float16)
-    wanted[:, : geometry.channels] = images
-    wanted = wanted.reshape(count, chunks, 64, geometry.height, geometry.width).transpose(0, 1, 3, 4, 2)
-    assert np.array_equal(laid_out(geometry, images), wanted)
-
-
-@cases
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize("stages", rest_slow([2, 4]))
-def test_pixels_that_channels_last_meet_their_filters(case, dtype, stages, rng):
-    count, geometry = case
-    given = drawn_numbers(rng, count, geometry, dtype)
-    tile = replace(SMALL, stages=stages)
-    outputs, conflicts = by_emulation(HALF, count, geometry, given, tile, last=True, seed=stages)
-    assert outputs.dtype == dtype
-    assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
-    assert conflicts < CONFLICTS.get(case, FEW_CONFLICTS)
-
-
-@pytest.mark.parametrize("name", rest_slow(["strips", "odd", "strided", "pointwise", "even"], fast=2))
-def test_channels_last_in_strips_and_parts(name, rng):
-    count, geometry = CASES[name]
-    given = drawn_numbers(rng, count, geometry, np.float16)
-    for strip, parts in ((8, 1), (5, 2), (None, 3)):
-        outputs, _ = by_emulation(HALF, count, geometry, given, strip=strip, parts=parts, seed=parts, last=True)
-        assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
-
-
-@pytest.mark.parametrize("tile", rest_slow(channels_last.TILES), ids=str)
-def test_tiles_of_channels_last(tile, rng):
-    geometry = Geometry(120, 14, 14, 130, (3, 3), **SAME)
-    given = drawn_numbers(rng, 1, geometry, np.float16)
-    outputs, conflicts = by_emulation(HALF, 1, geometry, given, tile, last=True)
-    assert np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
-    assert conflicts < FEW_CONFLICTS
-
-
-@pytest.mark.parametrize(
-    ("right", "wrong"),
-    rest_slow(
-        [
-            (" && early_taps() < 1) bring_all<1>();", " && false) bring_all<1>();"),
-            ("return shape.taps() - STAGES + 1;", "return shape.taps();"),
-            ("(shape.chunks) * shape.plane()", "(shape.channels) * shape.plane()"),
-            ("entries[i].x < 0 ? 0 : 16", "16"),
-            ("chunk + (tap >= 0)", "chunk + 1"),
-            ("which) * shape.plane()", "which)"),
-        ],
-        fast=2,
-    ),
-)
-def test_a_fault_planted_in_channels_last_is_noticed(right, wrong, rng):
-    ways = ((kernel, seed) for kernel in ((1, 1), (2, 2)) for seed in range(3))
-    assert any(is_noticed_in_channels_last(*way, (right, wrong), rng) for way in ways)
-
-
-def is_noticed_in_channels_last(kernel, seed, planted, rng):
-    geometry = Geometry(200, 9, 7, 16, kernel, padding=(1, 1))
-    given = drawn_numbers(rng, 12, geometry, np.float16)
-    try:
-        outputs, _ = by_emulation(HALF, 12, geometry, given, seed=seed, planted=planted, last=True)
-    except EmulationError:
-        return True
-    return not np.array_equal(outputs, reference_conv2d(*given, **options_of(geometry)))
 
 
 @kinds
@@ -386,33 +294,11 @@ def test_a_machine_with_less_shared_memory_than_all_known_takes_less():
 
 
 def test_kernels_say_what_they_multiply():
-    kernels = (
-        implicit.IMPLICIT_FLOAT32,
-        implicit.IMPLICIT_TF32,
-        implicit.IMPLICIT_HALF,
-        channels_last.CHANNELS_LAST_HALF,
-    )
-    assert [kernel.precision for kernel in kernels] == ["float32", "tf32", "float16", "float16"]
-    assert [kernel.half_rows for kernel in kernels] == [False, False, True, True]
-    assert [kernel.tf32_products for kernel in kernels] == [3, 0, 0, 0]
+    kernels = implicit.IMPLICIT_FLOAT32, implicit.IMPLICIT_TF32, implicit.IMPLICIT_HALF
+    assert [kernel.precision for kernel in kernels] == ["float32", "tf32", "float16"]
+    assert [kernel.half_rows for kernel in kernels] == [False, False, True]
+    assert [kernel.tf32_products for kernel in kernels] == [3, 0, 0]
     assert all(kernel.auto and kernel.seconds and kernel.summary for kernel in kernels)
-
-
-@pytest.mark.parametrize("count", [1, 16, 10_000])
-def test_images_are_laid_out_in_even_pieces(count):
-    for geometry in (Geometry(64, 224, 224, 64, (3, 3), **SAME), Geometry(3, 5, 7, 8, (3, 3))):
-        most = channels_last.pieces(geometry, count)
-        rounds = parts_of(count, most)
-        image = parts_of(geometry.channels, 64) * geometry.height * geometry.width * 128
-        assert most == 1 or most * image <= channels_last.HELD_BYTES
-        assert 0 < most <= count
-        assert most * rounds - count < rounds
-
-
-def test_channels_last_refuses_what_others_refuse():
-    assert channels_last.fits(H200, Geometry(64, 30, 30, 64, (3, 3))) is None
-    assert "2 groups" in channels_last.fits(H200, Geometry(64, 30, 30, 64, (3, 3), groups=2))
-    assert "shared memory" in channels_last.fits(H200, Geometry(64, 400, 400, 64, (3, 3), dilation=(99, 99)))
 
 
 # ---- On a GPU ------------------------------------------------------------------------------------------------------
@@ -435,29 +321,3 @@ def test_every_tile(kind, name, rng, monkeypatch):
         monkeypatch.setattr(implicit, "plan", lambda *_, made=made: made)
         assert np.array_equal(launched(partial(run_implicit, kind), geometry, given, Identity()), expected), made
     implicit._prepared.cache_clear()
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", ["ragged", "pointwise", "wide"])
-def test_every_tile_of_channels_last(name, rng, monkeypatch):
-    count, geometry = GPU_CASES[name]
-    given = drawn_numbers(rng, count, geometry, np.float16)
-    expected = reference_conv2d(*given, **options_of(geometry)).astype(np.float16)
-    best = {}
-    for _, made in _plans(HALF, geometry, count, False, current_machine(), channels_last.TILES, True):
-        best.setdefault((made.tile, made.parts > 1), made)
-    monkeypatch.setattr(channels_last, "HELD_BYTES", 1 << 40)
-    for made in best.values():
-        channels_last._prepared.cache_clear()
-        monkeypatch.setattr(channels_last, "_plan", lambda *_, made=made: made)
-        assert np.array_equal(launched(launch_channels_last_half, geometry, given, Identity()), expected), made
-    channels_last._prepared.cache_clear()
-
-
-@pytest.mark.gpu
-def test_images_laid_out_some_at_a_time(rng, monkeypatch):
-    geometry = Geometry(70, 9, 11, 70, (3, 3), **SAME)
-    given = drawn_numbers(rng, 7, geometry, np.float16)
-    monkeypatch.setattr(channels_last, "HELD_BYTES", 3 * 2 * 99 * 128)
-    expected = reference_conv2d(*given, **options_of(geometry)).astype(np.float16)
-    assert np.array_equal(launched(launch_channels_last_half, geometry, given, Identity()), expected)

@@ -13,9 +13,6 @@
 static_assert(!PAIRED || sizeof(Number) == 2, "two halves are a word");
 
 struct PixelSource : BandSource<PixelSource> {
-    static constexpr bool IN_TURN = false;  // warps read ahead
-    static constexpr int BEFORE_TABLE = 0;
-
     // A unit on its way from the images to the band.
     struct Unit {
         unsigned words[UNIT];

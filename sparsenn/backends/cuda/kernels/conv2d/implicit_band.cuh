@@ -28,7 +28,6 @@ static_assert(THREADS % FILTER_UNITS == 0 || FILTER_UNITS % THREADS == 0, "a thr
 
 // What the sources of gemm/tensor.cuh have in common. A `Source` of these adds how a chunk's band is brought:
 //
-//   BEFORE_TABLE             bytes of shared memory that it keeps for itself
 //   image_size(shape)        how far it is from one of its images to the next
 //   prepare(first)           what is to be done first, if `first` is the block's first pixel
 //   start(chunk)             a chunk's band is what comes next, if there is such a chunk
@@ -50,7 +49,7 @@ struct BandSource {
     __device__ __forceinline__ BandSource(const Shape& shape, const uint4* filters, unsigned shared, const Place& at)
         : shape(shape), stages(shared), first_filter(at.filter) {
         bands = shared + STAGES * STAGE_BYTES;
-        table = bands + shape.bands * shape.band_bytes() + Source::BEFORE_TABLE;
+        table = bands + shape.bands * shape.band_bytes();
         taps = table + 8 * shape.entries;
         chunk = at.part * shape.part_chunks;
         last_chunk = min(chunk + shape.part_chunks, shape.chunks) - 1;

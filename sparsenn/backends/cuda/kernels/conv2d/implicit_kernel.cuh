@@ -81,10 +81,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         const Place at(shape);
         PixelSource source(shape, filters, shared_address(shared), at);
         const int slabs = (source.last_chunk - source.chunk + 1) * shape.taps();
-        if constexpr (PixelSource::IN_TURN)
-            accumulate_in_turn(source, sums, slabs);
-        else
-            accumulate(source, sums, slabs);
+        accumulate(source, sums, slabs);
     }
     const bool mine = join_slices(sums, shared);
     if (parts > 1) {
