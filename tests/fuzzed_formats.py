@@ -290,7 +290,7 @@ def read_checkpoint(folder: Path, name: str) -> None:
 
 
 def write_tuning(folder: Path) -> None:
-    entry = tuning_table.Tuned("cpu", "conv2d", "direct", "a", {"pixels": 3}, 0.1, 0.2, 20, "0.1.0")
+    entry = tuning_table.Tuned("cpu", "conv2d", "conv_direct", "a", {"pixels": 3}, 0.1, 0.2, 20, "0.1.0")
     (folder / tuning_table.FILE).write_text(json.dumps({"version": 1, "entries": [vars(entry)]}))
 
 
@@ -301,7 +301,7 @@ def read_tuning(folder: Path, name: str) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", tuning_table.TuningWarning)
-            tuning_table.tuned("conv2d", "direct", "cpu", "a")
+            tuning_table.tuned("conv2d", "conv_direct", "cpu", "a")
         tuning_table.table()
     finally:
         if before is None:

@@ -96,7 +96,7 @@ def test_infer_uses_what_was_kept(run: Run, problem: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "which kernel? Those with parameters to tune on cpu: im2col_blas (conv2d), panel (spmspm)"),
+        ((), "which kernel? Those with parameters to tune on cpu: conv_im2col_blas (conv2d), panel (spmspm)"),
         (("panel", "--operation", "conv2d"), "unknown cpu kernel for conv2d to tune 'panel'"),
         (("sequential",), "unknown cpu kernel that can be tuned 'sequential'"),
         (("coarsened",), "unknown cpu kernel that can be tuned 'coarsened'"),

@@ -197,10 +197,10 @@ def test_less_memory_means_more_parts() -> None:
 
 def test_a_named_kernel_is_obeyed_or_refused_for_the_machine() -> None:
     network = NETWORKS["vgg"]
-    made = plan(network, rows_of(network, 2), machine="h200", kernel="warpgroup_float32")
-    assert {kernel.name for kernel in made.kernels if kernel.operation == "conv2d"} == {"warpgroup_float32"}
-    with pytest.raises(UsageError, match=r"the kernel 'warpgroup_float32' cannot run layer 1: .*9.0"):
-        plan(network, rows_of(network, 2), machine="a100", kernel="warpgroup_float32")
+    made = plan(network, rows_of(network, 2), machine="h200", kernel="conv_warpgroup_float32")
+    assert {kernel.name for kernel in made.kernels if kernel.operation == "conv2d"} == {"conv_warpgroup_float32"}
+    with pytest.raises(UsageError, match=r"the kernel 'conv_warpgroup_float32' cannot run layer 1: .*9.0"):
+        plan(network, rows_of(network, 2), machine="a100", kernel="conv_warpgroup_float32")
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:0", "reference", "gpu"])

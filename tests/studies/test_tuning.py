@@ -41,9 +41,9 @@ def problem():
 
 
 TUNABLE = {
-    *(("panel", "cpu"), ("im2col_blas", "cpu"), ("coarsened", "cuda"), ("warp_vote_coarsened", "cuda")),
-    ("swept", "cuda"),
-    *((f"warpgroup_{precision}", "cuda") for precision in ("float32", "tf32", "half")),
+    *(("panel", "cpu"), ("conv_im2col_blas", "cpu"), ("coarsened", "cuda"), ("warp_vote_coarsened", "cuda")),
+    ("conv_swept", "cuda"),
+    *((f"conv_warpgroup_{precision}", "cuda") for precision in ("float32", "tf32", "half")),
 }
 """Names and devices of all kernels with numbers to tune."""
 
@@ -116,7 +116,7 @@ def test_a_convolution_is_the_same_in_pieces_of_any_size(images):
     for piece in (1, 4 * 18 * 30, 10 * 4 * 18 * 30):
         found = launch_im2col_blas(layer, given, piece_bytes=piece)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    assert tunable_named("im2col_blas", "cpu").tunable.sizes(layer, given) == (
+    assert tunable_named("conv_im2col_blas", "cpu").tunable.sizes(layer, given) == (
         f"images {about(images)} of 2x5x6, filters 3x2x3x3, stride 1x1, padding 1x1, dilation 1x1"
     )
 
@@ -222,7 +222,7 @@ def test_a_kernel_that_fails_as_it_comes_is_no_result(problem, clocked):
 
 def test_a_convolution_on_the_host_is_tuned_and_used(monkeypatch):
     layer, images = ladder_for("conv2d").problem(5, (2, 64, 64, 3, 3, 1), 0)
-    pieces = limited(tunable_named("im2col_blas", "cpu"), {"piece_bytes": (1 << 18, 1 << 20)})
+    pieces = limited(tunable_named("conv_im2col_blas", "cpu"), {"piece_bytes": (1 << 18, 1 << 20)})
     result = tune(pieces, (layer, images), device="cpu", runs=2)
     assert result.correct
     (found,) = result.found
@@ -237,7 +237,7 @@ def test_a_convolution_on_the_host_is_tuned_and_used(monkeypatch):
     monkeypatch.setattr(convolution, "chunks", chunks)
     for numbers, expected in (({}, 5), ({"piece_bytes": 1 << 18}, 1)):
         written(replace(kept, parameters=numbers))
-        session = Session(Network((layer,), image=(2, 64, 64)), device="cpu", kernel="im2col_blas")
+        session = Session(Network((layer,), image=(2, 64, 64)), device="cpu", kernel="conv_im2col_blas")
         together.clear()
         assert session(images).shape == (5, 3 * 64 * 64)
         assert together == [expected]
@@ -275,7 +275,7 @@ def test_rungs_on_a_gpu_are_tuned_and_used(problem):
 
 @pytest.mark.gpu
 def test_a_convolution_on_a_gpu_is_tuned():
-    swept = limited(tunable_named("swept", "cuda"), {"tile": (8, 16), "pixels": (4, 17), "filters": (2, 16)})
+    swept = limited(tunable_named("conv_swept", "cuda"), {"tile": (8, 16), "pixels": (4, 17), "filters": (2, 16)})
     given = ladder_for("conv2d").problem(5, (2, 20, 33, 6, 3, 1), 0)
     result = tune(swept, given, device="cuda", runs=2)
     assert result.correct
@@ -286,11 +286,11 @@ def test_a_convolution_on_a_gpu_is_tuned():
         assert (trial.refused is None) == (trial.parameters["pixels"] * trial.parameters["filters"] <= 128)
         assert (trial.seconds is None) == (trial.refused is not None)
     (kept,) = keep(result)
-    assert tuned("conv2d", "swept", result.device, found.sizes) == (kept.parameters or None)
+    assert tuned("conv2d", "conv_swept", result.device, found.sizes) == (kept.parameters or None)
     network = Network((given[0],), image=(2, 20, 33))
-    before = Session(network, device="cuda", kernel="swept")(given[1])
+    before = Session(network, device="cuda", kernel="conv_swept")(given[1])
     written(replace(kept, parameters={"tile": 8, "pixels": 4, "filters": 2}))
-    after = Session(network, device="cuda", kernel="swept")(given[1])
+    after = Session(network, device="cuda", kernel="conv_swept")(given[1])
     np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5)
 
 

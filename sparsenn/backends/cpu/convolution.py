@@ -1,9 +1,9 @@
 """The kernels of conv2d on the CPU: sums over shifted planes of pixels, and a BLAS product of patches.
 
-*direct*: images go through convolutions and poolings in panels (`planes`, `windows`, `image_chain`); weights that are
-zero are left out.
+*conv_direct*: images go through convolutions and poolings in panels (`planes`, `windows`, `image_chain`); weights that
+are zero are left out.
 
-*im2col_blas*: each window becomes a column of a matrix, which BLAS multiplies with the filters.
+*conv_im2col_blas*: each window becomes a column of a matrix, which BLAS multiplies with the filters.
 
 A launch takes the layer and images, float32 of shape (images, channels, height, width), and returns float32 of shape
 (images, filters, output height, output width).
@@ -40,13 +40,13 @@ PIECE_BYTES_TO_TRY = tuple(1 << power for power in range(18, 28))
 """What `tune` tries in place of `PIECE_BYTES`: 256 KiB to 128 MiB."""
 
 # Seconds of a core, about as measured with AVX-512.
-MULTIPLY_ADD = 2.2e-11  # of `direct`, of four filters
-MULTIPLY_ADD_ALONE = 4.4e-11  # of `direct`, of one filter
+MULTIPLY_ADD = 2.2e-11  # of `conv_direct`, of four filters
+MULTIPLY_ADD_ALONE = 4.4e-11  # of `conv_direct`, of one filter
 LIBRARY_MULTIPLY_ADD = 2.2e-11  # of BLAS
 TAPS = 5e-9  # of beginning with another four taps
 PATCH = 6e-10  # of an element of a patch
-OUTPUT = 5e-10  # of an output of `direct`
-LIBRARY_OUTPUT = 5e-9  # of an output of `im2col_blas`
+OUTPUT = 5e-10  # of an output of `conv_direct`
+LIBRARY_OUTPUT = 5e-9  # of an output of `conv_im2col_blas`
 
 
 def launch_direct(layer: Conv2d, images: Array) -> Array:
@@ -142,7 +142,7 @@ def conv2d_sizes(layer: Conv2d, images: Array) -> str:
 
 DIRECT = register(
     ConvolutionKernel(
-        name="direct",
+        name="conv_direct",
         device="cpu",
         summary="weighted sums of shifted planes of pixels, zeros left out; images stay in cache from layer to layer",
         launch=launch_direct,
@@ -156,7 +156,7 @@ DIRECT = register(
 )
 IM2COL_BLAS = register(
     ConvolutionKernel(
-        name="im2col_blas",
+        name="conv_im2col_blas",
         device="cpu",
         summary="windows laid out as columns, one product of NumPy's for many images",
         launch=launch_im2col_blas,

@@ -72,9 +72,9 @@ def test_an_unknown_activation_goes_to_the_kernel_that_takes_it(rng):
 @pytest.mark.parametrize(
     ("layer", "image", "name"),
     [
-        (Conv2d(np.ones((4, 1, 7, 7))), (1, 86, 86), "direct"),
-        (Conv2d(np.ones((64, 64, 3, 3)), padding=1), (64, 56, 56), "direct"),
-        (Conv2d(np.ones((120, 16, 5, 5))), (16, 5, 5), "im2col_blas"),
+        (Conv2d(np.ones((4, 1, 7, 7))), (1, 86, 86), "conv_direct"),
+        (Conv2d(np.ones((64, 64, 3, 3)), padding=1), (64, 56, 56), "conv_direct"),
+        (Conv2d(np.ones((120, 16, 5, 5))), (16, 5, 5), "conv_im2col_blas"),
     ],
     ids=["few channels", "many channels", "one output pixel"],
 )

@@ -1,13 +1,14 @@
 """The kernels of conv2d that multiply filters and pixels on tensor cores, made for many channels.
 
 A launch takes a layer and images, a CuPy array (images, channels, height, width) of float32 in row-major order, and
-returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. `implicit_half` takes
-images of float16 too, and then returns float16. A launch queues its work on the current stream and does not wait for
-it, but for the first one of a layer, which compiles a kernel for its tile and lays the filters out.
+returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. `conv_implicit_half`
+takes images of float16 too, and then returns float16. A launch queues its work on the current stream and does not wait
+for it, but for the first one of a layer, which compiles a kernel for its tile and lays the filters out.
 
-What a number may be off by: `implicit_float32` keeps float32's precision, infinities and NaN included, but denormal
-numbers count as zero. `implicit_tf32` rounds pixels and weights to 11 bits. So does `implicit_half`, to which pixels
-beyond 65,504 are infinite; weights must not exceed that. Sums are float32. A launch gives the same bits every time.
+What a number may be off by: `conv_implicit_float32` keeps float32's precision, infinities and NaN included, but
+denormal numbers count as zero. `conv_implicit_tf32` rounds pixels and weights to 11 bits. So does `conv_implicit_half`,
+to which pixels beyond 65,504 are infinite; weights must not exceed that. Sums are float32. A launch gives the same bits
+every time.
 """
 
 from __future__ import annotations
@@ -189,8 +190,10 @@ def _described(kind: Kind, name: str, summary: str) -> ConvolutionKernel:
     )
 
 
-IMPLICIT_FLOAT32 = _described(FLOAT32, "implicit_float32", "filters times pixels on tensor cores, numbers split in two")
-IMPLICIT_TF32 = _described(TF32, "implicit_tf32", "filters times pixels on tensor cores in TF32")
+IMPLICIT_FLOAT32 = _described(
+    FLOAT32, "conv_implicit_float32", "filters times pixels on tensor cores, numbers split in two"
+)
+IMPLICIT_TF32 = _described(TF32, "conv_implicit_tf32", "filters times pixels on tensor cores in TF32")
 IMPLICIT_HALF = _described(
-    HALF, "implicit_half", "filters times pixels on tensor cores in half precision, sums in float32"
+    HALF, "conv_implicit_half", "filters times pixels on tensor cores in half precision, sums in float32"
 )

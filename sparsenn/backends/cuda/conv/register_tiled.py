@@ -388,7 +388,7 @@ def _seconds(machine: Machine, geometry: Geometry) -> float:
 
 
 REGISTER_TILED = convolution(
-    "register_tiled",
+    "conv_register_tiled",
     launch_register_tiled,
     "sums of several filters and pixels in registers, the rest in shared memory",
     fits,

@@ -3,11 +3,11 @@
 A launch takes a layer and images, a CuPy array (images, channels, height, width) of float32 in row-major order, and
 returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. It queues its work on
 the current stream and does not wait for it, but for the first launch of a layer, which compiles a kernel for its sizes
-and lays its weights out. `tensor_half` takes images of float16 too, and then returns float16.
+and lays its weights out. `conv_tensor_half` takes images of float16 too, and then returns float16.
 
-What a number may be off by: `tensor_float32` keeps float32's precision, infinities and NaN included, but denormal
-numbers count as zero. `tensor_tf32` rounds pixels and weights to 11 bits. So does `tensor_half`, to which pixels beyond
-65,504 are infinite; weights must not exceed that. Sums are float32.
+What a number may be off by: `conv_tensor_float32` keeps float32's precision, infinities and NaN included, but denormal
+numbers count as zero. `conv_tensor_tf32` rounds pixels and weights to 11 bits. So does `conv_tensor_half`, to which
+pixels beyond 65,504 are infinite; weights must not exceed that. Sums are float32.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ _described = partial(
 )
 
 TENSOR_FLOAT32 = _described(
-    "tensor_float32",
+    "conv_tensor_float32",
     launch_tensor_float32,
     "tensor cores, each number split into two of TF32, no unrolled windows",
     fits_float32,
@@ -156,7 +156,7 @@ TENSOR_FLOAT32 = _described(
     tf32_products=FLOAT32.passes,
 )
 TENSOR_TF32 = _described(
-    "tensor_tf32",
+    "conv_tensor_tf32",
     launch_tensor_tf32,
     "tensor cores in TF32, windows read from images in shared memory",
     fits_any_precision,
@@ -164,7 +164,7 @@ TENSOR_TF32 = _described(
     precision="tf32",
 )
 TENSOR_HALF = _described(
-    "tensor_half",
+    "conv_tensor_half",
     launch_tensor_half,
     "tensor cores in half precision, sums in float32",
     fits_any_precision,

@@ -83,7 +83,7 @@ def _seconds(machine: Machine, geometry: Geometry) -> float:
 
 
 UNROLLED = convolution(
-    "unrolled",
+    "conv_unrolled",
     launch_unrolled,
     "compiled for the sizes, loops over the window unrolled",
     everywhere(why_too_large),

@@ -1,13 +1,14 @@
 """The kernels of conv2d that multiply filters and pixels by whole warpgroups, on compute capability 9.0.
 
 A launch takes a layer and images, a CuPy array (images, channels, height, width) of float32 in row-major order, and
-returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. `warpgroup_half` takes
-images of float16 too, and then returns float16. A launch queues its work on the current stream and does not wait for
-it, but for the first one of a layer, which compiles kernels and lays the filters out.
+returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. `conv_warpgroup_half`
+takes images of float16 too, and then returns float16. A launch queues its work on the current stream and does not wait
+for it, but for the first one of a layer, which compiles kernels and lays the filters out.
 
-What a number may be off by: `warpgroup_float32` keeps float32's precision, infinities and NaN included, but denormal
-numbers count as zero. `warpgroup_tf32` rounds pixels and weights to 11 bits. So does `warpgroup_half`, to which pixels
-beyond 65,504 are infinite; weights must not exceed that. Sums are float32. A launch gives the same bits every time.
+What a number may be off by: `conv_warpgroup_float32` keeps float32's precision, infinities and NaN included, but
+denormal numbers count as zero. `conv_warpgroup_tf32` rounds pixels and weights to 11 bits. So does
+`conv_warpgroup_half`, to which pixels beyond 65,504 are infinite; weights must not exceed that. Sums are float32. A
+launch gives the same bits every time.
 """
 
 from __future__ import annotations
@@ -293,9 +294,9 @@ def _described(kind: Kind, name: str, summary: str) -> ConvolutionKernel:
 
 
 WARPGROUP_FLOAT32 = _described(
-    FLOAT32, "warpgroup_float32", "filters times pixels by whole warpgroups, numbers split in two"
+    FLOAT32, "conv_warpgroup_float32", "filters times pixels by whole warpgroups, numbers split in two"
 )
-WARPGROUP_TF32 = _described(TF32, "warpgroup_tf32", "filters times pixels by whole warpgroups in TF32")
+WARPGROUP_TF32 = _described(TF32, "conv_warpgroup_tf32", "filters times pixels by whole warpgroups in TF32")
 WARPGROUP_HALF = _described(
-    HALF, "warpgroup_half", "filters times pixels by whole warpgroups in half precision, sums in float32"
+    HALF, "conv_warpgroup_half", "filters times pixels by whole warpgroups in half precision, sums in float32"
 )

@@ -184,7 +184,7 @@ def _why_not_launched(parameters: Mapping[str, int], layer: ConvLayer, images: A
 
 
 SWEPT = convolution(
-    "swept",
+    "conv_swept",
     launch_swept,
     "several pixels and filters per thread, by an estimate; tune finds them by measurement",
     everywhere(fits),

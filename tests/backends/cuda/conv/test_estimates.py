@@ -12,8 +12,8 @@ from sparsenn.engine.kernels import choose_convolution
 from sparsenn.errors import UsageError
 from sparsenn.layers import Conv2d
 
-FEW = {"tensor_float32", "tensor_tf32", "tensor_half"}
-MANY = {"warpgroup_float32", "warpgroup_tf32", "warpgroup_half"}
+FEW = {"conv_tensor_float32", "conv_tensor_tf32", "conv_tensor_half"}
+MANY = {"conv_warpgroup_float32", "conv_warpgroup_tf32", "conv_warpgroup_half"}
 
 machines = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
 precisions = pytest.mark.parametrize("precision", ["float32", "tf32", "float16"])
@@ -35,9 +35,15 @@ def test_the_kernels_of_auto_in_the_order_of_preference():
     for kernel in automatic("conv2d", "cuda"):
         found.setdefault(kernel.precision, []).append(kernel.name)
     assert found == {
-        "float32": ["tensor_float32", "implicit_float32", "warpgroup_float32", "register_tiled", "unrolled"],
-        "tf32": ["tensor_tf32", "implicit_tf32", "warpgroup_tf32"],
-        "float16": ["tensor_half", "implicit_half", "warpgroup_half"],
+        "float32": [
+            "conv_tensor_float32",
+            "conv_implicit_float32",
+            "conv_warpgroup_float32",
+            "conv_register_tiled",
+            "conv_unrolled",
+        ],
+        "tf32": ["conv_tensor_tf32", "conv_implicit_tf32", "conv_warpgroup_tf32"],
+        "float16": ["conv_tensor_half", "conv_implicit_half", "conv_warpgroup_half"],
     }
 
 
@@ -61,11 +67,11 @@ def test_few_channels_and_many_have_kernels_of_their_own(precision):
 def test_any_convolution_finds_a_kernel_that_keeps_the_precision(precision, machine):
     for steps in ({"groups": 8}, {"stride": 5, "dilation": 3}, {"groups": 32, "stride": 2, "padding": 1}):
         assert chosen(precision, (32, 28, 28), 32, 3, machine, **steps).precision in (precision, "float32")
-    assert chosen(precision, (32, 28, 28), 32, 3, machine, groups=8).name == "unrolled"
+    assert chosen(precision, (32, 28, 28), 32, 3, machine, groups=8).name == "conv_unrolled"
 
 
 def test_a_kernel_of_less_precision_is_no_choice():
-    refused = [kernel_named("conv2d", "tensor_half", "cuda")]
+    refused = [kernel_named("conv2d", "conv_tensor_half", "cuda")]
     with pytest.raises(UsageError, match="stride"):
         choose_convolution(refused, H200, Conv2d(np.ones((4, 1, 7, 7)), stride=2), (1, 86, 86), 0)
 
