@@ -28,8 +28,9 @@ PREFERRED = {
     ("conv2d", "cpu"): ["conv_direct", "conv_im2col_blas"],
     ("conv2d", "cuda"): [
         *("conv_tensor_float32", "conv_implicit_float32", "conv_warpgroup_float32"),
-        *("conv_register_tiled", "conv_unrolled", "conv_tensor_tf32", "conv_implicit_tf32", "conv_warpgroup_tf32"),
-        *("conv_tensor_half", "conv_implicit_half", "conv_warpgroup_half"),
+        *("conv_register_tiled", "conv_unrolled", "conv_cudnn_float32"),
+        *("conv_tensor_tf32", "conv_warpgroup_tf32", "conv_cudnn_tf32"),
+        *("conv_tensor_half", "conv_warpgroup_half", "conv_cudnn_float16"),
     ],
 }
 """What `auto` takes of those that can run a problem, where estimates do not say otherwise, the preferred one first."""

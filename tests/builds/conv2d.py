@@ -17,7 +17,7 @@ from sparsenn.backends.cuda.conv.implicit_plan import TILES
 from sparsenn.backends.cuda.conv.tensor_plan import MANY, plan
 from sparsenn.backends.cuda.conv.warpgroup import ARCHITECTURE, LAYING_OUT
 from sparsenn.backends.cuda.conv.warpgroup_plan import SHAPES, Tile
-from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32
+from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF
 from sparsenn.backends.machine import H200
 
 __all__: list[str] = []
@@ -68,11 +68,9 @@ declare_tensor(Geometry(3, 225, 223, 10, (5, 3), padding=(2, 1)), 4, 1, 0)
 declare_tensor(Geometry(6, 14, 15, 40, (4, 5), padding=(0, 3)), 1, 100, 1)
 
 
-for _kind, _tiles in TILES.items():
-    for _tile in _tiles if _kind is not TF32 else _tiles[:3]:
-        declare(implicit.SOURCES[_kind], **implicit.kernel_defines(_kind, _tile, _kind is HALF, _kind is HALF, 0))
-    declare(implicit.SOURCES[_kind], **implicit.kernel_defines(_kind, _tiles[0], False, False, 2))
-declare(implicit.SOURCES[HALF], **implicit.kernel_defines(HALF, TILES[HALF][0], False, True, 3))
+for _tile in TILES:
+    declare(implicit.SOURCE, **implicit.kernel_defines(_tile, 0))
+declare(implicit.SOURCE, **implicit.kernel_defines(TILES[0], 2))
 
 
 def declare_warpgroup(kind: warpgroup.Kind, tile: Tile, run: int, half_rows: bool, activation: int) -> None:

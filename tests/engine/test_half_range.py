@@ -83,7 +83,7 @@ def launched():
     with pytest.MonkeyPatch.context() as patch:
         for kind, launch, names in (
             (DenseKernel, stack, ("tensor_half", "registers_half")),
-            (ConvolutionKernel, convolution, ("conv_implicit_half", "conv_half")),
+            (ConvolutionKernel, convolution, ("conv_tensor_half", "conv_half")),
         ):
             made = [rounding(kind, name, launch) for name in names]
             add(patch, *made)
@@ -452,7 +452,7 @@ def test_sums_that_might_leave_the_range_are_refused_where_kernels_add_in_half_p
     network, rows = convolving(Conv2d(filters([7.0, -3.5]), None, Identity())), np.array([[1e4, 1e4]])
     assert_refused(network, rows, message, kernel="conv_half")
     assert not launched
-    for options in ({"kernel": "conv_implicit_half"}, {}):
+    for options in ({"kernel": "conv_tensor_half"}, {}):
         for run in ways_to_run(network, rows, **options):
             assert run() == 35_000
     for run in ways_to_run(network, rows / 4, kernel="conv_half"):
@@ -520,7 +520,7 @@ def test_a_gpu_tells_of_inputs_beyond_the_range(activation):
     stack = Network((Linear(HIDING, None, activation),))
     assert_refused(stack, PIXELS, "^layer 1: an input of 66,000 is beyond", kernel="tensor_half", **ON_A_GPU)
     images = convolving(Conv2d(filters(HIDING), None, activation))
-    assert_refused(images, PIXELS, "^layer 1: an input of 66,000 is beyond", kernel="conv_implicit_half", **ON_A_GPU)
+    assert_refused(images, PIXELS, "^layer 1: an input of 66,000 is beyond", kernel="conv_tensor_half", **ON_A_GPU)
 
 
 @pytest.mark.gpu

@@ -11,7 +11,7 @@ import numpy as np
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.cpu.convolution import DIRECT, IM2COL_BLAS
 from sparsenn.backends.cuda import CUDABackend
-from sparsenn.backends.cuda.conv import implicit, tensor, warpgroup
+from sparsenn.backends.cuda.conv import cudnn, implicit, tensor, warpgroup
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.layer import geometry_of
 from sparsenn.backends.cuda.conv.register_tiled import REGISTER_TILED
@@ -179,11 +179,12 @@ LADDER = Ladder(
             tensor.TENSOR_TF32,
             tensor.TENSOR_HALF,
             implicit.IMPLICIT_FLOAT32,
-            implicit.IMPLICIT_TF32,
-            implicit.IMPLICIT_HALF,
             warpgroup.WARPGROUP_FLOAT32,
             warpgroup.WARPGROUP_TF32,
             warpgroup.WARPGROUP_HALF,
+            cudnn.CUDNN_FLOAT32,
+            cudnn.CUDNN_TF32,
+            cudnn.CUDNN_FLOAT16,
             products.LIBRARY,  # no rung, but what they are held against
         ),
         "cpu": (SEQUENTIAL, DIRECT, IM2COL_BLAS),

@@ -210,10 +210,9 @@ def test_the_story_of_the_gpu_is_told_in_its_order():
             "conv_tensor_tf32",
             "conv_tensor_half",
             "conv_implicit_float32",
-            "conv_implicit_tf32",
-            "conv_implicit_half",
         ),
-        *("conv_warpgroup_float32", "conv_warpgroup_tf32", "conv_warpgroup_half", "conv_library"),
+        *("conv_warpgroup_float32", "conv_warpgroup_tf32", "conv_warpgroup_half"),
+        *("conv_cudnn_float32", "conv_cudnn_tf32", "conv_cudnn_float16", "conv_library"),
     ]
 
 

@@ -1,6 +1,7 @@
 """Convolutions of images, on CUDA. Importing this registers the kernels of `conv2d` that `auto` takes."""
 
 from sparsenn.backends.cuda.conv import (
+    cudnn,
     implicit,
     register_tiled,
     tensor,
@@ -20,11 +21,12 @@ for _kernel in (
     warpgroup.WARPGROUP_FLOAT32,
     register_tiled.REGISTER_TILED,
     unrolled.UNROLLED,
+    cudnn.CUDNN_FLOAT32,
     tensor.TENSOR_TF32,
-    implicit.IMPLICIT_TF32,
     warpgroup.WARPGROUP_TF32,
+    cudnn.CUDNN_TF32,
     tensor.TENSOR_HALF,
-    implicit.IMPLICIT_HALF,
     warpgroup.WARPGROUP_HALF,
+    cudnn.CUDNN_FLOAT16,
 ):
     register(_kernel)

@@ -12,21 +12,20 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.estimates import IMAGES, bytes_a_clock
 from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.kernel import convolution
+from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import activation_define, new_outputs, refuse, sizes, why_not_plain
 from sparsenn.backends.cuda.runtime.device import machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
-from sparsenn.backends.machine import REGISTERS, WARP, Machine
+from sparsenn.backends.machine import H200, REGISTERS, WARP, Machine
+from sparsenn.backends.prior import Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
@@ -225,10 +224,6 @@ _BUSY = (0.75, 0.9, 0.96, 1.0)
 """Share of its clocks in which a scheduler has an instruction to issue, with 1, 2, 3 and more warps."""
 
 
-SHARE = 1.15
-"""Clocks taken for one that was estimated."""
-
-
 class _Rates(NamedTuple):
     """What a machine does: its multiprocessors, multiply-adds of one in parts of an H200's, and its share of memory."""
 
@@ -238,7 +233,13 @@ class _Rates(NamedTuple):
 
 
 def _rates(machine: Machine) -> _Rates:
-    return _Rates(machine.multiprocessors, machine.share("float32"), bytes_a_clock(machine, _BYTES))
+    return _Rates(
+        machine.multiprocessors, machine.share("float32"), _BYTES * _copied_a_clock(machine) / _copied_a_clock(H200)
+    )
+
+
+def _copied_a_clock(machine: Machine) -> float:
+    return machine.copy_bandwidth / (machine.multiprocessors * machine.clock)
 
 
 def clocks(geometry: Geometry, tiling: Tiling, count: int, machine: Machine) -> float:
@@ -380,13 +381,6 @@ def kernel_defines(geometry: Geometry, tiling: Tiling, activation: int) -> dict[
     return {**plain, **shape, "ACTIVATION": activation, "SHARED_BYTES": shared_bytes(geometry, tiling)}
 
 
-def _seconds(machine: Machine, geometry: Geometry) -> float:
-    tiling = tiling_for(geometry, IMAGES, machine)
-    if tiling is None:
-        return inf
-    return SHARE * clocks(geometry, tiling, IMAGES, machine) / machine.clock
-
-
 REGISTER_TILED = convolution(
     "conv_register_tiled",
     launch_register_tiled,
@@ -394,5 +388,5 @@ REGISTER_TILED = convolution(
     fits,
     needs=("stride 1, no dilation, one group",),
     auto=True,
-    seconds=_seconds,
+    prior=Prior(compute=0.5, memory=0.5, launch=LAUNCH_SECONDS),
 )

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from math import inf
 from typing import NamedTuple
 
-from sparsenn.backends.cuda.conv.estimates import bytes_a_clock
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.shared_memory import smallest
 from sparsenn.backends.cuda.conv.specialised import sizes, why_not_plain
 from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, TF32, Kind, Layout, columns_of
-from sparsenn.backends.machine import Machine
+from sparsenn.backends.machine import H200, Machine
 from sparsenn.backends.sizes import parts_of
 
-__all__ = ["MANY", "Plan", "clocks", "fits_any_precision", "fits_float32", "plan"]
+__all__ = ["MANY", "Plan", "fits_any_precision", "fits_float32", "plan"]
 
 LEAST_DEPTH = 32
 """Products of a sum from where on tensor_float32 is no less precise than plain multiply-adds."""
@@ -131,12 +129,6 @@ def plan(kind: Kind, geometry: Geometry, images: int, machine: Machine) -> Plan 
     return _plan(kind, geometry, min(MANY, 1 << max(0, images - 1).bit_length()), machine)
 
 
-def clocks(kind: Kind, geometry: Geometry, images: int, machine: Machine) -> float:
-    """Estimate the clocks of a multiprocessor that so many images take by the best plan; infinite where none is."""
-    made = plan(kind, geometry, images, machine)
-    return inf if made is None else _clocks(kind, geometry, made, images, _rates(kind, machine))
-
-
 @cache
 def _plan(kind: Kind, geometry: Geometry, images: int, machine: Machine) -> Plan | None:
     rates = _rates(kind, machine)
@@ -235,7 +227,11 @@ class _Rates(NamedTuple):
 
 def _rates(kind: Kind, machine: Machine) -> _Rates:
     product = _PRODUCT / machine.share(kind.multiplied)
-    return _Rates(machine.multiprocessors, product, bytes_a_clock(machine, _BYTES))
+    return _Rates(machine.multiprocessors, product, _BYTES * _copied_a_clock(machine) / _copied_a_clock(H200))
+
+
+def _copied_a_clock(machine: Machine) -> float:
+    return machine.copy_bandwidth / (machine.multiprocessors * machine.clock)
 
 
 def _clocks(kind: Kind, geometry: Geometry, made: Plan, images: int, rates: _Rates) -> float:

@@ -16,20 +16,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from math import inf
 from typing import Any
 
 import numpy as np
 
 from sparsenn.backends.contract import ConvolutionKernel, Tunable
-from sparsenn.backends.cuda.conv.estimates import IMAGES, bytes_a_second, layout_seconds
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry, why_too_large
 from sparsenn.backends.cuda.conv.implicit import MANY
-from sparsenn.backends.cuda.conv.kernel import Launch, conv2d_sizes, convolution
+from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, Launch, conv2d_sizes, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
-from sparsenn.backends.cuda.conv.warpgroup_plan import SHAPES, Plan, Tile, arranged, clocks, plan
+from sparsenn.backends.cuda.conv.warpgroup_plan import ROWS, SHAPES, STEP_BYTES, Plan, Tile, arranged, plan
 from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
@@ -37,6 +35,7 @@ from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.prior import Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
@@ -87,11 +86,11 @@ UNITS = 4
 HELD_BYTES = 1 << 30
 """Of images that are laid out at a time: little beside the device's memory."""
 
-SHARE = 1.2
-"""Clocks taken for one that was estimated."""
-
-WRITTEN_BYTES = 2.5e12
-"""A second, of outputs that an H200 writes while others are multiplied."""
+PRIORS = {
+    FLOAT32: Prior(compute=0.15, memory=0.2, launch=2 * LAUNCH_SECONDS, precision="tf32"),
+    TF32: Prior(compute=0.5, memory=0.2, launch=2 * LAUNCH_SECONDS, precision="tf32"),
+    HALF: Prior(compute=0.5, memory=0.3, launch=2 * LAUNCH_SECONDS, precision="float16"),
+}
 
 
 def fits(kind: Kind, machine: Machine, geometry: Geometry) -> str | None:
@@ -264,16 +263,6 @@ def _why_not_launched(kind: Kind, numbers: Mapping[str, int], layer: ConvLayer, 
 # ---- Kernels -----------------------------------------------------------------------------------------------------
 
 
-def _seconds(kind: Kind, machine: Machine, geometry: Geometry) -> float:
-    made = plan(kind, geometry, IMAGES, machine)
-    if made is None:
-        return inf
-    laid_out = 4 * IMAGES * geometry.channels * geometry.height * geometry.width + made.laid_bytes(kind)
-    written = 4 * IMAGES * geometry.filters * geometry.output_height * geometry.output_width
-    multiplied = SHARE * clocks(kind, geometry, IMAGES, machine) / machine.clock
-    return layout_seconds(machine, laid_out) + max(multiplied, written / bytes_a_second(machine, WRITTEN_BYTES))
-
-
 def _described(kind: Kind, name: str, summary: str) -> ConvolutionKernel:
     return convolution(
         name,
@@ -283,7 +272,8 @@ def _described(kind: Kind, name: str, summary: str) -> ConvolutionKernel:
         needs=("stride 1, one group", "rows that fit into shared memory"),
         gpu=GPU,
         auto=True,
-        seconds=partial(_seconds, kind),
+        prior=PRIORS[kind],
+        multiples=(ROWS, STEP_BYTES // kind.factor_bytes),
         precision=kind.name,
         half_rows=kind is HALF,
         tf32_products=kind.products if kind is FLOAT32 else 0,

@@ -1,12 +1,11 @@
-"""Which CUDA kernel a convolution gets: that which an H200 was seen to be fastest with; and on other machines."""
+"""Which CUDA kernel a convolution gets by the kernels' priors, on an H200 and on other machines."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from sparsenn.backends import automatic, kernel_named
-from sparsenn.backends.cuda.conv import estimates
+from sparsenn.backends import automatic, kernel_named, permitted_kernels
 from sparsenn.backends.machine import A100, H200, MACHINES, RTX_4090
 from sparsenn.engine.kernels import choose_convolution
 from sparsenn.errors import UsageError
@@ -21,7 +20,7 @@ automatic_kernels = pytest.mark.parametrize("kernel", automatic("conv2d", "cuda"
 
 
 def chosen(precision, image, filters, kernel, machine=H200, **steps):
-    enough = [entry for entry in automatic("conv2d", "cuda") if entry.precision in (precision, "float32")]
+    enough = permitted_kernels("conv2d", "cuda", "auto", precision)
     weights = np.ones((filters, image[0] // steps.get("groups", 1), kernel, kernel))
     return choose_convolution(enough, machine, Conv2d(weights, **steps), image, 0).kernel
 
@@ -36,14 +35,11 @@ def test_the_kernels_of_auto_in_the_order_of_preference():
         found.setdefault(kernel.precision, []).append(kernel.name)
     assert found == {
         "float32": [
-            "conv_tensor_float32",
-            "conv_implicit_float32",
-            "conv_warpgroup_float32",
-            "conv_register_tiled",
-            "conv_unrolled",
+            *("conv_tensor_float32", "conv_implicit_float32", "conv_warpgroup_float32"),
+            *("conv_register_tiled", "conv_unrolled", "conv_cudnn_float32"),
         ],
-        "tf32": ["conv_tensor_tf32", "conv_implicit_tf32", "conv_warpgroup_tf32"],
-        "float16": ["conv_tensor_half", "conv_implicit_half", "conv_warpgroup_half"],
+        "tf32": ["conv_tensor_tf32", "conv_warpgroup_tf32", "conv_cudnn_tf32"],
+        "float16": ["conv_tensor_half", "conv_warpgroup_half", "conv_cudnn_float16"],
     }
 
 
@@ -90,16 +86,37 @@ def test_machines_without_warpgroups_get_other_kernels(precision, machine):
 
 
 @automatic_kernels
-def test_a_machine_that_does_everything_twice_as_fast_takes_half_the_time(kernel):
+def test_a_machine_that_does_everything_twice_as_fast_takes_about_half_the_time(kernel):
     faster = replace(H200, clock=2 * H200.clock, copy_bandwidth=2 * H200.copy_bandwidth)
-    assert seconds(kernel, faster) == pytest.approx(seconds(kernel, H200) / 2)
+    assert 0.5 < seconds(kernel, faster) / seconds(kernel, H200) < 0.7  # launches take as long
 
 
-def test_rates_scale_with_the_machine():
-    assert estimates.bytes_a_second(H200, 3e12) == estimates.bytes_a_clock(H200, 3e12) == 3e12
-    assert estimates.multiply_adds_a_second(H200, "tf32", 5e14) == 5e14
-    halved = replace(H200, copy_bandwidth=H200.copy_bandwidth / 2, multiprocessors=66)
-    assert estimates.bytes_a_second(halved, 3e12) == pytest.approx(1.5e12)
-    assert estimates.bytes_a_clock(halved, 18.0) == pytest.approx(18.0)
-    assert estimates.multiply_adds_a_second(halved, "float32", 2.5e12) == pytest.approx(1.25e12)
-    assert estimates.layout_seconds(halved, 3.2e12) == pytest.approx(2)
+MEASURED = {
+    "conv_unrolled": {"wide": 20.8e-3, "deep": 10.4e-3, "pointwise": 5.1e-3},
+    "conv_register_tiled": {"wide": 2.59e-3, "deep": 1.51e-3, "pointwise": 0.211e-3},
+    "conv_implicit_float32": {"wide": 2.63e-3, "deep": 1.18e-3, "pointwise": 0.300e-3},
+    "conv_warpgroup_float32": {"wide": 1.24e-3, "deep": 0.618e-3, "pointwise": 0.287e-3},
+    "conv_warpgroup_tf32": {"wide": 0.512e-3, "deep": 0.225e-3, "pointwise": 0.185e-3},
+    "conv_warpgroup_half": {"wide": 0.286e-3, "deep": 0.124e-3, "pointwise": 0.102e-3},
+}
+"""Seconds that an H200 took for 64 images, half precision's of float16."""
+
+LAYERS = {
+    "wide": ((64, 112, 112), Conv2d(np.ones((128, 64, 3, 3)), padding=1)),
+    "deep": ((512, 14, 14), Conv2d(np.ones((512, 512, 3, 3)), padding=1)),
+    "pointwise": ((256, 56, 56), Conv2d(np.ones((64, 256, 1, 1)))),
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_priors_are_close_to_what_was_measured(name):
+    kernel = kernel_named("conv2d", name, "cuda")
+    for layer, taken in MEASURED[name].items():
+        image, convolution = LAYERS[layer]
+        assert 0.4 < 64 * kernel.seconds(H200, convolution, image) / taken < 2.7
+
+
+def test_few_filters_and_channels_count_as_many_as_are_multiplied():
+    kernel = kernel_named("conv2d", "conv_warpgroup_float32", "cuda")
+    few, many = (Conv2d(np.ones((filters, channels, 7, 7))) for filters, channels in ((4, 1), (64, 8)))
+    assert kernel.seconds(H200, few, (1, 86, 86)) > 0.9 * kernel.seconds(H200, many, (8, 86, 86))
