@@ -81,9 +81,9 @@ def declare_warpgroup(kind: warpgroup.Kind, tile: Tile, run: int, half_rows: boo
 for _kind, _shapes in SHAPES.items():
     for _number, _shape in enumerate(_shapes):
         _steps = 2 if _kind is FLOAT32 else 4
-        declare_warpgroup(_kind, Tile(*_shape, _steps, 3, 1), (4, 2, 1)[_number % 3], _kind is HALF, 0)
+        declare_warpgroup(_kind, Tile(*_shape, _steps, 3), (4, 2, 1)[_number % 3], _kind is HALF, 0)
     _columns = 64 if _kind is FLOAT32 else 128
-    declare_warpgroup(_kind, Tile(1, 2, _columns, 1, 6, 2, taps=3), 1, False, 2)
+    declare_warpgroup(_kind, Tile(1, 2, _columns, 1, 6, 3), 1, False, 2)
     declare(LAYING_OUT, **warpgroup.layout_defines(_kind, False))
-declare_warpgroup(HALF, Tile(1, 2, 128, 4, 4, 1, taps=3), 4, True, 0)
+declare_warpgroup(HALF, Tile(1, 2, 128, 4, 4, 3), 4, True, 0)
 declare(LAYING_OUT, **warpgroup.layout_defines(HALF, True))

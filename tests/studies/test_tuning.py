@@ -43,7 +43,6 @@ def problem():
 TUNABLE = {
     *(("panel", "cpu"), ("conv_im2col_blas", "cpu"), ("coarsened", "cuda"), ("warp_vote_coarsened", "cuda")),
     ("conv_swept", "cuda"),
-    *((f"conv_warpgroup_{precision}", "cuda") for precision in ("float32", "tf32", "half")),
 }
 """Names and devices of all kernels with numbers to tune."""
 

@@ -13,21 +13,20 @@ launch gives the same bits every time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import ConvolutionKernel, Tunable
+from sparsenn.backends.contract import ConvolutionKernel
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry, why_too_large
 from sparsenn.backends.cuda.conv.implicit import MANY
-from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, Launch, conv2d_sizes, convolution
+from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
-from sparsenn.backends.cuda.conv.warpgroup_plan import ROWS, SHAPES, STEP_BYTES, Plan, Tile, arranged, plan
+from sparsenn.backends.cuda.conv.warpgroup_plan import ROWS, STEP_BYTES, Plan, Tile, arranged, plan
 from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
@@ -44,18 +43,15 @@ __all__ = [
     "ARCHITECTURE",
     "GPU",
     "LAYING_OUT",
-    "PARAMETERS",
     "SOURCES",
     "WARPGROUP_FLOAT32",
     "WARPGROUP_HALF",
     "WARPGROUP_TF32",
     "fits",
     "kernel_defines",
-    "launch_with",
     "layout_defines",
     "run_warpgroup",
     "why_no_warpgroups",
-    "why_not_numbers",
 ]
 
 CAPABILITY = 90
@@ -161,10 +157,8 @@ def layout_defines(kind: Kind, half_rows: bool) -> dict[str, int | str]:
 
 
 @cache
-def _prepared(
-    kind: Kind, geometry: Geometry, count: int, half_rows: bool, activation: int, device: int, tile: Tile | None
-) -> _Prepared:
-    made = plan(kind, geometry, count, machine_of(device), tile)
+def _prepared(kind: Kind, geometry: Geometry, count: int, half_rows: bool, activation: int, device: int) -> _Prepared:
+    made = plan(kind, geometry, count, machine_of(device))
     if made is None:
         raise UsageError(f"the device's shared memory has no room for {geometry}")
     lay_out = _LAYOUT.kernel("unit_planes", **layout_defines(kind, half_rows))
@@ -173,12 +167,8 @@ def _prepared(
     return _Prepared(lay_out, multiply, made, made.layout_numbers(geometry, count), made.numbers(geometry, count))
 
 
-def run_warpgroup(kind: Kind, layer: ConvLayer, images: Array, tile: Tile | None = None) -> Array:
+def run_warpgroup(kind: Kind, layer: ConvLayer, images: Array) -> Array:
     """Run a convolution in one of the precisions; images and outputs float32 or, of `HALF`, both float16.
-
-    Parameters
-    ----------
-    tile : in place of the plan's own.
 
     Raises
     ------
@@ -197,13 +187,13 @@ def run_warpgroup(kind: Kind, layer: ConvLayer, images: Array, tile: Tile | None
         return outputs
     most = _pieces(kind, geometry, count, machine)
     for first in range(0, count, most):
-        _launch(kind, layer, images[first : first + most], outputs[first : first + most], tile)
+        _launch(kind, layer, images[first : first + most], outputs[first : first + most])
     return outputs
 
 
-def _launch(kind: Kind, layer: ConvLayer, images: Array, outputs: Array, tile: Tile | None) -> None:
+def _launch(kind: Kind, layer: ConvLayer, images: Array, outputs: Array) -> None:
     half_rows = images.dtype == np.float16
-    ready = _prepared(kind, layer.geometry, images.shape[0], half_rows, int(layer.activation), layer.device, tile)
+    ready = _prepared(kind, layer.geometry, images.shape[0], half_rows, int(layer.activation), layer.device)
     made = ready.plan
     laid = cupy().empty(made.laid_bytes(kind), np.uint8)
     blocks = parts_of(made.places, PLACES) * parts_of(made.units, UNITS)
@@ -213,51 +203,8 @@ def _launch(kind: Kind, layer: ConvLayer, images: Array, outputs: Array, tile: T
         layer, ("warpgroup", kind, steps), lambda: from_host(partial(arranged, kind, steps), layer.weights)
     )
     arguments = laid, filters, images, layer.weights, layer.bias, outputs, layer.clip, *ready.numbers
-    blocks = min(made.tiles, made.tile.blocks * machine_of(layer.device).multiprocessors)
+    blocks = min(made.tiles, machine_of(layer.device).multiprocessors)
     launch("conv2d", ready.multiply, (blocks,), (made.tile.threads,), *arguments, shared_bytes=made.shared_bytes)
-
-
-# ---- Tuning ------------------------------------------------------------------------------------------------------
-
-PARAMETERS: dict[str, tuple[int, ...]] = {
-    "down": (1, 2),
-    "across": (1, 2, 3, 4),
-    "columns": (64, 96, 112, 128),
-    "steps": (2, 4),
-    "stages": (2, 4, 6),
-    "blocks": (1, 2),
-    "bands": (1, 2),
-    "taps": (1, 3, 5, 7),
-}
-"""What may be chosen instead of the plan's `Tile`."""
-
-
-def launch_with(kind: Kind, numbers: Mapping[str, int]) -> Launch:
-    """Return the launch with a given tile; it raises, besides, if a convolution cannot be run with that."""
-
-    def launch_tile(layer: ConvLayer, images: Array) -> Array:
-        refuse(_why_not_launched(kind, numbers, layer, images))
-        return run_warpgroup(kind, layer, images, Tile(**numbers))
-
-    return launch_tile
-
-
-def why_not_numbers(
-    kind: Kind, numbers: Mapping[str, int], machine: Machine, geometry: Geometry, count: int
-) -> str | None:
-    """Return why a machine cannot convolve `count` images with a given tile; None if it can."""
-    reason = fits(kind, machine, geometry)
-    if reason is None and numbers["taps"] not in (1, geometry.kernel[1]):
-        reason = f"a row has {geometry.kernel[1]} taps"
-    if reason is None and (numbers["down"], numbers["across"], numbers["columns"]) not in SHAPES[kind]:
-        reason = "the kernel is not made for tiles of that shape"
-    if reason is None and plan(kind, geometry, max(1, count), machine, Tile(**numbers)) is None:
-        reason = "the tile takes more shared memory or registers than there are, or has one band for several chunks"
-    return reason
-
-
-def _why_not_launched(kind: Kind, numbers: Mapping[str, int], layer: ConvLayer, images: Array) -> str | None:
-    return why_not_numbers(kind, numbers, machine_of(layer.device), layer.geometry, images.shape[0])
 
 
 # ---- Kernels -----------------------------------------------------------------------------------------------------
@@ -277,9 +224,6 @@ def _described(kind: Kind, name: str, summary: str) -> ConvolutionKernel:
         precision=kind.name,
         half_rows=kind is HALF,
         tf32_products=kind.products if kind is FLOAT32 else 0,
-        tunable=Tunable(
-            PARAMETERS, partial(launch_with, kind), sizes=conv2d_sizes, fits=partial(_why_not_launched, kind)
-        ),
     )
 
 
