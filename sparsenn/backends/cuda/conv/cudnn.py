@@ -162,7 +162,7 @@ def _build(precision: str, geometry: Geometry, count: int, device: int, sums_typ
     sums.set_output(True).set_data_type(types[sums_type])
     sums.set_dim(outputs).set_stride(strides(outputs))
     notes = cudnn.numerical_note
-    refused = [notes.NONDETERMINISTIC, notes.WINOGRAD, notes.REDUCED_PRECISION_REDUCTION]
+    refused = [notes.NONDETERMINISTIC, notes.WINOGRAD, notes.FFT, notes.REDUCED_PRECISION_REDUCTION]
     if precision == "float32":
         refused += [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS]
     try:

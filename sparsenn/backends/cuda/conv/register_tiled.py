@@ -24,7 +24,7 @@ from sparsenn.backends.cuda.runtime.device import machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
-from sparsenn.backends.machine import H200, REGISTERS, WARP, Machine
+from sparsenn.backends.machine import REGISTERS, WARP, Machine
 from sparsenn.backends.prior import Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
@@ -214,9 +214,6 @@ def _completed(geometry: Geometry, shape: Tiling, registers: int, machine: Machi
 
 # ---- Which one to take --------------------------------------------------------------------------------------------
 
-_BYTES = 18
-"""That an H200's multiprocessor gets from memory in a clock when all do."""
-
 _LATENCY = 1200
 """Clocks from asking for pixels to having them."""
 
@@ -225,7 +222,7 @@ _BUSY = (0.75, 0.9, 0.96, 1.0)
 
 
 class _Rates(NamedTuple):
-    """What a machine does: its multiprocessors, multiply-adds of one in parts of an H200's, and its share of memory."""
+    """What a machine does: its multiprocessors; multiply-adds of one, in parts of an H200's; bytes of one, a clock."""
 
     multiprocessors: int
     multiply_adds: float
@@ -233,13 +230,8 @@ class _Rates(NamedTuple):
 
 
 def _rates(machine: Machine) -> _Rates:
-    return _Rates(
-        machine.multiprocessors, machine.share("float32"), _BYTES * _copied_a_clock(machine) / _copied_a_clock(H200)
-    )
-
-
-def _copied_a_clock(machine: Machine) -> float:
-    return machine.copy_bandwidth / (machine.multiprocessors * machine.clock)
+    copied = machine.copy_bandwidth / (machine.multiprocessors * machine.clock)
+    return _Rates(machine.multiprocessors, machine.share("float32"), copied)
 
 
 def clocks(geometry: Geometry, tiling: Tiling, count: int, machine: Machine) -> float:

@@ -138,7 +138,14 @@ def frontend(monkeypatch):
     made = []
 
     def module(found):
-        names = ("NONDETERMINISTIC", "WINOGRAD", "REDUCED_PRECISION_REDUCTION", "TENSOR_CORE", "DOWN_CONVERT_INPUTS")
+        names = (
+            "NONDETERMINISTIC",
+            "WINOGRAD",
+            "FFT",
+            "REDUCED_PRECISION_REDUCTION",
+            "TENSOR_CORE",
+            "DOWN_CONVERT_INPUTS",
+        )
         return SimpleNamespace(
             data_type=SimpleNamespace(FLOAT="float", HALF="half"),
             heur_mode=SimpleNamespace(A="a", FALLBACK="fallback"),
