@@ -2,11 +2,10 @@
 
 Each case is checked against a float64 product first. Usage::
 
-    python bench/record_general.py [--widths N ...] [--densities D ...] [--rows N ...] [--machine NAME] [--sweep]
+    python bench/record_general.py [--widths N ...] [--densities D ...] [--rows N ...] [--machine NAME]
 
-The result goes to bench/results/<machine>/general.json. With --sweep, tilings are compared instead, and nothing is
-written: a line a case with the best ones, and how the one that would be chosen does. The exit code is 1 if a case is
-wrong or, without --sweep, slower than the better library.
+The result goes to bench/results/<machine>/general.json. The exit code is 1 if a case is wrong or slower than the better
+library.
 """
 
 from __future__ import annotations
@@ -29,9 +28,10 @@ from results_file import Column, results_path, write_results
 
 from sparsenn.backends.cuda.runtime.device import current_machine
 from sparsenn.backends.cuda.sparse.chunks.chain import gather_chunks
-from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, estimated_clocks, tiling_for, tilings
-from sparsenn.backends.cuda.sparse.chunks.weights import chunk_weights
+from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, shared_tilings
+from sparsenn.backends.cuda.sparse.chunks.weights import lay_out
 from sparsenn.backends.cuda.sparse.rows import rows_to_tiles, tiles_to_rows
+from sparsenn.backends.cuda.sparse.stack import LayerNumbers
 from sparsenn.backends.machine import Machine
 from sparsenn.formats import CSC, index_dtype
 
@@ -183,7 +183,9 @@ def describe(tiling: Tiling, stages: int) -> str:
 
 def time_ours(weights: Weights, features: Any, tiling: Tiling, machine: Machine, runs: int) -> tuple[Timing, str, Any]:
     """Return time, tiling in words, and the outputs row-major."""
-    chunked = chunk_weights(weights.sparse, weights.bias, tiling, machine)
+    sparse = CSC(weights.sparse.shape, *map(cp.asnumpy, weights.sparse.arrays))
+    numbers = LayerNumbers(sparse, cp.asnumpy(weights.bias), np.ones(sparse.shape[1], np.int64))
+    (chunked,) = lay_out([numbers], [tiling], machine)
     tiles = rows_to_tiles(features, tiling.block.rows)
     alive = cp.zeros(tiles.shape[0] * tiles.shape[2], np.uint8)
     timing = timed(lambda: gather_chunks(chunked, RELU, NO_CLIP, tiles, alive), runs)
@@ -203,7 +205,7 @@ def measure(case: Case, weights: Weights, cublas: dict[Any, Timing], machine: Ma
     """Return one row of the table."""
     features = random_rows(case)
     edges = weights.sparse.nnz
-    tiling = tiling_for(case.rows, case.width, case.width, edges, machine)
+    (tiling,) = shared_tilings(case.rows, [(case.width, case.width, edges)], machine)
     ours, shape, outputs = time_ours(weights, features, tiling, machine, RUNS)
     error = worst_error(outputs, features, weights)
     del outputs
@@ -237,52 +239,6 @@ def _dense_time(case: Case, weights: Weights, features: Any, known: dict[Any, Ti
     return known[key]
 
 
-# ---- The sweep --------------------------------------------------------------------------------------------------
-
-
-def sweep(case: Case, weights: Weights, cublas: dict[Any, Timing], machine: Machine, top: Ceilings) -> dict[str, Any]:
-    """Time every tiling on one case; print the best five, the chosen one and the libraries."""
-    features = random_rows(case)
-    size = (case.rows, case.width, case.width, weights.sparse.nnz)
-    chosen = tiling_for(*size, machine)
-    found: dict[Tiling, tuple[float, str]] = {}
-
-    def add(tiling: Tiling) -> None:
-        if tiling not in found:
-            timing, shape, outputs = time_ours(weights, features, tiling, machine, 5)
-            found[tiling] = timing.median, shape
-            if len(found) == 1 and not worst_error(outputs, features, weights) <= 1:
-                raise SystemExit(f"{case}: {shape} is wrong")
-
-    add(chosen)
-    for tiling in candidates(size, machine):
-        add(tiling)
-    for block in [tiling.block for tiling in sorted(found, key=lambda tiling: found[tiling])[:2]]:
-        for tiling in tilings(*size, machine, (2, 4)):
-            if tiling.block == block:
-                add(tiling)
-    best = sorted(found.values())[:4]
-    peer, way = time_cusparse(weights.sparse, weights.dense, features, 5)
-    dense = _dense_time(case, weights, features, cublas, 5)
-    floor = top.floor(case, weights.sparse.nnz)
-    better = min(peer.median, dense.median)
-    print(
-        f"{case.width:5} {case.density:4.0%} {case.rows:5} | sp {1e3 * peer.median:.3f} ({way}) bl "
-        f"{1e3 * dense.median:.3f} floor {1e3 * floor:.3f} | best {1e3 * best[0][0]:.3f} = "
-        f"{peer.median / best[0][0]:.2f} sp, {better / best[0][0]:.2f} better, {floor / best[0][0]:.0%} | chosen "
-        f"{1e3 * found[chosen][0]:.3f} {found[chosen][1]} | "
-        + "; ".join(f"{1e3 * seconds:.3f} {shape}" for seconds, shape in best),
-        flush=True,
-    )
-    return {"over_better": better / best[0][0], "over_cusparse": peer.median / best[0][0], "error": 0.0}
-
-
-def candidates(size: tuple[int, int, int, int], machine: Machine) -> Iterator[Tiling]:
-    """Yield tilings with three stages, but not those that are estimated to take far longer than the best."""
-    every = {tiling: estimated_clocks(tiling, *size, machine) for tiling in tilings(*size, machine)}
-    yield from (tiling for tiling in sorted(every, key=every.__getitem__) if every[tiling] < 2.5 * min(every.values()))
-
-
 # ---- The command ------------------------------------------------------------------------------------------------
 
 
@@ -293,7 +249,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--densities", type=float, nargs="+", default=[0.01, 0.05, 0.1, 0.2])
     parser.add_argument("--rows", type=int, nargs="+", default=[1000, 10_000, 60_000])
     parser.add_argument("--machine", help="name of the folder of results; made of CPU and GPU unless given")
-    parser.add_argument("--sweep", action="store_true", help="compare tilings; write nothing")
     parser.add_argument("--seconds", type=float, default=230, help="start no further case after this time")
     options = parser.parse_args(arguments)
     machine = current_machine()
@@ -305,8 +260,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{len(rows)} cases; x cuSPARSE: median {statistics.median(ratios):.2f}, least {min(ratios):.2f}; "
         f"x the better: least {min(row['over_better'] for row in rows):.2f}"
     )
-    if options.sweep:
-        return 0
     print(_write(rows, options, top))
     return 0 if all(row["error"] <= 1 and row["over_better"] >= 1 for row in rows) else 1
 
@@ -314,22 +267,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _cases(options: argparse.Namespace, machine: Machine, top: Ceilings) -> Iterator[dict[str, Any]]:
     start = time.perf_counter()
     cublas: dict[Any, Timing] = {}
-    work = sweep if options.sweep else measure
     for width, density in product(options.widths, options.densities):
         weights = random_weights(width, density)
         for rows in options.rows:
-            if options.sweep and width * rows > 4e8:
-                continue  # as 10,000 rows, only longer
             if time.perf_counter() - start > options.seconds:
                 print(f"out of time before {width}, {density:.0%}, {rows}", flush=True)
                 return
-            row = work(Case(width, density, rows), weights, cublas, machine, top)
-            if not options.sweep:
-                print(
-                    "  ".join(column.show(row[column.key]) for column in COLUMNS),
-                    f"error {row['error']:.3f}",
-                    flush=True,
-                )
+            row = measure(Case(width, density, rows), weights, cublas, machine, top)
+            print(
+                "  ".join(column.show(row[column.key]) for column in COLUMNS),
+                f"error {row['error']:.3f}",
+                flush=True,
+            )
             cp.get_default_memory_pool().free_all_blocks()
             yield row
 

@@ -191,7 +191,7 @@ def _measured(path: Path, place: str, truth: Any, count: int, options: argparse.
         calls = (lambda: _network(path), lambda: first.run(few, statistics=False), read, compute, gather, whole)
         drop = partial(_drop, path) if place == "disk" else wait_for_nothing
         found = timed_in_turn(calls, runs=options.runs, warm_up=1, before=drop)
-        network_seconds, latency, reading, computing, gathering, taken = (each / 1e3 for each in found)
+        network_seconds, latency, reading, computing, gathering, taken = (timing.median / 1e3 for timing in found)
         merging, prepared = zip(*(_made(path, first.options.device, few) for _ in range(options.runs)), strict=True)
         copied = not first.backend.in_host_memory
         held_rows, pieces = sum(piece.shape[0] for piece in held), parts_of(options.rows, size)

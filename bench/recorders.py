@@ -49,7 +49,7 @@ _ROW_FILES = Recorder(
 """Of two tables."""
 
 TABLES = {
-    "choice": Recorder("bench/record_choice.py", (*_ENGINE, _CUDA), "[--device cpu]", _EITHER),
+    "choice": Recorder("bench/record_choice.py", (*_ENGINE, _CUDA, *_CPU), "[--device cpu]", _EITHER),
     "cold-start": Recorder(
         "bench/record_cold_start.py", ("sparsenn/cli", *_ENGINE, *_CPU), "FILE.h5", "the 1024 × 120 problem"
     ),

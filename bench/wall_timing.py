@@ -76,8 +76,7 @@ def timed(
         call()
         wait()
         seconds.append(time.perf_counter() - start)
-    low, middle, high = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else [seconds[0]] * 3
-    return Timing(1e3 * middle, 1e3 * (high - low), len(seconds))
+    return _timing(seconds)
 
 
 def timed_in_turn(
@@ -86,11 +85,10 @@ def timed_in_turn(
     runs: int = RUNS,
     warm_up: int = WARM_UP,
     before: Callable[[], None] = wait_for_nothing,
-) -> list[float]:
-    """Time calls against each other: each once, then each again, so that whatever disturbs them disturbs all.
+) -> list[Timing]:
+    """Time calls against each other: each once, then each again, so that a disturbance affects all.
 
-    Returns the median milliseconds of each; `before` is called before each call, and not timed; the other arguments are
-    as for `timed`.
+    `before` is called before each call, and not timed; the other arguments are as for `timed`.
     """
     seconds: list[list[float]] = [[] for _ in calls]
     for run in range(warm_up + runs):
@@ -101,4 +99,9 @@ def timed_in_turn(
             wait()
             if run >= warm_up:
                 own.append(time.perf_counter() - start)
-    return [1e3 * statistics.median(own) for own in seconds]
+    return [_timing(own) for own in seconds]
+
+
+def _timing(seconds: Sequence[float]) -> Timing:
+    low, middle, high = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else [seconds[0]] * 3
+    return Timing(1e3 * middle, 1e3 * (high - low), len(seconds))

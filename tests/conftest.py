@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -122,3 +123,20 @@ def _present(folder: Path) -> Path:
     if not folder.is_dir():
         pytest.skip(f"the real data is not here: no folder {folder}")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _priors_decide(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have priors choose kernels, which are the same in every run; tests of measuring ask for `measuring_kernels`."""
+    from sparsenn.engine.plan_cache import PlanCache
+
+    with pytest.MonkeyPatch.context() as patch:
+        if "measuring_kernels" not in request.fixturenames:
+            patch.setattr(PlanCache, "measure", lambda *arguments: None)
+        yield
+
+
+@pytest.fixture
+def measuring_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let sessions time kernels, with an empty cache folder."""
+    monkeypatch.setenv("SPARSENN_CACHE", str(tmp_path / "cache"))

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from sparse_emulation import emulated_kernel
 
-from sparsenn.backends.cuda.runtime import device, replay, streams
+from sparsenn.backends.cuda.runtime import device, memory, replay, streams
 from sparsenn.backends.cuda.runtime.loader import Program
 from sparsenn.backends.machine import H200
 
@@ -36,42 +36,63 @@ class Place:
 
 
 class OnDevice(np.ndarray):
-    """An array whose `data` says where it is, as CuPy's does."""
+    """An array whose `data` says where it is, as CuPy's does. It refuses what CuPy would compile an operator for."""
 
     @property
     def data(self):
         return Place(self.ctypes.data)
 
     def get(self):
-        return np.array(self)
+        return np.array(self.view(np.ndarray))
+
+    def fill(self, value):
+        assert value == 0, OPERATOR
+        assert self.flags.c_contiguous, OPERATOR
+        self.view(np.ndarray).fill(0)
+
+    def __getitem__(self, key):
+        keys = key if isinstance(key, tuple) else (key,)
+        assert all(isinstance(one, int | np.integer | slice) for one in keys), OPERATOR
+        return super().__getitem__(key)
+
+    def refuse(self, *arguments, **named):
+        raise AssertionError(OPERATOR)
+
+    __array_ufunc__ = __array_function__ = __setitem__ = refuse
+    astype = copy = sum = max = min = any = all = cumsum = take = repeat = argsort = nonzero = refuse
 
 
-def _placed(found):
-    return found.view(OnDevice) if isinstance(found, np.ndarray) else found
+OPERATOR = "CuPy compiles a kernel for this operator"
 
 
 class Library:
-    """NumPy's functions, whose arrays are on the device; `empty` holds what is no number."""
+    """As much of CuPy as compiles no kernels; `empty` holds NaN."""
 
     ndarray = OnDevice
 
     def __init__(self, cuda) -> None:
         self.cuda = cuda
 
-    def __getattr__(self, name):
-        found = getattr(np, name)
-        if isinstance(found, type) or not callable(found):
-            return found
-        return lambda *arguments, **named: _placed(found(*arguments, **named))
+    @staticmethod
+    def asarray(array, dtype=None):
+        if isinstance(array, OnDevice) and dtype in (None, array.dtype):
+            return array
+        assert not isinstance(array, OnDevice), OPERATOR
+        return np.array(array, dtype).view(OnDevice)
 
-    def empty(self, shape, dtype):
+    @staticmethod
+    def zeros(shape, dtype, order="C"):
+        return np.zeros(shape, dtype, order).view(OnDevice)
+
+    @staticmethod
+    def empty(shape, dtype):
         made = np.zeros(shape, dtype)
         made.reshape(-1).view(np.uint8)[:] = 0xFF
         return made.view(OnDevice)
 
     @staticmethod
     def asnumpy(array):
-        return np.array(array).view(np.ndarray)
+        return np.array(array.view(np.ndarray))
 
 
 class Capture(list):
@@ -200,7 +221,7 @@ class EmulatedDevice:
     def _run(self, source, name, defines, grid, block, arguments):
         self.launches.append(name)
         if name in _IN_NUMPY:
-            _IN_NUMPY[name](*arguments)
+            _IN_NUMPY[name](*(each.view(np.ndarray) if isinstance(each, OnDevice) else each for each in arguments))
             return
         if "CLUSTER" in defines:
             assert defines["CLUSTER"] == 1, "clusters are not emulated"
@@ -277,6 +298,9 @@ def emulated_device(monkeypatch: pytest.MonkeyPatch):
     library = Library(cuda)
     monkeypatch.setitem(sys.modules, "cupy", library)
     monkeypatch.setattr(device, "_imported", library)
+    monkeypatch.setattr(
+        memory, "staging", lambda device: SimpleNamespace(copy=lambda arrays: list(map(library.asarray, arrays)))
+    )
     monkeypatch.setattr(replay, "copies_of", copies_of)
     monkeypatch.setattr(streams, "_capturing_stream", cache(lambda device: made.stream()))
     monkeypatch.setattr(Program, "kernel", _kernel_of(made))

@@ -6,12 +6,13 @@ To have a new format fuzzed, add it to `FORMATS`.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,18 +20,22 @@ from typing import Any
 import h5py
 import numpy as np
 import pyarrow as pa
+import pytest
 import scipy.sparse as sp
 from pyarrow import parquet
+from rich.console import Console
 
 import sparsenn
 from sparsenn import CSR, Dataset, Linear, Model, Network, SparseLinear
-from sparsenn.backends import tuning_table
 from sparsenn.datasets import download
 from sparsenn.errors import ResourceError
 from sparsenn.formats import Column, Scaling, TableEncoding
 from sparsenn.io import checkpoint, csv, fann, hdf5, hdf5_model, idx, matrix_market, official, tsv
 from sparsenn.io.rounding import RoundingWarning
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
+from sparsenn.report.caches import choices_table
+from sparsenn.report.records import plain, to_json
+from sparsenn.runtime import choices
 from sparsenn.training import TrainingData, read_data, read_rows, train
 
 __all__ = ["FORMATS", "Format"]
@@ -289,25 +294,31 @@ def read_checkpoint(folder: Path, name: str) -> None:
 # ---- Records ------------------------------------------------------------------------------------------------------
 
 
-def write_tuning(folder: Path) -> None:
-    entry = tuning_table.Tuned("cpu", "conv2d", "conv_direct", "a", {"pixels": 3}, 0.1, 0.2, 20, "0.1.0")
-    (folder / tuning_table.FILE).write_text(json.dumps({"version": 1, "entries": [vars(entry)]}))
+CHOSEN = {"device": "H200", "network": "ab", "rows": 64, "form": "csr"}
 
 
-def read_tuning(folder: Path, name: str) -> None:
-    """Read it as plans do, which warn of what they cannot use, and as the verb does."""
-    before = os.environ.get("SPARSENN_CACHE")
-    os.environ["SPARSENN_CACHE"] = str(folder)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", tuning_table.TuningWarning)
-            tuning_table.tuned("conv2d", "conv_direct", "cpu", "a")
-        tuning_table.table()
-    finally:
-        if before is None:
-            del os.environ["SPARSENN_CACHE"]
-        else:
-            os.environ["SPARSENN_CACHE"] = before
+@contextmanager
+def cache_in(folder: Path) -> Iterator[None]:
+    """The cache folder is another; warnings of choices that cannot be used are not shown."""
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        patch.setenv("SPARSENN_CACHE", str(folder))
+        warnings.simplefilter("ignore", choices.ChoicesWarning)
+        yield
+
+
+def write_choices(folder: Path) -> None:
+    steps = [{"first": 1, "last": 3, "kernel": "chunks", "seconds": 1e-4, "candidates": {"chunks": [1e-4, 3]}}]
+    with cache_in(folder):
+        choices.write(CHOSEN, {"choices": steps, "measured": "2026-11-28"})
+
+
+def read_choices(folder: Path, name: str) -> None:
+    """Read them as plans do, and as the verb does, which shows them."""
+    with cache_in(folder):
+        choices.read(CHOSEN)
+        entries = choices.entries()
+    Console(file=StringIO()).print(choices_table(entries))
+    to_json({"choices": plain(entries)})
 
 
 def write_downloads(folder: Path) -> None:
@@ -343,6 +354,6 @@ FORMATS: Mapping[str, Format] = {
     "model": Format(write_models, read_model),
     "checkpoint": Format(write_checkpoint, read_checkpoint),
     **({"onnx": Format(write_onnx, read_onnx)} if find_spec("onnx") else {}),
-    "tuning": Format(write_tuning, read_tuning),
+    "choices": Format(write_choices, read_choices),
     "downloads": Format(write_downloads, read_downloads, lambda name: name.endswith(".json")),
 }

@@ -193,7 +193,6 @@ def test_help_of_a_verb_loads_no_other(verb: Verb) -> None:
         "verify none.tsv {problem}",
         "kernels ladder spmspm --dataset none.h5",
         "kernels roofline spmspm --dataset none.h5",
-        "kernels tune panel --dataset none.h5",
     ],
 )
 def test_a_wrong_file_name_is_told_before_anything_large_is_loaded(line: str, problem: Path, tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ BELOW = [module for module in SOURCES if LEVEL[part_of(module)] < LEVEL["studies
 KERNELS = PACKAGE / "backends" / "cuda" / "kernels"
 
 OF_STUDIES = {
-    *("cli.benchmark", "cli.ceilings", "cli.kernels", "cli.ladder", "cli.problems", "cli.roofline", "cli.tune"),
-    *("report.benchmark", "report.ladder", "report.roofline", "report.tuning"),
+    *("cli.benchmark", "cli.ceilings", "cli.kernels", "cli.ladder", "cli.problems", "cli.roofline"),
+    *("report.benchmark", "report.ladder", "report.roofline"),
 }
 """What is above the studies and imports them."""
 

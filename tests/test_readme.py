@@ -96,6 +96,15 @@ def test_rows_of_a_long_table_are_selected(tmp_path: Path, update: Run) -> None:
     assert (code, "README.md:3: no row of table layers has kernel=other" in message) == (2, True)
 
 
+def test_the_first_rows_of_a_long_table_are_shown(tmp_path: Path, update: Run) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(EMPTY.replace("layers -->", "layers first=1 -->"))
+    put(tmp_path)
+    assert update() == (0, "")
+    assert "| scipy | 1.50 |\n\nMedians." in readme.read_text()
+    assert update("--check") == (0, "")
+
+
 def test_a_few_columns_may_stand_beside_the_whole_table_of_another_page(tmp_path: Path, update: Run) -> None:
     readme, page = tmp_path / "README.md", tmp_path / "docs" / "guide" / "results.md"
     page.parent.mkdir(parents=True)

@@ -20,7 +20,6 @@ from sparsenn.backends.contract import (
     StepInput,
     StepOutput,
     TrainingKernel,
-    Tunable,
 )
 from sparsenn.backends.host_arrays import all_finite
 from sparsenn.backends.launching import image_kernel, launch_of
@@ -56,7 +55,6 @@ __all__ = [
     "Trainer",
     "TrainingKernel",
     "TrainingProblem",
-    "Tunable",
     "all_finite",
     "automatic",
     "backend_elsewhere",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from sparsenn.backends.chains import (
@@ -27,7 +28,6 @@ from sparsenn.backends.kernel_records import (
     StepInput,
     StepOutput,
     TrainingKernel,
-    Tunable,
 )
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.row_map import SAME_ROWS, RowMap
@@ -59,7 +59,6 @@ __all__ = [
     "StepInput",
     "StepOutput",
     "TrainingKernel",
-    "Tunable",
 ]
 
 
@@ -93,6 +92,7 @@ class Backend(Protocol):
     device : `reference`, `cpu`, `cuda`, or `cuda_float64`: what its kernels are registered for.
     doubles : whether rows, hidden values and sums are float64, whatever kernel runs; merging is then off by default.
     in_host_memory : whether it computes in the host's memory.
+    rehearses : whether launches need kernels that take long to compile, and can be rehearsed.
     prepares_ahead : whether it pays to prepare weights in another thread while a launch computes. `prepare` may then
         be called there, by one thread at a time.
     """
@@ -100,6 +100,7 @@ class Backend(Protocol):
     device: str
     doubles: bool
     in_host_memory: bool
+    rehearses: bool
     prepares_ahead: bool
 
     @property
@@ -162,6 +163,17 @@ class Backend(Protocol):
         A matrix on the device, of the same type: a new one, or for `Flatten` the features themselves.
         """
         ...
+
+    def rehearsal(self) -> AbstractContextManager[None]:
+        """Return a context in which launches only have their kernels compiled, side by side.
+
+        Only backends that `rehearses` says it of have one.
+        """
+        return nullcontext()
+
+    def end_rehearsals(self) -> None:
+        """Wait until all kernels that rehearsals asked for are compiled."""
+        return
 
     def before_drop(self) -> None:
         """Make sure that memory dropped from now on is reused only after the work that is queued now."""

@@ -78,6 +78,7 @@ class HostMemory(Backend):
     """The methods that move and check rows, for backends in host memory: nothing is queued or captured."""
 
     in_host_memory = True
+    rehearses = False
 
     def free_memory(self) -> int:
         """Return the host's free memory."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -30,7 +29,6 @@ __all__ = [
     "StepInput",
     "StepOutput",
     "TrainingKernel",
-    "Tunable",
 ]
 
 SPARSE_OPERATION = "spmspm"
@@ -101,38 +99,6 @@ class StepOutput:
     counts: tuple[LayerCounts, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Tunable:
-    """Numbers of a kernel's launch that change no result, only the time.
-
-    What is best depends on the device and on the sizes of what is launched.
-
-    Parameters
-    ----------
-    parameters : the values to try of each number, by its name.
-    launch_with : returns the kernel's launch with numbers, one for each name.
-    sizes : takes a launch's arguments; returns in words the sizes for which numbers are best: launches with the same
-        words share their numbers.
-    fits : takes numbers and a launch's arguments; says why they cannot go together, or returns None.
-    """
-
-    parameters: Mapping[str, tuple[int, ...]]
-    launch_with: Callable[[Mapping[str, int]], Callable[..., Any]]
-    sizes: Callable[..., str]
-    fits: Callable[..., str | None] = lambda numbers, *arguments: None
-
-    def combinations(self) -> Iterator[dict[str, int]]:
-        """Yield every choice of one value for each number."""
-        for values in itertools.product(*self.parameters.values()):
-            yield dict(zip(self.parameters, values, strict=True))
-
-    def takes(self, numbers: Mapping[str, int]) -> bool:
-        """Return whether numbers are such as `combinations` yields."""
-        return numbers.keys() == self.parameters.keys() and all(
-            value in self.parameters[name] for name, value in numbers.items()
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
     """An implementation of an operation on a device: the one place where it is named and described.
@@ -157,22 +123,18 @@ class Kernel:
     why_not : callable, optional
         Takes a machine and a problem; says why the kernel cannot run the problem there, or returns None.
     seconds : callable, optional
-        Estimates the time of a problem on a machine; None where there is nothing to choose from.
+        Estimates the time of a problem on a machine; None where there is nothing to choose from. Kernels of sparse and
+        dense layers with `half_rows` take one keyword more: `row_bytes`, of a number of the rows, 4 or 2.
     precision : str, default "float32"
         Precision of what it multiplies: `float32`, `tf32` or `float16`; the reference's float64 is not stated.
     half_rows : bool, default False
         Whether it takes float16 rows or images as they are, and gives such.
-    half_row_seconds : callable, optional
-        Estimates the time of a problem of float16 rows, where `seconds` does not.
-    sparse_row_seconds : callable, optional
-        Estimates the time of a problem of CSR rows; also takes the share of their entries that is stored. Kernels of
-        dense layers that have it take CSR rows as they are.
+    sparse_rows : bool, default False
+        Whether a kernel of dense layers takes CSR rows as they are; `seconds` then takes the `density` of the rows.
     tf32_products : int, default 0
         Products in TF32 that it makes of each product in float32; 0 where it splits no numbers.
     half_sums : int, default 0
         The most products whose sum it keeps in half precision; 0 where all sums are float32.
-    tunable : Tunable, optional
-        The numbers of its launch that can be tuned, if any.
     traffic : callable, optional
         A model of the bytes that it moves, for rooflines, if any. Studies document its parameters.
     reproducible : bool, default False
@@ -192,11 +154,9 @@ class Kernel:
     seconds: Callable[..., float] | None = None
     precision: str = "float32"
     half_rows: bool = False
-    half_row_seconds: Callable[..., float] | None = None
-    sparse_row_seconds: Callable[..., float] | None = None
+    sparse_rows: bool = False
     tf32_products: int = 0
     half_sums: int = 0
-    tunable: Tunable | None = None
     traffic: Callable[..., Any] | None = None
     reproducible: bool = False
 

@@ -39,7 +39,7 @@ class Machine:
 
     Parameters
     ----------
-    name : the hardware's own, with the threads in use where it is a processor; tuned numbers are kept by it.
+    name : the hardware's own, with the threads in use where it is a processor; measurements are stored by it.
     device : `cpu`, `cuda` or `reference`.
     multiprocessors : of a GPU; threads of a processor.
     capability : ten times the compute capability, 90 for 9.0; 0 where it is no GPU, as all that follow.
@@ -47,6 +47,7 @@ class Machine:
     memory_bytes : of the device's own memory.
     clock : clocks of a multiprocessor in a second, under load.
     copy_bandwidth : bytes a second, read plus written, of a copy far larger than the caches.
+    thread_multiply_adds : float32 multiply-adds of a processor's thread in a clock; 0 for a GPU.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Machine:
     memory_bytes: int = 0
     clock: float = 0.0
     copy_bandwidth: float = 0.0
+    thread_multiply_adds: int = 0
 
     @property
     def warps(self) -> int:
@@ -66,7 +68,8 @@ class Machine:
 
     def multiply_adds(self, precision: str) -> float:
         """Return the most multiply-adds a second in a precision, `float32`, `tf32` or `float16`."""
-        return PER_CLOCK[self._listed(PER_CLOCK)][precision] * self.multiprocessors * self.clock
+        per_clock = self.thread_multiply_adds or PER_CLOCK[self._listed(PER_CLOCK)][precision]
+        return per_clock * self.multiprocessors * self.clock
 
     def _listed(self, capabilities: Iterable[int]) -> int:
         """Return the last of ascending compute capabilities that the machine's reaches, or else the first."""

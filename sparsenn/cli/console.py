@@ -7,26 +7,23 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from sparsenn.printable import printable
-from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.progress import COMPILING, Progress, compilation_announced_by, silent
 from sparsenn.runtime.spans import Span, watching
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["COMPILING", "compilation_reported", "console", "drawn_progress", "reporting"]
+__all__ = ["compilation_reported", "console", "drawn_progress", "reporting"]
 
 USUAL_WIDTH = 80
 """Columns where COLUMNS says 0, which stands for a width that is not known."""
 
 PIPE_WIDTH = 160
 """Columns of a table that goes to a file or a pipe, unless COLUMNS says otherwise."""
-
-COMPILING = "compiling kernels, once …"
-"""The line on stderr when numba begins to compile: later runs load the compiled functions."""
 
 WORKING = "working"
 """The description of a bar before any task begins."""
@@ -65,7 +62,8 @@ def reporting(wanted: bool | None) -> Iterator[Progress]:
     """
     terminal = sys.stderr.isatty()
     if wanted is False or (wanted is None and not terminal):
-        yield silent
+        with compilation_announced_by(lambda: None):
+            yield silent
     elif terminal:
         with drawn_progress() as draw:
             yield lambda task, done, total: draw(task, done, total, "")
@@ -74,21 +72,9 @@ def reporting(wanted: bool | None) -> Iterator[Progress]:
             yield _Lines(sys.stderr)
 
 
-@contextmanager
-def compilation_reported() -> Iterator[None]:
-    """Say on stderr, once, that numba compiles, as soon as it does so."""
-    reported = False
-
-    def report(span: Span) -> AbstractContextManager[None]:
-        nonlocal reported
-        if not reported and span.details["compiler"] == "numba":
-            reported = True
-            with suppress(OSError):  # numba would be interrupted
-                print(COMPILING, file=sys.stderr, flush=True)
-        return nullcontext()
-
-    with watching(report, "compile"):
-        yield
+def compilation_reported() -> AbstractContextManager[None]:
+    """Return a context in which a line on stderr says that kernels are compiled, once."""
+    return compilation_announced_by(lambda: print(COMPILING, file=sys.stderr, flush=True))
 
 
 @contextmanager

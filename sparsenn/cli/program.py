@@ -44,6 +44,7 @@ GROUPS = {
 VERBS = (
     Verb(("infer",), "infer", "infer"),
     Verb(("benchmark",), "benchmark", "benchmark"),
+    Verb(("tune",), "tune", "tune"),
     Verb(("train",), "train", "train"),
     Verb(("generate",), "generate", "generate"),
     Verb(("convert",), "convert", "convert"),
@@ -52,7 +53,6 @@ VERBS = (
     Verb(("kernels", "list"), "kernels", "kernels"),
     Verb(("kernels", "ladder"), "ladder", "ladder"),
     Verb(("kernels", "roofline"), "roofline", "roofline"),
-    Verb(("kernels", "tune"), "tune", "tune"),
     Verb(("download",), "download", "download"),
     Verb(("cache", "info"), "cache", "info"),
     Verb(("cache", "clear"), "cache", "clear"),
@@ -68,7 +68,7 @@ def verb_of(words: Sequence[str]) -> Verb | None:
 
 
 class _Program(TyperGroup):
-    """The application: it reports bad usage in one line, and lists the kernels where `kernels` has no verb."""
+    """The application: it reports bad usage in one line, and lists the kernels or caches where no verb is named."""
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **more: Any) -> Any:
         """Run the program and end with its exit code; not in standalone mode, return it."""
@@ -87,7 +87,9 @@ class _Program(TyperGroup):
 
 
 def _with_verb(words: list[str]) -> list[str]:
-    """Return a command line with the verb of `kernels`, which is `list` unless it says another."""
+    """Return a command line with a verb of `kernels` or `cache` where it names none: `kernels list`, `cache info`."""
+    if words == ["cache"] or (words[:1] == ["cache"] and words[1].startswith("--json")):
+        return ["cache", "info", *words[1:]]
     verbs = {verb.words[1] for verb in VERBS if verb.words[0] == "kernels"}
     if words[:1] != ["kernels"] or (words[1:2] and words[1] in {*verbs, "-h", "--help"}):
         return words

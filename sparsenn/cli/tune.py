@@ -1,163 +1,119 @@
-"""`sparsenn kernels tune`: find the numbers that a kernel is fastest with on this machine."""
+"""`sparsenn tune`: measure ahead of time which kernels are the fastest for a model."""
 
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
-from sparsenn.cli.exits import ExitCode
-from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
-from sparsenn.cli.problems import OF_DATASETS, OF_RANDOM_PROBLEMS, ProblemOptions, refuse_given
-from sparsenn.cli.sources import check_dataset_source
+from sparsenn.cli.sources import check_dataset_source, check_sources
+from sparsenn.cli.startup import wake_gpu
 from sparsenn.cli.targets import STDOUT, check_target, write_json
 from sparsenn.errors import UsageError
+from sparsenn.io.model_files import is_model, kind_of, read_model
+from sparsenn.printable import printable
+
+if TYPE_CHECKING:
+    from sparsenn.formats import CSR, Array
+    from sparsenn.network import Network
+    from sparsenn.runtime.progress import Progress
 
 __all__ = ["tune"]
 
-_OF_TUNING = ("values", *OF_DATASETS, "samples", *OF_RANDOM_PROBLEMS, "device", "runs")
-"""Parameters that have no use where nothing is measured."""
-
 
 def tune(
-    context: typer.Context,
-    rung: Annotated[str | None, typer.Argument(metavar="KERNEL", help="A kernel with parameters to vary.")] = None,
-    operation: Annotated[
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model or dataset, as for infer.", show_default=False)],
+    rows: Annotated[str, typer.Option(metavar="N,N,...", help="Rows per call.")] = "1,64,1024,10000",
+    inputs: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Rows to measure with, as for infer; by default, a dataset's, else random."),
+    ] = None,
+    form: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The kernel's operation, if several operations have a kernel of that name."),
+        typer.Option(metavar="dense|csr", help="Form of the rows; by default, csr for a dataset's own, else dense."),
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Show the stored parameters, without measuring.")] = False,
-    forget: Annotated[
-        bool, typer.Option("--forget", help="Drop the stored parameters of all kernels or of one.")
-    ] = False,
-    values: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=N,N,...", help="Try only these values of a parameter; repeatable."),
-    ] = None,
-    dataset: options.LadderDataset = "radixnet-1024x120",
-    neurons: options.Neurons = None,
-    layers: options.Layers = 1,
-    samples: options.LadderSamples = None,
-    widths: options.Widths = None,
-    sizes: options.Sizes = None,
-    seed: options.Seed = 0,
+    steps: options.Steps = None,
     device: options.Device = "auto",
-    runs: Annotated[
-        int, typer.Option(metavar="R", min=1, help="Timed runs with each choice of parameters, after a checked one.")
-    ] = 10,
+    precision: options.Precision = "auto",
     json: options.Json = None,
     progress: options.ProgressFlag = None,
 ) -> None:
-    """Try all parameters that a kernel can run with, and keep the fastest for this device and these sizes.
+    """Measure which kernels are the fastest, for some numbers of rows, and store the choices.
 
-    Every choice is checked against the reference, then timed. The fastest is stored in tuning.json in the cache folder,
-    and infer then uses it wherever that kernel runs at such sizes; it changes results only by the order of sums.
-
-    Exit code 0: done, and every choice agrees with the reference.
-    Exit code 1: one does not; it is not timed.
-    Exit code 2: bad usage or bad input.
+    The first call of a later process reads them, and does not measure. Numbers of rows that round up to the same power
+    of two share a choice.
 
     \b
     Examples:
-      sparsenn kernels tune panel --samples 10000
-      sparsenn kernels tune panel --values lanes=64,128 --values chunk_rows=2048
-      sparsenn kernels tune coarsened --operation spmspm --device cuda
-      sparsenn kernels tune --show
-      sparsenn kernels tune panel --forget
+      sparsenn tune model.onnx
+      sparsenn tune model.h5 --rows 1,128,10000 --device cuda --precision tf32
+      sparsenn tune model.h5 --inputs rows.npy --form csr
+      sparsenn tune radixnet-1024x120 --rows 60000
     """
-    check_dataset_source(dataset)
+    fault = f"--rows {rows}: take whole numbers of at least 1, separated by commas, as in 1,128,10000"
+    counts = options.whole_numbers(rows, fault, most=2**31 - 1)
+    if form not in (None, "dense", "csr"):
+        raise UsageError(f"--form {form}: take dense or csr")
     check_target("--json", None if json == STDOUT else json)
-    check_apart({"--dataset": dataset}, {"--json": json})
-    if show and forget:
-        raise UsageError("--show and --forget cannot be combined; forget, then show")
-    if show or forget:
-        refuse_given_options(context, _OF_TUNING, f"goes with tuning, not with {'--show' if show else '--forget'}")
-    if forget:
-        refuse_given_options(context, ["json"], "goes with tuning or --show, not with --forget")
-        _forget(rung, operation)
-    elif show:
-        _show(rung, operation, json)
-    else:
-        source = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes)
-        _tune(context, rung, operation, _limits(values or []), source, device, runs, json, progress)
-
-
-def _limits(texts: list[str]) -> dict[str, tuple[int, ...]]:
-    """Return the values that `--values` names, by the number's name."""
-    limits = {}
-    for text in texts:
-        name, equals, listed = text.rpartition("=")
-        fault = f"--values {text}: name a parameter and whole numbers to try, as in lanes=64,128"
-        if not equals:
-            raise UsageError(fault)
-        limits[name] = tuple(dict.fromkeys(options.whole_numbers(listed, fault, least=0)))
-    return limits
-
-
-def _tune(
-    context: typer.Context,
-    rung: str | None,
-    operation: str | None,
-    limits: dict[str, tuple[int, ...]],
-    source: ProblemOptions,
-    device: str,
-    runs: int,
-    json: Path | None,
-    progress: bool | None,
-) -> None:
-    with reporting(progress):  # importing takes a second, too
-        from sparsenn.backends import backend_for
-        from sparsenn.report import to_json
-        from sparsenn.report.tuning import tuned_table, tuning_record, tuning_tables
+    check_apart({"MODEL": model, "--inputs": inputs}, {"--json": json})
+    check_dataset_source(model)
+    check_sources(inputs)
+    wake_gpu(device)
+    with reporting(progress) as report:  # importing takes a second, too
+        from sparsenn.engine import Session
+        from sparsenn.report.records import to_json
+        from sparsenn.report.tuning import Tuning, tuning_record, tuning_table
+        from sparsenn.runtime.choices import FOLDER
         from sparsenn.runtime.storage import make_cache_folder
-        from sparsenn.studies.ladder import ladder_for
-        from sparsenn.studies.tuning import keep, limited, tunable_named, tunables
-        from sparsenn.studies.tuning import tune as run
 
-    kind = backend_for(device).device
-    if rung is None:
-        known = ", ".join(f"{found.name} ({found.operation})" for found in tunables(kind))
-        raise UsageError(f"which kernel? Those with parameters to tune on {kind}: {known or 'none'}; or give --show")
-    chosen = limited(tunable_named(rung, kind, operation), limits)
-    ladder = ladder_for(chosen.operation)
-    refuse_given(context, ladder)
-    make_cache_folder()  # for the parameters that are found
-    with reporting(progress) as report:
-        problem, origin = source.problem(ladder, report)
-        result = run(chosen, problem, device=device, runs=runs, progress=report)
-    stored = keep(result)
+        folder = make_cache_folder(FOLDER)  # fails before anything is measured
+        network, sample = _read(model, inputs, steps, report)
+        if form == "csr" and sample is None:
+            raise UsageError("--form csr goes with --inputs, as random rows have no zeros")
+        form = form or ("csr" if inputs is None else "dense")
+        tunings = []
+        with Session(network, device=device, precision=precision) as session:
+            for count in counts:
+                batch = _rows(network, sample, form, count)
+                start = time.perf_counter()
+                tunings.append(Tuning(session.plan(batch), time.perf_counter() - start))
+                report("numbers of rows", len(tunings), len(counts))
     screen = console(sys.stderr if json == STDOUT else sys.stdout)
-    for table in tuning_tables(result):
-        screen.print(table)
-    screen.print("Stored:")
-    screen.print(tuned_table(stored))
+    screen.print(tuning_table(Path(model).name, tunings))
+    if any(tuning.choices for tuning in tunings):
+        screen.print(printable(f"Choices are stored in {folder}, which a container can ship."), soft_wrap=True)
     if json is not None:
-        write_json(json, to_json(origin | tuning_record(result, stored)))
-    if not result.correct:
-        raise typer.Exit(ExitCode.VERIFICATION_FAILED)
+        write_json(json, to_json(tuning_record(model, str(folder), tunings)))
 
 
-def _show(rung: str | None, operation: str | None, json: Path | None) -> None:
-    from sparsenn.backends.tuning_table import readable_table
-    from sparsenn.report import to_json
-    from sparsenn.report.tuning import tuned_record, tuned_table
+def _read(model: str, inputs: Path | None, steps: str | None, report: Progress) -> tuple[Network, CSR | None]:
+    """Return the network, and rows to measure with; None for random ones."""
+    from sparsenn.cli.evaluate import read_given_rows
+    from sparsenn.datasets import load
+    from sparsenn.formats import from_dense
 
-    entries = [
-        entry for entry in readable_table() if rung in (None, entry.rung) and operation in (None, entry.operation)
-    ]
-    screen = console(sys.stderr if json == STDOUT else sys.stdout)
-    screen.print(tuned_table(entries) if entries else "No parameters are stored.")
-    if json is not None:
-        write_json(json, to_json({"stored": tuned_record(entries)}))
+    if kind_of(model) is None or not is_model(model):
+        if inputs is not None or steps is not None:
+            raise UsageError("--inputs and --steps go with a model, which this is not")
+        dataset = load(model, progress=report)
+        return dataset.network, dataset.inputs
+    found = read_model(Path(model), steps)
+    return found.network, None if inputs is None else from_dense(read_given_rows(found, inputs))
 
 
-def _forget(rung: str | None, operation: str | None) -> None:
-    from sparsenn.backends.tuning_table import forget
+def _rows(network: Network, sample: CSR | None, form: str | None, count: int) -> CSR | Array:
+    """Return rows of a sample, repeated where they are fewer, or random ones between 0 and 1."""
+    import numpy as np
 
-    dropped = forget(rung, operation)
-    console().print(f"{dropped:,} {'entry' if dropped == 1 else 'entries'} dropped.")
+    from sparsenn.formats import CSR
+
+    if sample is None:
+        return np.random.default_rng(0).random((count, network.inputs), np.float32)
+    rows = sample.to_scipy()[np.arange(count) % sample.shape[0]]
+    return CSR.from_scipy(rows) if form == "csr" else rows.toarray()

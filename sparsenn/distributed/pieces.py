@@ -17,7 +17,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -88,8 +88,11 @@ class Pieces:
     done : pieces by number, counted from 0.
     """
 
-    def __init__(self, output: Path, folder: Path, size: int, key: Callable[[], str] | None) -> None:
+    def __init__(
+        self, output: Path, folder: Path, size: int, key: Callable[[], str] | None, kernels: Any = None
+    ) -> None:
         self._output, self._folder, self.size = output, folder, size
+        self._kernels = kernels
         self._key = key  # None once it is written
         self.done = {int(path.stem): _read(path) for path in sorted(folder.glob("[0-9]*.json"))}
         self._matrix: IO[bytes] | None = None
@@ -99,6 +102,21 @@ class Pieces:
     def takes_matrix(self) -> bool:
         """Whether the output is the matrix of all outputs."""
         return _takes_matrix(self._output)
+
+    def require_kernels(self, kernels: Sequence[str]) -> None:
+        """Note the kernels of a run's layers; refuse others than those of the earlier run, whose sums may differ.
+
+        Raises
+        ------
+        UsageError
+            The earlier run had other kernels.
+        """
+        if self._key is None and self._kernels not in (None, list(kernels)):
+            raise UsageError(
+                f"{self._folder} belongs to a run with other kernels, which round differently; remove it, "
+                "or choose another --output"
+            )
+        self._kernels = list(kernels)
 
     def prepare(self, shape: tuple[int, ...], dtype: Any, files: ExitStack) -> None:
         """Make room on disk for the matrix of all outputs, unless an earlier run has done so.
@@ -144,7 +162,8 @@ class Pieces:
         """Write what the run is known by, before any of its work."""
         if self._key is not None:
             with replacing(self._folder / _RUN) as temporary:
-                temporary.write_text(json.dumps({"key": self._key(), "size": self.size}), encoding="utf-8")
+                record = {"key": self._key(), "size": self.size, "kernels": self._kernels}
+                temporary.write_text(json.dumps(record), encoding="utf-8")
             self._key = None
 
     @property
@@ -237,7 +256,7 @@ def opened_pieces(output: Path, key: Callable[[], str], size: int, resume: bool)
         if described is None:
             pieces = Pieces(output, folder, size, key)
         else:
-            pieces = Pieces(output, folder, int(described["size"]), None)
+            pieces = Pieces(output, folder, int(described["size"]), None, described.get("kernels"))
         try:
             yield pieces
         finally:

@@ -31,7 +31,6 @@ from sparsenn.engine.compiled_network import backend_of
 from sparsenn.engine.inputs import Inputs
 from sparsenn.engine.options import Options, StreamOptions
 from sparsenn.engine.plan import Plan, with_inputs
-from sparsenn.engine.plan_cache import MAX_SAMPLE_ROWS
 from sparsenn.engine.result import concatenate_results
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSR, Array
@@ -60,6 +59,9 @@ SPARE_PIECES = 3
 
 WAITING_PIECES = 16
 """For a GPU, instead of the one: it computes faster than files are read, and reading does not wait until it begins."""
+
+MAX_MEASURED_ROWS = 8192
+"""Rows that are read first, to plan for the run; kernels are timed on them."""
 
 _FREE_OPTIONS = ("device", "memory_limit", "weight_memory", "batch_size")
 """Options that may differ when a run resumes: results are the same."""
@@ -284,7 +286,7 @@ class _Reading:
     ) -> None:
         self.rows, self.path, self.size, self.earlier = source.rows, path, size, dict(earlier)
         self._state = file_state(path)
-        self.first = next(source.pieces(min(size, MAX_SAMPLE_ROWS)), None)
+        self.first = next(source.pieces(min(size, MAX_MEASURED_ROWS)), None)
         self.work = files.enter_context(ahead(self._pieces(source), waiting))
 
     def _pieces(self, source: RowSource) -> Iterator[_Work]:
@@ -346,6 +348,8 @@ class _Run:
             _, plan, seconds = first._begin_shared(rows, count)
         for session in others:
             session._learn(first)
+        if self._pieces is not None and not first.backend.in_host_memory:
+            self._pieces.require_kernels([kernel.name for kernel in plan.kernels])
         if self._pieces is not None and self._pieces.takes_matrix:
             if count is None:
                 raise UsageError(

@@ -16,7 +16,7 @@ __all__ = ["plan", "plan_rows"]
 
 
 def plan(network: Network, inputs: Inputs, **options: Unpack[NamedOptions]) -> Plan:
-    """Decide how a network is run on some inputs, and run nothing.
+    """Decide how a network is run on some inputs; kernels may be timed on them.
 
     Parameters
     ----------

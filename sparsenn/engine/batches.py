@@ -152,8 +152,6 @@ class BatchRunner:
                 total.add_all(counter)
             total = total or counter
 
-        with timer.section("plan", "plan"):
-            self._cache.sample(inputs)
         context = RunContext(timer, check=self._check_of(inputs, may_wait=True))
         notes = self._run_batches(inputs, (first, last), size, context, report, run)
         return Result(
@@ -232,7 +230,6 @@ class BatchRunner:
             while len(copies) > MAX_COPIES:
                 _finish(copies.pop(0))
 
-        self._cache.sample(inputs)
         context = RunContext(check=self._check_of(inputs, may_wait=False))
         self._run_batches(inputs, (first, last), self._upload_size(inputs), context, report, run)
         for finish in copies:

@@ -138,7 +138,10 @@ class _SparseStep:
         if self._in_order and left.row_map.rows is not None:
             left = RowsLeft(self._backend.spread(left, None))
         dropped = left.row_map.rows is not None and self._drops
-        return RowsLeft(left.features, rows.row_map.then(left.row_map), dropped)
+        row_map = left.row_map
+        if rows.row_map.rows is not None:  # on the host, as between all steps
+            row_map = rows.row_map.then(row_map.on_host(self._backend.fetch))
+        return RowsLeft(left.features, row_map, dropped)
 
 
 def _outputs_of(chain: SparseChain, rows: Array) -> Array:
@@ -170,7 +173,7 @@ class _DenseStep:
 
     def _readable(self, features: Features) -> Any:
         """Return features as a dense matrix, unless the kernel reads sparse ones."""
-        if not isinstance(features, CSR) or self._step.kernel.sparse_row_seconds is not None:
+        if not isinstance(features, CSR) or self._step.kernel.sparse_rows:
             return features
         with span("to dense rows", "convert"):
             return self._plan.backend.as_dense(features)

@@ -1,8 +1,11 @@
-"""Choosing: which kernel runs which layers of a network, by estimates for the plan's machine.
+"""Choosing: the sequences of steps that can run a network, best prior first.
 
-Consecutive fully connected layers are cut into *blocks* of like ones. Of all sequences of steps, which are adjacent
-blocks with a kernel that can run them, the one with the lowest total estimate is taken. Sparse layers may go to kernels
-for dense ones: where they hold enough weights, multiplying zeros costs less than skipping them.
+A network falls into *segments*: a chain of fully connected layers, or one convolution or other layer of images.
+Consecutive fully connected layers are cut into *blocks* of like ones; an alternative of a chain is a sequence of steps,
+each of which takes adjacent blocks through one kernel. Sparse layers may go to kernels for dense ones: where they hold
+enough weights, multiplying zeros costs less than skipping them. Alternatives are ordered by the priors of their
+kernels. Those close to the best are timed on rows (`measuring`), and the fastest runs; without a measurement, the first
+does.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -18,38 +21,46 @@ import numpy as np
 
 from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, image_kernel
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION
+from sparsenn.engine.choices import Choice, Measured, label_of
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.kernels import PRECISIONS, able_kernels, able_sparse, choose_convolution, name_layers
+from sparsenn.engine.kernels import PRECISIONS, able_kernels, able_sparse, convolution_steps, name_layers
 from sparsenn.engine.steps import Step
 from sparsenn.errors import UsageError
-from sparsenn.formats import CSR, Array, from_dense
+from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer, Network
 
-__all__ = ["RowsShape", "choose_steps", "is_dense_enough"]
+__all__ = ["Alternative", "RowsShape", "Segment", "choose_steps", "is_dense_enough", "segments_of"]
 
-MOST_BLOCKS = 12
-"""The most blocks of a chain for which all sequences of steps are weighed; where there are more, neighbours of one
-family make up a block."""
+MAX_BLOCKS = 12
+"""Blocks of a chain up to which all sequences of steps are weighed; of more, neighbours of one family are one block."""
 
 NARROW = 256
 """The widest layer that fused kernels take: narrower and wider ones are different blocks."""
 
 DENSE_ENOUGH = 1 / 64
-"""Sparse layers with at least this share of stored weights are in blocks apart: multiplying their zeros may pay."""
+"""Sparse layers with at least this share of stored weights are blocks of their own: multiplying their zeros may pay."""
 
 STEP_SECONDS = {"cuda": 3e-6, "cpu": 5e-6}
-"""Overhead of a step beyond its kernel's estimate, by device; none elsewhere."""
+"""Overhead of a step beyond its kernel's prior, by device; none elsewhere."""
 
-HALF_ROWS_SECONDS = 25e-6
-"""Time to convert float16 rows to float32 for a first kernel that does not take them as they are."""
+ORDER_GAIN = 0.95
+"""In float32, sparse layers are summed in an order of a kernel's own only where that takes less than this fraction of
+the time. In other precisions no bits are given up for it."""
 
-FILLED_SECONDS = 4e-10
-"""Time to write a value of a sparse row of the host's, zero or not, for a kernel of dense rows."""
+CLOSE = 2.0
+"""Alternatives up to this multiple of the best prior may be the fastest."""
 
-LEAST_GAIN = 0.9
-"""In float32, sparse layers become dense ones, or go to kernels that add up in an order of their own, where that is
-estimated to take less than this fraction of the time. In other precisions no bits are given up for it."""
+MAX_CUT = 2
+"""Alternatives of several steps, for a chain that one kernel may run whole."""
+
+MIN_SKIPPED_ROWS = 1024
+"""Rows from which on a kernel that skips rows may be faster than its prior, which assumes that all are computed."""
+
+CLOSE_SKIPPING = 8.0
+"""The multiple of the best prior up to which such a kernel may be the fastest."""
+
+HALF_BYTES = 2  # of a number of float16 rows
 
 
 @dataclass(frozen=True)
@@ -82,45 +93,160 @@ def _few_rows(width: int, iso: bool) -> CSR:
     return from_dense(np.repeat([[1]] if iso else [[1], [2]], width, axis=1))
 
 
-def choose_steps(
-    compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int, shares: Array | None = None
-) -> tuple[Step, ...]:
-    """Return the steps that run a network in the least time, as estimated; chosen once for devices of one kind.
+@dataclass(frozen=True, eq=False)
+class Alternative:
+    """Steps that can run the layers of a segment.
+
+    Parameters
+    ----------
+    steps : in the order in which they run.
+    prior : seconds.
+    in_order : whether sparse layers are summed in the order of all sparse kernels.
+    """
+
+    steps: tuple[Step, ...]
+    prior: float
+    in_order: bool
+
+    @property
+    def rank(self) -> float:
+        """The prior, increased where another order of sums has to pay."""
+        return self.prior if self.in_order else self.prior / ORDER_GAIN
+
+    @cached_property
+    def names(self) -> tuple[tuple[int, int, str], ...]:
+        """Layers and kernel of each step: first layer, counted from 0, the one after the last, the kernel's name."""
+        return tuple((step.first, step.last, step.kernel.name) for step in self.steps)
+
+    @property
+    def label(self) -> str:
+        """The kernels, in words."""
+        return label_of(self.names)
+
+    @property
+    def skips_rows(self) -> bool:
+        """Whether rows that die, or are equal to others, take no time."""
+        kernels = [step.kernel for step in self.steps if isinstance(step.kernel, SparseKernel)]
+        return any(kernel.groups_rows or kernel.drops_rows for kernel in kernels)
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Consecutive layers of one kind, and what can run them.
+
+    Parameters
+    ----------
+    first, last : the layers, counted from 0, `last` excluded.
+    alternatives : all of them, best prior first.
+    """
+
+    first: int
+    last: int
+    alternatives: tuple[Alternative, ...]
+
+    def close(self, rows: RowsShape) -> tuple[Alternative, ...]:
+        """Return the alternatives that may be the fastest for rows.
+
+        Of float16 rows, that is those which take such, if any does.
+        """
+        known = self.alternatives
+        if rows.form == "half":
+            known = tuple(one for one in known if all(step.kernel.half_rows for step in one.steps)) or known
+        least, many = known[0].prior, rows.count >= MIN_SKIPPED_ROWS
+        return tuple(
+            one for one in known if one.prior <= least * (CLOSE_SKIPPING if many and one.skips_rows else CLOSE)
+        )
+
+
+def choose_steps(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -> tuple[Step, ...]:
+    """Return the steps that run a network in the least time: as measured, else by priors.
 
     Parameters
     ----------
     rows : all of the run.
     dense_bytes : that sparse layers may take once their zeros are stored, too; more is not considered.
-    shares : (layers,) the share of the rows that each layer still has to compute where dead rows leave and equal ones
-        are computed once; None where unknown: then all.
 
     Raises
     ------
     UsageError
         No kernel can run some layers; the message says why, kernel by kernel.
     """
-    backend = compiled.backend
-    key = backend.device, backend.machine, rows, None if shares is None else shares.tobytes(), dense_bytes
+    choice = compiled.choices.get(rows.count, rows.form) if dense_bytes else None
+    key = compiled.backend.device, compiled.backend.machine, rows, dense_bytes, choice
     if key not in compiled.chosen:
-        try:
-            compiled.chosen[key] = _Chooser(compiled, rows, dense_bytes, shares).steps()
-        except UsageError as error:
-            if not compiled.options.reproducible:
-                raise
-            raise UsageError(
-                f"{error}; no other kernel is reproducible: leave out reproducible, or use device cpu"
-            ) from error
+        steps = [
+            step for segment in segments_of(compiled, rows, dense_bytes) for step in _steps_of(segment, rows, choice)
+        ]
+        compiled.chosen[key] = _fused(compiled.merged.network, steps)
     return compiled.chosen[key]
+
+
+def segments_of(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -> tuple[Segment, ...]:
+    """Return the segments of a network; parameters and errors are those of `choose_steps`."""
+    try:
+        return tuple(_Chooser(compiled, rows, dense_bytes).segments())
+    except UsageError as error:
+        if not compiled.options.reproducible:
+            raise
+        remedy = "leave out reproducible, or use device cpu"
+        raise UsageError(f"{error}; no other kernel is reproducible: {remedy}") from error
+
+
+def _steps_of(segment: Segment, rows: RowsShape, choice: Choice | None) -> tuple[Step, ...]:
+    """Return the measured steps of a segment, else those of the best prior."""
+    measured = None if choice is None else choice.segments.get((segment.first, segment.last))
+    if measured is not None:
+        for alternative in segment.alternatives:
+            if alternative.names == measured.names:
+                return _measured_steps(alternative, measured)
+    return segment.close(rows)[0].steps
+
+
+def _measured_steps(alternative: Alternative, measured: Measured) -> tuple[Step, ...]:
+    """Return the steps with their times: of several, each has its prior's share of the measured time."""
+    factor = measured.seconds / alternative.prior if alternative.prior else 0.0
+    only = len(alternative.steps) == 1
+    return tuple(
+        replace(
+            step,
+            seconds=measured.seconds if only else factor * (step.seconds or 0.0),
+            reason="; ".join(filter(None, (step.reason, measured.reason))),
+            is_measured=True,
+        )
+        for step in alternative.steps
+    )
+
+
+def _fused(network: Network, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Return steps with neighbours as one where their kernel fuses them."""
+    fused: list[Step] = []
+    for step in steps:
+        both = _fused_pair(network, fused[-1], step) if fused else None
+        fused = [*fused, step] if both is None else [*fused[:-1], both]
+    return tuple(fused)
+
+
+def _fused_pair(network: Network, first: Step, second: Step) -> Step | None:
+    kernels = [step.kernel for step in (first, second) if isinstance(step.kernel, ConvolutionKernel)]
+    if not kernels or any(kernel is not kernels[0] for kernel in kernels) or kernels[0].run_stack is None:
+        return None
+    if not any(start <= first.first and second.last <= end for start, end in network.chains):
+        return None
+    if not all(isinstance(layer, (Conv2d, *kernels[0].fuses)) for layer in network.layers[first.first : second.last]):
+        return None
+    known = [step.seconds for step in (first, second) if step.kernel is kernels[0]]
+    seconds = None if None in known else sum(filter(None, known))
+    measured = first.is_measured or second.is_measured
+    return Step(first.first, second.last, kernels[0], first.reason or second.reason, seconds, measured)
 
 
 @dataclass(frozen=True, eq=False)
 class _Chooser:
-    """Weighs the candidates for layers; parameters as `choose_steps`."""
+    """Lists the alternatives of layers; parameters as `choose_steps`."""
 
     compiled: CompiledNetwork
     rows: RowsShape
     dense_bytes: int
-    shares: Array | None
 
     @property
     def network(self) -> Network:
@@ -130,84 +256,61 @@ class _Chooser:
     def backend(self) -> Backend:
         return self.compiled.backend
 
-    def steps(self) -> tuple[Step, ...]:
-        steps: list[Step] = []
+    def segments(self) -> list[Segment]:
+        segments: list[Segment] = []
         for chain in self.network.chains:
             for connected, group in groupby(
                 range(*chain), lambda number: isinstance(self.network[number], FullyConnected)
             ):
                 numbers = list(group)
-                steps += self.connected(numbers[0], numbers[-1] + 1) if connected else self.images(numbers)
-        return tuple(steps)
+                segments += [self._connected(numbers[0], numbers[-1] + 1)] if connected else map(self._image, numbers)
+        return segments
 
-    def images(self, numbers: Sequence[int]) -> list[Step]:
-        """Return the steps of layers of images: one each, but where a kernel fuses neighbours."""
-        steps: list[Step] = []
-        for step in map(self._image, numbers):
-            fused = self._fused(steps[-1], step) if steps else None
-            steps = [*steps, step] if fused is None else [*steps[:-1], fused]
-        return steps
-
-    def _fused(self, first: Step, second: Step) -> Step | None:
-        kernels = [step.kernel for step in (first, second) if isinstance(step.kernel, ConvolutionKernel)]
-        if not kernels or any(kernel is not kernels[0] for kernel in kernels) or kernels[0].run_stack is None:
-            return None
-        layers = self.network.layers[first.first : second.last]
-        if not all(isinstance(layer, (Conv2d, *kernels[0].fuses)) for layer in layers):
-            return None
-        known = [step.seconds for step in (first, second) if step.kernel is kernels[0]]
-        seconds = None if None in known else sum(filter(None, known))
-        return Step(first.first, second.last, kernels[0], first.reason or second.reason, seconds)
-
-    def _image(self, number: int) -> Step:
+    def _image(self, number: int) -> Segment:
         layer = self.network[number]
         assert isinstance(layer, ImageLayer)
         if not isinstance(layer, Conv2d):
-            return Step(number, number + 1, image_kernel(self.backend, layer))
+            step = Step(number, number + 1, image_kernel(self.backend, layer))
+            return Segment(number, number + 1, (Alternative((step,), 0.0, True),))
         ((channels, height, width),) = self.network.input_shapes(number)
-        shape, machine = (channels, height, width), self.backend.machine
-        step = choose_convolution(self.compiled.kernels[CONV_OPERATION], machine, layer, shape, number)
-        estimate = step.kernel.seconds
-        return step if estimate is None else replace(step, seconds=self.rows.count * estimate(machine, layer, shape))
+        kernels, machine = self.compiled.kernels[CONV_OPERATION], self.backend.machine
+        steps = convolution_steps(kernels, machine, layer, (channels, height, width), number, self.rows.count)
+        known = tuple(Alternative((step,), step.seconds or 0.0, True) for step in steps)
+        return Segment(number, number + 1, known)
 
-    def connected(self, first: int, last: int) -> list[Step]:
-        """Return the steps of fully connected layers: those with the least cost in all."""
+    def _connected(self, first: int, last: int) -> Segment:
+        """Return the alternatives of fully connected layers: the sequences of steps with the least priors in all."""
         bounds = self._blocks(first, last)
-        best: list[tuple[float, list[Step]] | None] = [(0.0, [])]  # cost and steps up to each bound; None: not runnable
+        paths: list[list[Alternative]] = [[Alternative((), 0.0, True)]]  # up to each bound, the best first
         refused: UsageError | None = None
         overhead = STEP_SECONDS.get(self.backend.device, 0.0)
         for end in range(1, len(bounds)):
-            paths: list[tuple[float, list[Step]]] = []
-            for start, before in zip(bounds, best, strict=False):
-                if before is None:
-                    continue
+            longer: list[Alternative] = []
+            for start, before in zip(bounds, paths, strict=False):
                 try:
-                    candidates = self._candidates(start, bounds[end])
+                    ways = self._one_step(start, bounds[end]) if before else []
                 except UsageError as error:
                     refused = refused or error
                     continue
-                for cost, step in candidates:
-                    entering = self._entering(start, step.kernel)
-                    paths.append((before[0] + entering + cost + overhead, [*before[1], step]))
-            best.append(min(paths, key=lambda path: (path[0], len(path[1])), default=None))
-        if best[-1] is None:
+                longer += [
+                    Alternative(
+                        (*path.steps, *one.steps), path.prior + one.prior + overhead, path.in_order and one.in_order
+                    )
+                    for path in before
+                    for one in ways
+                ]
+            longer.sort(key=lambda path: (path.rank, len(path.steps)))
+            cut = [path for path in longer if len(path.steps) > 1]
+            dropped = set(cut[MAX_CUT:])
+            paths.append([path for path in longer if path not in dropped])
+        if not paths[-1]:
             assert refused is not None
             raise refused
-        return best[-1][1]
+        return Segment(first, last, tuple(paths[-1]))
 
     def _reads_input(self, number: int) -> bool:
         """Whether a layer reads the network's rows, in the form in which they come."""
         return 0 in self.network.nodes[number].sources
-
-    def _entering(self, first: int, kernel: Kernel) -> float:
-        """Return the seconds to convert a network's rows to the type and form that a kernel takes."""
-        if not self._reads_input(first):
-            return 0.0
-        seconds = HALF_ROWS_SECONDS if self.rows.form == "half" and not kernel.half_rows else 0.0
-        filled = kernel.operation == DENSE_OPERATION and self.rows.sparse and kernel.sparse_row_seconds is None
-        if self.backend.device == "cpu" and filled:
-            seconds += self.rows.count * self.network.inputs * FILLED_SECONDS
-        return seconds
 
     def _blocks(self, first: int, last: int) -> list[int]:
         """Return where blocks begin, and the end."""
@@ -223,50 +326,39 @@ class _Chooser:
         for same in (kind, family):
             inner = [number for number in range(first + 1, last) if same(layers[number]) != same(layers[number - 1])]
             bounds = [first, *inner, last]
-            if len(bounds) <= MOST_BLOCKS + 1:
+            if len(bounds) <= MAX_BLOCKS + 1:
                 break
         return bounds
 
-    def _candidates(self, first: int, last: int) -> list[tuple[float, Step]]:
-        """Return the candidates to run some layers together with their costs: of each operation the quickest kernel.
+    def _one_step(self, first: int, last: int) -> list[Alternative]:
+        """Return the kernels that can run some layers together, as alternatives of one step.
 
         Raises
         ------
         UsageError
-            No kernel of their operation can run them.
+            None can.
         """
         sparse = [isinstance(self.network[number], SparseLinear) for number in range(first, last)]
-        candidates = [self._sparse_step(first, last)] if all(sparse) else []
+        known = self._sparse_steps(first, last) if all(sparse) else []
         if not any(sparse) or self._may_be_dense(first, last):
             try:
-                candidates.append(self._dense_step(first, last, any(sparse)))
+                known += self._dense_steps(first, last, any(sparse))
             except UsageError:
-                if not candidates:
+                if not known:
                     raise
-        return candidates
+        return known
 
-    def _sparse_step(self, first: int, last: int) -> tuple[float, Step]:
-        """Return the step of the quickest kernel of sparse layers, and its cost.
-
-        The cost does not depend on whether dead rows may leave and equal ones become one, nor so does the choice
-        between sparse kernels and dense ones, which may round differently.
-        """
+    def _sparse_steps(self, first: int, last: int) -> list[Alternative]:
         layers, machine = self.network.layers_of(SparseLinear, first, last), self.backend.machine
         rows = self.rows if self._reads_input(first) else RowsShape(self.rows.count)
         able = able_sparse(
             self.compiled.kernels[SPARSE_OPERATION], machine, layers, rows.of_width(layers[0].inputs), first
         )
         able = tuple(kernel for kernel in able if self._may_round(kernel, first, last)) or able
-        saves = self.compiled.options.compaction or self.compiled.options.deduplication
-        gains = [_gain(kernel, in_order=kernel.reproducible) for kernel in able] if len(able) > 1 else [1.0]
-
-        def costs(saves: bool) -> list[float]:
-            seconds = (self._sparse_seconds(kernel, layers, first, saves) for kernel in able)
-            return [each / gain for each, gain in zip(seconds, gains, strict=True)]
-
-        chosen = int(np.argmin(costs(saves)))
-        cost = min(costs(True)) if len(able) > 1 else costs(saves)[0]
-        return cost, _estimated(Step(first, last, able[chosen]), cost * gains[chosen])
+        return [
+            _alternative(Step(first, last, kernel), self._sparse_seconds(kernel, layers, first), kernel.reproducible)
+            for kernel in able
+        ]
 
     def _may_round(self, kernel: SparseKernel, first: int, last: int) -> bool:
         """Whether a kernel may add up sparse layers as it does.
@@ -278,26 +370,24 @@ class _Chooser:
         few = not all(map(is_dense_enough, self.network.layers[first:last]))
         return self._may_be_dense(first, last) and not (few and kernel.precision == PRECISIONS[0])
 
-    def _sparse_seconds(self, kernel: SparseKernel, layers: Sequence[SparseLinear], first: int, saves: bool) -> float:
+    def _sparse_seconds(self, kernel: SparseKernel, layers: Sequence[SparseLinear], first: int) -> float:
         estimate = self._estimate(kernel, first)
         if estimate is None:
             return 0.0
         machine, count = self.backend.machine, self.rows.count
-        shares = self.shares[first : first + len(layers)] if self.shares is not None and saves else None
         if not kernel.groups_rows:
-            if shares is not None and self.backend.in_host_memory:
-                edges = [layer.edges for layer in layers]
-                count = math.ceil(count * float(np.average(shares, weights=edges))) if any(edges) else count
             return estimate(machine, layers, count)
         form = self.rows.form if self._reads_input(first) else "dense"
-        return estimate(machine, layers, count, alive=shares, form=form)
+        return estimate(machine, layers, count, form=form)
 
     def _estimate(self, kernel: Kernel, first: int) -> Callable[..., float] | None:
-        """Return what estimates the time of a kernel that begins with layer `first`."""
-        if self._reads_input(first) and self.rows.sparse and kernel.sparse_row_seconds is not None:
-            return partial(kernel.sparse_row_seconds, density=self.rows.density)
-        halves = self._reads_input(first) and self.rows.form == "half"
-        return kernel.half_row_seconds if halves and kernel.half_row_seconds else kernel.seconds
+        """Return the prior of a kernel that begins with layer `first`."""
+        if kernel.seconds is None or not self._reads_input(first):
+            return kernel.seconds
+        if self.rows.sparse and kernel.sparse_rows:
+            return partial(kernel.seconds, density=self.rows.density)
+        halves = self.rows.form == "half" and kernel.half_rows
+        return partial(kernel.seconds, row_bytes=HALF_BYTES) if halves else kernel.seconds
 
     def _may_be_dense(self, first: int, last: int) -> bool:
         if not self.compiled.converts:
@@ -306,16 +396,17 @@ class _Chooser:
         places = [layer.inputs * layer.outputs for layer in layers]
         return min(places, default=1) > 0 and 4 * sum(places) <= self.dense_bytes
 
-    def _dense_step(self, first: int, last: int, converted: bool) -> tuple[float, Step]:
+    def _dense_steps(self, first: int, last: int, converted: bool) -> list[Alternative]:
         machine, layers = self.backend.machine, [_shape_of(layer) for layer in self.network.layers[first:last]]
         able = able_kernels(self.compiled.kernels[DENSE_OPERATION], name_layers(first, last), machine, layers)
-        estimates = [self._estimate(kernel, first) for kernel in able]
-        times = [estimate(machine, layers, self.rows.count) if estimate else 0.0 for estimate in estimates]
-        entering = [self._entering(first, kernel) for kernel in able]
-        best = int(np.argmin(np.add(times, entering)))
-        reason = "multiplied with their zeros, which should be faster" if converted else ""
-        step = _estimated(Step(first, last, able[best], reason), times[best])
-        return times[best] / _gain(able[best], in_order=not converted), step
+        reason = "multiplied with their zeros" if converted else ""
+        in_order = not converted or self.backend.in_host_memory
+        known = []
+        for kernel in able:
+            estimate = self._estimate(kernel, first)
+            seconds = estimate(machine, layers, self.rows.count) if estimate else 0.0
+            known.append(_alternative(Step(first, last, kernel, reason), seconds, in_order))
+        return known
 
 
 def is_dense_enough(layer: Layer) -> bool:
@@ -323,13 +414,10 @@ def is_dense_enough(layer: Layer) -> bool:
     return not isinstance(layer, SparseLinear) or layer.edges >= DENSE_ENOUGH * layer.inputs * layer.outputs
 
 
-def _gain(kernel: Kernel, in_order: bool) -> float:
-    """Return what a kernel's estimate is divided by, if it adds up sparse layers in the order of all, or in its own."""
-    return LEAST_GAIN if kernel.precision == PRECISIONS[0] and not in_order else 1.0
-
-
-def _estimated(step: Step, seconds: float) -> Step:
-    return replace(step, seconds=seconds) if math.isfinite(seconds) and seconds > 0 else step
+def _alternative(step: Step, seconds: float, in_order: bool) -> Alternative:
+    known = math.isfinite(seconds) and seconds > 0
+    ordered = in_order or step.kernel.precision != PRECISIONS[0]
+    return Alternative((replace(step, seconds=seconds) if known else step,), seconds, ordered)
 
 
 @dataclass(frozen=True)

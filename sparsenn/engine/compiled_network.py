@@ -12,6 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from sparsenn.backends import Backend
+from sparsenn.engine.choices import Choices
 from sparsenn.engine.inputs import check_network
 from sparsenn.engine.kernels import Kernels, choose_kernels
 from sparsenn.engine.options import Options
@@ -50,6 +51,8 @@ class CompiledNetwork:
     seconds : spent on finding equal outputs and kernels.
     compile_seconds : those of them that were spent on compiling.
     chosen : steps by rows and kind of device; all devices share this dictionary.
+    choices : what was measured; likewise.
+    measures : whether kernels may be timed; where sessions of other processes must choose alike, none is.
     lock : held by the device that prepares a step.
     """
 
@@ -63,11 +66,15 @@ class CompiledNetwork:
     seconds: float
     compile_seconds: float
     chosen: dict[Hashable, tuple[Step, ...]] = field(default_factory=dict)
+    choices: Choices = field(default_factory=Choices)
+    measures: bool = True
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def of(cls, network: Network, options: Options) -> CompiledNetwork:
+    def of(cls, network: Network, options: Options, measures: bool = True) -> CompiledNetwork:
         """Find the device, the kernels and the equal outputs of a network.
+
+        Reproducible networks are never measured, nor those that are planned for a machine elsewhere.
 
         Raises
         ------
@@ -87,7 +94,9 @@ class CompiledNetwork:
             merged = _merged_form(network) if merging else unmerged(network)
         compiled = backend.compile_seconds() - compiled
         limits = _limits(backend, options)
-        return cls(network, options, backend, kernels, merged, *limits, time.perf_counter() - start, compiled)
+        measures = measures and not options.reproducible and options.machine is None
+        seconds = time.perf_counter() - start
+        return cls(network, options, backend, kernels, merged, *limits, seconds, compiled, measures=measures)
 
     def on(self, options: Options) -> CompiledNetwork:
         """Return the same network compiled for another device, or with other limits, as options say.

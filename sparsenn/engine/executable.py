@@ -51,6 +51,7 @@ class Executable:
         self._steps: dict[int, BoundStep] = {}
         self._spans = spans(plan)
         self._borrowed = _borrowed(plan)
+        self._is_rehearsed = False
         self._is_one_step = len(plan.steps) == 1 and len(plan.network.nodes[0].sources) == 1
 
     @property
@@ -167,6 +168,8 @@ class Executable:
 
         The result may lie in memory that the next run overwrites.
         """
+        if not self._is_rehearsed:
+            self.rehearse(features, context)
         if self._is_one_step and not watchers["step"]:
             left = self._step(0, context).run(RowsLeft(features), context)
             context.report(self.plan.steps[0].last)
@@ -183,10 +186,29 @@ class Executable:
                 run = self._run_traced if traced else self._run_step
                 rows = run(self._step(number, context), number, rows, values, context)
             if number < last and rows.row_map.rows is not None:
-                rows = _without_unused(rows)
+                rows = _without_unused(replace(rows, row_map=rows.row_map.on_host(self.plan.backend.fetch)))
             self._store(end - 1, rows.features, values)
             context.report(self.plan.steps[end - 1].last)
         return rows
+
+    def rehearse(self, features: Features, context: RunContext = QUIET) -> None:
+        """Bind steps, and have their kernels compiled side by side, while the weights of later steps are prepared.
+
+        The first run does so, unless it has been done. It does not wait for the last kernels.
+        """
+        self._is_rehearsed = True
+        if not (self.plan.backend.rehearses and self.is_capturable):
+            return
+        values, rows = {0: features}, RowsLeft(features)
+        for number, step in enumerate(self.plan.steps):
+            bound = self._step(number, context)
+            if isinstance(step.kernel, SparseKernel) and step.kernel.drops_rows:
+                return
+            with self.plan.backend.rehearsal():
+                rows = self._run_step(bound, number, rows, values, QUIET)
+                self._store(number, rows.features, values)
+        with self.plan.backend.rehearsal():
+            self._outputs_of(rows)
 
     def _run_traced(
         self, bound: BoundStep, number: int, rows: RowsLeft, values: dict[int, Features], context: RunContext
@@ -268,7 +290,7 @@ class Executable:
 
 
 def _without_unused(rows: RowsLeft) -> RowsLeft:
-    """Return rows without those that belong to no input; waits for the device."""
+    """Return rows without those that belong to no input; their map is on the host."""
     places = rows.row_map.rows
     assert places is not None
     used = int(places.max()) + 1 if places.size else 0

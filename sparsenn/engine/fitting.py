@@ -9,20 +9,19 @@ from sparsenn.backends.kernel_records import DENSE_OPERATION
 from sparsenn.engine.choosing import RowsShape, choose_steps
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.steps import Step, cut_for_memory
-from sparsenn.formats import Array
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
 
-__all__ = ["fit_steps", "prepared_bytes"]
+__all__ = ["MAX_DENSE_BYTES", "fit_steps", "prepared_bytes"]
 
 PREPARED_BYTE_SECONDS = 2e-9
 """Time to prepare a byte of weights: on the host, measured on AMD EPYC (Zen 5), and for an H100, with its copy."""
 
-MOST_DENSE_BYTES = 1 << 30
+MAX_DENSE_BYTES = 1 << 30
 """Bytes of sparse layers with their zeros stored, at most: constant, so that results do not depend on free memory."""
 
 
-def fit_steps(compiled: CompiledNetwork, rows: RowsShape, shares: Array | None) -> tuple[tuple[Step, ...], bool, float]:
+def fit_steps(compiled: CompiledNetwork, rows: RowsShape) -> tuple[tuple[Step, ...], bool, float]:
     """Choose the steps of a plan by the memory that their weights take.
 
     On the host, where dense kernels add up as sparse ones do, layers stay sparse where storing their zeros takes more
@@ -30,7 +29,7 @@ def fit_steps(compiled: CompiledNetwork, rows: RowsShape, shares: Array | None) 
 
     Parameters
     ----------
-    rows, shares : as `choose_steps` takes them.
+    rows : all of the run.
 
     Returns
     -------
@@ -38,12 +37,12 @@ def fit_steps(compiled: CompiledNetwork, rows: RowsShape, shares: Array | None) 
     estimated to take for each batch, 0 where they do not stream.
     """
     network, backend, free = compiled.merged.network, compiled.backend, compiled.weight_memory
-    steps = choose_steps(compiled, rows, MOST_DENSE_BYTES, shares)
+    steps = choose_steps(compiled, rows, MAX_DENSE_BYTES)
     sizes = _sizes(network, backend, steps)
     if sum(sizes) <= free:
         return steps, False, 0.0
     if backend.in_host_memory:
-        sparse = choose_steps(compiled, rows, 0, shares)
+        sparse = choose_steps(compiled, rows, 0)
         sparse_sizes = _sizes(network, backend, sparse)
         if sum(sparse_sizes) <= free:
             return sparse, False, 0.0

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
-import numpy as np
-
 from sparsenn.backends import (
     DOUBLE_DEVICE,
     Backend,
@@ -24,7 +22,6 @@ from sparsenn.backends import (
     select_kernels,
 )
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION
-from sparsenn.backends.tuning_table import with_tuned_numbers
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import Step
 from sparsenn.errors import UsageError, unknown_name
@@ -38,8 +35,8 @@ __all__ = [
     "Kernels",
     "able_kernels",
     "able_sparse",
-    "choose_convolution",
     "choose_kernels",
+    "convolution_steps",
     "name_layers",
     "operation_of",
 ]
@@ -80,7 +77,7 @@ def operation_of(layer: Any) -> str:
 
 
 def choose_kernels(network: Network, options: Options) -> tuple[Backend, Kernels]:
-    """Return the backend, and the kernels that may run a network on it, with the numbers that were tuned for them.
+    """Return the backend, and the kernels that may run a network on it.
 
     Parameters
     ----------
@@ -121,7 +118,7 @@ def choose_kernels(network: Network, options: Options) -> tuple[Backend, Kernels
         raise UsageError(f"sparse layers are not multiplied in {precision} on {device}; leave out {precision}")
     if converts and DENSE_OPERATION not in operations:
         chosen += _for_converted(backend.device, precision, operations)
-    return backend, _by_operation(with_tuned_numbers(chosen, backend))
+    return backend, _by_operation(chosen)
 
 
 def _choose_doubles(network: Network, options: Options) -> tuple[Backend, Kernels]:
@@ -229,15 +226,16 @@ def able_kernels(
     return able
 
 
-def choose_convolution(
-    candidates: Sequence[ConvolutionKernel], machine: Machine, layer: Conv2d, image: Image, number: int
-) -> Step:
-    """Return the step of a convolution: its kernel is the first that can run it, or the fastest by their estimates.
+def convolution_steps(
+    candidates: Sequence[ConvolutionKernel], machine: Machine, layer: Conv2d, image: Image, number: int, images: int
+) -> list[Step]:
+    """Return the steps that can run a convolution, best prior first.
 
     Parameters
     ----------
     image : channels, height and width of the layer's inputs.
     number : the layer's, counted from 0.
+    images : at a time.
 
     Raises
     ------
@@ -246,15 +244,12 @@ def choose_convolution(
     """
     able = able_kernels(candidates, f"layer {number + 1}", machine, layer, image)
     refused = [f"{kernel.name} cannot, because {why}" for kernel, why in _divided(candidates, machine, layer, image)[1]]
-    estimates = [kernel.seconds(machine, layer, image) for kernel in able if kernel.seconds is not None]
-    if 1 < len(able) == len(estimates):
-        chosen = able[int(np.argmin(estimates))]
-        others = " and ".join(kernel.name for kernel in able if kernel is not chosen)
-        reason = "; ".join([f"estimated to be faster than {others}", *refused])
-    else:
-        chosen = able[0]
-        reason = "; ".join(refused[: candidates.index(chosen)])
-    return Step(number, number + 1, chosen, reason)
+    priors = [None if kernel.seconds is None else images * kernel.seconds(machine, layer, image) for kernel in able]
+    steps = [
+        Step(number, number + 1, kernel, "; ".join(refused), seconds)
+        for kernel, seconds in zip(able, priors, strict=True)
+    ]
+    return steps if None in priors else sorted(steps, key=lambda step: step.seconds or 0.0)
 
 
 def name_layers(first: int, last: int) -> str:

@@ -9,13 +9,13 @@ from typing import Any
 
 from sparsenn.backends import Backend, Kernel, SparseKernel
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IMAGE_OPERATION
+from sparsenn.engine.choices import Choice
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.fitting import fit_steps
 from sparsenn.engine.kernels import DOUBLE_PRECISION, operation_of
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import Step
-from sparsenn.formats import Array
 from sparsenn.network import Network
 from sparsenn.printable import one_line
 from sparsenn.structure.merging import Merged
@@ -145,7 +145,7 @@ class Plan:
 
     @property
     def estimate(self) -> float | None:
-        """Seconds that a batch is estimated to take, with weights that stream; None where a step is not estimated."""
+        """Seconds of a batch, measured or estimated, with weights that stream; None where a step has none."""
         known = [step.seconds for step in self.steps if step.seconds is not None]
         if len(known) < len(self.steps):
             return None
@@ -177,6 +177,7 @@ class Plan:
                     "kernel": step.kernel.name,
                     "reason": step.reason,
                     "seconds": step.seconds,
+                    "measured": step.is_measured,
                 }
                 for step in self.steps
             ],
@@ -196,11 +197,18 @@ class Plan:
         return describe(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _planned_again, (self.network, self.options, self.inputs, self.density, self.rows)
+        choice = self.compiled.choices.get(bucket(self.inputs), self.rows.form)
+        record = None if choice is None else choice.record()
+        return _planned_again, (self.network, self.options, self.inputs, self.density, self.rows, record)
 
 
-def _planned_again(network: Network, options: Options, inputs: int, density: float | None, rows: RowsShape) -> Plan:
-    return plan_for(CompiledNetwork.of(network, replace(options)), inputs, density, rows.form)
+def _planned_again(
+    network: Network, options: Options, inputs: int, density: float | None, rows: RowsShape, record: Any = None
+) -> Plan:
+    compiled, choice = CompiledNetwork.of(network, replace(options)), Choice.of_record(record)
+    if choice is not None:
+        compiled.choices.put(bucket(inputs), rows.form, choice)
+    return plan_for(compiled, inputs, density, rows.form)
 
 
 def plan_for(
@@ -208,7 +216,6 @@ def plan_for(
     inputs: int,
     density: float | None,
     form: str,
-    shares: Array | None = None,
     size: int | None = None,
 ) -> Plan:
     """Decide how a number of inputs is run.
@@ -217,7 +224,6 @@ def plan_for(
     ----------
     density : fraction of their elements that is stored; None for dense rows.
     form : of the rows, as `RowsShape` has it.
-    shares : as `choose_steps` takes them.
     size : inputs that go through the network together; by default the batch size of the options. All inputs, not these,
         decide on the kernels.
 
@@ -230,9 +236,8 @@ def plan_for(
     """
     start = time.perf_counter()
     size = compiled.batch_size(inputs) if size is None else size
-    steps, streams, preparing = fit_steps(
-        compiled, RowsShape(bucket(inputs), form, 1.0 if density is None else density), shares
-    )
+    rows = RowsShape(bucket(inputs), form, 1.0 if density is None else density)
+    steps, streams, preparing = fit_steps(compiled, rows)
     seconds = compiled.seconds + time.perf_counter() - start
     return Plan(compiled, inputs, density, RowsShape(bucket(size), form), steps, size, streams, preparing, seconds)
 

@@ -5,24 +5,26 @@ from __future__ import annotations
 import gc
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from sparsenn.backends import Features, RowsCheck, SparseKernel, SparseRows
+from sparsenn.engine.choices import Choice
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
+from sparsenn.engine.fitting import MAX_DENSE_BYTES
 from sparsenn.engine.inputs import InputRows, canonical
+from sparsenn.engine.measuring import choice_key, measure, open_segments
 from sparsenn.engine.plan import Plan, bucket, plan_for
 from sparsenn.engine.replay_cache import ReplayCache
-from sparsenn.engine.sampling import sampling_kernel, shares_computed
 from sparsenn.engine.weight_cache import WeightCache
-from sparsenn.errors import OutOfMemoryError, UnsortedError
-from sparsenn.formats import CSR, Array
-from sparsenn.runtime.spans import span
+from sparsenn.errors import UnsortedError
+from sparsenn.formats import CSR
+from sparsenn.runtime import choices
 
 __all__ = ["PlanCache", "form_of_features"]
 
@@ -31,12 +33,6 @@ MAX_EXECUTABLES = 8
 
 MAX_SETTLED = 256
 """Shapes and types of rows for which a call goes straight to its executable."""
-
-MIN_SAMPLE_ROWS = 1024
-"""Smaller inputs are not sampled for rows that die or become equal: a sample says little, and they cost little."""
-
-MAX_SAMPLE_ROWS = 8192
-"""Rows of a sample on a GPU."""
 
 
 class PlanCache:
@@ -57,7 +53,6 @@ class PlanCache:
         self.replays = ReplayCache(compiled.backend)
         self.settled: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
         self._executables: OrderedDict[tuple[str, int, int], Executable] = OrderedDict()
-        self._shares: dict[str, Array | None] = {}  # of rows that layers compute, by form
         self._forms: dict[str, str] = {}  # of sparse rows once uploaded, by their form before
         self._densities: dict[str, float | None] = {}
         self._max_rows: int | None = None
@@ -101,36 +96,36 @@ class PlanCache:
         form = _form_before_upload(inputs)
         return self._forms.get(form, form)
 
-    def sample(self, inputs: InputRows) -> None:
-        """Count how many of the first rows die or become equal, where the choice of kernels may depend on that.
+    def measure(self, inputs: InputRows, form: str, size: int) -> None:
+        """Time the kernels that may be the fastest for rows of a form, where nobody has yet.
 
-        Only the first inputs of a form are sampled: equal calls run alike.
+        Choices on disk are read, and new ones written. Where weights stream, the prior decides.
         """
-        compiled, form = self._compiled, self.form_of(inputs)
-        if _sampled(form) in self._shares or inputs.total < MIN_SAMPLE_ROWS or compiled.options.machine is not None:
+        compiled, count = self._compiled, bucket(inputs.total)
+        if not compiled.measures or compiled.choices.get(count, form) is not None:
             return
-        count = min(inputs.count, MIN_SAMPLE_ROWS if self._backend.in_host_memory else MAX_SAMPLE_ROWS)
-        rows = RowsShape(count, "iso" if inputs.is_sparse else "dense")
-        if sampling_kernel(compiled, rows) is not None:
-            features = self.upload(inputs.slice(0, count))
-            rows = RowsShape(count, form_of_features(features))
-            if inputs.is_sparse:
-                self._forms[_form_before_upload(inputs)] = rows.form
-            kernel = sampling_kernel(compiled, rows)
-            if rows.form not in self._shares and kernel is not None:
-                # without enough memory, shares stay unknown; rows then run in smaller batches
-                with suppress(OutOfMemoryError, MemoryError), span("sample the first rows", "plan"):
-                    self._shares[rows.form] = shares_computed(compiled, kernel, features, rows, self._bind)
-                self._drop({key for key in self._executables if _sampled(key[0]) == rows.form})
-        else:
-            rows = RowsShape(count, _sampled(form))
-        self._shares.setdefault(_sampled(form), self._shares.setdefault(rows.form, None))
+        rows = RowsShape(count, form, 1.0 if inputs.density is None else inputs.density)
+        segments = open_segments(compiled, rows, MAX_DENSE_BYTES)
+        if not segments:
+            return
+        key = choice_key(compiled, rows)
+        choice = Choice.of_record((choices.read(key) or {}).get("choices"))
+        if choice is None:
+            count = min(size, inputs.count)
+            if not count or plan_for(compiled, inputs.total, inputs.density, form, size).streams:
+                return
+            features = self.upload(inputs.slice(0, count), form == "half")
+            rows = RowsShape(bucket(count), form_of_features(features), rows.density)
+            choice = measure(compiled, segments, rows, features, self.weights)
+            choices.write(key, {"choices": choice.record(), "measured": datetime.now(UTC).date().isoformat()})
+        compiled.choices.put(bucket(inputs.total), form, choice)
 
     def learn(self, other: PlanCache) -> None:
-        """Copy the forms and samples of another session of the network, so that both choose alike."""
-        if any(self._shares.get(form, self) is not shares for form, shares in other._shares.items()):
+        """Copy the forms and choices of another session of the network, so that both choose alike."""
+        if self._compiled.choices is not other._compiled.choices:
+            self._compiled.choices.known.update(other._compiled.choices.known)
             self._drop(set(self._executables))
-        self._shares, self._forms = dict(other._shares), dict(other._forms)
+        self._forms = dict(other._forms)
 
     def batch_size(self, count: int) -> int:
         """Return how many of `count` rows run at a time."""
@@ -148,9 +143,11 @@ class PlanCache:
         return Executable(plan, self.weights, self.overflow_guard, self.replays)
 
     def plan_of(self, inputs: InputRows) -> Plan:
-        """Return the plan of rows that are not on the device yet; the first of them may be sampled."""
-        self.sample(inputs)
-        return self.executable(inputs, self.form_of(inputs), self.batch_size(inputs.count)).plan
+        """Return the plan of rows that are not on the device yet; kernels may be timed on the first of them."""
+        form, size = self.form_of(inputs), self.batch_size(inputs.count)
+        if inputs.is_sparse and inputs.count and self._compiled.measures:  # only once uploaded are they known to be iso
+            form = form_of_features(self.upload(inputs.slice(0, min(size, inputs.count))))
+        return self.executable(inputs, form, size).plan
 
     def executable(self, inputs: InputRows, form: str, size: int) -> Executable:
         """Return the executable for rows of a form, `size` at a time: one for all numbers of rows of a bucket.
@@ -171,8 +168,8 @@ class PlanCache:
         executable = self._executables.get(key)
         if executable is None:
             density = self._densities.setdefault(form, inputs.density)
-            shares = self._shares.get(_sampled(form))
-            plan = plan_for(self._compiled, inputs.total, density, form, shares, size)
+            self.measure(inputs, form, size)
+            plan = plan_for(self._compiled, inputs.total, density, form, size)
             while len(self._executables) >= MAX_EXECUTABLES:
                 self._drop({next(iter(self._executables))})
             executable = self._executables[key] = self._bind(plan)
@@ -208,11 +205,6 @@ class PlanCache:
 
 def _key(form: str, count: int, size: int) -> tuple[str, int, int]:
     return form, bucket(count), bucket(size)
-
-
-def _sampled(form: str) -> str:
-    """Return the form of a sample of rows: float32 for those of float16."""
-    return "dense" if form == "half" else form
 
 
 def _form_before_upload(inputs: InputRows) -> str:

@@ -135,6 +135,11 @@ class Session:
         return self._of(self._compiled.on(replace(self.options, device=device, **options)))
 
     @classmethod
+    def _without_measuring(cls, network: Network, options: Options) -> Session:
+        """Return a session that chooses kernels by their priors, as all others of such machines do."""
+        return cls._of(CompiledNetwork.of(network, options, measures=False))
+
+    @classmethod
     def _of(cls, compiled: CompiledNetwork) -> Session:
         session = cls.__new__(cls)
         session._begin(compiled)
@@ -162,7 +167,7 @@ class Session:
             return self._cache.nbytes
 
     def plan(self, inputs: Inputs) -> Plan:
-        """Decide how inputs would be run, without running them.
+        """Decide how inputs would be run: with the kernels that are the fastest for them, as far as these are timed.
 
         Parameters
         ----------
@@ -179,9 +184,8 @@ class Session:
         SparseNNError
             As `__call__` does.
         """
-        with self._lock, np.errstate(all="ignore"):
-            self._refuse_closed()
-            rows = read_inputs(self.network, inputs, self.backend)
+        with self._exclusive("plan"):
+            rows = self._read(inputs)
             return with_inputs(self._cache.plan_of(rows), rows.count, rows.density)
 
     def __call__(self, inputs: Inputs | None = None, *, form: str | None = None, **named: Inputs) -> Any:

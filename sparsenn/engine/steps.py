@@ -21,7 +21,8 @@ class Step:
     kernel : of `spmspm` for sparse layers, of `mlp` for dense ones, and for sparse ones that are multiplied as dense
         ones; a layer of images is a step of its own.
     reason : why the kernel was chosen, in words, or empty.
-    seconds : estimated for the plan's rows; None without an estimate.
+    seconds : for the plan's rows, measured or estimated; None where unknown.
+    is_measured : whether the kernel was chosen, and the seconds were measured, on rows.
     """
 
     first: int
@@ -29,6 +30,7 @@ class Step:
     kernel: Kernel
     reason: str = ""
     seconds: float | None = None
+    is_measured: bool = False
 
     @property
     def layers(self) -> range:
@@ -52,12 +54,15 @@ class Step:
             "first_layer": self.first + 1,
             "last_layer": self.last,
             "estimate": None if self.seconds is None or not isfinite(self.seconds) else self.seconds,
+            "is_measured": self.is_measured,
             "reason": self.reason,
         }
 
     def of_layers(self, first: int, last: int) -> Step:
         """Return the step of some of its layers; their time is not estimated."""
-        return self if (first, last) == (self.first, self.last) else replace(self, first=first, last=last, seconds=None)
+        if (first, last) == (self.first, self.last):
+            return self
+        return replace(self, first=first, last=last, seconds=None, is_measured=False)
 
 
 def cut_for_memory(steps: Sequence[Step], sizes: Sequence[int], limit: int) -> Iterator[Step]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -89,6 +90,16 @@ class WeightCache:
         self._cached[_key(step)] = stack
         network, backend = compiled.merged.network, compiled.backend
         self._sizes[_key(step)] = sum(prepared_bytes(network, backend, number, step) for number in step.layers)
+
+    @property
+    def keys(self) -> frozenset[tuple[str, int, int]]:
+        """The steps whose weights are cached: operation, first layer, and the one after the last."""
+        return frozenset(self._cached)
+
+    def retain(self, keys: frozenset[tuple[str, int, int]], steps: Sequence[Step]) -> None:
+        """Drop all weights but those of `keys` and of some steps; the caller has called `Backend.before_drop`."""
+        for key in self._cached.keys() - keys - set(map(_key, steps)):
+            del self._cached[key]
 
     def drop(self) -> None:
         """Drop weights that stream, those in preparation included."""

@@ -55,7 +55,8 @@ def _kernels(plan: Plan) -> list[str]:
         what = text[0].upper() + text[1:] if alone else f"{name} ({layers}): {text}"
         why = f"; {reason}" if reason else ""
         known = [step.seconds for step in steps if step.seconds is not None]
-        estimate = f"; estimated to take {_shown_seconds(sum(known))}" if len(known) == len(steps) else ""
+        measured = "measured to take" if all(step.is_measured for step in steps) else "estimated to take"
+        estimate = f"; {measured} {_shown_seconds(sum(known))}" if len(known) == len(steps) else ""
         sentences.append(f"{what}{why}{estimate}.")
     return [*sentences, *_other_image_layers(plan)]
 

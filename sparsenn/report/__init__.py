@@ -1,6 +1,6 @@
 """Reports: what results and datasets look like as text, tables, pictures and JSON. They read; nothing is computed.
 
-Results of studies are reported by `benchmark`, `ladder`, `roofline` and `tuning`, which import the studies.
+Results of studies are reported by `benchmark`, `ladder` and `roofline`, which import the studies.
 """
 
 from sparsenn.report.architecture import architecture_table

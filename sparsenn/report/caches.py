@@ -1,19 +1,20 @@
-"""What the caches hold, as a table and JSON."""
+"""Caches and measured choices, as tables and JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from sparsenn.printable import printable
+from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count
 from sparsenn.runtime.memory import shown_bytes
 from sparsenn.runtime.storage import Cache
 
-__all__ = ["cache_record", "cache_table"]
+__all__ = ["cache_record", "cache_table", "choices_table"]
 
 
 def cache_table(caches: Iterable[Cache]) -> Table:
@@ -48,3 +49,31 @@ def cache_record(caches: Iterable[Cache]) -> list[dict[str, Any]]:
         }
         for cache in caches
     ]
+
+
+def choices_table(entries: Iterable[Mapping[str, Any]]) -> Table:
+    """Return the table of measured choices: what each depends on, its kernels, and when they were measured.
+
+    Parameters
+    ----------
+    entries : iterable of mappings
+        Records as `sparsenn.runtime.choices.entries` returns them; a value that a record lacks is shown as a dash.
+    """
+    table = FittedTable(title="Measured choices")
+    for heading in ("device", "network"):
+        table.add_column(heading)
+    table.add_numbers("rows")
+    for heading in ("form", "kernels", "measured"):
+        table.add_column(heading)
+    for entry in entries:
+        values = [entry["key"].get(name, "–") for name in ("device", "network", "rows", "form")]
+        texts = [count(value) if isinstance(value, int) else value for value in values]
+        texts += [_kernel_names(entry), str(entry.get("measured", "–"))]
+        table.add_row(*(Text(printable(text)) for text in texts))
+    return table
+
+
+def _kernel_names(entry: Mapping[str, Any]) -> str:
+    steps = entry.get("choices")
+    found = [step.get("kernel") for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+    return ", ".join(dict.fromkeys(map(str, found))) or "–"

@@ -1,80 +1,123 @@
-"""What tuning found, as tables and JSON."""
+"""Kernels that were measured ahead of time, as a table and JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from rich.table import Table
 from rich.text import Text
 
-from sparsenn.backends.tuning_table import Tuned
+from sparsenn.engine import Plan
+from sparsenn.printable import printable
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, duration
-from sparsenn.studies.tuning import Trial, TunedSizes, TuningResult
+from sparsenn.report.records import plain
 
-__all__ = ["tuned_record", "tuned_table", "tuning_record", "tuning_tables"]
-
-UNTUNED = "as it comes"
+__all__ = ["Tuning", "tuning_record", "tuning_table"]
 
 
-def tuning_tables(result: TuningResult) -> tuple[Table, ...]:
-    """Return a table for each sizes: a line a choice of numbers, the fastest first."""
-    return tuple(_trials_table(result, found) for found in result.found)
+class Tuning(NamedTuple):
+    """A plan, and what choosing its kernels took.
+
+    Parameters
+    ----------
+    plan : of some rows.
+    seconds : of measuring, with compiling; a moment where the choice was stored already.
+    """
+
+    plan: Plan
+    seconds: float
+
+    @property
+    def choices(self) -> list[dict[str, Any]]:
+        """Measured choices of consecutive layers, counted from 1; none for one candidate, or weights that stream."""
+        choice = self.plan.compiled.choices.get(self.plan.inputs, self.plan.rows.form)
+        records = [] if choice is None else choice.record()
+        for record in records:
+            record["first"] += 1
+            del record["steps"]
+        return records
 
 
-def _trials_table(result: TuningResult, found: TunedSizes) -> Table:
-    title = f"{result.operation} {result.rung} on {result.device}: {found.sizes}"
+def tuning_table(name: str, tunings: Sequence[Tuning]) -> Table:
+    """Return the table of measured choices; layers of one number of rows that were measured together share a line.
+
+    Parameters
+    ----------
+    name : of the model.
+    tunings : one for each number of rows, at least one.
+    """
+    plan = tunings[0].plan
     caption = (
-        f"Medians of {result.runs} runs, all choices one after the other; each was checked against the reference first."
+        "Times are of each stretch of layers. Measuring includes compiling; stored choices are not measured again."
     )
-    table = FittedTable(title=title, caption=caption)
-    table.add_column("numbers")
-    table.add_column("ms", justify="right")
-    for heading in ("speed-up", "largest error"):
-        table.add_numbers(heading)
-    for trial in sorted(found.trials, key=lambda trial: (trial.seconds is None, trial.seconds or 0.0)):
-        table.add_row(Text(_words(trial.parameters)), *_cells(trial, found.untuned))
+    if not all(tuning.choices for tuning in tunings):
+        caption += " Where no second kernel is shown, there is no other candidate, or weights exceed the memory."
+    table = FittedTable(title=printable(f"{name} on {plan.device}, {plan.options.precision}"), caption=caption)
+    table.add_numbers("rows")
+    table.add_column("layers")
+    table.add_column("kernel", overflow="fold")
+    table.add_numbers("time")
+    table.add_column("second", overflow="fold")
+    for heading, importance in (("times as long", 3), ("runs agreed", 2), ("measuring", 1)):
+        table.add_numbers(heading, importance)
+    for tuning in tunings:
+        first, *others = _lines(tuning)
+        table.add_row(count(tuning.plan.inputs), *map(Text, first), duration(tuning.seconds))
+        for cells in others:
+            table.add_row("", *map(Text, cells), "")
     return table
 
 
-def _cells(trial: Trial, untuned: Trial) -> tuple[str, str, str]:
-    if trial.refused is not None:
-        return f"refused: {trial.refused}", "–", "–"
-    if trial.seconds is None:
-        return "wrong", "–", f"{trial.error:.2e}"
-    speedup = f"{untuned.seconds / trial.seconds:,.3g}" if untuned.seconds else "–"
-    return f"{1e3 * trial.seconds:,.4g}", speedup, f"{trial.error:.2e}"
+def _lines(tuning: Tuning) -> Iterator[tuple[str, ...]]:
+    """Yield layers, kernels, time, second candidate, its time as a multiple, and runs that agreed."""
+    layers: dict[tuple[str, ...], list[str]] = {}
+    for chosen in tuning.choices:
+        label, seconds = next(iter(chosen["others"].items()), ("–", None))
+        multiple = "–" if seconds is None else f"{seconds / chosen['seconds']:.2f}"
+        agreed = f"{chosen['wins']} of {chosen['runs']}" if chosen["runs"] else "–"
+        words = chosen["kernel"], duration(chosen["seconds"]), label, multiple, agreed
+        layers.setdefault(words, []).append(_span(chosen["first"], chosen["last"]))
+    for cells, spans in layers.items():
+        yield ", ".join(spans), *cells
+    if not layers:
+        plan = tuning.plan
+        kernels = " and ".join(dict.fromkeys(kernel.name for kernel in plan.kernels))
+        yield _span(1, len(plan.network)), kernels, "–", "–", "–", "–"
 
 
-def _words(numbers: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count(value)}" for name, value in numbers.items()) or UNTUNED
+def _span(first: int, last: int) -> str:
+    return f"{first}–{last}" if first < last else f"{last}"
 
 
-def tuned_table(entries: Sequence[Tuned]) -> Table:
-    """Return the table of all stored parameters."""
-    table = FittedTable()
-    for heading in ("device", "operation", "kernel", "sizes", "numbers"):
-        table.add_column(heading)
-    for heading in ("time", "speed-up", "runs"):
-        table.add_numbers(heading)
-    for entry in entries:
-        texts = (entry.device, entry.operation, entry.rung, entry.sizes, _words(entry.parameters))
-        speedup = f"{entry.untuned_seconds / entry.seconds:,.3g}"
-        table.add_row(*map(Text, texts), duration(entry.seconds), speedup, count(entry.runs))
-    return table
+def tuning_record(model: str, folder: str, tunings: Sequence[Tuning]) -> dict[str, Any]:
+    """Return measured choices for JSON, by number of rows; times are in seconds.
 
-
-def tuned_record(entries: Sequence[Tuned]) -> list[dict[str, Any]]:
-    """Return the stored parameters as plain values, fit for JSON."""
-    return [asdict(entry) for entry in entries]
-
-
-def tuning_record(result: TuningResult, stored: Sequence[Tuned]) -> dict[str, Any]:
-    """Return the choices that were tried and the stored ones as a dictionary of plain values, fit for JSON."""
-    record = asdict(result)
-    for sizes in record["found"]:
-        for trial in sizes["trials"]:
-            trial["error"] = trial["error"] if trial["error"] < float("inf") else None
-    return record | {"stored": tuned_record(stored)}
+    Parameters
+    ----------
+    model : its file, or a dataset.
+    folder : in which choices are stored.
+    tunings : one for each number of rows, at least one.
+    """
+    plan = tunings[0].plan
+    record: dict[str, Any] = plain(
+        {
+            "model": model,
+            "device": plan.device,
+            "precision": plan.options.precision,
+            "folder": folder,
+            "rows": [
+                {
+                    "rows": plan.inputs,
+                    "form": plan.rows.form,
+                    "measuring_seconds": tuning.seconds,
+                    "kernels": plan.to_dict()["kernels"],
+                    "choices": tuning.choices,
+                }
+                for tuning in tunings
+                for plan in [tuning.plan]
+            ],
+        }
+    )
+    return record

@@ -39,6 +39,7 @@ if numba.config.DISABLE_JIT:
     raise UsageError("numba compiles nothing where NUMBA_DISABLE_JIT is set, and sparsenn needs that; unset it")
 
 from sparsenn.runtime.interrupts import held_signals
+from sparsenn.runtime.progress import announce_compilation
 from sparsenn.runtime.spans import span
 from sparsenn.runtime.storage.compiled import LOADING, compiled_cache, is_cached
 
@@ -140,10 +141,11 @@ class _Spending(event.Listener):  # type: ignore[misc]  # numba has no types
     verb : what is done.
     category : of the spans.
     within : what counts for itself whatever is done while it lasts.
+    announces : whether the first time for a function of this package is announced.
     """
 
-    def __init__(self, verb: str, category: str, within: _Spending | None = None) -> None:
-        self._verb, self._category, self._within = verb, category, within
+    def __init__(self, verb: str, category: str, within: _Spending | None = None, announces: bool = False) -> None:
+        self._verb, self._category, self._within, self._announces = verb, category, within, announces
         self._open: list[AbstractContextManager[object]] = []
         self._state: tuple[float, float | None] = 0.0, None  # seconds until now, and since when more of them pass
 
@@ -156,7 +158,10 @@ class _Spending(event.Listener):  # type: ignore[misc]  # numba has no types
         """Begin with a function."""
         if self._within is not None and self._within._open:
             return
-        name = event.data["dispatcher"].py_func.__qualname__
+        function = event.data["dispatcher"].py_func
+        if self._announces and function.__module__.startswith("sparsenn."):
+            announce_compilation()
+        name = function.__qualname__
         begun = span(f"{self._verb} {name}", self._category, compiler="numba")
         begun.__enter__()
         self._open.append(begun)
@@ -171,7 +176,7 @@ class _Spending(event.Listener):  # type: ignore[misc]  # numba has no types
             self._state = self.seconds(), None
 
 
-_compiling = _Spending("compile", "compile")
+_compiling = _Spending("compile", "compile", announces=True)
 _loading = _Spending("load", "prepare", within=_compiling)
 event.register("numba:compile", _compiling)
 event.register(LOADING, _loading)

@@ -8,7 +8,7 @@ their place. Rungs are kernels of the registry, the engine's own and those that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sparsenn.backends.contract import Backend, Kernel
@@ -92,8 +92,7 @@ class Ladder:
     stage : what a stage is called, in the singular.
     stages : builds the stages for a device, one after the other, from a network and its inputs.
     rungs : of each device, in the order in which the story is told.
-    sweeps : of rungs with numbers to tune, by their names, the number that `--sweep` varies. The `launch_with` of such
-        a rung must take that number alone, too.
+    sweeps : by the names of rungs, their variants, which `--sweep` runs in their place.
     problem : makes that network and inputs from rows, sizes and a seed; None where they are a dataset's.
     rows, sizes : of that problem, unless asked for otherwise; no rows where the sizes say how many there are.
     form : what the sizes are, in order, such as m,k,n, with those in brackets that may be left out; empty where they
@@ -112,7 +111,7 @@ class Ladder:
     stage: str
     stages: Callable[[Backend, Any, Any], Iterable[Stage]]
     rungs: Mapping[str, tuple[Kernel, ...]]
-    sweeps: Mapping[str, str] = field(default_factory=dict)
+    sweeps: Mapping[str, tuple[Kernel, ...]] = field(default_factory=dict)
     problem: Callable[[int, Sequence[int], int], tuple[Any, Any]] | None = None
     rows: int = 0
     sizes: tuple[int, ...] = ()
@@ -157,7 +156,7 @@ def ladder_for(operation: str) -> Ladder:
 
 
 def rungs_of(operation: str, device: str, sweep: bool = False) -> tuple[Kernel, ...]:
-    """Return an operation's rungs on a device in order; with `sweep`, the first, and those to be varied once a value.
+    """Return an operation's rungs on a device in order; with `sweep`, the first, and the variants of others.
 
     Raises
     ------
@@ -169,34 +168,15 @@ def rungs_of(operation: str, device: str, sweep: bool = False) -> tuple[Kernel, 
     if not rungs:
         raise UsageError(f"{operation} has no kernel for the device {device}; use --device {_devices(ladder)}")
     if sweep:
-        varied = {rung.name: _varied(rung, ladder.sweeps[rung.name]) for rung in rungs if rung.name in ladder.sweeps}
-        if not varied:
-            raise UsageError(_nothing_to_sweep(operation, device))
-        rungs = tuple(one for rung in rungs for one in varied.get(rung.name, (rung,) if rung is rungs[0] else ()))
+        variants = [variant for rung in rungs for variant in ladder.sweeps.get(rung.name, ())]
+        if not variants:
+            raise UsageError(f"no {device} kernel for {operation} has a number to vary; leave --sweep out")
+        rungs = (rungs[0], *variants)
     return tuple(map(ladder.launched, rungs))
 
 
 def _devices(ladder: Ladder) -> str:
     return " or ".join(sorted(device for device, rungs in ladder.rungs.items() if rungs))
-
-
-def _varied(rung: Kernel, number: str) -> tuple[Kernel, ...]:
-    """Return a rung with each value of one of its numbers."""
-    assert rung.tunable is not None, f"{rung.name} has no numbers to vary"
-    launch_with, values = rung.tunable.launch_with, rung.tunable.parameters[number]
-    return tuple(
-        replace(rung, name=f"{rung.name}, {number} {value}", launch=launch_with({number: value})) for value in values
-    )
-
-
-def _nothing_to_sweep(operation: str, device: str) -> str:
-    tuned = [kernel.name for kernel in kernels(operation, device) if kernel.tunable is not None]
-    if not tuned:
-        return f"no {device} kernel for {operation} has a number to vary; leave --sweep out"
-    return (
-        f"--sweep varies no {device} kernel for {operation}, but sparsenn kernels tune does: {', '.join(tuned)}; "
-        f"use sparsenn kernels tune {tuned[0]} --device {device}, or leave --sweep out"
-    )
 
 
 def listing(operation: str | None = None) -> tuple[Kernel, ...]:

@@ -25,7 +25,7 @@ PREFERRED = {
         *("tensor_float32", "fused_fma", "tensor_tf32", "tensor_half"),
         *("warpgroup_float32", "warpgroup_tf32", "warpgroup_half", "cublas", "cublas_tf32", "cublas_float16"),
     ],
-    ("conv2d", "cpu"): ["conv_direct", "conv_im2col_blas"],
+    ("conv2d", "cpu"): ["conv_direct"],
     ("conv2d", "cuda"): [
         *("conv_tensor_float32", "conv_implicit_float32", "conv_warpgroup_float32"),
         *("conv_register_tiled", "conv_unrolled", "conv_cudnn_float32"),

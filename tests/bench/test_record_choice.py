@@ -1,218 +1,153 @@
-"""Recorded choices of the planner: each way is right and timed, and what was recorded stays within the bound."""
+"""The recorded choice of sessions: cells, candidates, and the bound that a choice stays within."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import record_choice
-from record_choice import MOST, NETWORKS, Shape, network_of, shapes
+from choice_cells import CPU_CELLS, GPU_CELLS, Chain, Convolutions, draw, network_of
+from record_choice import kernels_of
 from record_session import check, exact
 from results_file import ResultFile, read_results
 from session_cases import Case, Problem
 from session_networks import random_rows
 from session_peers import PRECISIONS
+from wall_timing import Timing
 
-from sparsenn import Linear, Session, SparseLinear
-from sparsenn.backends import oracle as reference
+from sparsenn import Conv2d, Session, SparseLinear
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.formats import from_dense
 
-LEAST_NETWORKS = 30
-
-SMALL = (
-    Shape("sparse", (20, 30, 30, 8), 0.2, 25, False, "float32", 1),
-    Shape("dense", (20, 9), 0.2, 7, False, "float32", 2),
-    Shape("mixed", (12, 16, 16, 5), 0.5, 30, True, "float32", 3),
-)
+CELLS = (Chain((40, 60, 30), 5, 8), Convolutions(7, (4, 8, 6), (3, 1), (2, 1), 50, 3))
 
 
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Record small networks on the CPU."""
-    monkeypatch.setattr(
-        record_choice, "results_path", lambda name, folder=None: tmp_path / (folder or "desk") / f"{name}.json"
-    )
-    monkeypatch.setattr(record_choice, "shapes", lambda count, *others: iter(SMALL[:count]))
+    monkeypatch.setenv("SPARSENN_COMMIT", "a" * 40)
+    monkeypatch.setattr(record_choice, "results_path", lambda name, folder=None: tmp_path / f"{name}.json")
+    monkeypatch.setattr(record_choice, "CPU_CELLS", CELLS)
 
     def run(*arguments: str) -> int:
-        return record_choice.main(["--device", "cpu", "--runs", "3", "--machine", "lab", "--networks", "3", *arguments])
+        return record_choice.main(["--device", "cpu", *arguments])
 
     return run
 
 
-def recorded(tmp_path: Path) -> ResultFile:
-    return read_results(tmp_path / "lab" / "choice-cpu.json")
+@pytest.fixture
+def recorded(tmp_path: Path) -> Callable[[], ResultFile]:
+    return lambda: read_results(tmp_path / "choice-cpu.json")
 
 
-def test_the_choice_stands_beside_all_other_ways(record: Callable[..., int], tmp_path: Path) -> None:
-    code = record()
-    result = recorded(tmp_path)
-    sparse, dense, mixed = result.rows
-    assert [row["number"] for row in result.rows] == [0, 1, 2]
-    for row in result.rows:
-        assert min(row["others"], key=row["others"].__getitem__) == row["fastest"]
-        assert row["ratio"] == pytest.approx(row["milliseconds"] / row["fastest_milliseconds"])
-    assert {"panel", "dead rows kept", "all weights stored", "all weights stored, register_tiled"} <= sparse[
-        "others"
-    ].keys()
-    assert "register_tiled" in dense["others"]
-    assert "all weights stored" not in dense["others"]
-    assert "dead and equal rows kept" in mixed["others"]
-    assert code == int(max(row["ratio"] for row in result.rows) > MOST)
+def timings(monkeypatch: pytest.MonkeyPatch, *medians: float, spread: float = 0.0) -> None:
+    """Let the choice and the other candidates take such times."""
+
+    def timed(calls: Any, *arguments: Any, **options: Any) -> list[Timing]:
+        return [Timing(median, spread, 5) for median in medians[: len(calls)]]
+
+    monkeypatch.setattr(record_choice, "timed_in_turn", timed)
 
 
-@pytest.mark.gpu
-@pytest.mark.alone
-def test_choices_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_choice, "results_path", lambda name, folder=None: tmp_path / f"{name}.json")
-    rough = replace(SMALL[0], precision="tf32"), replace(SMALL[1], precision="float16")
-    monkeypatch.setattr(record_choice, "shapes", lambda count, *others: iter((*SMALL, *rough)))
-    record_choice.main(["--runs", "3"])
-    rows = read_results(tmp_path / "choice.json").rows
-    assert [row["number"] for row in rows] == [0, 1, 2, 3, 4]
-    for row in rows:
-        assert row["others"]
-    assert {"chunks", "resident", "all weights stored"} <= rows[0]["others"].keys()
-    assert "tensor_half" not in rows[1]["others"]
-    assert "tensor_half" in rows[4]["others"]
+@pytest.mark.parametrize(("cells", "on_gpu"), [(GPU_CELLS, True), (CPU_CELLS, False)], ids=["gpu", "cpu"])
+def test_the_cells_are_those_that_were_drawn(cells: tuple[Any, ...], on_gpu: bool) -> None:
+    assert cells == draw(on_gpu)
+    assert len(set(map(str, cells))) == len(cells) == (90 if on_gpu else 60)
+    assert sum(isinstance(cell, Chain) for cell in cells) * 3 == 2 * len(cells)
+    assert {cell.rows for cell in cells} == {1, 16, 128, 1024, 8192}
+    assert {cell.precision for cell in cells} == set(PRECISIONS if on_gpu else PRECISIONS[:1])
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("shape", [*shapes(NETWORKS)], ids=lambda shape: f"{shape.kind}-{shape.seed}")
-def test_choices_for_networks_of_any_shape_are_right_on_a_gpu(shape: Shape) -> None:
-    network = network_of(shape)
-    problem = Problem(network, random_rows(shape.rows, network.inputs, shape.seed))
-    right, rows = exact(problem), cupy().asarray(problem.rows)
-    for precision in PRECISIONS:
-        case = Case("", "", lambda sources: problem, precision=precision)
-        with Session(network, device="cuda", precision=precision) as session:
-            check(case, problem, session(rows), right)
+def test_networks_are_those_of_their_cells() -> None:
+    chain, convolutions = map(network_of, CELLS)
+    assert chain.sizes == (40, 60, 30)
+    assert all(isinstance(layer, SparseLinear) for layer in chain)
+    assert chain.edges == pytest.approx(0.05 * CELLS[0].work, rel=0.2)
+    assert all(isinstance(layer, Conv2d) for layer in convolutions)
+    assert (convolutions.shapes[-1], CELLS[1].images) == ((6, 4, 4), (7, 4, 4))
+    assert convolutions.multiply_adds == CELLS[1].work
+    assert np.count_nonzero(convolutions[0].weights) == pytest.approx(0.5 * 4 * 8 * 9, rel=0.2)
 
 
-def test_networks_before_the_first_are_kept_if_the_code_is_the_same(
-    record: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_choice_stands_beside_the_other_candidates(
+    record: Callable[..., int], recorded: Callable[[], ResultFile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SPARSENN_COMMIT", "a" * 40)
-    record("--networks", "1")
-    kept = recorded(tmp_path).rows[0]
-    record("--first", "1", "--networks", "2")
-    assert [row["number"] for row in recorded(tmp_path).rows] == [0, 1]
-    assert recorded(tmp_path).rows[0] == kept
+    monkeypatch.setattr(record_choice, "HOPELESS", 1e9)
+    timings(monkeypatch, 1.0, 0.8, 2.0)
+    assert record() == 1
+    chain, convolutions = recorded().rows
+    assert (chain["cell"], convolutions["cell"]) == tuple(map(str, CELLS))
+    assert chain["ratio"] == pytest.approx(1 / 0.8)
+    assert chain["chosen"] != chain["fastest"]
+    assert {"rows 1-2", "panel 1-2"} <= set(chain["candidates"])
+    assert (convolutions["chosen"], convolutions["ratio"]) == ("direct 1-2", 1.0)
+    assert "the fastest candidate for 1 of 2" in recorded().title
+
+
+@pytest.mark.parametrize(("spread", "code"), [(0.0, 1), (0.3, 0)])
+def test_the_spread_of_the_times_is_tolerated(
+    record: Callable[..., int], monkeypatch: pytest.MonkeyPatch, spread: float, code: int
+) -> None:
+    monkeypatch.setattr(record_choice, "HOPELESS", 1e9)
+    timings(monkeypatch, 1.15, 1.0, 2.0, spread=spread)
+    assert record() == code
+
+
+def test_a_run_continues_the_one_before(record: Callable[..., int], recorded: Callable[[], ResultFile],
+                                        monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    timings(monkeypatch, 1.0, 1.0, 1.0)
+    monkeypatch.setattr(record_choice, "CPU_CELLS", CELLS[:1])
+    record()
+    monkeypatch.setattr(record_choice, "CPU_CELLS", CELLS)
+    timings(monkeypatch, 3.0, 3.0, 3.0)
+    assert record() == 0
+    assert [(row["cell"], row["milliseconds"]) for row in recorded().rows] == [(str(CELLS[0]), 1), (str(CELLS[1]), 3)]
+    assert record("--seconds", "0") == 0
+    assert len(recorded().rows) == 2
     monkeypatch.setenv("SPARSENN_COMMIT", "b" * 40)
-    record("--first", "1", "--networks", "2")
-    assert [row["number"] for row in recorded(tmp_path).rows] == [1]
+    assert record("--seconds", "0") == 1  # nothing of this commit is there
 
 
 def test_a_wrong_answer_is_not_recorded(
-    record: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    record: Callable[..., int],
+    recorded: Callable[[], ResultFile],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     exact = record_choice.exact
 
     def corrupted(problem: Any) -> tuple[np.ndarray, np.ndarray]:
         numbers, outputs = exact(problem)
-        if len(problem.network) == 1:
+        if problem.network.image is not None:
             outputs[0, 0] += 1e-3 * np.abs(outputs).max()
         return numbers, outputs
 
     monkeypatch.setattr(record_choice, "exact", corrupted)
     assert record() == 1
-    assert "network 1, dense 20-9, 7 rows, float32: outputs are off by" in capsys.readouterr().err
-    assert [row["number"] for row in recorded(tmp_path).rows] == [0, 2]
+    assert f"cell 2, {CELLS[1]}: outputs are off by" in capsys.readouterr().err
+    assert [row["cell"] for row in recorded().rows] == [str(CELLS[0])]
 
 
-def test_a_slow_choice_is_recorded_and_fails(
-    record: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(record_choice, "timed_in_turn", lambda calls, *given: [1.5, 1.0])
-    assert record("--networks", "1") == 1
-    assert recorded(tmp_path).rows[0]["ratio"] == 1.5
+@pytest.mark.gpu
+@pytest.mark.parametrize("cell", GPU_CELLS[::3], ids=str)
+def test_answers_on_a_gpu_are_those_of_the_reference(cell: Any) -> None:
+    network = network_of(cell)
+    problem = Problem(network, random_rows(cell.rows, network.inputs))
+    outputs, rows = exact(problem), cupy().asarray(problem.rows)
+    for precision in PRECISIONS:
+        case = Case("", "", lambda sources: problem, precision=precision)
+        with Session(network, device="cuda", precision=precision) as session:
+            check(case, problem, session(rows), outputs)
 
 
-def test_shapes_are_the_same_each_time_and_of_all_kinds() -> None:
-    found = list(shapes(36))
-    assert found == list(shapes(36))
-    assert {shape.kind for shape in found} == {"sparse", "dense", "mixed"}
-    assert {shape.dying for shape in found} == {True, False}
-    assert {shape.precision for shape in found} == {"float32", "tf32", "float16"}
-    assert {shape.precision for shape in shapes(36, on_gpu=False)} == {"float32"}
-    assert min(shape.rows for shape in found) == 1
-    assert max(shape.rows for shape in found) == 60_000
-    assert len({(shape.kind, shape.widths, shape.density, shape.rows) for shape in found}) == 36
-    for shape in shapes(30, 1e8):
-        assert shape.work <= 1e8
-
-
-@pytest.mark.parametrize("shape", SMALL, ids=lambda shape: shape.kind)
-def test_networks_are_what_their_shape_says(shape: Shape) -> None:
-    network = network_of(shape)
-    assert network.sizes == shape.widths
-    kinds = [type(layer) for layer in network]
-    expected = {"sparse": [SparseLinear] * 3, "dense": [Linear], "mixed": [Linear, SparseLinear, Linear]}
-    assert kinds == expected[shape.kind]
-
-
-def test_rows_die_where_they_should() -> None:
-    dying = Shape("sparse", (64,) * 9, 0.1, 50, True, "float32", 5)
-    rows = record_choice.random_rows(50, 64, dying.seed)
-    alive = [
-        int(reference.run(network_of(shape), from_dense(rows)).toarray().any(axis=1).sum())
-        for shape in (dying, replace(dying, dying=False))
-    ]
-    assert alive[0] < 25
-    assert alive[1] == 50
-
-
-def test_ways_round_no_more_than_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [
-        SimpleNamespace(name=name, auto=auto, precision=precision)
-        for name, auto, precision in (
-            ("plain", True, "float32"),
-            ("study", False, "float32"),
-            ("rough", True, "tf32"),
-            ("half", True, "float16"),
-        )
-    ]
-    sparse = SimpleNamespace(name="gather", auto=True, precision="float32")
-    monkeypatch.setattr(record_choice, "kernels", lambda operation, device: made if operation == "mlp" else [sparse])
-
-    def found(number: int, precision: str, every: bool = False) -> dict[str, Any]:
-        return {
-            name: given for name, _, given in record_choice.ways(network_of(SMALL[number]), "cuda", precision, every)
-        }
-
-    assert found(1, "float32") == {"plain": {"kernel": "plain", "precision": "float32"}}
-    assert list(found(1, "float32", every=True)) == ["plain", "study"]
-    assert found(1, "tf32")["plain"] == {"kernel": "plain", "precision": "float32"}
-    assert list(found(1, "tf32")) == ["plain", "rough"]
-    assert list(found(1, "float16")) == ["plain", "rough", "half"]
-    assert found(0, "float16")["gather"] == {"kernel": "gather", "precision": "float32"}
-    assert found(2, "float16")["gather"] == {"kernel": "gather", "precision": "float16"}
-    assert found(0, "tf32")["dead rows kept"] == {"compaction": False, "precision": "tf32"}
-    assert list(found(0, "tf32"))[-3:] == [
-        "all weights stored",
-        "all weights stored, plain",
-        "all weights stored, rough",
-    ]
-
-
-def test_shapes_in_words() -> None:
-    assert str(SMALL[0]) == "sparse 20-30-30-8, 20.0% of the weights"
-    assert str(SMALL[2]) == "mixed 12-16-16-5, 50.0% of the weights, rows die"
-    assert str(Shape("dense", (8,) * 6, 0.1, 1, False, "float32", 0)) == "dense 8-4 × 8-8"
+def test_kernels_are_named_with_their_layers() -> None:
+    with Session(network_of(CELLS[0]), device="cpu", kernel="panel") as session:
+        assert kernels_of(session.plan(np.ones((8, 40), np.float32))) == "panel 1-2"
 
 
 def test_what_was_recorded_stays_within_the_bound(repository: Path) -> None:
-    paths = sorted((repository / "bench" / "results").glob("*/choice*.json"))
-    if not paths:
-        pytest.skip("no result file of the planner's choices is there")
-    for path in paths:
-        rows = read_results(path).rows
-        assert len(rows) >= LEAST_NETWORKS, path
-        slow = {row["network"]: row["ratio"] for row in rows if not row["ratio"] <= MOST}
-        assert not slow, path
+    for path in sorted((repository / "bench" / "results").glob("*/choice*.json")):
+        for row in read_results(path).rows:
+            assert row["ratio"] <= row.get("most", 1.25), (path, row)  # older files state no bound

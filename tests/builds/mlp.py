@@ -33,7 +33,7 @@ for _widths, _activations in NETWORKS:
 for (_kind, _steps), _most in warpgroup_plan.MOST_ROWS.items():
     for _groups, _idle in (*((_groups, 0) for _groups in _most), *([(2, 1)] if 2 in _most else [])):
         _tile = warpgroup_plan.Tile(_kind, _most[_groups], _groups, _steps, _idle)
-        if _tile.stages(H200) >= 2:
+        if _tile.stages(H200) >= warpgroup_plan.LEAST_STAGES:
             for _half, _flag in product((False, True) if _kind is HALVES else (False,), (False, True)):
                 _made = warpgroup.defines(_tile, H200, _half, vector=_flag, curved=not _flag)
                 declare(warpgroup.SOURCES[_kind], ARCHITECTURE, **_made)
@@ -41,7 +41,7 @@ for (_kind, _steps), _most in warpgroup_plan.MOST_ROWS.items():
 
 for _kind in {kind for kind, _ in warpgroup_plan.MOST_ROWS}:
     for _rows in (1, 10_000):
-        _tile, _ = warpgroup_plan.plan(_kind, (784, *[128] * 19, 10), _rows, 4, H200)
+        _tile = warpgroup_plan.plan(_kind, 128, _rows, H200)
         declare(
             warpgroup.SOURCES[_kind], ARCHITECTURE, **warpgroup.defines(_tile, H200, False, vector=True, curved=False)
         )

@@ -35,8 +35,9 @@ def test_progress_asked_for_in_a_pipe_comes_as_lines(capsys: pytest.CaptureFixtu
 
 
 def compile_twice() -> None:
-    """Have numba compile two functions."""
+    """Have numba compile two functions, as if they were the package's."""
     for function in (lambda: 1, lambda: 2):
+        function.__module__ = "sparsenn.of_the_package"
         numba.njit(function)()
 
 

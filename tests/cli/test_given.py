@@ -33,11 +33,6 @@ NO_CHECKPOINT = "goes with --checkpoint, which is not given; leave it out"
         ("infer m.h5 --inputs t10k-images-idx3-ubyte.gz --classes", LABELS),
         ("infer m.h5 --inputs a.csv --no-verify", "--no-verify goes with a dataset, not with a model; leave it out"),
         ("infer m.h5 --inputs a.csv --verify", "--verify goes with a dataset, not with a model; leave it out"),
-        ("kernels tune --show --values lanes=64", "--values goes with tuning, not with --show; leave it out"),
-        ("kernels tune panel --show --device cpu", "--device goes with tuning, not with --show; leave it out"),
-        ("kernels tune --show --samples 3", "--samples goes with tuning, not with --show; leave it out"),
-        ("kernels tune --forget --runs 3", "--runs goes with tuning, not with --forget; leave it out"),
-        ("kernels tune --forget --json -", "--json goes with tuning or --show, not with --forget; leave it out"),
     ],
 )
 def test_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, message: str) -> None:

@@ -180,7 +180,7 @@ def test_device_and_kernel_are_obeyed(run: Run, infer: Run, folder: Path) -> Non
     images = folder / "some-images-idx3-ubyte.gz"
     found = record(run("infer", folder / "net.h5", "--inputs", images, "--device", "reference", "--json", "-"))
     assert "reference" in found["device"]
-    for kernel in ("conv_direct", "conv_im2col_blas"):
+    for kernel in ("conv_direct", "conv_sequential"):
         found = record(infer("--json", "-", "--kernel", kernel))
         assert [found["per_layer"][place]["kernel"] for place in (0, 2)] == [kernel] * 2
 

@@ -68,7 +68,6 @@ def contents(folder: Path) -> dict[str, bytes]:
         ("kernels ladder spmspm --dataset p.h5 --json p.h5", ["--json p.h5", "--dataset p.h5"]),
         ("kernels ladder gemm --json a.svg --plot a.svg", ["--json a.svg", "--plot a.svg"]),
         ("kernels roofline spmspm --dataset p.h5 --json p.h5", ["--json p.h5", "--dataset p.h5"]),
-        ("kernels tune panel --dataset p.h5 --json p.h5", ["--json p.h5", "--dataset p.h5"]),
     ],
 )
 def test_refused_and_nothing_is_touched(run: Run, place: Path, line: str, named: list[str]) -> None:

@@ -1,161 +1,139 @@
-"""`sparsenn kernels tune` as its users meet it."""
+"""`sparsenn tune`: choices measured ahead of time are shown, and read by later sessions."""
 
 from __future__ import annotations
 
 import json
-import subprocess
+import re
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from kernel_registry import let_auto_take
 from typer.testing import Result
 
-from sparsenn.studies.tuning import tunable_named
+from sparsenn import Linear, Model, Network, Session, backends, read_model, write_model
+from sparsenn.runtime import choices
+from sparsenn.runtime.storage import cache_folder
 
 Run = Callable[..., Result]
-Spawn = Callable[..., "subprocess.Popen[str]"]
-
-QUICK = ("--device", "cpu", "--layers", 1, "--samples", 20, "--runs", 1)
-FEW = (*QUICK, "--values", "lanes=8,16", "--values", "chunk_rows=2048")
+SLOW_SECONDS = 5e-3
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Path:
-    """Where the table of the programs that a test runs is."""
-    return tmp_path / "cache" / "tuning.json"
+def model(tmp_path: Path) -> Path:
+    weights = np.random.default_rng(1).normal(size=(6, 3))
+    write_model(tmp_path / "model.h5", Model(Network((Linear(weights),)), "mse", False))
+    return tmp_path / "model.h5"
 
 
-def test_every_choice_is_shown_and_the_best_is_kept(run: Run, problem: Path, kept: Path, tmp_path: Path) -> None:
-    done = run("kernels", "tune", "panel", "--dataset", problem, *QUICK, "--json", tmp_path / "tune.json")
+@pytest.fixture
+def runs_of_slow(measuring_kernels: None, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let `auto` take two kernels of dense layers, `slow` and `fast`; return the rows of each run of the slow one."""
+    kernel = backends.kernel_named("mlp", "register_tiled", "cpu")
+    runs = []
+
+    def launch(stack: Any, features: Any) -> Any:
+        runs.append(len(features))
+        time.sleep(SLOW_SECONDS)
+        return kernel.launch(stack, features)
+
+    slow = replace(kernel, name="slow", seconds=lambda *problem: 1e-6, launch=launch)
+    let_auto_take(monkeypatch, slow, replace(kernel, name="fast", seconds=lambda *problem: 1e-6))
+    return runs
+
+
+def test_a_later_session_does_not_measure(run: Run, model: Path, runs_of_slow: list[int]) -> None:
+    done = run("tune", model, "--rows", "1,5", "--device", "cpu")
+    assert (done.exit_code, done.stderr) == (0, "")
+    lines = [line.split() for line in done.stdout.splitlines() if "fast" in line]
+    assert [[words[1], words[3], words[5], "slow" in words] for words in lines] == [
+        ["1", "1", "fast", True],
+        ["5", "1", "fast", True],
+    ]
+    assert re.search(r" (\d+) of \1 ", done.stdout)
+    assert f"Choices are stored in {cache_folder() / 'choices'}" in done.stdout
+    assert {entry["key"]["rows"] for entry in choices.entries()} == {1, 8}
+    measured = len(runs_of_slow)
+    plan = Session(read_model(model).network, device="cpu").plan(np.ones((7, 6), np.float32))
+    assert (plan.kernel.name, plan.steps[0].is_measured) == ("fast", True)
+    assert run("tune", model, "--rows", "1,5", "--device", "cpu").exit_code == 0
+    assert len(runs_of_slow) == measured
+
+
+def test_json_alone(run: Run, model: Path, runs_of_slow: list[int]) -> None:
+    record = json.loads(run("tune", model, "--rows", 5, "--device", "cpu", "--json", "-").stdout)
+    (entry,) = record["rows"]
+    assert (record["model"], record["precision"], entry["rows"], entry["form"]) == (str(model), "float32", 5, "dense")
+    (choice,) = entry["choices"]
+    assert (entry["kernels"], choice["kernel"], choice["first"], choice["last"]) == (["fast"], "fast", 1, 1)
+    assert choice["seconds"] < SLOW_SECONDS <= choice["others"]["slow"]
+    assert entry["measuring_seconds"] > len(runs_of_slow) * SLOW_SECONDS
+    ((stored,),) = (each["choices"] for each in choices.entries())
+    assert {name: stored[name] for name in ("kernel", "seconds", "others", "wins", "runs")} == {
+        name: choice[name] for name in ("kernel", "seconds", "others", "wins", "runs")
+    }
+
+
+def test_given_rows_are_repeated(run: Run, model: Path, tmp_path: Path, runs_of_slow: list[int]) -> None:
+    np.save(tmp_path / "rows.npy", np.eye(6, dtype=np.float32))
+    done = run("tune", model, "--rows", 14, "--device", "cpu", "--inputs", tmp_path / "rows.npy")
+    assert done.exit_code == 0
+    assert set(runs_of_slow) == {14}
+
+
+@pytest.mark.usefixtures("measuring_kernels")
+def test_one_candidate_is_not_measured(run: Run, model: Path) -> None:
+    done = run("tune", model, "--rows", 5, "--device", "cpu")
+    assert done.exit_code == 0
+    assert "register_tiled" in done.stdout
+    assert "there is no other candidate" in " ".join(done.stdout.split())
+    assert "stored in" not in done.stdout
+    assert not choices.entries()
+
+
+@pytest.mark.parametrize(("form", "of_plan"), [(None, "iso"), ("csr", "iso"), ("dense", "dense")])
+def test_a_datasets_rows_are_its_own(run: Run, problem: Path, form: str | None, of_plan: str) -> None:
+    options = () if form is None else ("--form", form)
+    done = run("tune", problem, "--rows", 3, "--device", "cpu", "--json", "-", *options)
     assert done.exit_code == 0, done.output
-    choices = list(tunable_named("panel", "cpu").tunable.combinations())
-    record = json.loads((tmp_path / "tune.json").read_text())
-    assert (record["operation"], record["rung"], record["runs"]) == ("spmspm", "panel", 1)
-    (found,) = record["found"]
-    assert found["sizes"] == "width 1024, rows 16-31"
-    assert [trial["parameters"] for trial in found["trials"]] == [{}, *choices]
-    assert all(trial["correct"] and trial["seconds"] > 0 for trial in found["trials"])
-    (best,) = record["stored"]
-    assert best["seconds"] == min(trial["seconds"] for trial in found["trials"])
-    assert json.loads(kept.read_text())["entries"] == record["stored"]
-    lines = done.stdout.splitlines()
-    assert sum("lanes 64, chunk_rows" in line for line in lines) >= 3
-    assert sum("as it comes" in line for line in lines) >= 1
-    assert any("width 1024, rows 16-31" in line and "speed-up" not in line for line in lines)
-
-
-def test_a_cache_that_cannot_be_written_to_is_refused_before_the_work(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("in the way")
-    (tmp_path / "damaged.h5").write_text("is not read")
-    done = run("kernels", "tune", "panel", "--dataset", tmp_path / "damaged.h5", *FEW)
-    assert done.exit_code == 2
-    assert "set SPARSENN_CACHE" in done.stderr
-
-
-def test_kept_numbers_are_shown_and_forgotten(run: Run, problem: Path, kept: Path) -> None:
-    assert "No parameters are stored" in run("kernels", "tune", "--show").stdout
-    assert run("kernels", "tune", "panel", "--dataset", problem, *FEW).exit_code == 0
-    shown = run("kernels", "tune", "--show", "--json", "-")
-    (entry,) = json.loads(shown.stdout)["stored"]
-    assert entry["rung"] == "panel"
-    assert "width 1024" in run("kernels", "tune", "--show", "panel").stdout
-    for filters in (("scipy",), ("--operation", "conv2d")):
-        assert "No parameters are stored" in run("kernels", "tune", "--show", *filters).stdout
-        assert "0 entries dropped" in run("kernels", "tune", "--forget", *filters).stdout
-    assert "1 entry dropped" in run("kernels", "tune", "panel", "--forget").stdout
-    assert json.loads(kept.read_text())["entries"] == []
-
-
-def test_infer_uses_what_was_kept(run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch, kept: Path) -> None:
-    from sparsenn.backends.cpu import panel
-
-    options = (
-        "--device",
-        "cpu",
-        "--kernel",
-        "panel",
-        "--no-merging",
-        "--no-deduplication",
-        "--no-compaction",
-        "--samples",
-        20,
-        "--layers",
-        1,
-    )
-    assert run("kernels", "tune", "panel", "--dataset", problem, *FEW).exit_code == 0
-    table = json.loads(kept.read_text())
-    table["entries"][0]["parameters"] = {"lanes": 32, "chunk_rows": 512}
-    kept.write_text(json.dumps(table))
-    asked = []
-    counted = panel._stride
-    monkeypatch.setattr(panel, "_stride", lambda *given: asked.append(given[2]) or counted(*given))
-    assert run("infer", problem, *options).exit_code == 0
-    assert set(asked) - {None} == {32}  # estimates ask for no number of lanes
+    assert [(entry["rows"], entry["form"]) for entry in json.loads(done.stdout)["rows"]] == [(3, of_plan)]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("options", "message"),
     [
-        ((), "which kernel? Those with parameters to tune on cpu: conv_im2col_blas (conv2d), panel (spmspm)"),
-        (("panel", "--operation", "conv2d"), "unknown cpu kernel for conv2d to tune 'panel'"),
-        (("sequential",), "unknown cpu kernel that can be tuned 'sequential'"),
-        (("coarsened",), "unknown cpu kernel that can be tuned 'coarsened'"),
-        (("panel", "--show", "--forget"), "--show and --forget cannot be combined"),
-        (("panel", "--dataset", "nowhere.h5"), "no such file or folder"),
-        (("panel", "--json", "nowhere/tune.json"), "the folder nowhere does not exist"),
-        (("panel", "--device", "gpu"), "unknown device 'gpu'"),
-        (("panel", "--runs", 0), "--runs"),
-        (("panel", "--values", "lanes"), "--values lanes: name a parameter and whole numbers to try"),
-        (("panel", "--values", "lanes=8,"), "--values lanes=8,: name a parameter"),
-        (("panel", "--values", f"lanes={10**18}"), "000: name a parameter"),
-        (("panel", "--values", "lanes=9"), "lanes of 9 cannot be tried; panel takes 8, 16"),
-        (("panel", "--values", "width=8"), "unknown number of panel 'width'"),
+        (("--rows", "0"), "--rows 0: take whole numbers of at least 1"),
+        (("--rows", "1,x"), "--rows 1,x: take whole numbers"),
+        (("--form", "coo"), "--form coo: take dense or csr"),
+        (("--form", "csr"), "--form csr goes with --inputs"),
+        (("--inputs", "missing.npy"), "missing.npy: no such file"),
+        (("--precision", "float8"), "float8"),
     ],
 )
-def test_bad_usage_is_refused_with_a_message(run: Run, arguments: tuple[object, ...], message: str) -> None:
-    options = () if "--device" in arguments else ("--device", "cpu")
-    done = run("kernels", "tune", *arguments, *options)
-    assert done.exit_code == 2
-    assert message in " ".join(done.output.split())
+def test_bad_usage_is_one_line(run: Run, model: Path, options: tuple[str, str], message: str) -> None:
+    done = run("tune", model, "--device", "cpu", *options)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert message in done.stderr
 
 
-def test_a_wrong_choice_is_exit_code_1(run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparsenn.studies.ladder import Settled
-    from sparsenn.studies.spmspm.ladder import LayerStage
-
-    monkeypatch.setattr(LayerStage, "settle", lambda self, output: Settled(None, 1.0, correct=False))
-    done = run("kernels", "tune", "panel", "--dataset", problem, *FEW)
-    assert done.exit_code == 1
-    assert "wrong" in done.stdout
-    assert "No parameters are stored" in run("kernels", "tune", "--show").stdout
+def test_inputs_go_with_a_model(run: Run, problem: Path, model: Path) -> None:
+    done = run("tune", problem, "--inputs", model, "--device", "cpu")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--inputs and --steps go with a model" in done.stderr
 
 
-def test_a_damaged_table_is_a_warning_and_the_run_goes_on(spawn: Spawn, problem: Path, kept: Path) -> None:
-    kept.parent.mkdir()
-    kept.write_text('{"version": 1, "entries": [')
-    for arguments in (("kernels", "tune", "--show"), ("infer", problem, "--device", "cpu")):
-        process = spawn(*arguments)
-        out, err = process.communicate(timeout=240)
-        assert process.returncode == 0, err
-        assert err.startswith(f"warning: kept numbers are not used: {kept}: is not JSON")
-        assert err.count("\n") == 1
-        assert "PASSED" in out or "No parameters are stored" in out
-    process = spawn("kernels", "tune", "panel", "--forget")
-    assert "is not JSON" in process.communicate(timeout=240)[1]
-    assert process.returncode == 2
-    process = spawn("kernels", "tune", "--forget")
-    assert process.communicate(timeout=240) == ("0 entries dropped.\n", "")
-    assert process.returncode == 0
-    assert json.loads(kept.read_text()) == {"version": 1, "entries": []}
+def test_a_folder_for_choices_is_needed(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARSENN_CACHE", str(model))
+    done = run("tune", model, "--rows", 5, "--device", "cpu")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "set SPARSENN_CACHE to a folder" in done.stderr
 
 
-def test_tuning_begins_a_damaged_table_anew(spawn: Spawn, problem: Path, kept: Path) -> None:
-    kept.parent.mkdir()
-    kept.write_text("[]")
-    process = spawn("kernels", "tune", "panel", "--dataset", problem, *FEW)
-    out, err = process.communicate(timeout=240)
-    assert process.returncode == 0, err
-    assert err.count("warning: ") == 1
-    assert "Stored:" in out
-    assert len(json.loads(kept.read_text())["entries"]) == 1
-    assert [item.name for item in kept.parent.iterdir()] == [kept.name]
+def test_the_models_file_is_not_written_over(run: Run, model: Path) -> None:
+    before = model.read_bytes()
+    assert run("tune", model, "--device", "cpu", "--json", model).exit_code == 2
+    assert model.read_bytes() == before

@@ -187,7 +187,7 @@ def test_streamed_weights_give_the_same_bits(exact):
 def test_each_layer_of_images_is_a_step_unless_a_kernel_fuses_them(exact):
     network, inputs = exact
     assert steps_of(plan(network, inputs, device="cpu"))[0] == (0, 5)
-    alone = plan(network.prefix(5), inputs, device="cpu", kernel="conv_im2col_blas")
+    alone = plan(network.prefix(5), inputs, device="cpu", kernel="conv_sequential")
     assert steps_of(alone) == tuple((number, number + 1) for number in range(5))
 
 
@@ -289,7 +289,7 @@ def test_a_plan_of_convolutions_prints_as_sentences(exact):
         f"per sample" in text
     )
     assert "Convolutions and pooling (1–5): kernel conv_direct: weighted sums of shifted planes" in text
-    assert "; estimated to be faster than conv_im2col_blas; estimated to take " in text
+    assert "; estimated to take " in text
     assert "Sparse layers (6): kernel panel: " in text
     assert "Dense layers (7): kernel register_tiled: " in text
     record = json.loads(json.dumps(chosen.to_dict()))
@@ -299,20 +299,18 @@ def test_a_plan_of_convolutions_prints_as_sentences(exact):
         "register_tiled",
     )
     named = plan(
-        Network((Conv2d(np.ones((1, 1, 1, 1))),), image=(1, 2, 2)), from_dense(np.eye(4)), kernel="conv_im2col_blas"
+        Network((Conv2d(np.ones((1, 1, 1, 1))),), image=(1, 2, 2)), from_dense(np.eye(4)), kernel="conv_sequential"
     )
-    assert "Kernel conv_im2col_blas: windows laid out as columns, one product of NumPy's for many images; " in str(
-        named
-    )
-    apart = str(plan(network.prefix(5), exact[1], device="cpu", kernel="conv_im2col_blas"))
-    assert "Convolutions (1, 3): kernel conv_im2col_blas: " in apart
+    assert "Kernel conv_sequential: a loop for each index on one thread, a sum at a time." in str(named)
+    apart = str(plan(network.prefix(5), exact[1], device="cpu", kernel="conv_sequential"))
+    assert "Convolutions (1, 3): kernel conv_sequential: " in apart
     assert "The device's own functions: max_pool2d (2), avg_pool2d (4), flatten (5)." in apart
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kernel": "panel"}, "unknown cpu kernel for conv2d 'panel'.*known: conv_direct, conv_im2col_blas"),
+        ({"kernel": "panel"}, "unknown cpu kernel for conv2d 'panel'.*known: conv_direct"),
         ({"kernel": "register_tiled"}, "unknown cpu kernel for conv2d 'register_tiled'"),
         ({"precision": "half"}, "unknown precision 'half'"),
         ({"precision": "tf32"}, "convolutions are not multiplied in tf32 on cpu; known: float32"),
@@ -527,9 +525,9 @@ def test_a_session_takes_images_and_rows(device, rng):
 
 def test_a_plan_says_which_kernels_it_runs(rng):
     network = Network((Conv2d(np.ones((1, 1, 1, 1))), Flatten(), Linear(np.eye(4))), image=(1, 2, 2))
-    chosen = plan(network, rng.random((3, 4)), device="cpu", kernel="conv_im2col_blas")
-    assert chosen.kernel.name == "conv_im2col_blas"
-    assert "kernel conv_im2col_blas: windows laid out" in str(chosen)
+    chosen = plan(network, rng.random((3, 4)), device="cpu", kernel="conv_sequential")
+    assert chosen.kernel.name == "conv_sequential"
+    assert "kernel conv_sequential: a loop for each index" in str(chosen)
     assert "kernel register_tiled: " in str(chosen)
 
 

@@ -323,7 +323,7 @@ def rungs(monkeypatch):
     def narrow(machine, layers):
         return "a layer is wide" if max(layer.outputs for layer in layers) > 8 else None
 
-    blas = replace(backends.kernel_named("mlp", "register_tiled", "cpu"), seconds=None)
+    blas = replace(backends.kernel_named("mlp", "register_tiled", "cpu"), seconds=None, sparse_rows=False)
     few = DenseKernel(name="narrow", device="cpu", summary="narrow layers", launch=blas.launch, why_not=narrow)
     rounded = replace(few, name="rounded", summary="narrow layers, rounded", precision="tf32")
     let_auto_take(monkeypatch, few, rounded, blas)

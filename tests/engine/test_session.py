@@ -21,7 +21,7 @@ from sessions import same
 
 import sparsenn
 from sparsenn import Linear, Network, Session, SparseLinear
-from sparsenn.engine import Options, Result, plan_cache
+from sparsenn.engine import Options, Result
 from sparsenn.engine.batches import BatchRunner
 from sparsenn.engine.executable import Executable
 from sparsenn.errors import UsageError
@@ -528,23 +528,11 @@ def test_a_session_of_sparse_and_dense_layers(rng):
         assert isinstance(session(from_dense(rows)), CSR)
 
 
-@pytest.mark.parametrize(("bias", "kernel"), [(-100.0, "panel"), (0.0, "register_tiled")])
-def test_how_many_rows_die_decides_what_is_multiplied_with_its_zeros_on_the_cpu(rng, bias, kernel):
+@pytest.mark.usefixtures("measuring_kernels")
+def test_rows_that_die_decide_against_multiplying_zeros(rng):
     weights = [sp.csc_array((rng.random((128, 128)) < 0.6).astype(np.float32) / 77) for _ in range(20)]
-    network = Network.from_scipy([2 * weights[0], *weights[1:]], [bias] * 10 + [0.0] * 10, ReLU(clip=32))
+    network = Network.from_scipy([2 * weights[0], *weights[1:]], [-100.0] * 10 + [0.0] * 10, ReLU(clip=32))
     rows = rng.random((4000, 128)).astype(np.float32)
     result = Session(network, device="cpu", merging=False).run(rows)
-    assert {entry.name for entry in result.plan.kernels} == {kernel}
-    assert result.categories.size == (0 if bias else 4000)
-
-
-@pytest.mark.parametrize(("form", "asked"), [("csr", "iso"), ("dense", "dense")])
-def test_it_is_looked_for_kernels_that_group_rows_in_the_form_that_rows_may_have(network, monkeypatch, form, asked):
-    """Sparse rows may turn out to be ones, which kernels take that have no room for as many dense numbers."""
-    seen = []
-
-    monkeypatch.setattr(plan_cache, "sampling_kernel", lambda compiled, rows: seen.append(rows))
-    ones = np.ones((plan_cache.MIN_SAMPLE_ROWS, network.inputs), np.float32)
-    session = Session(network, device="cpu")
-    session.run(sp.csr_array(ones) if form == "csr" else ones)
-    assert [(rows.count, rows.form) for rows in seen] == [(plan_cache.MIN_SAMPLE_ROWS, asked)]
+    assert all(entry.operation == "spmspm" for entry in result.plan.kernels)
+    assert result.categories.size == 0

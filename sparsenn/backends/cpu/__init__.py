@@ -16,7 +16,7 @@ from sparsenn.backends.cpu.tiles import TILE
 from sparsenn.backends.host import HostMemory
 from sparsenn.backends.host_arrays import largest_number
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.sizes import parts_of
+from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import FullyConnected, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
@@ -24,9 +24,6 @@ from sparsenn.runtime.jit import compile_seconds
 from sparsenn.runtime.workers import thread_count
 
 __all__ = ["CPUBackend", "convolution", "dense", "panel", "row_by_row", "training"]
-
-FLOAT_BYTES = 4
-"""Size of a float32 in bytes, and the largest of an index."""
 
 
 class CPUBackend(HostMemory):

@@ -19,12 +19,14 @@ import numpy as np
 from sparsenn.backends.contract import DenseKernel
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line, activation_code
 from sparsenn.backends.cpu.incoming import sparse_to_dense
+from sparsenn.backends.cpu.processor import shared_seconds
 from sparsenn.backends.cpu.scratch import Scratch
-from sparsenn.backends.cpu.tiles import A_CLOCK, TALL, TILE, one_filter, one_row, tall_rows, two_rows
+from sparsenn.backends.cpu.tiles import TALL, TILE, one_filter, one_row, tall_rows, two_rows
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.dense import check_stack
+from sparsenn.backends.prior import Prior
 from sparsenn.backends.registry import register
-from sparsenn.backends.sizes import parts_of
+from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import read_only
@@ -32,7 +34,7 @@ from sparsenn.layers import Identity, Linear, ReLU
 from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
-__all__ = ["REGISTER_TILED", "DenseStack", "Packed", "launch", "prepare", "seconds", "sparse_row_seconds"]
+__all__ = ["REGISTER_TILED", "DenseStack", "Packed", "launch", "prepare", "seconds"]
 
 DEPTH = 1024
 """Inputs whose weights, a quarter of a megabyte, all rows of a block meet before the next ones."""
@@ -339,75 +341,52 @@ def _dense_examples() -> None:
     launch(layers, from_dense(np.zeros((1, 1), np.float32)))
 
 
-# ---- The estimate ------------------------------------------------------------------------------------------------
+# ---- The prior ---------------------------------------------------------------------------------------------------
 
-# Seconds, as measured on AMD EPYC (Zen 5).
-LAUNCH = 5e-6  # of a launch
-THREADS = 1e-4  # of calling threads
-LAYER = 5e-7  # of a layer
-MULTIPLY_ADD = 3e-10 / A_CLOCK  # of a thread
-WEIGHT = 6e-11  # of all threads, from a cache
-FAR_WEIGHT = 1.2e-10  # of all threads, from memory, where the caches do not hold all weights
-OUTPUT = 1e-10  # of a thread, for an output's bias and activation
+PRIOR = Prior(compute=1.0, memory=1.6, launch=6e-6)
+"""As measured on AMD EPYC (Zen 4)."""
 
 MOST_DENSITY = 1 / 8
 """Stored entries, as a share of all places, up to which multiplying them alone pays."""
 
-# Seconds, likewise.
-ENTRY = 3e-9  # of a thread, for an entry of a row and a panel of outputs, with weights in a cache
-FAR_ENTRY = 1.2e-8  # likewise, with weights in memory
-FILLED = 4e-10  # of all threads, for a value of a CSR row, zero or not, that becomes a dense one
+THREAD_WORK = 1 << 22
+"""Multiply-adds for each of several threads, at least: waking one takes about as long."""
 
-NEAR_EDGES = 1 << 18  # weights that a core's own cache holds
-CACHED_EDGES = 1 << 23  # weights that the third-level cache of 32 MiB holds
-
-LEAST_SHARE = 7e-5
-"""Seconds of multiply-adds for each of several threads, at least: waking one takes about as long."""
+LEAST_ROWS = 4
+"""Rows that a weight is multiplied with while the next one comes from the cache."""
 
 
 def _threads_for(rows: int, edges: int, most: int) -> int:
-    """Return how many threads to share multiply-adds of rows among."""
-    return max(1, min(most, int(edges * max(rows * MULTIPLY_ADD, WEIGHT) / LEAST_SHARE)))
+    return max(1, min(most, edges * max(rows, LEAST_ROWS) // THREAD_WORK))
 
 
-def seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float:
-    """Estimate the seconds of dense layers.
-
-    Parameters
-    ----------
-    machine : with its threads.
-    layers : consecutive layers, whose `inputs`, `outputs` and `edges` are looked at.
-    rows : how many.
-    """
-    edges = sum(layer.edges for layer in layers)
-    threads = _threads_for(rows, edges, machine.multiprocessors)
-    total = LAUNCH + (THREADS if threads > 1 else 0.0)
-    weight = WEIGHT if edges <= CACHED_EDGES else FAR_WEIGHT
-    for layer in layers:
-        places = parts_of(layer.outputs, TILE) * TILE
-        product = max(rows * MULTIPLY_ADD / threads, weight) * layer.inputs * places
-        total += LAYER + product + rows * places * OUTPUT / threads
-    return total
-
-
-def sparse_row_seconds(machine: Machine, layers: Sequence[Linear], rows: int, density: float) -> float:
-    """Estimate the seconds of dense layers for CSR rows.
+def seconds(machine: Machine, layers: Sequence[Linear], rows: int, density: float = 1.0) -> float:
+    """Estimate the time of dense layers.
 
     Parameters
     ----------
-    machine, layers, rows : as `seconds` takes them.
-    density : share of the rows' places that is stored.
+    machine : Machine
+        The processor, with its threads.
+    layers : sequence of Linear
+        Consecutive layers, of which `inputs`, `outputs` and `edges` are read.
+    rows : int
+        Rows of a batch.
+    density : float, default 1
+        Fraction of the rows' elements that is stored, where the rows are CSR.
+
+    Returns
+    -------
+    float
+        Seconds.
     """
-    first, *others = layers
-    if density > MOST_DENSITY:
-        return seconds(machine, layers, rows) + rows * first.inputs * FILLED
-    edges = int(density * first.edges) + sum(layer.edges for layer in others)
+    first, *others = (layer.edges for layer in layers)
+    share = density if density <= MOST_DENSITY else 1.0
+    edges = int(share * first) + sum(others)
+    # Rows share the weights that they read; each entry of a CSR row reads those of its input.
+    weights = (rows * share if share < 1 else 1) * first + sum(others)
+    values = rows * (share * layers[0].inputs + sum(layer.outputs for layer in layers))
     threads = _threads_for(rows, edges, machine.multiprocessors)
-    panels = parts_of(first.outputs, TILE)
-    entry = ENTRY if first.inputs * panels * TILE <= NEAR_EDGES else FAR_ENTRY
-    product = panels * rows * (density * first.inputs * entry + TILE * OUTPUT) / threads
-    rest = seconds(machine, others, rows) if others else LAUNCH + (THREADS if threads > 1 else 0.0)
-    return rest + LAYER + product
+    return shared_seconds(PRIOR, machine, threads, rows * edges, FLOAT_BYTES * (weights + values))
 
 
 def _why_not(machine: Machine, layers: Sequence[Linear]) -> str | None:
@@ -427,7 +406,7 @@ REGISTER_TILED = register(
         launch=launch,
         auto=True,
         seconds=seconds,
-        sparse_row_seconds=sparse_row_seconds,
+        sparse_rows=True,
         why_not=_why_not,
         reproducible=True,
     )

@@ -15,19 +15,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import LayerCounts, RowMap, SparseKernel, StepInput, StepOutput, Tunable
+from sparsenn.backends.contract import LayerCounts, RowMap, SparseKernel, StepInput, StepOutput
 from sparsenn.backends.cpu.panel_layers import LANE_STEP, finish_line, padded, run_layers
+from sparsenn.backends.cpu.processor import shared_seconds
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.stack import Packed, Stack
 from sparsenn.backends.cpu.tiles import BITS, TILE, ask_for, lowest, nonzeros, one_filter
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.prior import Prior
 from sparsenn.backends.registry import register
-from sparsenn.backends.sizes import about
+from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.arrays import read_only
 from sparsenn.layers import SparseLinear
@@ -40,7 +41,6 @@ __all__ = [
     "launch_panel",
     "launch_scatter",
     "panel_seconds",
-    "panel_sizes",
     "run_csr",
     "run_dense",
 ]
@@ -53,10 +53,6 @@ MOST_LANES = 256
 
 CHUNK_ROWS = 2048
 """Rows a thread takes at a time: enough to hide the call, few enough to balance the load."""
-
-LANES_TO_TRY = (8, 16, 32, 64, 128, 256, 512)
-CHUNK_ROWS_TO_TRY = (512, 2048, 8192)
-"""What `tune` tries in place of the lanes that the cache holds, and of `CHUNK_ROWS`."""
 
 CHUNK_BYTES = 8 << 20
 """And no more than this many bytes of outputs."""
@@ -239,20 +235,19 @@ def run_dense(features: Array, used: Array, start: int, stop: int, packed: Any, 
 _scratch = Scratch()
 
 
-def _stride(rows: int, widest: int, lanes: int | None, threads: int) -> int:
-    """Lanes of a panel: as many as asked for, else as the cache holds, but no more than give every thread a panel."""
+def _stride(rows: int, widest: int, threads: int) -> int:
+    """Lanes of a panel: as many as the cache holds, but no more than give every thread a panel."""
     cached = CACHE_BYTES // (2 * 4 * max(1, widest)) // LANE_STEP * LANE_STEP
-    most = min(cached, MOST_LANES) if lanes is None else lanes
     share = -(-rows // threads)
     needed = -(-share // LANE_STEP) * LANE_STEP
-    return max(LANE_STEP, min(most, needed))
+    return max(LANE_STEP, min(cached, MOST_LANES, needed))
 
 
-def _chunk(rows: int, width: int, stride: int, most: int) -> int:
+def _chunk(rows: int, width: int, stride: int) -> int:
     """Rows a thread takes at a time, a multiple of the panel's: many, but so that all threads end up with as many."""
     threads = thread_count()
     share = -(-rows // (threads * stride)) * stride
-    longest = max(stride, min(most, CHUNK_BYTES // (4 * width), share) // stride * stride)
+    longest = max(stride, min(CHUNK_ROWS, CHUNK_BYTES // (4 * width), share) // stride * stride)
     sizes = range(longest, max(stride, longest // 2) - 1, -stride)
     return min(sizes, key=lambda size: -(-rows // (threads * size)) * size)
 
@@ -274,13 +269,13 @@ class _Collector:
         self.survivors[start : start + survivors.size] = survivors
 
 
-def _launch(step: StepInput, scatter: bool, lanes: int | None = None, chunk_rows: int = CHUNK_ROWS) -> StepOutput:
+def _launch(step: StepInput, scatter: bool) -> StepOutput:
     stack: Stack = step.stack
     packed: Packed = stack.packed
     widths = packed.widths[step.first : step.last + 1]
     rows, outputs = step.features.shape[0], int(widths[-1])
     panel_width = int(widths[1:].max() if scatter else widths.max())
-    stride = _stride(rows, panel_width, lanes, thread_count())
+    stride = _stride(rows, panel_width, thread_count())
     by_rows = stack.by_rows(step.first) if scatter else stack.no_rows
     collector = _Collector(stack.workspace.next(rows, outputs))
     features = step.features if isinstance(step.features, CSR) else np.ascontiguousarray(step.features)
@@ -302,7 +297,7 @@ def _launch(step: StepInput, scatter: bool, lanes: int | None = None, chunk_rows
         collector.add(out[:written], survivors[:written])
         return counters
 
-    work = chunks(rows, _chunk(rows, max(1, outputs), stride, chunk_rows))
+    work = chunks(rows, _chunk(rows, max(1, outputs), stride))
     counters = sum(map_threads(run, work), np.zeros((step.last - step.first, 4), np.int64))
     return StepOutput(
         features=collector.out[: collector.count],
@@ -314,16 +309,9 @@ def _launch(step: StepInput, scatter: bool, lanes: int | None = None, chunk_rows
     )
 
 
-def launch_panel(step: StepInput, lanes: int | None = None, chunk_rows: int = CHUNK_ROWS) -> StepOutput:
-    """Run any number of layers in panels; the first one by scattering if `step.scatter` asks for it.
-
-    Parameters
-    ----------
-    step : the layers and the rows.
-    lanes : of a panel at most, one of `LANES_TO_TRY`; by default as many as the second-level cache holds.
-    chunk_rows : that a thread takes at a time at most.
-    """
-    return _launch(step, step.scatter, lanes, chunk_rows)
+def launch_panel(step: StepInput) -> StepOutput:
+    """Run any number of layers in panels; the first one by scattering if `step.scatter` asks for it."""
+    return _launch(step, step.scatter)
 
 
 def launch_scatter(step: StepInput) -> StepOutput:
@@ -331,40 +319,23 @@ def launch_scatter(step: StepInput) -> StepOutput:
     return _launch(step, scatter=True)
 
 
-# Seconds, as measured on AMD EPYC (Zen 4) cores.
-LAUNCH = 6e-5  # of a launch
-THREADS = 1.2e-4  # of calling threads
-LINE = 1.2e-8  # of an output of a panel
-LINE_LANE = 1.4e-10  # of each of its lanes
-EDGE = 1.6e-9  # of a weight of a panel
-EDGE_LANE = 4.1e-11  # of each of its lanes
-VALUE = 7e-10  # of bringing a value into a panel or out of it
+PRIOR = Prior(compute=0.4, memory=0.15, launch=6e-5)
+"""As measured on AMD EPYC (Zen 4)."""
+
+EDGE_LANES = 40
+"""Lanes of a panel that are multiplied in the time of a weight's other instructions."""
 
 
 def panel_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
-    """Estimate the seconds that rows take through layers in one launch.
-
-    Parameters
-    ----------
-    machine : with its threads.
-    layers : consecutive layers.
-    rows : how many; none of them dies.
-    """
-    threads = max(1, machine.multiprocessors)
+    """Estimate the time of layers in one launch, no row of which dies."""
     widest = max(max(layer.inputs, layer.outputs) for layer in layers)
-    lanes = _stride(rows, widest, None, threads)
-    panels = -(-rows // lanes)
-    per_panel = sum(
-        layer.outputs * (LINE + LINE_LANE * lanes) + layer.edges * (EDGE + EDGE_LANE * lanes) for layer in layers
-    )
-    per_panel += (layers[0].inputs + layers[-1].outputs) * min(rows, lanes) * VALUE
-    return LAUNCH + (THREADS if panels > 1 else 0.0) + per_panel * -(-panels // threads)
-
-
-def panel_sizes(step: StepInput) -> str:
-    """Return the sizes of a launch: the widest of its layers, and about how many rows there are."""
-    widest = int(step.stack.packed.widths[step.first : step.last + 1].max())
-    return f"width {widest}, rows {about(step.features.shape[0])}"
+    lanes = _stride(rows, widest, machine.multiprocessors)
+    panels = parts_of(rows, lanes)
+    threads = max(1, min(panels, machine.multiprocessors))
+    edges = sum(layer.edges for layer in layers) * (lanes + EDGE_LANES)
+    values = (layers[0].inputs + layers[-1].outputs) * min(rows, lanes)
+    turns = parts_of(panels, threads) * threads
+    return shared_seconds(PRIOR, machine, threads, turns * edges, turns * FLOAT_BYTES * values)
 
 
 PANEL = register(
@@ -377,11 +348,6 @@ PANEL = register(
         fuses=True,
         seconds=panel_seconds,
         reproducible=True,
-        tunable=Tunable(
-            parameters={"lanes": LANES_TO_TRY, "chunk_rows": CHUNK_ROWS_TO_TRY},
-            launch_with=lambda numbers: partial(launch_panel, lanes=numbers["lanes"], chunk_rows=numbers["chunk_rows"]),
-            sizes=panel_sizes,
-        ),
     )
 )
 SCATTER = register(

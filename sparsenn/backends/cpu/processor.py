@@ -7,17 +7,67 @@ import re
 from functools import cache
 from pathlib import Path
 
+from llvmlite.binding import get_host_cpu_name
+
+from sparsenn.backends.cpu.tiles import VECTOR
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.prior import Prior
 from sparsenn.runtime.workers import thread_count
 
-__all__ = ["host_machine"]
+__all__ = ["host_machine", "processor_of", "shared_seconds"]
+
+CLOCK = 3e9
+"""Clocks of a core in a second under load; about the same for all servers."""
+
+THREAD_BANDWIDTH = 2e10
+"""Bytes a second that a thread copies, read plus written, far from the caches; about the same for all servers."""
+
+UNITS = 1 if get_host_cpu_name() == "znver4" else 2
+"""Vectors that a core multiplies in a clock: two, but where one takes both units that there are."""
+
+WAKING_SECONDS = 5e-5
+"""Time to hand work to other threads, and to wait until they are done."""
 
 
 def host_machine() -> Machine:
-    """Return the processor with the threads in use; both are in its name, by which tuned numbers are kept."""
-    threads = thread_count()
-    name = f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"
-    return Machine(name, "cpu", multiprocessors=threads)
+    """Return the processor with the threads in use; both are in its name, by which measurements are stored."""
+    return processor_of(_processor(), thread_count())
+
+
+def processor_of(name: str, threads: int) -> Machine:
+    """Return a processor with a number of threads, the SIMD width that of the processor at hand."""
+    return Machine(
+        f"{name}, {threads} thread{'s' if threads > 1 else ''}",
+        "cpu",
+        multiprocessors=threads,
+        clock=CLOCK,
+        copy_bandwidth=threads * THREAD_BANDWIDTH,
+        thread_multiply_adds=UNITS * VECTOR,
+    )
+
+
+def shared_seconds(prior: Prior, machine: Machine, threads: int, multiply_adds: float, nbytes: float) -> float:
+    """Estimate the time of work that some threads share.
+
+    Parameters
+    ----------
+    prior : Prior
+        Efficiencies of the kernel.
+    machine : Machine
+        The processor with all of its threads.
+    threads : int
+        Threads that share the work; the others are idle.
+    multiply_adds, nbytes : float
+        Multiply-adds of the work, and bytes that the work reads and writes.
+
+    Returns
+    -------
+    float
+        Seconds.
+    """
+    busy = threads / machine.multiprocessors
+    waking = WAKING_SECONDS if threads > 1 else 0.0
+    return waking + prior.seconds(machine, multiply_adds / busy, nbytes / busy)
 
 
 @cache

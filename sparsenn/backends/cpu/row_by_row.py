@@ -22,9 +22,12 @@ from sparsenn.backends.contract import (
     SparseProblem,
 )
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
+from sparsenn.backends.cpu.processor import shared_seconds
 from sparsenn.backends.cpu.stack import LayersByRows, Stack, Workspace
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.prior import Prior
 from sparsenn.backends.registry import register
+from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import ShapeError
 from sparsenn.formats import CSC, CSR, Array, from_dense
 from sparsenn.formats.arrays import read_only
@@ -230,12 +233,16 @@ def _counts(counters: Array) -> tuple[LayerCounts, ...]:
     return tuple(LayerCounts(NAME, *map(int, counted)) for counted in counters)
 
 
+def _tasks(rows: int, edges: int, threads: int) -> int:
+    return max(1, min(4 * threads, rows, rows * edges // SHARED_EDGES))
+
+
 def _shared(weights: LayersByRows, features: Features, span: tuple[int, int], out: Array, multiplicity: Array,
             droppable_from: int, is_live: Array, counting: bool) -> Array:  # fmt: skip
     """Run rows on as many threads as pay; returns the counters."""
     rows = features.shape[0]
     layers = span[1] - span[0] if counting else 0
-    pieces = max(1, min(4 * thread_count(), rows, rows * weights.edges // SHARED_EDGES))
+    tasks = _tasks(rows, weights.edges, thread_count())
     run = (
         partial(run_sparse_rows, features.indptr, features.indices, features.values)
         if isinstance(features, CSR)
@@ -248,7 +255,8 @@ def _shared(weights: LayersByRows, features: Features, span: tuple[int, int], ou
             droppable_from, is_live, counters)  # fmt: skip
         return counters
 
-    counters: Array = sum(map_threads(take, chunks(rows, max(1, -(-rows // pieces)))), np.zeros((layers, 4), np.int64))
+    work = chunks(rows, max(1, parts_of(rows, tasks)))
+    counters: Array = sum(map_threads(take, work), np.zeros((layers, 4), np.int64))
     return counters
 
 
@@ -262,40 +270,28 @@ def _row_examples() -> None:
         chain.run(features, False)
 
 
-# Seconds, as measured on AMD EPYC (Zen 4) cores.
-CALL = 2.5e-6  # of a call
-LAYER = 1e-7  # of a layer of a row
-EDGE = 5e-10  # of a multiply-add with a weight from a near cache
-FAR_EDGE = 9e-10  # of a multiply-add with a weight from a far cache
-PLACE = 3e-10  # of an input or output
-THREADS = 6e-5  # of calling threads
+PRIOR = Prior(compute=1.0, memory=0.55, launch=2.5e-6)
+"""As measured on AMD EPYC (Zen 4)."""
 
-NEAR_EDGES = 1 << 18
-"""Weights that a core's own cache holds."""
+EDGE_BYTES = 8
+"""Bytes of a weight with its index."""
+
+VALUE_EDGES = 8
+"""Weights that are multiplied in the time in which an input finds its row of weights."""
 
 LIVE = 0.5
 """The share of non-zeros that ReLU is taken to leave."""
 
 
 def rows_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
-    """Estimate the seconds that rows without zeros take through layers.
-
-    Parameters
-    ----------
-    machine : with its threads.
-    layers : consecutive layers.
-    rows : how many; none of them dies.
-    """
-    edges, live = 0.0, 1.0
+    """Estimate the time of layers for rows without zeros, none of which dies."""
+    products, live = 0.0, 1.0
     for layer in layers:
-        edges += live * layer.edges
+        products += live * (layer.edges + VALUE_EDGES * layer.inputs)
         live = LIVE if isinstance(layer.activation, ReLU) else 1.0
-    places = layers[0].inputs + sum(layer.outputs for layer in layers)
     weights = sum(layer.edges for layer in layers)
-    alone = LAYER * len(layers) + (EDGE if weights <= NEAR_EDGES else FAR_EDGE) * edges + PLACE * places
-    if rows < 2 or rows * weights < SHARED_EDGES:
-        return CALL + rows * alone
-    return CALL + THREADS + rows * alone / min(rows, machine.multiprocessors)
+    threads = min(_tasks(rows, weights, machine.multiprocessors), machine.multiprocessors)
+    return shared_seconds(PRIOR, machine, threads, rows * products, rows * products * EDGE_BYTES)
 
 
 ROWS = register(

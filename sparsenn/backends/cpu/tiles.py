@@ -10,15 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
+from llvmlite.binding import get_host_cpu_features
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 __all__ = [
-    "A_CLOCK",
     "BITS",
     "TALL",
     "TILE",
+    "VECTOR",
     "WIDE_TILE",
     "ask_for",
     "four_filters",
@@ -34,9 +34,6 @@ __all__ = [
 
 VECTOR = next((width for name, width in (("avx512f", 16), ("avx", 8)) if get_host_cpu_features().get(name)), 4)
 """Numbers of a vector register."""
-
-A_CLOCK = VECTOR * (1 if get_host_cpu_name() == "znver4" else 2)
-"""Multiply-adds of a core in a clock: of two vectors, but where one takes both units that there are."""
 
 BITS = 64
 """Numbers that `nonzeros` looks at."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -31,9 +32,10 @@ from sparsenn.backends.cuda.runtime.availability import check_device
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, machine_of
 from sparsenn.backends.cuda.runtime.footprint import prepared_bytes
 from sparsenn.backends.cuda.runtime.layer_cache import stream_key
-from sparsenn.backends.cuda.runtime.loader import compile_seconds
+from sparsenn.backends.cuda.runtime.loader import compile_seconds, rehearsal, wait_for_modules
 from sparsenn.backends.cuda.runtime.memory import arriving, free_bytes, release_unused, staging, within_memory
-from sparsenn.backends.cuda.runtime.replay import DeviceReplay, HostReplay
+from sparsenn.backends.cuda.runtime.replay import MAX_COPIED_BYTES, DeviceReplay, HostReplay
+from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.runtime.spans import note_use
 from sparsenn.backends.cuda.runtime.streams import wait_for_device
 from sparsenn.backends.cuda.sparse import rows as rows_module
@@ -68,6 +70,7 @@ class CUDABackend:
     device = "cuda"
     doubles = False
     in_host_memory = False
+    rehearses = True
     prepares_ahead = True
 
     def __init__(self, index: int = 0) -> None:
@@ -134,8 +137,10 @@ class CUDABackend:
             return images.run_layer(layer, shape, *matrices)
 
     def replay(self, shape: tuple[int, int], on_host: bool) -> Replay | None:
-        """Return what captures work on rows of a shape as a graph."""
-        return HostReplay(shape) if on_host else DeviceReplay(shape)
+        """Return what captures work on rows of a shape as a graph; None where copying rows into it costs too much."""
+        if on_host:
+            return HostReplay(shape)
+        return DeviceReplay(shape) if 4 * math.prod(shape) <= MAX_COPIED_BYTES else None
 
     def number_log(self, scans: int) -> NumberLog:
         """Return a log of up to a number of scans."""
@@ -151,6 +156,14 @@ class CUDABackend:
     def compile_seconds(self) -> float:
         """Return the seconds this thread spent on building kernels; CuPy's own count towards their callers."""
         return compile_seconds()
+
+    def rehearsal(self) -> AbstractContextManager[None]:
+        """Return a context in which kernels begin to be compiled, and none is launched."""
+        return rehearsal()
+
+    def end_rehearsals(self) -> None:
+        """Wait until no kernel is being compiled, which disturbs what is timed."""
+        wait_for_modules()
 
     def wait(self) -> None:
         """Wait until the device has done all that was queued."""
@@ -331,9 +344,8 @@ class CUDABackend:
 
     def as_dense(self, features: Features) -> Array:
         """Return the features as a row-major float32 matrix on the device."""
-        cp = cupy()
         with as_current(self.index), within_memory("dense rows", features.shape[0], 4 * features.shape[1]):
-            dense: Array = cp.ascontiguousarray(rows_module.as_dense(features), dtype=np.float32)
+            dense: Array = as_rows(rows_module.as_dense(features), np.float32)
             return dense
 
     def count_nonzeros(self, features: Array) -> Array:

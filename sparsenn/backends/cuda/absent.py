@@ -27,6 +27,7 @@ class AbsentCUDABackend:
     device = "cuda"
     doubles = False
     in_host_memory = False
+    rehearses = False
     prepares_ahead = True
 
     def __init__(self, machine: Machine) -> None:
@@ -51,6 +52,8 @@ class AbsentCUDABackend:
 
     def before_drop(self) -> None:
         """Do nothing: nothing is queued."""
+
+    begin_call = end_call = before_drop
 
     def release(self) -> None:
         """Do nothing: no memory is kept."""

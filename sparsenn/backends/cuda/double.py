@@ -58,6 +58,7 @@ class DoubleCUDABackend(CUDABackend):
 
     device = DEVICE
     doubles = True
+    rehearses = False  # its launches are CuPy's own
     prepares_ahead = False
 
     @property

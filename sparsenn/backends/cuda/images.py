@@ -20,6 +20,7 @@ from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch
+from sparsenn.backends.cuda.runtime.row_copies import as_rows, copy_rows
 from sparsenn.backends.cuda.sparse.rows import weigh_rows
 from sparsenn.backends.launching import combine_rows
 from sparsenn.errors import UsageError
@@ -112,7 +113,7 @@ def _run(layer: Any, shape: tuple[int, ...], *matrices: Array) -> Array:
 
 @_run.register
 def _combine(layer: CombiningLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
-    """Add by one kernel; else combine by CuPy's functions."""
+    """Add by one kernel, or by CuPy's functions where that lacks the activation; concatenate by copies."""
     rows, row_bytes = matrices[0].shape[0], matrices[0].itemsize * sum(matrix.shape[1] for matrix in matrices)
     with within_memory(f"the outputs of {layer.name}", rows, row_bytes):
         if isinstance(layer, Add):
@@ -121,7 +122,7 @@ def _combine(layer: CombiningLayer, shape: tuple[int, ...], *matrices: Array) ->
         ends = np.cumsum([matrix.shape[1] for matrix in matrices]).tolist()
         combined: Array = cupy().empty((rows, ends[-1]), np.result_type(*(matrix.dtype for matrix in matrices)))
         for matrix, end in zip(matrices, ends, strict=True):
-            combined[:, end - matrix.shape[1] : end] = matrix
+            copy_rows(matrix, combined[:, end - matrix.shape[1] : end])
         return combined
 
 
@@ -134,10 +135,10 @@ def _flatten(layer: Flatten, shape: tuple[int, ...], features: Array) -> Array:
 
 @_run.register
 def _slice(layer: Slice, shape: tuple[int, ...], features: Array) -> Array:
-    """Copy the columns of the slice, as a stream's capture takes copies."""
+    """Copy the columns of the slice."""
     outputs, _ = _outputs(layer, shape, features)
     first, last = layer.columns(shape)
-    outputs[...] = features[:, first:last]
+    copy_rows(features[:, first:last], outputs)
     return outputs
 
 
@@ -195,7 +196,7 @@ def _add(activation: Activation, matrices: Sequence[Array]) -> Array | None:
     if code is None:
         return None
     kind = np.result_type(*(matrix.dtype for matrix in matrices))
-    total, *others = (cp.ascontiguousarray(matrix, dtype=kind) for matrix in matrices)
+    total, *others = (as_rows(matrix, kind) for matrix in matrices)
     for number, other in enumerate(others, start=1):
         sums: Any = cp.ndarray(total.shape, kind)
         finish = code if number == len(others) else (np.int32(IDENTITY), np.float32(np.inf))

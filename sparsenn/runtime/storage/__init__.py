@@ -1,7 +1,7 @@
 """Storage: how files are written, where the user's cache is, and its small records."""
 
 from sparsenn.runtime.storage.atomic import adding_to, check_replaceable, open_to_write, replacing
-from sparsenn.runtime.storage.caches import CACHES, Cache, Cleared, cache_named, caches, clear
+from sparsenn.runtime.storage.caches import CACHES, Cache, Cleared, cache_named, caches, clear, remove_files
 from sparsenn.runtime.storage.folder import cache_folder, make_cache_folder
 from sparsenn.runtime.storage.paths import check_path, link_target, same_file
 from sparsenn.runtime.storage.records import package_version, read_record, write_record
@@ -25,6 +25,7 @@ __all__ = [
     "open_to_write",
     "package_version",
     "read_record",
+    "remove_files",
     "remove_stale",
     "replacing",
     "same_file",

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from sparsenn.errors import ResourceError, unknown_name
 from sparsenn.runtime.storage.folder import cache_folder, cupy_folder
 
-__all__ = ["CACHES", "Cache", "Cleared", "cache_named", "caches", "clear"]
+__all__ = ["CACHES", "Cache", "Cleared", "cache_named", "caches", "clear", "remove_files"]
 
 
 class _Kind(NamedTuple):
@@ -47,7 +47,7 @@ _KINDS = {
         lambda: [cache_folder() / "datasets"],
     ),
     "measurements": _Kind("limits of the device, as measured", r"ceilings\.json", lambda: [cache_folder()]),
-    "tuning": _Kind("parameters found by tuning", r"tuning\.json", lambda: [cache_folder()]),
+    "choices": _Kind("kernels chosen by measurement", r"[0-9a-f]{24}\.json", lambda: [cache_folder() / "choices"]),
     "cpu-kernels": _Kind("kernels for the CPU, compiled by numba", r".+\.nb[ic]", _compiled_folders),
     "gpu-kernels": _Kind(
         "kernels for compute capability 9.0", r".+-[0-9a-f]{24}\.cubin", lambda: [cache_folder() / "kernels"]
@@ -138,10 +138,22 @@ def clear(names: Iterable[str] = CACHES) -> tuple[Cleared, ...]:
     UsageError
         There is no cache of such a name; nothing is removed then.
     """
-    return tuple([_cleared(cache) for cache in [cache_named(name) for name in names]])
+    return tuple([remove_files(cache) for cache in [cache_named(name) for name in names]])
 
 
-def _cleared(cache: Cache) -> Cleared:
+def remove_files(cache: Cache) -> Cleared:
+    """Remove the files that a record of a cache lists, and folders that are empty then.
+
+    Parameters
+    ----------
+    cache : Cache
+        Its files; a cache that others share is left alone.
+
+    Returns
+    -------
+    Cleared
+        The number of files that were removed, their bytes, and why others could not be.
+    """
     if not cache.own:
         return Cleared(cache.name, 0, 0, f"other programs that use CuPy share {cache.folder}")
     count, size, left = 0, 0, None

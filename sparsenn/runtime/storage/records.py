@@ -30,7 +30,7 @@ def read_record(name: str, form: int) -> dict[str, Any]:
 
     Parameters
     ----------
-    name : of the file.
+    name : of the file, or its path within the cache folder.
     form : number of the record's form, with which it must have been written; it is called version in the file.
 
     Raises
@@ -75,7 +75,7 @@ def write_record(name: str, form: int, record: dict[str, Any]) -> Path:
         The file cannot be written; the message says what to do.
     """
     document = json.dumps({"version": form} | record, indent=2, allow_nan=False) + "\n"
-    path = make_cache_folder() / name
+    path = make_cache_folder(str(Path(name).parent)) / Path(name).name
     with replacing(path) as temporary:
         temporary.write_text(document, encoding="utf-8")
     return path

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import Backend
-from sparsenn.backends.cpu.convolution import DIRECT, IM2COL_BLAS
+from sparsenn.backends.cpu.convolution import DIRECT
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.conv import cudnn, implicit, tensor, warpgroup
 from sparsenn.backends.cuda.conv.geometry import Geometry
@@ -187,10 +187,10 @@ LADDER = Ladder(
             cudnn.CUDNN_FLOAT16,
             products.LIBRARY,  # no rung, but what they are held against
         ),
-        "cpu": (SEQUENTIAL, DIRECT, IM2COL_BLAS),
+        "cpu": (SEQUENTIAL, DIRECT),
         "reference": (REFERENCE,),
     },
-    sweeps={swept.SWEPT.name: "pixels"},
+    sweeps={swept.SWEPT.name: swept.PIXELS_VARIED},
     problem=random_problem,
     rows=1000,
     sizes=(1, 86, 86, 4, 7, 0),

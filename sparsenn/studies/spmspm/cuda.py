@@ -7,12 +7,13 @@ COO in any order, which the engine's conversion makes CSR of, so that rungs diff
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, SparseKernel, StepInput, StepOutput, Tunable
+from sparsenn.backends.contract import Features, SparseKernel, StepInput, StepOutput
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import Program, program
@@ -21,18 +22,14 @@ from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, compress, index_type, scan
 from sparsenn.backends.cuda.sparse.rows import gather_pieces
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
-from sparsenn.backends.sizes import about
 from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.formats.compressed import Compressed
 from sparsenn.studies.spmspm.cuda_rows import as_csr, finish, weights_by_row
 
-__all__ = ["KERNELS", "ROWS_PER_THREAD", "SWEPT", "step_sizes"]
+__all__ = ["KERNELS", "ROWS_PER_THREAD", "VARIANTS"]
 
 ROWS_PER_THREAD = (100, 1, 10, 25, 50, 75, 125, 150, 200)
 """How far threads may be coarsened; the first is the default."""
-
-SWEPT = "rows a thread"
-"""What the number is called."""
 
 BLOCK = 32
 COARSE_THREADS = 64
@@ -222,18 +219,8 @@ def _launch_tile(step: StepInput) -> StepOutput:
 # ---- The rungs --------------------------------------------------------------------------------------------------
 
 
-def step_sizes(step: StepInput) -> str:
-    """Return the sizes of a launch: the rows' width, and about how many they are."""
-    rows, width = step.features.shape
-    return f"width {width}, rows {about(rows)}"
-
-
-def _rung(
-    name: str, summary: str, launch_rung: Callable[[StepInput], StepOutput], tunable: Tunable | None = None
-) -> SparseKernel:
-    return SparseKernel(
-        name=name, device="cuda", summary=summary, launch=launch_rung, needs=(ANY_GPU,), tunable=tunable
-    )
+def _rung(name: str, summary: str, launch_rung: Callable[[StepInput], StepOutput]) -> SparseKernel:
+    return SparseKernel(name=name, device="cuda", summary=summary, launch=launch_rung, needs=(ANY_GPU,))
 
 
 def _by_element(name: str, summary: str, source: Program) -> SparseKernel:
@@ -242,27 +229,21 @@ def _by_element(name: str, summary: str, source: Program) -> SparseKernel:
     return _rung(name, summary, partial(_by_chunks, name, multiply))
 
 
-def _coarse(name: str, summary: str, source: Program) -> SparseKernel:
-    """Return a rung whose threads compute many rows of one column each; how many can be tuned."""
+def _coarse(name: str, summary: str, source: Program, rows: int = ROWS_PER_THREAD[0]) -> SparseKernel:
+    """Return a rung whose threads compute several rows of one column each."""
+    multiply = partial(_multiply_elements, source, {"ROWS_PER_THREAD": rows}, (COARSE_THREADS, 1), rows)
+    return _rung(name, summary, partial(_by_chunks, name, multiply, rows_per_block=rows))
 
-    def with_rows(rows: int) -> Callable[[StepInput], StepOutput]:
-        multiply = partial(_multiply_elements, source, {"ROWS_PER_THREAD": rows}, (COARSE_THREADS, 1), rows)
-        return partial(_by_chunks, name, multiply, rows_per_block=rows)
 
-    tunable = Tunable(
-        parameters={SWEPT: tuple(sorted(ROWS_PER_THREAD))},
-        launch_with=lambda numbers: with_rows(numbers[SWEPT]),
-        sizes=step_sizes,
-    )
-    return _rung(name, summary, with_rows(ROWS_PER_THREAD[0]), tunable)
-
+_coarsened = partial(_coarse, "coarsened", "as naive; a thread computes many rows of one column", _COARSENED)
+_vote_coarsened = partial(_coarse, "warp_vote_coarsened", "warp_vote and coarsened together", _VOTE_COARSENED)
 
 KERNELS = (
     _by_element("naive", "one thread per output, by merge-intersection, one atomic addition per non-zero", _NAIVE),
     _by_element("warp_vote", "as naive; a warp counts its non-zeros by vote", _WARP_VOTE),
-    _coarse("coarsened", "as naive; a thread computes many rows of one column", _COARSENED),
+    _coarsened(),
     _by_element("privatized", "as naive; a block collects in shared memory and commits once", _PRIVATIZED),
-    _coarse("warp_vote_coarsened", "warp_vote and coarsened together", _VOTE_COARSENED),
+    _vote_coarsened(),
     _by_element("warp_vote_privatized", "warp_vote and privatized together", _VOTE_PRIVATIZED),
     _rung(
         "row_per_warp",
@@ -272,3 +253,12 @@ KERNELS = (
     _rung("tile", "32 rows along the lanes, gathering from a dense tile in shared memory", _launch_tile),
 )
 """From plain to fast."""
+
+VARIANTS = {
+    rung.name: tuple(
+        replace(coarse(rows), name=f"{rung.name}, rows a thread {rows}") for rows in sorted(ROWS_PER_THREAD)
+    )
+    for coarse in (_coarsened, _vote_coarsened)
+    for rung in [coarse()]
+}
+"""The coarsened rungs, by name, with each number of rows a thread."""

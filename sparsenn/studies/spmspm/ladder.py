@@ -94,7 +94,7 @@ LADDER = Ladder(
         "cuda": (*cuda.KERNELS, CHUNKS),  # resident takes all layers at once: there are none to be timed one by one
         "reference": (REFERENCE,),
     },
-    sweeps={kernel.name: cuda.SWEPT for kernel in cuda.KERNELS if kernel.tunable is not None},
+    sweeps=cuda.VARIANTS,
     stage_count=lambda network, inputs: len(network),
     note="Every row is computed in every layer. Errors are absolute, of outputs; the largest of all layers.",
 )

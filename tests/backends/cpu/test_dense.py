@@ -14,8 +14,8 @@ from sparsenn import Session
 from sparsenn.backends.cpu import CPUBackend, dense
 from sparsenn.backends.cpu.dense import DEPTH, launch, prepare, seconds
 from sparsenn.backends.cpu.panel import panel_seconds
+from sparsenn.backends.cpu.processor import processor_of
 from sparsenn.backends.cpu.tiles import TALL, TILE
-from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.dense import forward
 from sparsenn.errors import ShapeError
 from sparsenn.formats import CSC, from_dense
@@ -39,7 +39,7 @@ def test_blocks_and_threads_change_no_bit_of_what_float64_gives(problem, block, 
     plain = launch(stack, rows)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dense, "BLOCK_BYTES", 4 * stack.widest * block)
-        patch.setattr(dense, "LEAST_SHARE", 1e-9)
+        patch.setattr(dense, "THREAD_WORK", 1)
         patch.setattr(dense, "thread_count", lambda: threads)
         found = launch(stack, rows)
     assert (found.dtype, found.shape) == (np.float32, (rows.shape[0], layers[-1].outputs))
@@ -52,7 +52,7 @@ def test_blocks_and_threads_change_no_bit_of_what_float64_gives(problem, block, 
 
 @pytest.mark.parametrize(
     ("width", "rows", "shared"),
-    [(512, 1, False), (256, 64, False), (1024, 4, False), (1024, 8, False), (512, 64, True), (2048, 1, True)],
+    [(512, 1, False), (256, 16, False), (1024, 4, False), (1024, 8, True), (512, 64, True), (2048, 1, True)],
 )
 def test_threads_share_what_takes_each_longer_than_waking_it(width, rows, shared, rng, monkeypatch):
     given = []
@@ -63,7 +63,6 @@ def test_threads_share_what_takes_each_longer_than_waking_it(width, rows, shared
 
     monkeypatch.setattr(dense, "map_threads", alone)
     monkeypatch.setattr(dense, "thread_count", lambda: 2)
-    monkeypatch.setattr(dense, "MULTIPLY_ADD", 3e-10 / 32)  # other processors multiply fewer numbers a clock
     layers = [Linear(rng.random((width, width), np.float32), None, ReLU()) for _ in range(2)]
     launch(layers, rng.random((rows, width), np.float32))
     assert (max(given) > 1) == shared
@@ -121,7 +120,7 @@ def test_layers_and_rows_that_do_not_fit_are_refused():
 @pytest.mark.parametrize("threads", [1, 2, 16])
 @pytest.mark.parametrize(("density", "dense_is_faster"), [(0.02, False), (0.6, True), (1.0, True)])
 def test_estimates_choose_by_density(threads, density, dense_is_faster):
-    machine, rng = Machine("here", "cpu", threads), np.random.default_rng(0)
+    machine, rng = processor_of("here", threads), np.random.default_rng(0)
     for width in (128, 512):
         weights = rng.random((width, width)) + 1
         weights[rng.random((width, width)) >= density] = 0
@@ -140,7 +139,7 @@ def test_entries_alone_give_the_bits_of_dense_rows(problem, density, iso, thread
     rows = np.where(kept, np.float32(0.3) if iso else rows, np.float32(0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dense, "MOST_DENSITY", 1.0)
-        patch.setattr(dense, "LEAST_SHARE", 1e-9 if threads > 1 else 1.0)
+        patch.setattr(dense, "THREAD_WORK", 1 if threads > 1 else 1 << 60)
         patch.setattr(dense, "thread_count", lambda: threads)
         found = launch(layers, from_dense(rows))
         patch.setattr(dense, "MOST_DENSITY", -1.0)
@@ -163,7 +162,7 @@ def test_sparse_rows_are_never_made_dense(rng, monkeypatch):
 
 
 def test_estimates_of_csr_rows_grow_with_their_entries():
-    layers, machine = [Linear(np.ones((20_000, 50)), None, ReLU())], Machine("a processor", "cpu", 2)
-    estimates = [dense.sparse_row_seconds(machine, layers, 300, share) for share in (0.0, 1e-3, 1e-2, 1e-1)]
+    layers, machine = [Linear(np.ones((20_000, 50)), None, ReLU())], processor_of("a processor", 2)
+    estimates = [seconds(machine, layers, 300, density=share) for share in (0.0, 1e-3, 1e-2, 1e-1)]
     assert sorted(estimates) == estimates
-    assert dense.sparse_row_seconds(machine, layers, 300, 0.5) > seconds(machine, layers, 300)
+    assert seconds(machine, layers, 300, density=0.5) >= seconds(machine, layers, 300)

@@ -10,8 +10,8 @@ from sparsenn.backends import StepInput, backend_for
 from sparsenn.backends.contract import SAME_ROWS, SparseProblem
 from sparsenn.backends.cpu import row_by_row
 from sparsenn.backends.cpu.panel import PANEL
+from sparsenn.backends.cpu.processor import processor_of
 from sparsenn.backends.cpu.row_by_row import ROWS, rows_seconds
-from sparsenn.backends.machine import Machine
 from sparsenn.errors import ShapeError
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import ReLU, SparseLinear
@@ -85,6 +85,6 @@ def test_estimates_prefer_rows_for_one_and_panels_for_many():
         dense = rng.normal(size=(width, width)) * (rng.random((width, width)) < density)
         layers = [SparseLinear(CSC.from_scipy(from_dense(dense).to_scipy()), None, ReLU())] * 6
         for threads in (1, 2, 8):
-            machine = Machine("here", "cpu", threads)
+            machine = processor_of("here", threads)
             assert rows_seconds(machine, layers, 1) < PANEL.seconds(machine, layers, 1)
             assert rows_seconds(machine, layers, 5000) > PANEL.seconds(machine, layers, 5000)

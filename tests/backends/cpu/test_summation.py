@@ -1,6 +1,7 @@
 """One order of summation: bits do not depend on the kernel, the rows at a time, lanes, chunks, form or density."""
 
 import fractions
+from contextlib import contextmanager
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +15,7 @@ from strategies import activations, csc_matrices, seeds
 from sparsenn import Network, Session
 from sparsenn.backends import StepInput, backend_for
 from sparsenn.backends.contract import SparseProblem
+from sparsenn.backends.cpu import panel
 from sparsenn.backends.cpu.panel import PANEL, launch_panel
 from sparsenn.backends.cpu.row_by_row import ROWS
 from sparsenn.backends.stepwise import chain_of
@@ -29,6 +31,15 @@ def rows_of(output, count):
     """Return a launch's rows in the order of its inputs; none may be missing."""
     assert output.features.shape[0] == count
     return output.row_map.scatter(output.features)
+
+
+@contextmanager
+def cut_into(lanes, chunk_rows):
+    """Panels have at most so many lanes, and threads take at most so many rows at a time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(panel, "MOST_LANES", lanes)
+        patch.setattr(panel, "CHUNK_ROWS", chunk_rows)
+        yield
 
 
 @st.composite
@@ -55,7 +66,8 @@ def test_all_kernels_give_the_bits_of_sums_in_order(problem, lanes, chunk_rows):
     for features in (rows, from_dense(rows)):
         for scatter in (False, True):
             step = StepInput(stack, 0, len(layers), features, np.ones(count, np.int64), len(layers), scatter)
-            assert np.array_equal(bits(rows_of(launch_panel(step, lanes, chunk_rows), count) + 0.0), expected)
+            with cut_into(lanes, chunk_rows):
+                assert np.array_equal(bits(rows_of(launch_panel(step), count) + 0.0), expected)
         assert np.array_equal(bits(rows_of(ROWS.launch(step), count) + 0.0), expected)
 
 
@@ -69,7 +81,8 @@ def test_rows_that_enter_one_by_one_give_the_bits_of_sums_in_order(inputs, outpu
     stack = prepared([layer])
     assert bool(stack.by_rows(0).rows.size) == (density == 0.4)
     step = StepInput(stack, 0, 1, rows, np.ones(45, np.int64), 1, True)
-    output = launch_panel(step, 16, 32)
+    with cut_into(16, 32):
+        output = launch_panel(step)
     assert np.array_equal(bits(rows_of(output, 45) + 0.0), bits(in_order([layer], rows)))
     degrees = np.count_nonzero(layer.weights.to_scipy().toarray(), axis=1)
     assert output.counts[0].performed_edges == (rows != 0).astype(np.int64).sum(axis=0) @ degrees
@@ -86,7 +99,8 @@ def test_inputs_without_a_weight_do_not_enter(inputs, lanes, rng):
     rows[:, used] = rng.normal(size=(150, used.size))
     stack = prepared([layer])
     assert np.array_equal(stack.used_inputs(0), used)
-    output = launch_panel(StepInput(stack, 0, 1, rows, np.ones(150, np.int64), 1), lanes, 64)
+    with cut_into(lanes, 64):
+        output = launch_panel(StepInput(stack, 0, 1, rows, np.ones(150, np.int64), 1))
     expected = in_order([layer], np.nan_to_num(rows))
     assert np.array_equal(bits(rows_of(output, 150) + 0.0), bits(expected))
 

@@ -13,11 +13,18 @@ from sparsenn.runtime.storage import CACHES, cache_named, caches, clear, compile
 OURS = {
     "datasets": ("datasets/radixnet-1024x120-digits-v1.h5", "datasets/radixnet-1024x120-digits-v1.h5.json"),
     "measurements": ("ceilings.json",),
-    "tuning": ("tuning.json",),
+    "choices": (f"choices/{'0' * 24}.json",),
     "gpu-kernels": (f"kernels/cluster-{'0' * 24}.cubin",),
     "cupy": (f"cupy/{'a' * 40}.cubin",),
 }
-OTHERS = ("mnist/train-images-idx3-ubyte.gz", "datasets/mine.h5", "notes.txt", "kernels/own.cubin", "cupy/readme")
+OTHERS = (
+    "mnist/train-images-idx3-ubyte.gz",
+    "datasets/mine.h5",
+    "notes.txt",
+    "choices/mine.json",
+    "kernels/own.cubin",
+    "cupy/readme",
+)
 
 
 @pytest.fixture
@@ -93,8 +100,8 @@ def test_what_cannot_be_removed_is_told(place: Path, monkeypatch: pytest.MonkeyP
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    (done,) = clear(["tuning"])
-    assert (done.files, done.left) == (0, f"{place / 'tuning.json'} cannot be removed: Permission denied")
+    (done,) = clear(["measurements"])
+    assert (done.files, done.left) == (0, f"{place / 'ceilings.json'} cannot be removed: Permission denied")
 
 
 def test_no_home_is_no_cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,10 +117,10 @@ def test_no_home_is_no_cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_folder_that_cannot_be_written_to(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert not cache_named("tuning").writable
+    assert not cache_named("measurements").writable
 
 
 def test_an_unknown_cache_is_refused(place: Path) -> None:
     with pytest.raises(UsageError, match=r"unknown cache 'kernel'.*cpu-kernels"):
-        clear(["tuning", "kernel"])
-    assert (place / "tuning.json").exists()
+        clear(["measurements", "kernel"])
+    assert (place / "ceilings.json").exists()

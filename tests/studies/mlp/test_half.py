@@ -124,7 +124,7 @@ def test_answers_are_near_and_repeat_to_the_bit(rung, rows, biased, rng):
 
 def test_packed_weights_lie_one_after_the_other_where_reads_may_be_wide(rng, monkeypatch):
     monkeypatch.setattr(mlp_half, "cupy", lambda: np)
-    layers = [DenseLayer(layer.weights, layer.bias, np.int32(0), np.float32(np.inf)) for layer in layers_of(rng)]
+    layers = [DenseLayer(layer.weights, layer.bias, np.int32(0), np.float32(np.inf), layer) for layer in layers_of(rng)]
     stack = DenseStack(-1, tuple(layers))
     for shares in (mlp_half._PAIRS_OF_TURNS, mlp_half._HALF_BLOCK, mlp_half._QUARTERS, mlp_half._WIDE):
         packed, start = mlp_half._pack_all(stack, shares), 0

@@ -1,6 +1,6 @@
 """The ladder of spmspm: its rungs in order, on each device, and what can be varied."""
 
-from sparsenn.backends import automatic, kernel_named, kernels
+from sparsenn.backends import automatic, kernels
 from sparsenn.studies.ladder import rungs_of
 from sparsenn.studies.spmspm.cuda import ROWS_PER_THREAD
 
@@ -36,5 +36,3 @@ def test_a_sweep_varies_how_far_threads_are_coarsened():
     values = [f"rows a thread {value}" for value in sorted(ROWS_PER_THREAD)]
     varied = [f"{name}, {value}" for name in ("coarsened", "warp_vote_coarsened") for value in values]
     assert names(rungs_of("spmspm", "cuda", sweep=True)) == ["naive", *varied]
-    coarsened = kernel_named("spmspm", "coarsened", "cuda")
-    assert coarsened.tunable.parameters == {"rows a thread": tuple(sorted(ROWS_PER_THREAD))}

@@ -33,7 +33,7 @@ from sparsenn.backends.cuda.conv.specialised import check_half_range, new_output
 from sparsenn.backends.cuda.conv.unrolled import launch_unrolled
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
-from sparsenn.backends.cuda.runtime.loader import program
+from sparsenn.backends.cuda.runtime.loader import program, rehearses
 from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import Prior
@@ -103,7 +103,9 @@ class _Plan:
     sums_type: Any
 
     def run(self, device: int, images: Array, weights: Array, sums: Array) -> None:
-        """Queue the convolution on the current stream."""
+        """Queue the convolution on the current stream; nothing happens in a rehearsal."""
+        if rehearses():
+            return
         cp, size = cupy(), self.graph.get_workspace_size()
         room: Any = cp.cuda.alloc(size) if size else None
         addresses = {
@@ -233,7 +235,9 @@ def _convolve(precision: str, layer: ConvLayer, images: Array, outputs: Array) -
         launch("conv2d", kernel, (blocks,), (THREADS,), outputs, layer.bias, *sizes, layer.activation, layer.clip)
         return
     factor = np.dtype(np.float16 if precision == "float16" else np.float32)
-    weights = cache_on_device(layer, ("cudnn", precision), lambda: from_host(partial(_arranged, factor), layer.weights))
+    weights = cache_on_device(
+        layer, ("cudnn", precision), lambda: from_host(partial(_arranged, factor), layer.source.weights)
+    )
     inputs = geometry.height * geometry.width
     laid = images
     if images.dtype != factor or min(inputs, geometry.channels) > 1:

@@ -112,7 +112,7 @@ def launch_implicit_float32(layer: ConvLayer, images: Array) -> Array:
 
 def _launch(layer: ConvLayer, ready: _Prepared, images: Array, outputs: Array) -> None:
     made = ready.plan
-    filters = cache_on_device(layer, "implicit", lambda: from_host(arranged, layer.weights))
+    filters = cache_on_device(layer, "implicit", lambda: from_host(arranged, layer.source.weights))
     partials = partial_sums(made.tile, made.tiles, made.parts), counters(made.tiles if made.parts > 1 else 0)
     arguments = images, filters, layer.weights, layer.bias, outputs, *partials, layer.clip, *ready.numbers
     blocks, threads = made.tiles * made.parts, made.tile.threads

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from sparsenn.backends.contract import ConvolutionKernel, Tunable
-from sparsenn.backends.convolution_sizes import sizes_in_words
+from sparsenn.backends.contract import ConvolutionKernel
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.layer import ConvLayer, geometry_of
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
@@ -21,7 +19,7 @@ from sparsenn.formats import Array
 from sparsenn.layers import Conv2d
 from sparsenn.network import Image
 
-__all__ = ["LAUNCH_SECONDS", "Fits", "Launch", "conv2d_sizes", "convolution", "everywhere"]
+__all__ = ["LAUNCH_SECONDS", "Fits", "Launch", "convolution", "everywhere"]
 
 IMAGES = 256
 """Images of which a prior takes the share of one: most devices are full, and launches cost little."""
@@ -48,7 +46,6 @@ def convolution(
     half_rows: bool = False,
     tf32_products: int = 0,
     half_sums: int = 0,
-    tunable: Tunable | None = None,
     traffic: Callable[..., Any] | None = None,
     reproducible: bool = False,
 ) -> ConvolutionKernel:
@@ -61,7 +58,6 @@ def convolution(
     gpu : the GPU that it needs, in words.
     prior : the kernel's efficiencies, if `auto` may take it.
     multiples : filters, and channels of a group, are multiplied as if there were a multiple of these.
-    tunable : its launches are such as `launch`.
     others : as `Kernel` has them.
     """
     return ConvolutionKernel(
@@ -78,7 +74,6 @@ def convolution(
         tf32_products=tf32_products,
         half_sums=half_sums,
         reproducible=reproducible,
-        tunable=replace(tunable, launch_with=partial(_launch_with, tunable.launch_with)) if tunable else None,
         traffic=traffic,
     )
 
@@ -86,12 +81,6 @@ def convolution(
 def everywhere(fits: Callable[[Geometry], str | None]) -> Fits:
     """Return what says why a convolution cannot be run where that is the same on all machines."""
     return lambda machine, geometry: fits(geometry)
-
-
-def conv2d_sizes(layer: ConvLayer, images: Array) -> str:
-    """Return the sizes of a convolution, and about how many images there are, as `Tunable.sizes`."""
-    given = layer.geometry
-    return sizes_in_words(images.shape, layer.weights.shape, given.stride, given.padding, given.dilation)
 
 
 def _why_not(fits: Fits, machine: Machine, layer: Conv2d, image: Image) -> str | None:
@@ -109,10 +98,6 @@ def _seconds(prior: Prior, multiples: tuple[int, int], machine: Machine, layer: 
     numbers = geometry.channels * geometry.height * geometry.width + geometry.filters * pixels
     weights = geometry.filters * geometry.depth
     return prior.seconds(machine, IMAGES * multiply_adds, 4 * (IMAGES * numbers + weights)) / IMAGES
-
-
-def _launch_with(launch_with: Callable[[Mapping[str, int]], Launch], numbers: Mapping[str, int]) -> Launch:
-    return partial(_launch, launch_with(numbers))
 
 
 def _launch(launch: Launch, layer: ConvLayer, images: Array) -> Array:

@@ -28,6 +28,7 @@ class ConvLayer:
     weights : (filters, channels / groups, kernel height, kernel width) float32.
     bias : (filters,) float32, zeros where the layer has none.
     activation, clip : its code in `kernels/common.cuh`; infinity where there is no clip.
+    source : the layer on the host.
     """
 
     device: int
@@ -36,6 +37,7 @@ class ConvLayer:
     bias: Array
     activation: np.int32
     clip: np.float32
+    source: Conv2d
 
 
 def geometry_of(layer: Conv2d, image: tuple[int, int, int]) -> Geometry:
@@ -67,4 +69,4 @@ def upload_conv(
     layer.output_shape((0, *image))
     code = activation_code(layer, 1)
     weights, bias = copied([layer.weights, layer.bias_vector()])
-    return ConvLayer(device, geometry_of(layer, image), weights, bias, *code)
+    return ConvLayer(device, geometry_of(layer, image), weights, bias, *code, layer)

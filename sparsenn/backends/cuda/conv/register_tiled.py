@@ -347,7 +347,7 @@ def compute_register_tiled(layer: ConvLayer, images: Array, outputs: Array) -> N
     pointer: Any = images.data
     if pointer.ptr % (4 * tiling.vector):
         images = images.copy()
-    weights = cache_on_device(layer, tiling, lambda: from_host(partial(arranged, tiling), layer.weights))
+    weights = cache_on_device(layer, tiling, lambda: from_host(partial(arranged, tiling), layer.source.weights))
     found, blocks, shared = _prepared(given, tiling, activation_define(layer), layer.device)
     grid = (parts_of(count, tiling.images) * blocks,)
     arguments = np.int32(count), images, weights, layer.bias, layer.clip, outputs

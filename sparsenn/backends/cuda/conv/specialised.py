@@ -11,7 +11,7 @@ from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.runtime.activation import compiled_activation
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_host
 from sparsenn.backends.cuda.runtime.precision import HALF_MAX
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
@@ -100,20 +100,19 @@ def grid_of(columns: int, tiles: int) -> tuple[int, int]:
 
 
 def check_half_range(layer: ConvLayer) -> None:
-    """Look for weights that half precision does not reach; the first time for a layer, this waits for the device.
+    """Refuse weights that half precision does not reach; looked for once.
 
     Raises
     ------
     UsageError
         There is one.
     """
-    cache_on_device(layer, "within half precision", lambda: _within_half_range(layer))
-
-
-def _within_half_range(layer: ConvLayer) -> Array:
-    largest = float(abs(layer.weights).max())
+    largest = cache_on_host(layer.source, "largest weight", lambda: _largest_weight(layer.source.weights))
     if largest > HALF_MAX:
         raise UsageError(
             f"the convolution has a weight of {largest:g}; half precision ends at {HALF_MAX:,.0f}: choose float32"
         )
-    return layer.bias
+
+
+def _largest_weight(weights: Array) -> float:
+    return float(np.abs(weights).max(initial=0))

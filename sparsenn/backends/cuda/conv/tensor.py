@@ -88,7 +88,7 @@ def _run(kind: Kind, layer: ConvLayer, images: Array, outputs: Array) -> Array:
     )
     name = kind.source, made.layout
     laid_out = cache_on_device(
-        layer, name, lambda: from_host(partial(weight_image, kind, geometry, made.layout), layer.weights)
+        layer, name, lambda: from_host(partial(weight_image, kind, geometry, made.layout), layer.source.weights)
     )
     units = images.shape[0] * made.bands(geometry)
     blocks = min(units, machine.multiprocessors)

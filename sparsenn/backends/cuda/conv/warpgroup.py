@@ -200,7 +200,7 @@ def _launch(kind: Kind, layer: ConvLayer, images: Array, outputs: Array) -> None
     launch("conv2d", ready.lay_out, (blocks,), (PLACES,), images, laid, *ready.layout_numbers)
     steps = made.tile.steps
     filters = cache_on_device(
-        layer, ("warpgroup", kind, steps), lambda: from_host(partial(arranged, kind, steps), layer.weights)
+        layer, ("warpgroup", kind, steps), lambda: from_host(partial(arranged, kind, steps), layer.source.weights)
     )
     arguments = laid, filters, images, layer.weights, layer.bias, outputs, layer.clip, *ready.numbers
     blocks = min(made.tiles, machine_of(layer.device).multiprocessors)

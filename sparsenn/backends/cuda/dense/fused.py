@@ -12,7 +12,7 @@ inputs and intermediates become infinite beyond 65,504; weights must not exceed 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
@@ -20,21 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.dense.estimates import (
-    FITTING,
-    FUSED,
-    OVERFLOWING,
-    QUEUE_FUSED,
-    WIDE,
-    awaited,
-    fused_seconds,
-    widths_of,
-)
 from sparsenn.backends.cuda.dense.image import (
     FLOAT32,
     HALF,
     HALF_ROWS,
     TF32,
+    TILE,
+    TILE_ROWS,
     Kind,
     fma_floats,
     fma_image,
@@ -42,16 +34,17 @@ from sparsenn.backends.cuda.dense.image import (
     tiles_of,
 )
 from sparsenn.backends.cuda.dense.kernel import Given, Ready, dense_kernel, prepared
+from sparsenn.backends.cuda.dense.priors import LAUNCH, one_launch_seconds
 from sparsenn.backends.cuda.dense.stack import DenseStack, StackShape
 from sparsenn.backends.cuda.runtime.activation import compiled_activation
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
-from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
+from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host, from_host
 from sparsenn.backends.cuda.runtime.loader import Program, specialised
 from sparsenn.backends.cuda.runtime.precision import HALF_MAX, SPLIT_PRODUCTS
 from sparsenn.backends.machine import WARP, Machine
+from sparsenn.backends.prior import Prior
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
-from sparsenn.layers import Linear
 
 __all__ = [
     "FUSED_FMA",
@@ -66,12 +59,10 @@ __all__ = [
     "check_half_range",
     "fits",
     "fma_defines",
-    "fma_seconds",
     "network_defines",
     "plain_weights",
     "plan",
     "rows_of_block",
-    "tensor_seconds",
 ]
 
 WIDEST = 256
@@ -138,7 +129,7 @@ class Plan:
     tiles: int
 
     def defines(self) -> dict[str, int | str]:
-        """Return what of this the kernel is compiled for."""
+        """Return the constants that the kernel is compiled with."""
         return {
             "ROW_TILES": self.row_tiles,
             "WARPS": self.most_warps,
@@ -184,31 +175,6 @@ def rows_of_block(widths: tuple[int, ...], rows: int, machine: Machine) -> tuple
     fitting = (size for size in enough if 8 * max(widths) * (size + 4) <= room)
     size = next(fitting, FMA_ROWS[-1])
     return size, False, 8 * max(widths) * (size + 4)
-
-
-def fma_seconds(machine: Machine, layers: Sequence[Linear], rows: int) -> float:
-    """Estimate what fused_fma takes for so many rows."""
-    widths = widths_of(layers)
-    staged = rows_of_block(widths, max(1, rows), machine)[1]
-    given = FUSED["fused_fma"][FITTING if staged else _overflowing(widths)]
-    return awaited(fused_seconds(given, machine, widths, rows), 1, QUEUE_FUSED)
-
-
-def tensor_seconds(name: str, kind: Kind, machine: Machine, layers: Sequence[Linear], rows: int) -> float:
-    """Estimate what a kernel on tensor cores takes for so many rows.
-
-    Parameters
-    ----------
-    name : the kernel's.
-    """
-    widths = widths_of(layers)
-    chosen = plan(kind, widths, max(1, rows), machine)
-    regime = FITTING if not chosen.wide else OVERFLOWING if chosen.staged else _overflowing(widths)
-    return awaited(fused_seconds(FUSED[name][regime], machine, widths, rows), 1, QUEUE_FUSED)
-
-
-def _overflowing(widths: Sequence[int]) -> int:
-    return OVERFLOWING if max(widths) <= IN_REGISTERS else WIDE
 
 
 # ---- Launching -----------------------------------------------------------------------------------------------------
@@ -288,7 +254,6 @@ def plain_weights(stack: DenseStack) -> Array:
 
 
 def _prepare_fused_fma(stack: DenseStack, given: Given) -> Ready:
-    """Make a launch of one kernel of ordinary float32 multiply-adds ready."""
     machine = machine_of(stack.device)
     size, staged, shared = rows_of_block(stack.widths, given.rows, machine)
     kernel = _FMA.kernel("mlp", **_defines(stack, given), **fma_defines(size, staged))
@@ -314,26 +279,40 @@ def _prepare_tensor_half(stack: DenseStack, given: Given) -> Ready:
 
 
 def check_half_range(stack: DenseStack) -> None:
-    """Wait for the device, the first time, and refuse weights that half precision does not reach.
+    """Refuse weights that half precision does not reach; looked for once.
 
     Raises
     ------
     UsageError
         There is one.
     """
-    cache_on_device(stack, "within half precision", lambda: _within_range(stack))
-
-
-def _within_range(stack: DenseStack) -> Array:
-    """Wait for the device and look for weights that half precision does not reach; return some array."""
     for number, layer in enumerate(stack.layers, start=1):
-        largest = float(abs(layer.weights).max())
+        largest = cache_on_host(layer.source, "largest weight", partial(_largest_weight, layer.source.weights))
         if largest > HALF_MAX:
             raise UsageError(
                 f"layer {number} has a weight of {largest:g}; half precision ends at {HALF_MAX:,.0f}: choose tf32 or "
                 "float32"
             )
-    return stack.layers[0].bias
+
+
+def _largest_weight(weights: Array) -> float:
+    return float(np.abs(weights).max(initial=0))
+
+
+FMA_TOGETHER = 1, 4  # inputs that a thread of fused_fma multiplies together, and outputs
+FMA_BLOCK_ROWS = 2 * FMA_ROWS[-1]  # of the two blocks of a multiprocessor
+ROWS_SHARE = 0.8  # of the bandwidth of copies, for rows and outputs
+
+FMA_PRIOR = Prior(0.55, ROWS_SHARE, LAUNCH)
+TENSOR_PRIORS = {
+    FLOAT32: Prior(0.085, ROWS_SHARE, LAUNCH, "tf32"),
+    TF32: Prior(0.17, ROWS_SHARE, LAUNCH, "tf32"),
+    HALF: Prior(0.18, ROWS_SHARE, LAUNCH, "float16"),
+}
+
+
+def _tensor_seconds(kind: Kind) -> Callable[..., float]:
+    return partial(one_launch_seconds, TENSOR_PRIORS[kind], (TILE, TILE), TILE_ROWS * kind.warps)
 
 
 _NARROW = (f"layers up to {WIDEST} wide, {MOST_TILES:,} tiles of 8 x 8 weights in all",)
@@ -345,7 +324,7 @@ TENSOR_FLOAT32 = dense_kernel(
     fits,
     needs=_NARROW,
     auto=True,
-    seconds=partial(tensor_seconds, "tensor_float32", FLOAT32),
+    seconds=_tensor_seconds(FLOAT32),
     tf32_products=SPLIT_PRODUCTS,
 )
 FUSED_FMA = dense_kernel(
@@ -355,7 +334,7 @@ FUSED_FMA = dense_kernel(
     fits,
     needs=_NARROW,
     auto=True,
-    seconds=fma_seconds,
+    seconds=partial(one_launch_seconds, FMA_PRIOR, FMA_TOGETHER, FMA_BLOCK_ROWS),
     reproducible=True,
 )
 TENSOR_TF32 = dense_kernel(
@@ -365,7 +344,7 @@ TENSOR_TF32 = dense_kernel(
     fits,
     needs=_NARROW,
     auto=True,
-    seconds=partial(tensor_seconds, "tensor_tf32", TF32),
+    seconds=_tensor_seconds(TF32),
     precision="tf32",
 )
 TENSOR_HALF = dense_kernel(
@@ -375,9 +354,9 @@ TENSOR_HALF = dense_kernel(
     fits,
     needs=_NARROW,
     auto=True,
-    seconds=partial(tensor_seconds, "tensor_half", HALF),
+    seconds=_tensor_seconds(HALF),
     precision="float16",
     half_rows=True,
 )
 KERNELS = (TENSOR_FLOAT32, FUSED_FMA, TENSOR_TF32, TENSOR_HALF)
-"""In the order in which `auto` prefers them; estimates have the last word on the first two."""
+"""In the order in which `auto` prefers them where no estimate says otherwise."""

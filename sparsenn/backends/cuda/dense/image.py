@@ -21,6 +21,8 @@ __all__ = [
     "HALF",
     "HALF_ROWS",
     "TF32",
+    "TILE",
+    "TILE_ROWS",
     "Kind",
     "fma_floats",
     "fma_image",
@@ -28,6 +30,9 @@ __all__ = [
     "tile_places",
     "tiles_of",
 ]
+
+TILE, TILE_ROWS = 8, 16
+"""Columns and rows of a tile of a layer's inputs, as the instructions take it."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ HALF_ROWS = Kind("mlp/tensor_half.cu", 2, 128, 12)
 
 def tiles_of(width: int) -> int:
     """Return the tiles of 8 columns that a width takes."""
-    return -(-width // 8)
+    return -(-width // TILE)
 
 
 def tile_places(inputs: int, outputs: int, first: bool) -> Array:

@@ -14,7 +14,7 @@ from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
 
-__all__ = ["DenseLayer", "DenseStack", "StackShape", "shape_of", "upload_dense"]
+__all__ = ["DenseLayer", "DenseStack", "StackShape", "shape_of", "upload_dense", "widths_of"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,12 @@ def shape_of(layers: Sequence[Linear]) -> StackShape:
         A layer has an activation that the kernels do not know.
     """
     codes = (activation_code(layer, number) for number, layer in enumerate(layers, start=1))
-    return StackShape((layers[0].inputs, *(layer.outputs for layer in layers)), tuple(_coded(*code) for code in codes))
+    return StackShape(widths_of(layers), tuple(_coded(*code) for code in codes))
+
+
+def widths_of(layers: Sequence[Linear | DenseLayer]) -> tuple[int, ...]:
+    """Return the inputs of the first layer, then the outputs of each."""
+    return (layers[0].inputs, *(layer.outputs for layer in layers))
 
 
 def _coded(activation: np.int32, clip: np.float32) -> tuple[int, bool]:
@@ -56,17 +61,18 @@ class DenseLayer:
     weights : (inputs, outputs) float32, row-major.
     bias : (outputs,) float32, zeros where the layer has none.
     activation, clip : its code in `kernels/common.cuh`; infinity where there is no clip.
+    source : the layer on the host.
     """
 
     weights: Array
     bias: Array
     activation: np.int32
     clip: np.float32
+    source: Linear
 
     def on_host(self) -> DenseLayer:
-        """Return a copy in host memory."""
-        cp = cupy()
-        return replace(self, weights=cp.asnumpy(self.weights), bias=cp.asnumpy(self.bias))
+        """Return the layer over its arrays in host memory."""
+        return replace(self, weights=self.source.weights, bias=self.source.bias_vector())
 
     @property
     def inputs(self) -> int:
@@ -89,8 +95,7 @@ class DenseStack:
     @cached_property
     def shape(self) -> StackShape:
         """Widths and activations."""
-        widths = self.layers[0].inputs, *(layer.outputs for layer in self.layers)
-        return StackShape(widths, tuple(_coded(layer.activation, layer.clip) for layer in self.layers))
+        return StackShape(widths_of(self.layers), tuple(_coded(layer.activation, layer.clip) for layer in self.layers))
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
@@ -98,7 +103,7 @@ class DenseStack:
         return self.shape.widths
 
     def on_host(self) -> tuple[DenseLayer, ...]:
-        """Return copies of the layers in host memory."""
+        """Return the layers over their arrays in host memory."""
         return tuple(layer.on_host() for layer in self.layers)
 
     @cached_property
@@ -129,4 +134,5 @@ def upload_dense(
     copied = partial(map, cupy().asarray) if to_device is None else to_device
     codes = [activation_code(layer, number) for number, layer in enumerate(layers, start=1)]
     arrays = iter(copied([array for layer in layers for array in (layer.weights, layer.bias_vector())]))
-    return DenseStack(device, tuple(DenseLayer(next(arrays), next(arrays), *code) for code in codes))
+    made = (DenseLayer(next(arrays), next(arrays), *code, layer) for code, layer in zip(codes, layers, strict=True))
+    return DenseStack(device, tuple(made))

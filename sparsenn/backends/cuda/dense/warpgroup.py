@@ -7,18 +7,18 @@ included; `warpgroup_tf32` and `warpgroup_half` are what `tensor_tf32` and `tens
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sparsenn.backends.cuda.conv.warpgroup import ARCHITECTURE, GPU, why_no_warpgroups
-from sparsenn.backends.cuda.dense.estimates import LAUNCH, QUEUE_FUSED, awaited, widths_of
 from sparsenn.backends.cuda.dense.fused import WIDEST, check_half_range, plain_weights
 from sparsenn.backends.cuda.dense.kernel import Given, Ready, dense_kernel, prepared
+from sparsenn.backends.cuda.dense.priors import one_launch_seconds
 from sparsenn.backends.cuda.dense.stack import DenseStack, StackShape
 from sparsenn.backends.cuda.dense.warpgroup_plan import (
+    NEURONS,
     Tile,
     arranged,
     is_curved,
@@ -34,10 +34,10 @@ from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.precision import SPLIT_PRODUCTS
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.prior import Prior
 from sparsenn.backends.sizes import parts_of
-from sparsenn.layers import Linear
 
-__all__ = ["KERNELS", "SOURCES", "WARPGROUP_FLOAT32", "WARPGROUP_HALF", "WARPGROUP_TF32", "defines", "fits", "seconds"]
+__all__ = ["KERNELS", "SOURCES", "WARPGROUP_FLOAT32", "WARPGROUP_HALF", "WARPGROUP_TF32", "defines", "fits"]
 
 SOURCES = {
     FLOAT32: "mlp/warpgroup_float32.cu",
@@ -54,11 +54,6 @@ def fits(machine: Machine, shape: StackShape) -> str | None:
         return reason
     widest = max(shape.widths[1:])
     return None if widest <= WIDEST else f"a layer has {widest:,} outputs; the kernel takes up to {WIDEST}"
-
-
-def seconds(kind: Kind, machine: Machine, layers: Sequence[Linear], rows: int) -> float:
-    """Estimate what a chain takes for so many rows."""
-    return awaited(LAUNCH + plan(kind, widths_of(layers), max(1, rows), 4, machine)[1], 1, QUEUE_FUSED)
 
 
 def defines(tile: Tile, machine: Machine, half_rows: bool, vector: bool, curved: bool) -> dict[str, int | str]:
@@ -82,7 +77,7 @@ def _prepare(kind: Kind, stack: DenseStack, given: Given) -> Ready:
     terms, (inputs, *outputs) = terms_of(kind), stack.widths
     units = cache_on_device(stack, ("units", terms), lambda: units_read(kind, stack.layers[0].on_host().weights))
     widths = (terms * units.size, *outputs)
-    tile, _ = plan(kind, widths, max(1, given.rows), size, machine)
+    tile = plan(kind, max(outputs), max(1, given.rows), machine)
     vector = given.aligned and inputs * size % 16 == 0
     made = defines(tile, machine, size == 2, vector, is_curved(stack.shape.activations))
     name = SOURCES[kind], tile.neurons, tile.steps
@@ -102,6 +97,21 @@ def _prepare(kind: Kind, stack: DenseStack, given: Given) -> Ready:
     )
 
 
+TOGETHER = NEURONS, 2 * NEURONS
+"""Inputs, of about a slab; and outputs of the two warpgroups that it takes to keep tensor cores busy."""
+
+BLOCK_ROWS = 32
+"""Rows up to which a multiprocessor waits for weights longer than it multiplies."""
+
+LAUNCH = 6e-6  # seconds of a launch, with the barriers and the first slabs of a block
+ROWS_SHARE = 0.5  # of the bandwidth of copies, for rows and outputs
+
+PRIORS = {
+    FLOAT32: Prior(0.15, ROWS_SHARE, LAUNCH, "tf32"),
+    TF32: Prior(0.42, ROWS_SHARE, LAUNCH, "tf32"),
+    HALF: Prior(0.24, ROWS_SHARE, LAUNCH, "float16"),
+}
+
 _NEEDS = (f"layers up to {WIDEST} outputs wide",)
 
 WARPGROUP_FLOAT32 = dense_kernel(
@@ -112,7 +122,7 @@ WARPGROUP_FLOAT32 = dense_kernel(
     needs=_NEEDS,
     gpu=GPU,
     auto=True,
-    seconds=partial(seconds, FLOAT32),
+    seconds=partial(one_launch_seconds, PRIORS[FLOAT32], TOGETHER, BLOCK_ROWS),
     tf32_products=SPLIT_PRODUCTS,
 )
 WARPGROUP_TF32 = dense_kernel(
@@ -123,7 +133,7 @@ WARPGROUP_TF32 = dense_kernel(
     needs=_NEEDS,
     gpu=GPU,
     auto=True,
-    seconds=partial(seconds, TF32),
+    seconds=partial(one_launch_seconds, PRIORS[TF32], TOGETHER, BLOCK_ROWS),
     precision="tf32",
 )
 WARPGROUP_HALF = dense_kernel(
@@ -134,7 +144,7 @@ WARPGROUP_HALF = dense_kernel(
     needs=_NEEDS,
     gpu=GPU,
     auto=True,
-    seconds=partial(seconds, HALF),
+    seconds=partial(one_launch_seconds, PRIORS[HALF], TOGETHER, BLOCK_ROWS),
     precision="float16",
     half_rows=True,
 )

@@ -1,4 +1,4 @@
-"""How a chain of dense layers is cut for `kernels/mlp/warpgroup.cuh`, what it takes, and its weights in that order."""
+"""How a chain of dense layers is cut for `kernels/mlp/warpgroup.cuh`, and its weights in the order of the kernel."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ import numpy as np
 from sparsenn.backends.cuda.dense.stack import DenseLayer
 from sparsenn.backends.cuda.runtime.activation import IDENTITY, RELU
 from sparsenn.backends.cuda.runtime.precision import split_tf32
-from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
+from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, RESERVED, TF32, Kind
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
 __all__ = [
-    "CLOCKS",
+    "LEAST_STAGES",
     "MOST_ROWS",
     "NEURONS",
-    "Clocks",
     "Tile",
     "arranged",
-    "clocks",
     "is_curved",
     "plan",
     "slabs_of",
@@ -112,8 +110,13 @@ class Tile:
         """Return the shared memory of a block: slabs, rows, barriers, and a word a row."""
         return self._fixed_bytes + self.stages(machine) * (self.slab_bytes + 16)
 
+    def waves(self, rows: int, machine: Machine) -> int:
+        """Return how many blocks, one after another, the busiest place of a multiprocessor computes."""
+        at_once = min(MOST_BLOCKS, machine.multiprocessor_bytes // (self.shared_bytes(machine) + RESERVED))
+        return parts_of(parts_of(rows, self.rows), machine.multiprocessors * at_once)
+
     def defines(self, machine: Machine) -> dict[str, int | str]:
-        """Return what of this the kernel is compiled for."""
+        """Return the constants that the kernel is compiled with."""
         return {
             "KIND": self.kind.define,
             "ROWS": self.rows,
@@ -132,95 +135,43 @@ def slabs_of(tile: Tile, widths: Sequence[int]) -> list[int]:
 # ---- Which tile -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Clocks:
-    """What the parts of a block's work take, in clocks of an H200.
-
-    Fitted to 244 times of it: 2 to 20 layers of 32 to 256 outputs, 1 to 60,000 rows, and each number of rows that a
-    block may have. Half of the estimates are off by less than 8 %, most by less than 20 %.
-
-    Parameters
-    ----------
-    cache_bytes : that come to a multiprocessor in a clock from the cache that all share.
-    memory_bytes : of the first layer's rows, that come to it in a clock from the device's memory.
-    trip : from asking for a slab of weights to its first bytes.
-    product : part of the instructions' highest rate that is reached.
-    instruction : an instruction at least, however few its rows.
-    slab, first_slab : for a slab, besides; of the first layer, where all warps wait for each other after each.
-    row, split_row : for a row of a layer's outputs on their way into the next, and where they are split in two.
-    block_row : for a row of the block, from its beginning to the first product and from the last to its end.
-    beside : part of its time that a second block on a multiprocessor adds to the first one's.
-    """
-
-    cache_bytes: float = 67.0
-    memory_bytes: float = 19.5
-    trip: float = 1360.0
-    product: float = 0.82
-    instruction: float = 64.0
-    slab: float = 390.0
-    first_slab: float = 230.0
-    row: float = 5.0
-    split_row: float = 25.0
-    block_row: float = 70.0
-    beside: float = 0.2
-
-
-CLOCKS = Clocks()
-"""The estimates' constants; fit them here."""
+LEAST_STAGES = 3
+"""Slabs of weights in shared memory: with two of 64 KiB, products take 1.2 times as long as with five of 32 KiB."""
 
 MOST_BLOCKS = 2  # of a multiprocessor that registers suffice for, where shared memory does
-RESERVED_BYTES = 1 << 10  # of shared memory that the system takes for each block
 
 
 def tiles(kind: Kind, widest: int, machine: Machine) -> Iterator[Tile]:
-    """Yield what a block may compute, given the outputs of the widest layer."""
+    """Yield the tiles whose registers and shared memory suffice.
+
+    Parameters
+    ----------
+    widest : outputs of the widest layer.
+    """
     groups = parts_of(widest, NEURONS)
     for (precision, steps), most in MOST_ROWS.items():
         for warpgroups in {groups, max(groups, 2)}:
             for rows in range(16, most.get(warpgroups, 0) + 1, 16):
                 tile = Tile(kind, rows, warpgroups, steps, warpgroups - groups)
-                if precision is kind and tile.stages(machine) >= 2:
+                if precision is kind and tile.stages(machine) >= LEAST_STAGES:
                     yield tile
 
 
-def clocks(tile: Tile, widths: Sequence[int], input_bytes: int, machine: Machine, given: Clocks = CLOCKS) -> float:
-    """Estimate the clocks of a block, if all multiprocessors have one.
+@lru_cache(1 << 10)
+def plan(kind: Kind, widest: int, rows: int, machine: Machine) -> Tile:
+    """Return the tile of the fewest waves; of those, of the deepest slabs; of those, of the fewest rows.
+
+    A wave costs much besides its products, so that fewer waves of taller tiles take less time.
 
     Parameters
     ----------
-    widths : inputs of the first layer, then outputs of each.
-    input_bytes : of a number of the features.
+    widest : outputs of the widest layer.
     """
-    rate = machine.multiply_adds("tf32" if tile.kind is FLOAT32 else tile.kind.name)
-    a_clock = given.product * rate / (machine.multiprocessors * machine.clock)
-    terms = STEP // tile.kind.factor_bytes
-    copied = tile.slab_bytes / given.cache_bytes
-    copied = max(copied, (copied + given.trip) / (tile.stages(machine) - 1))
-    row = given.split_row if tile.kind is FLOAT32 else given.row
-    total = given.block_row * tile.rows
-    for number, (slabs, outputs) in enumerate(zip(slabs_of(tile, widths), widths[1:], strict=True)):
-        step = max(parts_of(outputs, NEURONS) * tile.rows * NEURONS * terms / a_clock, given.instruction)
-        products = tile.kind.products * tile.steps * step
-        if number == 0:
-            products += tile.rows * tile.depth * input_bytes / given.memory_bytes
-        total += slabs * (max(products, copied) + (given.slab if number else given.first_slab))
-        total += row * tile.rows
-    return total
 
+    def order(tile: Tile) -> tuple[int, int, int, int]:
+        return tile.waves(rows, machine), -tile.steps, tile.rows, tile.warpgroups
 
-@lru_cache(1 << 10)
-def plan(kind: Kind, widths: tuple[int, ...], rows: int, input_bytes: int, machine: Machine) -> tuple[Tile, float]:
-    """Return what blocks compute at a time for so many rows, and the seconds that the device takes for all."""
-
-    def seconds(tile: Tile) -> float:
-        shares = parts_of(parts_of(rows, tile.rows), machine.multiprocessors)
-        room = machine.multiprocessor_bytes // (tile.shared_bytes(machine) + RESERVED_BYTES)
-        blocks = max(1, min(shares, room, MOST_BLOCKS))
-        together = clocks(tile, widths, input_bytes, machine) * (1 + CLOCKS.beside * (blocks - 1))
-        return parts_of(shares, blocks) * together / machine.clock
-
-    best = min(tiles(kind, max(widths[1:]), machine), key=seconds)
-    return best, seconds(best)
+    return min(tiles(kind, widest, machine), key=order)
 
 
 # ---- The image ------------------------------------------------------------------------------------------------------

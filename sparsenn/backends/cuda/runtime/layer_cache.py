@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.loader import no_rehearsal
+from sparsenn.backends.cuda.runtime.memory import to_device
 from sparsenn.formats import Array
 
-__all__ = ["cache_on_device", "cache_on_host", "from_host", "stream_key"]
+__all__ = ["cache_all_on_device", "cache_on_device", "cache_on_host", "from_host", "stream_key"]
 
 Made = TypeVar("Made")
 
@@ -34,18 +36,48 @@ def cache_on_device(owner: Any, name: Hashable, make: Callable[[], Made], versio
         to it.
     version : a result of another version is released first.
     """
-    values = _on_device.setdefault(owner, {})
-    if name not in values or values[name][2] != version:
-        values.pop(name, None)
-        values[name] = make(), cupy().cuda.get_current_stream().record(), version
-    value, ready, _ = values[name]
+    (result,) = cache_all_on_device([owner], [name], lambda _: [make()], version)
+    return result
+
+
+def cache_all_on_device(
+    owners: Sequence[Any],
+    names: Sequence[Hashable],
+    make: Callable[[list[int]], Sequence[Made]],
+    version: Hashable = None,
+) -> list[Made]:
+    """Return a result for each owner and its name, as `cache_on_device` does.
+
+    Parameters
+    ----------
+    make : returns the results of some owners, given their numbers; called once for all that have none.
+    """
+    cached = [_on_device.setdefault(owner, {}) for owner in owners]
+    stale = [
+        number
+        for number, (values, name) in enumerate(zip(cached, names, strict=True))
+        if name not in values or values[name][2] != version
+    ]
+    if stale:
+        for number in stale:
+            cached[number].pop(names[number], None)
+        with no_rehearsal():
+            made = make(stale)
+        ended = cupy().cuda.get_current_stream().record()
+        for number, value in zip(stale, made, strict=True):
+            cached[number][names[number]] = value, ended, version
+    return [_arrived(values, name) for values, name in zip(cached, names, strict=True)]
+
+
+def _arrived(values: dict[Hashable, tuple[Any, Any, Hashable]], name: Hashable) -> Any:
+    """Return a result for which the current stream waits."""
+    value, ready, version = values[name]
     if ready is not None:
         if ready.done:
             values[name] = value, None, version
         else:
             cupy().cuda.get_current_stream().wait_event(ready)
-    result: Made = value
-    return result
+    return value
 
 
 class _Entry:
@@ -80,14 +112,10 @@ def cache_on_host(owner: Any, name: Hashable, make: Callable[[], Made], version:
 
 
 def from_host(make: Callable[..., Array], *arrays: Array) -> Array:
-    """Return on the device the result of `make` on the host for arrays of the device.
-
-    Weights are laid out so, once each: CuPy would first compile a kernel for every operator.
-    """
-    cp = cupy()
+    """Return on the device the result of `make` on the host; weights are laid out so, once each."""
     with np.errstate(all="ignore"):
-        made: Array = cp.asarray(make(*map(cp.asnumpy, arrays)))
-    return made
+        made = make(*arrays)
+    return to_device([made])[0]
 
 
 def stream_key(stream: Any) -> Hashable:

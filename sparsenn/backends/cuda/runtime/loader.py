@@ -7,32 +7,44 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property, partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import Any
+from typing import Any, TypeAlias
 
 from sparsenn.backends.cuda.runtime.activation import HEADER, activation_header
-from sparsenn.backends.cuda.runtime.device import cupy, machine_of
+from sparsenn.backends.cuda.runtime.device import as_current, cupy, machine_of
 from sparsenn.backends.cuda.runtime.machine_code import machine_code
 from sparsenn.errors import DeviceError
+from sparsenn.runtime.interrupts import held_signals
+from sparsenn.runtime.progress import announce_compilation
 from sparsenn.runtime.spans import span
+from sparsenn.runtime.workers import thread_count
 
 __all__ = [
     "COMPILE_OPTIONS",
     "PROGRAMS",
     "Program",
+    "RehearsedKernel",
     "compile_seconds",
     "define_options",
+    "no_rehearsal",
     "program",
+    "rehearsal",
+    "rehearses",
     "source_text",
     "specialised",
+    "wait_for_modules",
 ]
 
 COMPILE_OPTIONS = ("-std=c++17", "-lineinfo")
 """What every kernel is compiled with, besides its defines; line numbers let profilers and sanitizers name them."""
+
+_Defines: TypeAlias = tuple[tuple[str, int | str], ...]
 
 _INCLUDE = re.compile(r'^#include "([^"]+)"[ \t]*$', re.MULTILINE)
 
@@ -81,55 +93,153 @@ def define_options(defines: Mapping[str, int | str]) -> tuple[str, ...]:
     return tuple(f"-D{name}={defines[name]}" for name in sorted(defines))
 
 
-class _Spent(threading.local):
-    """Seconds that the modules took which a thread has made."""
+class _Here(threading.local):
+    """Of a thread: the seconds that it has waited for modules, and whether it rehearses."""
 
     seconds = 0.0
+    rehearses = False
 
 
-_spent = _Spent()
-_turns: defaultdict[tuple[Any, ...], threading.Lock] = defaultdict(threading.Lock)
+MOST_THREADS = 8
+"""Threads that compile side by side."""
+
+SILENT_SECONDS = 0.3
+"""Waiting for a module is announced when it takes longer: loading one that was compiled before does not."""
+
+_here = _Here()
+_locks: defaultdict[tuple[Any, ...], threading.Lock] = defaultdict(threading.Lock)
 """By all that a module is made of but its device: threads for several devices make it one after the other, so that all
 but the first find it compiled."""
+_modules: dict[tuple[Any, ...], Future[Any]] = {}
 
 
 def compile_seconds() -> float:
-    """Return the seconds that this thread has spent on compiling kernels, or on loading them from CuPy's cache.
+    """Return the seconds that this thread has waited for kernels to be compiled, or loaded from CuPy's cache.
 
     Kernels that CuPy makes for its own functions are not counted.
     """
-    return _spent.seconds
+    return _here.seconds
+
+
+@contextmanager
+def rehearsal() -> Iterator[None]:
+    """Have this thread launch no kernels in the block: those that it asks for begin to be compiled, side by side."""
+    before, _here.rehearses = _here.rehearses, True
+    try:
+        yield
+    finally:
+        _here.rehearses = before
+
+
+@contextmanager
+def no_rehearsal() -> Iterator[None]:
+    """Have this thread launch kernels in the block, within a rehearsal, too: for results that last."""
+    before, _here.rehearses = _here.rehearses, False
+    try:
+        yield
+    finally:
+        _here.rehearses = before
+
+
+def rehearses() -> bool:
+    """Return whether this thread rehearses."""
+    return _here.rehearses
 
 
 @cache
-def _module(source_path: str, defines: tuple[tuple[str, int | str], ...], device: int, architecture: str | None) -> Any:
-    cp = cupy()
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(MOST_THREADS, thread_count()), thread_name_prefix="sparsenn-compile")
+
+
+def _begin(source: str, defines: _Defines, device: int, architecture: str | None) -> Future[Any]:
+    """Begin to compile a module, unless that has begun before and not failed."""
+    key = source, defines, device, architecture
+    found = _modules.get(key)
+    if found is None or _has_failed(found):
+        with held_signals():  # a thread that is interrupted while it starts would wait for ever
+            found = _modules[key] = _threads().submit(_compiled, *key)
+    return found
+
+
+def _has_failed(module: Future[Any]) -> bool:
+    return module.done() and module.exception() is not None
+
+
+def _module(source: str, defines: _Defines, device: int, architecture: str | None) -> Any:
+    known = _modules.get((source, defines, device, architecture))
+    if known is not None and known.done() and not _has_failed(known):
+        return known.result()
+    module = _begin(source, defines, device, architecture)
+    _wait_for([module])
+    return module.result()
+
+
+def wait_for_modules() -> None:
+    """Wait until no module is being compiled."""
+    _wait_for(tuple(_modules.values()))
+
+
+def _wait_for(modules: Sequence[Future[Any]]) -> None:
     start = time.perf_counter()
-    text, options = source_text(source_path), (*COMPILE_OPTIONS, *define_options(dict(defines)))
+    try:
+        if wait(modules, SILENT_SECONDS).not_done:
+            announce_compilation()
+            wait(modules)
+    finally:
+        _here.seconds += time.perf_counter() - start
+
+
+def _compiled(source: str, defines: _Defines, device: int, architecture: str | None) -> Any:
+    cp = cupy()
+    text, options = source_text(source), (*COMPILE_OPTIONS, *define_options(dict(defines)))
     try:
         with (
-            _turns[source_path, defines, architecture],
-            span(f"compile {source_path}", "compile", compiler="nvrtc", **dict(defines)),
+            as_current(device),
+            _locks[source, defines, architecture],
+            span(f"compile {source}", "compile", compiler="nvrtc", **dict(defines)),
         ):
             if architecture is None:
                 built = cp.RawModule(code=text, options=options)
                 built.compile()
             else:
-                built = cp.RawModule(path=str(machine_code(cp, source_path, text, options, architecture)))
+                built = cp.RawModule(path=str(machine_code(cp, source, text, options, architecture)))
+            return built
     except (cp.cuda.compiler.CompileException, cp.cuda.driver.CUDADriverError, RuntimeError, OSError) as error:
         shown = ", ".join(f"{name}={value}" for name, value in defines) or "no defines"
         raise DeviceError(
-            f"the kernel {source_path} ({shown}) cannot be compiled for cuda:{device}: {error}; "
+            f"the kernel {source} ({shown}) cannot be compiled for cuda:{device}: {error}; "
             "check that the CuPy package is the one for the driver's CUDA version (cupy-cuda12x[ctk] or "
             "cupy-cuda13x[ctk]), or use --device cpu"
         ) from error
-    finally:
-        _spent.seconds += time.perf_counter() - start
-    return built
+
+
+class RehearsedKernel:
+    """A kernel that was asked for in a rehearsal; what is asked of it waits until it is compiled.
+
+    Parameters
+    ----------
+    load : returns the kernel itself.
+    """
+
+    def __init__(self, load: Callable[[], Any]) -> None:
+        self._load = load
+
+    @cached_property
+    def loaded(self) -> Any:
+        """The kernel itself."""
+        return self._load()
+
+    def __call__(self, *arguments: Any, **named: Any) -> None:
+        """Launch the kernel, unless this thread rehearses."""
+        if not _here.rehearses:
+            self.loaded(*arguments, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loaded, name)
 
 
 @cache
-def _kernel(program: Program, defines: tuple[tuple[str, int | str], ...], device: int, name: str) -> Any:
+def _kernel(program: Program, defines: _Defines, device: int, name: str) -> Any:
     found = _module(program.source, defines, device, program.architecture).get_function(name)
     if program.dynamic_shared:
         found.max_dynamic_shared_size_bytes = machine_of(device).block_bytes - found.shared_size_bytes
@@ -139,8 +249,8 @@ def _kernel(program: Program, defines: tuple[tuple[str, int | str], ...], device
 
 
 @cache
-def _kernel_as_told(program: Program, defines: tuple[tuple[str, int | str], ...], device: int, name: str) -> Any:
-    """Return a kernel for defines in any order; what was asked for in the same words before takes no time."""
+def _kernel_of_unordered(program: Program, defines: _Defines, device: int, name: str) -> Any:
+    """Return a kernel for defines in any order; the same ones in the same order again take no time."""
     return _kernel(program, program.every(dict(defines)), device, name)
 
 
@@ -177,14 +287,19 @@ class Program:
 
         Where the defines are a problem's own sizes there are no defaults: all of them are given.
 
-        It is compiled, or loaded, when it is first asked for.
+        It is compiled, or loaded, when it is first asked for; in a rehearsal, by a thread of its own.
 
         Raises
         ------
         DeviceError
             It cannot be compiled or loaded here.
         """
-        return _kernel_as_told(self, tuple(defines.items()), cupy().cuda.runtime.getDevice(), name)
+        device = cupy().cuda.runtime.getDevice()
+        load = partial(_kernel_of_unordered, self, tuple(defines.items()), device, name)
+        if not _here.rehearses:
+            return load()
+        _begin(self.source, self.every(defines), device, self.architecture)
+        return RehearsedKernel(load)
 
     def constant(self, name: str, **defines: int | str) -> Any:
         """Return where a variable of the program is in the current device's memory; errors as `kernel`."""

@@ -24,6 +24,7 @@ __all__ = [
     "free_bytes",
     "release_unused",
     "staging",
+    "to_device",
     "within_memory",
 ]
 
@@ -117,6 +118,15 @@ class Staging:
                 self._stream.synchronize()
                 self._filled = 0
 
+    def copy(self, arrays: Sequence[Array]) -> list[Array]:
+        """Return copies of host arrays on the device, which share a block of the current stream; they have arrived."""
+        with self._turns:
+            try:
+                return self._copy(arrays)
+            finally:
+                cupy().cuda.get_current_stream().synchronize()
+                self._filled = 0
+
     def _copy(self, arrays: Sequence[Array]) -> list[Array]:
         cp = cupy()
         sources = [np.ascontiguousarray(array) for array in arrays]
@@ -142,10 +152,11 @@ class Staging:
 
     def _send(self, block: Any, sent: int, upto: int) -> int:
         """Have what has been filled of a block since `sent` copied, as far as the piece goes; returns up to where."""
-        runtime, first = cupy().cuda.runtime, self._filled
+        cuda, first = cupy().cuda, self._filled
+        runtime, stream = cuda.runtime, cuda.get_current_stream()
         count = min(upto - sent, STAGED_BYTES - first)
         pointers = block.data.ptr + sent, self._pieces[0][first:].ctypes.data
-        runtime.memcpyAsync(*pointers, count, runtime.memcpyHostToDevice, self._stream.ptr)
+        runtime.memcpyAsync(*pointers, count, runtime.memcpyHostToDevice, stream.ptr)
         self._filled += count
         if self._filled == STAGED_BYTES:
             self._turn()
@@ -153,7 +164,7 @@ class Staging:
 
     def _turn(self) -> None:
         """Go on with the other piece, once what was copied from it has arrived."""
-        self._copied[0].record(self._stream)
+        self._copied[0].record(cupy().cuda.get_current_stream())
         self._pieces.reverse()
         self._copied.reverse()
         self._copied[0].synchronize()
@@ -164,6 +175,11 @@ class Staging:
 def staging(device: int) -> Staging:
     """Return the staging of a device, which must be the current one; there is one a process."""
     return Staging()
+
+
+def to_device(arrays: Sequence[Array]) -> list[Array]:
+    """Return copies of host arrays on the current device, which share a block; they have arrived."""
+    return staging(cupy().cuda.runtime.getDevice()).copy(arrays)
 
 
 def within_memory(what: str, rows: int, bytes_per_row: int) -> AbstractContextManager[None]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.loader import rehearses
 
 __all__ = ["Recording", "launch", "note", "recorded", "recording", "section"]
 
@@ -71,12 +72,12 @@ def _record_section(record: Recording, name: str) -> Iterator[None]:
 def launch(
     name: str, kernel: Any, grid: tuple[int, ...], block: tuple[int, ...], *arguments: Any, shared_bytes: int = 0
 ) -> None:
-    """Launch a kernel in a section `name`; nothing happens if the grid is empty.
+    """Launch a kernel in a section `name`; nothing happens if the grid is empty, or in a rehearsal.
 
     Arguments are device arrays and NumPy scalars of the very types that the kernel takes; `shared_bytes` of shared
     memory come on top of what it declares.
     """
-    if 0 in grid:
+    if 0 in grid or rehearses():
         return
     if not recorded():
         kernel(grid, block, arguments, shared_mem=shared_bytes)

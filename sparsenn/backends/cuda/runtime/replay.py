@@ -16,10 +16,13 @@ from sparsenn.backends.cuda.runtime.streams import Graph, StreamOrder, captured
 from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
 
-__all__ = ["DeviceReplay", "HostReplay"]
+__all__ = ["MAX_COPIED_BYTES", "DeviceReplay", "HostReplay"]
 
 MAX_SECONDS = 50e-3
 """Longer work is not captured: the device computes while the host queues it, so that a graph saves next to nothing."""
+
+MAX_COPIED_BYTES = 4 << 20
+"""Bytes of rows that a graph copies to its own memory, at most: a copy of more takes longer than launches."""
 
 TIMED_RUNS = 3
 """Runs of the launches, and of the graph, of which the fastest counts."""

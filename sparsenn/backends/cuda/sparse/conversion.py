@@ -6,7 +6,7 @@ within warps where entries meet (`histogram`, `binning`); a scan takes two level
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,7 +24,6 @@ __all__ = [
     "coo_to_csr",
     "histogram",
     "index_type",
-    "running_sum",
     "scan",
     "sort",
 ]
@@ -81,19 +80,6 @@ def scan(counts: Array) -> Array:
     launch("scan", _SCAN.kernel("scan_sums"), (min(1, tiles),), block, np.int64(tiles), sums)
     launch("scan", _SCAN.kernel("apply"), (tiles,), block, groups, counts, sums, offsets)
     return offsets
-
-
-def running_sum(xp: Any, counts: Any) -> Any:
-    """As `scan`, by the library's own sum, of counts of any integer type and shape, where they are.
-
-    Parameters
-    ----------
-    xp : NumPy or CuPy, whichever the counts are of.
-    """
-    sums = xp.zeros(counts.size + 1, np.int64)
-    if counts.size:
-        sums[1:] = xp.cumsum(counts.ravel())
-    return sums
 
 
 def binning(keys: Array, payload: Array, values: Array, offsets: Array) -> tuple[Array, Array]:

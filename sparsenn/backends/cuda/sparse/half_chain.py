@@ -26,6 +26,7 @@ from sparsenn.backends.cuda.runtime.activation import activation_of, compiled_ac
 from sparsenn.backends.cuda.runtime.device import as_current, cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import section
+from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.runtime.streams import StreamOrder
 from sparsenn.backends.cuda.sparse.row_slices import RowSlices
 from sparsenn.backends.cuda.sparse.rows import as_dense, weigh_rows
@@ -45,13 +46,12 @@ absolute biases at most, and what the activation lets through at most."""
 
 
 def bound_of(layer: DeviceLayer) -> Bound:
-    """Return a layer's bound, from its weights on the device; waits for them."""
-    cp, weights = cupy(), layer.weights
-    sizes = cp.abs(cp.broadcast_to(weights.values, (weights.nnz,)).astype(np.float64))
-    before = cp.concatenate([cp.zeros(1), cp.cumsum(sizes)])  # in an order that is always the same
-    sums = before[weights.indptr[1:]] - before[weights.indptr[:-1]]
-    reach = float(sums.max()) if sums.size else 0.0
-    offset = float(cp.abs(layer.bias).max()) if layer.bias.size else 0.0
+    """Return a layer's bound."""
+    weights, bias = layer.host.weights, layer.host.bias
+    sizes = np.abs(np.broadcast_to(weights.values, (weights.nnz,)).astype(np.float64))
+    before = np.concatenate([np.zeros(1), np.cumsum(sizes)])
+    reach = float((before[weights.indptr[1:]] - before[weights.indptr[:-1]]).max(initial=0))
+    offset = float(np.abs(bias).max(initial=0))
     activation = activation_of(int(layer.activation), float(layer.clip))
     return (
         np.float32(reach * activation.gain * (1 + 1e-6)),
@@ -122,14 +122,13 @@ class HalfChain(ABC):
             return RowsLeft(self._queue(features))
 
     def _run_counted(self, features: Array, multiplicity: Array | None) -> Array:
-        cp, rows = cupy(), features.shape[0]
+        rows = features.shape[0]
         self._order.enter()
         with section("total"):
             outputs: Array = self._queue(features)
-        stands_for = cp.ones(rows, np.int64) if multiplicity is None else cp.asarray(multiplicity, np.int64)
-        copies, nonzeros = weigh_rows(outputs.astype(np.float32, copy=False), self._layers[-1].copies)
-        alive = nonzeros > 0
-        last = int(stands_for[alive].sum()), int((stands_for * copies).sum())
+        stands_for = np.ones(rows, np.int64) if multiplicity is None else multiplicity
+        copies, nonzeros = map(cupy().asnumpy, weigh_rows(as_rows(outputs, np.float32), self._layers[-1].copies))
+        last = int(stands_for[nonzeros > 0].sum()), int((stands_for * copies).sum())
         edges = [rows * layer.weights.nnz for layer in self._layers]
         inner = [LayerCounts(self._name, rows, None, None, count) for count in edges[:-1]]
         self._counted = (*inner, LayerCounts(self._name, rows, *last, edges[-1]))
@@ -144,7 +143,7 @@ class HalfChain(ABC):
         """Return rows as a row-major matrix of float32, or of float16 where the kernel takes that."""
         dense = as_dense(features)
         kind = np.float16 if self._takes_halves and dense.dtype == np.float16 else np.float32
-        readable: Array = cupy().ascontiguousarray(dense, dtype=kind)
+        readable: Array = as_rows(dense, kind)
         return readable
 
     def _queue(self, features: Array) -> Any:
@@ -233,7 +232,6 @@ def chain_kernel(
         drops_rows=False,
         own_outputs=True,
         half_rows=halves,
-        half_row_seconds=partial(seconds, row_bytes=2) if halves else None,
         **more,
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from sparsenn.formats import Array
@@ -18,12 +16,11 @@ LOWEST = -100
 HIGHEST = 127
 
 
-def scaled_weights(xp: Any, output: Array, values: Array, outputs: int) -> tuple[Array, Array]:
+def scaled_weights(output: Array, values: Array, outputs: int) -> tuple[Array, Array]:
     """Return the scaled weights, float64, and what sums of their products are multiplied by in the end.
 
     Parameters
     ----------
-    xp : NumPy or CuPy, of which the arrays are.
     output, values : of each weight; where it belongs, and what it is.
     outputs : how many there are.
 
@@ -32,8 +29,8 @@ def scaled_weights(xp: Any, output: Array, values: Array, outputs: int) -> tuple
     scaled : (weights,) float64.
     scales : (outputs,) float32, powers of two; those of an output without weights do not matter.
     """
-    largest = xp.zeros(outputs)
-    xp.maximum.at(largest, output, xp.abs(values).astype(np.float64))
-    exponents = xp.clip(xp.frexp(largest)[1], LOWEST, HIGHEST)
-    scaled = xp.ldexp(values.astype(np.float64), WEIGHT_EXPONENT - exponents[output])
-    return scaled, xp.ldexp(np.float32(1), exponents).astype(np.float32)
+    largest = np.zeros(outputs)
+    np.maximum.at(largest, output, np.abs(values).astype(np.float64))
+    exponents = np.clip(np.frexp(largest)[1], LOWEST, HIGHEST)
+    scaled = np.ldexp(values.astype(np.float64), WEIGHT_EXPONENT - exponents[output])
+    return scaled, np.ldexp(np.float32(1), exponents).astype(np.float32)

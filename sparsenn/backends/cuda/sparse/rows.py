@@ -160,13 +160,13 @@ def spread(left: RowsLeft, expansion: Array | None) -> Array:
     Parameters
     ----------
     left : rows of float32 or float16, as chains leave them; inputs without a row have zeros.
-    expansion : (outputs,) on the device, the column of `left.features` that each output is; None where there is one
-        output for each. Best int32, which is read as it is.
+    expansion : (outputs,) int32 on the device, the column of `left.features` that each output is; None where there is
+        one output for each.
     """
     (features, row_map), rows = _left(left), left.inputs
     outputs = features.shape[1] if expansion is None else expansion.size
     target: Array = cupy().empty((rows, outputs), features.dtype)
-    columns = NOTHING if expansion is None else _as_int32(expansion)
+    columns = NOTHING if expansion is None else expansion
     grid = (min(MOST_SPREADING, -(-rows * outputs // (4 * THREADS))),)
     sizes = (np.int64(rows), np.int64(outputs))
     width = np.int32(features.shape[1])
@@ -201,7 +201,9 @@ def on_device(left: RowsLeft) -> RowsLeft:
     if not isinstance(left.features, np.ndarray) and not isinstance(rows, np.ndarray):
         return left
     features = left.features if isinstance(left.features, CSR) else cp.asarray(left.features)
-    return replace(left, features=features, row_map=RowMap(None if rows is None else cp.asarray(rows)))
+    if isinstance(rows, np.ndarray):
+        rows = cp.asarray(rows, np.int32)
+    return replace(left, features=features, row_map=RowMap(rows))
 
 
 def mapped_inputs(row_map: RowMap) -> tuple[RowMap, Callable[[], tuple[Array, int]]]:
@@ -209,7 +211,7 @@ def mapped_inputs(row_map: RowMap) -> tuple[RowMap, Callable[[], tuple[Array, in
 
     Parameters
     ----------
-    row_map : on the device, with a number for each input.
+    row_map : int32 on the device, with a number for each input.
 
     Returns
     -------
@@ -221,7 +223,7 @@ def mapped_inputs(row_map: RowMap) -> tuple[RowMap, Callable[[], tuple[Array, in
     cp, blocks, words = cupy(), blocks_for(inputs, THREADS), -(-inputs // WARP)
     copy, found = cp.empty(inputs, np.int32), cp.empty(words + blocks, np.uint32)
     listed = cp.zeros(2 + inputs, np.int32)  # all of it is copied to the host, listed or not
-    arguments = (_as_int32(row_map.rows), np.int32(inputs), copy, found)
+    arguments = (row_map.rows, np.int32(inputs), copy, found)
     launch("owned", _SPREAD.kernel("owned_rows"), (blocks,), (THREADS,), *arguments)
     sizes = np.int32(words), np.int32(blocks)
     launch("owned", _SPREAD.kernel("list_owned"), (1,), (LISTING_THREADS,), found, *sizes, listed)
@@ -238,11 +240,7 @@ def mapped_inputs(row_map: RowMap) -> tuple[RowMap, Callable[[], tuple[Array, in
 def _left(left: RowsLeft) -> tuple[Any, Any]:
     """Return rows and their map as kernels take them."""
     left = on_device(left)
-    return as_dense(left.features), NOTHING if left.row_map.rows is None else _as_int32(left.row_map.rows)
-
-
-def _as_int32(numbers: Any) -> Any:
-    return numbers if numbers.dtype == np.int32 else numbers.astype(np.int32)
+    return as_dense(left.features), NOTHING if left.row_map.rows is None else left.row_map.rows
 
 
 def group_rows(features: Features) -> tuple[Array, Array]:
@@ -284,12 +282,19 @@ def tiles_from_csr(features: CSR, side: int, tiles: Any = None) -> Any:
     cp = cupy()
     if tiles is None:
         tiles = cp.empty((-(-rows // side), width, side), np.float32)
-    tiles.fill(0)
+    _clear(tiles)
     kernel = _TILES.kernel("scatter_rows", INDEX=index_type(features.indices))
     entries = (features.indptr, features.indices, features.values, np.int32(features.iso))
     sizes = (np.int32(rows), np.int32(room_of(tiles)), np.int32(side))
     launch("tiles_from_csr", kernel, (blocks_for(rows, ROWS_PER_BLOCK),), (THREADS,), *sizes, *entries, tiles)
     return tiles
+
+
+def _clear(tiles: Any) -> None:
+    """Queue zeros for tiles, and for the lines between them."""
+    if tiles.size:
+        cuda, last = cupy().cuda, (tiles.shape[0] - 1) * tiles.strides[0] + tiles[0].nbytes
+        cuda.runtime.memsetAsync(tiles.data.ptr, 0, last, cuda.get_current_stream().ptr)
 
 
 def rows_to_tiles(matrix: Any, side: int, tiles: Any = None) -> Any:

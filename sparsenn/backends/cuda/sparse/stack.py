@@ -13,7 +13,6 @@ from sparsenn.backends.cuda.runtime.activation import activation_code
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host
 from sparsenn.backends.cuda.sparse import conversion
-from sparsenn.backends.cuda.sparse.chunks.teams import Teams, TeamsSize, teams_of
 from sparsenn.formats import CSC, Array
 from sparsenn.layers import SparseLinear
 
@@ -58,7 +57,6 @@ class DeviceLayer:
     source : the layer on the host.
     there, host : its numbers on the device, and those on the host that they were copied from.
     activation, clip : its code in `common.cuh`; infinity where there is no clip.
-    teams : of the outputs, where there are some.
     """
 
     source: SparseLinear
@@ -66,7 +64,6 @@ class DeviceLayer:
     host: LayerNumbers
     activation: np.int32
     clip: np.float32
-    teams: Teams | None = None
 
     @property
     def weights(self) -> CSC:
@@ -92,11 +89,6 @@ class DeviceLayer:
     def outputs(self) -> int:
         """Width of Y'."""
         return self.weights.shape[1]
-
-    @property
-    def team_size(self) -> TeamsSize | None:
-        """`Teams.size`, where there are teams."""
-        return self.teams.size if self.teams else None
 
     @property
     def degrees(self) -> Array:
@@ -168,7 +160,7 @@ def upload(
     copied = partial(map, cupy().asarray) if to_device is None else to_device
     arrays = iter(copied([array for each in numbers for array in each.arrays]))
     made = (
-        DeviceLayer(layer, host.of_arrays(*islice(arrays, len(host.arrays))), host, *code, teams_of(layer))
+        DeviceLayer(layer, host.of_arrays(*islice(arrays, len(host.arrays))), host, *code)
         for host, code, layer in zip(numbers, codes, layers, strict=True)
     )
     return Stack(device, tuple(made))

@@ -63,8 +63,9 @@ class _LayerArrays:
         self.activation, self.clip = activation_code(shape, number)
         self.weights: Any = cp.zeros((self.inputs + 1, padded(self.outputs)), np.float32)
         self.velocity: Any = cp.zeros_like(self.weights)
-        self.out: Any = cp.zeros((batch, padded(self.outputs + 1)), np.float32)
-        self.out[:, self.outputs] = 1
+        out = np.zeros((batch, padded(self.outputs + 1)), np.float32)
+        out[:, self.outputs] = 1
+        self.out: Any = cp.asarray(out)
         self.gradient: Any = cp.zeros((batch, padded(self.outputs)), np.float32)
 
     def fields(self, inputs: Any, before: _LayerArrays | None) -> tuple[Any, ...]:
@@ -127,10 +128,9 @@ class CUDATrainer(ABC):
     def _allocate(self) -> None:
         cp = cupy()
         problem, width = self._problem, self._problem.layers[0].inputs
-        self._inputs = cp.zeros((self._rows, padded(width + 1)), np.float32)
-        self._inputs[:, :width] = cp.asarray(problem.inputs, dtype=np.float32)
-        self._inputs[:, width] = 1
-        self._targets = cp.ascontiguousarray(cp.asarray(problem.targets, dtype=np.float32))
+        inputs = np.zeros((self._rows, padded(width + 1)), np.float32)
+        inputs[:, :width], inputs[:, width] = problem.inputs, 1
+        self._inputs, self._targets = cp.asarray(inputs), cp.asarray(np.ascontiguousarray(problem.targets, np.float32))
         self._order = cp.zeros(self._rows, np.int64)
         self._losses = cp.zeros(self._rows, np.float64)
         self._total = cp.zeros(1, np.float64)

@@ -20,6 +20,7 @@ import numpy as np
 
 from sparsenn.backends.contract import SparseRows
 from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.transfer.copy_loops import Driver, Route, Share, Stages, driver, receive, send
 from sparsenn.backends.cuda.transfer.slices import Part, Shared, convert, cut
 from sparsenn.formats import Array
@@ -190,10 +191,10 @@ class Transfer:
         array : of any real type and layout. Numbers of fewer than four bytes travel as they are.
         keep_half : whether float16 stays that.
         """
-        cp, dtype = cupy(), array.dtype
+        dtype = array.dtype
         kept = np.dtype(np.float16 if keep_half and dtype == np.float16 else np.float32)
         (placed,) = self._place([(array, dtype.newbyteorder("=") if dtype.itemsize < 4 else kept)])
-        rows: Array = placed if placed.dtype == kept else cp.asarray(placed, dtype=kept)
+        rows: Array = as_rows(placed, kept)
         return rows
 
     def place_sparse(self, rows: SparseRows) -> SparseRows:

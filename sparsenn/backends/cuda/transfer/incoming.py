@@ -14,8 +14,10 @@ from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.memory import arriving
 from sparsenn.backends.cuda.runtime.recorder import launch
-from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, coo_to_csr, index_type
+from sparsenn.backends.cuda.runtime.row_copies import as_rows
+from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, coo_to_csr, index_type, scan
 from sparsenn.backends.host_arrays import HOST_DEVICES, fault_of
+from sparsenn.backends.machine import WARP
 from sparsenn.errors import InputError, MatrixError, UnsortedError, UsageError
 from sparsenn.formats import COO, CSR, Array, index_dtype
 from sparsenn.formats.arrays import check_diagonals, sound_scipy
@@ -49,6 +51,7 @@ FOUND = 6
 """Numbers of the kernel's record; in order: faults of order, of offsets, of indices, of values, values that differ, and
 the first offset. A graph that is queued behind the kernel takes rows only if all are 0."""
 
+_TO_CSR = program("rows/to_csr.cu", NUMBER=("float", "half_bits"))
 _CHECK = program(
     "incoming/check_rows.cu",
     OFFSET=("int64", "index32"),
@@ -211,7 +214,7 @@ def matrix(rows: Any, keep_half: bool) -> Array:
     keep_half : whether float16 stays that.
     """
     kept = keep_half and rows.dtype == np.float16
-    found: Array = cupy().ascontiguousarray(rows, dtype=np.float16 if kept else np.float32)
+    found: Array = as_rows(rows, np.float16 if kept else np.float32)
     return found
 
 
@@ -232,18 +235,23 @@ def to_cupy_csr(rows: Any) -> Any:
     UsageError
         There are more than such a matrix can have.
     """
-    cp = cupy()
-    owners, columns = cp.nonzero(rows)
-    if owners.size > MOST_ENTRIES:
+    cp, (count, width) = cupy(), rows.shape
+    rows = matrix(rows, True)
+    number = "half_bits" if rows.dtype == np.float16 else "float"
+    grid, sizes = (min(MOST_BLOCKS, count * WARP // THREADS + 1),), (np.int64(count), np.int64(width))
+    counts = cp.empty(count, np.int64)
+    launch("to_csr", _TO_CSR.kernel("count_numbers", NUMBER=number), grid, (THREADS,), *sizes, rows, counts)
+    offsets = scan(counts)
+    entries = int(cp.asnumpy(offsets[-1:])[0])
+    if entries > MOST_ENTRIES:
         raise UsageError(
-            f"the outputs have {owners.size:,} non-zeros; CuPy's sparse matrices have up to {MOST_ENTRIES:,}: "
+            f"the outputs have {entries:,} non-zeros; CuPy's sparse matrices have up to {MOST_ENTRIES:,}: "
             'ask for form="dense"'
         )
-    values = rows[owners, columns].astype(np.float32, copy=False)
-    starts = cp.arange(rows.shape[0] + 1)
-    offsets = cp.searchsorted(owners, starts) if owners.size else cp.zeros_like(starts)
-    parts = values, columns.astype(np.int32), offsets.astype(np.int32)
-    return import_module(_SPARSE).csr_matrix(parts, shape=rows.shape)
+    starts, columns, values = cp.empty(count + 1, np.int32), cp.empty(entries, np.int32), cp.empty(entries, np.float32)
+    kernel = _TO_CSR.kernel("list_numbers", NUMBER=number)
+    launch("to_csr", kernel, grid, (THREADS,), *sizes, rows, offsets, starts, columns, values)
+    return import_module(_SPARSE).csr_matrix((values, columns, starts), shape=rows.shape)
 
 
 # ---- Sparse rows, checked ---------------------------------------------------------------------------------------
@@ -285,7 +293,7 @@ class QueuedCheck:
         _check_shapes(given)
         indptr, indices = _as_integers(given.indptr, _OFFSET_TYPES), _as_integers(given.indices, tuple(_KERNEL_TYPES))
         self._given, self._source = given, source
-        self._values = _contiguous(given.values, _FLOAT32)
+        self._values = as_rows(given.values, _FLOAT32)
         self._offsets = indptr if indptr.dtype == np.int64 else cp.empty(count + 1, np.int64)
         self._indices = indices if indices.dtype == narrow else cp.empty(indices.size, narrow)
         self._moved = self._offsets is indptr
@@ -327,7 +335,9 @@ class QueuedCheck:
     def result(self) -> CSR:
         """Wait for the check, and return the rows; of values that are all the same, one is kept."""
         differ, base = self._answer()
-        offsets = self._offsets - self._offsets[0] if base and self._moved else self._offsets
+        offsets = self._offsets
+        if base and self._moved:
+            offsets = cupy().asarray(cupy().asnumpy(offsets) - base)
         values = self._values if differ else self._values[:1]
         return CSR(self._given.shape, offsets, self._indices, values)
 
@@ -379,11 +389,4 @@ def _check_shapes(rows: SparseRows) -> None:
 
 def _as_integers(array: Array, kinds: Sequence[np.dtype[Any]]) -> Any:
     """Return a contiguous array of one of some types; another type becomes int64."""
-    return _contiguous(array, array.dtype if array.dtype in kinds else np.dtype(np.int64))
-
-
-def _contiguous(array: Any, kind: np.dtype[Any]) -> Any:
-    """Return a contiguous array of a type: the array itself where it is that, which CuPy takes longer to find out."""
-    if array.dtype == kind and array.flags.c_contiguous:
-        return array
-    return cupy().ascontiguousarray(array, dtype=kind)
+    return array if array.dtype in kinds and array.flags.c_contiguous else as_rows(array, np.int64)

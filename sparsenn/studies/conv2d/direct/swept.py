@@ -4,8 +4,8 @@ A launch takes a convolution and images, a CuPy array (images, channels, height,
 and returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. It queues its work
 on the current stream and does not wait for it, but for the first launch of a size, which compiles a kernel.
 
-`launch_swept` takes the parameters that are estimated to be best, `launch_with` those that it is given, such as `tune`
-finds by measurement, and for those that it is not given the best by the estimate.
+`launch_swept` takes the parameters that are estimated to be best, `launch_with` those that it is given, and for the
+others the best by the estimate.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import itertools
 from collections.abc import Mapping
 from functools import cache, partial
 
-from sparsenn.backends.contract import Tunable
 from sparsenn.backends.cuda.conv.filters import launch_filters
 from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.kernel import Launch, conv2d_sizes, convolution, everywhere
+from sparsenn.backends.cuda.conv.kernel import Launch, convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import grid_of, new_outputs, refuse, sizes, why_not_plain
 from sparsenn.backends.cuda.runtime.loader import specialised
@@ -27,6 +26,7 @@ from sparsenn.formats import Array
 __all__ = [
     "MOST_SUMS",
     "PARAMETERS",
+    "PIXELS_VARIED",
     "SOURCE",
     "SWEPT",
     "completed",
@@ -179,15 +179,11 @@ def _run(parameters: Mapping[str, int], layer: ConvLayer, images: Array) -> Arra
     return outputs
 
 
-def _why_not_launched(parameters: Mapping[str, int], layer: ConvLayer, images: Array) -> str | None:
-    return why_not_parameters(layer.geometry, parameters)
+_described = partial(convolution, fits=everywhere(fits), needs=("stride 1, no dilation, one group",))
 
-
-SWEPT = convolution(
-    "conv_swept",
-    launch_swept,
-    "several pixels and filters per thread, by an estimate; tune finds them by measurement",
-    everywhere(fits),
-    needs=("stride 1, no dilation, one group",),
-    tunable=Tunable(PARAMETERS, launch_with, sizes=conv2d_sizes, fits=_why_not_launched),
+SWEPT = _described("conv_swept", launch_swept, "several pixels and filters per thread, by an estimate")
+PIXELS_VARIED = tuple(
+    _described(f"swept, pixels {pixels}", launch_with({"pixels": pixels}), f"swept with {pixels} pixels per thread")
+    for pixels in PARAMETERS["pixels"]
 )
+"""Variants of `SWEPT`, one for each number of pixels."""

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsenn.backends import automatic
-from sparsenn.backends.cuda.dense.estimates import QUEUE_FUSED
 from sparsenn.backends.cuda.dense.fused import (
     FUSED_FMA,
     KERNELS,
@@ -18,10 +17,8 @@ from sparsenn.backends.cuda.dense.fused import (
     TENSOR_HALF,
     WIDEST,
     fits,
-    fma_seconds,
     plan,
     rows_of_block,
-    tensor_seconds,
 )
 from sparsenn.backends.cuda.dense.image import (
     FLOAT32,
@@ -74,7 +71,9 @@ class Step:
 
 
 def on_host(layers):
-    arrays = (DenseLayer(layer.weights, layer.bias_vector(), np.int32(0), np.float32(np.inf)) for layer in layers)
+    arrays = (
+        DenseLayer(layer.weights, layer.bias_vector(), np.int32(0), np.float32(np.inf), layer) for layer in layers
+    )
     return DenseStack(-1, tuple(arrays))
 
 
@@ -288,44 +287,6 @@ def test_auto_takes_them_first_those_on_tensor_cores_before_others():
     assert [entry.precision for entry in KERNELS] == ["float32", "float32", "tf32", "float16"]
 
 
-def tensor_float32_seconds(machine, layers, rows):
-    return tensor_seconds("tensor_float32", FLOAT32, machine, layers, rows)
-
-
-def test_tensor_cores_lead_while_rows_stay_in_registers():
-    narrow, wide = ([Linear(np.ones((width, width), np.float32))] * count for width, count in ((64, 3), (256, 4)))
-    for rows in (10_000, 60_000):
-        assert tensor_float32_seconds(H200, narrow, rows) < fma_seconds(H200, narrow, rows)
-        assert tensor_float32_seconds(H200, wide, rows) > fma_seconds(H200, wide, rows)
-
-
-@pytest.mark.parametrize(
-    ("widths", "rows", "seconds"),
-    [
-        ((64,) * 4, 1, (11.5e-6, 8.5e-6, 6.4e-6, 5.0e-6)),
-        ((64,) * 4, 60_000, (32.1e-6, 60.7e-6, 16.1e-6, 12.7e-6)),
-        ((128,) * 20, 10_000, (240e-6, 271e-6, 175e-6, 85e-6)),
-        ((256,) * 9, 128, (371e-6, 176e-6, 282e-6, 127e-6)),
-        ((256,) * 9, 60_000, (2401e-6, 1867e-6, 1597e-6, 655e-6)),
-    ],
-    ids=str,
-)
-def test_estimates_are_near_what_an_h200_took(widths, rows, seconds):
-    layers = [Linear(np.ones(shape, np.float32)) for shape in pairwise(widths)]
-    found = [kernel.seconds(H200, layers, rows) - QUEUE_FUSED for kernel in KERNELS]
-    assert found == pytest.approx(seconds, rel=0.25)
-
-
-def test_estimates_go_with_what_the_machine_multiplies():
-    layers = [Linear(np.ones((256, 256), np.float32))] * 4
-    for machine in (A100, RTX_4090):
-        for estimate, precision in ((fma_seconds, "float32"), (tensor_float32_seconds, "tf32")):
-            slower = H200.multiply_adds(precision) / machine.multiply_adds(precision)
-            found, known = estimate(machine, layers, 10**7), estimate(H200, layers, 10**7)
-            assert found == pytest.approx(slower * known, rel=0.05)
-    assert tensor_float32_seconds(RTX_4090, layers, 10**6) > fma_seconds(RTX_4090, layers, 10**6)
-
-
 def test_deep_chains_do_not_fit(rng):
     deepest = (256,) * (MOST_TILES // 1024 + 1)
     assert fits(H200, StackShape(deepest, ((0, False),) * (len(deepest) - 1))) is None
@@ -345,7 +306,7 @@ def test_a_shape_tells_widths_and_activations(rng):
     assert shape == StackShape((3, 4, 5, 6), ((0, False), (0, True), (2, False)))
     codes = [(np.int32(0), np.inf), (np.int32(0), 6.0), (np.int32(2), np.inf)]
     uploaded = (
-        DenseLayer(layer.weights, layer.bias, code, np.float32(clip))
+        DenseLayer(layer.weights, layer.bias, code, np.float32(clip), layer)
         for layer, (code, clip) in zip(layers, codes, strict=True)
     )
     stack = DenseStack(-1, tuple(uploaded))

@@ -1,6 +1,7 @@
 """Sources, defines and modules, with a CuPy that only takes notes."""
 
 import sys
+from threading import Barrier, Event
 from types import SimpleNamespace
 
 import pytest
@@ -43,9 +44,9 @@ class FakeCuPy:
 
 
 def forget():
-    loader._module.cache_clear()
+    loader._modules.clear()
     loader._kernel.cache_clear()
-    loader._kernel_as_told.cache_clear()
+    loader._kernel_of_unordered.cache_clear()
 
 
 @pytest.fixture
@@ -122,6 +123,78 @@ def test_only_making_a_module_counts_as_compiling(fake, monkeypatch):
     for _ in range(3):
         built({"A": 1})
     assert loader.compile_seconds() == before + 14
+
+
+def test_a_rehearsal_compiles_side_by_side_and_launches_nothing(fake, monkeypatch):
+    """Each module waits for the other to be compiled, too."""
+    cupy, together, launched = fake(FakeCuPy()), Barrier(2), []
+    monkeypatch.setattr(loader, "thread_count", lambda: 2)
+    loader._threads.cache_clear()
+    make = cupy.RawModule
+
+    def slow(code, options):
+        module = make(code, options)
+        compile_now, get = module.compile, module.get_function
+        module.compile = lambda: (together.wait(20), compile_now())
+        module.get_function = lambda name: Launched(get(name), launched)
+        return module
+
+    cupy.RawModule = slow
+    with loader.rehearsal():
+        first, second = built({"A": 1}), built({"A": 2})
+        first((1,), (32,), ())
+        with loader.no_rehearsal():
+            second((1,), (32,), ("lasts",))
+        third = built({"A": 1, "B": 1}), built({"A": 2, "B": 1})
+    loader.wait_for_modules()
+    assert len(cupy.compiled) == 4
+    assert all(isinstance(kernel, loader.RehearsedKernel) for kernel in (first, second, *third))
+    assert (first.options[-1], second.options[-1]) == ("-DA=1", "-DA=2")
+    first((1,), (32,), ("after",))
+    assert [arguments for _, _, arguments in launched] == [("lasts",), ("after",)]
+    loader._threads.cache_clear()
+
+
+class Launched(SimpleNamespace):
+    """A kernel that notes its launches."""
+
+    def __init__(self, kernel, launches):
+        super().__init__(**vars(kernel))
+        self.launches = launches
+
+    def __call__(self, *given):
+        self.launches.append(given)
+
+
+def test_a_module_that_failed_is_compiled_again(fake):
+    cupy = fake(FakeCuPy(poison="naive"))
+    for _ in range(2):
+        with pytest.raises(DeviceError):
+            built({"A": 1})
+    cupy.poison = "\0"
+    assert built({"A": 1}).options[-1] == "-DA=1"
+
+
+def test_long_compilations_are_announced(fake, monkeypatch):
+    cupy, said, done = fake(FakeCuPy()), [], Event()
+    monkeypatch.setattr(loader, "SILENT_SECONDS", 0.01)
+    make = cupy.RawModule
+
+    def slow(code, options):
+        module = make(code, options)
+        compile_now = module.compile
+        module.compile = lambda: done.wait(20) and compile_now()
+        return module
+
+    def announce():
+        said.append("compiling")
+        done.set()
+
+    cupy.RawModule = slow
+    monkeypatch.setattr(loader, "announce_compilation", announce)
+    built({"A": 1})
+    built({"A": 1})
+    assert said == ["compiling"]
 
 
 def test_a_program_takes_its_first_choices_unless_told(fake):

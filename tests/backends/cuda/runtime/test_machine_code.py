@@ -141,13 +141,13 @@ def test_without_any_folder_it_says_what_to_do(monkeypatch):
 
 @pytest.fixture
 def fresh_modules():
-    loader._module.cache_clear()
+    loader._modules.clear()
     loader._kernel.cache_clear()
-    loader._kernel_as_told.cache_clear()
+    loader._kernel_of_unordered.cache_clear()
     yield
-    loader._module.cache_clear()
+    loader._modules.clear()
     loader._kernel.cache_clear()
-    loader._kernel_as_told.cache_clear()
+    loader._kernel_of_unordered.cache_clear()
 
 
 def test_the_loader_asks_for_it_where_a_source_needs_an_architecture(cache, monkeypatch, fresh_modules):

@@ -205,35 +205,31 @@ def test_stages_are_laid_out_anew_where_rows_are_best_cut_otherwise(rng, emulate
     found, tilings = {}, {}
     for rows in (40, 44, 1000):
         (found[rows],) = chunk_stages.laid_out(network, [(0, 2)], rows)
-        tilings[rows] = stage_tilings(rows, sizes, emulated.machine, [None] * 2)
+        tilings[rows] = stage_tilings(rows, sizes, emulated.machine)
         assert [weights.tiling.groups for weights in found[rows].weights] == [each.groups for each in tilings[rows]]
     assert tilings[40] == tilings[44] != tilings[1000]
     assert found[40] is found[44] is not found[1000]
 
 
-def both_packings(library, rng, monkeypatch):
-    """What a network is packed to on the device, and on the host; one layer's weights are all one value."""
+def test_a_packed_network_reads_back(rng, emulated):
     layers = layers_of(rng, (100, 127, 60, 33))
     layers[1] = replace(layers[1], weights=replace(layers[1].weights, values=np.full(1, 0.25, np.float32)))
-    for most in (0, 1 << 20):
-        monkeypatch.setattr(packed, "ON_HOST", most)
-        stack = upload(0, layers, [np.ones(layer.outputs, np.int64) for layer in layers])
-        yield bytes(library.asnumpy(packed.pack_network(stack.layers).block))
-
-
-def test_the_host_packs_as_the_device_does(rng, emulated, monkeypatch):
-    import cupy
-
-    found = list(both_packings(cupy, rng, monkeypatch))
-    assert found[0] == found[1]
-
-
-@pytest.mark.gpu
-def test_the_host_packs_as_a_gpu_does(rng, monkeypatch):
-    import cupy
-
-    found = list(both_packings(cupy, rng, monkeypatch))
-    assert found[0] == found[1]
+    stack = upload(0, layers, [np.arange(layer.outputs) for layer in layers])
+    records, runs, pairs, biases, copies = packed.pack_arrays(stack.layers)
+    records = records.view(packed._LAYER)
+    for layer, record in zip(layers, records, strict=True):
+        found, first = np.zeros((layer.inputs + 1, layer.outputs), np.float32), record["output"]
+        for output in range(layer.outputs):
+            start, count = runs[first + output]
+            places = start + packed.SLICE * np.arange(count)
+            sources, weights = pairs[places, ::2].ravel(), pairs[places, 1::2].copy().view(np.float32).ravel()
+            assert np.array_equal(np.argsort(sources, kind="stable"), np.arange(2 * count))
+            found[sources, output] = weights
+        assert np.array_equal(found[:-1], layer.weights.to_scipy().toarray())
+        assert not found[-1].any()
+        assert record["edges"] == 2 * runs[first : first + layer.outputs, 1].sum()
+        assert np.array_equal(biases[first : first + layer.outputs], layer.bias_vector())
+        assert np.array_equal(copies[first : first + layer.outputs], np.arange(layer.outputs))
 
 
 @pytest.mark.gpu

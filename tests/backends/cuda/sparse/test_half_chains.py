@@ -83,7 +83,6 @@ def only(block, monkeypatch):
     """Have chunks of halves take that shape of block."""
     monkeypatch.setattr(tiling, "HALF_BLOCKS", (block,))
     monkeypatch.setattr(tiling, "TILE_ROWS", (block.rows,))
-    monkeypatch.setattr(tiling, "_timed_tiling", tiling._timed_tiling.__wrapped__)
 
 
 def assert_near(found, right, allowed):

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -176,7 +175,7 @@ def test_bits_sum_in_order(seed, widths, rows, one):
 
 def counted_record(network):
     weights = CSC.from_scipy(from_dense(network.matrices[0]).to_scipy())
-    counted = pack_counted(SimpleNamespace(weights=weights))
+    counted = pack_counted(weights)
     arrays = tuple(
         np.ascontiguousarray(item) for item in (counted.slices, counted.run_counts, counted.runs, counted.quads)
     )

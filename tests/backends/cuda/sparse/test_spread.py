@@ -155,7 +155,11 @@ def test_what_is_left_on_the_host_is_brought_to_the_device(monkeypatch, owned):
     class Device(np.ndarray):
         """An array on the device."""
 
-    monkeypatch.setattr(rows_module, "cupy", lambda: SimpleNamespace(asarray=lambda array: array.view(Device)))
+    monkeypatch.setattr(
+        rows_module,
+        "cupy",
+        lambda: SimpleNamespace(asarray=lambda array, kind=None: array.astype(kind or array.dtype).view(Device)),
+    )
     row_map = RowMap(np.zeros(4, np.int64) - 1 if owned else None)
     found = rows_module.on_device(RowsLeft(np.zeros((0, 3), np.float32), row_map))
     assert isinstance(found.features, Device)

@@ -39,6 +39,7 @@ def stand_in(patch, *how):
     fake = LateCuPy(*how)
     patch.setattr(transfer, "cupy", lambda: fake)
     patch.setattr(transfer, "driver", fake.driver)
+    patch.setattr(transfer, "as_rows", lambda rows, kind: rows if rows.dtype == kind else fake.asarray(rows, kind))
     return fake
 
 

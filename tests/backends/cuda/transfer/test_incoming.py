@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from device_emulation import emulated_device
 from emulation import emulated
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sparsenn.backends.contract import SparseRows
+from sparsenn.backends.cuda.runtime import recorder, row_copies
+from sparsenn.backends.cuda.runtime.device import cupy as current_cupy
 from sparsenn.backends.cuda.transfer import incoming
 from sparsenn.errors import InputError, MatrixError, UnsortedError, UsageError
 from sparsenn.formats import CSR, from_dense
@@ -50,6 +54,7 @@ def on_the_host():
         patch.setattr(incoming, "cupy", lambda: Numpy(asnumpy=np.array, ndarray=OnDevice))
         patch.setattr(incoming, "_CHECK", Checked())
         patch.setattr(incoming, "launch", launch)
+        patch.setattr(incoming, "as_rows", np.ascontiguousarray)
         for name, value in {"THREADS": THREADS, "PIECE": PIECE, "ROWS_PER_BLOCK": 128, "MOST_BLOCKS": 3}.items():
             patch.setattr(incoming, name, value)
         patch.setattr(incoming, "SHARED_BYTES", THREADS // 32 * 16)
@@ -408,12 +413,28 @@ def test_a_matrix_is_of_a_type_that_kernels_take(kind, keep_half):
     assert incoming.matrix(rows.T, keep_half).flags.c_contiguous
 
 
-@given(matrices)
-def test_dense_rows_become_the_csr_that_they_become_on_the_host(matrix):
-    dense = matrix.to_scipy().toarray()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(incoming, "import_module", lambda name: {"cupyx.scipy.sparse": sp}[name])
-        found, expected = incoming.to_cupy_csr(dense), from_dense(dense).to_scipy()
+@contextmanager
+def emulated_to_csr():
+    """The device on which `to_cupy_csr` runs, whose matrices become SciPy's."""
+
+    def csr_matrix(parts, shape):
+        return sp.csr_matrix(tuple(part.get() for part in parts), shape)
+
+    with pytest.MonkeyPatch.context() as patch, emulated_device(patch):
+        patch.setattr(incoming, "cupy", current_cupy)
+        patch.setattr(incoming, "THREADS", 64)
+        patch.setattr(incoming, "as_rows", row_copies.as_rows)
+        patch.setattr(incoming, "launch", recorder.launch)
+        patch.setattr(incoming, "import_module", lambda name: SimpleNamespace(csr_matrix=csr_matrix))
+        yield
+
+
+@settings(deadline=None, max_examples=30)
+@given(matrices, st.sampled_from([np.float32, np.float16]))
+def test_dense_rows_become_the_csr_that_they_become_on_the_host(matrix, kind):
+    dense = matrix.to_scipy().toarray().astype(kind)
+    with emulated_to_csr():
+        found, expected = incoming.to_cupy_csr(current_cupy().asarray(dense)), from_dense(dense).to_scipy()
     assert isinstance(found, sp.csr_matrix)
     assert found.shape == expected.shape
     for name in ("indptr", "indices", "data"):
@@ -423,5 +444,5 @@ def test_dense_rows_become_the_csr_that_they_become_on_the_host(matrix):
 
 def test_more_entries_than_cupys_matrices_can_have_are_refused(monkeypatch):
     monkeypatch.setattr(incoming, "MOST_ENTRIES", 8)
-    with pytest.raises(UsageError, match=r'9 non-zeros.*up to 8: ask for form="dense"'):
-        incoming.to_cupy_csr(np.ones((3, 3), np.float32))
+    with emulated_to_csr(), pytest.raises(UsageError, match=r'9 non-zeros.*up to 8: ask for form="dense"'):
+        incoming.to_cupy_csr(current_cupy().asarray(np.ones((3, 3), np.float32)))

@@ -97,5 +97,5 @@ def test_swept_is_right_with_any_parameters(parameters, padding, rng):
 @pytest.mark.gpu
 def test_swept_can_vary_its_pixels(rng):
     layer, images = random_problem(rng)
-    for pixels in swept.PARAMETERS["pixels"]:
-        assert_right(swept.SWEPT.tunable.launch_with({"pixels": pixels}), layer, images)
+    for variant in swept.PIXELS_VARIED:
+        assert_right(variant.launch, layer, images)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sparsenn.backends.cuda.sparse.chunks.teams import TEAM
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of
 
@@ -15,16 +14,19 @@ __all__ = [
     "HALF_BLOCKS",
     "MOST_STAGES",
     "TILE_ROWS",
+    "UNIT_WORDS",
     "BlockShape",
     "header_words",
     "record_bytes",
     "room",
     "stage_bytes",
-    "unit_words",
 ]
 
 MOST_STAGES = 8
 """As in the kernel."""
+
+UNIT_WORDS = 4
+"""Words of the edges that a warp reads in one go."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,6 @@ class BlockShape:
     warps : that compute; one more brings in their data. Together a multiple of 4, up to 32: registers are given to 4 at
         a time.
     blocks : on a multiprocessor.
-    teams : whether the outputs of a warp are a team, and an input is read for all of them at once.
     halves : whether rows are in half precision, not float32.
     """
 
@@ -46,7 +47,6 @@ class BlockShape:
     outputs: int
     warps: int
     blocks: int
-    teams: bool = False
     halves: bool = False
 
     @property
@@ -71,7 +71,7 @@ class BlockShape:
 
     @property
     def edges_at_once(self) -> int:
-        """Edges that a warp without teams reads in one go."""
+        """Edges that a warp reads in one go."""
         return 4 if self.halves else 2
 
     @property
@@ -86,41 +86,28 @@ class BlockShape:
 BLOCKS = (
     BlockShape(8, 8, 19, 1),
     BlockShape(4, 14, 27, 1),
-    BlockShape(4, 12, 27, 1),
     BlockShape(2, 28, 27, 1),
-    BlockShape(1, 40, 31, 1),
-    BlockShape(8, 8, 15, 1),
-    BlockShape(4, 16, 15, 1),
-    BlockShape(2, 32, 15, 1),
-    BlockShape(2, 20, 27, 1),
-    BlockShape(2, 16, 15, 1),
     BlockShape(4, 8, 15, 1),
-    BlockShape(4, 8, 7, 2),
     BlockShape(4, 4, 7, 2),
-    BlockShape(2, 8, 7, 2),
-    BlockShape(2, 4, 7, 2),
     BlockShape(1, 8, 7, 2),
-    BlockShape(4, TEAM, 15, 1, teams=True),
-    BlockShape(2, TEAM, 15, 1, teams=True),
-    BlockShape(1, TEAM, 7, 2, teams=True),
 )
-"""Large ones first: sums take 40 to 64 of a lane's 64 to 128 registers. Smaller ones give few rows to all
-multiprocessors."""
+"""Large ones first: sums take 56 to 64 of a lane's 64 to 128 registers, for the more outputs the sparser layers are.
+Smaller ones give few rows to all multiprocessors."""
 
-HALF_BLOCKS = tuple(
-    BlockShape(*shape, halves=True)
-    for shape in (
-        (8, 10, 15, 1),
-        (4, 10, 27, 1),
-        (4, 12, 23, 1),
-        (4, 8, 15, 1),
-        (4, 8, 7, 2),
-        (4, 4, 7, 2),
-    )
+HALF_BLOCKS = (
+    BlockShape(8, 10, 15, 1, halves=True),
+    BlockShape(4, 12, 23, 1, halves=True),
+    BlockShape(4, 8, 15, 1, halves=True),
+    BlockShape(4, 4, 7, 2, halves=True),
 )
 """Those for rows of halves: four to the lane, or eight. Finishing takes more registers than where rows are float32."""
 
-COUNTING_BLOCKS = tuple(block for block in BLOCKS if block.vector * block.outputs <= 64 and block.warps <= 15)
+COUNTING_BLOCKS = (
+    BlockShape(8, 8, 15, 1),
+    BlockShape(4, 16, 15, 1),
+    BlockShape(2, 32, 15, 1),
+    BlockShape(2, 8, 7, 2),
+)
 """Those in which outputs are counted, too, which takes registers: more sums, or more warps, would spill before compute
 capability 9.0."""
 
@@ -137,19 +124,14 @@ def room(machine: Machine, block: BlockShape) -> int:
 def record_bytes(block: BlockShape, units: Any) -> Any:
     """Bytes of a record with so many units, before it is filled up to a multiple of 16.
 
-    A unit is the edges that are read in one go; or an input, with the weights of a team.
+    A unit is the edges that are read in one go.
     """
-    return 4 * (header_words(block) + unit_words(block) * units)
+    return 4 * (header_words(block) + UNIT_WORDS * units)
 
 
 def header_words(block: BlockShape) -> int:
     """Words of a record before its units."""
-    return 4 * block.teams + parts_of(block.warps, 4) * 4
-
-
-def unit_words(block: BlockShape) -> int:
-    """Words of a unit."""
-    return 4 + block.outputs if block.teams else 4
+    return parts_of(block.warps, 4) * 4
 
 
 def stage_bytes(block: BlockShape, chunk: int, record: int) -> int:

@@ -21,14 +21,15 @@ from sparsenn.backends.contract import (
 from sparsenn.backends.cuda.runtime.activation import RELU
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
-from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
+from sparsenn.backends.cuda.runtime.layer_cache import cache_all_on_device
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch, section
+from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.runtime.streams import StreamOrder
 from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS
-from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, in_slices, shared_tilings
-from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, chunk_weights
-from sparsenn.backends.cuda.sparse.estimates import chunks_seconds
+from sparsenn.backends.cuda.sparse.chunks.tiling import in_slices, shared_tilings
+from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, lay_out
+from sparsenn.backends.cuda.sparse.priors import chunks_seconds
 from sparsenn.backends.cuda.sparse.row_slices import NOTHING, SLICES, RowSlices
 from sparsenn.backends.cuda.sparse.rows import (
     count_tiles,
@@ -39,7 +40,7 @@ from sparsenn.backends.cuda.sparse.rows import (
     weigh_rows,
 )
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
-from sparsenn.backends.machine import WARP, Machine
+from sparsenn.backends.machine import WARP
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array
 
@@ -136,7 +137,7 @@ class ChunkChain:
         self._buffers = [cp.empty((self._tiles, width, self._block.rows), np.float32) for width in widest]
         self._slices = RowSlices(rows, self._block.rows, slices_for(self._weights, rows))
         self._order = StreamOrder()
-        self._counted: tuple[int, Any] | None = None
+        self._counted: tuple[int, Any, Any] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -159,9 +160,9 @@ class ChunkChain:
         cp, layers, rows = cupy(), self._layers, features.shape[0]
         self._order.enter()
         features = _readable(features)
-        stands_for = cp.ones(rows, np.int64) if multiplicity is None else cp.asarray(multiplicity, np.int64)
+        stands_for = cp.asarray(np.ones(rows, np.int64) if multiplicity is None else multiplicity, np.int64)
         counters = cp.zeros((len(layers), 3), np.int64)  # as in `rows/tiles.cu`
-        counters[0, 2] = weigh_rows(features, layers[0].degrees)[0].sum()
+        entering, _ = weigh_rows(features, layers[0].degrees)
         used = parts_of(rows, self._block.rows)
         alive = cp.zeros(used * self._block.rows, np.uint8)
         with section("total"):
@@ -177,16 +178,18 @@ class ChunkChain:
             count_tiles(outputs, alive, stands_for, layer.copies, following, counters[number:])
         with section("total"):
             left: Array = self._leave(rows)
-        self._counted = rows, counters
+        self._counted = rows, counters, entering
         return left
 
     def counts(self) -> tuple[LayerCounts, ...]:
         """Return what the last run counted, layer by layer; waits for it."""
         assert self._counted is not None, "the last run did not count"
-        rows, counters = self._counted
+        rows, counters, entering = self._counted
         with as_current(self._device):
             self._order.enter()
-            return tuple(LayerCounts("chunks", rows, *line) for line in counters.get().tolist())
+            lines = counters.get()
+            lines[0, 2] = entering.get().sum()
+            return tuple(LayerCounts("chunks", rows, *line) for line in lines.tolist())
 
     def _in_tiles(self, number: int, tiles: slice) -> Any:
         """Return what layer `number` reads, or the one before writes, of some tiles."""
@@ -221,7 +224,7 @@ def _readable(features: Features) -> Features:
     """Return CSR as it is, and dense rows as float32 by rows."""
     if isinstance(features, CSR):
         return features
-    dense: Array = cupy().ascontiguousarray(features, dtype=np.float32)
+    dense: Array = as_rows(features, np.float32)
     return dense
 
 
@@ -250,20 +253,18 @@ def laid_out(layers: Sequence[DeviceLayer], rows: int, halves: bool = False) -> 
     """
     machine = current_machine()
     shapes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
-    tilings = shared_tilings(rows, shapes, machine, [layer.team_size for layer in layers], halves)
-    return [_chunked(layer, tiling, machine) for layer, tiling in zip(layers, tilings, strict=True)]
+    tilings = shared_tilings(rows, shapes, machine, halves)
+    return cache_all_on_device(
+        layers,
+        [("chunks", tiling) for tiling in tilings],
+        lambda missing: lay_out([layers[at].host for at in missing], [tilings[at] for at in missing], machine),
+    )
 
 
 def slices_for(weights: Sequence[ChunkedWeights], rows: int) -> int:
     """Return the number of `RowSlices` for a number of rows and layers of some weights."""
     machine = current_machine()
     return SLICES if len(weights) > 1 and any(in_slices(one.tiling, rows, machine) for one in weights) else 1
-
-
-def _chunked(layer: DeviceLayer, tiling: Tiling, machine: Machine) -> ChunkedWeights:
-    """Return a layer's weights in chunks; it keeps those of every tiling that it was run with."""
-    given = layer.weights, layer.bias, tiling, machine, layer.teams
-    return cache_on_device(layer, ("chunks", tiling), lambda: chunk_weights(*given))
 
 
 def _tiled_bytes(layers: Sequence[DeviceLayer]) -> int:

@@ -19,19 +19,17 @@ from sparsenn.backends.contract import SparseKernel
 from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
-from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.sparse.chunks.blocks import HALF_BLOCKS
 from sparsenn.backends.cuda.sparse.chunks.chain import laid_out, slices_for
 from sparsenn.backends.cuda.sparse.chunks.weights import block_program
-from sparsenn.backends.cuda.sparse.estimates import half_chunks_seconds
 from sparsenn.backends.cuda.sparse.half_chain import (
     LAST,
     LAST_AS_HALVES,
-    Bound,
     HalfChain,
     bound_of,
     chain_kernel,
 )
+from sparsenn.backends.cuda.sparse.priors import half_chunks_seconds
 from sparsenn.backends.cuda.sparse.rows import largest_numbers, room_of, rows_to_half_tiles, tiles_to_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.machine import WARP
@@ -64,7 +62,7 @@ class HalfChunkChain(HalfChain):
     """
 
     def __init__(self, name: str, device: int, layers: Sequence[DeviceLayer], rows: int) -> None:
-        self._weights, self._bounds = laid_out(layers, rows, halves=True), [_bound(layer) for layer in layers]
+        self._weights, self._bounds = laid_out(layers, rows, halves=True), [bound_of(layer) for layer in layers]
         side = self._weights[0].tiling.block.rows
         widths = [max(1, layer.inputs) for layer in layers]
         slices = slices_for(self._weights[:-1], rows)  # the last layer is launched for all rows
@@ -106,11 +104,6 @@ class HalfChunkChain(HalfChain):
         grid = min(tiles * tiling.groups, current_machine().multiprocessors * block.blocks)
         shared_bytes = weights.stages * weights.stage_bytes
         kernel((grid,), (WARP * (block.warps + 1),), arguments, shared_mem=shared_bytes)
-
-
-def _bound(layer: DeviceLayer) -> Bound:
-    """Return a layer's bound, which it keeps."""
-    return cache_on_device(layer, "bound", lambda: bound_of(layer))
 
 
 def _kernel(name: str, precision: str, summary: str) -> SparseKernel:

@@ -1,9 +1,9 @@
-"""How a sparse layer is cut for `gather_chunks`: shapes of blocks, what a device has room for, and which to take."""
+"""How a sparse layer is cut for `gather_chunks`: the shape of its blocks, groups of outputs, and chunks of inputs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,26 +12,15 @@ from sparsenn.backends.cuda.sparse.chunks.blocks import (
     COUNTING_BLOCKS,
     HALF_BLOCKS,
     TILE_ROWS,
+    UNIT_WORDS,
     BlockShape,
     record_bytes,
     room,
-    stage_bytes,
 )
-from sparsenn.backends.cuda.sparse.chunks.teams import NEIGHBOURS, TEAM, TeamsSize
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.sizes import parts_of
 
-__all__ = [
-    "L2_BYTES",
-    "RUN_CLOCKS",
-    "Tiling",
-    "chained_layers",
-    "estimated_clocks",
-    "in_slices",
-    "shared_tilings",
-    "stage_tilings",
-    "tiling_for",
-    "tilings",
-]
+__all__ = ["L2_BYTES", "Tiling", "in_slices", "shared_tilings", "stage_tilings"]
 
 
 @dataclass(frozen=True)
@@ -40,9 +29,12 @@ class Tiling:
 
     Parameters
     ----------
-    block : shape of a block.
-    groups : into how many blocks' work the outputs are divided, evenly.
-    chunk : inputs in shared memory at a time.
+    block : BlockShape
+        Shape of a block.
+    groups : int
+        Groups that the outputs are divided into, evenly; a block takes one at a time.
+    chunk : int
+        Inputs in shared memory at a time.
     """
 
     block: BlockShape
@@ -54,328 +46,123 @@ WHOLE_ROUNDS = 2
 """Where blocks take a layer's work in more rounds than these, rows go through the layers in slices, side by side; of
 fewer rounds, a slice would have too little work for all multiprocessors."""
 
+LEAST_STAGES = 2
+"""Chunks in shared memory: one is read while the next one arrives."""
+
+MARGIN = 1.16
+"""Of the longest record over the average one, about; `chunk_weights` shortens chunks where that is not enough."""
+
+# What a shape is chosen by, in clocks of a multiprocessor.
+READ_BYTES = 128  # of shared memory, a clock
+EDGE_READS = 0.5  # of shared memory, for an edge itself: several are read at once
+L2_BYTES = 64  # from the L2 cache to shared memory, a clock
+EDGE_CLOCKS = 40  # from reading an edge's line until its products are added
+OUTPUT_CLOCKS = 16  # for a block to begin and finish an output
+GROUP_CLOCKS = 1000  # to begin and finish a group
+
 
 def in_slices(tiling: Tiling, rows: int, machine: Machine) -> bool:
-    """Return whether a layer has enough work for rows to go through it and its neighbours in slices."""
-    items = -(-rows // tiling.block.rows) * tiling.groups
+    """Return whether a layer has enough work for rows to go through it and its neighbours in slices.
+
+    Parameters
+    ----------
+    tiling : Tiling
+        How the layer is cut.
+    rows : int
+        Rows of a run.
+    machine : Machine
+        The device.
+    """
+    items = parts_of(rows, tiling.block.rows) * tiling.groups
     return items > WHOLE_ROUNDS * machine.multiprocessors * tiling.block.blocks
 
 
-# What `estimated_clocks` reckons with, in clocks of `Machine.clock`, above which a device runs where it can.
-# Instructions are counted in the machine code for compute capability 9.0. The rest was fitted on an H200 to 193 tilings
-# of 15 layers (512 to 32768 inputs and outputs, 0.1 to 10 % dense, 1,000 to 60,000 rows). Estimates are off by 7 %
-# (root mean square), and the tilings that they choose take 0.5 % longer than the fastest, 5 % at most. For rows in
-# halves, fitted on an H100 to 130 tilings of 11 layers (512 to 16384, 0.2 to 10 %), these are 9 %, 3 % and 11 %.
-# `bench/record_general.py --sweep` compares on any device.
-
-ISSUED = 4
-"""Instructions that a multiprocessor begins in a clock."""
-
-READ_CLOCKS = 0.94
-"""Clocks that a multiprocessor takes to read up to 128 bytes of shared memory."""
-
-CHUNK_INSTRUCTIONS = 35
-"""Of a warp: to wait for a chunk, to find its part of it, and to give it back."""
-
-# Of a warp.
-SLOT_INSTRUCTIONS = 26  # to finish an output
-HALF_SLOT_INSTRUCTIONS = 60  # to finish an output in halves that another layer reads
-
-# Bytes per clock that arrive in a multiprocessor's shared memory while all others fill theirs.
-L2_BYTES = 60.0
-HALF_L2_BYTES = 45.0
-
-RUN_CLOCKS = 55
-"""That the copy engine takes for a copy, however short."""
-
-# Clocks from reading an edge's line to having added its products, with nothing else running.
-EDGE_CLOCKS = 42
-HALF_EDGE_CLOCKS = 30
-HALF_ROW_CLOCKS = 3  # more for each row of a lane
-
-SHARE_CLOCKS = 1300
-"""Clocks that a multiprocessor takes to begin and finish one block's work."""
-
-# Bytes per clock of outputs that a multiprocessor finishes, with nothing else running in it.
-WRITE_BYTES = 18.0
-HALF_WRITE_BYTES = 14.0
-
-SLOT_CLOCKS = 17
-"""Clocks of a block to begin and finish one output."""
-
-CHUNK_CLOCKS = 200
-"""Clocks of a block to wait for the next chunk, and for its slowest warp."""
-
-OVERLAP = 4
-"""The power at which times add up that pass side by side: the longest counts for most, not alone."""
-
-
-@dataclass(frozen=True)
-class _Work:
-    """What a block's warps do with one group's edges, on average.
-
-    Parameters
-    ----------
-    block : shape of the block.
-    edges : stored weights.
-    chunks : that cut them into pieces.
-    outputs : of the group.
-    """
-
-    block: BlockShape
-    edges: float
-    chunks: float
-    outputs: float
-
-    @property
-    def units(self) -> float:
-        """Inputs that teams read; or edges read at once, and those that say where a warp's edges end."""
-        if self.block.teams:
-            return self.edges / self.block.outputs
-        return self.edges / self.block.edges_at_once + self.block.warps * self.chunks
-
-    @property
-    def instructions(self) -> float:
-        """Instructions of the loop over the edges and of going on to the next output."""
-        vector, lines = self.block.vector, -(-self.block.vector * self.block.number // 16)
-        if self.block.teams:
-            return (5 + lines + self.block.outputs / 4 + self.block.outputs * vector) * self.units
-        if self.block.halves:
-            return (5.5 + lines + vector / 4) * self.edges + 6 * self.chunks * self.outputs
-        return (4.5 + lines + vector) * self.edges + 2 * self.chunks * self.outputs
-
-    @property
-    def reads(self) -> float:
-        """Reads of shared memory, of up to 128 bytes: units, and lines of inputs."""
-        if self.block.teams:
-            return (1 + self.block.outputs / 4 + self.block.vector) * self.units
-        units = 2 * self.units if self.block.halves else self.units  # of float32, fitted as if a unit took one read
-        return units + self.block.line / 128 * self.edges
-
-
-def _chunk_for(block: BlockShape, space: int, stages: int, inputs: int, edges_per_input: float, outputs: float) -> int:
-    """Return the most inputs whose chunk fits `stages` times; the same for every chunk of the layer, nearly.
-
-    space : of all stages, in bytes.
-    edges_per_input, outputs : of a group, on average; records are given a sixth more.
-    """
-
-    def fits(chunk: int) -> bool:
-        record = record_bytes(block, 1.16 * _Work(block, edges_per_input * chunk, 1, outputs).units + 8)
-        return stages * stage_bytes(block, chunk, int(record)) <= space
-
-    most = max(1, min(inputs, space // (stages * block.line)))
-    while most > 1 and not fits(most):
-        most -= max(1, most // 16)
-    return max(1, -(-inputs // -(-max(1, inputs) // most)))
-
-
-def _of_full_teams(teams: TeamsSize | None) -> tuple[int, int]:
-    """Return outputs and edges of a layer of as many teams, all of them full."""
-    assert teams is not None, "the layer has no teams"
-    return TEAM * teams.teams, TEAM * teams.reads
-
-
-def _brought(block: BlockShape, inputs: int, groups: int, teams: TeamsSize | None) -> tuple[float, float]:
-    """Return the lines of inputs that are brought for a group, and the clocks that they take on their way."""
-    clocks = block.line / _l2_bytes(block)
-    if block.teams and teams is not None:
-        part = min(1.0, teams.teams / groups / NEIGHBOURS)  # of a block that lines and runs are counted for
-        blocks = -(-teams.teams // NEIGHBOURS)
-        lines, runs = teams.lines / blocks * part, teams.runs / blocks * part
-        if runs * RUN_CLOCKS + lines * clocks < inputs * clocks:
-            return lines, runs * RUN_CLOCKS + lines * clocks
-    return inputs, inputs * clocks
-
-
-def _l2_bytes(block: BlockShape) -> float:
-    return HALF_L2_BYTES if block.halves else L2_BYTES
-
-
-def estimated_clocks(
-    tiling: Tiling,
-    rows: int,
-    inputs: int,
-    outputs: int,
-    edges: int,
-    machine: Machine,
-    teams: TeamsSize | None = None,
-    chained: bool = False,
-) -> float:
-    """Estimate a layer's time: what a multiprocessor has to do, or how long its blocks wait for their operands.
-
-    Multiprocessors wait for the one that has most to do, unless rows go through the layer in slices and another slice
-    follows: if the layer has work for that, and is `chained`.
-    """
-    block, groups = tiling.block, tiling.groups
-    if block.teams:
-        outputs, edges = _of_full_teams(teams)
-    items = -(-rows // block.rows) * groups
-    parted = chained and in_slices(tiling, rows, machine)
-    share = items / machine.multiprocessors if parted else -(-items // machine.multiprocessors)
-    rounds = share / block.blocks if parted else -(-share // block.blocks)
-    per_group = outputs / groups
-    lines, copied = _brought(block, inputs, groups, teams)
-    chunks = math.ceil(lines / tiling.chunk)
-    work = _Work(block, edges / groups, chunks, per_group)
-    each = per_group / (block.slots if block.teams else block.warps)  # of a warp: a team, or outputs
-    unevenness = math.ceil(each) / each
-    brought = copied + chunks * record_bytes(block, work.units / max(1, chunks)) / _l2_bytes(block)
-    # What arrives takes the port of shared memory, too. For float32, other constants were fitted without that.
-    arriving = lines * block.line / 128 if block.halves else 0
-    instructions = work.instructions * unevenness + CHUNK_INSTRUCTIONS * chunks * block.warps
-    instructions += (HALF_SLOT_INSTRUCTIONS if block.halves else SLOT_INSTRUCTIONS) * block.slots
-    one_by_one = 0.0 if block.teams else edges / groups
-    edge_clocks = HALF_EDGE_CLOCKS + HALF_ROW_CLOCKS * block.vector if block.halves else EDGE_CLOCKS
-    waited = (
-        one_by_one * unevenness / block.warps * edge_clocks
-        + chunks * CHUNK_CLOCKS
-        + SLOT_CLOCKS * block.slots
-        + block.line * tiling.chunk / _l2_bytes(block)
-    )
-    side_by_side = (
-        instructions / ISSUED,
-        (work.reads * unevenness + arriving) * READ_CLOCKS,
-        brought,
-        waited * rounds / max(1, share),
-    )
-    together = math.pow(sum(clocks**OVERLAP for clocks in side_by_side), 1 / OVERLAP)
-    written = per_group * block.line / (HALF_WRITE_BYTES if block.halves else WRITE_BYTES)
-    return share * (together + SHARE_CLOCKS + written)
-
-
-def tilings(
-    rows: int,
-    inputs: int,
-    outputs: int,
-    edges: int,
-    machine: Machine,
-    stages: tuple[int, ...] = (2, 3),
-    tile_rows: int | None = None,
-    teams: TeamsSize | None = None,
-    halves: bool = False,
-) -> Iterator[Tiling]:
-    """Yield tilings worth considering: every shape, its outputs in as few groups as can be or somewhat more.
-
-    Parameters
-    ----------
-    rows, inputs, outputs, edges : shape of the product, and stored weights.
-    stages : how many chunks shared memory is to hold; more of them are smaller ones.
-    tile_rows : rows of the tiles that the features lie in; any unless given.
-    teams : `Teams.size` of the layer, if it has teams.
-    halves : whether rows are in half precision; teams are not looked at then.
-    """
-    alone = outputs, edges
-    for block in (block for block in (HALF_BLOCKS if halves else BLOCKS) if tile_rows in (None, block.rows)):
-        if block.teams and teams is None:
-            continue
-        outputs, edges = _of_full_teams(teams) if block.teams else alone
-        least = max(1, -(-outputs // block.slots))
-        tiles = max(1, -(-rows // block.rows))
-        rounds = -(-tiles * least // machine.multiprocessors)
-        space = room(machine, block)
-        even = max(least, rounds * machine.multiprocessors // tiles)  # as many as cost no further round
-        parts = outputs // TEAM if block.teams else outputs  # which no group shares
-        for groups in sorted({least, min(even, max(1, parts))}):
-            for count in stages:
-                lines = max(1, math.ceil(_brought(block, inputs, groups, teams)[0]))
-                chunk = _chunk_for(block, space, count, lines, edges / (lines * groups), outputs / groups)
-                yield Tiling(block, groups, chunk)
-
-
-def tiling_for(
-    rows: int,
-    inputs: int,
-    outputs: int,
-    edges: int,
-    machine: Machine,
-    tile_rows: int | None = None,
-    teams: TeamsSize | None = None,
-    halves: bool = False,
-    chained: bool = False,
-) -> Tiling:
-    """Choose a tiling by estimated time; parameters as for `tilings` and `estimated_clocks`."""
-    size = rows, inputs, max(1, outputs), edges, machine
-    found = tilings(*size, tile_rows=tile_rows, teams=teams, halves=halves)
-    return min(found, key=lambda tiling: estimated_clocks(tiling, *size, teams, chained))
-
-
-def chained_layers(count: int, halves: bool) -> list[bool]:
-    """Return, for each layer of a chain, whether the next layer's slices fill the multiprocessors that it leaves idle.
-
-    Nothing does so behind the last one that rows go through in slices. Where rows are halves, the very last is launched
-    for all rows, so that this is the one before it.
-    """
-    return [number < count - halves - 1 for number in range(count)]
-
-
 def shared_tilings(
-    rows: int,
-    shapes: Sequence[tuple[int, int, int]],
-    machine: Machine,
-    teams: Sequence[TeamsSize | None] | None = None,
-    halves: bool = False,
-    chained: Sequence[bool] | None = None,
+    rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine, halves: bool = False
 ) -> tuple[Tiling, ...]:
     """Choose the tilings of layers that follow each other on the same rows: their tiles have equally many rows.
 
-    Of all numbers of rows, that with the least sum of estimated times is taken.
-
     Parameters
     ----------
-    rows : rows that all layers are computed on.
-    shapes : (inputs, outputs, edges) of each layer.
-    teams : of each layer, as `tilings` takes them; None for none of all.
-    halves : whether rows are in half precision.
-    chained : of each layer, as for `estimated_clocks`; as of `chained_layers` unless given.
+    rows : int
+        Rows that all layers are computed on.
+    shapes : sequence of (int, int, int)
+        Inputs, outputs and edges of each layer.
+    machine : Machine
+        The device.
+    halves : bool, default False
+        Whether rows are in half precision.
+
+    Returns
+    -------
+    tuple of Tiling
+        One for each layer.
     """
-    chained = chained_layers(len(shapes), halves) if chained is None else chained
-    given = list(zip(shapes, teams or [None] * len(shapes), chained, strict=True))
-    there = {block.rows for block in (HALF_BLOCKS if halves else BLOCKS)}
-    sides = [side for side in TILE_ROWS if side in there]
-    ways = [[_timed_tiling(rows, *shape, machine, side, of, halves, way) for shape, of, way in given] for side in sides]
-    best = min(ways, key=lambda way: sum(clocks for _, clocks in way))
-    return tuple(tiling for tiling, _ in best)
+    blocks = HALF_BLOCKS if halves else BLOCKS
+    families = [[block for block in blocks if block.rows == side] for side in TILE_ROWS]
+    return _best(filter(None, families), rows, shapes, machine)
 
 
-@lru_cache(maxsize=1 << 14)
-def _timed_tiling(
-    rows: int,
-    inputs: int,
-    outputs: int,
-    edges: int,
-    machine: Machine,
-    tile_rows: int,
-    teams: TeamsSize | None,
-    halves: bool,
-    chained: bool,
-) -> tuple[Tiling, float]:
-    """Return the best tiling for tiles of so many rows, and its estimated clocks."""
-    tiling = tiling_for(rows, inputs, outputs, edges, machine, tile_rows, teams, halves, chained)
-    return tiling, estimated_clocks(tiling, rows, inputs, max(1, outputs), edges, machine, teams, chained)
-
-
-def stage_tilings(
-    rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine, teams: Sequence[TeamsSize | None]
-) -> tuple[Tiling, ...]:
+def stage_tilings(rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine) -> tuple[Tiling, ...]:
     """Choose the tilings of layers that are one launch and whose outputs are counted: all are for blocks of one shape.
 
     Parameters
     ----------
-    shapes, teams : as for `shared_tilings`.
+    rows, shapes, machine
+        As for `shared_tilings`.
+
+    Returns
+    -------
+    tuple of Tiling
+        One for each layer.
     """
-    blocks = [block for block in COUNTING_BLOCKS if not block.teams or all(teams)]
-    given = list(zip(shapes, teams, strict=True))
-    ways = [[_counted_tiling(block, rows, *shape, machine, own) for shape, own in given] for block in blocks]
-    best = min(ways, key=lambda way: sum(clocks for _, clocks in way))
-    return tuple(tiling for tiling, _ in best)
+    return _best([[block] for block in COUNTING_BLOCKS], rows, shapes, machine)
+
+
+def _best(
+    families: Iterable[Sequence[BlockShape]], rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine
+) -> tuple[Tiling, ...]:
+    """Return the tilings of the family of shapes whose clocks of all layers are fewest."""
+
+    def cut(family: Sequence[BlockShape]) -> list[tuple[float, Tiling]]:
+        return [
+            min((_cut(block, rows, *shape, machine) for block in family), key=lambda found: found[0])
+            for shape in shapes
+        ]
+
+    best = min(map(cut, families), key=lambda layers: sum(clocks for clocks, _ in layers))
+    return tuple(tiling for _, tiling in best)
 
 
 @lru_cache(maxsize=1 << 14)
-def _counted_tiling(
-    block: BlockShape, rows: int, inputs: int, outputs: int, edges: int, machine: Machine, teams: TeamsSize | None
-) -> tuple[Tiling, float]:
-    """Return how a layer is cut for blocks of a shape, and the clocks that it takes."""
-    size = rows, inputs, max(1, outputs), edges, machine
-    found = (tiling for tiling in tilings(*size, tile_rows=block.rows, teams=teams) if tiling.block == block)
-    return min(((tiling, estimated_clocks(tiling, *size, teams)) for tiling in found), key=lambda way: way[1])
+def _cut(block: BlockShape, rows: int, inputs: int, outputs: int, edges: int, machine: Machine) -> tuple[float, Tiling]:
+    """Cut a layer for a shape of blocks, into as many groups of outputs as cost no further round.
+
+    The clocks are those of the multiprocessor that has most to do, for comparing shapes: what it reads of shared
+    memory, what arrives there, and what its warps wait for, which partly pass side by side.
+    """
+    outputs, multiprocessors = max(1, outputs), machine.multiprocessors
+    least, tiles = parts_of(outputs, block.slots), max(1, parts_of(rows, block.rows))
+    rounds = parts_of(tiles * least, multiprocessors)
+    groups = max(least, min(outputs, rounds * multiprocessors // tiles))
+    tiling = Tiling(block, groups, _chunk(block, machine, inputs, edges / groups))
+
+    share = parts_of(tiles * groups, multiprocessors)
+    warp_outputs = parts_of(outputs, groups * block.warps)  # of the warp that the others wait for
+    group_edges = edges / outputs * warp_outputs * block.warps
+    read = group_edges * (block.line / READ_BYTES + EDGE_READS)
+    brought = (inputs * block.line + group_edges * _edge_bytes(block)) / L2_BYTES
+    waited = (group_edges / block.warps * EDGE_CLOCKS + block.slots * OUTPUT_CLOCKS) / min(block.blocks, share)
+    return share * (math.hypot(read, brought, waited) + GROUP_CLOCKS), tiling
+
+
+def _chunk(block: BlockShape, machine: Machine, inputs: int, group_edges: float) -> int:
+    """Return the inputs of a chunk, about equally many in each: as many as fit with their records."""
+    space = room(machine, block) / LEAST_STAGES - record_bytes(block, MARGIN * block.warps + 8)
+    edges_bytes = MARGIN * group_edges / max(1, inputs) * _edge_bytes(block)  # of an input
+    most = max(1, math.floor(space / (block.line + edges_bytes)))
+    return max(1, parts_of(inputs, parts_of(max(1, inputs), most)))
+
+
+def _edge_bytes(block: BlockShape) -> float:
+    return 4 * UNIT_WORDS / block.edges_at_once

@@ -6,31 +6,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import Program, program
+from sparsenn.backends.cuda.runtime.memory import to_device
 from sparsenn.backends.cuda.sparse.chunks.blocks import (
+    BLOCKS,
     MOST_STAGES,
+    UNIT_WORDS,
     BlockShape,
     header_words,
     record_bytes,
     room,
     stage_bytes,
-    unit_words,
 )
-from sparsenn.backends.cuda.sparse.chunks.teams import Teams
-from sparsenn.backends.cuda.sparse.chunks.tiling import L2_BYTES, RUN_CLOCKS, Tiling
-from sparsenn.backends.cuda.sparse.conversion import running_sum
+from sparsenn.backends.cuda.sparse.chunks.edges import count_edges, deal_outputs, find_lines, write_edges
+from sparsenn.backends.cuda.sparse.chunks.tiling import L2_BYTES, Tiling
 from sparsenn.backends.cuda.sparse.half_weights import scaled_weights
-from sparsenn.backends.machine import Machine
+from sparsenn.backends.cuda.sparse.stack import LayerNumbers
+from sparsenn.backends.machine import H200, Machine
+from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import ResourceError
 from sparsenn.formats import CSC, Array
+from sparsenn.formats.conversion import scan
+from sparsenn.layers import SparseLinear
+from sparsenn.runtime.jit import example
+from sparsenn.runtime.workers import map_threads
 
-__all__ = ["ChunkedWeights", "block_program", "chunk_weights"]
+__all__ = ["ChunkedWeights", "block_program", "chunk_weights", "lay_out"]
 
 MOST_UNITS = (1 << 31) - 1
 """Records are addressed by 32-bit numbers of 16 bytes."""
@@ -38,8 +45,11 @@ MOST_UNITS = (1 << 31) - 1
 BEHIND_ALL = -1  # the place behind all outputs, as places are unsigned
 NO_OUTPUT = 63 << 18  # an edge of no output, where rows are in half precision
 
-EVENNESS = 0.05
-"""What a warp's edges in other chunks than an output's own count for, in parts of those in the same."""
+ARRAYS = ("records", "starts", "runs", "run_starts", "slots")
+"""The arrays of laid-out weights, in the order in which kernels take them."""
+
+RUN_CLOCKS = 55
+"""Clocks that the copy engine takes for a copy, however short."""
 
 
 def block_program(source: str, block: BlockShape, **more: Any) -> Program:
@@ -51,7 +61,6 @@ def block_program(source: str, block: BlockShape, **more: Any) -> Program:
         OUTPUTS=(block.outputs,),
         WARPS=(block.warps,),
         BLOCKS=(block.blocks,),
-        TEAMS=(int(block.teams),),
         **more,
     )
 
@@ -91,8 +100,12 @@ class ChunkedWeights:
 
     @property
     def arrays(self) -> tuple[Array, ...]:
-        """The arrays, in the order in which kernels take them."""
-        return self.records, self.starts, self.runs, self.run_starts, self.slots
+        """The arrays of `ARRAYS`."""
+        return tuple(getattr(self, name) for name in ARRAYS)
+
+    def over(self, *arrays: Array) -> ChunkedWeights:
+        """Return the same weights in other arrays."""
+        return ChunkedWeights(self.shape, self.tiling, self.stages, self.stage_bytes, *arrays)
 
     @property
     def cut(self) -> tuple[int, int, int, int, int]:
@@ -105,36 +118,27 @@ class ChunkedWeights:
         return sum(int(array.nbytes) for array in self.arrays)
 
 
-def chunk_weights(
-    weights: CSC, bias: Array, tiling: Tiling, machine: Machine, teams: Teams | None = None
-) -> ChunkedWeights:
-    """Lay out weights for a tiling, where they are: on the host or on the device.
+def chunk_weights(weights: CSC, bias: Array, tiling: Tiling, machine: Machine) -> ChunkedWeights:
+    """Lay out weights for a tiling, on the host.
 
     Parameters
     ----------
-    weights : canonical CSC, over NumPy or CuPy arrays.
-    bias : (outputs,) float32, where the weights are.
-    teams : of the outputs, where blocks take teams; there are no fewer groups than these make.
+    weights : canonical.
+    bias : (outputs,) float32.
 
     Raises
     ------
     ResourceError
         The layer takes more than 32 GiB in this layout.
     """
-    xp = np if isinstance(weights.indptr, np.ndarray) else cupy()
     block, most = tiling.block, room(machine, tiling.block)
-    if block.teams:
-        assert teams is not None, "teams are not known"
-        tiling = replace(tiling, groups=max(tiling.groups, -(-teams.size.teams // block.warps)))
-        group, place = _grouped(teams, block, tiling.groups)
-    else:
-        group, place = _ranked(_on_host(xp, xp.diff(weights.indptr)), tiling.groups)
-    output, chunk = _columns(xp, weights), tiling.chunk
-    slot = xp.asarray(group * block.slots + place)[output]
-    read = _Read.of(xp, weights, slot // block.slots, tiling)
+    edges = weights.indptr, weights.indices
+    group, place = _ranked(np.diff(weights.indptr), tiling.groups)
+    lines = _lines(weights, group, tiling)
+    chunk, longest_line = tiling.chunk, int(lines.max(initial=-1)) + 1
     while True:  # a chunk of one input always fits: its record has at most one unit for each slot
-        edges = _Edges(tiling.groups, -(-read.most // chunk), slot, *xp.divmod(read.line, chunk))
-        counts = edges.count(xp, block)
+        counts = np.zeros((tiling.groups, parts_of(longest_line, chunk), block.slots), np.int32)
+        count_edges(*edges, group, place, lines, chunk, counts)
         sizes = -(-record_bytes(block, _most_units(counts, block)) // 16)
         longest = 16 * int(sizes.max()) if sizes.size else 0
         stage = stage_bytes(block, chunk, longest)
@@ -147,122 +151,97 @@ def chunk_weights(
             f"a layer of {weights.nnz:,} weights takes {16 * int(sizes.sum()):,} bytes laid out in chunks; the kernel "
             f"addresses {16 * MOST_UNITS:,}: use a layer of fewer outputs, or --device cpu"
         )
-    starts = running_sum(xp, sizes)
-    if not block.teams:
-        dealt = _deal(
-            _on_host(xp, counts.astype(np.float32)).reshape(tiling.groups, -1, block.slots),
-            block,
-            place.max(initial=-1) + 1,
-        )
-        place = dealt[group, place]
-    slot_of = group * block.slots + place
-    edges = replace(edges, slot=xp.asarray(slot_of)[output])
-    words, told = _words(xp, weights, output, block)
+    starts = scan(sizes)
+    slot = _dealt(counts, block, int(place.max(initial=-1)) + 1)[group, place]
+    words, scales = _words(weights, block)
     return ChunkedWeights(
         weights.shape,
         Tiling(block, tiling.groups, chunk),
         min(MOST_STAGES, most // stage),
         stage,
-        _fill_records(xp, words, edges, block, edges.count(xp, block), starts),
+        _records(edges, words, group, slot, lines, chunk, counts, block, starts),
         starts.astype(np.int32),
-        *read.runs(xp, tiling.groups, chunk, edges.chunks),
-        xp.asarray(_slots(block, tiling.groups, slot_of, [_on_host(xp, array) for array in (bias, *told)])),
+        *_runs(lines, tiling.groups, chunk, counts.shape[1]),
+        _slots(block, tiling.groups, group * block.slots + slot, (bias, *scales)),
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Read:
-    """The inputs that groups read.
+def lay_out(layers: Sequence[LayerNumbers], tilings: Sequence[Tiling], machine: Machine) -> list[ChunkedWeights]:
+    """Lay out layers, several at a time; return them over arrays on the current device, which one copy brings there.
 
-    Parameters
-    ----------
-    group, place, number : of each input that is read, by group and ascending: the group, its place among those of the
-        group, and which input it is. Where every group reads all inputs, they are of one group, which stands for all.
-    most : inputs of a group.
-    line : (edges,) int64, the place of each edge's input.
-    copies : groups that one stands for.
+    Errors are those of `chunk_weights`.
     """
-
-    group: Any
-    place: Any
-    number: Any
-    most: int
-    line: Any
-    copies: int
-
-    @classmethod
-    def of(cls, xp: Any, weights: CSC, group: Any, tiling: Tiling) -> _Read:
-        """Find what groups read: what they have weights of, if copying just that in runs takes less time; else all.
-
-        group : of each edge.
-        """
-        inputs, groups, indices = weights.shape[0], tiling.groups, weights.indices.astype(np.int64)
-        if not weights.nnz:
-            nothing = xp.zeros(0, np.int64)
-            return cls(nothing, nothing, nothing, 0, indices, 1)
-        read = xp.zeros((groups, inputs), bool)
-        read[group, indices] = True
-        runs = int(read[:, :1].sum()) + int((read[:, 1:] > read[:, :-1]).sum())
-        clocks = tiling.block.line / L2_BYTES  # of an input, on its way
-        if runs * RUN_CLOCKS + int(read.sum()) * clocks > groups * inputs * clocks:
-            every = xp.arange(inputs)
-            return cls(xp.zeros(inputs, np.int64), every, every, inputs, indices, groups)
-        line = xp.cumsum(read, axis=1, dtype=np.int32) - 1
-        of_group, number = xp.nonzero(read)
-        place = line[of_group, number].astype(np.int64)
-        return cls(of_group, place, number, int(read.sum(axis=1).max()), line[group, indices].astype(np.int64), 1)
-
-    def runs(self, xp: Any, groups: int, chunk: int, chunks: int) -> tuple[Any, Any]:
-        """Return runs of neighbours in chunks of that many inputs, and where those of each chunk begin."""
-        record = self.group * chunks + self.place // chunk
-        if not record.size:
-            return xp.zeros((0, 4), np.int32), xp.zeros(groups * chunks + 1, np.int32)
-        begins = xp.ones(record.size, bool)
-        begins[1:] = (xp.diff(record) != 0) | (xp.diff(self.number) != 1)
-        first = xp.flatnonzero(begins)
-        count = xp.diff(first, append=xp.asarray([record.size]))
-        every = xp.bincount(record)[record[first]]
-        made = xp.stack([self.number[first], self.place[first] % chunk, count, every], axis=1).astype(np.int32)
-        each = xp.bincount(record[first], minlength=groups // self.copies * chunks)
-        return xp.tile(made, (self.copies, 1)), running_sum(xp, xp.tile(each, self.copies)).astype(np.int32)
+    made = map_threads(
+        lambda number: chunk_weights(layers[number].weights, layers[number].bias, tilings[number], machine),
+        range(len(layers)),
+    )
+    arrays = iter(to_device([array for layer in made for array in layer.arrays]))
+    return [layer.over(*islice(arrays, len(ARRAYS))) for layer in made]
 
 
-def _words(xp: Any, weights: CSC, output: Any, block: BlockShape) -> tuple[Any, tuple[Any, ...]]:
-    """Return what edges have of their weights, int32, and what is told of outputs besides their biases.
+def _lines(weights: CSC, group: Array, tiling: Tiling) -> Array:
+    """Return the place of each input among those that a group reads, (groups, inputs) int32, and -1 elsewhere.
 
-    output : of each edge.
+    Groups read the inputs that they have weights of, if copying just those in runs takes less time; else all inputs,
+    and (1, inputs) stands for every group.
     """
-    values = xp.broadcast_to(weights.values.astype(np.float32), (weights.nnz,))
+    inputs, groups = weights.shape[0], tiling.groups
+    lines = np.full((groups, inputs), -1, np.int32)
+    runs = find_lines(weights.indptr, weights.indices, group, lines)
+    clocks = tiling.block.line / L2_BYTES  # of an input, on its way
+    reads = int(lines.max(axis=1, initial=-1).sum()) + groups
+    if runs * RUN_CLOCKS + reads * clocks > groups * inputs * clocks:
+        return np.arange(inputs, dtype=np.int32)[None]
+    return lines
+
+
+def _runs(lines: Array, groups: int, chunk: int, chunks: int) -> tuple[Array, Array]:
+    """Return runs of neighbours in chunks of that many inputs, and where those of each chunk begin."""
+    group, number = np.nonzero(lines >= 0)
+    if not group.size:
+        return np.zeros((0, 4), np.int32), np.zeros(groups * chunks + 1, np.int32)
+    place = lines[group, number]
+    record, copies = group * chunks + place // chunk, groups // len(lines)
+    begins = np.ones(record.size, bool)
+    begins[1:] = (np.diff(record) != 0) | (np.diff(number) != 1)
+    first = np.flatnonzero(begins)
+    count = np.diff(first, append=record.size)
+    every = np.bincount(record)[record[first]]
+    made = np.stack([number[first], place[first] % chunk, count, every], axis=1).astype(np.int32)
+    each = np.bincount(record[first], minlength=len(lines) * chunks)
+    return np.tile(made, (copies, 1)), scan(np.tile(each, copies)).astype(np.int32)
+
+
+def _words(weights: CSC, block: BlockShape) -> tuple[Array, tuple[Array, ...]]:
+    """Return what edges have of their weights, int32, and, where rows are halves, the scales of outputs."""
+    values = np.broadcast_to(weights.values.astype(np.float32), (weights.nnz,))
     if not block.halves:
         return values.copy().view(np.int32), ()
-    scaled, scales = scaled_weights(xp, output, values, weights.shape[1])
+    output = np.repeat(np.arange(weights.shape[1]), np.diff(weights.indptr))
+    scaled, scales = scaled_weights(output, values, weights.shape[1])
     bits = scaled.astype(np.float16).view(np.int16).astype(np.int32)
     return bits & 0xFF | bits >> 8 << 24, (scales,)
 
 
-def _slots(block: BlockShape, groups: int, slot_of: Array, told: Sequence[Array]) -> Array:
-    """Return what the slots hold: an output, or -1, and the bits of what is told of it."""
-    slots = np.zeros((groups * block.slots, 1 + len(told)), np.int32)
+def _slots(block: BlockShape, groups: int, slot_of: Array, numbers: Sequence[Array]) -> Array:
+    """Return what the slots hold: an output, or -1, and the bits of its numbers."""
+    slots = np.zeros((groups * block.slots, 1 + len(numbers)), np.int32)
     slots[:, 0] = -1
     slots[slot_of, 0] = np.arange(slot_of.size)
-    for number, array in enumerate(told, 1):
-        slots[slot_of, number] = array.astype(np.float32).view(np.int32)
+    for column, array in enumerate(numbers, 1):
+        slots[slot_of, column] = array.astype(np.float32).view(np.int32)
     return slots
 
 
-def _units(counts: Any, block: BlockShape) -> Any:
+def _units(counts: Array, block: BlockShape) -> Array:
     """Return how many units so many edges of slots take, by warp; the last edges have room for the end, too."""
-    of_warps = counts.reshape(len(counts), block.warps, block.outputs)
-    return of_warps.max(axis=2) if block.teams else of_warps.sum(axis=2) // block.edges_at_once + 1
+    of_warps = counts.reshape(*counts.shape[:2], block.warps, block.outputs)
+    return of_warps.sum(axis=3) // block.edges_at_once + 1  # type: ignore[no-any-return]
 
 
-def _most_units(counts: Any, block: BlockShape) -> Any:
+def _most_units(counts: Array, block: BlockShape) -> Array:
     """Return how many units records take, however outputs are dealt."""
-    return _units(counts, block).sum(axis=1) if block.teams else counts.sum(axis=1) // block.edges_at_once + block.warps
-
-
-def _on_host(xp: Any, array: Any) -> Array:
-    return array if xp is np else cupy().asnumpy(array)  # type: ignore[no-any-return]
+    return counts.reshape(-1, block.slots).sum(axis=1) // block.edges_at_once + block.warps  # type: ignore[no-any-return]
 
 
 def _ranked(degrees: Array, groups: int) -> tuple[Array, Array]:
@@ -276,115 +255,49 @@ def _ranked(degrees: Array, groups: int) -> tuple[Array, Array]:
     return group, place
 
 
-def _grouped(teams: Teams, block: BlockShape, groups: int) -> tuple[Array, Array]:
-    """Return each output's group, and its slot there: neighbouring teams make up a group, each a warp's."""
-    bounds = np.arange(groups + 1) * teams.size.teams // groups
-    team, among = np.divmod(teams.place, block.outputs)
-    group = np.searchsorted(bounds, team, side="right") - 1
-    return group, (team - bounds[group]) * block.outputs + among
-
-
-@np.errstate(invalid="ignore")  # NumPy may warn of products of finite numbers
-def _deal(counts: Array, block: BlockShape, most: int) -> Array:
-    """Return the slot in its block that each output gets, (groups, slots) by place.
-
-    Warps wait for each other at every chunk, so that they should have like work in each: outputs are dealt one after
-    the other, each to the warp whose outputs so far have the fewest edges in the same chunks; all groups at a time.
-
-    Parameters
-    ----------
-    counts : (groups, chunks, slots) float32, the edges of each place in each chunk.
-    most : places of a group that are taken, at most.
-    """
-    groups, chunks, _ = counts.shape
-    load = np.zeros((groups, block.warps, chunks), np.float32)
-    taken = np.zeros((groups, block.warps), np.int64)
-    dealt = np.zeros((groups, block.slots), np.int64)
-    every, full = np.arange(groups), -(-most // block.warps)
-    for place, edges in enumerate(counts.transpose(2, 0, 1)[:most]):
-        shared = np.matmul(load, (edges + EVENNESS)[:, :, None])[:, :, 0]
-        warp = np.where(taken < full, shared, np.inf).argmin(axis=1)
-        dealt[:, place] = warp * block.outputs + taken[every, warp]
-        taken[every, warp] += 1
-        load[every, warp] += edges
+def _dealt(counts: Array, block: BlockShape, most: int) -> Array:
+    """Return the slot in its block that each output gets, (groups, slots) by place, as `deal_outputs` deals them."""
+    groups, chunks, slots = counts.shape
+    dealt = np.zeros((groups, slots), np.int64)
+    shared, taken = np.zeros((2, block.warps), np.int64)
+    deal_outputs(counts, most, np.zeros((chunks, block.warps), np.int64), shared, taken, dealt)
     return dealt
 
 
-def _columns(xp: Any, weights: CSC) -> Any:
-    """Return the output of each edge."""
-    borders = xp.bincount(weights.indptr[1:-1], minlength=weights.nnz + 1)
-    return xp.cumsum(borders[: weights.nnz])
-
-
-@dataclass(frozen=True, eq=False)
-class _Edges:
-    """Where the edges lie, output by output.
-
-    Parameters
-    ----------
-    groups, chunks : of the layer, and of each group.
-    slot, chunk, place : of each edge: its output's slot of all groups', the chunk, and the line of the chunk.
-    """
-
-    groups: int
-    chunks: int
-    slot: Any
-    chunk: Any
-    place: Any
-
-    def segments(self, xp: Any, block: BlockShape) -> Any:
-        """Return each edge's place among the slots of all records."""
-        group, slot = xp.divmod(self.slot, block.slots)
-        return (group * self.chunks + self.chunk) * block.slots + slot
-
-    def count(self, xp: Any, block: BlockShape) -> Any:
-        """Return the number of edges of each record's slots, shape (groups * chunks, slots)."""
-        records = self.groups * self.chunks
-        if not self.slot.size:
-            return xp.zeros((records, block.slots), np.int64)
-        found = xp.bincount(self.segments(xp, block), minlength=records * block.slots)
-        return found.reshape(records, block.slots)
-
-
-def _fill_records(xp: Any, weights: Array, edges: _Edges, block: BlockShape, counts: Any, starts: Any) -> Any:
-    """Write headers and edges. A record's k-th warp has its units behind those before it.
+def _records(
+    edges: tuple[Array, Array],
+    weights: Array,
+    group: Array,
+    slot: Array,
+    lines: Array,
+    chunk: int,
+    counts: Array,
+    block: BlockShape,
+    starts: Array,
+) -> Array:
+    """Return headers and edges. A record's k-th warp has its units behind those before it.
 
     weights : of each edge, a word, as `_words` has it.
     """
-    words = xp.zeros(int(starts[-1]) * 4, np.int32)
+    words = np.zeros(int(starts[-1]) * 4, np.int32)
     if not words.size:
         return words
-    size, edges_at_once = unit_words(block), block.edges_at_once
-    units, headers = _units(counts, block), 4 * starts[:-1, None]
-    ends = header_words(block) + size * xp.cumsum(units, axis=1)  # of a warp's units, in words
-    begins = ends - size * units
-    told = headers + 4 * block.teams + xp.arange(block.warps)
-    if block.teams:
-        words[headers[:, 0] + 3] = 4 * header_words(block)
-        words[told] = (4 * ends).astype(np.int32)
-    else:
-        words[told] = (4 * begins).astype(np.int32)
-        for number in range(1, 1 + edges_at_once):  # edges of the last unit, if they are not of an output
-            words[headers + ends - number] = NO_OUTPUT if block.halves else BEHIND_ALL
-    if not weights.size:
-        return words
-    segments, first = edges.segments(xp, block), (headers + begins).ravel()
-    first_ones = xp.concatenate([xp.ones(1, bool), xp.diff(segments) != 0])  # edges of one segment are neighbours
-    rank = xp.arange(weights.size) - xp.flatnonzero(first_ones)[xp.cumsum(first_ones) - 1]
-    warp, output = xp.divmod(segments, block.outputs)
-    if block.teams:
-        unit = first[warp] + size * rank
-        words[unit] = (edges.place * block.line).astype(np.int32)
-        at = unit + 4 + output
-    else:
-        of_warps = counts.reshape(-1, block.outputs)
-        before = xp.cumsum(of_warps, axis=1) - of_warps
-        unit, among = xp.divmod(before.ravel()[segments] + rank, edges_at_once)
-        at = first[warp] + size * unit + among
-        place = (edges.place * block.line + output * block.output_places).astype(np.int32)
-        if block.halves:
-            weights = weights | place
-        else:
-            words[at + edges_at_once] = place
-    words[at] = weights
+    counts[:] = 0
+    count_edges(*edges, group, slot, lines, chunk, counts)
+    units, headers = _units(counts, block), 4 * starts[:-1].reshape(*counts.shape[:2], 1)
+    ends = header_words(block) + UNIT_WORDS * np.cumsum(units, axis=2)  # of a warp's units, in words
+    begins = ends - UNIT_WORDS * units
+    words[headers + np.arange(block.warps)] = 4 * begins
+    for number in range(1, 1 + block.edges_at_once):  # edges of the last unit, if they are not of an output
+        words[headers + ends - number] = NO_OUTPUT if block.halves else BEHIND_ALL
+    of_warps = counts.reshape(-1, block.outputs)
+    rank = (np.cumsum(of_warps, axis=1, dtype=np.int64) - of_warps).reshape(counts.shape)
+    shape = np.array([block.outputs, block.edges_at_once, block.line, block.output_places])
+    write_edges(*edges, weights, group, slot, lines, chunk, headers + begins, rank, shape, words)
     return words
+
+
+@example
+def _example() -> None:
+    layer = SparseLinear(CSC((1, 1), np.array([0, 1]), np.zeros(1, np.uint16), np.ones(1, np.float32)))
+    chunk_weights(layer.weights, layer.bias_vector(), Tiling(BLOCKS[0], 1, 1), H200)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ class Call:
 
     Parameters
     ----------
-    weights : device array that is read by launches so short that they wait for it.
+    weights : device arrays in one block, in the order in which they lie there: launches so short read them that they
+        wait for them.
     tallies : device array of 8 bytes each, which a run begins with zeros in.
 
     Attributes
@@ -43,11 +45,12 @@ class Call:
 
     stages: Any
 
-    def __init__(self, weights: Any, tallies: Any) -> None:
+    def __init__(self, weights: Sequence[Any], tallies: Any) -> None:
         self.record: Any = cupy().zeros(CALL_BYTES, np.uint8)
         self._kernel = _BEGIN.kernel("begin_run")
-        size = 0 if weights.nbytes > MOST_PREFETCHED else int(weights.nbytes)
-        self._always = weights, np.int64(size), tallies, np.int32(tallies.size)
+        every = int(weights[-1].data.ptr + weights[-1].nbytes - weights[0].data.ptr)
+        size = 0 if every > MOST_PREFETCHED else every
+        self._always = weights[0], np.int64(size), tallies, np.int32(tallies.size)
         self._grid = (max(1, -(-size // (CACHE_LINE * THREADS))),)
 
     def begin(self, rows: int, features: Any, weights: Any = None, faults: Any = None) -> None:

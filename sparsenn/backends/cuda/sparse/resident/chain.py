@@ -29,18 +29,18 @@ from sparsenn.backends.contract import (
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
-from sparsenn.backends.cuda.runtime.loader import program
+from sparsenn.backends.cuda.runtime.loader import program, rehearsal
 from sparsenn.backends.cuda.runtime.memory import within_memory
+from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.runtime.streams import StreamOrder, captured
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES
-from sparsenn.backends.cuda.sparse.estimates import resident_seconds
+from sparsenn.backends.cuda.sparse.priors import resident_seconds
 from sparsenn.backends.cuda.sparse.resident.call import Call
 from sparsenn.backends.cuda.sparse.resident.chunk_stages import ChunkStages, laid_out
 from sparsenn.backends.cuda.sparse.resident.counted import count_inputs, counted_first, rows_for
 from sparsenn.backends.cuda.sparse.resident.packed import PackedNetwork, bytes_of, pack_network
 from sparsenn.backends.cuda.sparse.resident.stages import (
     CLUSTER,
-    COUNTED_WIDTH,
     DISTINCT_FROM,
     FIRST_STAGES,
     KERNEL_BYTES,
@@ -158,7 +158,7 @@ def _reads(widths: tuple[int, ...], form: str, room: int) -> _Reads:
     if form != "iso":
         return _Reads.ROWS
     bits_fit = tile_shape(widths[1:], widths[0], room) is not None
-    counts = rows_for(widths[0], room) is not None and (widths[1] >= COUNTED_WIDTH or not bits_fit)
+    counts = rows_for(widths[0], room) is not None and (widths[1] >= WIDE or not bits_fit)
     return _Reads.COUNTS if counts else _Reads.BITS
 
 
@@ -196,11 +196,13 @@ class ResidentChain:
         self._place_of = {number: place for place, number in enumerate(in_tiles)}
         self._chunks = ChunkStages(laid_out(network, ranges, self.capacity), self.capacity) if in_tiles else None
         self._allocate(problem.form)
-        self._call = Call(network.block, self._tallies)
+        self._call = Call(network.arrays, self._tallies)
         records = self._records(self._call.record.data.ptr).tobytes()
         self._stages = self._call.stages = cupy().asarray(np.frombuffer(records, np.uint8))
         self._order = StreamOrder()
         self._call.begin(0, None)  # the launches before the capture have no rows to take
+        with rehearsal():
+            self._enqueue()
         self._graph = captured(self._enqueue)
 
     def _takes_tiles(self, cut: _Cut) -> bool:
@@ -224,7 +226,8 @@ class ResidentChain:
         self._tables = cp.empty((sum(cut.distinct for cut in self._cuts), places), np.int32)
         self._tallies = cp.zeros(4 * layers + count, np.uint64)
         self._counters, self._counts = _apart(self._tallies, layers)
-        self._owner = cp.full(rows, -1, np.int32)
+        self._owner = cp.empty(rows, np.int32)
+        cp.cuda.runtime.memsetAsync(self._owner.data.ptr, 255, self._owner.nbytes, cp.cuda.get_current_stream().ptr)
         last = self._buffers[(count - 1) % 2]
         self._left = last[: rows * self.network.widths[-1]].reshape(rows, self.network.widths[-1])
 
@@ -343,14 +346,13 @@ class ResidentChain:
     def _readable(self, features: Features) -> Features:
         """Return features in the form that the first stage reads."""
         if not isinstance(features, CSR):
-            dense: Array = cupy().ascontiguousarray(features, dtype=np.float32)
+            dense: Array = as_rows(features, np.float32)
             return dense
         if self._reads is _Reads.ROWS:
             return to_dense(features, self._dense[: features.shape[0]])
         assert features.values.size <= 1, "rows of many values are given to what was made for one"
-        if features.indices.dtype == self._index:
-            return features
-        return CSR(features.shape, features.indptr, features.indices.astype(self._index), features.values)
+        assert features.indices.dtype == self._index, "a check brings indices to their type"
+        return features
 
     def counts(self) -> tuple[LayerCounts, ...]:
         """Return what the last run counted, layer by layer; waits for it."""

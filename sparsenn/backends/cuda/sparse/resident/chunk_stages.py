@@ -15,9 +15,10 @@ import numpy as np
 
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
+from sparsenn.backends.cuda.runtime.memory import to_device
 from sparsenn.backends.cuda.sparse.chunks.blocks import COUNTING_BLOCKS, MOST_STAGES, BlockShape, room
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, stage_tilings
-from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, chunk_weights
+from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, lay_out
 from sparsenn.backends.cuda.sparse.resident.packed import PackedNetwork
 from sparsenn.backends.cuda.sparse.resident.stages import tiles_of_wave
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
@@ -76,7 +77,7 @@ def laid_out(network: PackedNetwork, ranges: Sequence[tuple[int, int]], rows: in
     def stage(first: int, last: int) -> StageTiles:
         layers = network.layers[first:last]
         sizes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
-        chosen = stage_tilings(rows, sizes, machine, [layer.team_size for layer in layers])
+        chosen = stage_tilings(rows, sizes, machine)
         return cache_on_device(
             network, ("stage in chunks", first, last), lambda: _lay_out(layers, chosen, machine), chosen
         )
@@ -88,10 +89,7 @@ def _lay_out(layers: Sequence[DeviceLayer], chosen: Sequence[Tiling], machine: M
     """Lay out the layers of a stage in tilings of one shape."""
     block, chunk = chosen[0].block, min(tiling.chunk for tiling in chosen)
     while True:  # records that turn out too long are cut shorter, and then those of all layers
-        weights = [
-            chunk_weights(layer.weights, layer.bias, replace(tiling, chunk=chunk), machine, layer.teams)
-            for layer, tiling in zip(layers, chosen, strict=True)
-        ]
+        weights = lay_out([layer.host for layer in layers], [replace(each, chunk=chunk) for each in chosen], machine)
         shortest = min(found.tiling.chunk for found in weights)
         if shortest == chunk:
             break
@@ -125,9 +123,8 @@ class ChunkStages:
         self._tallies = cp.empty(bounds[-1], np.int32)
         parts = [self._tallies[first:last] for first, last in pairwise(bounds)]
         self._nonzeros, self._done = parts[: len(stages)], parts[len(stages) :]
-        self._chunked = [cp.asarray(np.frombuffer(_records(stage).tobytes(), np.uint8)) for stage in stages]
         records = np.concatenate([self._record(number, capacity) for number in range(len(stages))])
-        self._buffers = cp.asarray(np.frombuffer(records.tobytes(), np.uint8))
+        self._buffers, *self._chunked = to_device([each.view(np.uint8) for each in (records, *map(_records, stages))])
 
     def _record(self, number: int, capacity: int) -> Any:
         stage = self._stages[number]

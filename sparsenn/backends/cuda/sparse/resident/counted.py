@@ -7,18 +7,20 @@ in any order; elsewhere it adds edge by edge.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import program
-from sparsenn.backends.cuda.sparse.conversion import index_type, running_sum
+from sparsenn.backends.cuda.runtime.memory import to_device
+from sparsenn.backends.cuda.sparse.conversion import index_type
 from sparsenn.backends.cuda.sparse.resident.packed import PackedNetwork
-from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.machine import WARP
+from sparsenn.formats import CSC, Array
+from sparsenn.formats.conversion import scan
 
 __all__ = [
     "CountedLayer",
@@ -102,81 +104,74 @@ class CountedLayer:
 # ---- Laying out the weights -------------------------------------------------------------------------------------
 
 
-def pack_counted(layer: DeviceLayer) -> CountedLayer:
-    """Lay out a layer's weights where they are: on the current device or, for looking at them, on the host.
+def pack_counted(weights: CSC) -> CountedLayer:
+    """Lay out a layer's weights on the host.
 
-    Weights are told apart by their bits, so that 0.0 and -0.0 are different.
-
-    Parameters
-    ----------
-    layer : its weights over CuPy or NumPy arrays.
+    Weights are distinguished by their bits, so that 0.0 and -0.0 are different.
     """
-    weights = layer.weights
-    xp: Any = np if isinstance(weights.indptr, np.ndarray) else cupy()
     inputs, outputs = weights.shape
     slices = -(-outputs // WARP)
-    column = xp.searchsorted(weights.indptr, xp.arange(weights.nnz), side="right") - 1
-    bits = xp.ascontiguousarray(xp.broadcast_to(weights.values.astype(np.float32), (weights.nnz,))).view(np.uint32)
+    column = np.searchsorted(weights.indptr, np.arange(weights.nnz), side="right") - 1
+    bits = np.ascontiguousarray(np.broadcast_to(weights.values.astype(np.float32), (weights.nnz,))).view(np.uint32)
     keys = column.astype(np.int64) << 32 | bits.astype(np.int64)
-    order = xp.lexsort(xp.stack([weights.indices.astype(np.int64), keys]))
+    order = np.lexsort(np.stack([weights.indices.astype(np.int64), keys]))
     keys, column, indices = keys[order], column[order], weights.indices[order].astype(np.int64)
 
-    begins = xp.ones(weights.nnz, bool)
+    begins = np.ones(weights.nnz, bool)
     begins[1:] = keys[1:] != keys[:-1]
-    run_of = xp.cumsum(begins) - 1
-    start = xp.flatnonzero(begins)
-    length = xp.diff(xp.append(start, weights.nnz))
+    run_of = np.cumsum(begins) - 1
+    start = np.flatnonzero(begins)
+    length = np.diff(np.append(start, weights.nnz))
     size = (length + QUAD - 1) // QUAD
     owner = column[start]
-    first_run = xp.searchsorted(owner, xp.arange(slices * WARP + 1))
-    run_counts, quads_before = xp.diff(first_run), running_sum(xp, size)
-    quad_counts = xp.diff(quads_before[first_run])
+    first_run = np.searchsorted(owner, np.arange(slices * WARP + 1))
+    run_counts, quads_before = np.diff(first_run), scan(size)
+    quad_counts = np.diff(quads_before[first_run])
     begin = quads_before[:-1] - quads_before[first_run[owner]]
 
-    quad_starts = running_sum(xp, quad_counts.reshape(slices, WARP).max(axis=1))
-    run_starts = running_sum(xp, run_counts.reshape(slices, WARP).max(axis=1))
-    runs = xp.zeros((int(run_starts[-1]), WARP, 2), np.int32)
-    line = run_starts[owner // WARP] + xp.arange(start.size) - first_run[owner]
+    quad_starts = scan(quad_counts.reshape(slices, WARP).max(axis=1))
+    run_starts = scan(run_counts.reshape(slices, WARP).max(axis=1))
+    runs = np.zeros((int(run_starts[-1]), WARP, 2), np.int32)
+    line = run_starts[owner // WARP] + np.arange(start.size) - first_run[owner]
     last = begin + size
-    runs[line, owner % WARP, 0] = xp.where(length == 1, ~last, last).astype(np.int32)
+    runs[line, owner % WARP, 0] = np.where(length == 1, ~last, last).astype(np.int32)
     runs[line, owner % WARP, 1] = (keys[start] & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
 
     filled = bool(((length % QUAD != 0) & (length > 1)).any())
     narrow = inputs <= MOST_INDEX or (inputs == MOST_INDEX + 1 and not filled)
-    quads = xp.full(
+    quads = np.full(
         (int(quad_starts[-1]), WARP, QUAD),
         inputs if not narrow or inputs <= MOST_INDEX else 0,
         np.uint16 if narrow else np.int32,
     )
-    place = xp.arange(weights.nnz) - start[run_of]
+    place = np.arange(weights.nnz) - start[run_of]
     line = quad_starts[column // WARP] + begin[run_of] + place // QUAD
     quads[line, column % WARP, place % QUAD] = indices.astype(quads.dtype)
 
-    bounds = xp.stack([quad_starts[:-1], run_starts[:-1]], axis=1).astype(np.int32)
+    bounds = np.stack([quad_starts[:-1], run_starts[:-1]], axis=1).astype(np.int32)
     arrays = (bounds, run_counts.astype(np.int32), runs, quads)
-    units, exponent = _in_units(xp, keys & 0xFFFFFFFF, column, outputs)
-    pointer = None if xp is np else xp.asarray(_record(arrays, units, exponent))
-    return CountedLayer((inputs, outputs), *arrays, units, exponent, pointer)
+    units, exponent = _in_units(keys & 0xFFFFFFFF, column, outputs)
+    return CountedLayer((inputs, outputs), *arrays, units, exponent)
 
 
-def _in_units(xp: Any, bits: Any, column: Any, outputs: int) -> tuple[np.float32, int]:
+def _in_units(bits: Array, column: Array, outputs: int) -> tuple[np.float32, int]:
     """Return `units` and `exponent` of a layer; `bits` (int64) are those of its weights, `column` their outputs."""
     power, digits = bits >> 23 & 0xFF, bits & 0x7FFFFF
     if not digits.size or not bool(((power > 0) | (digits > 0)).any()):
         return np.float32(0), 0
     if bool((power == MOST_POWER).any()):
         return np.float32(np.inf), 0
-    digits = xp.where(power > 0, digits | 1 << 23, digits)
-    power = xp.maximum(power, 1) - SCALE  # a weight is digits * 2^power
-    lowest = xp.where(digits > 0, digits & -digits, 1 << 24)
-    zeros = xp.searchsorted(xp.asarray(1 << np.arange(25)), lowest)
+    digits = np.where(power > 0, digits | 1 << 23, digits)
+    power = np.maximum(power, 1) - SCALE  # a weight is digits * 2^power
+    lowest = np.where(digits > 0, digits & -digits, 1 << 24)
+    zeros = np.searchsorted(1 << np.arange(25), lowest)
     exponent = int((power + zeros)[digits > 0].min())
-    sizes = xp.ldexp(digits.astype(np.float64), (power - exponent).astype(np.int32))
-    most = float(xp.bincount(column, weights=sizes, minlength=outputs).max())
+    sizes = np.ldexp(digits.astype(np.float64), (power - exponent).astype(np.int32))
+    most = float(np.bincount(column, weights=sizes, minlength=outputs).max())
     return np.float32(min(most, MOST_UNITS)), exponent
 
 
-def _record(arrays: tuple[Any, ...], units: np.float32, exponent: int) -> Any:
+def _record(arrays: Sequence[Any], units: np.float32, exponent: int) -> Any:
     """Build the `Counted` record of the kernel."""
     record = np.zeros(1, _COUNTED)
     record["arrays"] = [array.data.ptr for array in arrays]
@@ -198,7 +193,14 @@ def counted_first(network: PackedNetwork, room: int) -> CountedLayer | None:
     """
     if rows_for(network.widths[0], room) is None:
         return None
-    return cache_on_device(network, "counted", lambda: pack_counted(network.layers[0]))
+    return cache_on_device(network, "counted", lambda: _copied(pack_counted(network.layers[0].host.weights)))
+
+
+def _copied(layer: CountedLayer) -> CountedLayer:
+    """Copy a layer to the current device."""
+    slices, run_counts, runs, quads = arrays = to_device([layer.slices, layer.run_counts, layer.runs, layer.quads])
+    (pointer,) = to_device([_record(arrays, layer.units, layer.exponent)])
+    return replace(layer, slices=slices, run_counts=run_counts, runs=runs, quads=quads, pointer=pointer)
 
 
 def word_bytes(inputs: int, rows: int) -> int:

@@ -1,13 +1,13 @@
-"""How resident cuts a network into stages, and which kernels a stage has: what launches and estimates agree on."""
+"""How resident cuts a network into stages, and which kernels a stage has: what launches and priors agree on."""
 
 from __future__ import annotations
 
 from sparsenn.backends.cuda.sparse.chunks.blocks import BlockShape
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.sizes import parts_of
 
 __all__ = [
     "CLUSTER",
-    "COUNTED_WIDTH",
     "DISTINCT_FROM",
     "FIRST_STAGES",
     "KERNEL_BYTES",
@@ -24,7 +24,9 @@ __all__ = [
 
 WIDE = 128
 """Width from which on a row is shared by a cluster of blocks: 8 of them then take 1 to 6 microseconds a layer, one
-block 3 to 40 (4096 to 65536 neurons, merged)."""
+block 3 to 40 (4096 to 65536 neurons, merged); and outputs of the first layer from which on the inputs are counted in a
+stage of their own, where fewer are computed with the layers behind them, by testing bits. 64 outputs took 8 % longer in
+all by counting (1024 x 120), 256 took 23 % less."""
 
 CLUSTER = 8
 """Blocks of a cluster."""
@@ -35,10 +37,6 @@ FEW_ROWS = 2
 FIRST_STAGES = (3, 3, 3, 3, 6, 6)
 """Layers of the first stages; later ones double. Rows go fastest at the start, and a stage costs some ten
 microseconds; (2, 2, 2, 2, 4, …) and (4, 4, 4, …) took 4 to 20 % longer on 1024 x 120."""
-
-COUNTED_WIDTH = 128
-"""Outputs of the first layer from which on the inputs are counted in a stage of their own; fewer are computed with the
-layers behind them, by testing bits. 64 outputs took 8 % longer in all by counting (1024 x 120), 256 took 23 % less."""
 
 TILED_WIDTH = 1024
 """Width from which on stages with many rows are computed in tiles that pass through the L2 cache. Rows of 64, 256, 1024
@@ -51,8 +49,9 @@ shared memory are computed in tiles in all layers, however few they are."""
 WAVE_BYTES = 24 << 20
 """Features of a wave of tiles, before and after a layer: they stay in an L2 cache of 50 MB beside the weights."""
 
-LEAST_WAVE = 2
-"""Tiles of a wave: blocks that have nothing left to do in one tile's layer go on with the other's."""
+WAVE_ROUNDS = 2
+"""Tiles of a wave at least, and rounds of the blocks' work: blocks that have nothing left to do in one tile's layer go
+on with the other's."""
 
 KERNEL_BYTES = 1 << 10
 """Shared memory that the kernels declare themselves, rounded up."""
@@ -106,4 +105,4 @@ def tiles_of_wave(machine: Machine, block: BlockShape, groups: int, width: int) 
     width : of the widest rows.
     """
     blocks = machine.multiprocessors * block.blocks
-    return max(LEAST_WAVE, -(-2 * blocks // groups), WAVE_BYTES // (2 * block.line * width))
+    return max(WAVE_ROUNDS, parts_of(WAVE_ROUNDS * blocks, groups), WAVE_BYTES // (2 * block.line * width))

@@ -24,11 +24,12 @@ from sparsenn.backends.contract import SparseKernel
 from sparsenn.backends.cuda.conv.warpgroup import GPU, why_no_warpgroups
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host
+from sparsenn.backends.cuda.runtime.memory import to_device
 from sparsenn.backends.cuda.sparse.half_chain import Bound, HalfChain, bound_of, chain_kernel
+from sparsenn.backends.cuda.sparse.priors import two_of_four_seconds
 from sparsenn.backends.cuda.sparse.row_slices import SLICES
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.cuda.sparse.two_of_four.blocks import PROGRAMS, SINGLE, SPLIT, BlockShape
-from sparsenn.backends.cuda.sparse.two_of_four.estimates import tensor_seconds
 from sparsenn.backends.cuda.sparse.two_of_four.input_order import RUNS, UNIT, order_in_runs, order_inputs
 from sparsenn.backends.cuda.sparse.two_of_four.packing import GROUP, Packed, pack
 from sparsenn.backends.machine import Machine
@@ -110,7 +111,7 @@ class _PackedLayer:
         bias[np.flatnonzero(there)] = layer.host.bias[self.outputs[there]]
         arrays = weights.image, weights.places, weights.starts, weights.units, weights.scales, bias
         lists = weights.starts.size - 1
-        return _Layer(tuple(map(cupy().asarray, arrays)), lists, self.row_units, self.width, bound_of(layer))
+        return _Layer(tuple(to_device(arrays)), lists, self.row_units, self.width, bound_of(layer))
 
 
 def _ready(layers: Sequence[DeviceLayer], shape: BlockShape) -> _Ready:
@@ -238,7 +239,7 @@ def _kernel(name: str, shape: BlockShape, precision: str, summary: str) -> Spars
         partial(TensorChain, name, shape),
         2 * shape.planes,
         precision,
-        partial(tensor_seconds, shape.planes, shape.rows, shape.neurons),
+        partial(two_of_four_seconds, shape.planes, shape.rows, shape.neurons),
         summary=summary,
         needs=(GPU,),
         why_not=why_not,

@@ -73,7 +73,7 @@ def pack(weights: CSC, order: Array, outputs: Array, neurons: int, planes: int) 
     place, values, slot = _slots_of(weights, order, outputs)
     input_place, output_place = place
     tile, row = np.divmod(output_place, neurons)
-    scaled, scales = scaled_weights(np, output_place, values, outputs.size)
+    scaled, scales = scaled_weights(output_place, values, outputs.size)
     halves = _halves(scaled, planes)
     listed = _Slabs.of(tiles, order.size // UNIT, tile, input_place // UNIT, slot >= 2)
     slab, unit = listed.find(tile, input_place // UNIT, slot >= 2)

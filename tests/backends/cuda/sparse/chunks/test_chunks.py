@@ -9,10 +9,10 @@ from sparsenn.backends.cuda.runtime.activation import activation_code
 from sparsenn.backends.cuda.runtime.device import current_machine
 from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS
 from sparsenn.backends.cuda.sparse.chunks.chain import gather_chunks
-from sparsenn.backends.cuda.sparse.chunks.teams import teams_of_weights
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling
-from sparsenn.backends.cuda.sparse.chunks.weights import chunk_weights
+from sparsenn.backends.cuda.sparse.chunks.weights import lay_out
 from sparsenn.backends.cuda.sparse.rows import rows_to_tiles, tiles_to_rows
+from sparsenn.backends.cuda.sparse.stack import LayerNumbers
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 
@@ -25,13 +25,6 @@ AWKWARD = [
 
 def test_the_kernel_fuses_layers():
     assert backends.kernel_named("spmspm", "chunks", "cuda").fuses
-
-
-def place(weights):
-    import cupy as cp
-
-    arrays = (cp.asarray(array) for array in (weights.indptr, weights.indices, weights.values))
-    return CSC(weights.shape, *arrays)
 
 
 def problem(rng, rows, inputs, outputs, density):
@@ -50,8 +43,7 @@ def run(features, weights, bias, block, activation, groups=None, chunk=None):
     least = max(1, -(-outputs // block.slots))
     tiling = Tiling(block, max(least, groups or least), chunk or max(1, min(inputs, 50)))
     sparse = CSC.from_scipy(from_dense(weights).to_scipy())
-    teams = teams_of_weights(sparse) if block.teams else None
-    chunked = chunk_weights(place(sparse), cp.asarray(bias), tiling, current_machine(), teams)
+    (chunked,) = lay_out([LayerNumbers(sparse, bias, np.ones(outputs, np.int64))], [tiling], current_machine())
     tiles = rows_to_tiles(cp.asarray(features), block.rows)
     code = activation_code(Linear(np.zeros((1, 1)), None, activation), 1)
     alive = cp.zeros(tiles.shape[0] * block.rows, np.uint8)

@@ -1,135 +1,95 @@
-"""How a sparse layer is cut for gather_chunks: which tilings there are, and which is taken."""
+"""How a sparse layer is cut for gather_chunks: which shape its blocks have, and that its chunks fit."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS, HALF_BLOCKS, room
-from sparsenn.backends.cuda.sparse.chunks.teams import NEIGHBOURS, TEAM, TeamsSize
-from sparsenn.backends.cuda.sparse.chunks.tiling import (
-    WHOLE_ROUNDS,
-    chained_layers,
-    estimated_clocks,
-    in_slices,
-    shared_tilings,
-    tiling_for,
-    tilings,
+from sparsenn.backends.cuda.sparse.chunks import tiling
+from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS, COUNTING_BLOCKS, HALF_BLOCKS, TILE_ROWS, room
+from sparsenn.backends.cuda.sparse.chunks.tiling import in_slices, shared_tilings, stage_tilings
+from sparsenn.backends.machine import A100, H200, RTX_4090
+
+layer_shapes = st.tuples(st.integers(0, 20_000), st.integers(0, 20_000), st.floats(0, 1)).map(
+    lambda drawn: (drawn[0], drawn[1], int(drawn[0] * drawn[1] * drawn[2]))
 )
-from sparsenn.backends.machine import A100, H200
+shapes_of_layers = st.lists(layer_shapes, min_size=1, max_size=5)
+machines = st.sampled_from([H200, A100, RTX_4090])
 
 
-@given(
-    st.integers(1, 100_000),
-    st.integers(0, 20_000),
-    st.integers(1, 20_000),
-    st.floats(0, 1),
-    st.sampled_from([H200, A100]),
-)
-def test_a_tiling_is_found_for_any_layer(rows, inputs, outputs, density, machine):
-    edges = int(inputs * outputs * density)
-    tiling = tiling_for(rows, inputs, outputs, edges, machine)
-    assert tiling.groups * tiling.block.slots >= outputs
-    assert tiling.groups <= outputs
-    assert 1 <= tiling.chunk <= max(1, inputs)
-    assert 2 * tiling.chunk * tiling.block.line <= room(machine, tiling.block)
-    least = min(
-        estimated_clocks(other, rows, inputs, outputs, edges, machine)
-        for other in tilings(rows, inputs, outputs, edges, machine)
-    )
-    assert estimated_clocks(tiling, rows, inputs, outputs, edges, machine) == least
+def assert_cut(found, shapes, machine):
+    for each, (inputs, outputs, _) in zip(found, shapes, strict=True):
+        assert each.groups * each.block.slots >= outputs
+        assert 1 <= each.groups <= max(1, outputs)
+        assert 1 <= each.chunk <= max(1, inputs)
+        assert 2 * each.chunk * each.block.line <= room(machine, each.block)
+        assert each.chunk * each.block.line <= each.block.output_places
 
 
-@given(st.integers(1, 100_000), st.integers(1, 20_000), st.integers(1, 300), st.floats(0, 1), st.floats(0, 1))
-def test_a_tiling_is_found_for_any_teams(rows, inputs, teams, share, apart):
-    reads = int(teams * inputs * share)
-    blocks = -(-teams // NEIGHBOURS)
-    lines = min(reads, blocks * inputs)
-    size = TeamsSize(teams, reads, lines, max(min(1, lines), int(lines * apart)))
-    layer = rows, inputs, TEAM * teams, TEAM * reads, H200
-    found = [tiling for tiling in tilings(*layer, teams=size) if tiling.block.teams]
-    assert {tiling.block for tiling in found} == {block for block in BLOCKS if block.teams}
-    for tiling in found:
-        assert tiling.groups * tiling.block.warps >= teams
-        assert tiling.groups <= max(teams, 1)
-        assert 1 <= tiling.chunk <= inputs
-        assert 2 * tiling.chunk * tiling.block.line <= room(H200, tiling.block)
-        assert estimated_clocks(tiling, *layer, size) > 0
+@given(st.integers(0, 100_000), shapes_of_layers, st.booleans(), machines)
+def test_layers_of_a_chain_share_their_tiles(rows, shapes, halves, machine):
+    found = shared_tilings(rows, shapes, machine, halves)
+    assert_cut(found, shapes, machine)
+    assert len({each.block.rows for each in found}) == 1
+    assert {each.block for each in found} <= set(HALF_BLOCKS if halves else BLOCKS)
 
 
-def test_few_rows_go_to_all_multiprocessors_and_sparse_layers_to_large_blocks():
-    few = tiling_for(1000, 1024, 1024, 52_000, H200)
-    assert -(-1000 // few.block.rows) * few.groups > 100
-    assert tiling_for(60_000, 16384, 16384, 2_684_000, H200).block.slots >= 200
-    assert tiling_for(60_000, 16384, 16384, 53_690_000, H200).block.rows >= 128
+@given(st.integers(0, 100_000), shapes_of_layers, machines)
+def test_layers_of_a_stage_share_their_blocks(rows, shapes, machine):
+    found = stage_tilings(rows, shapes, machine)
+    assert_cut(found, shapes, machine)
+    assert len({each.block for each in found}) == 1
+    assert found[0].block in COUNTING_BLOCKS
 
 
-@pytest.mark.parametrize("tile_rows", [32, 64, 128, 256])
-def test_layers_of_a_network_can_share_their_tiles(tile_rows):
-    for width, density in ((300, 0.01), (5000, 0.2)):
-        found = tiling_for(4000, width, width, int(width * width * density), H200, tile_rows)
+@pytest.mark.parametrize("tile_rows", TILE_ROWS)
+def test_every_number_of_rows_has_a_tiling(tile_rows, monkeypatch):
+    monkeypatch.setattr(tiling, "TILE_ROWS", (tile_rows,))
+    for width, edges in ((300, 900), (5000, 5_000_000)):
+        (found,) = shared_tilings(4000, [(width, width, edges)], H200)
         assert found.block.rows == tile_rows
 
 
-layer_shapes = st.tuples(st.integers(0, 5000), st.integers(0, 5000), st.floats(0, 1)).map(
-    lambda drawn: (drawn[0], drawn[1], int(drawn[0] * drawn[1] * drawn[2]))
-)
+RECORDED = [
+    (60_000, (1024, 1024, 32 * 1024), (8, 8, 19), 7),
+    (60_000, (4096, 4096, 839_497), (8, 8, 19), 27),
+    (20_000, (4096, 4096, 32 * 4096), (4, 14, 27), 11),
+    (10_000, (16384, 16384, 2_684_710), (4, 14, 27), 45),
+    (10_000, (16384, 16384, 32 * 16384), (2, 28, 27), 22),
+    (1000, (1024, 1024, 52_510), (4, 8, 15), 16),
+    (1, (1024, 1024, 5200), (1, 8, 7), 132),
+]
+"""Rows, and a layer; the shape and groups that were fastest on an H200."""
 
 
-@given(st.integers(0, 100_000), st.lists(layer_shapes, min_size=1, max_size=5))
-def test_layers_of_a_launch_share_the_tiles_that_are_best_for_all(rows, found_shapes):
-    chosen = shared_tilings(rows, found_shapes, H200)
-    assert len({tiling.block.rows for tiling in chosen}) == 1
-
-    chain = list(zip(found_shapes, chained_layers(len(found_shapes), halves=False), strict=True))
-
-    def clocks(tilings_of_all):
-        shapes = ((n, max(1, m), edges, chained) for (n, m, edges), chained in chain)
-        pairs = zip(tilings_of_all, shapes, strict=True)
-        return sum(estimated_clocks(tiling, rows, *size, H200, None, chained) for tiling, (*size, chained) in pairs)
-
-    for tile_rows in (32, 64, 128, 256):
-        others = [tiling_for(rows, *shape, H200, tile_rows, chained=chained) for shape, chained in chain]
-        assert clocks(chosen) <= clocks(others)
-    if len(found_shapes) == 1:
-        assert clocks(chosen) == clocks([tiling_for(rows, *found_shapes[0], H200)])
+@pytest.mark.parametrize(("rows", "shape", "block", "groups"), RECORDED)
+def test_recorded_layers_are_cut_as_was_fastest(rows, shape, block, groups):
+    (found,) = shared_tilings(rows, [shape], H200)
+    assert (found.block.vector, found.block.outputs, found.block.warps) == block
+    assert found.groups == groups
 
 
-@pytest.mark.parametrize(
-    ("halves", "chained", "others"),
-    [
-        (False, [True, False], [[False, False], [True, True]]),
-        (True, [False, False], [[True, True]]),
-        (True, [True, False, False], [[True, True, True], [False, False, False]]),
-    ],
-    ids=str,
-)
-def test_tilings_are_for_what_fills_the_last_round_of_a_layer(halves, chained, others):
-    rows, shape = (20_000, (1024, 1024, 104_858)) if halves else (4000, (4096, 4096, 300_000))
-    shapes = [shape] * len(chained)
-    found = shared_tilings(rows, shapes, H200, halves=halves)
-    assert found == shared_tilings(rows, shapes, H200, halves=halves, chained=chained)
-    for other in others:
-        assert found != shared_tilings(rows, shapes, H200, halves=halves, chained=other)
+CHALLENGE = [
+    ([(1024, 1024, 2 * 1024)] * 3, (4, 16), 5),
+    ([(1024, 1024, 30 * 1024)] * 3, (8, 8), 9),
+    ([(4096, 4096, 2 * 4096)] * 3, (2, 32), 9),
+    ([(4096, 4096, 30 * 4096)] * 6, (4, 16), 18),
+    ([(16384, 16384, 32 * 16384)] * 3, (2, 32), 35),
+]
+"""Layers of the challenge's stages that are computed in tiles, merged and as they are; likewise."""
 
 
-@given(st.integers(1, 100_000), layer_shapes)
-def test_layers_of_a_chain_need_no_whole_rounds(rows, shape):
-    inputs, outputs, edges = shape
-    size = rows, inputs, max(1, outputs), edges, H200
-    for tiling in tilings(*size):
-        alone, among = (estimated_clocks(tiling, *size, None, chained) for chained in (False, True))
-        if in_slices(tiling, rows, H200):
-            assert alone * WHOLE_ROUNDS / (WHOLE_ROUNDS + 1) < among <= alone * (1 + 1e-12)
-        else:
-            assert among == alone
+@pytest.mark.parametrize(("shapes", "block", "groups"), CHALLENGE)
+def test_stages_of_the_challenge_are_cut_as_was_fastest(shapes, block, groups):
+    for found in stage_tilings(60_000, shapes, H200):
+        assert (found.block.vector, found.block.outputs) == block
+        assert found.groups == groups
 
 
-def test_a_layer_alone_may_take_other_tiles_than_among_others():
-    narrow, wide = (16384, 16384, 2_684_000), (16384, 16384, 53_690_000)
-    alone = [shared_tilings(60_000, [shape], H200)[0].block.rows for shape in (narrow, wide)]
-    together = shared_tilings(60_000, [narrow, *[wide] * 9], H200)
-    assert alone[0] != alone[1]
-    assert {tiling.block.rows for tiling in together} == {alone[1]}
+def test_rows_go_in_slices_where_blocks_take_more_than_two_rounds():
+    shape = 4096, 4096, 839_497
+    many, few = (shared_tilings(rows, [shape], H200)[0] for rows in (60_000, 1000))
+    assert in_slices(many, 60_000, H200)
+    assert not in_slices(few, 1000, H200)
 
 
 def test_room_is_what_the_device_leaves():

@@ -17,6 +17,7 @@ from sparsenn.backends.cuda.sparse.resident.counted import (
     STATIC_BYTES,
     block_threads,
     count_inputs,
+    counted_first,
     pack_counted,
     rows_for,
     word_bytes,
@@ -30,7 +31,7 @@ from sparsenn.network import Network
 
 
 def packed(weights):
-    return pack_counted(SimpleNamespace(weights=weights))
+    return pack_counted(weights)
 
 
 def read_back(counted):
@@ -190,10 +191,11 @@ def run_kernel(layer, inputs, *, rows=None, copies=None, weights=None, droppable
         record["weights_in"] = before.data.ptr
     stage = cp.asarray(np.frombuffer(record.tobytes(), np.uint8))
     placed = CSR(inputs.shape, *(cp.asarray(array) for array in (inputs.indptr, inputs.indices, inputs.values)))
-    call = Call(network.block, counters)
+    call = Call(network.arrays, counters)
     call.stages = cp.zeros(_STAGE.itemsize, np.uint8)
     call.begin(count, placed)
-    counted, room = pack_counted(stack.layers[0]), current_machine().block_bytes
+    room = current_machine().block_bytes
+    counted = counted_first(network, room)
     count_inputs(network.pointer, stage, counted, call.record, count, index_type(inputs.indices), room, rows)
     lengths = np.diff(cp.asnumpy(stack.layers[0].weights.indptr))
     edges = int((lengths + lengths % 2).sum())

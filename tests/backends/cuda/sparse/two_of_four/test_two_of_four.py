@@ -1,8 +1,6 @@
 """Weights two of four: the order of inputs, what is packed, and what is known before."""
 
-from dataclasses import replace
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparsenn import Session
-from sparsenn.backends.cuda.runtime.loader import source_text
 from sparsenn.backends.cuda.sparse.two_of_four import kernel as tensor
-from sparsenn.backends.cuda.sparse.two_of_four.estimates import LISTS_AT_ONCE, extra_slabs, tensor_seconds
 from sparsenn.backends.cuda.sparse.two_of_four.input_order import (
     RUNS,
     SLAB,
@@ -197,37 +193,6 @@ def test_outputs_go_to_their_places(rng):
 
 
 # ---- What is known before ----------------------------------------------------------------------------------------
-
-
-def test_estimates_grow_with_work(rng):
-    layers = [SparseLinear(as_csc(random_weights(rng, 512, 512, 0.1)), 0.0, ReLU())]
-    given = [tensor_seconds(2, 128, 256, H200, layers, rows) for rows in (1, 60_000, 240_000)]
-    assert given[0] < given[1] < given[2]
-    assert tensor_seconds(1, 192, 256, H200, layers, 60_000) < given[1]
-    assert (
-        extra_slabs(layers[0]) == 0 < extra_slabs(SparseLinear(as_csc(random_weights(rng, 512, 512, 0.5)), 0.0, ReLU()))
-    )
-
-
-@pytest.mark.parametrize(
-    ("width", "edges", "layers", "rows", "taken"),
-    [
-        (4096, 41, 3, 40_000, 4.14e-3),
-        (8192, 82, 3, 10_000, 3.89e-3),
-        (8192, 82, 3, 40_000, 14.93e-3),
-        (16384, 164, 1, 1500, 0.858e-3),
-        (16384, 164, 1, 10_000, 5.6e-3),
-        (16384, 33, 2, 10_000, 10.34e-3),
-    ],
-)
-def test_estimates_are_near_what_an_h100_took(width, edges, layers, rows, taken):
-    h100 = replace(H200, clock=1.782e9, copy_bandwidth=2.95e12)
-    shapes = [SimpleNamespace(inputs=width, outputs=width, edges=edges * width)] * layers
-    assert tensor_seconds(1, 192, 256, h100, shapes, rows) == pytest.approx(taken, rel=0.05)
-
-
-def test_estimates_cut_outputs_as_the_kernel_does():
-    assert f"constexpr int LISTS_AT_ONCE = {LISTS_AT_ONCE};" in source_text("sparse/two_of_four.cu")
 
 
 @pytest.mark.parametrize("number_bytes", [2, 4])

@@ -1,0 +1,327 @@
+"""The cells that the planner's choice is recorded for: networks with numbers of rows, drawn once and listed.
+
+`draw` drew them; the lists say what is recorded, so that no release of a generator changes the cells.
+"""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from session_networks import sparse_layer
+
+from sparsenn import Conv2d, Network, ReLU
+
+__all__ = ["CPU_CELLS", "GPU_CELLS", "Chain", "Convolutions", "draw", "network_of"]
+
+SEED = 57
+"""Of the draw, and of the weights of each network."""
+
+WIDTHS = (256, 512, 1024, 2048, 4096, 8192)
+CHANNELS = (16, 32, 64, 128, 256, 512)
+IMAGES = (7, 14, 28, 56)
+PERCENTS = (1, 5, 20, 50)
+ROWS = (1, 16, 128, 1024, 8192)
+PRECISIONS = ("float32", "tf32", "float16")
+
+
+class Chain(NamedTuple):
+    """Sparse fully connected layers.
+
+    Parameters
+    ----------
+    widths : inputs of the first layer, then outputs of each.
+    percent : stored weights of each layer.
+    """
+
+    widths: tuple[int, ...]
+    percent: int
+    rows: int
+    precision: str = "float32"
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds of a row, all weights stored."""
+        return sum(a * b for a, b in pairwise(self.widths))
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of a row in the widest layer."""
+        return max(self.widths)
+
+    def __str__(self) -> str:
+        sizes = "-".join(map(str, self.widths))
+        return f"{sizes}, {self.percent} %, {self.rows:,} rows, {self.precision}"
+
+
+class Convolutions(NamedTuple):
+    """Convolutions one after the other, padded so that only strides make images smaller.
+
+    Parameters
+    ----------
+    image : height and width of an image.
+    channels : of an image, then filters of each layer.
+    sides : height and width of each layer's filters.
+    strides : of each layer.
+    percent : weights that are not zero; 100 for dense filters.
+    """
+
+    image: int
+    channels: tuple[int, ...]
+    sides: tuple[int, ...]
+    strides: tuple[int, ...]
+    percent: int
+    rows: int
+    precision: str = "float32"
+
+    @property
+    def images(self) -> tuple[int, ...]:
+        """Height and width before each layer, and after the last."""
+        sizes = [self.image]
+        for stride in self.strides:
+            sizes.append(-(-sizes[-1] // stride))
+        return tuple(sizes)
+
+    @property
+    def work(self) -> int:
+        """Multiply-adds of an image, zeros among them."""
+        layers = zip(pairwise(self.channels), self.sides, self.images[1:], strict=True)
+        return sum(a * b * (side * size) ** 2 for (a, b), side, size in layers)
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of an image in the largest layer."""
+        return max(channels * size**2 for channels, size in zip(self.channels, self.images, strict=True))
+
+    def __str__(self) -> str:
+        layers = [
+            f"{filters} {side}x{side}{f'/{stride}' if stride > 1 else ''}"
+            for filters, side, stride in zip(self.channels[1:], self.sides, self.strides, strict=True)
+        ]
+        sizes = "-".join([f"{self.channels[0]}x{self.image}x{self.image}", *layers])
+        return f"{sizes}, {self.percent} %, {self.rows:,} rows, {self.precision}"
+
+
+class Limits(NamedTuple):
+    """The largest cells of a device: multiply-adds of all rows and of one, and numbers of all rows in a layer."""
+
+    work: float
+    row_work: float
+    numbers: float
+
+
+def draw(on_gpu: bool) -> tuple[Chain | Convolutions, ...]:
+    """Draw the cells of a device: two chains, then convolutions, and so on.
+
+    Parameters
+    ----------
+    on_gpu : bool
+        Whether the cells are those of a GPU, in all precisions, or of a CPU, in float32.
+
+    Returns
+    -------
+    tuple of Chain or Convolutions
+        Different cells within the device's limits.
+    """
+    count, limits = (90, Limits(5e11, 5e7, 1e8)) if on_gpu else (60, Limits(5e9, 5e7, 2e7))
+    generator = random.Random(SEED)
+    cells: list[Chain | Convolutions] = []
+    while len(cells) < count:
+        cell = _convolutions(generator) if len(cells) % 3 == 2 else _chain(generator)
+        if on_gpu:
+            cell = cell._replace(precision=generator.choice(PRECISIONS))
+        fits = cell.work * cell.rows <= limits.work and cell.work <= limits.row_work
+        if fits and cell.numbers * cell.rows <= limits.numbers and cell not in cells:
+            cells.append(cell)
+    return tuple(cells)
+
+
+def _chain(generator: random.Random) -> Chain:
+    depth = generator.choice((2, 3, 4))
+    widths = generator.choices(WIDTHS, k=depth + 1 if generator.random() < 0.5 else 1)
+    widths = widths if len(widths) > 1 else widths * (depth + 1)
+    return Chain(tuple(widths), generator.choice(PERCENTS), generator.choice(ROWS))
+
+
+def _convolutions(generator: random.Random) -> Convolutions:
+    depth = generator.choice((1, 2, 3))
+    return Convolutions(
+        generator.choice(IMAGES),
+        tuple(generator.choices(CHANNELS, k=depth + 1)),
+        tuple(generator.choices((1, 3), k=depth)),
+        tuple(generator.choices((1, 2), k=depth)),
+        generator.choice((*PERCENTS[1:], 100)),
+        generator.choice(ROWS),
+    )
+
+
+def network_of(cell: Chain | Convolutions) -> Network:
+    """Return the network of a cell, ReLU after each layer."""
+    generator = np.random.default_rng(SEED)
+    if isinstance(cell, Chain):
+        return Network(tuple(sparse_layer(generator, *pair, cell.percent / 100) for pair in pairwise(cell.widths)))
+    layers = []
+    for (channels, filters), side, stride in zip(pairwise(cell.channels), cell.sides, cell.strides, strict=True):
+        shape = filters, channels, side, side
+        weights = generator.standard_normal(shape, dtype=np.float32) * (generator.random(shape) * 100 < cell.percent)
+        weights *= np.float32((200 / (cell.percent * channels * side**2)) ** 0.5)
+        layers.append(Conv2d(weights, generator.standard_normal(filters) / 10, ReLU(), stride, side // 2))
+    return Network(tuple(layers), image=(cell.channels[0], cell.image, cell.image))
+
+
+GPU_CELLS: tuple[Chain | Convolutions, ...] = (
+    Chain((2048, 512, 512), 50, 128, "tf32"),
+    Chain((1024, 1024, 1024, 1024, 1024), 5, 8192, "float16"),
+    Convolutions(14, (16, 256), (1,), (1,), 50, 1024),
+    Chain((256, 256, 256), 1, 1, "tf32"),
+    Chain((256, 2048, 4096, 8192), 5, 1),
+    Convolutions(56, (128, 32), (1,), (1,), 100, 16, "float16"),
+    Chain((8192, 512, 256, 8192, 4096), 50, 1),
+    Chain((1024, 1024, 1024, 1024), 50, 16, "tf32"),
+    Convolutions(7, (512, 512, 128, 16), (1, 3, 1), (1, 2, 1), 5, 1, "float16"),
+    Chain((2048, 2048, 2048), 1, 16),
+    Chain((256, 256, 256), 5, 128, "tf32"),
+    Convolutions(14, (32, 64, 128), (3, 1), (2, 1), 50, 1024),
+    Chain((512, 512, 512, 512, 512), 5, 128, "float16"),
+    Chain((512, 512, 512), 50, 1024, "tf32"),
+    Convolutions(7, (256, 64, 256), (1, 3), (2, 1), 100, 1, "tf32"),
+    Chain((512, 512, 512), 20, 128, "float16"),
+    Chain((1024, 8192, 2048, 2048, 2048), 50, 16, "float16"),
+    Convolutions(14, (128, 32), (3,), (2,), 5, 1, "float16"),
+    Chain((4096, 4096, 2048, 4096), 20, 8192, "float16"),
+    Chain((256, 512, 1024), 50, 1024, "float16"),
+    Convolutions(56, (16, 32), (1,), (2,), 20, 1024),
+    Chain((1024, 512, 1024, 8192, 4096), 1, 128, "float16"),
+    Chain((512, 512, 512, 512), 20, 128, "tf32"),
+    Convolutions(7, (128, 256, 16, 16), (3, 1, 1), (1, 1, 2), 20, 16),
+    Chain((1024, 1024, 1024, 1024), 20, 8192, "tf32"),
+    Chain((4096, 4096, 4096), 20, 1024),
+    Convolutions(56, (64, 64, 256), (1, 1), (2, 1), 50, 16, "tf32"),
+    Chain((4096, 4096, 4096), 1, 128, "float16"),
+    Chain((512, 512, 512, 512), 20, 8192, "float16"),
+    Convolutions(7, (32, 16), (3,), (1,), 100, 1024),
+    Chain((256, 256, 256), 1, 8192, "tf32"),
+    Chain((1024, 1024, 1024, 1024, 1024), 50, 1024, "float16"),
+    Convolutions(14, (32, 16, 32), (3, 3), (2, 1), 20, 1024, "tf32"),
+    Chain((2048, 1024, 512, 2048, 1024), 50, 1024),
+    Chain((4096, 4096, 4096), 5, 16),
+    Convolutions(14, (64, 16, 64), (1, 1), (1, 1), 50, 128),
+    Chain((4096, 4096, 2048, 1024), 20, 8192, "float16"),
+    Chain((2048, 512, 2048, 512, 256), 5, 16),
+    Convolutions(14, (32, 16, 512), (1, 3), (1, 2), 20, 16),
+    Chain((512, 256, 2048, 8192, 512), 20, 128, "float16"),
+    Chain((2048, 512, 256, 512), 50, 1024, "tf32"),
+    Convolutions(28, (64, 256, 32), (3, 1), (2, 1), 50, 128, "tf32"),
+    Chain((2048, 2048, 2048, 2048, 2048), 50, 128, "float16"),
+    Chain((512, 512, 512, 512, 512), 50, 1024, "tf32"),
+    Convolutions(7, (512, 32), (3,), (1,), 20, 1024),
+    Chain((512, 4096, 8192, 256), 1, 16),
+    Chain((512, 512, 512, 512, 512), 20, 8192, "tf32"),
+    Convolutions(28, (32, 32), (1,), (1,), 50, 1, "tf32"),
+    Chain((2048, 256, 512), 20, 1, "float16"),
+    Chain((8192, 1024, 4096), 20, 8192, "float16"),
+    Convolutions(28, (64, 32), (3,), (1,), 100, 128, "tf32"),
+    Chain((8192, 4096, 1024, 1024), 50, 8192),
+    Chain((256, 4096, 512, 2048, 1024), 50, 1, "tf32"),
+    Convolutions(7, (256, 256, 64), (1, 3), (2, 2), 5, 128, "tf32"),
+    Chain((256, 256, 256, 256), 50, 16, "float16"),
+    Chain((512, 512, 256, 512), 50, 128, "tf32"),
+    Convolutions(14, (32, 128), (3,), (1,), 5, 1, "float16"),
+    Chain((1024, 2048, 2048), 5, 16, "float16"),
+    Chain((1024, 1024, 1024, 1024, 1024), 50, 16),
+    Convolutions(14, (128, 32, 32, 32), (3, 3, 3), (2, 1, 2), 50, 1024, "tf32"),
+    Chain((8192, 256, 512, 2048, 2048), 5, 1024),
+    Chain((256, 256, 256, 256), 5, 128, "float16"),
+    Convolutions(7, (512, 128, 512, 128), (3, 1, 3), (2, 1, 1), 100, 1, "tf32"),
+    Chain((2048, 2048, 2048), 5, 8192, "float16"),
+    Chain((1024, 2048, 8192), 1, 16),
+    Convolutions(14, (32, 128, 64, 512), (3, 1, 1), (2, 2, 2), 5, 1),
+    Chain((4096, 4096, 4096), 50, 8192, "float16"),
+    Chain((8192, 1024, 256), 20, 1024, "tf32"),
+    Convolutions(28, (16, 128), (3,), (1,), 50, 128),
+    Chain((4096, 4096, 512, 8192, 256), 5, 1024),
+    Chain((256, 2048, 2048, 2048), 20, 1, "tf32"),
+    Convolutions(7, (16, 32), (1,), (2,), 20, 128),
+    Chain((1024, 1024, 1024, 1024), 1, 16),
+    Chain((2048, 8192, 256, 8192, 2048), 5, 16, "tf32"),
+    Convolutions(28, (256, 16), (3,), (1,), 100, 16, "float16"),
+    Chain((8192, 256, 1024, 2048), 20, 128),
+    Chain((8192, 4096, 512, 1024, 2048), 5, 1),
+    Convolutions(56, (32, 64, 32, 128), (1, 3, 1), (2, 1, 1), 20, 16, "float16"),
+    Chain((4096, 256, 1024, 1024, 1024), 20, 128),
+    Chain((2048, 4096, 1024, 2048), 5, 128, "float16"),
+    Convolutions(28, (64, 32, 256), (1, 3), (1, 2), 5, 128, "float16"),
+    Chain((2048, 2048, 2048, 2048), 20, 8192),
+    Chain((1024, 1024, 1024, 1024, 1024), 20, 1024),
+    Convolutions(7, (256, 512), (1,), (2,), 5, 16, "tf32"),
+    Chain((512, 512, 512, 512), 20, 1024),
+    Chain((256, 256, 256, 256), 50, 8192, "float16"),
+    Convolutions(7, (256, 256, 16, 512), (1, 3, 3), (1, 1, 2), 5, 1, "float16"),
+    Chain((512, 512, 512, 512), 1, 16),
+    Chain((2048, 4096, 8192, 512), 50, 1024, "float16"),
+    Convolutions(7, (16, 512, 32), (3, 3), (2, 2), 50, 1, "tf32"),
+)
+CPU_CELLS: tuple[Chain | Convolutions, ...] = (
+    Chain((2048, 512, 512), 50, 128),
+    Chain((1024, 1024, 1024, 1024, 1024), 50, 1),
+    Convolutions(28, (16, 256, 16, 256), (1, 3, 1), (2, 1, 2), 5, 1),
+    Chain((4096, 4096, 4096), 1, 16),
+    Chain((256, 4096, 1024), 1, 1),
+    Convolutions(14, (16, 16, 256, 256), (3, 3, 1), (1, 2, 1), 20, 128),
+    Chain((1024, 1024, 1024, 1024), 5, 16),
+    Chain((256, 256, 256, 256, 256), 50, 8192),
+    Convolutions(7, (512, 512), (1,), (2,), 100, 128),
+    Chain((512, 512, 512, 512, 512), 5, 1),
+    Chain((512, 512, 512, 512), 5, 1024),
+    Convolutions(56, (16, 128, 32, 256), (3, 3, 3), (2, 2, 2), 5, 128),
+    Chain((512, 1024, 1024, 2048), 50, 1),
+    Chain((512, 512, 2048, 1024), 1, 128),
+    Convolutions(56, (16, 16), (3,), (1,), 50, 128),
+    Chain((2048, 2048, 2048, 2048, 2048), 5, 16),
+    Chain((2048, 8192, 512), 5, 128),
+    Convolutions(14, (16, 32, 256, 16), (1, 3, 1), (2, 1, 2), 50, 1024),
+    Chain((2048, 8192, 256, 256), 1, 128),
+    Chain((512, 512, 512), 1, 128),
+    Convolutions(7, (512, 128), (3,), (2,), 50, 128),
+    Chain((1024, 1024, 1024, 1024), 50, 16),
+    Chain((1024, 1024, 2048, 512), 50, 1024),
+    Convolutions(28, (128, 64, 32), (1, 1), (2, 2), 5, 1),
+    Chain((2048, 2048, 2048), 50, 16),
+    Chain((512, 512, 512, 512), 1, 128),
+    Convolutions(7, (16, 512, 256), (1, 1), (2, 1), 100, 16),
+    Chain((256, 256, 256), 20, 8192),
+    Chain((256, 512, 512, 8192), 5, 128),
+    Convolutions(28, (128, 32, 128), (1, 1), (1, 1), 100, 128),
+    Chain((4096, 512, 2048), 1, 128),
+    Chain((512, 512, 512), 50, 16),
+    Convolutions(14, (64, 16, 32, 32), (3, 3, 1), (2, 1, 1), 50, 128),
+    Chain((2048, 2048, 2048, 2048, 2048), 1, 128),
+    Chain((256, 256, 256, 256), 5, 16),
+    Convolutions(28, (16, 32, 16), (3, 1), (1, 2), 50, 1),
+    Chain((8192, 256, 256, 256, 2048), 5, 1024),
+    Chain((256, 256, 256), 1, 16),
+    Convolutions(14, (32, 16, 512), (3, 3), (1, 2), 100, 128),
+    Chain((2048, 512, 8192, 512, 8192), 1, 16),
+    Chain((512, 4096, 512), 50, 16),
+    Convolutions(14, (128, 512), (3,), (2,), 5, 1),
+    Chain((256, 256, 256, 256), 1, 8192),
+    Chain((2048, 2048, 2048, 2048), 5, 1),
+    Convolutions(56, (64, 32), (1,), (1,), 20, 16),
+    Chain((256, 2048, 2048, 4096), 1, 1),
+    Chain((1024, 256, 2048), 50, 1),
+    Convolutions(14, (512, 128, 64), (1, 3), (1, 2), 20, 1),
+    Chain((256, 256, 256), 5, 16),
+    Chain((1024, 2048, 1024), 5, 1),
+    Convolutions(7, (64, 512), (3,), (2,), 20, 1024),
+    Chain((512, 512, 512), 20, 16),
+    Chain((2048, 512, 256, 512), 50, 16),
+    Convolutions(14, (512, 128, 32, 256), (3, 3, 1), (2, 1, 2), 100, 128),
+    Chain((256, 256, 512, 2048), 1, 1),
+    Chain((512, 1024, 256), 20, 1024),
+    Convolutions(56, (128, 16), (3,), (2,), 5, 16),
+    Chain((8192, 256, 2048, 2048), 1, 128),
+    Chain((1024, 1024, 1024), 20, 1),
+    Convolutions(14, (64, 64, 16), (3, 3), (1, 2), 5, 128),
+)

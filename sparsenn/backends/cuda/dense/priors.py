@@ -1,0 +1,55 @@
+"""What the priors of kernels of mlp have in common: launches of a replayed graph, and chains in one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from sparsenn.backends.cuda.dense.stack import widths_of
+from sparsenn.backends.machine import Machine
+from sparsenn.backends.prior import Prior
+from sparsenn.backends.sizes import parts_of
+from sparsenn.layers import Linear
+
+__all__ = ["COPIES", "LAUNCH", "one_launch_seconds"]
+
+LAUNCH = 4.5e-6
+"""Seconds of a kernel or a copy in a replayed graph, and of its share of the replay; measured on an H200."""
+
+COPIES = 2
+"""Copies in such a graph besides its kernels: of the rows, and of the outputs."""
+
+
+def one_launch_seconds(
+    prior: Prior,
+    multiples: tuple[int, int],
+    block_rows: int,
+    machine: Machine,
+    layers: Sequence[Linear],
+    rows: int,
+    row_bytes: int = 4,
+) -> float:
+    """Estimate a chain of layers in one launch, with the copies before and after it, in seconds.
+
+    Parameters
+    ----------
+    prior : Prior
+        Efficiencies of the kernel.
+    multiples : tuple of int
+        Inputs and outputs of a layer count as multiples of these.
+    block_rows : int
+        Rows up to which a multiprocessor takes as long as for one.
+    machine : Machine
+        The device.
+    layers : sequence of Linear
+        The chain.
+    rows : int
+        Rows.
+    row_bytes : int, default 4
+        Bytes of a number of the rows, and of the outputs.
+    """
+    widths = widths_of(layers)
+    deep, wide = multiples
+    products = sum(deep * parts_of(before, deep) * wide * parts_of(after, wide) for before, after in pairwise(widths))
+    computed = max(rows, block_rows * machine.multiprocessors)
+    return prior.seconds(machine, computed * products, row_bytes * rows * (widths[0] + widths[-1]), 1 + COPIES)

@@ -1,0 +1,193 @@
+"""Priors of the kernels of sparse layers, from their rooflines: right within a factor of two on an H200.
+
+They count until the host can have the outputs, and compare kernels that are then timed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS, HALF_BLOCKS
+from sparsenn.backends.cuda.sparse.resident.stages import (
+    CLUSTER,
+    WIDE,
+    few_rows,
+    fits_in_shared,
+    rows_at_once,
+)
+from sparsenn.backends.machine import Machine
+from sparsenn.backends.prior import Prior
+from sparsenn.backends.sizes import parts_of
+from sparsenn.layers import SparseLinear
+
+__all__ = ["chunks_seconds", "half_chunks_seconds", "resident_seconds", "two_of_four_seconds"]
+
+FLOAT_BYTES = 4
+HALF_BYTES = 2
+EDGE_BYTES = 8  # a weight and a place
+
+LAUNCH_SECONDS = 5e-6
+RUN_LAUNCHES = 10  # of a run beside its layers: what queueing its graph and waiting for it take, in launches
+
+# `chunks`: a multiply-add reads shared memory, which is what bounds it, and chunks come from the L2 cache, which is
+# faster than memory. On halves, shared memory bounds it likewise: float32's peak is what it is compared with.
+CHUNKS = Prior(compute=0.19, memory=3.0, launch=LAUNCH_SECONDS)
+HALF_CHUNKS = Prior(compute=0.26, memory=3.0, launch=LAUNCH_SECONDS)
+
+# `two_of_four`: tensor cores, for which shared memory is too slow.
+TWO_OF_FOUR = Prior(compute=0.55, memory=0.8, launch=LAUNCH_SECONDS, precision="float16")
+MENDED_OUTPUTS = 8
+"""Outputs with three weights in a group of four that a better order of inputs avoids; more take a second pass."""
+
+# `resident`: rows in tiles, each layer with its share of the stage's launches; and rows with a cluster of blocks each,
+# which reads a layer's edges for its row alone.
+TILES = Prior(compute=0.12, memory=0.6, launch=8e-6)
+CLUSTERS = Prior(compute=1.0, memory=1.4, launch=2e-6)
+
+
+def chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
+    """Estimate the time of `chunks`.
+
+    Parameters
+    ----------
+    machine : Machine
+        The device.
+    layers : sequence of SparseLinear
+        Consecutive layers.
+    rows : int
+        Rows of a run.
+
+    Returns
+    -------
+    float
+        Seconds.
+    """
+    ends = FLOAT_BYTES * (layers[0].inputs + layers[-1].outputs)
+    least = min(block.rows for block in BLOCKS)
+    return _run_seconds(machine, 2 * rows * ends) + sum(
+        _in_chunks(CHUNKS, machine, layer, rows, FLOAT_BYTES, least) for layer in layers
+    )
+
+
+def half_chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int, row_bytes: int = 4) -> float:
+    """Estimate the time of `chunks` on halves.
+
+    Parameters
+    ----------
+    machine, layers, rows
+        As for `chunks_seconds`.
+    row_bytes : int, default 4
+        Bytes of a number of the rows, and of one of the outputs.
+
+    Returns
+    -------
+    float
+        Seconds.
+    """
+    ends = (row_bytes + HALF_BYTES) * (layers[0].inputs + layers[-1].outputs)
+    least = min(block.rows for block in HALF_BLOCKS)
+    return _run_seconds(machine, rows * ends) + sum(
+        _in_chunks(HALF_CHUNKS, machine, layer, rows, HALF_BYTES, least) for layer in layers
+    )
+
+
+def two_of_four_seconds(
+    planes: int,
+    rows_at_once: int,
+    neurons: int,
+    machine: Machine,
+    layers: Sequence[SparseLinear],
+    rows: int,
+    row_bytes: int = 4,
+) -> float:
+    """Estimate the time of `two_of_four`.
+
+    Parameters
+    ----------
+    planes, rows_at_once, neurons : int
+        Of a block: halves that a number is split into, rows and outputs.
+    machine, layers, rows
+        As for `chunks_seconds`.
+    row_bytes : int, default 4
+        Bytes of a number of the rows, and of one of the outputs.
+
+    Returns
+    -------
+    float
+        Seconds.
+    """
+    products = 3 if planes == 2 else 1
+    seconds = _run_seconds(machine, rows * layers[0].inputs * (row_bytes + HALF_BYTES * planes))
+    for layer in layers:
+        tiles = parts_of(rows, rows_at_once) * parts_of(layer.outputs, neurons)
+        places = max(tiles, machine.multiprocessors) * rows_at_once * neurons
+        moved = HALF_BYTES * planes * rows * (layer.inputs + layer.outputs)
+        products_of_layer = products * _passes(layer) * places * layer.inputs / 2
+        seconds += TWO_OF_FOUR.seconds(machine, products_of_layer, moved)
+    return seconds
+
+
+def resident_seconds(
+    machine: Machine,
+    layers: Sequence[SparseLinear],
+    rows: int,
+    alive: Sequence[float] | None = None,
+    form: str = "dense",
+) -> float:
+    """Estimate the time of `resident`.
+
+    Parameters
+    ----------
+    machine, layers, rows
+        As for `chunks_seconds`.
+    alive : sequence of float, optional
+        Share of the rows that each layer has to compute, without those that have died or have become equal to others.
+    form : str, default "dense"
+        Form of the rows: `dense`, `csr`, or `iso`; all take about as long.
+
+    Returns
+    -------
+    float
+        Seconds.
+    """
+    shares = [1.0] * len(layers) if alive is None else alive
+    computed = (_resident_layer(machine, layer, rows * share) for layer, share in zip(layers, shares, strict=True))
+    return _run_seconds(machine, 0) + sum(computed)
+
+
+def _run_seconds(machine: Machine, nbytes: float) -> float:
+    """Return the seconds of a run beside its layers, with the bytes of rows that are laid out for them."""
+    return RUN_LAUNCHES * LAUNCH_SECONDS + nbytes / machine.copy_bandwidth
+
+
+def _in_chunks(
+    prior: Prior, machine: Machine, layer: SparseLinear, rows: int, number_bytes: int, least_rows: int
+) -> float:
+    """Return the seconds of a layer whose inputs come in chunks, once for each block's outputs.
+
+    Parameters
+    ----------
+    least_rows : int
+        Of a tile. Fewer than two such tiles take as long: an edge's latency is not hidden. Few have small blocks.
+    """
+    blocks = parts_of(max(1, layer.outputs), max(block.slots for block in BLOCKS))
+    inputs_read = layer.inputs * max(rows * blocks, least_rows * machine.multiprocessors)
+    moved = number_bytes * (inputs_read + rows * layer.outputs)
+    return prior.seconds(machine, layer.edges * max(rows, 2 * least_rows), moved)
+
+
+def _passes(layer: SparseLinear) -> int:
+    """Return how often inputs are multiplied, for weights at random places: twice where too many groups have three."""
+    density = layer.edges / max(1, layer.inputs * layer.outputs)
+    crowded = layer.outputs * (4 * density**3 * (1 - density) + density**4)
+    return 2 if crowded > MENDED_OUTPUTS else 1
+
+
+def _resident_layer(machine: Machine, layer: SparseLinear, rows: float) -> float:
+    width = max(layer.inputs, layer.outputs)
+    if rows > few_rows(machine) or not fits_in_shared(width, machine.block_bytes):
+        return TILES.seconds(machine, rows * layer.edges, FLOAT_BYTES * rows * (layer.inputs + layer.outputs))
+    rounds = math.ceil(rows / rows_at_once(machine, CLUSTER if width >= WIDE else 1))
+    clusters = rows_at_once(machine, CLUSTER)  # of which each has its share of the bandwidth
+    return rounds * CLUSTERS.seconds(machine, 0, clusters * EDGE_BYTES * layer.edges)

@@ -1,0 +1,110 @@
+"""Choices: which kernels were the fastest for a network, measured on rows, and the records that hold them on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+__all__ = ["Choice", "Choices", "Measured", "Names", "bucket_of_choice", "label_of"]
+
+Names: TypeAlias = tuple[tuple[int, int, str], ...]
+"""Of each step: the first layer, counted from 0, the one after the last, and the kernel's name."""
+
+
+def label_of(names: Names) -> str:
+    """Return the kernels of steps in words, and the number of steps where a kernel runs several."""
+    kernels = list(dict.fromkeys(name for _, _, name in names))
+    return " and ".join(kernels) + (f" in {len(names)} steps" if len(names) > len(kernels) else "")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The fastest steps of some consecutive layers.
+
+    Parameters
+    ----------
+    names : of the steps.
+    seconds : median, on the rows that were measured.
+    others : medians of the other candidates, by their kernels, the second fastest first; of equal kernels the least.
+    wins, runs : of the runs beside the second fastest, how many the fastest won, and all; 0 where it was alone.
+    """
+
+    names: Names
+    seconds: float
+    others: tuple[tuple[str, float], ...] = ()
+    wins: int = 0
+    runs: int = 0
+
+    @property
+    def reason(self) -> str:
+        """The comparison, in words."""
+        if not self.others:
+            return ""
+        label, seconds = self.others[0]
+        compared = f"{label} takes {seconds / self.seconds:.2f} times as long"
+        return f"measured: {compared}, and was slower in {self.wins} of {self.runs} runs"
+
+    def record(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "kernel": label_of(self.names),
+            "steps": [list(name) for name in self.names],
+            "seconds": self.seconds,
+            "others": dict(self.others),
+            "wins": self.wins,
+            "runs": self.runs,
+        }
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Measured:
+        """Return what `record` returned the values of; raises KeyError, TypeError or ValueError for others."""
+        names = tuple((int(first), int(last), str(name)) for first, last, name in record["steps"])
+        others = tuple((str(label), float(seconds)) for label, seconds in record["others"].items())
+        return cls(names, float(record["seconds"]), others, int(record["wins"]), int(record["runs"]))
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What was measured for rows of one form and bucket.
+
+    Parameters
+    ----------
+    segments : by the first layer, counted from 0, and the one after the last.
+    """
+
+    segments: Mapping[tuple[int, int], Measured]
+
+    def record(self) -> list[dict[str, Any]]:
+        """Return plain values."""
+        return [
+            {"first": first, "last": last, **measured.record()} for (first, last), measured in self.segments.items()
+        ]
+
+    @classmethod
+    def of_record(cls, record: Any) -> Choice | None:
+        """Return what `record` returned the values of; None for anything else."""
+        try:
+            return cls({(int(one["first"]), int(one["last"])): Measured.of_record(one) for one in record})
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+
+
+@dataclass(eq=False)
+class Choices:
+    """The choices of a network, which all of its sessions, devices and threads share."""
+
+    known: dict[tuple[int, str], Choice] = field(default_factory=dict)
+
+    def get(self, rows: int, form: str) -> Choice | None:
+        """Return the choice for a number of rows of a form; None where none was measured."""
+        return self.known.get((bucket_of_choice(rows), form))
+
+    def put(self, rows: int, form: str, choice: Choice) -> None:
+        """Add a choice; one that is there stays, so that equal calls run alike."""
+        self.known.setdefault((bucket_of_choice(rows), form), choice)
+
+
+def bucket_of_choice(rows: int) -> int:
+    """Return the number of rows that a choice is for: rounded up to a power of two."""
+    return 1 << max(0, rows - 1).bit_length()

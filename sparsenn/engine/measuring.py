@@ -1,0 +1,353 @@
+"""Measuring: candidate kernels are timed on rows, and the fastest runs from then on.
+
+A network that is one chain is timed as a session's calls run it. Of others, each segment is a network of its own,
+timed on random numbers unless it reads the network's rows; the times of convolutions and dense layers do not depend on
+values. Segments of equal layers are timed once.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from hashlib import blake2b
+from importlib.resources import files
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends import Features
+from sparsenn.engine.bound_steps import QUIET
+from sparsenn.engine.choices import Choice, Measured, bucket_of_choice
+from sparsenn.engine.choosing import CLOSE, ORDER_GAIN, Alternative, RowsShape, Segment, segments_of
+from sparsenn.engine.compiled_network import CompiledNetwork
+from sparsenn.engine.executable import Executable
+from sparsenn.engine.finite import OverflowGuard
+from sparsenn.engine.plan import Plan
+from sparsenn.engine.replay_cache import ReplayCache
+from sparsenn.engine.weight_cache import WeightCache
+from sparsenn.errors import OutOfMemoryError
+from sparsenn.formats import CSR, Array
+from sparsenn.layers import Conv2d, SparseLinear
+from sparsenn.network import Network
+from sparsenn.runtime.spans import span
+from sparsenn.runtime.storage import package_version
+from sparsenn.structure.merging import unmerged
+
+__all__ = ["choice_key", "measure", "open_segments"]
+
+WARM_UPS = 2
+"""Runs before those that count: the first prepares weights and compiles, the second captures a graph."""
+
+MIN_RUNS = 5
+
+MAX_RUNS = 21
+
+MAX_SECONDS = 0.1
+"""Time after which candidates of a segment are not run again, once each has `MIN_RUNS`."""
+
+HOPELESS = 3.0
+"""Candidates that take more than this multiple of the least time run twice."""
+
+SLOWER = 1.3
+"""Candidates whose median of `MIN_RUNS` is beyond this multiple of the least are not run again."""
+
+AGREEMENT = 2 / 3
+"""The share of runs that an alternative has to win to replace the one of the best prior."""
+
+REPEATS = 8
+"""Runs of a segment that are timed as one: inside a network, no wait for the device follows it."""
+
+MAX_RANDOM_VALUES = 1 << 25
+"""Random numbers that a segment is timed on, at most."""
+
+SAMPLED_INDICES = 4096
+"""Indices of a sparse layer that its digest covers, evenly spread."""
+
+
+def open_segments(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -> list[Segment]:
+    """Return the segments for which more than one alternative may be the fastest; parameters as `choose_steps`."""
+    return [segment for segment in segments_of(compiled, rows, dense_bytes) if len(segment.close(rows)) > 1]
+
+
+def choice_key(compiled: CompiledNetwork, rows: RowsShape) -> dict[str, str | int]:
+    """Return what a choice depends on, as plain values."""
+    machine, options = compiled.backend.machine, compiled.options
+    return {
+        "device": f"{compiled.backend.device}: {machine.name}",
+        "versions": _versions(compiled.backend.device),
+        "sources": _sources_digest(),
+        "network": _network_digest(compiled.merged.network),
+        "kernel": options.kernel,
+        "precision": options.precision,
+        "rows": bucket_of_choice(rows.count),
+        "form": rows.form,
+    }
+
+
+def measure(
+    compiled: CompiledNetwork, segments: Sequence[Segment], rows: RowsShape, features: Features, weights: WeightCache
+) -> Choice:
+    """Time the close alternatives of segments, and return the fastest of each.
+
+    Parameters
+    ----------
+    segments : as `open_segments` returns them.
+    rows : number and form of the features.
+    features : rows on the device.
+    weights : of the session; those that only slower alternatives of a chain read are dropped.
+    """
+    network = compiled.merged.network
+    equal: dict[Any, Measured] = {}
+    measured = {}
+    keys = [(*(_layer_key(network, at) for at in range(each.first, each.last)),) for each in segments]
+    if compiled.backend.rehearses and len(segments) > 1:
+        _rehearse_apart(compiled, dict(zip(reversed(keys), reversed(segments), strict=True)).values(), rows, features)
+    for segment, key in zip(segments, keys, strict=True):
+        whole = (segment.first, segment.last) == (0, len(network))
+        found = None if whole else equal.get(key)
+        if found is None:
+            with span(f"measure layers {segment.first + 1} to {segment.last}", "plan"):
+                if whole:
+                    found = _measured(compiled, segment.close(rows), rows, features, weights, repeats=1)
+                else:
+                    found = _measured_apart(compiled, segment, rows, features)
+        equal[key] = found
+        shift = segment.first - found.names[0][0]
+        names = tuple((first + shift, last + shift, name) for first, last, name in found.names)
+        measured[segment.first, segment.last] = replace(found, names=names)
+    return Choice(measured)
+
+
+def _rehearse_apart(
+    compiled: CompiledNetwork, segments: Iterable[Segment], rows: RowsShape, features: Features
+) -> None:
+    """Have the kernels of segments of dense layers compiled side by side, before any is timed."""
+    for segment in segments:
+        layers = compiled.merged.network.layers[segment.first : segment.last]
+        if not any(isinstance(layer, SparseLinear) for layer in layers):  # whose weights take longer to prepare
+            weights = WeightCache(compiled.backend)
+            with suppress(OutOfMemoryError, MemoryError):
+                part, alternatives, count, taken = _apart(compiled, segment, rows, features)
+                for executable in _executables(part, alternatives, count, weights, ReplayCache(part.backend)):
+                    executable.rehearse(taken)
+            weights.close()
+
+
+def _measured_apart(compiled: CompiledNetwork, segment: Segment, rows: RowsShape, features: Features) -> Measured:
+    """Time the alternatives of a segment as a network of its own."""
+    part, alternatives, rows, features = _apart(compiled, segment, rows, features)
+    weights = WeightCache(compiled.backend)
+    try:
+        return _measured(part, alternatives, rows, features, weights, REPEATS)
+    finally:
+        weights.close()
+
+
+def _apart(
+    compiled: CompiledNetwork, segment: Segment, rows: RowsShape, features: Features
+) -> tuple[CompiledNetwork, list[Alternative], RowsShape, Features]:
+    """Return a segment as a network of its own, its alternatives, and rows for it."""
+    network, first = compiled.merged.network, segment.first
+    (shape,) = network.input_shapes(first)
+    image = (shape[0], shape[1], shape[2]) if len(shape) == 3 else None
+    alone = Network(network.layers[first : segment.last], image=image)
+    options = replace(compiled.options, merging=False)
+    part = replace(compiled, network=alone, merged=unmerged(alone), options=options, chosen={})
+    if 0 not in network.nodes[first].sources:
+        width = int(np.prod(shape))
+        rows = RowsShape(max(1, min(rows.count, MAX_RANDOM_VALUES // width)))
+        features = compiled.backend.place(_random_rows(rows.count, width))
+    alternatives = [
+        Alternative(
+            tuple(replace(step, first=step.first - first, last=step.last - first) for step in one.steps),
+            one.prior,
+            one.in_order,
+        )
+        for one in segment.close(rows)
+    ]
+    return part, alternatives, rows, features
+
+
+def _random_rows(count: int, width: int) -> Array:
+    block = np.random.default_rng(0).standard_normal(min(count * width, 1 << 18), np.float32)
+    return np.resize(block, (count, width))
+
+
+def _measured(
+    compiled: CompiledNetwork,
+    alternatives: Sequence[Alternative],
+    rows: RowsShape,
+    features: Features,
+    weights: WeightCache,
+    repeats: int,
+) -> Measured:
+    """Time alternatives in turns, and return the fastest; the first where memory suffices for none.
+
+    Those that skip rows come first: others are not prepared where even half of their prior is longer.
+    """
+    backend, known, replays = compiled.backend, weights.keys, ReplayCache(compiled.backend)
+    trials: dict[Alternative, Callable[[], Any]] = {}
+    times: dict[Alternative, list[float]] = {}
+    for skips in (True, False):
+        hopeful = [
+            one
+            for one in alternatives
+            if one.skips_rows == skips
+            and (skips or not times or one.prior * repeats <= CLOSE * min(map(min, times.values())))
+        ]
+        executables = dict(zip(hopeful, _executables(compiled, hopeful, rows, weights, replays), strict=True))
+        for one in hopeful:
+            with suppress(OutOfMemoryError, MemoryError):
+                executables[one].rehearse(features)
+        backend.end_rehearsals()  # which would disturb what is timed
+        for one in hopeful:
+            trial = _Trial(executables.pop(one), features, repeats)
+            with suppress(OutOfMemoryError, MemoryError):
+                for _ in range(WARM_UPS):
+                    trial()
+                trials[one], times[one] = trial, [_timed(trial), _timed(trial)]
+    backend.before_drop()
+    if trials:
+        _time_in_turns(trials, times)
+    fastest, measured = _fastest(alternatives[0], {one: [run / repeats for run in runs] for one, runs in times.items()})
+    backend.before_drop()
+    trials.clear()
+    replays.clear()
+    weights.retain(known, fastest.steps)
+    return measured
+
+
+def _executables(
+    compiled: CompiledNetwork,
+    alternatives: Sequence[Alternative],
+    rows: RowsShape,
+    weights: WeightCache,
+    replays: ReplayCache,
+) -> list[Executable]:
+    guard = OverflowGuard(compiled.merged.network, compiled.backend)
+    saving = replace(compiled, options=replace(compiled.options, compaction=True, deduplication=True))
+    plans = (Plan(saving, rows.count, None, rows, one.steps, rows.count) for one in alternatives)
+    return [Executable(plan, weights, guard, replays) for plan in plans]
+
+
+class _Trial:
+    """A run of an executable on features, until the device is done."""
+
+    def __init__(self, executable: Executable, features: Features, repeats: int) -> None:
+        self._executable, self._features, self._repeats = executable, features, repeats
+        self._backend = executable.plan.backend
+        replay = repeats > 1 and executable.is_capturable and not isinstance(features, CSR)
+        self._replay = self._backend.replay(features.shape, on_host=False) if replay else None
+        self._has_run = False
+
+    def __call__(self) -> None:
+        features: Any = self._features
+        results = self._replay(self._repeated, features) if self._replay is not None and self._has_run else None
+        if results is None:
+            self._repeated(self._features)
+        self._has_run = True
+        self._backend.wait()
+
+    def _repeated(self, features: Any) -> tuple[Any]:
+        outputs = None
+        for _ in range(self._repeats):
+            outputs = self._executable.outputs(features, QUIET, replays=self._repeats == 1)
+        return (outputs,)
+
+
+def _timed(trial: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    trial()
+    return time.perf_counter() - start
+
+
+def _time_in_turns(trials: dict[Alternative, Callable[[], Any]], times: dict[Alternative, list[float]]) -> None:
+    """Run alternatives in turns, those that cannot win no longer than that takes to see."""
+    deadline = time.perf_counter() + MAX_SECONDS
+    least = min(min(seconds) for seconds in times.values())
+    running = [one for one in trials if min(times[one]) <= HOPELESS * least]
+    for run in range(2, MAX_RUNS):
+        if len(running) < 2 or (run >= MIN_RUNS and time.perf_counter() > deadline):
+            return
+        for one in running:
+            times[one].append(_timed(trials[one]))
+        if run + 1 >= MIN_RUNS:
+            least = min(median(times[one]) for one in running)
+            running = [one for one in running if median(times[one]) <= SLOWER * least]
+
+
+def _fastest(first: Alternative, times: dict[Alternative, list[float]]) -> tuple[Alternative, Measured]:
+    """Return the alternative with the least median; one of another order of sums only where it gains enough."""
+    if not times:
+        return first, Measured(first.names, first.prior)
+    medians = {one: median(seconds) for one, seconds in times.items()}
+    ordered = sorted(times, key=lambda one: medians[one] / (1.0 if one.in_order else ORDER_GAIN))
+    if first in times and first is not ordered[0] and first.in_order >= ordered[0].in_order:
+        wins, runs = _wins(times[ordered[0]], times[first])
+        if wins < AGREEMENT * runs:
+            ordered = [first, *(one for one in ordered if one is not first)]
+    best, *others = ordered
+    if not others:
+        return best, Measured(best.names, medians[best])
+    wins, runs = _wins(times[best], times[others[0]])
+    known: dict[str, float] = {}
+    for one in others:
+        known.setdefault(one.label, medians[one])
+    return best, Measured(best.names, medians[best], tuple(known.items()), wins, runs)
+
+
+def _wins(times: Sequence[float], others: Sequence[float]) -> tuple[int, int]:
+    """Return in how many runs, one beside the other, the first was faster; and how many there were."""
+    pairs = list(zip(times, others, strict=False))
+    return sum(own < other for own, other in pairs), len(pairs)
+
+
+def _layer_key(network: Network, number: int) -> Any:
+    layer = network[number]
+    shapes = network.input_shapes(number), network.shapes[number + 1]
+    sparse = id(layer) if isinstance(layer, SparseLinear) else 0
+    sizes = (layer.stride, layer.padding, layer.groups) if isinstance(layer, Conv2d) else ()
+    return type(layer), shapes, sizes, sparse, type(getattr(layer, "activation", None))
+
+
+def _network_digest(network: Network) -> str:
+    """Return a digest of what times depend on: layers, their sizes, and samples of where sparse weights are."""
+    digest = blake2b(digest_size=16)
+    for number, node in enumerate(network.nodes):
+        layer = node.layer
+        words = type(layer).__name__, node.sources, network.shapes[number + 1], getattr(layer, "activation", None)
+        digest.update(repr(words).encode())
+        if isinstance(layer, SparseLinear):
+            indices = layer.weights.indices
+            sample = indices[:: max(1, indices.size // SAMPLED_INDICES)]
+            digest.update(np.ascontiguousarray(sample, np.int64).tobytes() + str(layer.edges).encode())
+        if isinstance(layer, Conv2d):
+            digest.update(repr((layer.weights.shape, layer.stride, layer.padding, layer.groups)).encode())
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _sources_digest() -> str:
+    """Return a digest of the sources of all kernels, and of the code that launches them."""
+    digest = blake2b(digest_size=16)
+
+    def add(folder: Any) -> None:
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+            if entry.is_dir():
+                add(entry)
+            elif entry.name.endswith((".py", ".cu", ".cuh")):
+                digest.update(entry.read_bytes())
+
+    add(files("sparsenn.backends"))
+    return digest.hexdigest()
+
+
+def _versions(device: str) -> str:
+    libraries = ("numpy", "numba", *(["cupy"] if device.startswith("cuda") else []))
+    versions = {name: sys.modules[name].__version__ for name in libraries if name in sys.modules}
+    return ", ".join(f"{name} {number}" for name, number in {"sparsenn": package_version(), **versions}.items())

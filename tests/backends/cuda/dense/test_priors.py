@@ -1,0 +1,88 @@
+"""The priors of the kernels of mlp, held against recorded times."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sparsenn.backends.cuda.dense import cublas, fused, warpgroup
+from sparsenn.backends.machine import A100, H200
+
+RESULTS = Path(__file__).parents[4] / "bench" / "results"
+KERNELS = {kernel.name: kernel for kernel in (*fused.KERNELS, *warpgroup.KERNELS, *cublas.KERNELS)}
+
+CALL = 18e-6
+"""Seconds of a session's call besides the kernels."""
+
+QUEUE = 14e-6
+"""Seconds of the host for each product of cuBLAS: no graph replayed them when the table was recorded."""
+
+MANY = 1_000_000
+"""Rows from which on a launch takes next to nothing of the time of a kernel."""
+
+
+def layers_of(widths):
+    """Return layers without weights, which no prior reads."""
+    return [SimpleNamespace(inputs=inputs, outputs=outputs) for inputs, outputs in pairwise(widths)]
+
+
+def rows_of(name):
+    return json.loads((RESULTS / name).read_text())["rows"]
+
+
+def whole_calls():
+    """Yield kernel, widths, rows, bytes of a number and seconds of the calls of one dense kernel on an H200."""
+    for row in rows_of("h200/choice.json"):
+        times = {row["chosen"]: row["milliseconds"]} | {
+            name.removeprefix("all weights stored, "): time for name, time in row["others"].items()
+        }
+        half = row["precision"] == "float16"
+        for name in KERNELS.keys() & times.keys():
+            rounded = half and KERNELS[name].precision != "float16"  # by a pass of the session's own
+            if not (rounded or "are merged" in row["plan"]):
+                yield KERNELS[name], row["widths"], row["rows"], 2 if half else 4, times[name] / 1e3
+
+
+def test_priors_are_within_a_factor_of_two_of_whole_calls():
+    ratios = {}
+    for kernel, widths, rows, number_bytes, seconds in whole_calls():
+        more = {"row_bytes": number_bytes} if kernel.half_rows else {}
+        queued = QUEUE * (len(widths) - 1) if kernel in cublas.KERNELS else 0.0
+        prior = CALL + queued + kernel.seconds(H200, layers_of(widths), rows, **more)
+        ratios[kernel.name, tuple(widths), rows] = prior / seconds
+    assert len(ratios) > 40
+    assert {name for name, *_ in ratios} >= KERNELS.keys() - {"tensor_tf32", "warpgroup_tf32"}
+    assert {cell: ratio for cell, ratio in ratios.items() if not 0.5 < ratio < 2.0} == {}
+
+
+def test_priors_are_within_a_factor_of_two_of_kernels_on_many_rows():
+    table = json.loads((RESULTS / "h100/mlp.json").read_text())
+    machine = replace(H200, name="H100", copy_bandwidth=table["configuration"]["copy_bytes_per_second"])
+    layers, ratios = layers_of(table["configuration"]["widths"]), {}
+    for row in table["rows"]:
+        kernel = KERNELS.get(row["kernel"])
+        if kernel is not None and row["rows"] >= MANY:
+            more = {"row_bytes": 2 if row["features"] == "float16" else 4} if kernel.half_rows else {}
+            prior = kernel.seconds(machine, layers, row["rows"], **more)
+            ratios[kernel.name, row["features"]] = prior / (row["microseconds"] / 1e6)
+    assert len(ratios) > 9
+    assert {cell: ratio for cell, ratio in ratios.items() if not 0.5 < ratio < 2.0} == {}
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_priors_grow_with_rows_and_on_a_slower_machine(kernel):
+    layers = layers_of((256,) * 5)
+    found = [kernel.seconds(H200, layers, rows) for rows in (1, 128, 10_000, 10**6)]
+    assert found == sorted(found)
+    assert found[0] < found[-1] / 20
+    assert kernel.seconds(A100, layers, 10**6) > 1.2 * found[-1]
+
+
+def test_products_take_a_launch_a_layer_and_a_pass_where_rows_are_rounded():
+    few, many = layers_of((64,) * 3), layers_of((64,) * 21)
+    assert cublas.seconds("tf32", H200, many, 1) > 5 * cublas.seconds("tf32", H200, few, 1)
+    halves, floats = (cublas.seconds("float16", H200, few, 10**6, row_bytes) for row_bytes in (2, 4))
+    assert floats > 1.5 * halves

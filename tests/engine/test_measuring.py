@@ -1,0 +1,222 @@
+"""Measured choice: the fastest candidate runs, equal calls stay equal, and other sessions read the choice from disk."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from kernel_registry import let_auto_take
+
+from sparsenn import Session, backends
+from sparsenn.engine import measuring
+from sparsenn.engine.choices import Choice, Choices, Measured, bucket_of_choice, label_of
+from sparsenn.formats import from_dense
+from sparsenn.layers import Conv2d, Flatten, Linear, ReLU, SparseLinear
+from sparsenn.network import Network
+from sparsenn.runtime import choices as choice_store
+
+pytestmark = pytest.mark.usefixtures("measuring_kernels")
+
+
+@pytest.fixture
+def delayed(monkeypatch):
+    """Let `auto` take copies of a kernel, each of which waits before it computes: names and seconds."""
+
+    def register(operation, name, prior, **delays):
+        kernel = backends.kernel_named(operation, name, "cpu")
+        calls = dict.fromkeys(delays, 0)
+
+        def waiting(called, run):
+            def run_late(*arguments):
+                calls[called] += 1
+                time.sleep(delays[called])
+                return run(*arguments)
+
+            return run_late
+
+        runs = [name for name in ("launch", "run_stack") if getattr(kernel, name, None)]
+        made = [
+            replace(
+                kernel,
+                name=called,
+                seconds=lambda *problem: prior,
+                **{name: waiting(called, getattr(kernel, name)) for name in runs},
+            )
+            for called in delays
+        ]
+        let_auto_take(monkeypatch, *made)
+        return calls
+
+    return register
+
+
+def dense(rng, *widths):
+    return Network([Linear(rng.standard_normal(pair, dtype=np.float32), 0.1, ReLU()) for pair in pairwise(widths)])
+
+
+def names(plan):
+    return [step.kernel.name for step in plan.steps]
+
+
+def test_the_fastest_candidate_runs_whatever_the_prior(rng, delayed):
+    delayed("mlp", "register_tiled", 1e-6, slow=4e-3, fast=0, slower=8e-3)
+    session = Session(dense(rng, 8, 8), device="cpu")
+    plan = session.plan(rng.random((5, 8), np.float32))
+    assert names(plan) == ["fast"]
+    assert plan.steps[0].is_measured
+    assert "measured to take" in str(plan)
+    assert "times as long" in str(plan)
+    assert plan.to_dict()["steps"][0]["measured"]
+
+
+def test_only_candidates_close_to_the_best_prior_are_timed(rng, delayed, monkeypatch):
+    calls = delayed("mlp", "register_tiled", 1e-6, near=0)
+    other = backends.kernel_named("mlp", "register_tiled", "cpu")
+    far = replace(other, name="far", seconds=lambda *problem: 1.0, launch=lambda *arguments: pytest.fail("timed"))
+    let_auto_take(monkeypatch, *backends.automatic("mlp", "cpu"), far)
+    assert names(Session(dense(rng, 8, 8), device="cpu").plan(rng.random((5, 8), np.float32))) == ["near"]
+    assert not calls["near"]  # one candidate: nothing to time
+
+
+def test_a_choice_is_for_a_bucket_of_rows_and_stays(rng, delayed):
+    calls = delayed("mlp", "register_tiled", 1e-6, slow=2e-3, fast=0)
+    session = Session(dense(rng, 8, 8), device="cpu")
+    first = session(rng.random((5, 8), np.float32))
+    measured = calls["slow"]
+    assert measured
+    for count in (5, 6, 8):
+        session(rng.random((count, 8), np.float32))
+    assert calls["slow"] == measured
+    session(rng.random((9, 8), np.float32))
+    assert calls["slow"] > measured
+    assert first.shape == (5, 8)
+
+
+def test_another_session_reads_the_choice_from_disk(rng, delayed):
+    calls = delayed("mlp", "register_tiled", 1e-6, slow=2e-3, fast=0)
+    network, rows = dense(rng, 8, 8), rng.random((5, 8), np.float32)
+    Session(network, device="cpu")(rows)
+    measured = calls["slow"]
+    plan = Session(network, device="cpu").plan(rows)
+    assert (names(plan), calls["slow"]) == (["fast"], measured)
+    assert plan.steps[0].is_measured
+    assert len(choice_store.entries()) == 1
+    choice_store.clear()
+    Session(network, device="cpu")(rows)
+    assert calls["slow"] > measured
+
+
+@pytest.mark.parametrize("change", ["sources", "network", "precision"])
+def test_a_choice_is_of_the_sources_and_the_network(rng, delayed, monkeypatch, change):
+    calls = delayed("mlp", "register_tiled", 1e-6, slow=2e-3, fast=0)
+    network, rows = dense(rng, 8, 8), rng.random((5, 8), np.float32)
+    Session(network, device="cpu")(rows)
+    measured = calls["slow"]
+    if change == "sources":
+        monkeypatch.setattr(measuring, "_sources_digest", lambda: "others")
+    other = dense(rng, 8, 9) if change == "network" else network
+    Session(other, device="cpu", precision="float32" if change != "precision" else "auto")(rows)
+    assert (calls["slow"] > measured) == (change != "precision")
+
+
+def test_a_damaged_choice_is_measured_again(rng, delayed, monkeypatch):
+    delayed("mlp", "register_tiled", 1e-6, slow=2e-3, fast=0)
+    monkeypatch.setattr(choice_store, "read", lambda key: {"choices": [{"first": 0}]})
+    assert names(Session(dense(rng, 8, 8), device="cpu").plan(rng.random((5, 8), np.float32))) == ["fast"]
+
+
+def test_a_choice_on_disk_of_unknown_kernels_leaves_the_prior(rng, delayed, monkeypatch):
+    delayed("mlp", "register_tiled", 1e-6, first=0, second=0)
+    other = Choice({(0, 1): Measured(((0, 1, "gone"),), 1e-6)}).record()
+    monkeypatch.setattr(choice_store, "read", lambda key: {"choices": other})
+    plan = Session(dense(rng, 8, 8), device="cpu").plan(rng.random((5, 8), np.float32))
+    assert names(plan) == ["first"]
+    assert not plan.steps[0].is_measured
+
+
+def test_reproducible_sessions_never_measure(rng, delayed):
+    calls = delayed("mlp", "register_tiled", 1e-6, slow=2e-3, fast=0)
+    Session(dense(rng, 8, 8), device="cpu", reproducible=True)(rng.random((5, 8), np.float32))
+    assert calls["fast"] == 0
+    assert not choice_store.entries()
+
+
+def test_a_pickled_plan_has_the_choice(rng, delayed):
+    calls = delayed("mlp", "register_tiled", 1e-6, slow=2e-3, fast=0)
+    plan = Session(dense(rng, 8, 8), device="cpu").plan(rng.random((5, 8), np.float32))
+    choice_store.clear()
+    measured = calls["slow"]
+    again = pickle.loads(pickle.dumps(plan))
+    assert (names(again), calls["slow"]) == (["fast"], measured)
+
+
+def test_sparse_layers_leave_their_order_of_sums_for_a_gain_only(rng):
+    weights = from_dense(rng.standard_normal((8, 8), dtype=np.float32)).to_scipy()
+    network = Network([SparseLinear.from_scipy(weights, 0.1, ReLU())])
+    own = measuring.Alternative((), 1e-6, in_order=False)
+    others = measuring.Alternative((), 1e-6, in_order=True)
+    assert network.edges
+    assert measuring._fastest(own, {own: [0.97], others: [1.0]})[0] is others
+    assert measuring._fastest(own, {own: [0.90], others: [1.0]})[0] is own
+
+
+def test_convolutions_are_timed_each_by_itself(rng, delayed):
+    delayed("conv2d", backends.automatic("conv2d", "cpu")[0].name, 1e-6, slow=4e-3, fast=0)
+    filters = rng.standard_normal((4, 4, 3, 3), dtype=np.float32)
+    layers = [Conv2d(filters, 0.1, ReLU(), padding=1), Conv2d(filters, 0.1, ReLU(), padding=1), Flatten()]
+    session = Session(Network(layers, image=(4, 6, 6)), device="cpu")
+    plan = session.plan(rng.random((3, 144), np.float32))
+    assert set(names(plan)) <= {"fast", "flatten"}
+    for measured in plan.compiled.choices.get(3, "dense").segments.values():
+        assert 4e-3 < dict(measured.others)["slow"] < 4e-3 * measuring.REPEATS / 2
+
+
+def test_of_equal_kernels_the_least_time_is_recorded():
+    own, *others = (measuring.Alternative((), 1e-6, in_order=True) for _ in range(3))
+    _, measured = measuring._fastest(own, {own: [1.0], others[0]: [3.0], others[1]: [2.0]})
+    assert measured.others == (("", 2.0),)
+    assert (measured.wins, measured.runs) == (1, 1)
+
+
+def test_a_label_says_that_a_kernel_runs_several_steps():
+    assert label_of(((0, 2, "a"), (2, 3, "b"))) == "a and b"
+    assert label_of(((0, 2, "a"), (2, 3, "a"))) == "a in 2 steps"
+
+
+def test_plans_are_made_on_the_device_of_the_session(rng, monkeypatch):
+    session, calls = Session(dense(rng, 8, 8), device="cpu"), []
+    monkeypatch.setattr(type(session.backend), "begin_call", lambda backend: calls.append("begin"))
+    session.plan(rng.random((5, 8), np.float32))
+    assert calls == ["begin"]
+
+
+def test_records_of_choices_are_read_as_they_were_written():
+    measured = Measured(((0, 2, "a"), (2, 3, "b")), 1e-3, (("c", 2e-3),), 5, 5)
+    choice = Choice.of_record(Choice({(0, 3): measured}).record())
+    assert choice is not None
+    assert choice.segments == {(0, 3): measured}
+    assert Choice.of_record(None) is None
+    assert Choice.of_record([{"first": 0, "last": 1, "steps": 3}]) is None
+
+
+def test_rows_are_rounded_up_to_a_power_of_two():
+    assert [bucket_of_choice(rows) for rows in (0, 1, 2, 3, 9, 1024, 1025)] == [1, 1, 2, 4, 16, 1024, 2048]
+
+
+def test_the_first_choice_of_a_bucket_stays():
+    choices, first = Choices(), Choice({})
+    choices.put(9, "dense", first)
+    choices.put(16, "dense", Choice({}))
+    assert choices.get(12, "dense") is first
+    assert choices.get(12, "csr") is None
+
+
+def test_the_best_prior_stays_unless_others_win_most_runs():
+    first, other = (measuring.Alternative((), 1e-6, in_order=True) for _ in range(2))
+    noisy = {first: [1.0, 1.0, 1.0, 1.0], other: [0.8, 0.9, 1.2, 1.3]}
+    assert measuring._fastest(first, noisy)[0] is first
+    assert measuring._fastest(first, {first: [1.0, 1.0], other: [0.8, 0.9, 0.8, 0.9]})[0] is other
