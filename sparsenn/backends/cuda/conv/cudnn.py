@@ -82,7 +82,7 @@ def why_no_library() -> str | None:
 
 def fits(precision: str, machine: Machine, geometry: Geometry) -> str | None:
     """Return why a convolution cannot be run by cuDNN here; None if it can."""
-    if reason := why_no_library() or why_too_large(geometry):
+    if reason := why_too_large(geometry) or why_no_library():
         return reason
     if precision != "float32" and geometry.groups > 1 and geometry.channels // geometry.groups < LEAST_CHANNELS:
         return f"groups of fewer than {LEAST_CHANNELS} channels; cuDNN's tensor cores take them for many"
