@@ -185,12 +185,22 @@ def choose_steps(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -
 def segments_of(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -> tuple[Segment, ...]:
     """Return the segments of a network; parameters and errors are those of `choose_steps`."""
     try:
-        return tuple(_Chooser(compiled, rows, dense_bytes).segments())
+        segments = _Chooser(compiled, rows, dense_bytes).segments()
+        return tuple(map(_with_equal_bits, segments)) if compiled.in_order else tuple(segments)
     except UsageError as error:
         if not compiled.options.reproducible:
             raise
         remedy = "leave out reproducible, or use device cpu"
         raise UsageError(f"{error}; no other kernel is reproducible: {remedy}") from error
+
+
+def _with_equal_bits(segment: Segment) -> Segment:
+    """Return a segment with alternatives of one order of sums: that of sparse kernels, or else of the best prior."""
+    sparse = [
+        one for one in segment.alternatives if all(step.kernel.operation == SPARSE_OPERATION for step in one.steps)
+    ]
+    known = tuple(one for one in sparse if all(step.kernel.reproducible for step in one.steps))
+    return replace(segment, alternatives=known or segment.alternatives[:1])
 
 
 def _steps_of(segment: Segment, rows: RowsShape, choice: Choice | None) -> tuple[Step, ...]:

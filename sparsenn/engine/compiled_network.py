@@ -52,7 +52,8 @@ class CompiledNetwork:
     compile_seconds : those of them that were spent on compiling.
     chosen : steps by rows and kind of device; all devices share this dictionary.
     choices : what was measured; likewise.
-    measures : whether kernels may be timed; where sessions of other processes must choose alike, none is.
+    measures : whether kernels may be timed.
+    in_order : whether only kernels that give equal bits may replace one another, as sessions elsewhere choose alone.
     lock : held by the device that prepares a step.
     """
 
@@ -68,10 +69,11 @@ class CompiledNetwork:
     chosen: dict[Hashable, tuple[Step, ...]] = field(default_factory=dict)
     choices: Choices = field(default_factory=Choices)
     measures: bool = True
+    in_order: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def of(cls, network: Network, options: Options, measures: bool = True) -> CompiledNetwork:
+    def of(cls, network: Network, options: Options, in_order: bool = False) -> CompiledNetwork:
         """Find the device, the kernels and the equal outputs of a network.
 
         Reproducible networks are never measured, nor those that are planned for a machine elsewhere.
@@ -94,9 +96,11 @@ class CompiledNetwork:
             merged = _merged_form(network) if merging else unmerged(network)
         compiled = backend.compile_seconds() - compiled
         limits = _limits(backend, options)
-        measures = measures and not options.reproducible and options.machine is None
+        measures = not options.reproducible and options.machine is None
         seconds = time.perf_counter() - start
-        return cls(network, options, backend, kernels, merged, *limits, seconds, compiled, measures=measures)
+        return cls(
+            network, options, backend, kernels, merged, *limits, seconds, compiled, measures=measures, in_order=in_order
+        )
 
     def on(self, options: Options) -> CompiledNetwork:
         """Return the same network compiled for another device, or with other limits, as options say.

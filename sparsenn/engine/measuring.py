@@ -89,6 +89,7 @@ def choice_key(compiled: CompiledNetwork, rows: RowsShape) -> dict[str, str | in
         "precision": options.precision,
         "rows": bucket_of_choice(rows.count),
         "form": rows.form,
+        "in_order": int(compiled.in_order),
     }
 
 
