@@ -35,7 +35,6 @@ __all__ = [
     "SOURCE",
     "Tiling",
     "arranged",
-    "clocks",
     "compute_register_tiled",
     "fits",
     "kernel_defines",
@@ -234,17 +233,13 @@ def _rates(machine: Machine) -> _Rates:
     return _Rates(machine.multiprocessors, machine.share("float32"), copied)
 
 
-def clocks(geometry: Geometry, tiling: Tiling, count: int, machine: Machine) -> float:
+def _clocks(geometry: Geometry, tiling: Tiling, count: int, rates: _Rates) -> float:
     """Estimate the clocks that `count` images take.
 
     Each of a multiprocessor's four schedulers issues an instruction a clock; a multiply-add takes it longer where there
     are fewer units for those. A block's instructions are those of its warps, full or not; while it waits for pixels,
     other blocks compute.
     """
-    return _clocks(geometry, tiling, count, _rates(machine))
-
-
-def _clocks(geometry: Geometry, tiling: Tiling, count: int, rates: _Rates) -> float:
     height, width = geometry.kernel
     sums = tiling.pixels * tiling.each
     column = height * sums / rates.multiply_adds + tiling.pixels + height - 1 + parts_of(height * tiling.each, 4) + 6
