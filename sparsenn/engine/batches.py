@@ -57,16 +57,7 @@ class BatchRunner:
     ) -> tuple[str, ...]:
         """Run rows, at most `size` at a time; a batch for which memory does not suffice is repeated with fewer rows.
 
-        Parameters
-        ----------
-        inputs : all rows of the run.
-        rows : the first row to run, counted from 0, and the one after the last.
-        context : of each batch, but for its report.
-        run : runs a batch; takes its first row, the one after its last, rows at a time, and its context.
-
-        Returns
-        -------
-        Notes on memory that did not suffice.
+        `run` takes a batch's first row, the one after its last, rows at a time, and its context. Notes are returned.
         """
         first, last = rows
         size, too_many = min(size, last - first), 0
@@ -96,10 +87,7 @@ class BatchRunner:
     def _upload(
         self, inputs: InputRows, first: int, last: int, size: int, context: RunContext, check: RowsCheck | None = None
     ) -> tuple[Executable, Features, RunContext]:
-        """Upload rows and plan for their form; return the executable for `size` such rows, the rows, and the context.
-
-        The form of sparse rows is known once they are uploaded; that of a matrix before, and decides on the upload.
-        """
+        """Upload rows and plan for their form, which is known of a matrix before, of sparse rows after the upload."""
         cache = self._cache
         executable = None if inputs.is_sparse else self._executable(inputs, None, size, context)
         with section(context.timer, "transfer", "copy in"):
@@ -126,17 +114,9 @@ class BatchRunner:
     def run(
         self, inputs: InputRows, first: int, last: int, size: int, counted: bool, timer: Timer, report: Report
     ) -> Result:
-        """Run rows `first` to `last`, at most `size` at a time, with the kernels that suit the whole run.
+        """Run rows `first` to `last` of a run, at most `size` at a time, with the kernels that suit the whole run.
 
-        Parameters
-        ----------
-        inputs : all rows.
-        counted : whether layers are counted and timed.
-        timer : of the session's backend.
-
-        Returns
-        -------
-        A result whose categories are counted from `first`, and whose seconds are the timer's.
+        The result's categories are counted from `first`; its seconds are the timer's.
         """
         network, batches, categories = self._compiled.network, list[BatchOutput](), list[Array]()
         plan: Any = None
@@ -199,13 +179,10 @@ class BatchRunner:
         target_of: Callable[[Any], Array] | None = None,
         report: Report = lambda first, last, layers: None,
     ) -> Any:
-        """Return dense outputs of rows `first` to `last`, in the memory of the inputs.
+        """Return dense outputs of rows `first` to `last` of a run, in the memory of the inputs.
 
-        Parameters
-        ----------
-        inputs : all rows of the run, which decide on the kernels.
-        target_of : returns the matrix of all outputs, on the host, for their type, whose rows `first` to `last` are
-            filled and returned; None for a new matrix.
+        `target_of` returns the host matrix of all outputs, for their type, in which they are written; without, one is
+        made.
         """
         network, backend = self._compiled.network, self._backend
         target: Array | None = None
@@ -282,12 +259,7 @@ class BatchRunner:
     # ---- Numbers that are not finite -----------------------------------------------------------------------------
 
     def _check_of(self, inputs: InputRows, may_wait: bool) -> NumberCheck | None:
-        """Return a check for NaN and infinity in a matrix; sparse rows are checked as they are uploaded.
-
-        Parameters
-        ----------
-        may_wait : whether the check may wait for the GPU that the rows are on.
-        """
+        """Return a check for NaN and infinity in a matrix; sparse rows are checked as they are uploaded."""
         if inputs.is_sparse or not self._compiled.options.check_finite:
             return None
         if may_wait or inputs.on_host:
@@ -310,12 +282,7 @@ class BatchRunner:
 
 
 def layer_report(progress: Progress, layers: int, inputs: int, size: int) -> Report:
-    """Return a report of progress in layers times batches as planned; repeated batches do not set it back.
-
-    Parameters
-    ----------
-    size : inputs of a batch, as planned.
-    """
+    """Return a report of progress in layers times batches as planned; repeated batches do not set it back."""
     total, most = layers * -(-inputs // size), 0
 
     def report(first: int, last: int, passed: int) -> None:
@@ -339,7 +306,6 @@ def _is_same(source: Any, rows: Any) -> bool:
 
 
 def _address(array: Any) -> int:
-    """Return the address of a NumPy or CuPy array."""
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 

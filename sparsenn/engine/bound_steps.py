@@ -38,24 +38,14 @@ __all__ = ["QUIET", "BoundStep", "RunContext", "bind_step"]
 
 @dataclass
 class RunContext:
-    """The context of a batch's run through the steps.
-
-    Parameters
-    ----------
-    timer : of the run; None where nothing is timed.
-    counter : of layers; None where none are counted: then nothing waits for the device.
-    watch : checks for numbers that half precision cannot hold; None without a check.
-    check : of the rows themselves; None without a check.
-    report : called with the number of layers done.
-    following : whether another batch follows, so that the weights of the first step are needed again.
-    """
+    """The context of a batch's run through the steps."""
 
     timer: Timer | None = None
-    counter: LayerCounter | None = None
+    counter: LayerCounter | None = None  # without one, nothing waits for the device
     watch: BatchGuard | None = None
-    check: NumberCheck | None = None
-    report: Callable[[int], None] = lambda layers: None
-    following: bool = False
+    check: NumberCheck | None = None  # of the rows themselves
+    report: Callable[[int], None] = lambda layers: None  # called with the number of layers done
+    following: bool = False  # whether another batch needs the weights of the first step again
 
 
 QUIET = RunContext()
@@ -114,7 +104,7 @@ class _SparseStep:
 
     @property
     def nbytes(self) -> int:
-        """Memory that is cached for rows, in bytes."""
+        """Bytes that are cached for rows."""
         return self._chain.nbytes
 
     def run(self, rows: RowsLeft, context: RunContext, *others: Features) -> RowsLeft:
@@ -145,7 +135,6 @@ class _SparseStep:
 
 
 def _outputs_of(chain: SparseChain, rows: Array) -> Array:
-    """Take rows through a chain that drops none, uncounted; return its outputs."""
     features: Any = chain.run(rows, False, None).features
     outputs: Array = features
     return outputs
@@ -187,7 +176,6 @@ class _DenseStep:
         return layer.outputs * (inputs.nnz if is_sparse else count * layer.inputs)  # type: ignore[union-attr]
 
     def _watched(self, matrices: tuple[Any, ...], watch: BatchGuard) -> Array:
-        """Run the layers, and check that numbers stay within half precision."""
         step, kernel, first = self._step, self._step.kernel, self._step.first
         while first < step.last:
             stop, launch = watch.before(kernel, matrices[0], first, step.last), self.launch
@@ -201,13 +189,9 @@ class _DenseStep:
 
 
 def _count(plan: Plan, context: RunContext, step: Step, edges: list[int], outputs: RowsLeft, start: float) -> None:
-    """Count a launch with dense outputs, of which only the last layer's are known.
+    """Count a launch with dense outputs, of which only the last layer's are known; `edges` are those of each layer.
 
     Where an output stands for several neurons, non-zeros are unknown.
-
-    Parameters
-    ----------
-    edges : multiply-adds of each layer.
     """
     assert context.counter is not None
     backend = plan.backend

@@ -29,19 +29,7 @@ __all__ = ["Executable"]
 
 
 class Executable:
-    """A plan whose steps can run.
-
-    Parameters
-    ----------
-    plan : what to run.
-    weights : of the session.
-    overflow_guard : of the session's network.
-    replays : of the session.
-
-    Attributes
-    ----------
-    key : the first item of its replays' keys.
-    """
+    """A plan whose steps can run; `key` is the first item of its replays' keys."""
 
     def __init__(self, plan: Plan, weights: WeightCache, overflow_guard: OverflowGuard, replays: ReplayCache) -> None:
         self.plan, self.key = plan, object()
@@ -56,23 +44,16 @@ class Executable:
 
     @property
     def nbytes(self) -> int:
-        """Memory that is cached for rows, replays excluded, in bytes."""
+        """Bytes that are cached for rows, replays excluded."""
         return sum(step.nbytes for step in self._steps.values())
 
     def outputs(
         self, features: Features, context: RunContext, watch: RowsWatch | None = None, replays: bool = True
     ) -> Any:
-        """Return each input's outputs, in memory that the caller owns.
+        """Return each input's outputs, in memory that the caller owns; `watch` checks the features first.
 
         Where no number has to be checked between layers, rows of a shape that comes again are replayed, if that is
         faster.
-
-        Parameters
-        ----------
-        features : on the device.
-        context : of the run.
-        watch : checks the features first, in replays as well.
-        replays : whether to replay.
         """
         if context.watch is not None or isinstance(features, CSR) or watchers["step"] or self.plan.streams:
             if watch is not None:
@@ -85,14 +66,7 @@ class Executable:
         return outputs
 
     def replayed(self, rows: Array, shape: tuple[int, int], watch: RowsWatch | None = None) -> Any:
-        """Return outputs of rows on the device, by a replay; None where there is none, or this is its first call.
-
-        Parameters
-        ----------
-        rows : contiguous, of the type of the plan's rows.
-        shape : of the rows as a matrix.
-        watch : checks the features first.
-        """
+        """Return outputs of contiguous rows on the device, by a replay; None without one, and in its first call."""
         if not self.is_capturable or watchers["step"]:
             return None
         key = self.key, shape, rows.dtype, watch is None
@@ -111,13 +85,7 @@ class Executable:
     def host_outputs(self, rows: Array, shape: tuple[int, int], is_checked: bool) -> Array | None:
         """Return outputs of rows in host memory, there; None without a replay, or where a check of numbers fails.
 
-        The caller then runs the steps one by one, which report the number.
-
-        Parameters
-        ----------
-        rows : contiguous, of the type of the plan's rows.
-        shape : of the rows as a matrix.
-        is_checked : whether rows may not hold NaN or infinity.
+        The caller then runs the steps one by one, which report the number. `shape` is that of the rows as a matrix.
         """
         if watchers["step"]:
             return None
@@ -152,7 +120,6 @@ class Executable:
         return self._outputs_of(self.run(features, QUIET)) if launch is None else launch(features)
 
     def _outputs_of(self, left: RowsLeft) -> Any:
-        """Return each input's outputs, in memory that the caller owns."""
         if left.row_map.rows is None and self.plan.leaves_outputs:
             return left.features
         return self.plan.backend.spread(left, self.plan.merged.expansion)

@@ -26,15 +26,8 @@ def fit_steps(compiled: CompiledNetwork, rows: RowsShape) -> tuple[tuple[Step, .
 
     On the host, where dense kernels add up as sparse ones do, layers stay sparse where storing their zeros takes more
     memory than there is, unless streaming those takes less time. On a GPU results must not depend on free memory.
-
-    Parameters
-    ----------
-    rows : all of the run.
-
-    Returns
-    -------
-    The steps, cut for memory where their weights stream; whether they do; and the seconds that preparing them is
-    estimated to take for each batch, 0 where they do not stream.
+    Returned are the steps, cut for memory where their weights stream; whether they do; and the seconds that preparing
+    them is estimated to take for each batch, 0 where they do not stream.
     """
     network, backend, free = compiled.merged.network, compiled.backend, compiled.weight_memory
     steps = choose_steps(compiled, rows, MAX_DENSE_BYTES)

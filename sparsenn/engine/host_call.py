@@ -22,13 +22,7 @@ _Scan: TypeAlias = tuple[float, bool]
 
 
 class _LoggingGuard(BatchGuard):
-    """A guard of a batch that waits for no scan: it passes every launch, and logs the questions for `approves`.
-
-    Parameters
-    ----------
-    overflow_guard : of the network.
-    queue_scan : queues a scan of features.
-    """
+    """A guard of a batch that waits for no scan: it passes every launch, and logs the questions for `approves`."""
 
     def __init__(self, overflow_guard: OverflowGuard, queue_scan: Callable[[Features], None]) -> None:
         super().__init__(overflow_guard, None, self._log_scan)
@@ -76,16 +70,7 @@ class _LoggingGuard(BatchGuard):
 
 
 class HostCall:
-    """A run of an executable on rows in host memory, replayed.
-
-    Parameters
-    ----------
-    backend : of the executable.
-    shape : of the rows as a matrix.
-    watch : checks the rows for NaN and infinity, and is of such calls alone; None without a check.
-    overflow_guard : of the network; None where nothing is in half precision.
-    scans : by the guard, at most.
-    """
+    """A run of an executable on rows in host memory, replayed; its watch is of such calls alone."""
 
     def __init__(
         self,
@@ -107,10 +92,7 @@ class HostCall:
     def __call__(self, run: Callable[[Array, BatchGuard | None], Array], rows: Array) -> Array | None:
         """Return outputs, on the host; None where a check fails, or there is no replay.
 
-        Parameters
-        ----------
-        run : takes rows on the device through the steps, guarded; the same in each call.
-        rows : contiguous.
+        `run` takes rows on the device through the steps, guarded, and is the same in each call.
         """
         if self._replay is None:
             return None
@@ -132,6 +114,5 @@ class HostCall:
 
 
 def _scans_of(results: Array) -> list[_Scan]:
-    """Return the scans of a `NumberLog`."""
     largest, faulty = results.T
     return list(zip(largest.view(np.float32).tolist(), (faulty == 0).tolist(), strict=True))

@@ -34,7 +34,6 @@ def spans(plan: Plan) -> list[tuple[int, int]]:
 
 
 def _is_of_images(plan: Plan, step: Step) -> bool:
-    """Whether a step runs a layer of images on the host."""
     on_host = plan.backend.in_host_memory and not plan.backend.doubles
     return on_host and step.kernel.operation in (CONV_OPERATION, IMAGE_OPERATION)
 
@@ -47,15 +46,7 @@ def _has_branches(plan: Plan, first: int, last: int) -> bool:
 
 
 def run_tiles(run: Callable[[RowsLeft], RowsLeft], rows: RowsLeft, features: Array, outputs: int) -> RowsLeft:
-    """Take rows through steps of images, tile by tile on all cores.
-
-    Parameters
-    ----------
-    run : takes a tile through the steps; threads call it side by side.
-    rows : all of the batch.
-    features : (rows, inputs), those of `rows`.
-    outputs : numbers of a row after the steps.
-    """
+    """Take rows, whose features are a matrix, through steps of images, tile by tile on all cores."""
     count = features.shape[0]
     results = np.empty((count, outputs), features.dtype)
 

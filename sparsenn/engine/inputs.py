@@ -40,20 +40,12 @@ table of pandas, polars or Arrow, or an array that speaks DLPack or CUDA's array
 
 @dataclass(frozen=True, eq=False)
 class InputRows:
-    """Rows of a run: their type and shape are checked; they are neither moved nor converted.
-
-    Parameters
-    ----------
-    rows : CSR, sparse rows that are yet to be checked, or a matrix of real numbers.
-    on_host : whether they are in host memory.
-    source : the inputs as the caller gave them.
-    total : number of rows of the whole run, where these are some of them. The choice of kernels depends on it.
-    """
+    """Rows of a run: their type and shape are checked; they are neither moved nor converted."""
 
     rows: CSR | SparseRows | Array
     on_host: bool
-    source: Any
-    total: int
+    source: Any  # the inputs as the caller gave them
+    total: int  # rows of the whole run, where these are some of them: the choice of kernels depends on it
 
     @property
     def count(self) -> int:
@@ -83,26 +75,9 @@ class InputRows:
 
 
 def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows:
-    """Return inputs as rows of shape (rows, network.inputs), in the memory that holds them.
+    """Return inputs, in any form that a session takes, as rows of shape (rows, network.inputs), where they are.
 
-    Parameters
-    ----------
-    network : what they are the inputs of.
-    inputs : as `Inputs` says, or a dictionary of named ones; an array may have any shape that `as_matrix` takes, and be
-        the only one of a list.
-    backend : of the device that is to compute.
-
-    Raises
-    ------
-    UsageError
-        They are on a GPU, and the network is not on that one.
-    InputError
-        They are none of these; or a table whose columns have other names than the network knows, or another order.
-    MatrixError
-        They have another shape, or are not of real numbers; or, on the host, some are masked, or finite and
-        beyond float32, unless the backend computes in float64.
-    ShapeError
-        They are not as wide as the network's first layer.
+    Errors are those of `Session`.
     """
     if are_named(inputs):
         inputs = packed_inputs(network, inputs)
@@ -143,12 +118,7 @@ def as_matrix(network: Network, array: Any) -> Any:
 
     Inputs come as rows, as images with the channels first, or as the model holds them that the network was made of;
     where a shape may be either, it is that of the model. Axes of size 1 do not matter. A single input may come without
-    the axis of rows.
-
-    Raises
-    ------
-    MatrixError
-        The array's shape is none of these. A matrix of another width is returned as it is.
+    the axis of rows. Other shapes are refused by a `MatrixError`, but for matrices of another width.
     """
     shape = tuple(array.shape)
     if len(shape) == 2 and shape[1] == network.inputs:
@@ -267,13 +237,7 @@ def canonical(rows: SparseRows) -> SparseRows:
 
 
 def to_input_type(source: Any, outputs: CSR | Array) -> Any:
-    """Return outputs in the type of the inputs: SciPy's or PyTorch's, for example.
-
-    Parameters
-    ----------
-    source : the inputs as the caller gave them.
-    outputs : in the same memory as the rows.
-    """
+    """Return outputs in the type of the inputs as the caller gave them: SciPy's or PyTorch's, for example."""
     if isinstance(outputs, CSR):
         return outputs.to_scipy() if hasattr(source, "tocsr") and isinstance(outputs.indptr, np.ndarray) else outputs
     if isinstance(source, type(outputs)):

@@ -33,14 +33,7 @@ class LayerCounter:
         return cls([_Layer() for _ in network])
 
     def add(self, first: int, counts: Sequence[LayerCounts], seconds: Sequence[float], estimate: float | None) -> None:
-        """Add the counts of one step.
-
-        Parameters
-        ----------
-        first : the step's first layer, counted from 0.
-        counts, seconds : of each of its layers.
-        estimate : seconds that the step was estimated to take; its layers share it as they share the seconds.
-        """
+        """Add the counts of one step; its layers share its estimate as they share its seconds."""
         whole = sum(seconds)
         for layer, added, time in zip(self.layers[first : first + len(counts)], counts, seconds, strict=True):
             layer.counts = layer.counts.plus(added)

@@ -31,18 +31,7 @@ def are_named(inputs: Any) -> bool:
 def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None = None) -> Any:
     """Return named inputs side by side, as a matrix of their own library, one row per sample.
 
-    Parameters
-    ----------
-    inputs, named : a dictionary, or keyword arguments in its place.
-
-    Raises
-    ------
-    UsageError
-        The network's inputs have no names; one is missing or unknown; or both a dictionary and names are given.
-    MatrixError, ShapeError
-        An input has another shape than its own, or another number of rows than the first.
-    InputError
-        They are of several libraries, or on several devices.
+    They are a dictionary, or keyword arguments in its place. Errors are those of `Session`.
     """
     shapes = network.named_inputs
     if named and inputs is not None:
@@ -63,7 +52,6 @@ def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None
 
 
 def _matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any) -> Any:
-    """Return an input as a matrix, one row per sample."""
     array = without_table(network.input_layout, rows)
     if isinstance(array, CSR):
         array = array.to_scipy()

@@ -218,21 +218,9 @@ def plan_for(
     form: str,
     size: int | None = None,
 ) -> Plan:
-    """Decide how a number of inputs is run.
+    """Decide how a number of inputs is run; errors are those of `sparsenn.plan`.
 
-    Parameters
-    ----------
-    density : fraction of their elements that is stored; None for dense rows.
-    form : of the rows, as `RowsShape` has it.
-    size : inputs that go through the network together; by default the batch size of the options. All inputs, not these,
-        decide on the kernels.
-
-    Raises
-    ------
-    UsageError
-        None of the kernels can run some layers.
-    ResourceError
-        The memory limit does not hold a single row.
+    All inputs, not the `size` that go through the network together, decide on the kernels.
     """
     start = time.perf_counter()
     size = compiled.batch_size(inputs) if size is None else size

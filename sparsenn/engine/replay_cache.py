@@ -19,12 +19,7 @@ MAX_REPLAYS = 32
 
 
 class ReplayCache:
-    """The replays that were called last.
-
-    Parameters
-    ----------
-    backend : of the replays.
-    """
+    """The replays that were called last."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

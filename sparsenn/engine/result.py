@@ -120,13 +120,9 @@ class LayerStatistics:
 
 
 class BatchOutput:
-    """The last layer's distinct rows of one batch, and which of them each input has.
+    """The last layer's distinct rows of one batch, of the merged network's width, and which of them each input has.
 
-    Parameters
-    ----------
-    left : distinct rows, of the merged network's width, and their map; on a GPU until they are read.
-    inputs : of the batch.
-    fetch : brings arrays to the host; None where they are there.
+    They may stay on a GPU until they are read: `fetch` brings them to the host.
     """
 
     def __init__(self, left: RowsLeft, inputs: int, fetch: Callable[[Features], Features] | None = None) -> None:
@@ -247,13 +243,7 @@ class Result:
 
 
 def concatenate_results(results: Sequence[Result], plan: Plan, seconds: Seconds) -> Result:
-    """Return the result of all rows of a run, of results of some of them each, in the order of the rows.
-
-    Parameters
-    ----------
-    plan : of the whole run.
-    seconds : of the whole run.
-    """
+    """Return the result of all rows of a run, of results of some of them each, in the order of the rows."""
     network = plan.network
     starts = np.cumsum([0, *(result.inputs for result in results)])
     ran = [result for result in results if result.inputs] or results[:1]

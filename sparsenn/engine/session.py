@@ -387,12 +387,7 @@ class Session:
     # ---- Runs whose rows the sessions of `sparsenn.distributed` share -----------------------------------------------
 
     def _begin_shared(self, inputs: Inputs, total: int | None = None) -> tuple[InputRows, Plan, Seconds]:
-        """Read rows of a run and plan for them; return them, the plan, and the time.
-
-        Parameters
-        ----------
-        total : number of rows of the whole run, where these are some of them.
-        """
+        """Read rows of a run of `total` rows, and plan for them; return them, the plan, and the time."""
         with self._exclusive("plan"):
             timer = Timer(self.backend)
             rows = self._read(inputs)

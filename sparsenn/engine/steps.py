@@ -13,24 +13,14 @@ __all__ = ["Step", "cut_for_memory"]
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """Consecutive layers and the kernel that runs them.
+    """Consecutive layers and the kernel that runs them; a layer of images is a step of its own."""
 
-    Parameters
-    ----------
-    first, last : the layers, counted from 0, `last` excluded.
-    kernel : of `spmspm` for sparse layers, of `mlp` for dense ones, and for sparse ones that are multiplied as dense
-        ones; a layer of images is a step of its own.
-    reason : why the kernel was chosen, in words, or empty.
-    seconds : for the plan's rows, measured or estimated; None where unknown.
-    is_measured : whether the kernel was chosen, and the seconds were measured, on rows.
-    """
-
-    first: int
-    last: int
+    first: int  # layer, counted from 0
+    last: int  # excluded
     kernel: Kernel
-    reason: str = ""
-    seconds: float | None = None
-    is_measured: bool = False
+    reason: str = ""  # why the kernel was chosen, in words
+    seconds: float | None = None  # for the plan's rows
+    is_measured: bool = False  # whether the kernel was chosen, and the seconds were measured, on rows
 
     @property
     def layers(self) -> range:
@@ -66,13 +56,7 @@ class Step:
 
 
 def cut_for_memory(steps: Sequence[Step], sizes: Sequence[int], limit: int) -> Iterator[Step]:
-    """Cut steps so that each has weights within a limit, or a single layer.
-
-    Parameters
-    ----------
-    sizes : bytes of each layer's prepared weights.
-    limit : bytes.
-    """
+    """Cut steps so that the prepared weights of each, of `sizes` by layer, are within a limit, or a single layer."""
     for step in steps:
         first, held = step.first, 0
         for number in step.layers:

@@ -25,10 +25,6 @@ class WeightCache:
 
     Of a plan that streams its weights, the cache holds those of the step in use; where the backend gains by that, a
     thread prepares the next step's meanwhile. The thread ends with the run: `end_run`.
-
-    Parameters
-    ----------
-    backend : prepares the weights.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -48,11 +44,6 @@ class WeightCache:
         """Return the prepared weights of step `number` of a plan, and begin to prepare step `following`, if any.
 
         Where the plan streams its weights, the previous step's are dropped first: the caller must not hold them.
-
-        Raises
-        ------
-        SparseNNError
-            As `Backend.prepare` does.
         """
         step = plan.steps[number]
         if not plan.streams:
@@ -69,13 +60,7 @@ class WeightCache:
         return stack
 
     def of_layers(self, compiled: CompiledNetwork, step: Step) -> Any:
-        """Return the prepared weights of a step that is in no plan, such as some layers of a longer one.
-
-        Raises
-        ------
-        SparseNNError
-            As `Backend.prepare` does.
-        """
+        """Return the prepared weights of a step that is in no plan, such as some layers of a longer one."""
         if self._ahead is not None:
             wait([self._ahead[1]])  # one thread prepares at a time
         return self._get(compiled, step)
@@ -127,7 +112,6 @@ class WeightCache:
             self._cached.clear()
 
     def _take(self, plan: Plan, number: int) -> Any:
-        """Return a step's weights: prepared ahead, or now."""
         if self._ahead is not None and self._ahead[0] == number:
             (_, future), self._ahead = self._ahead, None
             try:

@@ -25,7 +25,6 @@ def describe(plan: Plan) -> str:
 
 
 def _shown_seconds(seconds: float) -> str:
-    """Return a short time in words: `0.42 ms`."""
     return f"{1e6 * seconds:,.3g} µs" if seconds < 1e-4 else f"{1e3 * seconds:,.3g} ms"
 
 
