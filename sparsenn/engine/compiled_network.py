@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from sparsenn.backends import Backend
 from sparsenn.engine.choices import Choices
 from sparsenn.engine.inputs import check_network
-from sparsenn.engine.kernels import Kernels, choose_kernels
+from sparsenn.engine.kernels import Kernels, choose_kernels, multiplies_zeros
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import Step
 from sparsenn.errors import ResourceError
@@ -89,8 +89,7 @@ class CompiledNetwork:
     @property
     def converts(self) -> bool:
         """Whether sparse layers may be multiplied as dense ones."""
-        options = self.options
-        return options.kernel == "auto" and not options.reproducible and not self.backend.doubles
+        return multiplies_zeros(self.options, self.backend)
 
     @property
     def droppable_from(self) -> int:
@@ -125,10 +124,6 @@ class CompiledNetwork:
         layers = self.merged.network.layers[step.first : step.last]
         large = sum(layer.weight_bytes for layer in layers) > LARGE_LAYER * len(layers)
         return nullcontext() if large or streams else self.lock
-
-    def sparse_bytes(self, first: int, last: int) -> int:
-        """Estimate what the weights of some layers take once they are prepared for sparse kernels."""
-        return sum(map(self.backend.prepared_bytes, self.merged.network.layers[first:last]))
 
 
 _merged_forms: WeakKeyDictionary[Network, Merged] = WeakKeyDictionary()
