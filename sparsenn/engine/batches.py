@@ -13,7 +13,7 @@ from sparsenn.backends import Features, NumberCheck, RowsCheck, RowsLeft, RowsWa
 from sparsenn.engine.bound_steps import QUIET, RunContext
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
-from sparsenn.engine.finite import HALF_PRECISION, check_inputs
+from sparsenn.engine.finite import check_inputs
 from sparsenn.engine.host_call import MAX_HOST_BYTES
 from sparsenn.engine.inputs import InputRows
 from sparsenn.engine.layer_counter import LayerCounter
@@ -79,7 +79,7 @@ class BatchRunner:
             size = (stop - first) // 2  # at least: the free memory may be in fragments
             size = min(fitting, size) if fitting > 0 else size
             self._cache.shrink_batches(size)
-        self._refuse_infinite(inputs, context.check)
+        _refuse_infinite(inputs, context.check)
         if not too_many:
             return ()
         return (f"There was not enough memory for {too_many:,} samples at a time; {size:,} were used.",)
@@ -89,25 +89,24 @@ class BatchRunner:
     ) -> tuple[Executable, Features, RunContext]:
         """Upload rows and plan for their form, which is known of a matrix before, of sparse rows after the upload."""
         cache = self._cache
-        executable = None if inputs.is_sparse else self._executable(inputs, None, size, context)
+
+        def executable_for(form: str) -> Executable:
+            with section(context.timer, "plan", "plan"):
+                return cache.executable(inputs, form, size)
+
+        executable = None if inputs.is_sparse else executable_for(cache.form_of(inputs))
         with section(context.timer, "transfer", "copy in"):
             keep_half = executable is not None and executable.plan.keeps_half
             features = cache.upload(inputs.slice(first, last), keep_half) if check is None else check.rows
-        if executable is None:
-            executable = self._executable(inputs, features, size, context)
-        is_watched = inputs.on_host and _has_half(executable.plan)
+        executable = executable or executable_for(form_of_features(features))
+        is_watched = inputs.on_host and executable.plan.has_half
         if context.check is not None:
             context.check.scan(features)
             if is_watched or self._backend.in_host_memory:  # the run waits in any case, or need not
-                self._refuse_infinite(inputs, context.check)
+                _refuse_infinite(inputs, context.check)
         if is_watched:
             context = replace(context, watch=cache.overflow_guard.watch())
         return executable, features, context
-
-    def _executable(self, inputs: InputRows, features: Features | None, size: int, context: RunContext) -> Executable:
-        form = self._cache.form_of(inputs) if features is None else form_of_features(features)
-        with section(context.timer, "plan", "plan"):
-            return self._cache.executable(inputs, form, size)
 
     # ---- With counts and times -----------------------------------------------------------------------------------
 
@@ -120,17 +119,16 @@ class BatchRunner:
         """
         network, batches, categories = self._compiled.network, list[BatchOutput](), list[Array]()
         plan: Any = None
-        total: LayerCounter | None = None
+        total = LayerCounter.of(network) if counted else None
 
         def run(start: int, stop: int, size: int, context: RunContext) -> None:
-            nonlocal plan, total
+            nonlocal plan
             plan, living, left, counter = self._run_counted(inputs, start, stop, size, context, counted)
             fetch = None if self._backend.in_host_memory else self._backend.fetch
             batches.append(BatchOutput(left, stop - start, fetch))
             categories.append(living + (start - first) if start > first else living)
             if total is not None and counter is not None:
                 total.add_all(counter)
-            total = total or counter
 
         context = RunContext(timer, check=self._check_of(inputs, may_wait=True))
         notes = self._run_batches(inputs, (first, last), size, context, report, run)
@@ -141,7 +139,7 @@ class BatchRunner:
             layers=len(network),
             edges=network.multiply_adds,
             categories=concatenate_categories(categories),
-            statistics=(total or LayerCounter.of(network)).statistics(network) if counted else (),
+            statistics=() if total is None else total.statistics(network),
             seconds=timer.seconds(),
             batches=tuple(batches),
             notes=notes,
@@ -190,6 +188,11 @@ class BatchRunner:
         copies: list[Callable[[], None]] = []
         moves = target_of is not None or (inputs.on_host and not backend.in_host_memory)
 
+        def finish_copies(most: int) -> None:
+            while len(copies) > most:
+                with span("wait for the copy", "wait"):
+                    copies.pop(0)()
+
         def run(start: int, stop: int, size: int, context: RunContext) -> None:
             nonlocal target
             executable, features, context = self._upload(inputs, start, stop, size, context)
@@ -204,13 +207,11 @@ class BatchRunner:
                 target = whole[first:last]
             with span("copy out", "transfer"):
                 copies.append(backend.fetch_later(rows, target[start - first : stop - first]))
-            while len(copies) > MAX_COPIES:
-                _finish(copies.pop(0))
+            finish_copies(MAX_COPIES)
 
         context = RunContext(check=self._check_of(inputs, may_wait=False))
         self._run_batches(inputs, (first, last), self._upload_size(inputs), context, report, run)
-        for finish in copies:
-            _finish(finish)
+        finish_copies(0)
         if moves:
             return np.empty((0, network.outputs), np.float32) if target is None else target
         if not chunks:
@@ -276,10 +277,6 @@ class BatchRunner:
                 "come from, or have check_finite=False"
             )
 
-    def _refuse_infinite(self, inputs: InputRows, check: NumberCheck | None) -> None:
-        if check is not None and not check.passed():
-            check_inputs(inputs.rows)
-
 
 def layer_report(progress: Progress, layers: int, inputs: int, size: int) -> Report:
     """Return a report of progress in layers times batches as planned; repeated batches do not set it back."""
@@ -294,21 +291,14 @@ def layer_report(progress: Progress, layers: int, inputs: int, size: int) -> Rep
     return report
 
 
-def _has_half(plan: Plan) -> bool:
-    return any(step.kernel.precision == HALF_PRECISION for step in plan.steps)
+def _refuse_infinite(inputs: InputRows, check: NumberCheck | None) -> None:
+    if check is not None and not check.passed():
+        check_inputs(inputs.rows)
 
 
 def _is_same(source: Any, rows: Any) -> bool:
     """Return whether rows are their source, except for its shape."""
-    return source is rows or (
-        source.size == rows.size and rows.flags.c_contiguous and _address(source) == _address(rows)
-    )
-
-
-def _address(array: Any) -> int:
-    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
-
-
-def _finish(copy: Callable[[], None]) -> None:
-    with span("wait for the copy", "wait"):
-        copy()
+    if source is rows or source.size != rows.size or not rows.flags.c_contiguous:
+        return source is rows
+    addresses = {each.ctypes.data if isinstance(each, np.ndarray) else each.data.ptr for each in (source, rows)}
+    return len(addresses) == 1

@@ -12,6 +12,7 @@ from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IM
 from sparsenn.engine.choices import Choice
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
+from sparsenn.engine.finite import HALF_PRECISION
 from sparsenn.engine.fitting import fit_steps
 from sparsenn.engine.kernels import DOUBLE_PRECISION, operation_of
 from sparsenn.engine.options import Options
@@ -130,6 +131,11 @@ class Plan:
     def keeps_half(self) -> bool:
         """Whether rows are float16 and stay so: the kernels of all steps take them."""
         return self.rows.form == "half" and all(step.kernel.half_rows for step in self.steps)
+
+    @cached_property
+    def has_half(self) -> bool:
+        """Whether a kernel multiplies in float16."""
+        return any(step.kernel.precision == HALF_PRECISION for step in self.steps)
 
     @property
     def precisions(self) -> tuple[str | None, ...]:
