@@ -16,10 +16,9 @@ from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import check_inputs
 from sparsenn.engine.host_call import MAX_HOST_BYTES
 from sparsenn.engine.inputs import InputRows
-from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.plan_cache import PlanCache, form_of_features
-from sparsenn.engine.result import BatchOutput, Result, concatenate_categories
+from sparsenn.engine.result import BatchOutput, LayerCounter, Result, concatenate_categories
 from sparsenn.engine.timer import Timer, section
 from sparsenn.errors import InputError, OutOfMemoryError
 from sparsenn.formats import Array

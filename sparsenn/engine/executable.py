@@ -15,9 +15,9 @@ from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION, SP
 from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
 from sparsenn.engine.finite import BatchGuard, OverflowGuard
 from sparsenn.engine.host_call import HostCall
-from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.replay_cache import ReplayCache
+from sparsenn.engine.result import LayerCounter
 from sparsenn.engine.timer import now, section
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
@@ -234,7 +234,8 @@ class Executable:
 
     def _without_unused(self, rows: RowsLeft) -> RowsLeft:
         """Return rows without those that belong to no input, and with their map on the host."""
-        row_map, features = rows.row_map.on_host(self.plan.backend.fetch), rows.features
+        row_map = rows.row_map.on_host(self.plan.backend.fetch)
+        features: Any = rows.features
         places: Any = row_map.rows
         used = int(places.max()) + 1 if places.size else 0
         return RowsLeft(features if used == features.shape[0] else features[:used], row_map, rows.dropped)
@@ -246,7 +247,7 @@ class Executable:
             if context.counter is not None:
                 grouped = 0 if plan.options.deduplication and step.kernel.operation == SPARSE_OPERATION else None
                 counts = [LayerCounts(step.kernel.name, 0, 0, 0, 0, grouped) for _ in step.layers]
-                context.counter.add(step.first, counts, [0.0] * len(counts), 0.0)
+                context.counter.add(step.first, counts, 0.0, 0.0)
             context.report(step.last)
         numbers = rows.features.values if isinstance(rows.features, CSR) else rows.features
         return RowsLeft(np.zeros((0, plan.merged.network.outputs), numbers.dtype), rows.row_map)

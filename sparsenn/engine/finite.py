@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -53,21 +54,18 @@ class UnderflowWarning(UserWarning):
 
 def check_inputs(rows: CSR | SparseRows | Array) -> None:
     """Refuse rows that hold NaN or infinity, by an `InputError` that names the first; a matrix may be on a GPU."""
+    numbers: Any = rows.values if isinstance(rows, CSR | SparseRows) else rows
+    if isinstance(rows, np.ndarray) and all_finite(rows):
+        return
+    finite = np.isfinite(numbers)
+    if finite.all():
+        return
+    entry = int(np.argmin(finite))
     if isinstance(rows, CSR | SparseRows):
-        finite = np.isfinite(rows.values)
-        if finite.all():
-            return
-        entry = int(np.argmin(finite))
-        row = int(np.searchsorted(rows.indptr, entry, side="right"))
-        column, value = int(rows.indices[entry]) + 1, rows.values[entry]
+        row, column = int(np.searchsorted(rows.indptr, entry, side="right")), int(rows.indices[entry]) + 1
     else:
-        if isinstance(rows, np.ndarray) and all_finite(rows):
-            return
-        finite = np.isfinite(rows)
-        if finite.all():
-            return
-        row, column = (int(place) + 1 for place in np.unravel_index(int(np.argmin(finite)), rows.shape))
-        value = rows[row - 1, column - 1]
+        row, column = (int(place) + 1 for place in np.unravel_index(entry, rows.shape))
+    value = numbers[entry] if numbers.ndim == 1 else numbers[row - 1, column - 1]
     raise InputError(
         f"input {row:,}, column {column:,}: the value {value} is not a finite number; check the file or "
         "array it comes from"

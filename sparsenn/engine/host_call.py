@@ -28,7 +28,7 @@ class _LoggingGuard(BatchGuard):
         super().__init__(overflow_guard, None, self._log_scan)
         self._queue_scan = queue_scan
         self._scans = 0
-        self._questions: list[tuple[bool, tuple[Kernel, int, int], int]] = []
+        self._questions: list[tuple[str, tuple[Kernel, int, int], int]] = []
 
     def _log_scan(self, features: Features) -> _Scan:
         self._queue_scan(features)
@@ -38,13 +38,13 @@ class _LoggingGuard(BatchGuard):
     def before(self, kernel: Kernel, features: Features, first: int, last: int) -> int:
         """Queue the scans before a launch; return `last`."""
         super().before(kernel, features, first, last)
-        self._questions.append((True, (kernel, first, last), self._scans))
+        self._questions.append(("before", (kernel, first, last), self._scans))
         return last
 
     def after(self, kernel: Kernel, features: Features, first: int, last: int) -> None:
         """Queue the scan after a launch."""
         super().after(kernel, features, first, last)
-        self._questions.append((False, (kernel, first, last), self._scans))
+        self._questions.append(("after", (kernel, first, last), self._scans))
 
     def approves(self, scans: list[_Scan]) -> bool:
         """Return whether a guard that waits would have let the launches pass as they were."""
@@ -57,16 +57,12 @@ class _LoggingGuard(BatchGuard):
 
         guard, nothing = BatchGuard(self._overflow_guard, None, next_scan), np.zeros((0, 0), np.float32)
         try:
-            for is_before, (kernel, first, last), expected in self._questions:
-                if is_before and guard.before(kernel, nothing, first, last) != last:
-                    return False
-                if not is_before:
-                    guard.after(kernel, nothing, first, last)
-                if done != expected:
-                    return False
+            return all(
+                getattr(guard, question)(kernel, nothing, first, last) in (None, last) and done == expected
+                for question, (kernel, first, last), expected in self._questions
+            )
         except NumericError:
             return False
-        return True
 
 
 class HostCall:
@@ -109,10 +105,9 @@ class HostCall:
         results = self._replay(queue, rows)
         if results is None or (self._watch is not None and self._watch.take_fault()):
             return None
-        outputs, *logged = results
-        return outputs if self._guard is None or self._guard.approves(_scans_of(*logged)) else None
-
-
-def _scans_of(results: Array) -> list[_Scan]:
-    largest, faulty = results.T
-    return list(zip(largest.view(np.float32).tolist(), (faulty == 0).tolist(), strict=True))
+        outputs: Array = results[0]
+        if self._guard is None:
+            return outputs
+        largest, faulty = results[1].T
+        scans = list(zip(largest.view(np.float32).tolist(), (faulty == 0).tolist(), strict=True))
+        return outputs if self._guard.approves(scans) else None

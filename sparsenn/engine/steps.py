@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
 from sparsenn.backends import Kernel
 
-__all__ = ["Step", "cut_for_memory"]
+__all__ = ["Step"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,15 +52,3 @@ class Step:
         if (first, last) == (self.first, self.last):
             return self
         return replace(self, first=first, last=last, seconds=None, is_measured=False)
-
-
-def cut_for_memory(steps: Sequence[Step], sizes: Sequence[int], limit: int) -> Iterator[Step]:
-    """Cut steps so that the prepared weights of each, of `sizes` by layer, are within a limit, or a single layer."""
-    for step in steps:
-        first, held = step.first, 0
-        for number in step.layers:
-            if number > first and held + sizes[number] > limit:
-                yield step.of_layers(first, number)
-                first, held = number, 0
-            held += sizes[number]
-        yield step.of_layers(first, step.last)

@@ -73,8 +73,7 @@ class WeightCache:
 
     def _store(self, compiled: CompiledNetwork, step: Step, stack: Any) -> None:
         self._cached[_key(step)] = stack
-        network, backend = compiled.merged.network, compiled.backend
-        self._sizes[_key(step)] = sum(prepared_bytes(network, backend, number, step) for number in step.layers)
+        self._sizes[_key(step)] = sum(prepared_bytes(compiled, step))
 
     @property
     def keys(self) -> frozenset[tuple[str, int, int]]:
