@@ -9,14 +9,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sparsenn.backends import Features, NumberCheck, RowsCheck, RowsLeft, RowsWatch
+from sparsenn.backends import Features, NumberCheck, RowsCheck, RowsWatch
 from sparsenn.engine.bound_steps import QUIET, RunContext
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
-from sparsenn.engine.finite import check_inputs
+from sparsenn.engine.finite import BatchGuard, check_inputs
 from sparsenn.engine.host_call import MAX_HOST_BYTES
 from sparsenn.engine.inputs import InputRows
-from sparsenn.engine.plan import Plan
 from sparsenn.engine.plan_cache import PlanCache, form_of_features
 from sparsenn.engine.result import BatchOutput, LayerCounter, Result, concatenate_categories
 from sparsenn.engine.timer import Timer, section
@@ -104,7 +103,7 @@ class BatchRunner:
             if is_watched or self._backend.in_host_memory:  # the run waits in any case, or need not
                 _refuse_infinite(inputs, context.check)
         if is_watched:
-            context = replace(context, watch=cache.overflow_guard.watch())
+            context = replace(context, watch=BatchGuard(cache.overflow_guard))
         return executable, features, context
 
     # ---- With counts and times -----------------------------------------------------------------------------------
@@ -122,7 +121,23 @@ class BatchRunner:
 
         def run(start: int, stop: int, size: int, context: RunContext) -> None:
             nonlocal plan
-            plan, living, left, counter = self._run_counted(inputs, start, stop, size, context, counted)
+            with section(timer, "transfer", "check"):
+                check = self._cache.queue_check(inputs, start, stop, size)
+            while True:
+                counter = LayerCounter.of(network) if counted else None
+                own = replace(context, counter=counter)
+                executable, features, own = self._upload(inputs, start, stop, size, own, check)
+                left = executable.run(features, own)
+                with section(timer, "transfer", "copy out"):
+                    if check is not None:
+                        check.fetch()
+                    take_out = self._backend.take_out(left, executable.plan.owns_outputs)
+                with span("wait for the device", "wait"):  # while it computes
+                    living, left = take_out()
+                if check is None or check.passed():
+                    break
+                check = None  # the rows are not of one value, as expected
+            plan = executable.plan
             fetch = None if self._backend.in_host_memory else self._backend.fetch
             batches.append(BatchOutput(left, stop - start, fetch))
             categories.append(living + (start - first) if start > first else living)
@@ -143,28 +158,6 @@ class BatchRunner:
             batches=tuple(batches),
             notes=notes,
         )
-
-    def _run_counted(
-        self, inputs: InputRows, first: int, last: int, size: int, context: RunContext, counted: bool
-    ) -> tuple[Plan, Array, RowsLeft, LayerCounter | None]:
-        """Run a batch; return its plan, the rows that end with a non-zero, the surviving rows, and the counts."""
-        with section(context.timer, "transfer", "check"):
-            check = self._cache.queue_check(inputs, first, last, size)
-        while True:
-            counter = LayerCounter.of(self._compiled.network) if counted else None
-            executable, features, own = self._upload(
-                inputs, first, last, size, replace(context, counter=counter), check
-            )
-            left = executable.run(features, own)
-            with section(context.timer, "transfer", "copy out"):
-                if check is not None:
-                    check.fetch()
-                take_out = self._backend.take_out(left, executable.plan.owns_outputs)
-            with span("wait for the device", "wait"):  # while it computes
-                living, left = take_out()
-            if check is None or check.passed():
-                return executable.plan, living, left, counter
-            check = None  # the rows are not of one value, as expected
 
     # ---- Outputs alone -------------------------------------------------------------------------------------------
 

@@ -78,8 +78,8 @@ class CompiledNetwork:
         """Return the same network compiled for another device, or with other limits; its equal outputs are known."""
         backend, kernels = choose_kernels(self.network, options)
         rows, weights = _limits(backend, options)
-        moved = replace(self, options=options, backend=backend, kernels=kernels, seconds=0.0, compile_seconds=0.0)
-        return replace(moved, memory_limit=rows, weight_memory=weights)
+        moved = replace(self, options=options, backend=backend, kernels=kernels, memory_limit=rows)
+        return replace(moved, weight_memory=weights, seconds=0.0, compile_seconds=0.0)
 
     @property
     def merging(self) -> bool:

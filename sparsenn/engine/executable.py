@@ -147,6 +147,7 @@ class Executable:
                 bound = self._step(number, context)
                 with span(step.title, "step", **step.details, rows=rows.features.shape[0]) if traced else nullcontext():
                     rows = self._run_step(bound, number, rows, values, context)
+                del bound  # whose weights, if they stream, end before the next step's begin
             if number < last and rows.row_map.rows is not None:
                 rows = self._without_unused(rows)
             self._store(end - 1, rows.features, values)

@@ -146,10 +146,6 @@ class OverflowGuard:
             stacklevel=2,
         )
 
-    def watch(self, largest: float | None = None) -> BatchGuard:
-        """Return the guard of a batch of rows, in which no finite number exceeds `largest`, if that is known."""
-        return BatchGuard(self, largest)
-
     def bounds_of(self, number: int) -> _LayerBounds:
         """Return the bounds of a layer, whose weights are read once."""
         if number not in self._bounds:
@@ -165,13 +161,11 @@ class BatchGuard:
     """Checks a batch of rows on its way through the layers: `before` and `after` each launch."""
 
     def __init__(
-        self,
-        overflow_guard: OverflowGuard,
-        largest: float | None,
-        scan: Callable[[Features], tuple[float, bool]] | None = None,
+        self, overflow_guard: OverflowGuard, scan: Callable[[Features], tuple[float, bool]] | None = None
     ) -> None:
-        self._overflow_guard, self._largest = overflow_guard, largest
+        self._overflow_guard = overflow_guard
         self._scan = scan or overflow_guard.backend.largest_number
+        self._largest: float | None = None  # size that no finite number in flight exceeds; None where unknown
 
     def before(self, kernel: Kernel, features: Features, first: int, last: int) -> int:
         """Check the inputs of a launch in half precision; wait for the device where their size is unknown.
@@ -216,13 +210,12 @@ class BatchGuard:
         The largest input is rounded up to a power of two: kernels are compiled for the layers that they run at a time,
         and batches that differ little should have the same layers.
         """
-        if last == first + 1 or not all(
-            self._overflow_guard.bounds_of(number).representable for number in range(first, last)
-        ):
+        bounds_of = self._overflow_guard.bounds_of
+        if last == first + 1 or not all(bounds_of(number).representable for number in range(first, last)):
             return last  # kernels refuse weights beyond the range, and name the layer
         size = 2.0 ** math.ceil(math.log2(largest)) if largest else 0.0
         for number in range(first, last - 1):
-            size = self._overflow_guard.bounds_of(number).outputs(size)
+            size = bounds_of(number).outputs(size)
             if size > HALF_MAX:
                 return number + 1
         return last

@@ -25,7 +25,7 @@ class _LoggingGuard(BatchGuard):
     """A guard of a batch that waits for no scan: it passes every launch, and logs the questions for `approves`."""
 
     def __init__(self, overflow_guard: OverflowGuard, queue_scan: Callable[[Features], None]) -> None:
-        super().__init__(overflow_guard, None, self._log_scan)
+        super().__init__(overflow_guard, self._log_scan)
         self._queue_scan = queue_scan
         self._scans = 0
         self._questions: list[tuple[str, tuple[Kernel, int, int], int]] = []
@@ -55,7 +55,7 @@ class _LoggingGuard(BatchGuard):
             done += 1
             return scans[min(done, len(scans)) - 1]
 
-        guard, nothing = BatchGuard(self._overflow_guard, None, next_scan), np.zeros((0, 0), np.float32)
+        guard, nothing = BatchGuard(self._overflow_guard, next_scan), np.zeros((0, 0), np.float32)
         try:
             return all(
                 getattr(guard, question)(kernel, nothing, first, last) in (None, last) and done == expected

@@ -29,8 +29,7 @@ class WeightCache:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._cached: dict[tuple[str, int, int], Any] = {}
-        self._sizes: dict[tuple[str, int, int], int] = {}
+        self._cached: dict[tuple[str, int, int], tuple[Any, int]] = {}  # with their bytes
         self._ahead: tuple[int, Future[Any]] | None = None
         self._worker: ThreadPoolExecutor | None = None
         self._streaming = False
@@ -38,7 +37,7 @@ class WeightCache:
     @property
     def nbytes(self) -> int:
         """Bytes of the cached weights, as estimated."""
-        return sum(self._sizes[key] for key in self._cached)
+        return sum(size for _, size in self._cached.values())
 
     def get(self, plan: Plan, number: int, following: int | None) -> Any:
         """Return the prepared weights of step `number` of a plan, and begin to prepare step `following`, if any.
@@ -69,11 +68,10 @@ class WeightCache:
         key = _key(step)
         if key not in self._cached:
             self._store(compiled, step, _prepare(compiled, step))
-        return self._cached[key]
+        return self._cached[key][0]
 
     def _store(self, compiled: CompiledNetwork, step: Step, stack: Any) -> None:
-        self._cached[_key(step)] = stack
-        self._sizes[_key(step)] = sum(prepared_bytes(compiled, step))
+        self._cached[_key(step)] = stack, sum(prepared_bytes(compiled, step))
 
     @property
     def keys(self) -> frozenset[tuple[str, int, int]]:
