@@ -23,7 +23,7 @@ import numpy as np
 from sparsenn.backends import Features
 from sparsenn.engine.bound_steps import QUIET
 from sparsenn.engine.choices import Choice, Measured, bucket_of_choice
-from sparsenn.engine.choosing import ORDER_GAIN, Alternative, RowsShape, Segment, segments_of
+from sparsenn.engine.choosing import CLOSE, ORDER_GAIN, Alternative, RowsShape, Segment, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
@@ -45,9 +45,9 @@ WARM_UPS = 2
 
 MIN_RUNS = 5
 
-MAX_RUNS = 31
+MAX_RUNS = 21
 
-MAX_SECONDS = 0.2
+MAX_SECONDS = 0.1
 """Time after which candidates of a segment are not run again, once each has `MIN_RUNS`."""
 
 HOPELESS = 3.0
@@ -55,6 +55,9 @@ HOPELESS = 3.0
 
 SLOWER = 1.3
 """Candidates whose median of `MIN_RUNS` is beyond this multiple of the least are not run again."""
+
+AGREEMENT = 2 / 3
+"""The share of runs that an alternative has to win to replace the one of the best prior."""
 
 REPEATS = 8
 """Runs of a segment that are timed as one: inside a network, no wait for the device follows it."""
@@ -178,21 +181,31 @@ def _measured(
     weights: WeightCache,
     repeats: int,
 ) -> Measured:
-    """Time alternatives in turns, and return the fastest; the first where memory suffices for none."""
+    """Time alternatives in turns, and return the fastest; the first where memory suffices for none.
+
+    Those that skip rows come first: others are not prepared where even half of their prior is longer.
+    """
     backend, known, replays = compiled.backend, weights.keys, ReplayCache(compiled.backend)
     trials: dict[Alternative, Callable[[], Any]] = {}
     times: dict[Alternative, list[float]] = {}
-    executables = dict(zip(alternatives, _executables(compiled, alternatives, rows, weights, replays), strict=True))
-    for one in alternatives:
-        with suppress(OutOfMemoryError, MemoryError):
-            executables[one].rehearse(features)
-    backend.end_rehearsals()  # which would disturb what is timed
-    for one in alternatives:
-        trial = _Trial(executables.pop(one), features, repeats)
-        with suppress(OutOfMemoryError, MemoryError):
-            for _ in range(WARM_UPS):
-                trial()
-            trials[one], times[one] = trial, [_timed(trial), _timed(trial)]
+    for skips in (True, False):
+        hopeful = [
+            one
+            for one in alternatives
+            if one.skips_rows == skips
+            and (skips or not times or one.prior * repeats <= CLOSE * min(map(min, times.values())))
+        ]
+        executables = dict(zip(hopeful, _executables(compiled, hopeful, rows, weights, replays), strict=True))
+        for one in hopeful:
+            with suppress(OutOfMemoryError, MemoryError):
+                executables[one].rehearse(features)
+        backend.end_rehearsals()  # which would disturb what is timed
+        for one in hopeful:
+            trial = _Trial(executables.pop(one), features, repeats)
+            with suppress(OutOfMemoryError, MemoryError):
+                for _ in range(WARM_UPS):
+                    trial()
+                trials[one], times[one] = trial, [_timed(trial), _timed(trial)]
     backend.before_drop()
     if trials:
         _time_in_turns(trials, times)
@@ -269,15 +282,24 @@ def _fastest(first: Alternative, times: dict[Alternative, list[float]]) -> tuple
         return first, Measured(first.names, first.prior)
     medians = {one: median(seconds) for one, seconds in times.items()}
     ordered = sorted(times, key=lambda one: medians[one] / (1.0 if one.in_order else ORDER_GAIN))
+    if first in times and first is not ordered[0] and first.in_order >= ordered[0].in_order:
+        wins, runs = _wins(times[ordered[0]], times[first])
+        if wins < AGREEMENT * runs:
+            ordered = [first, *(one for one in ordered if one is not first)]
     best, *others = ordered
     if not others:
         return best, Measured(best.names, medians[best])
-    pairs = list(zip(times[best], times[others[0]], strict=False))
-    wins = sum(own < other for own, other in pairs)
+    wins, runs = _wins(times[best], times[others[0]])
     known: dict[str, float] = {}
     for one in others:
         known.setdefault(one.label, medians[one])
-    return best, Measured(best.names, medians[best], tuple(known.items()), wins, len(pairs))
+    return best, Measured(best.names, medians[best], tuple(known.items()), wins, runs)
+
+
+def _wins(times: Sequence[float], others: Sequence[float]) -> tuple[int, int]:
+    """Return in how many runs, one beside the other, the first was faster; and how many there were."""
+    pairs = list(zip(times, others, strict=False))
+    return sum(own < other for own, other in pairs), len(pairs)
 
 
 def _layer_key(network: Network, number: int) -> Any:

@@ -131,7 +131,10 @@ class PlanCache:
 
     def plan_of(self, inputs: InputRows) -> Plan:
         """Return the plan of rows that are not on the device yet; kernels may be timed on the first of them."""
-        return self.executable(inputs, self.form_of(inputs), self.batch_size(inputs.count)).plan
+        form, size = self.form_of(inputs), self.batch_size(inputs.count)
+        if inputs.is_sparse and inputs.count and self._compiled.measures:  # only once uploaded are they known to be iso
+            form = form_of_features(self.upload(inputs.slice(0, min(size, inputs.count))))
+        return self.executable(inputs, form, size).plan
 
     def executable(self, inputs: InputRows, form: str, size: int) -> Executable:
         """Return the executable for rows of a form, `size` at a time: one for all numbers of rows of a bucket."""

@@ -184,10 +184,8 @@ class Session:
         SparseNNError
             As `__call__` does.
         """
-        # kernels are timed, if at all, on the session's device; one that only exists as a description has no calls
-        with self._exclusive("plan") if self._compiled.measures else self._lock, np.errstate(all="ignore"):
-            self._refuse_closed()
-            rows = read_inputs(self.network, inputs, self.backend)
+        with self._exclusive("plan"):
+            rows = self._read(inputs)
             return with_inputs(self._cache.plan_of(rows), rows.count, rows.density)
 
     def __call__(self, inputs: Inputs | None = None, *, form: str | None = None, **named: Inputs) -> Any:

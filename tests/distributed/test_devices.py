@@ -158,8 +158,8 @@ def test_kernels_are_chosen_once_for_devices_of_a_kind_however_many_rows_each_ta
     network, rows, small_pieces, monkeypatch
 ):
     chooser = import_module("sparsenn.engine.choosing")._Chooser
-    chosen, real = [], chooser.steps
-    monkeypatch.setattr(chooser, "steps", lambda self: chosen.append(self.rows) or real(self))
+    chosen, real = [], chooser.segments
+    monkeypatch.setattr(chooser, "segments", lambda self: chosen.append(self.rows) or real(self))
     sessions = several(network, 4)
     sessions.run(rows)
     assert len(chosen) == 1

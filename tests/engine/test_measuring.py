@@ -213,3 +213,10 @@ def test_the_first_choice_of_a_bucket_stays():
     choices.put(16, "dense", Choice({}))
     assert choices.get(12, "dense") is first
     assert choices.get(12, "csr") is None
+
+
+def test_the_best_prior_stays_unless_others_win_most_runs():
+    first, other = (measuring.Alternative((), 1e-6, in_order=True) for _ in range(2))
+    noisy = {first: [1.0, 1.0, 1.0, 1.0], other: [0.8, 0.9, 1.2, 1.3]}
+    assert measuring._fastest(first, noisy)[0] is first
+    assert measuring._fastest(first, {first: [1.0, 1.0], other: [0.8, 0.9, 0.8, 0.9]})[0] is other

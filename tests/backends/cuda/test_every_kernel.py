@@ -20,6 +20,7 @@ from sparsenn import CSR, Network, Session, backends, infer
 from sparsenn.backends import Kernel, launch_of
 from sparsenn.backends.cuda.sparse.chunks import tiling
 from sparsenn.backends.cuda.sparse.chunks.blocks import HALF_BLOCKS, TILE_ROWS, BlockShape
+from sparsenn.backends.cuda.sparse.chunks.teams import teams_of
 from sparsenn.backends.cuda.sparse.resident import chain as resident
 from sparsenn.errors import UsageError
 from sparsenn.formats import COO, CSC, from_dense
@@ -116,6 +117,20 @@ def test_chunks_of_halves(block: BlockShape, rng: np.random.Generator, monkeypat
     for given in (rows, rows.astype(np.float16)):
         error = np.abs(np.asarray(session(given), np.float32) - expected).max()
         assert error <= ALLOWED["float16"] * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("kernel", ["chunks", "resident"])
+def test_teams(kernel: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiling, "occupies", lambda *_: True)
+    monkeypatch.setattr(resident, "TILED_WIDTH", 48)
+    monkeypatch.setattr(resident, "few_rows", lambda machine: 100)
+    layers = []
+    for inputs, outputs in pairwise([64, 320, 170, 96]):
+        masks = np.repeat(rng.random((inputs, -(-outputs // 20))) < 0.1, 20, axis=1)[:, rng.permutation(outputs)]
+        weights = masks * rng.integers(1, 9, (inputs, outputs)) / 16
+        layers.append(SparseLinear.from_scipy(from_dense(weights.astype(np.float32)).to_scipy(), -0.25, ReLU(4)))
+    assert all(teams_of(layer) for layer in layers)
+    assert_exact(Network(tuple(layers)), rows_of(rng, 400, 64, True), kernel=kernel, merging=False)
 
 
 @pytest.mark.parametrize("merging", [True, False])

@@ -13,10 +13,11 @@ from sparsenn.backends.cuda.runtime.activation import activation_code
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host
 from sparsenn.backends.cuda.sparse import conversion
+from sparsenn.backends.cuda.sparse.chunks.teams import Teams, teams_of
 from sparsenn.formats import CSC, Array
 from sparsenn.layers import SparseLinear
 
-__all__ = ["DEPTH", "SLICE", "DeviceLayer", "LayerNumbers", "Stack", "named", "prepared_bytes", "upload"]
+__all__ = ["DEPTH", "SLICE", "DeviceLayer", "LayerNumbers", "Stack", "named", "prepared_bytes", "team_counts", "upload"]
 
 # The resident kernel, as in `sparse/resident.cuh`.
 SLICE = 16  # outputs whose edges lie side by side
@@ -91,6 +92,11 @@ class DeviceLayer:
         return self.weights.shape[1]
 
     @property
+    def teams(self) -> Teams | None:
+        """Teams of the outputs, where there are some."""
+        return teams_of(self.source)
+
+    @property
     def degrees(self) -> Array:
         """How many weights each input has, (inputs,) int64, counted on the device on first use."""
         return cache_on_device(self, "degrees", lambda: conversion.histogram(self.weights.indices, self.inputs))
@@ -107,6 +113,16 @@ class Stack:
 
     device: int
     layers: tuple[DeviceLayer, ...]
+
+
+def team_counts(layers: Sequence[DeviceLayer]) -> list[int]:
+    """Return the number of teams of each layer, 0 where there are none; as soon as one has none, of none."""
+    counts: list[int] = []
+    for layer in layers:
+        if (teams := layer.teams) is None:
+            return [0] * len(layers)
+        counts.append(teams.count)
+    return counts
 
 
 def named(layers: Sequence[DeviceLayer]) -> str:

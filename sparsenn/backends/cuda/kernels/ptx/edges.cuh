@@ -40,6 +40,7 @@
 #define BEHIND(COUNT) "first_" #COUNT ":\nsecond_" #COUNT ":\n"
 #define BEHIND_ALL(COUNT) BEHIND(COUNT)
 
+#if !TEAMS
 // Adds the products of a warp's edges to the sums of a lane's rows, output by output, one edge after the other, each by fma
 // with denormal numbers as zeros, as all code is compiled.
 //   at     where the warp's first pair is.
@@ -51,6 +52,7 @@ __device__ __forceinline__ void add_edges(float (&sums)[OUTPUTS][VECTOR], unsign
                  READ_PAIR EACH_OUTPUT(ADD_EDGES_OF) BEHIND_ALL(OUTPUTS) "}"
                  : "+r"(at), "+r"(lines), "+r"(third) EACH_OUTPUT(SUMS_OF_ONE));
 }
+#endif
 
 #undef ADD
 #undef PLACES

@@ -8,7 +8,7 @@
 //           enough to occupy every block. For every layer and tile, `done` counts the warps that have finished; for
 //           every layer and row, `nonzeros` counts the neurons that are not zero.
 // Needs     all blocks resident at a time, or waiting would never end; `done` and `nonzeros` filled with 0. Layers laid
-//           out with the same chunk. Defines: VECTOR, OUTPUTS, WARPS, BLOCKS, as for gather_chunks.
+//           out with the same chunk. Defines: VECTOR, OUTPUTS, WARPS, BLOCKS, TEAMS, as for gather_chunks.
 // Beside    tile_layers, which keeps whole rows in shared memory, hence few of them when they are wide, and reads every
 //           edge from the L2 cache for each 32 rows or fewer. Here edges are in shared memory for up to 256 rows and
 //           sums in registers, at the price of features that pass through the L2 cache between layers.

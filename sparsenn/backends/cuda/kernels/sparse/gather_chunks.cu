@@ -13,11 +13,14 @@
 //           multiple of 4: at which byte of the record its edges begin. These lie output by output, in pairs as
 //           ptx/edges.cuh says. Slots say which output they hold (-1 for none) and its bias; outputs are dealt so that
 //           warps have alike work.
+//           With TEAMS, a warp's outputs read the same inputs, each of which is read once for all. The header has ints:
+//           three of nothing, at which byte units begin, and at which those of each warp end, up to a multiple of 4. A
+//           unit is where an input lies, three ints of nothing, and its weights of all OUTPUTS.
 //           A block takes one (tile, SLOTS outputs) after the other, those of one tile next to each other, so that chunks
 //           are shared in the L2 cache.
 // Needs     2 to 8 stages of `stage_bytes`, a multiple of 128, in dynamic shared memory, each holding a chunk
 //           and the longest record. VECTOR (rows a lane: 1, 2, 4, 8), OUTPUTS (of a warp, even), WARPS (that compute;
-//           one more brings chunks in), BLOCKS (on a multiprocessor).
+//           one more brings chunks in), BLOCKS (on a multiprocessor), TEAMS (0 or 1; OUTPUTS then is a multiple of 4).
 // Beside    tile_layers, which keeps whole rows in shared memory: narrow networks only, and every weight is read from
 //           global memory once for 32 rows. Here rows have any width, up to 8 of them a lane; sums of many outputs are
 //           in registers, and edges in shared memory, too. Sums run by increasing input, the same for every shape of

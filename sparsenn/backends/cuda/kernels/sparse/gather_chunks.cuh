@@ -17,11 +17,13 @@
 #define OUTPUTS 16
 #define WARPS 16
 #define BLOCKS 1
+#define TEAMS 0
 #endif
 
 static_assert(VECTOR == 1 || VECTOR == 2 || VECTOR == 4 || VECTOR == 8, "a lane has 1, 2, 4 or 8 rows");
 static_assert(OUTPUTS % 2 == 0 && OUTPUTS <= 2 * WARP, "a warp has an even number of outputs, a lane to hold the bias of two");
-static_assert(!HALVES || VECTOR >= 4, "halves are multiplied by fours");
+static_assert(!TEAMS || OUTPUTS % 4 == 0, "weights of a team are read four at a time");
+static_assert(!HALVES || (VECTOR >= 4 && !TEAMS), "halves are multiplied by fours, and outputs one by one");
 static_assert((WARPS + 1) * WARP <= 1024, "a block has no more than 1024 threads");
 
 constexpr int ROWS = WARP * VECTOR;             // of a tile
@@ -199,14 +201,57 @@ __device__ __forceinline__ void write_line(char* line, const float (&rows)[VECTO
     }
 }
 
+// A lane's rows of one input, from shared memory.
+__device__ __forceinline__ void read_rows(float (&rows)[VECTOR], unsigned from) {
+    if constexpr (PIECE == 1) rows[0] = __int_as_float(read_word(from));
+    if constexpr (PIECE == 2) {
+        const int2 two = read_pair(from);
+        rows[0] = __int_as_float(two.x), rows[1] = __int_as_float(two.y);
+    }
+    if constexpr (PIECE == 4) {
+#pragma unroll
+        for (int k = 0; k < VECTOR; k += 4) {
+            unsigned four[4];
+            read_four(four, from + k * WARP * 4);
+#pragma unroll
+            for (int i = 0; i < 4; i++) rows[k + i] = __uint_as_float(four[i]);
+        }
+    }
+}
+
+// The products of a team, unit by unit: an input, and its weights of all outputs.
+__device__ __forceinline__ void add_team(unsigned record, unsigned rows, int warp, float (&sums)[OUTPUTS][VECTOR]) {
+    constexpr unsigned UNIT = 16 + 4 * OUTPUTS;  // bytes
+    const unsigned first = read_word(record + 12 + warp * 4), last = read_word(record + 16 + warp * 4);
+    for (unsigned unit = record + first; unit < record + last; unit += UNIT) {
+        float own[VECTOR];
+        unsigned weights[OUTPUTS];
+        read_rows(own, rows + read_word(unit));
+#pragma unroll
+        for (int output = 0; output < OUTPUTS; output += 4) {
+            unsigned four[4];
+            read_four(four, unit + 16 + 4 * output);
+#pragma unroll
+            for (int k = 0; k < 4; k++) weights[output + k] = four[k];
+        }
+#pragma unroll
+        for (int output = 0; output < OUTPUTS; output++)
+#pragma unroll
+            for (int v = 0; v < VECTOR; v++)
+                sums[output][v] = fmaf(__uint_as_float(weights[output]), own[v], sums[output][v]);
+    }
+}
+
 // Waits for the stage's chunk, adds its products to the sums of this warp's outputs, and gives the stage back.
 __device__ __forceinline__ void add_chunk(const Ring& ring, int warp, int lane, float (&sums)[OUTPUTS][VECTOR]) {
     barrier_wait(ring.full(), ring.turn.parity);
-    const unsigned record = ring.record();
-#if HALVES
+    const unsigned record = ring.record(), rows = ring.lines() + lane * PIECE * NUMBER;
+#if TEAMS
+    add_team(record, rows, warp, sums);
+#elif HALVES
     add_edges(sums, record + read_word(record + 4 * warp), ring.lines(), lane);
 #else
-    add_edges(sums, record + read_word(record + 4 * warp), ring.lines() + lane * PIECE * NUMBER);
+    add_edges(sums, record + read_word(record + 4 * warp), rows);
 #endif
     barrier_arrive(ring.empty());
 }

@@ -11,7 +11,7 @@
 //           last layer are not scaled: they are float32, or halves if LAST is AS_HALVES.
 //           `largest` of the outputs is found in shared memory, and raised once for a block: where weights are few, warps
 //           that all raise the same words of global memory would wait for these longer than they compute.
-// Needs     compute capability 8.0, and what gather_chunks does; VECTOR of 4 or 8. ACTIVATION is as in
+// Needs     compute capability 8.0, and what gather_chunks does; VECTOR of 4 or 8, no TEAMS. ACTIVATION is as in
 //           activation.cuh.
 // Beside    two_of_four, on tensor cores, too, which shares a weight among rows and an input among outputs, but multiplies
 //           with zeros: where weights are few, it has more to do.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from sparsenn.backends.cuda.sparse.chunks.teams import TEAM
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of
 
@@ -13,20 +14,18 @@ __all__ = [
     "COUNTING_BLOCKS",
     "HALF_BLOCKS",
     "MOST_STAGES",
+    "TEAM_BLOCK",
     "TILE_ROWS",
-    "UNIT_WORDS",
     "BlockShape",
     "header_words",
     "record_bytes",
     "room",
     "stage_bytes",
+    "unit_words",
 ]
 
 MOST_STAGES = 8
 """As in the kernel."""
-
-UNIT_WORDS = 4
-"""Words of the edges that a warp reads in one go."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,7 @@ class BlockShape:
     warps : that compute; one more brings in their data. Together a multiple of 4, up to 32: registers are given to 4 at
         a time.
     blocks : on a multiprocessor.
+    teams : whether the outputs of a warp are a team, and an input is read for all of them at once.
     halves : whether rows are in half precision, not float32.
     """
 
@@ -47,6 +47,7 @@ class BlockShape:
     outputs: int
     warps: int
     blocks: int
+    teams: bool = False
     halves: bool = False
 
     @property
@@ -72,7 +73,7 @@ class BlockShape:
     @property
     def edges_at_once(self) -> int:
         """Edges that a warp reads in one go."""
-        return 4 if self.halves else 2
+        return self.outputs if self.teams else 4 if self.halves else 2
 
     @property
     def output_places(self) -> int:
@@ -111,6 +112,9 @@ COUNTING_BLOCKS = (
 """Those in which outputs are counted, too, which takes registers: more sums, or more warps, would spill before compute
 capability 9.0."""
 
+TEAM_BLOCK = BlockShape(4, TEAM, 15, 1, teams=True)
+"""That for layers whose outputs make up teams, counted or not."""
+
 TILE_ROWS = tuple(sorted({block.rows for block in BLOCKS}))
 """Rows that a tile can have; one of halves, the two largest numbers of them."""
 
@@ -124,14 +128,19 @@ def room(machine: Machine, block: BlockShape) -> int:
 def record_bytes(block: BlockShape, units: Any) -> Any:
     """Bytes of a record with so many units, before it is filled up to a multiple of 16.
 
-    A unit is the edges that are read in one go.
+    A unit is the edges that are read in one go; or an input, with the weights of a team.
     """
-    return 4 * (header_words(block) + UNIT_WORDS * units)
+    return 4 * (header_words(block) + unit_words(block) * units)
 
 
 def header_words(block: BlockShape) -> int:
     """Words of a record before its units."""
-    return parts_of(block.warps, 4) * 4
+    return 4 * block.teams + parts_of(block.warps, 4) * 4
+
+
+def unit_words(block: BlockShape) -> int:
+    """Words of a unit."""
+    return 4 + block.outputs if block.teams else 4
 
 
 def stage_bytes(block: BlockShape, chunk: int, record: int) -> int:

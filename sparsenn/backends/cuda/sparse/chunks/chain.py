@@ -26,7 +26,7 @@ from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.runtime.streams import StreamOrder
-from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS
+from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS, TEAM_BLOCK
 from sparsenn.backends.cuda.sparse.chunks.tiling import in_slices, shared_tilings
 from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, lay_out
 from sparsenn.backends.cuda.sparse.priors import chunks_seconds
@@ -39,14 +39,14 @@ from sparsenn.backends.cuda.sparse.rows import (
     tiles_to_rows,
     weigh_rows,
 )
-from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named, team_counts
 from sparsenn.backends.machine import WARP
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array
 
 __all__ = ["CHUNKS", "ChunkChain", "gather_chunks", "laid_out", "prepare", "slices_for"]
 
-_PROGRAMS = {block: block_program("sparse/gather_chunks.cu", block) for block in BLOCKS}
+_PROGRAMS = {block: block_program("sparse/gather_chunks.cu", block) for block in (*BLOCKS, TEAM_BLOCK)}
 
 
 def gather_chunks(
@@ -253,11 +253,16 @@ def laid_out(layers: Sequence[DeviceLayer], rows: int, halves: bool = False) -> 
     """
     machine = current_machine()
     shapes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
-    tilings = shared_tilings(rows, shapes, machine, halves)
+    tilings = shared_tilings(rows, shapes, machine, halves, () if halves else team_counts(layers))
     return cache_all_on_device(
         layers,
         [("chunks", tiling) for tiling in tilings],
-        lambda missing: lay_out([layers[at].host for at in missing], [tilings[at] for at in missing], machine),
+        lambda missing: lay_out(
+            [layers[at].host for at in missing],
+            [tilings[at] for at in missing],
+            machine,
+            [layers[at].teams if tilings[at].block.teams else None for at in missing],
+        ),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
 
-__all__ = ["count_edges", "deal_outputs", "find_lines", "write_edges"]
+__all__ = ["count_edges", "deal_outputs", "find_lines", "write_edges", "write_team_edges"]
 
 EVEN = 20
 """What an edge of a warp in the same chunk counts for where one in any chunk counts for 1."""
@@ -135,3 +135,38 @@ def write_edges(
                 words[at + at_once] = place
             else:
                 words[at] = weights[edge] | place
+
+
+@compiled
+def write_team_edges(
+    indptr: Array,
+    indices: Array,
+    weights: Array,
+    group: Array,
+    slot: Array,
+    lines: Array,
+    chunk: int,
+    first: Array,
+    shape: Array,
+    words: Array,
+) -> None:
+    """Write the edges of all records where the outputs of a warp are a team: a unit for each input of theirs.
+
+    Parameters
+    ----------
+    shape : (3,) int64: outputs of a warp, words of a unit, and bytes of a line.
+    indptr, indices, weights, group, slot, lines, chunk, first, words : as for `write_edges`.
+    """
+    outputs, unit_words, line = shape[0], shape[1], shape[2]
+    for output in range(group.size):
+        number = group[output]
+        warp, among = slot[output] // outputs, slot[output] % outputs
+        row = number if lines.shape[0] > 1 else 0
+        begun, rank = -1, 0
+        for edge in range(indptr[output], indptr[output + 1]):
+            part, within = lines[row, indices[edge]] // chunk, lines[row, indices[edge]] % chunk
+            rank = rank + 1 if part == begun else 0
+            begun = part
+            at = first[number, part, warp] + unit_words * rank
+            words[at] = within * line
+            words[at + 4 + among] = weights[edge]

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from sparsenn.backends.cuda.sparse.chunks.blocks import (
     BLOCKS,
     COUNTING_BLOCKS,
     HALF_BLOCKS,
+    TEAM_BLOCK,
     TILE_ROWS,
-    UNIT_WORDS,
     BlockShape,
     record_bytes,
     room,
+    unit_words,
 )
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 
-__all__ = ["L2_BYTES", "Tiling", "in_slices", "shared_tilings", "stage_tilings"]
+__all__ = ["L2_BYTES", "Tiling", "in_slices", "occupies", "shared_tilings", "stage_tilings"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,11 @@ def in_slices(tiling: Tiling, rows: int, machine: Machine) -> bool:
 
 
 def shared_tilings(
-    rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine, halves: bool = False
+    rows: int,
+    shapes: Sequence[tuple[int, int, int]],
+    machine: Machine,
+    halves: bool = False,
+    teams: Sequence[int] = (),
 ) -> tuple[Tiling, ...]:
     """Choose the tilings of layers that follow each other on the same rows: their tiles have equally many rows.
 
@@ -92,23 +97,29 @@ def shared_tilings(
         The device.
     halves : bool, default False
         Whether rows are in half precision.
+    teams : sequence of int, optional
+        Teams of each layer, 0 for none.
 
     Returns
     -------
     tuple of Tiling
         One for each layer.
     """
+    if not halves and (found := _in_teams(rows, shapes, machine, teams)):
+        return found
     blocks = HALF_BLOCKS if halves else BLOCKS
     families = [[block for block in blocks if block.rows == side] for side in TILE_ROWS]
     return _best(filter(None, families), rows, shapes, machine)
 
 
-def stage_tilings(rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine) -> tuple[Tiling, ...]:
+def stage_tilings(
+    rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine, teams: Sequence[int] = ()
+) -> tuple[Tiling, ...]:
     """Choose the tilings of layers that are one launch and whose outputs are counted: all are for blocks of one shape.
 
     Parameters
     ----------
-    rows, shapes, machine
+    rows, shapes, machine, teams
         As for `shared_tilings`.
 
     Returns
@@ -116,7 +127,32 @@ def stage_tilings(rows: int, shapes: Sequence[tuple[int, int, int]], machine: Ma
     tuple of Tiling
         One for each layer.
     """
-    return _best([[block] for block in COUNTING_BLOCKS], rows, shapes, machine)
+    in_teams = _in_teams(rows, shapes, machine, teams)
+    return in_teams or _best([[block] for block in COUNTING_BLOCKS], rows, shapes, machine)
+
+
+def _in_teams(
+    rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine, teams: Sequence[int]
+) -> tuple[Tiling, ...]:
+    """Return the tilings of layers that all have teams, where each is work for every multiprocessor; else none."""
+    if not teams or not all(teams):
+        return ()
+    found = []
+    for (inputs, _, edges), count in zip(shapes, teams, strict=True):
+        _, tiling = _cut(TEAM_BLOCK, rows, inputs, count * TEAM_BLOCK.outputs, edges, machine)
+        found.append(replace(tiling, groups=min(tiling.groups, count)))
+    return tuple(found) if all(occupies(tiling, rows, machine) for tiling in found) else ()
+
+
+def occupies(tiling: Tiling, rows: int, machine: Machine) -> bool:
+    """Return whether every multiprocessor has a block's work.
+
+    Parameters
+    ----------
+    tiling, rows, machine
+        As for `in_slices`.
+    """
+    return parts_of(rows, tiling.block.rows) * tiling.groups >= machine.multiprocessors
 
 
 def _best(
@@ -165,4 +201,4 @@ def _chunk(block: BlockShape, machine: Machine, inputs: int, group_edges: float)
 
 
 def _edge_bytes(block: BlockShape) -> float:
-    return 4 * UNIT_WORDS / block.edges_at_once
+    return 4 * unit_words(block) / block.edges_at_once

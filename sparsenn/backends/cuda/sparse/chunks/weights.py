@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -17,14 +17,22 @@ from sparsenn.backends.cuda.runtime.memory import to_device
 from sparsenn.backends.cuda.sparse.chunks.blocks import (
     BLOCKS,
     MOST_STAGES,
-    UNIT_WORDS,
+    TEAM_BLOCK,
     BlockShape,
     header_words,
     record_bytes,
     room,
     stage_bytes,
+    unit_words,
 )
-from sparsenn.backends.cuda.sparse.chunks.edges import count_edges, deal_outputs, find_lines, write_edges
+from sparsenn.backends.cuda.sparse.chunks.edges import (
+    count_edges,
+    deal_outputs,
+    find_lines,
+    write_edges,
+    write_team_edges,
+)
+from sparsenn.backends.cuda.sparse.chunks.teams import Teams, teams_of_weights
 from sparsenn.backends.cuda.sparse.chunks.tiling import L2_BYTES, Tiling
 from sparsenn.backends.cuda.sparse.half_weights import scaled_weights
 from sparsenn.backends.cuda.sparse.stack import LayerNumbers
@@ -61,6 +69,7 @@ def block_program(source: str, block: BlockShape, **more: Any) -> Program:
         OUTPUTS=(block.outputs,),
         WARPS=(block.warps,),
         BLOCKS=(block.blocks,),
+        TEAMS=(int(block.teams),),
         **more,
     )
 
@@ -118,13 +127,16 @@ class ChunkedWeights:
         return sum(int(array.nbytes) for array in self.arrays)
 
 
-def chunk_weights(weights: CSC, bias: Array, tiling: Tiling, machine: Machine) -> ChunkedWeights:
+def chunk_weights(
+    weights: CSC, bias: Array, tiling: Tiling, machine: Machine, teams: Teams | None = None
+) -> ChunkedWeights:
     """Lay out weights for a tiling, on the host.
 
     Parameters
     ----------
     weights : canonical.
     bias : (outputs,) float32.
+    teams : of the outputs, where blocks take teams; there are no fewer groups than these make.
 
     Raises
     ------
@@ -133,7 +145,12 @@ def chunk_weights(weights: CSC, bias: Array, tiling: Tiling, machine: Machine) -
     """
     block, most = tiling.block, room(machine, tiling.block)
     edges = weights.indptr, weights.indices
-    group, place = _ranked(np.diff(weights.indptr), tiling.groups)
+    if block.teams:
+        assert teams is not None, "teams are not known"
+        tiling = replace(tiling, groups=max(tiling.groups, parts_of(teams.count, block.warps)))
+        group, place = _grouped(teams, block, tiling.groups)
+    else:
+        group, place = _ranked(np.diff(weights.indptr), tiling.groups)
     lines = _lines(weights, group, tiling)
     chunk, longest_line = tiling.chunk, int(lines.max(initial=-1)) + 1
     while True:  # a chunk of one input always fits: its record has at most one unit for each slot
@@ -152,7 +169,7 @@ def chunk_weights(weights: CSC, bias: Array, tiling: Tiling, machine: Machine) -
             f"addresses {16 * MOST_UNITS:,}: use a layer of fewer outputs, or --device cpu"
         )
     starts = scan(sizes)
-    slot = _dealt(counts, block, int(place.max(initial=-1)) + 1)[group, place]
+    slot = place if block.teams else _dealt(counts, block, int(place.max(initial=-1)) + 1)[group, place]
     words, scales = _words(weights, block)
     return ChunkedWeights(
         weights.shape,
@@ -166,15 +183,27 @@ def chunk_weights(weights: CSC, bias: Array, tiling: Tiling, machine: Machine) -
     )
 
 
-def lay_out(layers: Sequence[LayerNumbers], tilings: Sequence[Tiling], machine: Machine) -> list[ChunkedWeights]:
+def lay_out(
+    layers: Sequence[LayerNumbers],
+    tilings: Sequence[Tiling],
+    machine: Machine,
+    teams: Sequence[Teams | None] | None = None,
+) -> list[ChunkedWeights]:
     """Lay out layers, several at a time; return them over arrays on the current device, which one copy brings there.
 
     Errors are those of `chunk_weights`.
+
+    Parameters
+    ----------
+    teams : of each layer, where its blocks take teams.
     """
-    made = map_threads(
-        lambda number: chunk_weights(layers[number].weights, layers[number].bias, tilings[number], machine),
-        range(len(layers)),
-    )
+    given = list(zip(layers, tilings, teams or [None] * len(layers), strict=True))
+
+    def made_of(number: int) -> ChunkedWeights:
+        layer, tiling, own = given[number]
+        return chunk_weights(layer.weights, layer.bias, tiling, machine, own)
+
+    made = map_threads(made_of, range(len(given)))
     arrays = iter(to_device([array for layer in made for array in layer.arrays]))
     return [layer.over(*islice(arrays, len(ARRAYS))) for layer in made]
 
@@ -236,11 +265,15 @@ def _slots(block: BlockShape, groups: int, slot_of: Array, numbers: Sequence[Arr
 def _units(counts: Array, block: BlockShape) -> Array:
     """Return how many units so many edges of slots take, by warp; the last edges have room for the end, too."""
     of_warps = counts.reshape(*counts.shape[:2], block.warps, block.outputs)
+    if block.teams:
+        return of_warps.max(axis=3)  # type: ignore[no-any-return]
     return of_warps.sum(axis=3) // block.edges_at_once + 1  # type: ignore[no-any-return]
 
 
 def _most_units(counts: Array, block: BlockShape) -> Array:
     """Return how many units records take, however outputs are dealt."""
+    if block.teams:
+        return _units(counts, block).sum(axis=2).ravel()  # type: ignore[no-any-return]
     return counts.reshape(-1, block.slots).sum(axis=1) // block.edges_at_once + block.warps  # type: ignore[no-any-return]
 
 
@@ -253,6 +286,14 @@ def _ranked(degrees: Array, groups: int) -> tuple[Array, Array]:
     group[order] = np.repeat(np.arange(groups), np.diff(bounds))
     place[order] = np.arange(outputs) - bounds[group[order]]
     return group, place
+
+
+def _grouped(teams: Teams, block: BlockShape, groups: int) -> tuple[Array, Array]:
+    """Return each output's group, and its slot there: neighbouring teams make up a group, each a warp's."""
+    bounds = np.arange(groups + 1) * teams.count // groups
+    team, among = np.divmod(teams.place, block.outputs)
+    group = np.searchsorted(bounds, team, side="right") - 1
+    return group, (team - bounds[group]) * block.outputs + among
 
 
 def _dealt(counts: Array, block: BlockShape, most: int) -> Array:
@@ -285,8 +326,14 @@ def _records(
     counts[:] = 0
     count_edges(*edges, group, slot, lines, chunk, counts)
     units, headers = _units(counts, block), 4 * starts[:-1].reshape(*counts.shape[:2], 1)
-    ends = header_words(block) + UNIT_WORDS * np.cumsum(units, axis=2)  # of a warp's units, in words
-    begins = ends - UNIT_WORDS * units
+    ends = header_words(block) + unit_words(block) * np.cumsum(units, axis=2)  # of a warp's units, in words
+    begins = ends - unit_words(block) * units
+    if block.teams:
+        words[headers[..., 0] + 3] = 4 * header_words(block)
+        words[headers + 4 + np.arange(block.warps)] = 4 * ends
+        shape = np.array([block.outputs, unit_words(block), block.line])
+        write_team_edges(*edges, weights, group, slot, lines, chunk, headers + begins, shape, words)
+        return words
     words[headers + np.arange(block.warps)] = 4 * begins
     for number in range(1, 1 + block.edges_at_once):  # edges of the last unit, if they are not of an output
         words[headers + ends - number] = NO_OUTPUT if block.halves else BEHIND_ALL
@@ -301,3 +348,5 @@ def _records(
 def _example() -> None:
     layer = SparseLinear(CSC((1, 1), np.array([0, 1]), np.zeros(1, np.uint16), np.ones(1, np.float32)))
     chunk_weights(layer.weights, layer.bias_vector(), Tiling(BLOCKS[0], 1, 1), H200)
+    teams = teams_of_weights(layer.weights)
+    chunk_weights(layer.weights, layer.bias_vector(), Tiling(TEAM_BLOCK, 1, 1), H200, teams)

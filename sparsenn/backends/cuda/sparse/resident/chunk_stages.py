@@ -16,12 +16,12 @@ import numpy as np
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.memory import to_device
-from sparsenn.backends.cuda.sparse.chunks.blocks import COUNTING_BLOCKS, MOST_STAGES, BlockShape, room
+from sparsenn.backends.cuda.sparse.chunks.blocks import COUNTING_BLOCKS, MOST_STAGES, TEAM_BLOCK, BlockShape, room
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, stage_tilings
 from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, lay_out
 from sparsenn.backends.cuda.sparse.resident.packed import PackedNetwork
 from sparsenn.backends.cuda.sparse.resident.stages import tiles_of_wave
-from sparsenn.backends.cuda.sparse.stack import DeviceLayer
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer, team_counts
 from sparsenn.backends.machine import WARP, Machine
 
 __all__ = ["ChunkStages", "StageTiles", "laid_out"]
@@ -29,7 +29,7 @@ __all__ = ["ChunkStages", "StageTiles", "laid_out"]
 THREADS = 256  # of a block that moves rows
 TURNING_BLOCKS = 8  # of a multiprocessor, each with 16 KiB of shared memory
 
-_PROGRAMS = {block: block_program("sparse/chunk_layers.cu", block) for block in COUNTING_BLOCKS}
+_PROGRAMS = {block: block_program("sparse/chunk_layers.cu", block) for block in (*COUNTING_BLOCKS, TEAM_BLOCK)}
 
 _ARRAYS = ("records", "starts", "runs", "run_starts", "slots")
 _CHUNKED = np.dtype([(name, "u8") for name in _ARRAYS] + [("groups", "i4"), ("chunks", "i4")])
@@ -77,7 +77,7 @@ def laid_out(network: PackedNetwork, ranges: Sequence[tuple[int, int]], rows: in
     def stage(first: int, last: int) -> StageTiles:
         layers = network.layers[first:last]
         sizes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
-        chosen = stage_tilings(rows, sizes, machine)
+        chosen = stage_tilings(rows, sizes, machine, team_counts(layers))
         return cache_on_device(
             network, ("stage in chunks", first, last), lambda: _lay_out(layers, chosen, machine), chosen
         )
@@ -88,8 +88,10 @@ def laid_out(network: PackedNetwork, ranges: Sequence[tuple[int, int]], rows: in
 def _lay_out(layers: Sequence[DeviceLayer], chosen: Sequence[Tiling], machine: Machine) -> StageTiles:
     """Lay out the layers of a stage in tilings of one shape."""
     block, chunk = chosen[0].block, min(tiling.chunk for tiling in chosen)
+    teams = [layer.teams if block.teams else None for layer in layers]
     while True:  # records that turn out too long are cut shorter, and then those of all layers
-        weights = lay_out([layer.host for layer in layers], [replace(each, chunk=chunk) for each in chosen], machine)
+        cut = [replace(each, chunk=chunk) for each in chosen]
+        weights = lay_out([layer.host for layer in layers], cut, machine, teams)
         shortest = min(found.tiling.chunk for found in weights)
         if shortest == chunk:
             break

@@ -1,4 +1,4 @@
-"""How resident cuts a network into stages, and which kernels a stage has: what launches and estimates agree on."""
+"""How resident cuts a network into stages, and which kernels a stage has: what launches and priors agree on."""
 
 from __future__ import annotations
 

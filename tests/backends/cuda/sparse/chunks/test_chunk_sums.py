@@ -9,6 +9,7 @@ from sparse_emulation import emulated_kernel, fma
 
 from sparsenn.backends.cuda.runtime.activation import IDENTITY
 from sparsenn.backends.cuda.sparse.chunks.blocks import BlockShape
+from sparsenn.backends.cuda.sparse.chunks.teams import TEAM, teams_of_weights
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling
 from sparsenn.backends.cuda.sparse.chunks.weights import chunk_weights
 from sparsenn.backends.machine import H200
@@ -18,6 +19,7 @@ SHAPES = [
     *(BlockShape(vector, 4, 2, 1) for vector in (1, 2, 4, 8)),
     BlockShape(1, 40, 1, 1),
     BlockShape(2, 34, 2, 1),
+    *(BlockShape(vector, TEAM, 2, 1, teams=True) for vector in (1, 2, 4, 8)),
     *(BlockShape(vector, 4, 2, 1, halves=True) for vector in (4, 8)),
 ]
 AS_THEY_ARE = 15
@@ -38,7 +40,7 @@ def problem(rng, outputs, degrees):
 def laid_out(weights, bias, block, chunk):
     sparse = CSC.from_scipy(from_dense(weights).to_scipy())
     tiling = Tiling(block, -(-bias.size // block.slots), chunk)
-    return chunk_weights(sparse, bias, tiling, H200)
+    return chunk_weights(sparse, bias, tiling, H200, teams_of_weights(sparse) if block.teams else None)
 
 
 def launched(rows, weights, bias, block, chunk):
@@ -60,6 +62,7 @@ def tiles_launched(rows, weights, bias, block, chunk, further=0):
         "OUTPUTS": block.outputs,
         "WARPS": block.warps,
         "BLOCKS": 1,
+        "TEAMS": int(block.teams),
         "__CUDA_ARCH__": 900,
     }
     numbers = [np.int32(number) for number in (tiles, features.shape[1], target.shape[1], *chunked.cut)]
@@ -139,9 +142,30 @@ def test_inputs_that_a_group_does_not_read_are_left_out(block, rng):
     for group in range(3):
         inside = slice(160 * group + 5, 160 * group + 60), slice(group * block.slots, (group + 1) * block.slots)
         mask = rng.permuted(np.arange(55)[:, None] < np.full(block.slots, 20), axis=0)
+        if block.teams:
+            mask = np.repeat(mask[:, ::TEAM], TEAM, axis=1)
         weights[inside] = mask * rng.normal(size=mask.shape)
     bias = rng.normal(size=outputs).astype(np.float32)
     expected = in_order(rows, weights, bias, block)
     for chunk in (20, 100):
         assert laid_out(weights, bias, block, chunk).runs[:, 2].sum() < width
         assert_bits(launched(rows, weights, bias, block, chunk), expected)
+
+
+@pytest.mark.parametrize("vector", [1, 2, 4, 8])
+def test_a_team_reads_each_of_its_inputs_once(vector, rng):
+    sizes, width = (1, 3, 0, TEAM, TEAM + 1, 2 * TEAM + 5, 4), 120
+    pattern = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    masks = rng.random((len(sizes), width)) < 0.2
+    masks[-1] = False
+    weights = (masks[pattern] * rng.normal(size=(pattern.size, width))).T.astype(np.float32)
+    rows, bias = (rng.normal(size=size).astype(np.float32) for size in ((70, width), pattern.size))
+    rows[:, 9] = rng.choice(np.float32([np.inf, -np.inf, np.nan]), 70)
+    block = BlockShape(vector, TEAM, 3, 1, teams=True)
+    teams = teams_of_weights(CSC.from_scipy(from_dense(weights).to_scipy()))
+    assert teams.count == sum(-(-size // TEAM) for size in sizes)
+    reads = sum(-(-size // TEAM) * mask.sum() for size, mask in zip(sizes, masks, strict=True))
+    for chunk in (7, 50, width):
+        chunked = laid_out(weights, bias, block, chunk)
+        assert chunked.records.size < 20 * (reads + 2 * chunked.chunks * chunked.tiling.groups)
+        assert_bits(launched(rows, weights, bias, block, chunk), in_order(rows, weights, bias, block))

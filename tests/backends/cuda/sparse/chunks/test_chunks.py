@@ -7,8 +7,9 @@ from oracle import EPSILON
 from sparsenn import backends
 from sparsenn.backends.cuda.runtime.activation import activation_code
 from sparsenn.backends.cuda.runtime.device import current_machine
-from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS
+from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS, TEAM_BLOCK
 from sparsenn.backends.cuda.sparse.chunks.chain import gather_chunks
+from sparsenn.backends.cuda.sparse.chunks.teams import teams_of_weights
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling
 from sparsenn.backends.cuda.sparse.chunks.weights import lay_out
 from sparsenn.backends.cuda.sparse.rows import rows_to_tiles, tiles_to_rows
@@ -43,7 +44,8 @@ def run(features, weights, bias, block, activation, groups=None, chunk=None):
     least = max(1, -(-outputs // block.slots))
     tiling = Tiling(block, max(least, groups or least), chunk or max(1, min(inputs, 50)))
     sparse = CSC.from_scipy(from_dense(weights).to_scipy())
-    (chunked,) = lay_out([LayerNumbers(sparse, bias, np.ones(outputs, np.int64))], [tiling], current_machine())
+    teams = [teams_of_weights(sparse) if block.teams else None]
+    (chunked,) = lay_out([LayerNumbers(sparse, bias, np.ones(outputs, np.int64))], [tiling], current_machine(), teams)
     tiles = rows_to_tiles(cp.asarray(features), block.rows)
     code = activation_code(Linear(np.zeros((1, 1)), None, activation), 1)
     alive = cp.zeros(tiles.shape[0] * block.rows, np.uint8)
@@ -52,7 +54,7 @@ def run(features, weights, bias, block, activation, groups=None, chunk=None):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("block", BLOCKS, ids=str)
+@pytest.mark.parametrize("block", [*BLOCKS, TEAM_BLOCK], ids=str)
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
 def test_kernel_computes_the_layer(block, activation, rng):
     for rows, inputs, outputs, density in AWKWARD:
@@ -70,7 +72,7 @@ def test_kernel_computes_the_layer(block, activation, rng):
 def test_bits_are_the_same_in_every_run_and_for_every_tiling(rng):
     features, weights, bias = problem(rng, 300, 400, 500, 0.1)
     expected, _ = run(features, weights, bias, BLOCKS[0], ReLU())
-    for block in BLOCKS:
+    for block in (*BLOCKS, TEAM_BLOCK):
         for more, chunk in ((0, 50), (7, 13), (0, 400)):
             found, _ = run(features, weights, bias, block, ReLU(), -(-500 // block.slots) + more, chunk)
             assert np.array_equal(found.view(np.int32), expected.view(np.int32))
@@ -81,7 +83,7 @@ def test_bits_are_the_same_in_every_run_and_for_every_tiling(rng):
 def test_infinity_and_nan_reach_only_the_outputs_that_read_them(activation, rng):
     features, weights, bias = problem(rng, 70, 60, 50, 0.2)
     features[3, 7], features[40, 11], features[69, 59] = np.inf, np.nan, -np.inf
-    for block in BLOCKS:
+    for block in (*BLOCKS, TEAM_BLOCK):
         found, _ = run(features, weights, bias, block, activation)
         for row, column in ((3, 7), (40, 11), (69, 59)):
             reads = weights[column] != 0

@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.sparse.chunks import tiling
-from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS, COUNTING_BLOCKS, HALF_BLOCKS, TILE_ROWS, room
+from sparsenn.backends.cuda.sparse.chunks.blocks import (
+    BLOCKS,
+    COUNTING_BLOCKS,
+    HALF_BLOCKS,
+    TEAM_BLOCK,
+    TILE_ROWS,
+    room,
+)
 from sparsenn.backends.cuda.sparse.chunks.tiling import in_slices, shared_tilings, stage_tilings
 from sparsenn.backends.machine import A100, H200, RTX_4090
 
@@ -83,6 +90,21 @@ def test_stages_of_the_challenge_are_cut_as_was_fastest(shapes, block, groups):
     for found in stage_tilings(60_000, shapes, H200):
         assert (found.block.vector, found.block.outputs) == block
         assert found.groups == groups
+
+
+@given(st.integers(0, 100_000), shapes_of_layers, machines, st.data())
+def test_teams_are_for_layers_that_all_have_some_and_for_many_rows(rows, shapes, machine, data):
+    teams = [data.draw(st.integers(0, max(1, outputs))) for _, outputs, _ in shapes]
+    for found in (shared_tilings(rows, shapes, machine, teams=teams), stage_tilings(rows, shapes, machine, teams)):
+        if any(each.block.teams for each in found):
+            assert all(teams)
+            assert {each.block for each in found} == {TEAM_BLOCK}
+            for each, count in zip(found, teams, strict=True):
+                assert each.block.warps * each.groups >= count >= each.groups
+                assert -(-rows // each.block.rows) * each.groups >= machine.multiprocessors
+    many = [(4096, 4096, 130_000)] * 2
+    assert {each.block for each in shared_tilings(60_000, many, H200, teams=[256, 256])} == {TEAM_BLOCK}
+    assert {each.block for each in stage_tilings(60_000, many, H200, [256, 256])} == {TEAM_BLOCK}
 
 
 def test_rows_go_in_slices_where_blocks_take_more_than_two_rounds():
