@@ -14,9 +14,9 @@ from sparsenn.engine.bound_steps import QUIET, RunContext
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import BatchGuard, check_inputs
-from sparsenn.engine.host_call import MAX_HOST_BYTES
 from sparsenn.engine.inputs import InputRows
 from sparsenn.engine.plan_cache import PlanCache, form_of_features
+from sparsenn.engine.replay_cache import MAX_HOST_BYTES
 from sparsenn.engine.result import BatchOutput, LayerCounter, Result, concatenate_categories
 from sparsenn.engine.timer import Timer, section
 from sparsenn.errors import InputError, OutOfMemoryError

@@ -24,9 +24,7 @@ class Measured:
 
     names: Names
     seconds: float  # median
-    others: tuple[
-        tuple[str, float], ...
-    ] = ()  # medians by kernels, the second fastest first
+    others: tuple[tuple[str, float], ...] = ()  # medians by kernels, the second fastest first
     wins: int = 0  # of the runs beside the second fastest
     runs: int = 0
 

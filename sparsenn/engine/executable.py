@@ -14,9 +14,8 @@ from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch, Sparse
 from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION
 from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
 from sparsenn.engine.finite import BatchGuard, OverflowGuard
-from sparsenn.engine.host_call import HostCall
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.replay_cache import ReplayCache
+from sparsenn.engine.replay_cache import HostCall, ReplayCache
 from sparsenn.engine.result import LayerCounter
 from sparsenn.engine.timer import now, section
 from sparsenn.engine.weight_cache import WeightCache

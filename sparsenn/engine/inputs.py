@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from sparsenn.backends import Backend, SparseRows
-from sparsenn.engine.named_rows import are_named, packed_inputs
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array, InputLayout
 from sparsenn.formats.arrays import convert_scipy, real_numbers
@@ -22,9 +23,11 @@ from sparsenn.runtime.workers import chunks, map_threads
 __all__ = [
     "InputRows",
     "Inputs",
+    "are_named",
     "as_matrix",
     "canonical",
     "check_network",
+    "packed_inputs",
     "read_inputs",
     "takes_shape",
     "to_input_type",
@@ -32,6 +35,9 @@ __all__ = [
 
 CHUNK = 1 << 16
 """Numbers of float64 that are checked together: they stay in a core's cache, so that memory is read once."""
+
+_SPARSE = {"scipy": "scipy.sparse", "cupyx": "cupyx.scipy.sparse"}
+"""Libraries of sparse matrices, and the modules that stack these."""
 
 Inputs: TypeAlias = CSR | Array | Any
 """Rows of inputs: CSR, a SciPy or CuPy sparse matrix or array, a NumPy or CuPy array, nested lists of numbers, a
@@ -245,3 +251,73 @@ def to_input_type(source: Any, outputs: CSR | Array) -> Any:
     library = sys.modules.get(type(source).__module__.partition(".")[0])
     from_dlpack = getattr(library, "from_dlpack", None)
     return outputs if from_dlpack is None or library is np else from_dlpack(outputs)
+
+
+def are_named(inputs: Any) -> bool:
+    """Return whether inputs are a dictionary, and not one of SciPy's sparse matrices that are dictionaries as well."""
+    return isinstance(inputs, dict) and not hasattr(inputs, "shape")
+
+
+def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None = None) -> Any:
+    """Return named inputs side by side, as a matrix of their own library, one row per sample.
+
+    They are a dictionary, or keyword arguments in its place. Errors are those of `Session`.
+    """
+    shapes = network.named_inputs
+    if named and inputs is not None:
+        raise UsageError(f"inputs and {', '.join(map(repr, named))} are given; give a dictionary of all named inputs")
+    arrays = named or inputs or {}
+    if shapes is None:
+        raise UsageError(f"the network's inputs have no names, such as {', '.join(map(repr, arrays))}; give one matrix")
+    differences = {"missing": shapes.keys() - arrays.keys(), "unknown": arrays.keys() - shapes.keys()}
+    faults = [f"{kind} are {', '.join(sorted(map(repr, names)))}" for kind, names in differences.items() if names]
+    if faults:
+        raise UsageError(f"{'; '.join(faults)}; the network takes {', '.join(map(repr, shapes))}")
+    matrices = [_named_matrix(network, name, shape, arrays[name]) for name, shape in shapes.items()]
+    counts = [int(matrix.shape[0]) for matrix in matrices]
+    if len(set(counts)) > 1:
+        by_name = ", ".join(f"{name!r} has {count:,}" for name, count in zip(shapes, counts, strict=True))
+        raise ShapeError(f"the inputs differ in their number of rows: {by_name}")
+    return _side_by_side(matrices)
+
+
+def _named_matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any) -> Any:
+    array = without_table(network.input_layout, rows)
+    if isinstance(array, CSR):
+        array = array.to_scipy()
+    if not hasattr(array, "shape") or isinstance(array, np.ma.MaskedArray):
+        array = real_numbers(array, f"input {name!r} holds", MatrixError)
+    size, actual = prod(shape), tuple(array.shape)
+    if actual[1:] == (size,):
+        return array
+    layout = InputLayout(shape or (1,))
+    if not hasattr(array, "tocsr"):
+        if len(actual) > (size > 1) and layout.holds(actual[1:], size):
+            return array.reshape(actual[0], size)
+        if actual == (size,) or layout.holds(actual, size):
+            return array.reshape(1, size)
+    expected = ", ".join(map(str, ("rows", *shape)))
+    raise MatrixError(f"the input {name!r} has the shape {actual}; it takes ({expected})")
+
+
+def _side_by_side(matrices: list[Any]) -> Any:
+    if len(matrices) == 1:
+        return matrices[0]
+    roots = [type(matrix).__module__.partition(".")[0] for matrix in matrices]
+    sparse = next((_SPARSE[root] for root in roots if root in _SPARSE), None)
+    try:
+        if sparse is not None:
+            library = sys.modules[sparse]
+            if sparse == "scipy.sparse":  # whose C++ reads wherever a damaged matrix says
+                matrices = [convert_scipy(each, "tocsr") if hasattr(each, "tocsr") else each for each in matrices]
+            return library.hstack([library.csr_matrix(matrix) for matrix in matrices], format="csr")
+        libraries = {root: sys.modules[root] for root in roots}
+        if len(libraries) > 1 or not hasattr(libraries[roots[0]], "concatenate"):
+            return np.concatenate([np.from_dlpack(matrix) for matrix in matrices], axis=1)
+        return libraries[roots[0]].concatenate(matrices, axis=1)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        kinds = ", ".join(dict.fromkeys(map(kind_of, matrices)))
+        raise InputError(
+            f"the inputs are {kinds}, which cannot be put side by side ({error}); give all of them as arrays of one "
+            "library, on one device"
+        ) from error

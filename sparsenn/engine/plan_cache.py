@@ -124,10 +124,7 @@ class PlanCache:
     def put(self, plan: Plan) -> None:
         """Cache the plan of another session."""
         key = _key(plan.rows.form, plan.inputs, plan.rows.count)
-        self._executables[key] = self._bind(plan)
-
-    def _bind(self, plan: Plan) -> Executable:
-        return Executable(plan, self.weights, self.overflow_guard, self.replays)
+        self._executables[key] = Executable(plan, self.weights, self.overflow_guard, self.replays)
 
     def plan_of(self, inputs: InputRows) -> Plan:
         """Return the plan of rows that are not on the device yet; kernels may be timed on the first of them."""
@@ -153,7 +150,8 @@ class PlanCache:
             plan = plan_for(self._compiled, inputs.total, density, form, size)
             while len(self._executables) >= MAX_EXECUTABLES:
                 self._drop({next(iter(self._executables))})
-            executable = self._executables[key] = self._bind(plan)
+            executable = Executable(plan, self.weights, self.overflow_guard, self.replays)
+            self._executables[key] = executable
         self._executables.move_to_end(key)
         return executable
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Features, LayerCounts, RowMap, RowsLeft
-from sparsenn.engine.named_rows import outputs_by_name
 from sparsenn.engine.plan import Plan
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import collapse_iso, index_dtype
 from sparsenn.formats.conversion import scan
+from sparsenn.formats.named_shapes import named_columns
 from sparsenn.network import Network
 from sparsenn.printable import one_line
 from sparsenn.runtime.spans import span
@@ -27,6 +27,7 @@ __all__ = [
     "Seconds",
     "concatenate_categories",
     "concatenate_results",
+    "outputs_by_name",
 ]
 
 _EXPANDED_FLOATS = 1 << 24
@@ -349,6 +350,12 @@ def _density(nonzeros: int | None, active: int | None, outputs: int) -> float | 
     if nonzeros is None or active is None:
         return None
     return nonzeros / (active * outputs) if active else 0.0
+
+
+def outputs_by_name(network: Network, outputs: Any) -> dict[str, Any]:
+    """Return the outputs of each name, of shape (rows, ...): views of a matrix of all of them."""
+    rows, shapes = outputs.shape[0], network.named_outputs or {}
+    return {name: outputs[:, first:last].reshape(rows, *shape) for name, shape, first, last in named_columns(shapes)}
 
 
 def _dense(features: Features) -> Array:
