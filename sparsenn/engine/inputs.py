@@ -127,9 +127,7 @@ def as_matrix(network: Network, array: Any) -> Any:
     the axis of rows. Other shapes are refused by a `MatrixError`, but for matrices of another width.
     """
     shape = tuple(array.shape)
-    if len(shape) == 2 and shape[1] == network.inputs:
-        return array
-    held = _batch_of(network, shape)
+    held = None if len(shape) == 2 and shape[1] == network.inputs else _batch_of(network, shape)
     if held is not None:
         batch, layout = held
         return layout.matrix(array.reshape(batch))
@@ -203,7 +201,7 @@ def _beyond_float32(numbers: Array) -> float | None:
 
 
 def _on_host(inputs: Any) -> CSR | SparseRows | Array:
-    if isinstance(inputs, np.ma.MaskedArray):
+    if isinstance(inputs, np.ma.MaskedArray | list | tuple):
         return real_numbers(inputs, "inputs hold", MatrixError)
     if isinstance(inputs, CSR | np.ndarray):
         return inputs if isinstance(inputs, CSR) else np.asarray(inputs)  # a numpy.matrix computes otherwise
@@ -221,8 +219,6 @@ def _on_host(inputs: Any) -> CSR | SparseRows | Array:
             return np.from_dlpack(inputs)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise InputError(f"the inputs are {kind_of(inputs)}, which cannot be read: {error}") from error
-    if isinstance(inputs, list | tuple):
-        return real_numbers(inputs, "inputs hold", MatrixError)
     raise InputError(
         f"the inputs are {kind_of(inputs)}; give a sparsenn.CSR, a SciPy sparse matrix, a NumPy "
         f"array or any array that supports DLPack"
