@@ -117,10 +117,10 @@ class BatchRunner:
         """
         network, batches, categories = self._compiled.network, list[BatchOutput](), list[Array]()
         plan: Any = None
-        total = LayerCounter.of(network) if counted else None
+        total: LayerCounter | None = None
 
         def run(start: int, stop: int, size: int, context: RunContext) -> None:
-            nonlocal plan
+            nonlocal plan, total
             with section(timer, "transfer", "check"):
                 check = self._cache.queue_check(inputs, start, stop, size)
             while True:
@@ -143,6 +143,7 @@ class BatchRunner:
             categories.append(living + (start - first) if start > first else living)
             if total is not None and counter is not None:
                 total.add_all(counter)
+            total = total or counter
 
         context = RunContext(timer, check=self._check_of(inputs, may_wait=True))
         notes = self._run_batches(inputs, (first, last), size, context, report, run)
@@ -153,7 +154,7 @@ class BatchRunner:
             layers=len(network),
             edges=network.multiply_adds,
             categories=concatenate_categories(categories),
-            statistics=() if total is None else total.statistics(network),
+            statistics=(total or LayerCounter.of(network)).statistics(network) if counted else (),
             seconds=timer.seconds(),
             batches=tuple(batches),
             notes=notes,

@@ -86,9 +86,11 @@ class _SparseStep:
         counting = context.counter is not None
         start = now(context.timer)
         multiplicity = _multiplicity(self._backend, rows) if counting else None
-        first = self._step.first
-        report = (lambda done: context.report(first + done),) if isinstance(self._chain, Stepwise) else ()
-        left = self._chain.run(rows.features, counting, multiplicity, *report)
+        if isinstance(self._chain, Stepwise):
+            first = self._step.first
+            left = self._chain.run(rows.features, counting, multiplicity, lambda done: context.report(first + done))
+        else:
+            left = self._chain.run(rows.features, counting, multiplicity)
         if context.counter is not None:
             with span("wait for the device", "wait"):
                 self._backend.wait()
