@@ -13,7 +13,7 @@ import numpy as np
 from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch, SparseKernel
 from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION
 from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
-from sparsenn.engine.finite import BatchGuard, OverflowGuard
+from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.replay_cache import HostCall, ReplayCache
 from sparsenn.engine.result import LayerCounter
@@ -91,16 +91,14 @@ class Executable:
         key = self.key, shape, rows.dtype, is_checked, "host"
         call = self._replays.get(key)
         if call is None:
-            steps = self.plan.steps
             guard = self._overflow_guard if self.plan.has_half else None
             watch = self._replays.host_watch if is_checked else None
-            call = HostCall(self.plan.backend, shape, watch, guard, 2 * len(steps))
+            call = HostCall(self.plan.backend, shape, watch, guard, 2 * len(self.plan.steps))
             self._replays.put(key, call)
-        outputs: Array | None = call(self._guarded, rows)
+        outputs: Array | None = call(
+            lambda features, guard: self._outputs_of(self.run(features, RunContext(watch=guard))), rows
+        )
         return outputs
-
-    def _guarded(self, features: Array, guard: BatchGuard | None) -> Any:
-        return self._outputs_of(self.run(features, RunContext(watch=guard)))
 
     @cached_property
     def is_capturable(self) -> bool:
