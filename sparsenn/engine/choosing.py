@@ -52,7 +52,8 @@ CLOSE = 2.0
 """Alternatives up to this multiple of the best prior may be the fastest."""
 
 MAX_CUT = 2
-"""Alternatives of several steps, for a chain that one kernel may run whole."""
+"""Alternatives of several steps, for a chain that one kernel may run whole. None of many rows begins with a kernel that
+skips rows if one runs the whole chain: how many go on is not known before."""
 
 MIN_SKIPPED_ROWS = 1024
 """Rows from which on a kernel that skips rows may be faster than its prior, which assumes that all are computed."""
@@ -157,12 +158,22 @@ def choose_steps(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -
 def segments_of(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -> tuple[Segment, ...]:
     """Return the segments of a network; parameters and errors are those of `choose_steps`."""
     try:
-        return tuple(_Chooser(compiled, rows, dense_bytes).segments())
+        segments = _Chooser(compiled, rows, dense_bytes).segments()
+        return tuple(map(_with_equal_bits, segments)) if compiled.in_order else tuple(segments)
     except UsageError as error:
         if not compiled.options.reproducible:
             raise
         remedy = "leave out reproducible, or use device cpu"
         raise UsageError(f"{error}; no other kernel is reproducible: {remedy}") from error
+
+
+def _with_equal_bits(segment: Segment) -> Segment:
+    """Return a segment with alternatives of one order of sums: that of sparse kernels, or else of the best prior."""
+    sparse = [
+        one for one in segment.alternatives if all(step.kernel.operation == SPARSE_OPERATION for step in one.steps)
+    ]
+    known = tuple(one for one in sparse if all(step.kernel.reproducible for step in one.steps))
+    return replace(segment, alternatives=known or segment.alternatives[:1])
 
 
 def _steps_of(segment: Segment, rows: RowsShape, choice: Choice | None) -> tuple[Step, ...]:
@@ -273,9 +284,12 @@ class _Chooser:
                     for one in ways
                 ]
             longer.sort(key=lambda path: (path.rank, len(path.steps)))
-            cut = [path for path in longer if len(path.steps) > 1]
-            dropped = set(cut[MAX_CUT:])
-            paths.append([path for path in longer if path not in dropped])
+            whole = [path for path in longer if len(path.steps) == 1]
+            many = self.rows.count >= MIN_SKIPPED_ROWS and any(path.skips_rows for path in whole)
+            cut = [path for path in longer if len(path.steps) > 1 and not (many and path.skips_rows)]
+            fewest = {tuple(dict.fromkeys(step.kernel for step in path.steps)): path for path in reversed(longer)}
+            cut = [path for path in cut if path in fewest.values()]
+            paths.append(sorted([*whole, *cut[:MAX_CUT]], key=lambda path: (path.rank, len(path.steps))))
         if not paths[-1]:
             assert refused is not None
             raise refused

@@ -51,11 +51,12 @@ class CompiledNetwork:
     # by rows and kind of device; all devices share these
     chosen: dict[Hashable, tuple[Step, ...]] = field(default_factory=dict)
     choices: Choices = field(default_factory=Choices)
-    measures: bool = True  # not where sessions of other processes must choose alike
+    measures: bool = True  # whether kernels may be timed
+    in_order: bool = False  # only kernels of equal bits may replace one another, as sessions elsewhere choose alone
     lock: threading.Lock = field(default_factory=threading.Lock)  # held by the device that prepares a step
 
     @classmethod
-    def of(cls, network: Network, options: Options, measures: bool = True) -> CompiledNetwork:
+    def of(cls, network: Network, options: Options, in_order: bool = False) -> CompiledNetwork:
         """Find the device, the kernels and the equal outputs of a network; errors are those of `Session`.
 
         Reproducible networks are never measured, nor those that are planned for a machine elsewhere.
@@ -70,9 +71,11 @@ class CompiledNetwork:
             merged = _merged_form(network) if merging else unmerged(network)
         compiled = backend.compile_seconds() - compiled
         limits = _limits(backend, options)
-        measures = measures and not options.reproducible and options.machine is None
+        measures = not options.reproducible and options.machine is None
         seconds = time.perf_counter() - start
-        return cls(network, options, backend, kernels, merged, *limits, seconds, compiled, measures=measures)
+        return cls(
+            network, options, backend, kernels, merged, *limits, seconds, compiled, measures=measures, in_order=in_order
+        )
 
     def on(self, options: Options) -> CompiledNetwork:
         """Return the same network compiled for another device, or with other limits; its equal outputs are known."""

@@ -50,6 +50,9 @@ MAX_RUNS = 21
 MAX_SECONDS = 0.1
 """Time after which candidates of a segment are not run again, once each has `MIN_RUNS`."""
 
+MAX_PREPARING_SECONDS = 1.0
+"""Time after which no further candidates of a segment are prepared: those with the best priors come first."""
+
 HOPELESS = 3.0
 """Candidates that take more than this multiple of the least time run twice."""
 
@@ -86,6 +89,7 @@ def choice_key(compiled: CompiledNetwork, rows: RowsShape) -> dict[str, str | in
         "precision": options.precision,
         "rows": bucket_of_choice(rows.count),
         "form": rows.form,
+        "in_order": int(compiled.in_order),
     }
 
 
@@ -188,6 +192,7 @@ def _measured(
     backend, known, replays = compiled.backend, weights.keys, ReplayCache(compiled.backend)
     trials: dict[Alternative, Callable[[], Any]] = {}
     times: dict[Alternative, list[float]] = {}
+    deadline = time.perf_counter() + MAX_PREPARING_SECONDS
     for skips in (True, False):
         hopeful = [
             one
@@ -196,11 +201,15 @@ def _measured(
             and (skips or not times or one.prior * repeats <= CLOSE * min(map(min, times.values())))
         ]
         executables = dict(zip(hopeful, _executables(compiled, hopeful, rows, weights, replays), strict=True))
+        ready: list[Alternative] = []
         for one in hopeful:
+            if (ready or times) and time.perf_counter() > deadline:
+                break
             with suppress(OutOfMemoryError, MemoryError):
                 executables[one].rehearse(features)
+                ready.append(one)
         backend.end_rehearsals()  # which would disturb what is timed
-        for one in hopeful:
+        for one in ready:
             trial = _Trial(executables.pop(one), features, repeats)
             with suppress(OutOfMemoryError, MemoryError):
                 for _ in range(WARM_UPS):

@@ -134,9 +134,9 @@ class Session:
         return self._of(self._compiled.on(replace(self.options, device=device, **options)))
 
     @classmethod
-    def _without_measuring(cls, network: Network, options: Options) -> Session:
-        """Return a session that chooses kernels by their priors, as all others of such machines do."""
-        return cls._of(CompiledNetwork.of(network, options, measures=False))
+    def _in_order(cls, network: Network, options: Options) -> Session:
+        """Return a session whose outputs have the bits of all others of such machines, whatever each measures."""
+        return cls._of(CompiledNetwork.of(network, options, in_order=True))
 
     @classmethod
     def _of(cls, compiled: CompiledNetwork) -> Session:

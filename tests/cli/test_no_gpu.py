@@ -87,7 +87,6 @@ def model(tmp_path: Path) -> Path:
             "roofline",
         ),
         ("kernels", "roofline", "conv2d"),
-        ("kernels", "tune", "coarsened", "--operation", "spmspm", "--dataset", "{problem}"),
         ("train", "{table}", "--hidden", "4", "--epochs", "1", "--output", "{table}.h5"),
     ],
     ids=" ".join,

@@ -12,8 +12,13 @@ import pytest
 from kernel_registry import let_auto_take
 
 from sparsenn import Session, backends
+from sparsenn.backends.machine import H200
 from sparsenn.engine import measuring
 from sparsenn.engine.choices import Choice, Choices, Measured, bucket_of_choice, label_of
+from sparsenn.engine.choosing import RowsShape, segments_of
+from sparsenn.engine.compiled_network import CompiledNetwork
+from sparsenn.engine.fitting import MAX_DENSE_BYTES
+from sparsenn.engine.options import Options
 from sparsenn.formats import from_dense
 from sparsenn.layers import Conv2d, Flatten, Linear, ReLU, SparseLinear
 from sparsenn.network import Network
@@ -220,3 +225,15 @@ def test_the_best_prior_stays_unless_others_win_most_runs():
     noisy = {first: [1.0, 1.0, 1.0, 1.0], other: [0.8, 0.9, 1.2, 1.3]}
     assert measuring._fastest(first, noisy)[0] is first
     assert measuring._fastest(first, {first: [1.0, 1.0], other: [0.8, 0.9, 0.8, 0.9]})[0] is other
+
+
+def test_sessions_that_measure_apart_take_kernels_with_equal_bits(rng):
+    weights = rng.standard_normal((64, 64), dtype=np.float32)
+    sparse = SparseLinear.from_scipy(from_dense(weights).to_scipy(), 0.1, ReLU())
+    network = Network([sparse, Linear(weights, 0.1, ReLU())])
+    compiled = CompiledNetwork.of(network, Options(machine=H200), in_order=True)
+    (segment,) = segments_of(compiled, RowsShape(100), MAX_DENSE_BYTES)
+    assert len(segment.alternatives) == 1
+    only = CompiledNetwork.of(Network([sparse]), Options(machine=H200), in_order=True)
+    (segment,) = segments_of(only, RowsShape(100), MAX_DENSE_BYTES)
+    assert {one.label for one in segment.alternatives} == {"resident", "chunks"}

@@ -123,7 +123,7 @@ def session_of(name: NetworkName, options: Options) -> Session:
             network = _network_of(name)
             while len(_sessions) >= MOST_SESSIONS:
                 _sessions.popitem(last=False)
-            _sessions[key] = Session._without_measuring(network, options)
+            _sessions[key] = Session._in_order(network, options)
         _sessions.move_to_end(key)
         return _sessions[key]
 
