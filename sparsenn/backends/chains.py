@@ -26,25 +26,14 @@ Features: TypeAlias = CSR | Array
 
 
 class LayerCounts(NamedTuple):
-    """Counts of a kernel in one layer: a tuple, as a run makes one per layer and tuples take the least time.
-
-    Parameters
-    ----------
-    kernel : name of the kernel that computed the layer.
-    rows : rows it computed.
-    active_inputs : inputs (a row may stand for many equal ones) whose output row has a non-zero; None where the
-        layer's outputs are unknown.
-    nonzeros : non-zero outputs, summed over the inputs and over all neurons of the layer; None likewise.
-    performed_edges : multiply-adds done.
-    distinct : rows that differ after this layer, where the kernel has grouped equal rows.
-    """
+    """Counts of a kernel in one layer: a tuple, as a run makes one per layer and tuples take the least time."""
 
     kernel: str
     rows: int
-    active_inputs: int | None
-    nonzeros: int | None
-    performed_edges: int
-    distinct: int | None = None
+    active_inputs: int | None  # inputs whose output row has a non-zero; None where unknown
+    nonzeros: int | None  # summed over the inputs and over all neurons of the layer; None likewise
+    performed_edges: int  # multiply-adds done
+    distinct: int | None = None  # rows that differ after this layer, where the kernel has grouped equal rows
 
     def plus(self, other: LayerCounts) -> LayerCounts:
         """Return the sum of two counts of the same layer; a number that either lacks stays None."""
@@ -64,20 +53,12 @@ def _sum_known(one: int | None, other: int | None) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """A caller's sparse rows: not checked, of any types of numbers, in host memory or a GPU's.
+    """A caller's sparse rows: not checked, of any types of numbers, in host memory or a GPU's."""
 
-    Parameters
-    ----------
-    shape : (rows, width).
-    indptr : (rows + 1,) integers; row r has the entries indptr[r] - indptr[0] to indptr[r + 1] - indptr[0].
-    indices : (entries,) integers, the column of each entry.
-    values : (entries,) real numbers; or (1,) where all entries share one value.
-    """
-
-    shape: tuple[int, int]
-    indptr: Array
-    indices: Array
-    values: Array
+    shape: tuple[int, int]  # (rows, width)
+    indptr: Array  # (rows + 1,) integers; row r has the entries indptr[r] - indptr[0] to indptr[r + 1] - indptr[0]
+    indices: Array  # (entries,) integers, the column of each entry
+    values: Array  # (entries,) real numbers; or (1,) where all entries share one value
 
     def slice_rows(self, start: int, stop: int) -> SparseRows:
         """Return rows `start` to `stop`, sharing the arrays."""
@@ -91,18 +72,11 @@ class SparseRows:
 
 @dataclass(frozen=True, eq=False)
 class RowsLeft:
-    """The rows that survive layers, on the device.
+    """The rows that survive layers, on the device."""
 
-    Parameters
-    ----------
-    features : the rows; some may belong to no input.
-    row_map : the row of each input, int32 or int64.
-    dropped : whether each row that the map names has a non-zero, as rows of zeros were dropped.
-    """
-
-    features: Features
-    row_map: RowMap = SAME_ROWS
-    dropped: bool = False
+    features: Features  # the rows; some may belong to no input
+    row_map: RowMap = SAME_ROWS  # the row of each input, int32 or int64
+    dropped: bool = False  # whether each row that the map names has a non-zero, as rows of zeros were dropped
 
     @property
     def inputs(self) -> int:
@@ -113,22 +87,12 @@ class RowsLeft:
 
 @dataclass(frozen=True)
 class SparseProblem:
-    """The rows that a chain of sparse layers is prepared for, and which of them it need not compute.
+    """The rows that a chain of sparse layers is prepared for, and which of them it need not compute."""
 
-    Parameters
-    ----------
-    rows : of a run, at most.
-    form : of the rows: `dense`, `half` for a matrix of float16, `csr`, or `iso` for CSR whose entries all have one
-        value.
-    droppable_from : rows that are all zero may be dropped after this layer of the chain, counted from 0, and those that
-        follow; the number of layers, or more, where none may be.
-    deduplicate : whether rows that are equal bit for bit are computed once.
-    """
-
-    rows: int
-    form: str
-    droppable_from: int
-    deduplicate: bool
+    rows: int  # of a run, at most
+    form: str  # of the rows: `dense`, `half` (float16), `csr`, or `iso` for CSR of one value
+    droppable_from: int  # layer, from 0, after which rows that are all zero may be dropped
+    deduplicate: bool  # whether rows that are equal bit for bit are computed once
 
 
 class SparseChain(Protocol):
@@ -137,26 +101,16 @@ class SparseChain(Protocol):
     @property
     def nbytes(self) -> int:
         """Memory for rows, in bytes."""
-        ...
 
     def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
         """Take rows through all layers; on a GPU the work is queued on the current stream, and not waited for.
 
-        Parameters
-        ----------
-        features : on the device, no more rows and of no other form than the problem says.
-        counting : whether `counts` will be asked for.
-        multiplicity : (rows,) int64 on the host, how many inputs each row stands for, for counting only; None for one.
-
-        Returns
-        -------
-        Rows in memory of the chain's own, which the next run writes over.
+        The rows that it returns are in memory of the chain's own, which the next run writes over. `multiplicity` is
+        (rows,) int64 on the host, how many inputs each row stands for, for counting only.
         """
-        ...
 
     def counts(self) -> tuple[LayerCounts, ...]:
         """Return what the last run counted, layer by layer; waits for it."""
-        ...
 
 
 class NumberCheck(Protocol):
@@ -164,27 +118,22 @@ class NumberCheck(Protocol):
 
     def scan(self, features: Features) -> None:
         """Scan all numbers of features on the device; on a GPU the scan is queued, and not waited for."""
-        ...
 
     def passed(self) -> bool:
         """Return whether all scanned numbers were finite; waits for the device once."""
-        ...
 
 
 class NumberLog(Protocol):
     """Scans of numbers on the device, each with a result of its own.
 
-    Attributes
-    ----------
-    results : (scans, 2) uint32 on the device, for each scan the bits of the largest finite number's size in float32,
-        and whether a number is not finite.
+    `results` is (scans, 2) uint32 on the device: the bits of the largest finite number's size in float32, and whether a
+    number is not finite.
     """
 
     results: Array
 
     def scan(self, features: Features) -> None:
         """Queue a scan of all numbers of features, in float32 or float16."""
-        ...
 
 
 class RowsWatch(NumberCheck, Protocol):
@@ -192,7 +141,6 @@ class RowsWatch(NumberCheck, Protocol):
 
     def take_fault(self) -> bool:
         """Return whether a scan that has ended found a number that is not finite, and forget the fault."""
-        ...
 
 
 class RowsCheck(Protocol):
@@ -201,20 +149,13 @@ class RowsCheck(Protocol):
     @property
     def rows(self) -> CSR:
         """The rows in the types that kernels take, with one value for all entries, for chains that await the check."""
-        ...
 
     def fetch(self) -> None:
         """Queue the copy of the results to the host, behind the work queued so far; wait for nothing."""
-        ...
 
     def passed(self) -> bool:
-        """Wait for the check; return whether the rows are sound, begin at offset 0, and have one value.
+        """Wait; return whether the rows are sound, begin at offset 0, and have one value.
 
-        Where they are not, `Backend.place` sorts them, or reports the fault.
-
-        Raises
-        ------
-        MatrixError
-            As `Backend.place` does, but for rows that sorting would mend.
+        Where they are not, `Backend.place` sorts them, or reports the fault; this raises MatrixError where sorting is
+        no help.
         """
-        ...

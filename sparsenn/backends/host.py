@@ -23,20 +23,13 @@ COMBINED_BYTES = 256 << 10
 
 
 def checked_rows(rows: SparseRows) -> CSR:
-    """Return sparse rows on the host as CSR, in float32 or, where they are that, float64.
-
-    Raises
-    ------
-    MatrixError
-        Offsets, columns or values break what `CSR` promises.
-    """
+    """Return sparse rows on the host as CSR, in float32 or, where they are that, float64."""
     values = rows.values if rows.values.dtype == np.float64 else rows.values.astype(np.float32)
     offsets = rows.indptr.astype(np.int64)
     return CSR.from_arrays(rows.shape, offsets - offsets[:1], rows.indices, values).validate()
 
 
 def _has_nonzero(features: Features) -> Array:
-    """Return whether each row has a number that is not zero."""
     if isinstance(features, CSR):
         return np.asarray(np.diff(features.indptr) > 0)
     return np.asarray(features.any(axis=1))
@@ -66,11 +59,9 @@ class _NumberCheck:
         self._finite = True
 
     def scan(self, features: Features) -> None:
-        """Scan numbers."""
         self._finite = self._finite and all_finite(features.values if isinstance(features, CSR) else features)
 
     def passed(self) -> bool:
-        """Return whether all scanned numbers were finite."""
         return self._finite
 
 
@@ -89,13 +80,7 @@ class HostMemory(Backend):
         return type(inputs) is np.ndarray and inputs.dtype == np.float32 and inputs.flags.c_contiguous
 
     def device_rows(self, inputs: Any) -> CSR | SparseRows | Array | None:
-        """Return None, or refuse rows that are on a GPU.
-
-        Raises
-        ------
-        UsageError
-            They are.
-        """
+        """Return None, or refuse rows that are on a GPU."""
         if not is_on_host(inputs):
             raise UsageError("the rows are on a GPU: use device cuda, or copy them to the host")
         return None

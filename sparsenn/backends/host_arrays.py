@@ -28,13 +28,7 @@ FINITE_PIECE = 1 << 18
 
 
 def is_on_host(rows: Any) -> bool:
-    """Return whether rows, a matrix of any kind, are in host memory; what does not tell is taken for host memory.
-
-    Raises
-    ------
-    InputError
-        They are in no memory that DLPack knows.
-    """
+    """Return whether rows, a matrix of any kind, are in host memory; what does not tell is taken for host memory."""
     source = rows
     if isinstance(rows, CSR):
         rows = rows.indptr
@@ -53,11 +47,7 @@ def fault_of(rows: SparseRows) -> MatrixError | None:
     """Return the first fault of sparse rows on the host, in the words of `CSR.validate`; None where they have none.
 
     Values count as float32: what is beyond its range is infinite. The fault is an `UnsortedError` where sorting each
-    row, and adding up what is given twice, would mend all that is wrong.
-
-    Parameters
-    ----------
-    rows : of any types of numbers; the arrays' shapes fit together.
+    row, and adding up duplicates, would mend all that is wrong.
     """
     entries, width = rows.indices.size, rows.shape[1]
     offsets = rows.indptr.astype(np.int64)
@@ -89,10 +79,7 @@ def fault_of(rows: SparseRows) -> MatrixError | None:
 
 
 def all_finite(numbers: Array) -> bool:
-    """Return whether all numbers of a contiguous array are finite.
-
-    A sum of squares takes the least time; it is finite if all numbers are, unless these are very large.
-    """
+    """Return whether all numbers of a contiguous array are finite."""
     if numbers.dtype.char in "fd" and math.isfinite(np.vdot(numbers, numbers)):
         return True
     if numbers.size <= FINITE_PIECE:

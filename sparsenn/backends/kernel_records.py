@@ -43,60 +43,34 @@ Shapes: TypeAlias = Sequence[tuple[int, ...]]
 
 @dataclass(frozen=True, eq=False)
 class ImageStack:
-    """Consecutive layers of images, as a backend has prepared them.
-
-    Parameters
-    ----------
-    layers : the layers.
-    shapes : of one input before each layer, and after the last: (channels, height, width) or (width,).
-    prepared : a convolution as the kernels of `conv2d` take it; entries of other layers are not read.
-    """
+    """Consecutive layers of images, as a backend has prepared them."""
 
     layers: tuple[ImageLayer, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    prepared: tuple[Any, ...]
+    shapes: tuple[tuple[int, ...], ...]  # of one input before each layer, and after the last
+    prepared: tuple[Any, ...]  # a convolution as the kernels of `conv2d` take it; entries of other layers are not read
 
 
 @dataclass(frozen=True, eq=False)
 class StepInput:
-    """One launch: some consecutive layers of a prepared stack, on some rows.
+    """One launch: layers `first` to `last`, excluded, of a prepared stack, on some rows."""
 
-    Parameters
-    ----------
-    stack : what `Backend.prepare` returned.
-    first, last : the layers to run, counted from 0 within the stack, `last` excluded.
-    features : rows of width `inputs` of layer `first`.
-    multiplicity : (rows,) int64, how many inputs each row stands for; used for counting only.
-    droppable_from : rows that are all zero may be left out of the output once this layer (counted within the
-        stack) has run, because every later layer keeps them at zero.
-    scatter : multiply only the non-zeros in layer `first` (where the kernel has that choice).
-    deduplicate : compute equal rows once (where the kernel can group them itself).
-    """
-
-    stack: Any
+    stack: Any  # what `Backend.prepare` returned
     first: int
     last: int
-    features: Features
-    multiplicity: Array
-    droppable_from: int
-    scatter: bool = False
-    deduplicate: bool = False
+    features: Features  # rows of width `inputs` of layer `first`
+    multiplicity: Array  # (rows,) int64, how many inputs each row stands for; used for counting only
+    droppable_from: int  # layer, from 0, after which rows that are all zero may be left out
+    scatter: bool = False  # multiply only the non-zeros in layer `first` (where the kernel has that choice)
+    deduplicate: bool = False  # compute equal rows once (where the kernel can group them itself)
 
 
 @dataclass(frozen=True, eq=False)
 class StepOutput:
-    """The result of a launch.
+    """The result of a launch."""
 
-    Parameters
-    ----------
-    features : the surviving rows, of the last layer's width.
-    row_map : from input rows to surviving ones, on the host.
-    counts : one record per layer.
-    """
-
-    features: Features
-    row_map: RowMap
-    counts: tuple[LayerCounts, ...]
+    features: Features  # the surviving rows, of the last layer's width
+    row_map: RowMap  # from input rows to surviving ones, on the host
+    counts: tuple[LayerCounts, ...]  # one record per layer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,12 +30,7 @@ def image_kernel(backend: Backend, layer: ImageLayer) -> Kernel:
 
 
 def combine_rows(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
-    """Add or concatenate matrices, by functions that NumPy and CuPy arrays share.
-
-    Parameters
-    ----------
-    matrices : (rows, features) each, or (rows, channels · height · width).
-    """
+    """Add or concatenate (rows, features) matrices, by functions that NumPy and CuPy arrays share."""
     if not isinstance(layer, Add):
         return np.concatenate(matrices, axis=1)
     first, second, *others = matrices
@@ -46,15 +41,7 @@ def combine_rows(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
 
 
 def launch_of(kernel: Kernel, stack: Any) -> Callable[..., Array]:
-    """Return the function that runs prepared layers on row-major matrices on the device, one row per input.
-
-    The function takes one matrix, or as many as a combining layer reads, and returns the matrix of the outputs.
-
-    Parameters
-    ----------
-    kernel : of `mlp`, of `conv2d` for convolutions and layers that it fuses with them, or as `image_kernel` returns it.
-    stack : as `Backend.prepare` returned it.
-    """
+    """Return the function that runs prepared layers on row-major matrices on the device, one row per input."""
     if isinstance(kernel, ConvolutionKernel):
         return partial(kernel.run_stack or partial(_run_convolution, kernel), stack)
     if kernel.operation == IMAGE_OPERATION:

@@ -1,8 +1,4 @@
-"""Machines: what a device offers, as a value; of the device at hand, or of one that is somewhere else.
-
-Kernels say by it what they cannot run and estimate by it what they take, so that a plan can be made for a GPU that is
-not here.
-"""
+"""Machines: what a device offers, as a value, so that a plan can be made for a GPU that is not here."""
 
 from __future__ import annotations
 
@@ -35,31 +31,18 @@ REGISTERS = 65_536
 
 @dataclass(frozen=True)
 class Machine:
-    """A device.
+    """A device."""
 
-    Parameters
-    ----------
-    name : the hardware's own, with the threads in use where it is a processor; measurements are stored by it.
-    device : `cpu`, `cuda` or `reference`.
-    multiprocessors : of a GPU; threads of a processor.
-    capability : ten times the compute capability, 90 for 9.0; 0 where it is no GPU, as all that follow.
-    block_bytes, multiprocessor_bytes : shared memory that a block, and all blocks of a multiprocessor, can have.
-    memory_bytes : of the device's own memory.
-    clock : clocks of a multiprocessor in a second, under load.
-    copy_bandwidth : bytes a second, read plus written, of a copy far larger than the caches.
-    thread_multiply_adds : float32 multiply-adds of a processor's thread in a clock; 0 for a GPU.
-    """
-
-    name: str
-    device: str
-    multiprocessors: int
-    capability: int = 0
+    name: str  # with the threads in use where it is a processor; measurements are stored by it
+    device: str  # `cpu`, `cuda` or `reference`
+    multiprocessors: int  # of a GPU; threads of a processor
+    capability: int = 0  # ten times the compute capability, 90 for 9.0; 0 where it is no GPU, as all that follow
     block_bytes: int = 0
     multiprocessor_bytes: int = 0
-    memory_bytes: int = 0
-    clock: float = 0.0
-    copy_bandwidth: float = 0.0
-    thread_multiply_adds: int = 0
+    memory_bytes: int = 0  # of the device's own memory
+    clock: float = 0.0  # clocks of a multiprocessor in a second, under load
+    copy_bandwidth: float = 0.0  # bytes a second, read plus written, of a copy far larger than the caches
+    thread_multiply_adds: int = 0  # float32 multiply-adds of a processor's thread in a clock; 0 for a GPU
 
     @property
     def warps(self) -> int:
@@ -96,13 +79,7 @@ MACHINES = {"h200": H200, "a100": A100, "rtx-4090": RTX_4090}
 
 
 def machine_named(name: str) -> Machine:
-    """Return one of `MACHINES`.
-
-    Raises
-    ------
-    UsageError
-        There is none of that name; the message lists those there are.
-    """
+    """Return one of `MACHINES`."""
     if name not in MACHINES:
         raise unknown_name("machine", name, MACHINES)
     return MACHINES[name]

@@ -1,7 +1,7 @@
 """The registry of kernels: one place for their names, and an answer for wrong ones.
 
-The engine's own kernels register when `sparsenn.backends` is imported. Modules that bring more, such as the studies',
-are named in `sparsenn.plugins`; they are imported when all kernels are listed, or one is asked for that is not there.
+The engine's own kernels register when `sparsenn.backends` is imported. Modules that bring more are named in
+`sparsenn.plugins`, imported when all kernels are listed, or one is asked for that is not there.
 """
 
 from __future__ import annotations
@@ -84,13 +84,7 @@ def reproducible_kernels(operation: str, device: str) -> tuple[Kernel, ...]:
 
 
 def kernel_named(operation: str, name: str, device: str) -> Kernel:
-    """Return one kernel.
-
-    Raises
-    ------
-    UsageError
-        The operation has no kernel of that name on that device; the message lists those it has.
-    """
+    """Return one kernel."""
     found = _KERNELS.get((operation, device, name))
     if found is not None:
         return found
@@ -111,20 +105,7 @@ def _registered(operation: str | None, device: str | None) -> tuple[Kernel, ...]
 def permitted_kernels(
     operation: str, device: str, kernel: str, precision: str, reproducible: bool = False
 ) -> list[Kernel]:
-    """Return the kernels of a device that options permit, in the order in which they are preferred.
-
-    Parameters
-    ----------
-    operation : `spmspm`, `mlp` or `conv2d`.
-    kernel : `auto`, or the name of one.
-    precision : of the kernel; with `auto`, those of float32, which keep any precision, come after those of this one.
-    reproducible : whether only reproducible kernels are permitted.
-
-    Raises
-    ------
-    UsageError
-        There is no such kernel; the message lists those there are.
-    """
+    """Return the kernels that options permit, the preferred first; `auto` adds those of float32 as the last."""
     if kernel != "auto":
         chosen = kernel_named(operation, kernel, device)
         if chosen.precision != precision:

@@ -16,15 +16,9 @@ __all__ = ["SAME_ROWS", "RowMap"]
 
 @dataclass(frozen=True, eq=False)
 class RowMap:
-    """Which computed row stands for each input row.
+    """Which computed row stands for each input row."""
 
-    Parameters
-    ----------
-    rows : (inputs,) int32 or int64, in host memory or a GPU's: the computed row, -1 for a row of zeros; None where row
-        k is that of input k.
-    """
-
-    rows: Array | None = None
+    rows: Array | None = None  # (inputs,) int32 or int64, -1 for a row of zeros; None for the inputs' own numbers
 
     @classmethod
     def of_survivors(cls, survivors: Array, inputs: int) -> RowMap:
@@ -58,13 +52,7 @@ class RowMap:
         return used, RowMap(taken)
 
     def scatter(self, rows: Array, columns: Array | None = None) -> Array:
-        """Return the row of each input in a new array, zeros where there is none.
-
-        Parameters
-        ----------
-        rows : (computed rows, ...) in host memory.
-        columns : (outputs,) integers, the column of `rows` that each output is; None for all columns in their order.
-        """
+        """Return the row of each input in a new array, zeros where there is none; `columns` are those of `rows`."""
         if self.rows is None:
             return rows.copy() if columns is None else np.take(rows, columns, axis=1)
         live = self.rows >= 0
@@ -86,16 +74,9 @@ class RowMap:
         return CSR((self.rows.size, rows.shape[1]), indptr, rows.indices[entries], values)
 
     def multiplicity(self, computed: int, before: Array | None = None) -> Array | None:
-        """Return how many inputs each of the computed rows stands for.
+        """Return how many inputs each computed row stands for, int64, exact up to 2^53; None for one each.
 
-        Parameters
-        ----------
-        computed : number of computed rows.
-        before : (inputs,) int64, how many inputs each input of this map stands for; None for one.
-
-        Returns
-        -------
-        (computed,) int64, exact up to 2^53; None for one each.
+        `before` is (inputs,) int64, how many inputs each input of this map stands for; None for one.
         """
         if self.rows is None:
             return before

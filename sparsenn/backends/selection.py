@@ -24,16 +24,8 @@ __all__ = ["DOUBLE_DEVICE", "backend_elsewhere", "backend_for", "gpus", "select_
 def backend_for(device: str) -> Backend:
     """Return the backend for `auto`, `cpu`, `reference`, `cuda` (the first GPU) or `cuda:i`.
 
-    `cuda_float64` and `cuda_float64:i` are GPUs, too, for precision float64.
-
-    `auto` is the first GPU if CuPy and a GPU are there, else the CPU.
-
-    Raises
-    ------
-    DeviceError
-        The device is not there, or what it needs is missing; the message says what to install.
-    UsageError
-        There is no device of that name.
+    `cuda_float64` and `cuda_float64:i` are GPUs, too, for precision float64. `auto` is the first GPU if CuPy and a GPU
+    are there, else the CPU. A device that is missing raises DeviceError, an unknown name UsageError.
     """
     if device == "auto":
         return _fastest()
@@ -49,18 +41,7 @@ def backend_for(device: str) -> Backend:
 
 
 def backend_elsewhere(device: str, machine: Machine) -> Backend:
-    """Return a backend for plans that are made for a GPU, whether it is here or not, and are not run.
-
-    Parameters
-    ----------
-    device : `cuda` or `auto`.
-    machine : the GPU.
-
-    Raises
-    ------
-    UsageError
-        The machine is no GPU, or the device another one.
-    """
+    """Return a backend for plans that are made for a GPU, whether it is here or not, and are not run."""
     if machine.device != "cuda":
         raise UsageError(f"{machine.name} is not a GPU: plans for another machine are for GPUs")
     if device not in ("auto", "cuda"):
@@ -89,30 +70,14 @@ def select_kernels(
 ) -> tuple[Backend, list[Kernel]]:
     """Return the backend, and the kernels of an operation that options permit on it.
 
-    Parameters
-    ----------
-    operation : `spmspm`, `mlp` or `conv2d`.
-    device, kernel, precision, machine, reproducible : as the options of a session have them, but precision `auto`.
-
-    Raises
-    ------
-    UsageError
-        The device or the kernel does not exist, or it does not have the precision, or is not reproducible.
-    DeviceError
-        The device is not there.
+    A kernel that only the CPU has takes the device `auto` to the CPU.
     """
     backend = select_backend(device, kernel, operation, machine)
     return backend, permitted_kernels(operation, backend.device, kernel, precision, reproducible)
 
 
 def gpus() -> tuple[str, ...]:
-    """Return the names of all GPUs that are here.
-
-    Raises
-    ------
-    DeviceError
-        There is none, or what it needs is missing; the message says what to install.
-    """
+    """Return the names of all GPUs that are here, or raise a DeviceError that says what is missing."""
     return tuple(f"cuda:{index}" for index in range(count_devices()))
 
 

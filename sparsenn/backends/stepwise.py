@@ -73,7 +73,6 @@ class _Rows:
         return int(self.features.shape[0])
 
     def replace(self, features: Features, row_map: RowMap) -> None:
-        """Continue with other features; the map says which of them each row has become."""
         self.features = features
         multiplicity = row_map.multiplicity(features.shape[0], self.multiplicity)
         assert multiplicity is not None
@@ -89,16 +88,6 @@ class Stepwise:
     else after twice as many layers as the last time. A search after `DEPTH` layers or more that finds none is the last
     of the run. The next run begins anew, as its rows may differ. A kernel that groups equal rows by itself takes all
     layers in one launch; so does one that runs several layers per launch where rows are neither dropped nor merged.
-
-    Parameters
-    ----------
-    backend : of the device.
-    kernel : what runs layers; only its `launch` is used.
-    stack : what `backend.prepare` made of the layers.
-    layers : the layers.
-    problem : what the chain is for.
-    adaptive : whether non-zeros are scattered wherever that should take less time than gathering, by the kernels that
-        have this choice.
     """
 
     def __init__(
@@ -126,18 +115,9 @@ class Stepwise:
         multiplicity: Array | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> RowsLeft:
-        """Take rows through all layers; see `SparseChain`.
+        """Take rows through all layers; see `SparseChain`. `progress` is called after each launch with the layers done.
 
-        Parameters
-        ----------
-        features : on the device, (rows, inputs); they are not written to.
-        counting : ignored: the launches count anyway.
-        multiplicity : how many inputs each row stands for; None for one.
-        progress : called after each launch with the number of layers done.
-
-        Returns
-        -------
-        Rows in memory that the next run, and any other of the same backend, may write over; the map is of int64.
+        The launches count in any case. Other runs of the same backend write over the rows that are returned.
         """
         rows = _Rows(features, np.ones(features.shape[0], np.int64) if multiplicity is None else multiplicity)
         self._counts = ()
@@ -226,14 +206,7 @@ def has_dense_rows(layer: SparseLinear) -> bool:
 
 
 def scatters(backend: Backend, layer: SparseLinear, features: Features) -> bool:
-    """Return whether multiplying only the non-zeros of features in a layer should beat gathering from dense rows.
-
-    Parameters
-    ----------
-    backend : of the device that the features are on.
-    layer : the layer that they enter.
-    features : rows, of which at most `SAMPLED_ROWS` are read, evenly spaced, where they are a matrix.
-    """
+    """Return whether multiplying only the non-zeros of features in a layer should beat gathering from dense rows."""
     rows, width = features.shape
     weights = layer.weights
     gather = rows * weights.nnz * GATHERED_EDGE

@@ -73,7 +73,6 @@ class _Recorder:
         self._events: list[tuple[int, Span, int, int]] = []
 
     def __call__(self, span: Span) -> AbstractContextManager[None]:
-        """Return what notes a span of this thread."""
         return _Timed(self, span)
 
     def end(self, span: Span, begun: int, ended: int) -> None:
@@ -84,11 +83,9 @@ class _Recorder:
         self._events.append((line, span, begun, ended))
 
     def record(self, name: str, span: Span, begun: int, ended: int) -> None:
-        """Note a span of what is no thread, but has a name."""
         self._events.append((self._line(name), span, begun, ended))
 
     def _line(self, name: str, new: bool = False) -> int:
-        """Return the number, from 1 on, of a thread or of what else has a line of its own."""
         with self._lock:
             if new or name not in self._lines:
                 self._lines.append(name)
@@ -125,8 +122,6 @@ class _Recorder:
 
 
 class _Timed:
-    """A span while it lasts."""
-
     def __init__(self, recorder: _Recorder, span: Span) -> None:
         self._recorder, self._span, self._begun = recorder, span, 0
 

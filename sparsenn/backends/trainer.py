@@ -1,8 +1,8 @@
 """What every trainer of MLPs is given, and what it does: the protocol behind the operation `train`.
 
 The `launch` of such a kernel makes a trainer, `(problem, device_index) -> Trainer`. The arithmetic is fixed here, so
-that trainers differ only in speed and in the order of their sums: plain mini-batch gradient descent with momentum,
-v = momentum·v - rate·gradient, w = w + v, by backpropagation.
+that trainers differ only in speed and in the order of their sums: plain mini-batch gradient descent with momentum, v =
+momentum·v - rate·gradient, w = w + v, by backpropagation.
 """
 
 from __future__ import annotations
@@ -44,35 +44,15 @@ Velocities: TypeAlias = tuple[tuple[Array, Array], ...]
 
 @dataclass(frozen=True, eq=False)
 class TrainingProblem:
-    """Everything that a trainer needs.
+    """Everything that a trainer needs; faults of its numbers raise UsageError, of its shapes ShapeError."""
 
-    Parameters
-    ----------
-    layers : the initial parameters; every bias is a vector.
-    inputs : float32 of shape (rows, inputs), row-major.
-    targets : float32 of shape (rows, outputs), row-major; classes are one-hot.
-    loss : "mse", mean over rows and outputs of (y - t)², or "cross_entropy", mean over rows of -log softmax(y)[class];
-        the latter takes raw outputs, so the last layer has no activation.
-    batch_size : rows of a mini-batch.
-    learning_rate : factor of the gradient.
-    momentum : factor of the previous velocity.
-
-    Raises
-    ------
-    UsageError
-        The loss is unknown or does not go with the last layer's activation, an activation has no known derivative, or
-        a number is out of its range.
-    ShapeError
-        Layers, inputs and targets do not fit together, or there are no rows.
-    """
-
-    layers: tuple[Linear, ...]
-    inputs: Array
-    targets: Array
-    loss: str
-    batch_size: int
-    learning_rate: float
-    momentum: float = 0.0
+    layers: tuple[Linear, ...]  # the initial parameters; every bias is a vector
+    inputs: Array  # float32 of shape (rows, inputs), row-major
+    targets: Array  # float32 of shape (rows, outputs), row-major; classes are one-hot
+    loss: str  # one of `LOSSES`; cross_entropy takes raw outputs, of no activation
+    batch_size: int  # rows of a mini-batch
+    learning_rate: float  # factor of the gradient
+    momentum: float = 0.0  # factor of the previous velocity
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
@@ -115,28 +95,18 @@ class Trainer(Protocol):
         """Pass once over the rows in the given order (int64 permutation) and return the loss.
 
         Mini-batches are `batch_size` consecutive entries of the order; the last may be smaller. Each makes one update:
-        v = momentum·v - rate·gradient, w = w + v. The loss is averaged over rows, each taken before its batch's
-        update, and summed in float64; it is NaN or infinite where the training diverged.
+        v = momentum·v - rate·gradient, w = w + v. The loss is averaged over rows, each taken before its batch's update,
+        and summed in float64; it is NaN or infinite where the training diverged.
         """
-        ...
 
     def layers(self) -> tuple[Linear, ...]:
-        """Return the parameters as they are now, on the host.
-
-        Raises
-        ------
-        InputError
-            A parameter is no finite number.
-        """
-        ...
+        """Return the parameters as they are now, on the host."""
 
     def velocities(self) -> Velocities:
         """Return the velocities as they are now, on the host."""
-        ...
 
     def restore(self, layers: tuple[Linear, ...], velocities: Velocities) -> None:
         """Replace parameters and velocities by those of an earlier run."""
-        ...
 
 
 @dataclass(frozen=True)

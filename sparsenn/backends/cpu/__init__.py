@@ -27,10 +27,7 @@ __all__ = ["CPUBackend", "convolution", "dense", "panel", "row_by_row", "trainin
 
 
 class CPUBackend(HostMemory):
-    """Computes on all cores this process may use.
-
-    Launches may come from several threads: what is kept between them is each thread's own.
-    """
+    """Computes on all cores this process may use; several threads may launch, each with buffers of its own."""
 
     device = "cpu"
     doubles = False
@@ -51,11 +48,7 @@ class CPUBackend(HostMemory):
         return host_machine()
 
     def prepared_bytes(self, layer: Layer, with_zeros: bool = False) -> int:
-        """Return the bytes of a packed layer, 12 an output for bias and copies; sparse weights by rows come on top.
-
-        The weights of convolutions are used as they are, and counted all the same. Weights whose zeros are stored are
-        there once more in panels.
-        """
+        """Return the bytes of a packed layer, 12 an output for bias and copies; sparse weights by rows come on top."""
         if not isinstance(layer, FullyConnected):
             return layer.weight_bytes
         if with_zeros:

@@ -22,13 +22,7 @@ IDENTITY = ACTIVATIONS.index(Identity)
 
 
 def activation_code(activation: Activation) -> tuple[int, float]:
-    """Return an activation as compiled functions take it: its place in the table, and its parameter or infinity.
-
-    Raises
-    ------
-    UsageError
-        It is not in the table.
-    """
+    """Return an activation's place in the table, and its parameter or infinity; refuse one that is not there."""
     row = table_row(activation)
     if row is None:
         raise UsageError(f"the CPU kernels do not know the activation {activation}")
@@ -75,7 +69,6 @@ def _indented(lines: list[str], depth: int) -> str:
 
 
 def _made(name: str, text: str) -> Callable[..., Any]:
-    """Return a function of generated Python."""
     namespace: dict[str, Any] = {"__name__": __name__, "math": math, "float32": np.float32, "uintp": np.uintp}
     exec(compile(text, __file__, "exec"), namespace)
     function: Callable[..., Any] = namespace[name]

@@ -1,9 +1,4 @@
-"""The kernel of conv2d on the CPU: sums over shifted planes of pixels.
-
-Images go through convolutions and poolings in panels (`planes`, `windows`, `image_chain`); weights that are zero are
-left out. A launch takes the layer and images, float32 of shape (images, channels, height, width), and returns float32
-of shape (images, filters, output height, output width).
-"""
+"""The kernel of conv2d on the CPU: sums over shifted planes of pixels (`planes`, `windows`, `image_chain`)."""
 
 from __future__ import annotations
 
@@ -31,22 +26,13 @@ PRIOR = Prior(compute=0.55, memory=0.13, launch=0.0)
 
 
 def launch_direct(layer: Conv2d, images: Array) -> Array:
-    """Compute a convolution as weighted sums of shifted planes.
-
-    Raises
-    ------
-    ShapeError
-        The layer does not take such images.
-    UsageError
-        The kernel does not know its activation.
-    """
+    """Convolve float32 images of shape (images, channels, height, width)."""
     shape = layer.output_shape(images.shape)
     rows = np.ascontiguousarray(images, np.float32).reshape(shape[0], prod(images.shape[1:]))
     return run_chain(chain_of((layer,), (images.shape[1:], shape[1:])), rows).reshape(shape)
 
 
 def _seconds_direct(machine: Machine, layer: Conv2d, image: Image) -> float:
-    """Estimate the time of one of many images."""
     outputs = layer.output_shape((1, *image))
     weights = layer.weights.reshape(layer.filters, -1)
     products = sum(block.weights.size for block in shared_taps(weights, layer.filters // layer.groups))

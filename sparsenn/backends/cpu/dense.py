@@ -1,11 +1,9 @@
 """Stacks of dense layers on the CPU: products in tiles of registers; bias and activation while sums are in a cache.
 
 Weights are laid out in panels of `TILE` outputs, input after input, so that what a tile reads lies together. Of CSR
-rows with few entries, the first layer multiplies only these. Threads
-take blocks of rows through all layers without waiting for each other; of few rows, they share each layer's panels.
-
-Each sum begins at zero, has its products added by increasing input, each by a fused multiply-add where the processor
-has such, and then the bias: the order of sparse kernels. How rows and outputs are cut changes no bit.
+rows with few entries, the first layer multiplies only these. Threads take blocks of rows through all layers; of few
+rows, they share each layer's panels. Sums are in the order of sparse kernels: how rows and outputs are cut changes no
+bit.
 """
 
 from __future__ import annotations
@@ -49,48 +47,30 @@ INPUTS, OUTPUTS, PANELS, FIRST_WEIGHT, FIRST_BIAS, ACTIVATION = range(6)
 class Packed(NamedTuple):
     """L layers in arrays that compiled functions take as one argument.
 
-    layers : (L, 6) int64: inputs, outputs, panels of outputs, the places of the first weight and bias, and the
-        activation's code.
-    weights : float32: of each layer, for each panel and each input, the weights of `TILE` outputs, zeros beyond the
-        last.
-    biases : float32: of each layer, those of all panels; no zero of them is negative.
-    clips : (L,) float32, infinity where there is none.
+    layers : (L, 6) int64: inputs, outputs, panels of outputs, places of the first weight and bias, the activation's
+        code.
+    weights : float32: by layer, panel and input, the weights of `TILE` outputs, zeros beyond the last.
+    biases : float32, of all panels; no zero of them is negative, which would make the sign of an output's zero.
     """
 
     layers: Array
     weights: Array
     biases: Array
-    clips: Array
+    clips: Array  # (L,) float32, infinity where there is none
 
 
 @dataclass(frozen=True, eq=False)
 class DenseStack:
-    """Dense layers that fit together.
-
-    Parameters
-    ----------
-    layers : the layers.
-    edges : weights of all.
-    widest : places of a row after the layer with the most panels.
-    packed : the layers as the kernel takes them.
-    """
+    """Dense layers that fit together."""
 
     layers: tuple[Linear, ...]
-    edges: int
-    widest: int
-    packed: Packed
+    edges: int  # weights of all
+    widest: int  # places of a row after the layer with the most panels
+    packed: Packed  # the layers as the kernel takes them
 
 
 def prepare(layers: Sequence[Linear]) -> DenseStack:
-    """Lay layers out, once for many launches.
-
-    Raises
-    ------
-    ShapeError
-        There is none, or they do not fit together.
-    UsageError
-        The kernel does not know an activation.
-    """
+    """Lay layers out, once for many launches."""
     check_stack(layers, (0, layers[0].inputs) if layers else ())
     widest = max(parts_of(layer.outputs, TILE) * TILE for layer in layers)
     return DenseStack(tuple(layers), sum(layer.edges for layer in layers), widest, _packed(layers))
@@ -141,11 +121,7 @@ def _finish(packed: Any, number: int, panel: int, rows: int, sums: Array, at: in
 @compiled
 def _run_panels(packed: Any, number: int, first: int, last: int, source: Array, begin: int, apart: int, rows: int,
                 sums: Array, to: int, across: int) -> None:  # fmt: skip
-    """Compute panels first to last of a layer's outputs for some rows.
-
-    source : what the layer reads, from place `begin` on, rows `apart` places from each other.
-    sums : where outputs go, from place `to` on, rows `across` places from each other.
-    """
+    """Compute panels first to last of a layer for rows `apart` places apart; outputs go `across` places apart."""
     weights, inputs = packed.weights, packed.layers[number, INPUTS]
     for panel in range(first, last):
         column = to + panel * TILE
@@ -170,10 +146,7 @@ def _run_panels(packed: Any, number: int, first: int, last: int, source: Array, 
 @compiled
 def _enter_sparse(packed: Any, offsets: Array, columns: Array, entries: Array, top: int, rows: int, first: int,
                   last: int, sums: Array, across: int) -> None:  # fmt: skip
-    """Compute panels first to last of the first layer's outputs for CSR rows `top` and following.
-
-    columns : int64, of each entry. sums : where outputs go, rows `across` places from each other.
-    """
+    """Compute panels first to last of the first layer for CSR rows `top` and following; `columns` is int64."""
     begin, inputs = np.zeros(1, np.float32), packed.layers[0, INPUTS]
     for row in range(rows):
         entry, stop = offsets[top + row], offsets[top + row + 1]
@@ -186,7 +159,6 @@ def _enter_sparse(packed: Any, offsets: Array, columns: Array, entries: Array, t
 
 @compiled
 def _copy_out(sums: Array, across: int, rows: int, outputs: Array, to: int, width: int) -> None:
-    """Copy the outputs of some rows out of places that are filled up to whole panels."""
     for row in range(rows):
         source, place = np.uintp(row * across), np.uintp(to + row * width)
         for step in range(np.uintp(width)):
@@ -196,10 +168,7 @@ def _copy_out(sums: Array, across: int, rows: int, outputs: Array, to: int, widt
 @compiled
 def _run_rows(packed: Any, inputs: Array, first: int, rows: int, even: Array, odd: Array, outputs: Array,
               entered: int) -> None:  # fmt: skip
-    """Take some rows through all layers, or through those after the first where `entered` is 1, not 0.
-
-    inputs, outputs : of all rows, flat. even, odd : room for what layers give, in turn, the first to `even`.
-    """
+    """Take some rows through all layers, or those after the first where `entered` is 1; outputs in `even` and `odd`."""
     layers = packed.layers
     count = layers.shape[0]
     if entered == 1 and count == 1:
@@ -229,24 +198,7 @@ _scratch = Scratch()
 
 
 def launch(stack: DenseStack | Sequence[Linear], features: Array | CSR) -> Array:
-    """Compute the layers in float32. Safe in threads, which each have their own buffers.
-
-    Parameters
-    ----------
-    stack : what `prepare` returned, or layers.
-    features : of shape (rows, inputs), dense or CSR.
-
-    Returns
-    -------
-    A new float32 array of shape (rows, outputs).
-
-    Raises
-    ------
-    ShapeError
-        Layers or features do not fit together.
-    UsageError
-        The kernel does not know an activation.
-    """
+    """Compute the layers in float32. Safe in threads, which each have their own buffers."""
     made = stack if isinstance(stack, DenseStack) else prepare(stack)
     if len(features.shape) != 2 or features.shape[1] != made.layers[0].inputs:
         raise ShapeError(f"layer 1: rows of {made.layers[0].inputs} inputs are needed, not of shape {features.shape}")
@@ -282,16 +234,10 @@ _NOTHING = np.empty(0, np.float32)
 
 @dataclass(frozen=True, eq=False)
 class _Entries:
-    """CSR rows of which only entries are multiplied.
+    """CSR rows of which only entries are multiplied."""
 
-    Parameters
-    ----------
-    arrays : offsets, columns as int64, and a value for each entry, as `_enter_sparse` takes them.
-    density : share of their places that is stored.
-    """
-
-    arrays: tuple[Array, Array, Array]
-    density: float
+    arrays: tuple[Array, Array, Array]  # offsets, columns as int64, a value for each entry
+    density: float  # share of their places that is stored
 
     @classmethod
     def of(cls, rows: CSR) -> _Entries | None:
@@ -304,7 +250,6 @@ class _Entries:
 
 
 def _rooms(made: DenseStack, rows: int) -> tuple[Array, Array]:
-    """Return room for what layers give for some rows, in turn."""
     return _scratch.take("even", rows * made.widest), _scratch.take("odd", rows * made.widest)
 
 
@@ -333,7 +278,6 @@ def _run_shared(made: DenseStack, given: Array, entries: _Entries | None, rows: 
 
 @example
 def _dense_examples() -> None:
-    """Run layers whose outputs fill panels and do not."""
     for outputs in (1, TILE):
         layers = [Linear(np.ones((1, 1)), None, ReLU()), Linear(np.ones((1, outputs)), None, Identity())]
         launch(layers, np.ones((1, 1), np.float32))
@@ -361,24 +305,7 @@ def _threads_for(rows: int, edges: int, most: int) -> int:
 
 
 def seconds(machine: Machine, layers: Sequence[Linear], rows: int, density: float = 1.0) -> float:
-    """Estimate the time of dense layers.
-
-    Parameters
-    ----------
-    machine : Machine
-        The processor, with its threads.
-    layers : sequence of Linear
-        Consecutive layers, of which `inputs`, `outputs` and `edges` are read.
-    rows : int
-        Rows of a batch.
-    density : float, default 1
-        Fraction of the rows' elements that is stored, where the rows are CSR.
-
-    Returns
-    -------
-    float
-        Seconds.
-    """
+    """Estimate the seconds of dense layers, of which `density` of the rows' elements is stored."""
     first, *others = (layer.edges for layer in layers)
     share = density if density <= MOST_DENSITY else 1.0
     edges = int(share * first) + sum(others)

@@ -37,13 +37,7 @@ class ChainStack(ImageStack):
 
     @cached_property
     def program(self) -> Program:
-        """The layers as the kernel takes them.
-
-        Raises
-        ------
-        UsageError
-            The kernel does not know an activation.
-        """
+        """The layers as the kernel takes them."""
         return program_of(self.layers, self.shapes)
 
 
@@ -51,16 +45,7 @@ _scratch = Scratch()
 
 
 def run_chain(stack: ImageStack, features: Array) -> Array:
-    """Run all layers of a stack on rows of images.
-
-    Parameters
-    ----------
-    features : (rows, inputs) float32, row-major.
-
-    Returns
-    -------
-    A new array of the outputs, (rows, outputs).
-    """
+    """Run all layers of a stack on rows of images, (rows, inputs) float32; returns a new array (rows, outputs)."""
     assert isinstance(stack, ChainStack)
     program, rows = stack.program, features.shape[0]
     if not program.work:

@@ -23,24 +23,7 @@ PIECES = 4
 
 
 def run_layer(layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
-    """Run a layer of images that is no convolution.
-
-    Parameters
-    ----------
-    shape : of one input.
-    matrices : (rows, inputs) float32, row-major; one unless the layer combines several.
-
-    Returns
-    -------
-    (rows, outputs) float32: a new array, or for `Flatten` the features themselves.
-
-    Raises
-    ------
-    ShapeError
-        The layer does not take such inputs.
-    UsageError
-        The layer is of a kind that is not known.
-    """
+    """Run a layer of images that is no convolution, on (rows, inputs) float32; `Flatten` returns the features."""
     return _run(layer, shape, *matrices)
 
 

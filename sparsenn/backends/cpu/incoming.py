@@ -34,11 +34,9 @@ _VALUE_TYPES = (np.float32, np.float64)
 def _check_indices(
     indptr: Array, indices: Array, width: int, converted: Array, start: int, stop: int
 ) -> tuple[int, int, int]:
-    """Check rows start to stop, and convert their indices unless `converted` is empty.
+    """Check rows, convert indices unless `converted` is empty; return what is wrong first, or -1s: (code, row, entry).
 
-    indptr : (rows + 1,) int64, any numbers. indices : as many as there are. converted : of the same length, or empty.
-    Returns (what is wrong, row, entry) of the first fault, by the codes above; row and entry are -1 if there is none.
-    Indices that are out of order are told only where nothing else is wrong.
+    `indptr` is int64, of any numbers. Indices that are out of order are a fault only where nothing else is wrong.
     """
     keeps = converted.size == 0
     unsorted_row: Any = np.int64(-1)
@@ -62,10 +60,7 @@ def _check_indices(
 
 @compiled
 def _check_values(values: Array, converted: Array, start: int, stop: int) -> tuple[int, bool]:
-    """Look at values start to stop, and convert them unless `converted` is empty.
-
-    Returns (the first that is not finite in float32 or -1, whether all are the first value of the array).
-    """
+    """Convert values unless `converted` is empty; return (the first that is not finite or -1, whether all equal)."""
     keeps = converted.size == 0
     equal, first = True, np.float32(values[0])
     for entry in range(start, stop):
@@ -79,22 +74,10 @@ def _check_values(values: Array, converted: Array, start: int, stop: int) -> tup
 
 
 def check_rows(rows: SparseRows) -> CSR:
-    """Check every entry of sparse rows, and return them in the project's types.
+    """Check every entry of sparse rows in host memory, and return them as float32 CSR, one value if all are equal.
 
-    Parameters
-    ----------
-    rows : in host memory. There may be more indices and values than the offsets reach; those are not looked at.
-
-    Returns
-    -------
-    float32 CSR, of the arrays given where these are of its types; one value if all are equal bit for bit.
-
-    Raises
-    ------
-    UnsortedError
-        Indices of a row do not increase strictly, and nothing else is wrong.
-    MatrixError
-        Anything else is wrong: a shape or a type, offsets, an index that is out of range, a value that is not finite.
+    Indices and values that the offsets do not reach are not checked. Rows whose indices do not increase raise
+    UnsortedError if nothing else is wrong, else any fault raises MatrixError.
     """
     height, width = check_shape(rows.shape)
     indptr = _offsets(rows.indptr, height)
@@ -177,7 +160,6 @@ def _checked_values(values: Array) -> Array:
 
 @compiled
 def _count_rows(matrix: Array, counts: Array, start: int, stop: int) -> None:
-    """Count the non-zeros of rows start to stop."""
     zero = matrix.dtype.type(0)
     for row in range(start, stop):
         found = np.int32(0)
@@ -210,7 +192,6 @@ def _gather_rows(matrix: Array, indptr: Array, indices: Array, values: Array, st
 
 @compiled
 def _spread_rows(indptr: Array, indices: Array, values: Array, matrix: Array, start: int, stop: int) -> None:
-    """Write entries of rows start to stop into a matrix, and zeros where there are none."""
     iso = values.size == 1
     for row in range(start, stop):
         matrix[row, :] = np.float32(0)
@@ -219,13 +200,7 @@ def _spread_rows(indptr: Array, indices: Array, values: Array, matrix: Array, st
 
 
 def dense_to_sparse(matrix: Array) -> CSR:
-    """Return the non-zeros of a matrix, as float32 or the float64 that it is of; equal values are stored once.
-
-    Raises
-    ------
-    MatrixError
-        It is no matrix of real numbers.
-    """
+    """Return the non-zeros of a matrix, as float32 or the float64 that it is of; equal values are stored once."""
     if matrix.ndim != 2 or matrix.dtype not in _VALUE_TYPES:
         return from_dense(matrix)
     rows, width = matrix.shape
@@ -250,7 +225,6 @@ def sparse_to_dense(rows: CSR) -> Array:
 
 @example
 def _convert_examples() -> None:
-    """Check, convert and spread rows of all types of indices and values."""
     offsets = np.array([0, 1])
     for width in (1, 1 << 17):
         for kind in _INDEX_TYPES:

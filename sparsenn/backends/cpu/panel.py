@@ -1,12 +1,10 @@
 """Panels: a tile of rows side by side along the vector lanes, taken through many layers while it stays in cache.
 
 A panel holds `stride` rows as a (width, stride) matrix: element (i, l) is neuron i of row l. An output neuron is a
-weighted sum of a few panel lines, each line a run of consecutive floats, so every multiply-add works on full vector
-registers whatever the sparsity pattern, and the pattern is read once for all rows of the panel. Zeros are multiplied
-too; that pays because a lane of a vector costs far less than a scattered scalar update. Where the rows that enter
+weighted sum of a few panel lines, so every multiply-add works on full vector registers whatever the sparsity pattern.
+Zeros are multiplied too: a lane of a vector costs far less than a scattered scalar update. Where the rows that enter
 are sparse enough, their first layer is computed from their non-zeros alone: rows of CSR scatter each through its row of
-weights into the panel; dense rows are summed one by one, a row's outputs along the lanes, and only these outputs become
-lines of the panel.
+weights into the panel; dense rows are summed one by one, and only their outputs become lines of the panel.
 
 Rows that have died leave the panel as soon as a quarter of it is dead; the rest move together.
 """
@@ -200,10 +198,7 @@ def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int,
 def run_dense(features: Array, used: Array, start: int, stop: int, packed: Any, first: int, last: int,
               by_rows: Any, scatter: bool, weights: Array, droppable_from: int, a: Array,
               b: Array, stride: int, out: Array, survivors: Array, counters: Array) -> int:  # fmt: skip
-    """Run dense rows start to stop, panel by panel; returns how many rows were written to `out` and `survivors`.
-
-    used : the inputs that have a weight, which is what panels hold unless rows scatter.
-    """
+    """Run dense rows as `run_csr`; `used` are the inputs that have a weight, which panels hold unless rows scatter."""
     counts, live, rows = np.empty(stride, np.int32), np.empty(stride, np.int64), np.empty(stride, np.int64)
     width, outputs = packed.widths[first], packed.widths[first + 1]
     columns, numbers = np.empty(width, np.int64), np.empty(width, np.float32)

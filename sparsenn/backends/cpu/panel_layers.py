@@ -22,10 +22,7 @@ LANE_STEP = 8
 @compiled
 def finish_line(kind: int, clip: float, bias: float, copies: int, line: Array, base: int, lanes: int,
                  counts: Array) -> None:  # fmt: skip
-    """Add the bias to the sums of one panel line, apply the activation and count its non-zeros.
-
-    Each of them is counted as often as the output has copies.
-    """
+    """Add the bias to the sums of a panel line, activate, and count its non-zeros as often as the output has copies."""
     zero, top = np.float32(0), np.float32(clip)
     start, many, shift = np.uintp(base), np.int32(copies), np.float32(bias)
     if kind == RELU:
@@ -49,10 +46,9 @@ def gather_layer(packed: Any, layer: int, source: Array, target: Array, lanes: i
                   counts: Array) -> int:  # fmt: skip
     """Compute one layer of a panel from `source` into `target`; returns the multiply-adds per lane.
 
-    A line of the target gets one term if their number is odd, then two at a time, then eight: one fused multiply-add
-    after the other, of which the lanes hide the latency. What comes first is added to zero: without that the first two
-    products would be added, and one of them rounded before. All is in one function: what is called from it for a line
-    is handed so many numbers that narrow panels would take longer for that than for the sums.
+    A line of the target gets one term if their number is odd, then two at a time, then eight, of which the lanes hide
+    the latency. What comes first is added to zero: without that the first two products would be added, and one of them
+    rounded before. All is in one function: calls for a line would take narrow panels longer than the sums.
     """
     outputs = packed.widths[layer + 1]
     column = packed.starts[layer] + layer
@@ -167,9 +163,8 @@ def run_layers(packed: Any, first: int, last: int, entered: int, edges: int, a: 
                 counters: Array) -> tuple[int, int]:  # fmt: skip
     """Take a panel through layers first to last; returns (lanes left, which of a (0) and b (1) holds them).
 
-    entered : `first` if the panel holds that layer's inputs, `first + 1` if it already holds its outputs, which
-        took `edges` multiply-adds and whose non-zeros are in `counts`.
-    rows : the row of each lane; reordered as lanes move.
+    entered : `first + 1` if the panel holds that layer's outputs, of `edges` multiply-adds, non-zeros in `counts`; else
+        `first`. rows : the row of each lane; reordered as lanes move.
     """
     source, target, side = a, b, 0
     for layer in range(first, last):

@@ -1,10 +1,10 @@
 """Convolutions and poolings as the CPU's kernel takes them: lists of taps, and where the pixels they meet lie.
 
 Some images, a *panel*, go through the layers together. Their pixels lie innermost: the numbers that a pixel of a
-channel has in the images of a panel follow each other. Pixels are padded, and with a stride sorted into one *plane*
-for each remainder of their row and column by the stride. So the pixels that an element of a window meets at
-neighbouring outputs are neighbours, and an output plane is a sum, or the largest, of shifted planes: of one for each
-*tap*, which is a weight of a filter that is not zero, or an element of a pool's window.
+channel has in the images of a panel follow each other. Pixels are padded, and with a stride sorted into one *plane* for
+each remainder of their row and column by the stride. So the pixels that an element of a window meets at neighbouring
+outputs are neighbours, and an output plane is a sum, or the largest, of shifted planes: of one for each *tap*, which is
+a weight of a filter that is not zero, or an element of a pool's window.
 
 Four filters that have most taps in common are a *block*: a pixel that is loaded serves all four.
 """
@@ -71,14 +71,11 @@ filters takes about half the time of one alone."""
 class Packed(NamedTuple):
     """L layers in arrays that compiled functions take as one argument.
 
-    layers : (L, 18) int64: the kind; channels, height and width of an image; pixels and columns of a plane; stride down
-        and across; padding above and beside; the outputs' channels, height and width; the activation's code; the
-        place of the first bias; the first and last block; and the pixels of all planes.
+    layers : (L, 18) int64, columns as named above.
     blocks : (blocks, 5) int64: the first filter, how many filters, the first and last tap, the first weight.
     shifts : (taps,) int64: where, counted in pixels, output (0, 0) of a block meets each tap.
     weights : float32: of each block, for each tap, its filters' weights.
     biases : (all filters,) float32, what outputs begin with, one layer's after the other's.
-    clips : (L,) float32, infinity where there is none.
     """
 
     layers: Array
@@ -86,47 +83,29 @@ class Packed(NamedTuple):
     shifts: Array
     weights: Array
     biases: Array
-    clips: Array
+    clips: Array  # (L,) float32, infinity where there is none
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Layers that panels go through.
-
-    Parameters
-    ----------
-    packed : the layers.
-    largest : pixels that the planes of one layer take at most, or its outputs.
-    work : multiply-adds, or comparisons, of each layer for an image.
-    outputs : of an image.
-    """
+    """Layers that panels go through."""
 
     packed: Packed
-    largest: int
-    work: tuple[int, ...]
-    outputs: int
+    largest: int  # pixels that the planes of one layer take at most, or its outputs
+    work: tuple[int, ...]  # multiply-adds, or comparisons, of each layer for an image
+    outputs: int  # of an image
 
 
 class _Block(NamedTuple):
-    """Filters whose taps are walked together.
-
-    taps : (taps,) int64, numbers of the weights within a filter.
-    weights : (filters, taps) float32.
-    """
+    """Filters whose taps, numbers of weights within a filter, are walked together."""
 
     first: int
-    taps: Array
-    weights: Array
+    taps: Array  # (taps,) int64, numbers of the weights within a filter
+    weights: Array  # (filters, taps) float32
 
 
 def shared_taps(weights: Array, per_group: int) -> Iterator[_Block]:
-    """Cut filters into blocks.
-
-    Parameters
-    ----------
-    weights : (filters, weights of a filter) float32.
-    per_group : filters of a group; a block's are of one.
-    """
+    """Cut filters, (filters, weights of a filter) float32, into blocks, each of filters of one group."""
     for group in range(0, weights.shape[0], per_group):
         for first in range(group, group + per_group, TOGETHER):
             some = weights[first : min(first + TOGETHER, group + per_group)]
@@ -140,18 +119,7 @@ def shared_taps(weights: Array, per_group: int) -> Iterator[_Block]:
 
 
 def program_of(layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) -> Program:
-    """Make layers ready for panels.
-
-    Parameters
-    ----------
-    layers : convolutions, poolings, and flattening, which is nothing to do.
-    shapes : of one input before each layer, and after the last.
-
-    Raises
-    ------
-    UsageError
-        The kernels do not know an activation.
-    """
+    """Make layers ready for panels; `shapes` are those of one input before each layer, and after the last."""
     records, blocks, work = [], _Blocks(), []
     clips: list[float] = []
     for layer, before, after in zip(layers, shapes, shapes[1:], strict=False):
@@ -185,7 +153,6 @@ def program_of(layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) 
 
 
 def _planes(layer: Any, before: Sequence[int], after: Sequence[int]) -> list[int]:
-    """Return the columns `KIND` to `OUTPUT_WIDTH` of a layer's record."""
     _, strides, (above, beside), _ = layer.sliding_window
     down, across = (stride if outputs > 1 else 1 for stride, outputs in zip(strides, after[1:], strict=True))
     kind = SUM if isinstance(layer, Conv2d) else LARGEST if isinstance(layer, MaxPool2d) else MEAN

@@ -47,24 +47,7 @@ def processor_of(name: str, threads: int) -> Machine:
 
 
 def shared_seconds(prior: Prior, machine: Machine, threads: int, multiply_adds: float, nbytes: float) -> float:
-    """Estimate the time of work that some threads share.
-
-    Parameters
-    ----------
-    prior : Prior
-        Efficiencies of the kernel.
-    machine : Machine
-        The processor with all of its threads.
-    threads : int
-        Threads that share the work; the others are idle.
-    multiply_adds, nbytes : float
-        Multiply-adds of the work, and bytes that the work reads and writes.
-
-    Returns
-    -------
-    float
-        Seconds.
-    """
+    """Estimate the seconds of work that some of a processor's threads share, the others idle."""
     busy = threads / machine.multiprocessors
     waking = WAKING_SECONDS if threads > 1 else 0.0
     return waking + prior.seconds(machine, multiply_adds / busy, nbytes / busy)
@@ -72,7 +55,6 @@ def shared_seconds(prior: Prior, machine: Machine, threads: int, multiply_adds: 
 
 @cache
 def _processor() -> str:
-    """Return the processor's name where Linux tells it, else what the system says of its kind."""
     try:
         told = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:

@@ -1,9 +1,8 @@
 """Row by row: each row by itself through all layers in one compiled call, its non-zeros scattered through the weights.
 
-The panels of `sparsenn.backends.cpu.panel` pay off once their lanes are full; for a row or two, what is around them
-costs more than the arithmetic. Here a call takes a row from its inputs to its outputs within two lines of memory that
-stay in the first-level cache, and multiplies non-zeros alone. The order of summation is that of the panels: for each
-output, inputs ascending, with fused multiply-adds, then the bias; what is left out is zero.
+For a row or two, what is around panels (`panel`) costs more than the arithmetic. Here a row stays within two lines of
+memory in the first-level cache, and only non-zeros are multiplied. The order of summation is that of the panels: for
+each output, inputs ascending, with fused multiply-adds, then the bias; what is left out is zero.
 """
 
 from __future__ import annotations
@@ -94,8 +93,8 @@ def _take_row(row: int, entered: int, first: int, last: int, edges: int, numbers
               counters: Array) -> bool:  # fmt: skip
     """Take a row through layers to its outputs; returns False if it has died, and then writes no outputs.
 
-    entered : `first` if the line at 0 holds the row's inputs, or `first + 1` if the line in the middle holds the sums
-        of the first layer, which took `edges` multiply-adds.
+    entered : `first + 1` if the middle line holds the first layer's sums, which took `edges` multiply-adds; else
+        `first`.
     """
     middle = lines.size // 2
     source, target = 0, middle
@@ -131,10 +130,9 @@ def run_rows(features: Array, start: int, stop: int, first: int, last: int, numb
              counters: Array) -> None:  # fmt: skip
     """Take dense rows start to stop through layers first to last.
 
-    lines : room for a row before and after a layer.
-    multiplicity : (rows,) int64, how many inputs each row stands for.
-    is_live : (rows,) bool, whether the row survives; outputs of other rows are zeros.
-    counters : (layers, 4) int64, added to: rows, active inputs, non-zeros, multiply-adds; (0, 4) for no counting.
+    multiplicity : (rows,) int64, how many inputs each row stands for. is_live : (rows,) bool; outputs of others are
+        zeros. counters : (layers, 4) int64, added to: rows, active inputs, non-zeros, multiply-adds; (0, 4) for no
+        counting.
     """
     inputs = numbers[1 + NUMBERS * first]
     for row in range(start, stop):
@@ -150,7 +148,7 @@ def run_rows(features: Array, start: int, stop: int, first: int, last: int, numb
 def run_sparse_rows(indptr: Array, indices: Array, entries: Array, start: int, stop: int, first: int, last: int,
                     numbers: Array, targets: Array, values: Array, lines: Array, out: Array, multiplicity: Array,
                     droppable_from: int, is_live: Array, counters: Array) -> None:  # fmt: skip
-    """Take CSR rows start to stop through layers first to last; parameters as those of `run_rows`."""
+    """Take CSR rows start to stop through layers first to last, as `run_rows`."""
     record, middle, iso = 1 + NUMBERS * first, lines.size // 2, entries.size == 1
     outputs, pointers = numbers[record + 1], numbers[record + 3]
     for row in range(start, stop):
@@ -167,15 +165,7 @@ def run_sparse_rows(indptr: Array, indices: Array, entries: Array, start: int, s
 
 
 class RowByRow:
-    """A `SparseChain` of this kernel. It keeps every row, and computes equal ones each by itself.
-
-    Its buffers are its own: one thread at a time may run it, while others run other chains of the same stack.
-
-    Parameters
-    ----------
-    stack : the layers.
-    problem : what the chain is for.
-    """
+    """A `SparseChain` of this kernel, for one thread at a time. It keeps every row, and computes all equal ones."""
 
     def __init__(self, stack: Stack, problem: SparseProblem) -> None:
         weights = stack.all_by_rows
@@ -195,13 +185,7 @@ class RowByRow:
         return int(self._lines.nbytes + self._out.nbytes + self._ones.nbytes + self._kept.nbytes)
 
     def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
-        """Take rows through all layers; see `SparseChain`. Rows that have died are left as zeros.
-
-        Raises
-        ------
-        ShapeError
-            There are more rows than the problem says, or they are not as wide as the first layer.
-        """
+        """Take rows through all layers; see `SparseChain`. Rows that have died are left as zeros."""
         rows = features.shape[0]
         if rows > self._out.shape[0] or features.shape[1] != self._inputs:
             limits = f"up to {self._out.shape[0]:,} rows of {self._inputs:,} numbers"
@@ -239,7 +223,6 @@ def _tasks(rows: int, edges: int, threads: int) -> int:
 
 def _shared(weights: LayersByRows, features: Features, span: tuple[int, int], out: Array, multiplicity: Array,
             droppable_from: int, is_live: Array, counting: bool) -> Array:  # fmt: skip
-    """Run rows on as many threads as pay; returns the counters."""
     rows = features.shape[0]
     layers = span[1] - span[0] if counting else 0
     tasks = _tasks(rows, weights.edges, thread_count())
@@ -262,7 +245,6 @@ def _shared(weights: LayersByRows, features: Features, span: tuple[int, int], ou
 
 @example
 def _row_examples() -> None:
-    """Run rows of either form through a layer."""
     weights = CSC((1, 1), np.array([0, 1]), np.zeros(1, np.uint16), np.ones(1, np.float32))
     stack = Stack([SparseLinear(weights, None, ReLU())], [np.ones(1, np.int64)], Workspace())
     chain = RowByRow(stack, SparseProblem(1, "dense", 1, False))

@@ -20,7 +20,6 @@ def distinct_rows(features: Features) -> tuple[Features, RowMap]:
 
 @compiled
 def _move_rows(matrix: Array, rows: Array) -> None:
-    """Move row rows[k] to row k, for increasing `rows`."""
     for to in range(rows.size):
         if rows[to] != to:
             for column in range(matrix.shape[1]):

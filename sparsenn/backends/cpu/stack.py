@@ -31,77 +31,57 @@ __all__ = [
 class Packed(NamedTuple):
     """Compressed matrices and parameters of L layers, in arrays that the kernels take as one argument.
 
-    widths : (L + 1,) int64, width before each layer and after the last.
     starts : (L + 1,) int64, where each layer's outputs begin in `offsets`, `bias` and `copies`.
-    offsets : (all outputs + L,) int64, entries of each output column: column j of layer k spans offsets[s] to
-        offsets[s + 1] with s = starts[k] + k + j.
-    indices : (all entries,) uint16 or int32, the input of each entry.
-    values : (all entries,) float32; an iso-valued layer stores one.
-    value_starts : (L,) int64, where each layer's values begin.
-    value_strides : (L,) int64, 1; or 0 for an iso-valued layer.
+    offsets : (all outputs + L,) int64: entries of column j of layer k span offsets[s] to offsets[s + 1], s = starts[k]
+        + k + j.
+    indices, values : (all entries,) uint16 or int32, the inputs; float32. An iso-valued layer stores one value, of
+        stride 0.
     bias : (all outputs,) float32, no zero of them negative: it would make the sign of an output that of a sum's zero.
-    copies : (all outputs,) int64, how many neurons each output stands for.
-    activations : (L,) int64, codes of `sparsenn.backends.cpu.activation`.
-    clips : (L,) float32, the parameters of the activations, infinity where there is none.
     """
 
-    widths: Array
+    widths: Array  # (L + 1,) int64, width before each layer and after the last
     starts: Array
     offsets: Array
-    indices: Array
+    indices: Array  # (all entries,) uint16 or int32, the input of each entry
     values: Array
-    value_starts: Array
-    value_strides: Array
+    value_starts: Array  # (L,) int64, where each layer's values begin
+    value_strides: Array  # (L,) int64, 1; or 0 for an iso-valued layer
     bias: Array
-    copies: Array
-    activations: Array
-    clips: Array
+    copies: Array  # (all outputs,) int64, how many neurons each output stands for
+    activations: Array  # (L,) int64, codes of `sparsenn.backends.cpu.activation`
+    clips: Array  # (L,) float32, the parameters of the activations, infinity where there is none
 
 
 class ByRows(NamedTuple):
-    """A layer's weights by input.
+    """A layer's weights by input."""
 
-    offsets : (inputs + 1,) int64, where each input's entries begin.
-    targets : (entries,) uint16 or int32, the output of each.
-    values : (entries,) float32.
-    rows : float32, all weights with their zeros, outputs filled up to a multiple of `TILE`, row after row; none where
-        `has_dense_rows` says no.
-    """
-
-    offsets: Array
-    targets: Array
-    values: Array
-    rows: Array
+    offsets: Array  # (inputs + 1,) int64, where each input's entries begin
+    targets: Array  # (entries,) uint16 or int32, the output of each
+    values: Array  # (entries,) float32
+    rows: Array  # float32, outputs filled up to whole `TILE`s; none unless `has_dense_rows`
 
 
 @dataclass(frozen=True, eq=False)
 class LayersByRows:
     """All layers of a stack, their weights by input, in three arrays: each argument of a compiled call costs time.
 
-    Parameters
-    ----------
-    numbers : int64: the number of layers; for each, its inputs, outputs, activation code, and where in `numbers` its
-        offsets begin, and in `values` its bias, after which its clip follows. Of each layer, then, (inputs + 1,)
-        offsets into `targets` and `values`, and (outputs,) how many neurons each output stands for.
-    targets : (all entries,) uint16 or int32, the output of each entry.
-    values : (all entries,) float32, followed by each layer's bias and clip.
-    widest : the most inputs or outputs of a layer.
-    edges : entries.
+    `numbers` is int64: the number of layers; for each, its inputs, outputs, activation code, and where in `numbers` its
+    offsets begin, and in `values` its bias, after which its clip follows. Of each layer, then, (inputs + 1,) offsets
+    into `targets` and `values`, and (outputs,) how many neurons each output stands for.
     """
 
     numbers: Array
-    targets: Array
-    values: Array
-    widest: int
+    targets: Array  # (all entries,) uint16 or int32, the output of each entry
+    values: Array  # (all entries,) float32, followed by each layer's bias and clip
+    widest: int  # the most inputs or outputs of a layer
     edges: int
 
 
 class Workspace(threading.local):
     """Two buffers for rows, used in turn: a launch reads the rows in one and writes those that are left to the other.
 
-    They are kept from run to run: on many machines the first touch of fresh memory costs more than the arithmetic.
-    Each thread that calls launches has two of its own, so that runs in several threads are safe, also with one backend
-    and one stack. In one thread, a run's rows hold until the next launch but one, of whichever run.
+    They outlast runs: on many machines the first touch of fresh memory costs more than the arithmetic. Each thread has
+    two of its own; in one thread, a run's rows hold until the next launch but one, of whichever run.
     """
 
     def __init__(self) -> None:
@@ -120,14 +100,7 @@ class Workspace(threading.local):
 
 
 class Stack:
-    """Layers in packed form; a layer also by rows once a kernel asks for it.
-
-    Parameters
-    ----------
-    layers : consecutive layers.
-    copies : for each layer, (outputs,) int64: how many neurons each output stands for.
-    workspace : where kernels put rows.
-    """
+    """Layers in packed form; a layer also by rows once a kernel asks for it."""
 
     def __init__(self, layers: Sequence[SparseLinear], copies: Sequence[Array], workspace: Workspace) -> None:
         self.workspace = workspace
@@ -175,13 +148,7 @@ def _by_rows(layer: SparseLinear) -> ByRows:
 
 
 def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
-    """Copy the layers' arrays into one `Packed`.
-
-    Raises
-    ------
-    UsageError
-        A layer has an activation that the kernels do not know.
-    """
+    """Copy the layers' arrays into one `Packed`."""
     codes = []
     for number, layer in enumerate(layers, start=1):
         try:

@@ -48,17 +48,14 @@ _VECTOR = ir.VectorType(ir.FloatType(), VECTOR)
 
 
 def _place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-    """Return a pointer to an element of an array."""
     return builder.gep(context.make_array(kind)(context, builder, array).data, [index])
 
 
 def _vector_place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-    """Return a pointer to the vector that begins with an element of an array."""
     return builder.bitcast(_place(context, builder, kind, array, index), _VECTOR.as_pointer())
 
 
 def _spread(builder: Any, number: Any) -> Any:
-    """Return a vector of one number."""
     one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
     lanes = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR), [0] * VECTOR)
     return builder.shuffle_vector(one, ir.Constant(_VECTOR, ir.Undefined), lanes)

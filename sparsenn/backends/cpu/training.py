@@ -1,8 +1,4 @@
-"""Training on the CPU, in float32, by NumPy's matrix products.
-
-The same order of rows gives the same bits: every number is the sum of its terms in one fixed order, which may depend on
-the number of threads that NumPy's library takes.
-"""
+"""Training on the CPU, in float32, by NumPy's matrix products; equal orders of rows and threads give the same bits."""
 
 from __future__ import annotations
 
@@ -87,7 +83,7 @@ def _activate(activation: Activation, z: Array) -> Array:
 
 
 def times_derivative(slopes: Array, activation: Activation, outputs: Array) -> None:
-    """Multiply slopes by the derivative of the activation, told from its outputs, in place."""
+    """Multiply slopes, in place, by the activation's derivative at these outputs."""
     if not isinstance(activation, Identity):
         slopes *= row_of(activation).slope_at(outputs)
 

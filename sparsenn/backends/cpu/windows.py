@@ -1,8 +1,7 @@
 """Panels of images through convolutions and poolings: lanes of pixels, tap by tap (`planes` says how they lie).
 
-A sum begins at its bias, and takes one fused multiply-add after the other, in the order of a filter's weights; weights
-of zero change nothing. So an image's outputs have the same bits whatever images come with it, and however the work is
-cut.
+A sum begins at its bias, and takes one fused multiply-add after the other, in the order of a filter's weights. So an
+image's outputs have the same bits whatever images come with it, and however the work is cut.
 """
 
 from __future__ import annotations
@@ -123,7 +122,6 @@ def copy_in(packed: Any, inputs: Array, first: int, images: int, line: Array, pa
 
 @compiled
 def _copy_out(sums: Array, at: int, images: int, place: int, wide: int, first: int, outputs: Array) -> None:
-    """Copy pixels to the images' outputs."""
     if images == 1:
         for step in range(np.uintp(wide)):
             outputs[first, np.uintp(place) + step] = sums[np.uintp(at) + step]
@@ -151,7 +149,6 @@ def _take_mean(panel: Array, base: int, images: int, shifts: Array, first: int, 
 @compiled
 def _run_tiles(packed: Any, number: int, index: int, panel: Array, images: int, base: int, lanes: int, sums: Array,
                totals: Array) -> None:  # fmt: skip
-    """Compute some lanes of the outputs of a block."""
     blocks, shifts, weights, biases = packed.blocks, packed.shifts, packed.weights, packed.biases
     kind, bias = packed.layers[number, KIND], packed.layers[number, FIRST_BIAS] + blocks[index, 0]
     first, last, v = blocks[index, 2], blocks[index, 3], blocks[index, 4]
@@ -176,11 +173,7 @@ def _run_tiles(packed: Any, number: int, index: int, panel: Array, images: int, 
 @compiled
 def run_layer(packed: Any, number: int, first_block: int, last_block: int, panel: Array, images: int, after: Array,
               first: int, outputs: Array, sums: Array, totals: Array) -> None:  # fmt: skip
-    """Compute the outputs of some blocks of a layer for a panel.
-
-    panel : what the layer reads. after : what the next layer reads; the last layer's outputs go to rows of `outputs`,
-        from `first` on.
-    """
+    """Compute some blocks' outputs for a panel, into `after`; of the last layer, into `outputs` from row `first` on."""
     layers, blocks = packed.layers, packed.blocks
     is_last = number + 1 == layers.shape[0]
     columns, height, width = layers[number, COLUMNS], layers[number, OUTPUT_HEIGHT], layers[number, OUTPUT_WIDTH]
@@ -213,10 +206,7 @@ def run_layer(packed: Any, number: int, first_block: int, last_block: int, panel
 @compiled
 def run_panels(packed: Any, inputs: Array, first: int, last: int, together: int, even: Array, odd: Array, sums: Array,
                totals: Array, outputs: Array) -> None:  # fmt: skip
-    """Take images, `together` of them a panel, through all layers.
-
-    even, odd : room for what layers read, in turn.
-    """
+    """Take images, `together` of them a panel, through all layers; `even` and `odd` are what layers read, in turn."""
     for start in range(first, last, together):
         images = min(together, last - start)
         copy_in(packed, inputs, start, images, sums, even)

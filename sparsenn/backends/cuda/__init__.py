@@ -55,17 +55,7 @@ HOST_TYPES = (np.dtype(np.float32), np.dtype(np.float16))
 
 
 class CUDABackend:
-    """Computes on one NVIDIA GPU. Features on the device are CSR over CuPy arrays, or dense CuPy matrices.
-
-    Parameters
-    ----------
-    index : which GPU, counted from 0.
-
-    Raises
-    ------
-    DeviceError
-        The GPU, its driver or CuPy is missing or does not fit; the message says what to do.
-    """
+    """Computes on one NVIDIA GPU. Features on the device are CSR over CuPy arrays, or dense CuPy matrices."""
 
     device = "cuda"
     doubles = False
@@ -197,7 +187,6 @@ class CUDABackend:
             cupy().cuda.runtime.setDevice(self._device_before)
 
     def _mark(self) -> None:
-        """Mark the end of the work on the call's stream, and note whether that stream is being captured."""
         if self._ended is None:
             self._ended = cupy().cuda.Event(disable_timing=True)
         self._ended.record(self._stream)
@@ -207,9 +196,9 @@ class CUDABackend:
         """Make the stream that copies weights wait for what is queued.
 
         CuPy's memory pool gives a freed block to the next request on the stream that it was allocated on, without
-        waiting for other streams that may still be reading it. Weights are allocated on a stream of their own, buffers
-        on that of the call that made them. After calls on several streams, the host waits. A caller who has captured a
-        graph has to hold the memory that the graph reads.
+        waiting for other streams that may still be reading it. Weights are allocated on a stream of their own. After
+        calls on several streams, the host waits. A caller who has captured a graph holds the memory that the graph
+        reads.
         """
         if self._stream is None or self._captured or _is_forked():
             return
@@ -284,7 +273,6 @@ class CUDABackend:
             return rows_module.spread(left, self._expansion(expansion))
 
     def _expansion(self, expansion: Array | None) -> Any:
-        """Return the columns of outputs on the device: those of one network, copied once."""
         if expansion is None:
             return None
         if self._expanded is None or self._expanded[0] is not expansion:
@@ -366,13 +354,7 @@ _process: int | None = None
 
 
 def _check_process() -> None:
-    """Refuse to use CUDA in a process that was forked from one that did so.
-
-    Raises
-    ------
-    DeviceError
-        This process was: CUDA cannot be used in it.
-    """
+    """Refuse to use CUDA in a process that was forked from one that did so."""
     global _process
     here = os.getpid()
     if _process is None:

@@ -15,14 +15,7 @@ __all__ = ["AbsentCUDABackend"]
 
 
 class AbsentCUDABackend:
-    """Answers what planning asks of a GPU, all of whose memory is taken to be free; computes nothing.
-
-    Neither CuPy nor a GPU is needed.
-
-    Parameters
-    ----------
-    machine : the GPU.
-    """
+    """Answers what planning asks of a GPU, all of whose memory is taken to be free, without CuPy; computes nothing."""
 
     device = "cuda"
     doubles = False
@@ -64,15 +57,7 @@ class AbsentCUDABackend:
             self.__getattr__("place")
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse what else a backend does.
-
-        Raises
-        ------
-        DeviceError
-            The name is one of `Backend`.
-        AttributeError
-            It is not.
-        """
+        """Refuse what else a backend does."""
         if not hasattr(Backend, name):
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
         raise DeviceError(

@@ -50,10 +50,7 @@ _MOST_INDEX = np.iinfo(np.int32).max
 class DoubleCUDABackend(CUDABackend):
     """Computes in float64 on one NVIDIA GPU. Features on the device are row-major CuPy matrices of float64.
 
-    Layers are sparse or dense, with the activations of this package, besides `Flatten`, `Slice`, `Softmax` and
-    `LogSoftmax`.
-
-    Parameters and errors are those of `CUDABackend`.
+    Layers are sparse or dense, besides `Flatten`, `Slice`, `Softmax` and `LogSoftmax`.
     """
 
     device = DEVICE
@@ -86,13 +83,7 @@ class DoubleCUDABackend(CUDABackend):
             return tuple(_on_device(layer, cupy().asarray(layer.weights, np.float64)) for layer in layers)
 
     def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
-        """Run a combining layer, a `Flatten`, a `Slice`, a `Softmax` or a `LogSoftmax`.
-
-        Raises
-        ------
-        UsageError
-            The layer is another one.
-        """
+        """Run a combining layer, a `Flatten`, a `Slice`, a `Softmax` or a `LogSoftmax`."""
         if isinstance(layer, CombiningLayer):
             return super().run_layer(layer, shape, *matrices)
         (features,) = matrices
@@ -221,17 +212,13 @@ class _Here(AbstractContextManager[None]):
 
 
 class _NumberCheck:
-    """A `NumberCheck` that scans at once."""
-
     def __init__(self, backend: DoubleCUDABackend) -> None:
         self._backend, self._finite = backend, True
 
     def scan(self, features: Features) -> None:
-        """Scan numbers."""
         self._finite = self._finite and self._backend.largest_number(features)[1]
 
     def passed(self) -> bool:
-        """Return whether all scanned numbers were finite."""
         return self._finite
 
 
@@ -240,24 +227,12 @@ class _NumberCheck:
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    """A layer on the device.
-
-    Parameters
-    ----------
-    weights : float64; (inputs, outputs), or sparse and transposed.
-    bias : (outputs,) float64.
-    activation : one of this package's.
-    sparse : whether the weights are.
-    edges : weights that are multiplied with each row.
-    copies : (outputs,) int64 on the host, how many neurons each output stands for; None for one.
-    """
-
-    weights: Any
-    bias: Any
-    activation: Any
-    sparse: bool
-    edges: int
-    copies: Array | None
+    weights: Any  # float64; (inputs, outputs), or sparse and transposed
+    bias: Any  # (outputs,) float64
+    activation: Any  # one of this package's
+    sparse: bool  # whether the weights are
+    edges: int  # weights that are multiplied with each row
+    copies: Array | None  # (outputs,) int64 on the host, how many neurons each output stands for; None for one
 
     def __call__(self, features: Any) -> Any:
         """Return act(Y·W + b) for (rows, inputs), a row-major matrix of float64."""
@@ -274,13 +249,6 @@ class _Layer:
 
 
 def _on_device(layer: SparseLinear | Linear, weights: Any, copies: Array | None = None) -> _Layer:
-    """Return a layer on the current device.
-
-    Raises
-    ------
-    UsageError
-        Its activation is none of this package's.
-    """
     if table_row(layer.activation) is None:
         raise UsageError(f"float64 on a GPU does not know the activation {layer.activation}")
     bias, sparse = cupy().asarray(layer.bias_vector().astype(np.float64)), isinstance(layer, SparseLinear)
@@ -289,13 +257,7 @@ def _on_device(layer: SparseLinear | Linear, weights: Any, copies: Array | None 
 
 
 def _transposed(layer: SparseLinear) -> Any:
-    """Return a layer's weights on the current device as CuPy's CSR matrix of shape (outputs, inputs).
-
-    Raises
-    ------
-    UsageError
-        There are more than CuPy's matrices hold.
-    """
+    """Return a layer's weights on the current device as CuPy's CSR matrix of shape (outputs, inputs)."""
     if layer.weights.nnz > _MOST_INDEX:
         raise UsageError(f"a layer of {layer.weights.nnz:,} weights is too large for float64 on a GPU; use device cpu")
     cp = cupy()
@@ -321,7 +283,6 @@ class _Chain:
         self._counts: tuple[LayerCounts, ...] = ()
 
     def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
-        """Take rows through all layers; each row is one input's."""
         values: Any = features
         counts = []
         for layer in self._layers:
@@ -332,7 +293,6 @@ class _Chain:
         return RowsLeft(values)
 
     def counts(self) -> tuple[LayerCounts, ...]:
-        """Return what the last run counted, layer by layer."""
         return self._counts
 
 

@@ -1,7 +1,6 @@
 """Layers of images without weights, sums of matrices, counting the numbers of rows, and how large numbers are, on CUDA.
 
-Rows are CuPy matrices in row-major order, float32 or float16; outputs are new ones of the same type. Work is queued on
-the current stream, and not waited for unless it says so.
+Rows are row-major CuPy matrices, float32 or float16, as are outputs; unless it says so, a function waits for nothing.
 """
 
 from __future__ import annotations
@@ -83,26 +82,7 @@ _LARGEST = _program("images/largest.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(T
 
 
 def run_layer(layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
-    """Run a layer of images that is no convolution.
-
-    Parameters
-    ----------
-    shape : of one input.
-    matrices : (rows, inputs); one unless the layer combines several.
-
-    Returns
-    -------
-    (rows, outputs); of `Flatten`, the features themselves.
-
-    Raises
-    ------
-    ShapeError
-        The layer does not take such inputs.
-    UsageError
-        The layer is of a kind that is not known.
-    OutOfMemoryError
-        The outputs do not fit on the device.
-    """
+    """Run a layer of images that is no convolution; returns (rows, outputs), of `Flatten` the features themselves."""
     return _run(layer, shape, *matrices)
 
 
@@ -128,14 +108,12 @@ def _combine(layer: CombiningLayer, shape: tuple[int, ...], *matrices: Array) ->
 
 @_run.register
 def _flatten(layer: Flatten, shape: tuple[int, ...], features: Array) -> Array:
-    """Return the features, whose order is that of rows already."""
     layer.output_shape((features.shape[0], *shape))
     return features
 
 
 @_run.register
 def _slice(layer: Slice, shape: tuple[int, ...], features: Array) -> Array:
-    """Copy the columns of the slice."""
     outputs, _ = _outputs(layer, shape, features)
     first, last = layer.columns(shape)
     copy_rows(features[:, first:last], outputs)
@@ -144,7 +122,6 @@ def _slice(layer: Slice, shape: tuple[int, ...], features: Array) -> Array:
 
 @_run.register
 def _pool(layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], features: Array) -> Array:
-    """Pool each channel of each image by itself."""
     window, stride, padding, _ = layer.sliding_window
     outputs, (channels, height, width) = _outputs(layer, shape, features)
     mean = int(isinstance(layer, AvgPool2d))
@@ -171,7 +148,6 @@ def _is_of_pairs(layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], features:
 
 @_run.register
 def _softmax(layer: SoftmaxLayer, shape: tuple[int, ...], features: Array) -> Array:
-    """Turn each row into shares of one, or their logarithms."""
     outputs, _ = _outputs(layer, shape, features)
     rows, width = features.shape
     team = 32 if width <= WARP_WIDTH else THREADS
@@ -232,10 +208,7 @@ class NumberCheck:
         _scan(numbers, self._found)
 
     def result(self) -> tuple[float, bool]:
-        """Return the size of the largest finite number, 0 where there is none, and whether all were finite.
-
-        It waits for the device once; where nothing was scanned, not at all.
-        """
+        """Return the size of the largest finite number or 0, and whether all were finite; waits for the device once."""
         if self._found is None:
             return 0.0, True
         largest, spoilt = cupy().asnumpy(self._found)
@@ -247,12 +220,7 @@ class NumberCheck:
 
 
 class NumberLog:
-    """Scans of numbers, with separate results; see `sparsenn.backends.NumberLog`.
-
-    Parameters
-    ----------
-    scans : at most.
-    """
+    """Scans of numbers, with separate results; see `sparsenn.backends.NumberLog`."""
 
     def __init__(self, scans: int) -> None:
         self.results: Any = cupy().zeros((scans, 2), np.uint32)

@@ -1,7 +1,4 @@
-"""Products on tensor cores: precisions, tiles of a block, estimates of what they take, and room for sums in parts.
-
-The kernels are `kernels/products/tensor.cuh` and what includes it.
-"""
+"""Products on tensor cores: precisions, tiles of a block, estimates, and room for sums in parts."""
 
 from __future__ import annotations
 
@@ -38,20 +35,12 @@ LINE = 128
 
 @dataclass(frozen=True)
 class Kind:
-    """A precision.
+    """A precision."""
 
-    Parameters
-    ----------
-    name : of the factors' numbers: float32, tf32 or float16.
-    define : as kernels know it.
-    factor_bytes : of a number as it is multiplied.
-    products : instructions for each tile of factors.
-    """
-
-    name: str
-    define: str
-    factor_bytes: int
-    products: int
+    name: str  # of the factors' numbers: float32, tf32 or float16
+    define: str  # as kernels know it
+    factor_bytes: int  # of a number as it is multiplied
+    products: int  # instructions for each tile of factors
 
     @property
     def terms(self) -> int:
@@ -66,24 +55,15 @@ HALF = Kind("float16", "TENSOR_HALF", 2, 1)
 
 @dataclass(frozen=True)
 class Tile:
-    """What a block computes at a time; a kernel is compiled for each.
-
-    Parameters
-    ----------
-    rows, columns : of the tile.
-    warps_down, warps_across : that share it.
-    slices : groups of so many warps that share a slab's terms.
-    stages : slabs in shared memory.
-    blocks : of a multiprocessor, which registers are given for.
-    """
+    """What a block computes at a time; a kernel is compiled for each."""
 
     rows: int
     columns: int
     warps_down: int
     warps_across: int
-    slices: int = 1
-    stages: int = 3
-    blocks: int = 2
+    slices: int = 1  # groups of so many warps that share a slab's terms
+    stages: int = 3  # slabs in shared memory
+    blocks: int = 2  # of a multiprocessor, which registers are given for
 
     @property
     def warps(self) -> int:
@@ -154,14 +134,9 @@ def work(
 ) -> float:
     """Estimate the clocks from the first block to the last.
 
-    Parameters
-    ----------
-    copied, read : bytes of a slab that a block writes to its shared memory, and that it takes from the cache for that.
-    slabs : of a block.
-    tiles, parts : of the sums, and of the depth; a block has one of each.
-    resident : blocks that a multiprocessor can have at a time.
-    filled : the part of the slabs that is multiplied.
-    waiting : clocks of a block in which it waits, besides.
+    A block writes `copied` bytes of a slab to its shared memory, and takes `read` from the cache for that; it has
+    `slabs`, of which the share `filled` is multiplied, one of `tiles` of the sums, one of `parts` of the depth, and
+    waits for `waiting` clocks. A multiprocessor has `resident` blocks at a time.
     """
     instructions = tile.sums / 128 * 4 * kind.products * _instruction_clocks(kind, machine)
     warps = tile.warps_down * tile.warps_across
@@ -192,10 +167,8 @@ _counters: dict[tuple[int, Hashable], Array] = {}
 def counters(tiles: int) -> Array:
     """Return zeros, one for each tile, for a launch on the current stream.
 
-    Raises
-    ------
-    UsageError
-        A graph captures the stream, on which nothing has been launched before: zeros would be there in the graph only.
+    On a stream that a graph captures, and on which nothing was launched before, they would be zeros in the graph only:
+    that is refused by a UsageError.
     """
     cp = cupy()
     stream = cp.cuda.get_current_stream()

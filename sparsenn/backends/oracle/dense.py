@@ -21,27 +21,12 @@ BATCH = 1 << 16
 
 
 def forward(layers: Sequence[Linear], features: Array) -> Array:
-    """Compute the layers in float64, one after the other; parameters and errors as those of `forward_in`."""
+    """Compute the layers in float64, one after the other."""
     return forward_in(np.float64, layers, features)
 
 
 def forward_in(dtype: Any, layers: Sequence[Linear], features: Array) -> Array:
-    """Compute the layers one after the other, in one type of numbers: NumPy's product, then bias, then activation.
-
-    Parameters
-    ----------
-    dtype : of all that is computed.
-    features : of shape (rows, inputs).
-
-    Returns
-    -------
-    An array of that type, of shape (rows, outputs).
-
-    Raises
-    ------
-    ShapeError
-        Layers or features do not fit together.
-    """
+    """Compute the layers one after the other, in one type of numbers: NumPy's product, then bias, then activation."""
     check_stack(layers, features.shape)
     parameters = [(layer.weights.astype(dtype, copy=False), layer.bias_vector().astype(dtype)) for layer in layers]
     outputs = np.empty((features.shape[0], layers[-1].outputs), dtype)
@@ -56,13 +41,7 @@ def forward_in(dtype: Any, layers: Sequence[Linear], features: Array) -> Array:
 
 
 def check_stack(layers: Sequence[Linear], shape: tuple[int, ...]) -> None:
-    """Refuse layers whose widths do not fit each other, or features of another width than the first layer takes.
-
-    Raises
-    ------
-    ShapeError
-        They do not; the message names the layer, counted from 1.
-    """
+    """Refuse layers whose widths do not fit each other, or features of another width than the first layer takes."""
     if not layers:
         raise ShapeError("a stack needs at least one layer")
     for number, layer in enumerate(layers, start=1):

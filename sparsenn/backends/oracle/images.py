@@ -30,40 +30,14 @@ def _forward(layer: Any, images: Array) -> Array:
 
 
 def forward_images(layer: ImageLayer, images: Array) -> Array:
-    """Compute one layer in float64.
-
-    Parameters
-    ----------
-    images : of a shape that the layer takes, images first.
-
-    Raises
-    ------
-    ShapeError
-        The layer does not take them.
-    UsageError
-        The layer is of a kind that is not known.
-    """
+    """Compute one layer in float64."""
     shape = layer.output_shape(images.shape)
     return _forward(layer, images.astype(np.float64)).reshape(shape)
 
 
 @_forward.register
 def convolve(layer: Conv2d, images: Array) -> Array:
-    """Compute a convolution.
-
-    Parameters
-    ----------
-    images : (images, channels, height, width).
-
-    Returns
-    -------
-    float64 of shape (images, filters, output height, output width).
-
-    Raises
-    ------
-    ShapeError
-        The layer does not take such images.
-    """
+    """Compute a convolution of (images, channels, height, width), in float64."""
     shape = layer.output_shape(images.shape)
     weights = np.split(layer.weights.astype(np.float64), layer.groups)
     bias = layer.bias_vector().astype(np.float64)[:, None, None]
@@ -135,13 +109,9 @@ def _over_windows(
     padding_value: float,
     reduced: Callable[[Array], Array],
 ) -> Array:
-    """Reduce all windows of padded images, some images at a time.
+    """Reduce all windows of padded images to `shape`, some images at a time.
 
-    Parameters
-    ----------
-    shape : of what is returned.
-    reduced : turns windows, float64 of shape (images, channels, output height, output width, window height, window
-        width), into (images, ..., output height, output width).
+    `reduced` takes float64 (images, channels, output height, output width, window height, window width).
     """
     size, stride, (above, beside), dilation = window
     span_down, span_across = (gap * (taps - 1) + 1 for taps, gap in zip(size, dilation, strict=True))

@@ -24,17 +24,7 @@ __all__ = ["categories", "forward", "run"]
 
 @singledispatch
 def forward(layer: Any, features: Any, shape: tuple[int, ...] | None = None) -> Any:
-    """Compute a layer in float64 on SciPy CSR features of shape (rows, inputs); returns SciPy CSR.
-
-    Parameters
-    ----------
-    shape : of one input, which layers of images must be told: (channels, height, width) or (inputs,).
-
-    Raises
-    ------
-    UsageError
-        The layer is of a kind that is not known.
-    """
+    """Compute a layer in float64 on SciPy CSR features (rows, inputs), images of `shape`; returns SciPy CSR."""
     raise UsageError(f"the reference does not know the layer {type(layer).__name__}")
 
 

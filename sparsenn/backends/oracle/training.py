@@ -26,10 +26,7 @@ def loss_and_gradient(loss: str, outputs: Array, targets: Array) -> tuple[float,
 
 
 class ReferenceTrainer:
-    """Backpropagation over whole matrices in float64.
-
-    `layers` and `velocities` round to float32, so a restored run goes on from rounded numbers.
-    """
+    """Backpropagation over whole matrices in float64; `layers` and `velocities` round to float32."""
 
     def __init__(self, problem: TrainingProblem, device_index: int = 0) -> None:
         self._problem = problem

@@ -1,14 +1,12 @@
 """The kernels of mlp that take layers of any width: cuBLAS's products, and bias and activation after each.
 
-cuBLASLt adds the bias and applies ReLU by itself. Where it cannot, because the activation is another, or there is no
-cuBLASLt to be called, a kernel of our own does so in one pass over the sums. Without cuBLASLt no graph can capture a
-launch, because CuPy does not let one capture cuBLAS.
+cuBLASLt adds the bias and applies ReLU by itself. Where it cannot, because the activation is another, or cuBLASLt is
+missing, a kernel of our own does so in one pass over the sums. Without cuBLASLt no graph can capture a launch, because
+CuPy does not let one capture cuBLAS.
 
-`cublas` takes features of float32, as does `cublas_tf32`, which multiplies numbers rounded to 11 bits. `cublas_float16`
-takes features of float16 too, and then returns float16; inputs and intermediates become infinite beyond 65,504.
-
-Tensor cores are fed by 16 bytes: the last two pad widths with zeros to multiples of that. All outputs of a row in which
-a number is infinite may become NaN by that.
+`cublas_tf32` multiplies numbers rounded to 11 bits; `cublas_float16` takes and returns float16 too, infinite beyond
+65,504. Tensor cores are fed by 16 bytes: these two pad widths with zeros to multiples of that, by which all outputs of
+a row with an infinite number may become NaN.
 """
 
 from __future__ import annotations
@@ -68,10 +66,7 @@ PADDED_SIDE = 64  # inputs and outputs
 
 
 def padded_widths(precision: str, widths: Sequence[int], rows: int) -> tuple[int, ...]:
-    """Return the widths of a library's products: padded with zeros where that saves time.
-
-    Between layers, padding costs nothing. Rows and outputs have to be copied.
-    """
+    """Return the widths of a library's products, padded with zeros where that saves more time than copies take."""
     if precision == "float32":
         return tuple(widths)
     grain = PADDED_BYTES // NUMBER_BYTES[precision]
@@ -94,12 +89,7 @@ ROUNDING = Prior(1.0, 0.3, LAUNCH)
 
 
 def seconds(precision: str, machine: Machine, layers: Sequence[Linear], rows: int, row_bytes: int = 4) -> float:
-    """Estimate a replayed graph of the products of all layers, in seconds.
-
-    Parameters
-    ----------
-    row_bytes : of a number of the rows, and of one of the outputs.
-    """
+    """Estimate a replayed graph of the products of all layers, in seconds."""
     prior, number_bytes, widths = PRIORS[precision], NUMBER_BYTES[precision], widths_of(layers)
     padded = padded_widths(precision, widths, rows)
     total = COPIES * LAUNCH
@@ -137,20 +127,13 @@ class _Product:
 
 @dataclass(frozen=True, eq=False)
 class _Finish:
-    """The pass that adds a bias, activates, and rounds to the type of the outputs.
-
-    Parameters
-    ----------
-    kernel, blocks, units, width : what is launched; units of all sums, and of a row.
-    number : type of the outputs.
-    bias, activation, clip : of the layer.
-    """
+    """The pass that adds a bias, activates, and rounds to the type of the outputs."""
 
     kernel: Any
     blocks: int
     units: np.int64
     width: np.int32
-    number: Any
+    number: Any  # type of the outputs
     bias: Array
     activation: np.int32
     clip: np.float32
@@ -191,8 +174,8 @@ class _Layer:
 def _keeps_nan(product: LtProduct, rows: int, weights: Array, number: Any) -> bool:
     """Return whether a product's ReLU leaves NaN what it is, as all kernels here do; waits for the device.
 
-    The library chooses among ways to compute a product, which differ in this: so the very product is tried. What takes
-    more than `MOST_TRIED` bytes is not tried, and taken not to.
+    The library chooses among ways to compute a product, which differ in this: so the very product is tried, unless it
+    takes more than `MOST_TRIED` bytes.
     """
     cp, (inputs, outputs) = cupy(), weights.shape
     if rows * (inputs * weights.dtype.itemsize + outputs * np.dtype(number).itemsize) > MOST_TRIED:
@@ -205,14 +188,7 @@ def _keeps_nan(product: LtProduct, rows: int, weights: Array, number: Any) -> bo
 def _layer(
     precision: str, device: int, layer: DenseLayer, weights: Array, bias: Array, rows: int, number: Any, aligned: int
 ) -> _Layer:
-    """Make a layer ready.
-
-    Parameters
-    ----------
-    weights, bias : of the type that is multiplied, and of that of the outputs.
-    number : type of the outputs.
-    aligned : bytes that the features begin at a multiple of.
-    """
+    """Make a layer ready for outputs of type `number`, and features that begin at a multiple of `aligned` bytes."""
     relu = int(layer.activation) == RELU and not np.isfinite(layer.clip)
     if relu or int(layer.activation) == IDENTITY:
         whole = _lt_product(device, precision, rows, weights, number, bias, relu, aligned)
@@ -237,7 +213,6 @@ def _lt_product(device: int, precision: str, *given: Any) -> LtProduct | None:
 
 
 def _prepare(precision: str, stack: DenseStack, given: Given) -> Any:
-    """Make all layers ready; UsageError where a weight is beyond half precision, if that is the precision."""
     rows, wanted = given.rows, np.dtype(np.float16 if precision == "float16" else np.float32)
     if not rows:
         return partial(_no_rows, stack.widths[-1])

@@ -104,23 +104,7 @@ def order_of(weights: Array) -> tuple[int, int, int]:
 
 
 class LtProduct:
-    """The product of features and one layer's weights, ready for given sizes and types.
-
-    Parameters
-    ----------
-    device : the current one.
-    precision : what is multiplied: `float32`, `tf32` or `float16`.
-    rows : of the features, which are of the weights' type and begin at a multiple of `aligned` bytes.
-    weights : (inputs, outputs) on the device, row by row or column by column.
-    number : type of the sums.
-    bias : of that type, added to the sums; None for none.
-    relu : whether ReLU follows; there must be a bias then.
-
-    Raises
-    ------
-    DeviceError
-        There is no way to compute it.
-    """
+    """The product of features and one layer's weights, ready for given sizes and types."""
 
     def __init__(
         self,

@@ -1,13 +1,12 @@
 """The kernels of mlp that run any narrow stack at once: rows are read once, outputs written once.
 
 A launch takes a stack of dense layers and features, a CuPy array (rows, inputs) of float32 in row-major order, and
-returns the outputs, a new CuPy array (rows, outputs) of float32. It queues its work on the current stream and does not
-wait for it, but for the first launch of a stack, which compiles a kernel for its widths and lays its weights out.
-`tensor_half` takes features of float16 too, and then returns float16.
+returns a new array (rows, outputs) of float32; `tensor_half` takes and returns float16, too. It waits for nothing, but
+for the first launch of a stack, which compiles a kernel for its widths and lays its weights out.
 
-What a number may be off by: `fused_fma` and `tensor_float32` keep float32's precision, infinities and NaN included,
-but denormal numbers count as zero. `tensor_tf32` rounds what it multiplies to 11 bits. So does `tensor_half`, whose
-inputs and intermediates become infinite beyond 65,504; weights must not exceed that.
+`fused_fma` and `tensor_float32` keep float32's precision, infinities and NaN included, but denormal numbers count as
+zero. `tensor_tf32` rounds what it multiplies to 11 bits. So does `tensor_half`, whose inputs and intermediates become
+infinite beyond 65,504; weights must not exceed that.
 """
 
 from __future__ import annotations
@@ -89,10 +88,7 @@ MOST_TILES = 16_384
 
 
 def fits(machine: Machine, shape: StackShape) -> str | None:
-    """Return why the kernels cannot run a stack; None if they can: inputs and outputs of all layers up to `WIDEST`.
-
-    Every GPU that there are kernels for has the shared memory that those take.
-    """
+    """Return why the kernels cannot run a stack; None if they can."""
     widest = max(shape.widths)
     if widest > WIDEST:
         return f"a layer has {widest:,} inputs or outputs; the fused kernels take up to {WIDEST}"
@@ -107,26 +103,15 @@ def fits(machine: Machine, shape: StackShape) -> str | None:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a tensor-core kernel is compiled and launched.
+    """How a tensor-core kernel is compiled and launched."""
 
-    Parameters
-    ----------
-    row_tiles : 16 rows each, that a warp takes at a time.
-    most_warps : of a block, which the kernel is compiled for.
-    warps : of a block, which it is launched with.
-    staged : weights are copied to shared memory.
-    wide : inputs and outputs of a layer lie in shared memory.
-    shared_bytes : of a block.
-    tiles : of rows.
-    """
-
-    row_tiles: int
-    most_warps: int
-    warps: int
-    staged: bool
-    wide: bool
-    shared_bytes: int
-    tiles: int
+    row_tiles: int  # 16 rows each, that a warp takes at a time
+    most_warps: int  # of a block, which the kernel is compiled for
+    warps: int  # of a block, which it is launched with
+    staged: bool  # weights are copied to shared memory
+    wide: bool  # inputs and outputs of a layer lie in shared memory
+    shared_bytes: int  # of a block
+    tiles: int  # of rows
 
     def defines(self) -> dict[str, int | str]:
         """Return the constants that the kernel is compiled with."""
@@ -139,10 +124,7 @@ class Plan:
 
 
 def plan(kind: Kind, widths: tuple[int, ...], rows: int, machine: Machine) -> Plan:
-    """Choose how a network of given widths is run on so many rows.
-
-    With few rows, tiles are small and blocks have few warps, so that all multiprocessors have something to do.
-    """
+    """Choose how a network of given widths is run: few rows get small tiles, so that all multiprocessors have work."""
     sizes = [tiles_of(width) for width in widths]
     vectors = 4 * (8 * sum(sizes[1:]) + len(widths) - 1)
     held = -(-vectors // 16) * 16 + kind.weight_bytes * sum(before * after for before, after in pairwise(sizes))
@@ -188,15 +170,10 @@ _TENSOR: Mapping[str, Program] = {
 
 @cache
 def blocks_at_once(kernel: Any, threads: int, shared: int, device: int) -> int:
-    """Return how many blocks a multiprocessor has at a time.
+    """Return how many blocks a multiprocessor has at a time; `shared` is what the kernel's code does not name.
 
     Registers are given to warps in units of 256, and the system takes 1 KiB of shared memory of each block (CUDA C++
     Programming Guide, compute capabilities 8.0 and 9.0).
-
-    Parameters
-    ----------
-    threads : of a block, whole warps.
-    shared : bytes of shared memory of a block, besides those that the kernel's code names.
     """
     found = cupy().cuda.runtime.getDeviceProperties(device)
     registers = -(-WARP * kernel.num_regs // 256) * 256 * (threads // WARP)
@@ -265,13 +242,7 @@ def _prepare_fused_fma(stack: DenseStack, given: Given) -> Ready:
 
 
 def _prepare_tensor_half(stack: DenseStack, given: Given) -> Ready:
-    """Make a launch in half precision ready; features and outputs float32, or both float16.
-
-    Raises
-    ------
-    UsageError
-        A weight is beyond half precision.
-    """
+    """Make a launch in half precision ready; features and outputs float32, or both float16."""
     check_half_range(stack)
     if given.type == np.float16:
         return _prepare_on_tensor_cores(HALF_ROWS, stack, given, INPUT="half_bits")
@@ -279,13 +250,7 @@ def _prepare_tensor_half(stack: DenseStack, given: Given) -> Ready:
 
 
 def check_half_range(stack: DenseStack) -> None:
-    """Refuse weights that half precision does not reach; looked for once.
-
-    Raises
-    ------
-    UsageError
-        There is one.
-    """
+    """Refuse weights beyond half precision by a UsageError; they are checked once."""
     for number, layer in enumerate(stack.layers, start=1):
         largest = cache_on_host(layer.source, "largest weight", partial(_largest_weight, layer.source.weights))
         if largest > HALF_MAX:

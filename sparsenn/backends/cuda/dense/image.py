@@ -37,24 +37,14 @@ TILE, TILE_ROWS = 8, 16
 
 @dataclass(frozen=True)
 class Kind:
-    """What sets the tensor-core kernels apart.
-
-    Parameters
-    ----------
-    source : the kernel.
-    registers : 32-bit registers of a lane for 16 rows and 8 columns of a layer's inputs.
-    weight_bytes : of a tile of 8 x 8 weights.
-    warps : most warps of a block.
-    scratch : bytes of a warp for each of the widest layer's numbers.
-    row_tiles : most times 16 rows that a warp takes at a time.
-    """
+    """What sets the tensor-core kernels apart."""
 
     source: str
-    registers: int
-    weight_bytes: int
-    warps: int
-    scratch: int = 0
-    row_tiles: int = 2
+    registers: int  # 32-bit registers of a lane for 16 rows and 8 columns of a layer's inputs
+    weight_bytes: int  # of a tile of 8 x 8 weights
+    warps: int  # most warps of a block
+    scratch: int = 0  # bytes of a warp for each of the widest layer's numbers
+    row_tiles: int = 2  # most times 16 rows that a warp takes at a time
 
 
 FLOAT32 = Kind("mlp/tensor_float32.cu", 4, 512, 8, scratch=8, row_tiles=1)
@@ -72,12 +62,9 @@ def tiles_of(width: int) -> int:
 def tile_places(inputs: int, outputs: int, first: bool) -> Array:
     """Return which weight each lane holds, in the order of the kernels' tiles.
 
-    Lane 4 g + t of a tile of 8 inputs and 8 outputs has the weights of output g from inputs c and c + 1, those of
-    which it also has the features: c = 2 t, or in the first layer 4 t and 4 t + 2 of two neighbouring tiles' 16.
-
-    Returns
-    -------
-    (tiles of inputs, tiles of outputs, 32, 2) int64: places in the row-major weights, -1 beyond their edge.
+    Lane 4 g + t of a tile of 8 inputs and 8 outputs has the weights of output g from inputs c and c + 1, those of which
+    it also has the features: c = 2 t, or in the first layer 4 t and 4 t + 2 of two neighbouring tiles' 16. The result
+    is (tiles of inputs, tiles of outputs, 32, 2) int64: places in the row-major weights, -1 beyond their edge.
     """
     tiles = tiles_of(inputs)
     t, pair = np.arange(4)[:, None], np.arange(2)

@@ -53,17 +53,7 @@ def dense_kernel(
     half_sums: int = 0,
     reproducible: bool = False,
 ) -> DenseKernel:
-    """Describe a kernel of mlp on the GPU; packages register theirs, in order.
-
-    Parameters
-    ----------
-    launch : takes a stack and features of its width, on its device, and returns a new array of the outputs; called
-        without `np.errstate`.
-    fits : says why a machine cannot run a stack of such a shape with it; None if it can.
-    needs : besides a GPU.
-    gpu : which one it needs, in words.
-    others : as `DenseKernel` has them.
-    """
+    """Describe a kernel of mlp on the GPU; `launch` takes a stack and features on its device, without `np.errstate`."""
     return DenseKernel(
         name=name,
         device="cuda",
@@ -86,17 +76,6 @@ def _why_not(fits: Fits, machine: Machine, layers: Sequence[Linear]) -> str | No
 
 
 def _launch(launch: Launch, fits: Fits, stack: DenseStack, features: Array) -> Array:
-    """Launch a kernel on the stack's device.
-
-    Raises
-    ------
-    ShapeError
-        The features do not have the first layer's width.
-    UsageError
-        The kernel is not written for the stack, or for features of that type.
-    OutOfMemoryError
-        The device's memory does not suffice.
-    """
     shape = features.shape
     if len(shape) != 2 or shape[1] != stack.widths[0]:
         raise ShapeError(f"the features have shape {shape}; the first layer takes (rows, {stack.widths[0]})")
@@ -120,37 +99,23 @@ def _launch(launch: Launch, fits: Fits, stack: DenseStack, features: Array) -> A
 
 @dataclass(frozen=True)
 class Given:
-    """What a launch is made ready for.
+    """What a launch is made ready for."""
 
-    Parameters
-    ----------
-    rows : of the features.
-    type : of their numbers.
-    aligned : whether they begin at a multiple of 16 bytes.
-    """
-
-    rows: int
-    type: Any
-    aligned: bool
+    rows: int  # of the features
+    type: Any  # of their numbers
+    aligned: bool  # whether they begin at a multiple of 16 bytes
 
 
 @dataclass(eq=False)
 class Ready:
-    """One launch of one kernel, ready but for the features and the outputs, which are the kernel's first arguments.
-
-    Parameters
-    ----------
-    kernel, grid, threads, shared_bytes : what is launched.
-    outputs : shape of the outputs, whose numbers are of the features' type.
-    arguments : that follow features and outputs.
-    """
+    """One launch of one kernel, ready but for the features and the outputs, which are the kernel's first arguments."""
 
     kernel: Any
     grid: tuple[int]
     threads: tuple[int]
     shared_bytes: int
-    outputs: tuple[int, int]
-    arguments: tuple[Any, ...]
+    outputs: tuple[int, int]  # shape of the outputs, whose numbers are of the features' type
+    arguments: tuple[Any, ...]  # that follow features and outputs
 
     def __call__(self, features: Array) -> Array:
         """Queue the launch on the current stream and return the outputs."""
@@ -168,7 +133,6 @@ class _Kept:
         self.pending: Any = cupy().cuda.get_current_stream().record()
 
     def arrive(self) -> None:
-        """Let the current stream wait until it is there."""
         if self.pending.done:
             self.pending = None
         else:
@@ -176,14 +140,9 @@ class _Kept:
 
 
 def prepared(types: tuple[Any, ...], prepare: Callable[[DenseStack, Given], Callable[[Array], Array]]) -> Launch:
-    """Return a launch that is made ready once for each number of rows, and kept with the stack.
+    """Return a launch that `prepare` makes ready once for each number of rows, and that the stack keeps.
 
-    The launch raises UsageError where the features are of another type, or not in row order.
-
-    Parameters
-    ----------
-    types : of features that the kernel takes.
-    prepare : makes a launch ready: a function of the features, which must not refer to the stack.
+    It refuses features of another type, or not in row order. What `prepare` returns must not refer to the stack.
     """
 
     def launch(stack: DenseStack, features: Array) -> Array:

@@ -31,22 +31,8 @@ def one_launch_seconds(
 ) -> float:
     """Estimate a chain of layers in one launch, with the copies before and after it, in seconds.
 
-    Parameters
-    ----------
-    prior : Prior
-        Efficiencies of the kernel.
-    multiples : tuple of int
-        Inputs and outputs of a layer count as multiples of these.
-    block_rows : int
-        Rows up to which a multiprocessor takes as long as for one.
-    machine : Machine
-        The device.
-    layers : sequence of Linear
-        The chain.
-    rows : int
-        Rows.
-    row_bytes : int, default 4
-        Bytes of a number of the rows, and of the outputs.
+    Inputs and outputs of a layer count as multiples of `multiples`; a multiprocessor takes as long for one row as for
+    `block_rows`.
     """
     widths = widths_of(layers)
     deep, wide = multiples

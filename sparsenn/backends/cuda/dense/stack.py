@@ -19,26 +19,14 @@ __all__ = ["DenseLayer", "DenseStack", "StackShape", "shape_of", "upload_dense",
 
 @dataclass(frozen=True)
 class StackShape:
-    """What a kernel for consecutive dense layers is chosen by, and compiled for.
+    """What a kernel for consecutive dense layers is chosen by, and compiled for."""
 
-    Parameters
-    ----------
-    widths : inputs of the first layer, then outputs of each.
-    activations : of each layer its activation's code in `kernels/common.cuh`, and whether there is a clip.
-    """
-
-    widths: tuple[int, ...]
-    activations: tuple[tuple[int, bool], ...]
+    widths: tuple[int, ...]  # inputs of the first layer, then outputs of each
+    activations: tuple[tuple[int, bool], ...]  # codes in `kernels/common.cuh`, and whether there is a clip
 
 
 def shape_of(layers: Sequence[Linear]) -> StackShape:
-    """Return the shape of layers that need not be on a device.
-
-    Raises
-    ------
-    UsageError
-        A layer has an activation that the kernels do not know.
-    """
+    """Return the shape of layers that need not be on a device."""
     codes = (activation_code(layer, number) for number, layer in enumerate(layers, start=1))
     return StackShape(widths_of(layers), tuple(_coded(*code) for code in codes))
 
@@ -54,21 +42,13 @@ def _coded(activation: np.int32, clip: np.float32) -> tuple[int, bool]:
 
 @dataclass(frozen=True, eq=False)
 class DenseLayer:
-    """One dense layer in device memory.
+    """One dense layer in device memory."""
 
-    Parameters
-    ----------
-    weights : (inputs, outputs) float32, row-major.
-    bias : (outputs,) float32, zeros where the layer has none.
-    activation, clip : its code in `kernels/common.cuh`; infinity where there is no clip.
-    source : the layer on the host.
-    """
-
-    weights: Array
-    bias: Array
+    weights: Array  # (inputs, outputs) float32, row-major
+    bias: Array  # (outputs,) float32, zeros where the layer has none
     activation: np.int32
     clip: np.float32
-    source: Linear
+    source: Linear  # the layer on the host
 
     def on_host(self) -> DenseLayer:
         """Return the layer over its arrays in host memory."""
@@ -120,17 +100,7 @@ class DenseStack:
 def upload_dense(
     device: int, layers: Sequence[Linear], to_device: Callable[[Sequence[Array]], Iterable[Array]] | None = None
 ) -> DenseStack:
-    """Copy layers to the device `device`, which must be the current one.
-
-    Parameters
-    ----------
-    to_device : copies arrays there, such as what `Staging.copying` yields; CuPy does unless given.
-
-    Raises
-    ------
-    UsageError
-        A layer has an activation that the kernels do not know.
-    """
+    """Copy layers to the current device, of index `device`, by `to_device` or CuPy."""
     copied = partial(map, cupy().asarray) if to_device is None else to_device
     codes = [activation_code(layer, number) for number, layer in enumerate(layers, start=1)]
     arrays = iter(copied([array for layer in layers for array in (layer.weights, layer.bias_vector())]))

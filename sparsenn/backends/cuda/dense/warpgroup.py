@@ -1,8 +1,6 @@
 """The kernels of mlp that take a chain of any depth through a multiprocessor, weights streaming by.
 
-They need compute capability 9.0, inputs of any number, and layers of up to `WIDEST` outputs. Launches, and what a
-number may be off by, are as those of `fused`: `warpgroup_float32` keeps float32's precision, infinities and NaN
-included; `warpgroup_tf32` and `warpgroup_half` are what `tensor_tf32` and `tensor_half` are.
+They need compute capability 9.0, and layers of up to `WIDEST` outputs. Launches and precisions are those of `fused`.
 """
 
 from __future__ import annotations
@@ -57,20 +55,12 @@ def fits(machine: Machine, shape: StackShape) -> str | None:
 
 
 def defines(tile: Tile, machine: Machine, half_rows: bool, vector: bool, curved: bool) -> dict[str, int | str]:
-    """Return what the kernel is compiled for.
-
-    Parameters
-    ----------
-    half_rows : whether features and outputs are of half precision.
-    vector : whether features may be read 16 bytes at a time.
-    curved : as `is_curved` says it.
-    """
+    """Return what the kernel is compiled for; `vector` says that features may be read 16 bytes at a time."""
     number = "half_bits" if half_rows else "float"
     return {**tile.defines(machine), "INPUT": number, "VECTOR": int(vector), "CURVED": int(curved)}
 
 
 def _prepare(kind: Kind, stack: DenseStack, given: Given) -> Ready:
-    """Make a launch ready; UsageError where a weight is beyond half precision, if that is the kind."""
     if kind is HALF:
         check_half_range(stack)
     machine, size = machine_of(stack.device), np.dtype(given.type).itemsize

@@ -55,22 +55,13 @@ MOST_ROWS = {
 
 @dataclass(frozen=True)
 class Tile:
-    """What a block computes at a time; the kernel is compiled for each.
+    """What a block computes at a time; the kernel is compiled for each."""
 
-    Parameters
-    ----------
-    kind : what numbers are multiplied in.
-    rows : a multiple of 16.
-    warpgroups : of 64 neurons each, but for the last ones.
-    steps : of 32 bytes of depth, in a slab of weights.
-    idle : warpgroups that multiply nothing, and help to bring rows in.
-    """
-
-    kind: Kind
-    rows: int
-    warpgroups: int
-    steps: int
-    idle: int = 0
+    kind: Kind  # what numbers are multiplied in
+    rows: int  # a multiple of 16
+    warpgroups: int  # of 64 neurons each, but for the last ones
+    steps: int  # of 32 bytes of depth, in a slab of weights
+    idle: int = 0  # warpgroups that multiply nothing, and help to bring rows in
 
     @property
     def neurons(self) -> int:
@@ -142,12 +133,7 @@ MOST_BLOCKS = 2  # of a multiprocessor that registers suffice for, where shared 
 
 
 def tiles(kind: Kind, widest: int, machine: Machine) -> Iterator[Tile]:
-    """Yield the tiles whose registers and shared memory suffice.
-
-    Parameters
-    ----------
-    widest : outputs of the widest layer.
-    """
+    """Yield the tiles whose registers and shared memory suffice."""
     groups = parts_of(widest, NEURONS)
     for (precision, steps), most in MOST_ROWS.items():
         for warpgroups in {groups, max(groups, 2)}:
@@ -162,10 +148,6 @@ def plan(kind: Kind, widest: int, rows: int, machine: Machine) -> Tile:
     """Return the tile of the fewest waves; of those, of the deepest slabs; of those, of the fewest rows.
 
     A wave costs much besides its products, so that fewer waves of taller tiles take less time.
-
-    Parameters
-    ----------
-    widest : outputs of the widest layer.
     """
 
     def order(tile: Tile) -> tuple[int, int, int, int]:
@@ -183,12 +165,7 @@ def terms_of(kind: Kind) -> int:
 
 
 def units_read(kind: Kind, weights: Array) -> Array:
-    """Return which units of the first layer's inputs have a weight, ascending, (units,) int64; only these are read.
-
-    Parameters
-    ----------
-    weights : (inputs, outputs) float32.
-    """
+    """Return which units of the first layer's inputs have a weight, ascending, (units,) int64; only these are read."""
     terms = terms_of(kind)
     read = np.zeros(parts_of(len(weights), terms), bool)
     read[np.flatnonzero(weights.any(axis=1)) // terms] = True
@@ -196,11 +173,7 @@ def units_read(kind: Kind, weights: Array) -> Array:
 
 
 def unit_list(tile: Tile, inputs: int, units: Array) -> Array:
-    """Return the units that a thread of a block asks for, panel by panel, int32.
-
-    The last panel, and `AHEAD` more that are asked for before the end is known, are filled up with a unit that is not
-    there.
-    """
+    """Return the units that a thread of a block asks for, panel by panel, int32, filled up with one that is missing."""
     terms = terms_of(tile.kind)
     panel = tile.depth // terms
     size = panel * (max(1, parts_of(units.size, panel)) + AHEAD)
@@ -210,12 +183,7 @@ def unit_list(tile: Tile, inputs: int, units: Array) -> Array:
 
 
 def arranged(tile: Tile, layers: Sequence[DenseLayer], units: Array) -> Array:
-    """Return what the kernel reads of a chain, as bytes: what layers are like, their biases, their weights.
-
-    Parameters
-    ----------
-    units : of the first layer's inputs, those that are read.
-    """
+    """Return what the kernel reads of a chain, as bytes: what layers are like, their biases, their weights."""
     terms = terms_of(tile.kind)
     widths = [units.size * terms, *(layer.outputs for layer in layers)]
     told = np.zeros((len(layers), 4), np.int32)

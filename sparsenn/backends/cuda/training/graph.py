@@ -55,16 +55,10 @@ _SHARING = replace(_FUSED, dynamic_shared=True)
 
 @dataclass(frozen=True)
 class Step:
-    """One launch on the way back. Layers are counted from 0.
+    """One launch on the way back. Layers are counted from 0."""
 
-    Parameters
-    ----------
-    through : the layer that the gradient goes back through, reading its weights; None if it need go no further.
-    updates : the layers that are updated, whose weights nothing else reads in this step or later ones.
-    """
-
-    through: int | None
-    updates: tuple[int, ...]
+    through: int | None  # the layer that the gradient goes back through, reading its weights; None at the end
+    updates: tuple[int, ...]  # the layers that are updated, whose weights nothing else reads in this step or later ones
 
 
 def backward_steps(count: int, narrow: bool) -> Iterator[Step]:
@@ -84,10 +78,7 @@ def lanes_of(outputs: int) -> int:
 
 
 def tile_size(products: list[tuple[int, int]], sizes: tuple[int, ...], blocks: int) -> int:
-    """Return the largest tile of which the largest product gives at least so many blocks; else the smallest.
-
-    products : (rows, columns) of the results.
-    """
+    """Return the largest tile of which the largest product, (rows, columns), gives so many blocks, or the smallest."""
     rows, columns = max(products, key=lambda shape: shape[0] * shape[1])
     enough = [size for size in sizes if -(-rows // size) * -(-columns // size) >= blocks]
     return max(enough, default=min(sizes))
@@ -104,13 +95,7 @@ def too_little_shared_memory(machine: Machine) -> str | None:
 
 
 class FusedTrainer(CUDATrainer):
-    """What trainers with fused steps have in common: the sizes of tiles, and how many outputs the last layer has.
-
-    Raises
-    ------
-    DeviceError
-        The device has too little shared memory.
-    """
+    """What trainers with fused steps have in common: sizes of tiles, and how many outputs the last layer has."""
 
     def _allocate(self) -> None:
         machine = current_machine()

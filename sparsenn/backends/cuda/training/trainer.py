@@ -38,15 +38,7 @@ def batches(rows: int, batch_size: int) -> Iterator[tuple[int, int]]:
 
 
 def checked_order(order: Array, rows: int) -> Array:
-    """Return the order as the kernels read it: (rows,) int64, contiguous.
-
-    Raises
-    ------
-    ShapeError
-        It has another length.
-    InputError
-        An entry is no row.
-    """
+    """Return the order as the kernels read it: (rows,) int64, contiguous; refuse entries that are no row."""
     if order.shape != (rows,):
         raise ShapeError(f"the order has shape {order.shape}; there are {rows:,} rows")
     if order.dtype.kind not in "iu" or order.min() < 0 or order.max() >= rows:
@@ -90,20 +82,7 @@ class _LayerArrays:
 
 
 class CUDATrainer(ABC):
-    """A trainer whose data and parameters stay on one GPU. What becomes of a batch, its subclasses say.
-
-    Parameters
-    ----------
-    problem : what to train, and how.
-    device_index : which GPU, counted from 0.
-
-    Raises
-    ------
-    UsageError
-        A layer has an activation that the kernels do not know.
-    OutOfMemoryError
-        The device's memory does not suffice.
-    """
+    """A trainer whose data and parameters stay on one GPU. What becomes of a batch, its subclasses say."""
 
     _kernels: dict[str, Any]
     """What an epoch launches, by name."""
@@ -165,13 +144,7 @@ class CUDATrainer(ABC):
         """Enqueue an epoch on the trainer's stream, which is current; the losses' sum is added to `_total`."""
 
     def epoch(self, order: Array) -> float:
-        """Pass once over the rows; see `Trainer`.
-
-        Raises
-        ------
-        ShapeError, InputError
-            As `checked_order`.
-        """
+        """Pass once over the rows; see `Trainer`."""
         runtime = cupy().cuda.runtime
         entries = checked_order(order, self._rows)
         with self._device, self._stream as stream:
@@ -195,13 +168,7 @@ class CUDATrainer(ABC):
         return tuple(self._fetch("velocity"))
 
     def restore(self, layers: Sequence[Linear], velocities: Velocities) -> None:
-        """Replace parameters and velocities by those of an earlier run.
-
-        Raises
-        ------
-        ShapeError
-            They belong to other layers.
-        """
+        """Replace parameters and velocities by those of an earlier run."""
         parameters = [(layer.weights, layer.bias_vector()) for layer in layers]
         shapes = [layer.weights.shape for layer in self._problem.layers]
         for pairs in (parameters, velocities):
