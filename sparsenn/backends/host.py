@@ -16,10 +16,9 @@ from sparsenn.layers import CombiningLayer
 from sparsenn.runtime.memory import free_memory
 from sparsenn.runtime.workers import chunks, map_threads
 
-__all__ = ["HostMemory", "checked_rows", "combine"]
+__all__ = ["CheckAtOnce", "HostMemory", "checked_rows", "combine"]
 
-COMBINED_BYTES = 256 << 10
-"""Bytes of each matrix that a thread combines at a time: they stay in its cache."""
+COMBINED_BYTES = 256 << 10  # bytes of each matrix that a thread combines at a time: they stay in its cache
 
 
 def checked_rows(rows: SparseRows) -> CSR:
@@ -52,17 +51,19 @@ def combine(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
     return combined
 
 
-class _NumberCheck:
-    """A `NumberCheck` that scans at once."""
+class CheckAtOnce:
+    """A `NumberCheck` that scans at once, by a function that returns whether all numbers are finite."""
 
-    def __init__(self) -> None:
-        self._finite = True
+    def __init__(self, finite: Callable[[Features], bool]) -> None:
+        self._finite, self._passed = finite, True
 
     def scan(self, features: Features) -> None:
-        self._finite = self._finite and all_finite(features.values if isinstance(features, CSR) else features)
+        """Scan numbers, unless a fault is known."""
+        self._passed = self._passed and self._finite(features)
 
     def passed(self) -> bool:
-        return self._finite
+        """Return whether all scanned numbers were finite."""
+        return self._passed
 
 
 class HostMemory(Backend):
@@ -117,7 +118,7 @@ class HostMemory(Backend):
 
     def number_check(self) -> NumberCheck:
         """Return a check that scans at once."""
-        return _NumberCheck()
+        return CheckAtOnce(lambda features: all_finite(features.values if isinstance(features, CSR) else features))
 
     def rows_watch(self) -> RowsWatch:
         """Fail: `device_rows` refuses what is on a GPU."""

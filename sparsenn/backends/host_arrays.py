@@ -16,11 +16,8 @@ from sparsenn.runtime.workers import chunks, map_threads
 
 __all__ = ["HOST_DEVICES", "all_finite", "fault_of", "is_on_host", "largest_number"]
 
-HOST_DEVICES = (1, 3)
-"""DLPack's kDLCPU and kDLCUDAHost."""
-
-PIECE = 1 << 17
-"""Numbers that are looked at together: they stay in a core's cache, so that memory is read once."""
+HOST_DEVICES = (1, 3)  # DLPack's kDLCPU and kDLCUDAHost
+PIECE = 1 << 17  # numbers that are looked at together: they stay in a core's cache, so that memory is read once
 
 
 FINITE_PIECE = 1 << 18

@@ -139,36 +139,23 @@ class Kernel:
 class SparseKernel(Kernel):
     """A kernel of `spmspm`: sparse layers, one or several at a time.
 
-    Parameters
-    ----------
-    launch : runs one step; on a GPU it may return while the device still works. Of a kernel of chains, it makes a chain
-        of all layers of the stack, by default.
-    why_not : takes the network as it is computed, sparse layers only, and its inputs.
-    seconds : of consecutive layers, for a number of rows, until the host can have the outputs. Where the kernel groups
-        rows, it takes two keywords more: `alive`, the share of the rows that each layer has to compute, or None if all
-        go through all layers; and `form`, what the rows are like: `dense`, `csr`, or `iso`.
-    fuses : whether one launch can run several layers.
-    groups_rows : whether it computes equal rows once by itself; it then takes all layers of a stack in one launch.
-    drops_rows : whether rows that have died are computed no more.
-    stores_zeros : whether weights take memory, and work, as dense ones would.
-    prepare : makes the layers of a stack ready for a problem, where the kernel is one of chains; else they are launched
-        some at a time (`sparsenn.backends.stepwise.chain_of`).
-    awaits_check : whether such a chain takes rows of the form `iso` whose check is queued (`Backend.queue_check`), and
-        computes nothing where that finds a fault.
-    own_outputs : whether the outputs of such a chain lie in memory that nothing else uses.
+    `why_not` takes the network as it is computed, sparse layers only, and its inputs. `seconds` is of consecutive
+    layers, for a number of rows, until the host can have the outputs. Where the kernel groups rows, it takes two
+    keywords more: `alive`, the share of the rows that each layer has to compute, or None if all go through all layers;
+    and `form`, as in `SparseProblem`. A kernel with `prepare` makes chains; others are launched some layers at a time.
     """
 
     operation: str = SPARSE_OPERATION
     launch: Callable[[StepInput], StepOutput] = None  # type: ignore[assignment]
     why_not: Callable[[Machine, Network, CSR], str | None] = lambda machine, network, inputs: None
     seconds: Callable[..., float] | None = None
-    fuses: bool = False
-    groups_rows: bool = False
-    drops_rows: bool = True
-    stores_zeros: bool = False
+    fuses: bool = False  # whether one launch can run several layers
+    groups_rows: bool = False  # whether it computes equal rows once by itself, all layers of a stack in one launch
+    drops_rows: bool = True  # whether rows that have died are computed no more
+    stores_zeros: bool = False  # whether weights take memory, and work, as dense ones would
     prepare: Callable[[Any, SparseProblem], SparseChain] | None = None
-    awaits_check: bool = False
-    own_outputs: bool = False
+    awaits_check: bool = False  # whether a chain takes `iso` rows whose check is queued, and heeds its result
+    own_outputs: bool = False  # whether a chain's outputs lie in memory that nothing else uses
 
     def __post_init__(self) -> None:
         if self.launch is None:
@@ -191,14 +178,7 @@ def _launch_chain(prepare: Callable[[Any, SparseProblem], SparseChain], step: St
 
 @dataclass(frozen=True, kw_only=True)
 class DenseKernel(Kernel):
-    """A kernel of `mlp`: a stack of dense layers.
-
-    Parameters
-    ----------
-    launch : takes prepared layers and a matrix, one row per input; returns the matrix of the outputs.
-    why_not : takes the layers.
-    seconds : of the layers, for a number of rows, until the host can have the outputs.
-    """
+    """A kernel of `mlp`: a stack of dense layers; `seconds` lasts until the host can have the outputs."""
 
     operation: str = DENSE_OPERATION
     launch: Callable[[Any, Array], Array]
@@ -208,35 +188,19 @@ class DenseKernel(Kernel):
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionKernel(Kernel):
-    """A kernel of `conv2d`: one convolution.
-
-    Parameters
-    ----------
-    launch : takes a convolution as `Backend.prepare` prepared it and images of shape (images, channels, height,
-        width), and returns images of the outputs.
-    why_not : takes the layer, and an image's (channels, height, width).
-    seconds : of one image; takes the same.
-    fuses : kinds of layers of images that it takes along with convolutions: those next to them are one step with them.
-    run_stack : runs a whole stack of convolutions and such layers on rows of images, where the kernel fuses layers.
-    """
+    """A kernel of `conv2d`: one convolution of images (images, channels, height, width); `seconds` is of one image."""
 
     operation: str = CONV_OPERATION
     launch: Callable[[Any, Array], Array]
     why_not: Callable[[Machine, Conv2d, Image], str | None] = lambda machine, layer, image: None
     seconds: Callable[[Machine, Conv2d, Image], float] | None = None
-    fuses: tuple[type[ImageLayer], ...] = ()
-    run_stack: Callable[[ImageStack, Array], Array] | None = None
+    fuses: tuple[type[ImageLayer], ...] = ()  # kinds of layers that it takes along with convolutions next to them
+    run_stack: Callable[[ImageStack, Array], Array] | None = None  # on rows of images, where it fuses layers
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingKernel(Kernel):
-    """A kernel of `train`: training of MLPs.
-
-    Parameters
-    ----------
-    launch : makes the trainer of a problem on the device of a number.
-    why_not : takes the problem.
-    """
+    """A kernel of `train`: training of MLPs; `launch` makes the trainer of a problem on the device of a number."""
 
     operation: str = TRAINING_OPERATION
     launch: Callable[[TrainingProblem, int], Trainer]

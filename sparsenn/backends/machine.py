@@ -9,8 +9,7 @@ from sparsenn.errors import unknown_name
 
 __all__ = ["A100", "H200", "MACHINES", "REGISTERS", "RTX_4090", "WARP", "Machine", "machine_named"]
 
-WARP = 32
-"""Threads of a GPU that execute together."""
+WARP = 32  # threads of a GPU that execute together
 
 PER_CLOCK = {
     80: {"float32": 64, "tf32": 512, "float16": 1024},
@@ -25,8 +24,7 @@ NVIDIA's descriptions of the architectures."""
 WARPS_AT_ONCE = {80: 64, 86: 48, 90: 64, 120: 48}
 """Warps that a multiprocessor has at a time at most, likewise (CUDA C++ Programming Guide, compute capabilities)."""
 
-REGISTERS = 65_536
-"""Of a multiprocessor, whichever the architecture."""
+REGISTERS = 65_536  # of a multiprocessor, whichever the architecture
 
 
 @dataclass(frozen=True)

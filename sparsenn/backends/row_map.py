@@ -84,5 +84,4 @@ class RowMap:
         return np.bincount(self.rows[live], None if before is None else before[live], computed).astype(np.int64)
 
 
-SAME_ROWS = RowMap()
-"""Each input has the row of its own number."""
+SAME_ROWS = RowMap()  # each input has the row of its own number

@@ -33,8 +33,7 @@ DEPTH = 6
 """Layers between two searches for dead and equal rows. In the challenge's networks each of the first layers removes a
 tenth to a half of the rows; a search after every layer costs more than it saves."""
 
-FEW = 1 / 8
-"""A search that removes no more than this share of the rows doubles the layers until the next one."""
+FEW = 1 / 8  # a search that removes no more than this share of the rows doubles the layers until the next one
 
 SCATTERED_EDGE = 1.0
 GATHERED_EDGE = 1 / 15
@@ -56,8 +55,7 @@ MOST_DENSE_WEIGHTS, DENSE_ROWS = 1 << 20, 1 / 20
 """Weights of a layer with their zeros, up to which, and the share of them that is stored, from which on whole rows of
 weights are added: vectors of zeros cost less than the addresses of what is none, as long as a cache holds them."""
 
-SAMPLED_ROWS = 128
-"""Rows of a matrix whose non-zeros are counted to estimate those of all rows."""
+SAMPLED_ROWS = 128  # rows of a matrix whose non-zeros are counted to estimate those of all rows
 
 
 @dataclass

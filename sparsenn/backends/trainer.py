@@ -29,8 +29,7 @@ __all__ = [
     "Velocities",
 ]
 
-TRAINING_OPERATION = "train"
-"""The operation's name in the registry."""
+TRAINING_OPERATION = "train"  # the operation's name in the registry
 
 LOSSES = ("mse", "cross_entropy")
 """Mean squared error over rows and outputs; mean over rows of -log softmax of the raw outputs at the class."""

@@ -21,8 +21,7 @@ from sparsenn.network import Image
 
 __all__ = ["DIRECT", "launch_direct"]
 
-PRIOR = Prior(compute=0.55, memory=0.13, launch=0.0)
-"""As measured on AMD EPYC (Zen 4)."""
+PRIOR = Prior(compute=0.55, memory=0.13, launch=0.0)  # as measured on AMD EPYC (Zen 4)
 
 
 def launch_direct(layer: Conv2d, images: Array) -> Array:

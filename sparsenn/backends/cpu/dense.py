@@ -34,14 +34,10 @@ from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = ["REGISTER_TILED", "DenseStack", "Packed", "launch", "prepare", "seconds"]
 
-DEPTH = 1024
-"""Inputs whose weights, a quarter of a megabyte, all rows of a block meet before the next ones."""
+DEPTH = 1024  # inputs whose weights, a quarter of a megabyte, all rows of a block meet before the next ones
+BLOCK_BYTES = 2 << 20  # room for a block of rows after a layer
 
-BLOCK_BYTES = 2 << 20
-"""Room for a block of rows after a layer."""
-
-INPUTS, OUTPUTS, PANELS, FIRST_WEIGHT, FIRST_BIAS, ACTIVATION = range(6)
-"""Columns of `Packed.layers`."""
+INPUTS, OUTPUTS, PANELS, FIRST_WEIGHT, FIRST_BIAS, ACTIVATION = range(6)  # columns of `Packed.layers`
 
 
 class Packed(NamedTuple):
@@ -228,8 +224,7 @@ def launch(stack: DenseStack | Sequence[Linear], features: Array | CSR) -> Array
     return outputs
 
 
-_NOTHING = np.empty(0, np.float32)
-"""In the place of dense rows where there are none."""
+_NOTHING = np.empty(0, np.float32)  # in the place of dense rows where there are none
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,17 +282,10 @@ def _dense_examples() -> None:
 
 # ---- The prior ---------------------------------------------------------------------------------------------------
 
-PRIOR = Prior(compute=1.0, memory=1.6, launch=6e-6)
-"""As measured on AMD EPYC (Zen 4)."""
-
-MOST_DENSITY = 1 / 8
-"""Stored entries, as a share of all places, up to which multiplying them alone pays."""
-
-THREAD_WORK = 1 << 22
-"""Multiply-adds for each of several threads, at least: waking one takes about as long."""
-
-LEAST_ROWS = 4
-"""Rows that a weight is multiplied with while the next one comes from the cache."""
+PRIOR = Prior(compute=1.0, memory=1.6, launch=6e-6)  # as measured on AMD EPYC (Zen 4)
+MOST_DENSITY = 1 / 8  # stored entries, as a share of all places, up to which multiplying them alone pays
+THREAD_WORK = 1 << 22  # multiply-adds for each of several threads, at least: waking one takes about as long
+LEAST_ROWS = 4  # rows that a weight is multiplied with while the next one comes from the cache
 
 
 def _threads_for(rows: int, edges: int, most: int) -> int:

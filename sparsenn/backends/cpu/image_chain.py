@@ -21,14 +21,12 @@ from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = ["ChainStack", "chain_of", "run_chain"]
 
-CACHE_BYTES = 8 << 20
-"""What a panel's pixels may take before a layer: about a core's share of the last-level cache."""
+CACHE_BYTES = 8 << 20  # what a panel's pixels may take before a layer: about a core's share of the last-level cache
 
 WORTH_A_THREAD = 2_000_000
 """Multiply-adds that are worth another thread: what waking one costs, some tens of microseconds, is small beside."""
 
-TASKS = 4
-"""Parts of the work for each thread, so that all end at about the same time."""
+TASKS = 4  # parts of the work for each thread, so that all end at about the same time
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,8 +18,7 @@ from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = ["count_nonzeros", "run_layer"]
 
-PIECES = 4
-"""Parts of the work for each thread, so that all end at about the same time."""
+PIECES = 4  # parts of the work for each thread, so that all end at about the same time
 
 
 def run_layer(layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:

@@ -16,18 +16,14 @@ from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = ["check_rows", "dense_to_sparse", "sparse_to_dense"]
 
-PIECES = 4
-"""Parts of the work for each thread, so that all end at about the same time."""
-
-LEAST_ENTRIES = 1 << 15
-"""Entries that are worth a thread: fewer are looked at where they are asked for."""
+PIECES = 4  # parts of the work for each thread, so that all end at about the same time
+LEAST_ENTRIES = 1 << 15  # entries that are worth a thread: fewer are looked at where they are asked for
 
 GOOD, OFFSETS, RANGE, ORDER = range(4)
 """What is wrong with a row: nothing; its offsets; an index; the order of its indices, or one is there twice."""
 
 _INDEX_TYPES = (np.uint16, np.int32, np.int64)
-_VALUE_TYPES = (np.float32, np.float64)
-"""Types that the compiled functions take; others are converted by NumPy first."""
+_VALUE_TYPES = (np.float32, np.float64)  # types that the compiled functions take; others are converted by NumPy first
 
 
 @compiled

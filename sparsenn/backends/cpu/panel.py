@@ -43,23 +43,12 @@ __all__ = [
     "run_dense",
 ]
 
-CACHE_BYTES = 2 << 20
-"""Room for a panel before and after a layer: a 2 MiB second-level cache."""
-
-MOST_LANES = 256
-"""Wider panels gain nothing: 512 lanes were no faster than 256 on the challenge's 1024 x 120."""
-
-CHUNK_ROWS = 2048
-"""Rows a thread takes at a time: enough to hide the call, few enough to balance the load."""
-
-CHUNK_BYTES = 8 << 20
-"""And no more than this many bytes of outputs."""
-
-AHEAD = 2
-"""Rows of which cache lines are asked for while one is looked at."""
-
-BLOCK = 16
-"""Neurons moved at a time when lanes become rows: 16 floats are a cache line."""
+CACHE_BYTES = 2 << 20  # room for a panel before and after a layer: a 2 MiB second-level cache
+MOST_LANES = 256  # wider panels gain nothing: 512 lanes were no faster than 256 on the challenge's 1024 x 120
+CHUNK_ROWS = 2048  # rows a thread takes at a time: enough to hide the call, few enough to balance the load
+CHUNK_BYTES = 8 << 20  # of outputs of a thread at a time, at most
+AHEAD = 2  # rows of which cache lines are asked for while one is looked at
+BLOCK = 16  # neurons moved at a time when lanes become rows: 16 floats are a cache line
 
 ROWS_AT_ONCE = 64
 # The same neuron of many rows shares few sets of the first-level cache where the width is such a multiple.
@@ -314,11 +303,8 @@ def launch_scatter(step: StepInput) -> StepOutput:
     return _launch(step, scatter=True)
 
 
-PRIOR = Prior(compute=0.4, memory=0.15, launch=6e-5)
-"""As measured on AMD EPYC (Zen 4)."""
-
-EDGE_LANES = 40
-"""Lanes of a panel that are multiplied in the time of a weight's other instructions."""
+PRIOR = Prior(compute=0.4, memory=0.15, launch=6e-5)  # as measured on AMD EPYC (Zen 4)
+EDGE_LANES = 40  # lanes of a panel that are multiplied in the time of a weight's other instructions
 
 
 def panel_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:

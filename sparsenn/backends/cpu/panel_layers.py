@@ -15,8 +15,7 @@ from sparsenn.runtime.jit import compiled
 
 __all__ = ["LANE_STEP", "finish_line", "gather_layer", "padded", "run_layers"]
 
-LANE_STEP = 8
-"""Panels are computed in multiples of this many lanes, one AVX register of float32."""
+LANE_STEP = 8  # panels are computed in multiples of this many lanes, one AVX register of float32
 
 
 @compiled

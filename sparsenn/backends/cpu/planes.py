@@ -51,8 +51,7 @@ __all__ = [
     "shared_taps",
 ]
 
-SUM, LARGEST, MEAN = range(3)
-"""What is made of the pixels that a window meets."""
+SUM, LARGEST, MEAN = range(3)  # what is made of the pixels that a window meets
 
 (
     KIND, CHANNELS, HEIGHT, WIDTH, PLANE, COLUMNS, DOWN, ACROSS, ABOVE, BESIDE, FILTERS, OUTPUT_HEIGHT, OUTPUT_WIDTH,
@@ -60,8 +59,7 @@ SUM, LARGEST, MEAN = range(3)
 ) = range(18)  # fmt: skip
 """Columns of `Packed.layers`."""
 
-TOGETHER = 4
-"""Filters of a block."""
+TOGETHER = 4  # filters of a block
 
 SHARED = 0.5
 """Filters become a block where that many of a block's weights, as a share, are not zero: a multiply-add of four

@@ -16,8 +16,7 @@ from sparsenn.runtime.workers import thread_count
 
 __all__ = ["host_machine", "processor_of", "shared_seconds"]
 
-CLOCK = 3e9
-"""Clocks of a core in a second under load; about the same for all servers."""
+CLOCK = 3e9  # clocks of a core in a second under load; about the same for all servers
 
 THREAD_BANDWIDTH = 2e10
 """Bytes a second that a thread copies, read plus written, far from the caches; about the same for all servers."""
@@ -25,8 +24,7 @@ THREAD_BANDWIDTH = 2e10
 UNITS = 1 if get_host_cpu_name() == "znver4" else 2
 """Vectors that a core multiplies in a clock: two, but where one takes both units that there are."""
 
-WAKING_SECONDS = 5e-5
-"""Time to hand work to other threads, and to wait until they are done."""
+WAKING_SECONDS = 5e-5  # time to hand work to other threads, and to wait until they are done
 
 
 def host_machine() -> Machine:

@@ -41,8 +41,7 @@ NAME = "rows"
 SHARED_EDGES = 1 << 20
 """Multiply-adds, if no input were zero, from which on rows are shared among threads: below, calling them costs more."""
 
-NUMBERS = 5
-"""Numbers of a layer in `LayersByRows.numbers`."""
+NUMBERS = 5  # numbers of a layer in `LayersByRows.numbers`
 
 
 @compiled
@@ -252,17 +251,10 @@ def _row_examples() -> None:
         chain.run(features, False)
 
 
-PRIOR = Prior(compute=1.0, memory=0.55, launch=2.5e-6)
-"""As measured on AMD EPYC (Zen 4)."""
-
-EDGE_BYTES = 8
-"""Bytes of a weight with its index."""
-
-VALUE_EDGES = 8
-"""Weights that are multiplied in the time in which an input finds its row of weights."""
-
-LIVE = 0.5
-"""The share of non-zeros that ReLU is taken to leave."""
+PRIOR = Prior(compute=1.0, memory=0.55, launch=2.5e-6)  # as measured on AMD EPYC (Zen 4)
+EDGE_BYTES = 8  # bytes of a weight with its index
+VALUE_EDGES = 8  # weights that are multiplied in the time in which an input finds its row of weights
+LIVE = 0.5  # the share of non-zeros that ReLU is taken to leave
 
 
 def rows_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:

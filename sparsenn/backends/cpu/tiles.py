@@ -35,9 +35,7 @@ __all__ = [
 VECTOR = next((width for name, width in (("avx512f", 16), ("avx", 8)) if get_host_cpu_features().get(name)), 4)
 """Numbers of a vector register."""
 
-BITS = 64
-"""Numbers that `nonzeros` looks at."""
-
+BITS = 64  # numbers that `nonzeros` looks at
 TILE = 4 * VECTOR  # lanes of a tile: of four filters, of one, or of some rows
 WIDE_TILE = 8 * VECTOR  # lanes of a wide tile, of a single filter
 

@@ -39,14 +39,9 @@ from sparsenn.runtime.jit import compiled
 
 __all__ = ["ENOUGH", "LANES", "PANEL", "ROOM", "begin_layer", "copy_in", "run_layer", "run_panels"]
 
-LANES = 512
-"""Sums computed side by side, of each of four filters: 8 KiB, which stay in a first-level cache."""
-
-ROOM = LANES + WIDE_TILE
-"""Numbers from one filter's sums to the next's."""
-
-PANEL = 16
-"""Images of a full panel."""
+LANES = 512  # sums computed side by side, of each of four filters: 8 KiB, which stay in a first-level cache
+ROOM = LANES + WIDE_TILE  # numbers from one filter's sums to the next's
+PANEL = 16  # images of a full panel
 
 ENOUGH = 128
 """Lanes of one line that are worth a walk over the taps; of shorter ones some go together, with what is between."""

@@ -200,7 +200,7 @@ class CUDABackend:
         calls on several streams, the host waits. A caller who has captured a graph holds the memory that the graph
         reads.
         """
-        if self._stream is None or self._captured or _is_forked():
+        if self._stream is None or self._captured or _process != os.getpid():
             return
         with as_current(self.index):
             if self._in_call:
@@ -349,8 +349,7 @@ class CUDABackend:
             return images.largest_number(features.values if isinstance(features, CSR) else features)
 
 
-_process: int | None = None
-"""The process that CUDA was first used in."""
+_process: int | None = None  # the process that CUDA was first used in
 
 
 def _check_process() -> None:
@@ -364,10 +363,6 @@ def _check_process() -> None:
             "CUDA was used before this process was forked, and cannot be used here: start processes with the method "
             "spawn, or fork before the first use of a GPU, or use device cpu"
         )
-
-
-def _is_forked() -> bool:
-    return _process != os.getpid()
 
 
 def _own(features: Any, count: int, own: bool) -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -28,7 +28,7 @@ from sparsenn.backends.contract import (
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.runtime.device import as_current, cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
-from sparsenn.backends.host import checked_rows
+from sparsenn.backends.host import CheckAtOnce, checked_rows
 from sparsenn.backends.registry import register
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
@@ -39,8 +39,7 @@ from sparsenn.network import Layer
 
 __all__ = ["DEVICE", "DoubleCUDABackend"]
 
-DEVICE = "cuda_float64"
-"""What the kernels of this backend are registered for."""
+DEVICE = "cuda_float64"  # what the kernels of this backend are registered for
 
 _SPARSE = "cupyx.scipy.sparse"
 _SPECIAL = "cupyx.scipy.special"
@@ -94,7 +93,7 @@ class DoubleCUDABackend(CUDABackend):
             with self._here("the outputs of a slice", features.shape[0], last - first):
                 return features[:, first:last].copy()
         if not isinstance(layer, SoftmaxLayer):
-            raise UsageError(_without(layer))
+            raise UsageError(f"GPUs do not compute {layer.name} in float64; use device cpu")
         if not features.size:
             return features
         cp = cupy()
@@ -177,7 +176,7 @@ class DoubleCUDABackend(CUDABackend):
 
     def number_check(self) -> NumberCheck:
         """Return a check that scans at once."""
-        return _NumberCheck(self)
+        return CheckAtOnce(lambda features: self.largest_number(features)[1])
 
     def largest_number(self, features: Features) -> tuple[float, bool]:
         """Look at the numbers on the device."""
@@ -189,37 +188,11 @@ class DoubleCUDABackend(CUDABackend):
             finite = cp.isfinite(numbers)
             return float(cp.where(finite, cp.abs(numbers), 0.0).max()), bool(finite.all())
 
-    def _here(self, what: str, rows: int, width: int) -> AbstractContextManager[None]:
+    @contextmanager
+    def _here(self, what: str, rows: int, width: int) -> Iterator[None]:
         """Have the device be the current one, and tell of what does not fit on it."""
-        return _Here(self.index, within_memory(what, rows, 8 * width))
-
-
-class _Here(AbstractContextManager[None]):
-    """A device that is the current one, and what tells of memory that does not suffice."""
-
-    def __init__(self, index: int, within: AbstractContextManager[None]) -> None:
-        self._device, self._within = as_current(index), within
-
-    def __enter__(self) -> None:
-        self._device.__enter__()
-        self._within.__enter__()
-
-    def __exit__(self, *error: Any) -> bool | None:
-        try:
-            return self._within.__exit__(*error)
-        finally:
-            self._device.__exit__(*error)
-
-
-class _NumberCheck:
-    def __init__(self, backend: DoubleCUDABackend) -> None:
-        self._backend, self._finite = backend, True
-
-    def scan(self, features: Features) -> None:
-        self._finite = self._finite and self._backend.largest_number(features)[1]
-
-    def passed(self) -> bool:
-        return self._finite
+        with as_current(self.index), within_memory(what, rows, 8 * width):
+            yield
 
 
 # ---- Layers -----------------------------------------------------------------------------------------------------
@@ -312,10 +285,6 @@ def _launch_dense(stack: Sequence[_Layer], features: Array) -> Array:
         with within_memory("the outputs of a layer", features.shape[0], 24 * layer.bias.size):
             features = layer(features)
     return features
-
-
-def _without(layer: ImageLayer) -> str:
-    return f"GPUs do not compute {layer.name} in float64; use device cpu"
 
 
 SPARSE = register(

@@ -39,30 +39,18 @@ from sparsenn.layers.elementwise import Activation
 
 __all__ = ["NumberCheck", "NumberLog", "RowsWatch", "count_nonzeros", "largest_number", "run_layer"]
 
-THREADS = 256
-"""Of a block."""
-
-EACH = 4
-"""Windows of two by two that a thread pools at a time."""
-
-WARP_WIDTH = 512
-"""Numbers of a row up to which softmax gives it a warp, and beyond which it gives it a block."""
-
-PIECE = 8192
-"""Numbers that a block counts or compares at a time: 32 a thread."""
+THREADS = 256  # of a block
+EACH = 4  # windows of two by two that a thread pools at a time
+WARP_WIDTH = 512  # numbers of a row up to which softmax gives it a warp, and beyond which it gives it a block
+PIECE = 8192  # numbers that a block counts or compares at a time: 32 a thread
 
 COUNTED_WIDTH = PIECE // 2
 """Numbers of a row from which on blocks count its non-zeros, and not one warp: a lane would have 128 numbers, a block's
 thread has 16. Chosen by these two, not measured."""
 
-WORDS = 1024
-"""Size in bytes of a page of pinned memory: each session whose rows come on a GPU holds one."""
-
-MOST_BLOCKS = 65_535
-"""Of a grid's second dimension."""
-
-ADDED = 4
-"""Numbers that a thread adds."""
+WORDS = 1024  # size in bytes of a page of pinned memory: each session whose rows come on a GPU holds one
+MOST_BLOCKS = 65_535  # of a grid's second dimension
+ADDED = 4  # numbers that a thread adds
 
 _program = partial(program, carveout=WHOLE)
 """Declares kernels that run between convolutions, with as much shared memory as these: a multiprocessor becomes idle

@@ -29,8 +29,7 @@ __all__ = [
     "work",
 ]
 
-LINE = 128
-"""Bytes of a row or a column of the factors in a slab."""
+LINE = 128  # bytes of a row or a column of the factors in a slab
 
 
 @dataclass(frozen=True)
@@ -100,14 +99,9 @@ class Tile:
         return min(self.blocks, machine.multiprocessor_bytes // (shared_bytes + RESERVED))
 
 
-RESERVED = 1 << 10
-"""Bytes of shared memory that the system takes of each block."""
-
-INSTRUCTION = 1.6
-"""About the clocks of an H200's tensor cores for 16 x 8 sums and 32 bytes of each row and column."""
-
-CACHE_BYTES = 32.0
-"""That come to a multiprocessor in a clock from the cache that all share, when all ask at once."""
+RESERVED = 1 << 10  # bytes of shared memory that the system takes of each block
+INSTRUCTION = 1.6  # about the clocks of an H200's tensor cores for 16 x 8 sums and 32 bytes of each row and column
+CACHE_BYTES = 32.0  # bytes of a multiprocessor in a clock from the cache that all share, when all ask at once
 
 BUSY = {False: 0.75, True: 0.9}
 """The part of the time in which a multiprocessor does what bounds it, with fewer than eight warps and with more."""

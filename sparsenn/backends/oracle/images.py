@@ -20,8 +20,7 @@ from sparsenn.runtime.workers import chunks
 
 __all__ = ["REFERENCE", "convolve", "forward_images", "softmax"]
 
-WINDOW_BYTES = 256 << 20
-"""Windows that are cut out at a time."""
+WINDOW_BYTES = 256 << 20  # windows that are cut out at a time
 
 
 @singledispatch

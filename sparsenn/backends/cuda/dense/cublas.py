@@ -42,8 +42,7 @@ __all__ = ["CUBLAS", "CUBLAS_FLOAT16", "CUBLAS_TF32", "KERNELS", "padded_widths"
 THREADS = 256  # of a block that adds a bias and activates
 BLOCKS = 16  # of a multiprocessor
 
-MOST_TRIED = 2 << 30
-"""Bytes of features and outputs up to which it is tried what a library's ReLU makes of NaN."""
+MOST_TRIED = 2 << 30  # bytes of features and outputs up to which it is tried what a library's ReLU makes of NaN
 
 BY_COLUMNS = 128
 """Rows from which on TF32 takes weights column by column, the only order in which Hopper's tensor cores read that: for
@@ -52,8 +51,7 @@ eleven shapes of 1,000 to 60,000 rows, an H100 took 12 % less in the median, 30 
 _EPILOGUE = program("mlp/epilogue.cu", THREADS=(THREADS,), VECTOR=(1, 0), RESULT=("float", "half_bits"))
 
 
-NUMBER_BYTES = {"float32": 4, "tf32": 4, "float16": 2}
-"""Of the factors, by precision."""
+NUMBER_BYTES = {"float32": 4, "tf32": 4, "float16": 2}  # of the factors, by precision
 
 PADDED_BYTES = 16
 """What rows of inputs and of outputs must be multiples of, lest a library's product on tensor cores take up to six
@@ -81,11 +79,8 @@ def padded_widths(precision: str, widths: Sequence[int], rows: int) -> tuple[int
 
 PRIORS = {precision: Prior(0.75, 0.6, LAUNCH, precision) for precision in NUMBER_BYTES}
 
-TILE_COLUMNS = 32
-"""Outputs of the narrowest tile: products of fewer take as long."""
-
-ROUNDING = Prior(1.0, 0.3, LAUNCH)
-"""Of a pass that rounds or pads rows, or cuts outputs."""
+TILE_COLUMNS = 32  # outputs of the narrowest tile: products of fewer take as long
+ROUNDING = Prior(1.0, 0.3, LAUNCH)  # of a pass that rounds or pads rows, or cuts outputs
 
 
 def seconds(precision: str, machine: Machine, layers: Sequence[Linear], rows: int, row_bytes: int = 4) -> float:

@@ -20,8 +20,7 @@ from sparsenn.formats import Array
 
 __all__ = ["COMPUTE_TYPES", "PLAIN", "TYPES", "LtProduct", "address", "library", "order_of"]
 
-TYPES = {np.dtype(np.float32): 0, np.dtype(np.float16): 2}
-"""CUDA_R_32F and CUDA_R_16F."""
+TYPES = {np.dtype(np.float32): 0, np.dtype(np.float16): 2}  # CUDA_R_32F and CUDA_R_16F
 
 COMPUTE_TYPES = {"float32": 68, "tf32": 77, "float16": 68}
 """CUBLAS_COMPUTE_32F and CUBLAS_COMPUTE_32F_FAST_TF32: what sums are, and how numbers are multiplied."""
@@ -40,11 +39,8 @@ EPILOGUE_RELU_BIAS = 6
 PREF_WORKSPACE = 1
 PREF_ALIGNMENTS = range(5, 9)
 
-WORKSPACE = 32 << 20
-"""Bytes that a product may take for itself: what NVIDIA recommends for compute capability 9.0."""
-
-MOST_ALIGNED = 256
-"""Bytes: a better alignment is of no use."""
+WORKSPACE = 32 << 20  # bytes that a product may take for itself: what NVIDIA recommends for compute capability 9.0
+MOST_ALIGNED = 256  # bytes: a better alignment is of no use
 
 
 class _Heuristic(ctypes.Structure):

@@ -64,17 +64,13 @@ __all__ = [
     "rows_of_block",
 ]
 
-WIDEST = 256
-"""Most inputs or outputs of a layer."""
-
-IN_REGISTERS = 128
-"""The widest layer whose inputs and outputs stay in registers."""
+WIDEST = 256  # most inputs or outputs of a layer
+IN_REGISTERS = 128  # the widest layer whose inputs and outputs stay in registers
 
 TWO_ROW_TILES = 17
 """Most tiles of 8 columns that inputs and outputs of a layer may be together, for a warp to take 32 rows at a time."""
 
-LEAST_WARPS = 4
-"""Warps that must find room beside weights in shared memory; weights stay in global memory otherwise."""
+LEAST_WARPS = 4  # warps that must find room beside weights in shared memory; weights stay in global memory otherwise
 
 # fused_fma.
 FMA_THREADS = 256  # of a block

@@ -31,8 +31,7 @@ __all__ = [
     "tiles_of",
 ]
 
-TILE, TILE_ROWS = 8, 16
-"""Columns and rows of a tile of a layer's inputs, as the instructions take it."""
+TILE, TILE_ROWS = 8, 16  # columns and rows of a tile of a layer's inputs, as the instructions take it
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,8 @@ __all__ = ["Fits", "Given", "Launch", "Ready", "dense_kernel", "fits_any", "prep
 Launch = Callable[[DenseStack, Array], Array]
 Fits = Callable[[Machine, StackShape], str | None]
 
-MOST_KEPT = 256
-"""Numbers of rows that a stack remembers how to run: more than sessions and their buckets ask for."""
-
-ALIGNED = 16
-"""Bytes that kernels read at once, where rows begin at multiples of them."""
+MOST_KEPT = 256  # numbers of rows that a stack remembers how to run: more than sessions and their buckets ask for
+ALIGNED = 16  # bytes that kernels read at once, where rows begin at multiples of them
 
 
 def fits_any(machine: Machine, shape: StackShape) -> str | None:

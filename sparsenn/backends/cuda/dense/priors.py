@@ -16,8 +16,7 @@ __all__ = ["COPIES", "LAUNCH", "one_launch_seconds"]
 LAUNCH = 4.5e-6
 """Seconds of a kernel or a copy in a replayed graph, and of its share of the replay; measured on an H200."""
 
-COPIES = 2
-"""Copies in such a graph besides its kernels: of the rows, and of the outputs."""
+COPIES = 2  # copies in such a graph besides its kernels: of the rows, and of the outputs
 
 
 def one_launch_seconds(

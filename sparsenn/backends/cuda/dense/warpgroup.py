@@ -90,9 +90,7 @@ def _prepare(kind: Kind, stack: DenseStack, given: Given) -> Ready:
 TOGETHER = NEURONS, 2 * NEURONS
 """Inputs, of about a slab; and outputs of the two warpgroups that it takes to keep tensor cores busy."""
 
-BLOCK_ROWS = 32
-"""Rows up to which a multiprocessor waits for weights longer than it multiplies."""
-
+BLOCK_ROWS = 32  # rows up to which a multiprocessor waits for weights longer than it multiplies
 LAUNCH = 6e-6  # seconds of a launch, with the barriers and the first slabs of a block
 ROWS_SHARE = 0.5  # of the bandwidth of copies, for rows and outputs
 

@@ -37,9 +37,7 @@ WARPGROUP = 128  # threads that carry out an instruction together
 UNIT = 16  # bytes that lie together
 STEP = 32  # bytes of each row and neuron in a step of the depth
 
-AHEAD = 4
-"""Panels that are asked for beyond the last."""
-
+AHEAD = 4  # panels that are asked for beyond the last
 PANELS = 3  # slices of the first layer's rows in shared memory
 MOST_STAGES = 8  # slabs of weights in shared memory, at most
 

@@ -34,23 +34,17 @@ __all__ = [
     "too_little_shared_memory",
 ]
 
-NARROW = 32
-"""Outputs up to which the last layer is computed a row at a time."""
+NARROW = 32  # outputs up to which the last layer is computed a row at a time
 
 THREADS = 256
-SHARED_BYTES = 4 * 4 * 4736
-"""As in `kernels/train/fused.cuh`: four stages of 4736 floats."""
+SHARED_BYTES = 4 * 4 * 4736  # as in `kernels/train/fused.cuh`: four stages of 4736 floats
 
 ROW_TILES = (16, 32, 64)
-WEIGHT_TILES = (32, 64)
-"""Sides of tiles: of what belongs to the rows of a batch, and of weights."""
-
-MOST_LAUNCHES = 4096
-"""Launches of a graph; a longer epoch takes several."""
+WEIGHT_TILES = (32, 64)  # sides of tiles: of what belongs to the rows of a batch, and of weights
+MOST_LAUNCHES = 4096  # launches of a graph; a longer epoch takes several
 
 _FUSED = program("train/fused.cu", ROW_TILE=ROW_TILES, WEIGHT_TILE=WEIGHT_TILES)
-_SHARING = replace(_FUSED, dynamic_shared=True)
-"""The same for kernels that take `SHARED_BYTES`."""
+_SHARING = replace(_FUSED, dynamic_shared=True)  # the same for kernels that take `SHARED_BYTES`
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,8 @@ from sparsenn.layers import Linear
 
 __all__ = ["REDUCING_THREADS", "CUDATrainer", "batches", "checked_order", "padded"]
 
-QUAD = 4
-"""Floats that are read at once; rows of every array are padded to whole quads, as in `kernels/train/layer.cuh`."""
-
-REDUCING_THREADS = 256
-"""Of a block that adds up losses, as in the kernels."""
+QUAD = 4  # floats that are read at once; rows of every array are padded to whole quads, as in `kernels/train/layer.cuh`
+REDUCING_THREADS = 256  # of a block that adds up losses, as in the kernels
 
 
 def padded(width: int) -> int:
