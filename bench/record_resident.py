@@ -23,7 +23,7 @@ from packed_images import unpack_images
 from results_file import results_path, write_results
 
 from sparsenn import infer
-from sparsenn.backends.contract import SparseProblem
+from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.runtime.device import current_machine
 from sparsenn.backends.cuda.sparse.resident import chain as resident

@@ -1,30 +1,32 @@
 """Backends: what computes a layer, behind one protocol."""
 
-from sparsenn.backends.contract import (
-    Backend,
-    ConvolutionKernel,
-    DenseKernel,
+from sparsenn.backends.chains import (
     Features,
-    Kernel,
     LayerCounts,
     NumberCheck,
     NumberLog,
-    RowMap,
     RowsCheck,
     RowsLeft,
     RowsWatch,
     SparseChain,
-    SparseKernel,
     SparseProblem,
     SparseRows,
+)
+from sparsenn.backends.contract import Backend
+from sparsenn.backends.host_arrays import all_finite
+from sparsenn.backends.kernel_records import (
+    ConvolutionKernel,
+    DenseKernel,
+    Kernel,
+    SparseKernel,
     StepInput,
     StepOutput,
     TrainingKernel,
 )
-from sparsenn.backends.host_arrays import all_finite
 from sparsenn.backends.launching import image_kernel, launch_of
 from sparsenn.backends.machine import MACHINES, Machine, machine_named
 from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, permitted_kernels
+from sparsenn.backends.row_map import RowMap
 from sparsenn.backends.selection import (
     DOUBLE_DEVICE,
     backend_elsewhere,

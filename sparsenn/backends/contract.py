@@ -6,60 +6,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-from sparsenn.backends.chains import (
-    Features,
-    LayerCounts,
-    NumberCheck,
-    NumberLog,
-    RowsCheck,
-    RowsLeft,
-    RowsWatch,
-    SparseChain,
-    SparseProblem,
-    SparseRows,
-)
-from sparsenn.backends.kernel_records import (
-    ConvolutionKernel,
-    DenseKernel,
-    ImageStack,
-    Kernel,
-    Shapes,
-    SparseKernel,
-    StepInput,
-    StepOutput,
-    TrainingKernel,
-)
+from sparsenn.backends.chains import Features, NumberCheck, NumberLog, RowsCheck, RowsLeft, RowsWatch, SparseRows
+from sparsenn.backends.kernel_records import Shapes
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.row_map import SAME_ROWS, RowMap
+from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import ImageLayer
 from sparsenn.network import Layer
 
-__all__ = [
-    "SAME_ROWS",
-    "Backend",
-    "ConvolutionKernel",
-    "DenseKernel",
-    "Features",
-    "ImageStack",
-    "Kernel",
-    "LayerCounts",
-    "NumberCheck",
-    "NumberLog",
-    "Replay",
-    "RowMap",
-    "RowsCheck",
-    "RowsLeft",
-    "RowsWatch",
-    "Shapes",
-    "SparseChain",
-    "SparseKernel",
-    "SparseProblem",
-    "SparseRows",
-    "StepInput",
-    "StepOutput",
-    "TrainingKernel",
-]
+__all__ = ["Backend", "Replay"]
 
 
 class Replay(Protocol):

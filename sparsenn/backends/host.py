@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Backend, Features, NumberCheck, NumberLog, RowsLeft, RowsWatch, SparseRows
+from sparsenn.backends.chains import Features, NumberCheck, NumberLog, RowsLeft, RowsWatch, SparseRows
+from sparsenn.backends.contract import Backend
 from sparsenn.backends.host_arrays import all_finite, is_on_host
 from sparsenn.backends.launching import combine_rows
 from sparsenn.errors import UsageError

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import SparseRows
+from sparsenn.backends.chains import SparseRows
 from sparsenn.errors import InputError, MatrixError, UnsortedError
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.arrays import falls

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Backend, ConvolutionKernel, ImageStack, Kernel
-from sparsenn.backends.kernel_records import IMAGE_OPERATION
+from sparsenn.backends.contract import Backend
+from sparsenn.backends.kernel_records import IMAGE_OPERATION, ConvolutionKernel, ImageStack, Kernel
 from sparsenn.formats import Array
 from sparsenn.layers import Add, CombiningLayer, ImageLayer
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from sparsenn.backends.contract import Kernel
-from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION
+from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION, Kernel
 from sparsenn.errors import SparseNNError, UsageError, unknown_name
 from sparsenn.plugins import load_plugins
 

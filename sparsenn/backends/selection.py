@@ -6,13 +6,13 @@ import re
 from importlib.util import find_spec
 from typing import cast
 
-from sparsenn.backends.contract import Backend, Kernel
+from sparsenn.backends.contract import Backend
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.cuda import AbsentCUDABackend, CUDABackend
 from sparsenn.backends.cuda.double import DEVICE as DOUBLE_DEVICE
 from sparsenn.backends.cuda.double import DoubleCUDABackend
 from sparsenn.backends.cuda.runtime.availability import count_devices
-from sparsenn.backends.kernel_records import SPARSE_OPERATION
+from sparsenn.backends.kernel_records import SPARSE_OPERATION, Kernel
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle import ReferenceBackend
 from sparsenn.backends.registry import kernels, permitted_kernels

@@ -12,18 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import (
-    SAME_ROWS,
-    Backend,
-    Features,
-    LayerCounts,
-    RowMap,
-    RowsLeft,
-    SparseChain,
-    SparseKernel,
-    SparseProblem,
-    StepInput,
-)
+from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseChain, SparseProblem
+from sparsenn.backends.contract import Backend
+from sparsenn.backends.kernel_records import SparseKernel, StepInput
+from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import SparseLinear
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sparsenn.backends.contract import Backend, Kernel
+from sparsenn.backends.contract import Backend
+from sparsenn.backends.kernel_records import Kernel
 from sparsenn.backends.registry import kernels
 from sparsenn.errors import SparseNNError, UsageError, unknown_name
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Kernel
+from sparsenn.backends.kernel_records import Kernel
 from sparsenn.backends.trainer import Evaluation, Trainer, TrainingProblem, TrainingResult
 from sparsenn.engine import Timer
 from sparsenn.errors import InputError, NumericError, ShapeError, UsageError, unknown_name

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sparsenn.backends.contract import SparseRows
+from sparsenn.backends.chains import SparseRows
 from sparsenn.backends.host_arrays import fault_of, is_on_host
 from sparsenn.errors import UnsortedError
 from sparsenn.formats import from_dense

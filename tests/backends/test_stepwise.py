@@ -10,7 +10,7 @@ from strategies import networks_with_inputs
 
 from sparsenn import backends
 from sparsenn.backends import oracle
-from sparsenn.backends.contract import SparseProblem
+from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.stepwise import DEPTH, Stepwise, has_dense_rows, scatters
 from sparsenn.formats import CSC, CSR, from_dense
 from sparsenn.layers import ReLU, SparseLinear

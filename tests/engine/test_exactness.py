@@ -23,7 +23,7 @@ from strategies import inputs_for, linear_layers, mixed_networks, networks, seed
 from sparsenn import AvgPool2d, Flatten, Identity, Linear, MaxPool2d, Network, ReLU, Session, Softmax, SparseLinear
 from sparsenn import plan as planned
 from sparsenn.backends import kernel_named
-from sparsenn.backends.contract import SparseProblem
+from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.cuda.sparse.stack import upload
 from sparsenn.errors import UsageError
 from sparsenn.formats import from_dense

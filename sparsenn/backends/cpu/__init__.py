@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, RowMap, Shapes, SparseRows
+from sparsenn.backends.chains import Features, SparseRows
 from sparsenn.backends.cpu import convolution, dense, images, incoming, panel, row_by_row, rows, training
 from sparsenn.backends.cpu.image_chain import chain_of
 from sparsenn.backends.cpu.processor import host_machine
@@ -15,7 +15,9 @@ from sparsenn.backends.cpu.stack import Stack, Workspace
 from sparsenn.backends.cpu.tiles import TILE
 from sparsenn.backends.host import HostMemory
 from sparsenn.backends.host_arrays import largest_number
+from sparsenn.backends.kernel_records import Shapes
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.row_map import RowMap
 from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import FullyConnected, ImageLayer, Linear, SparseLinear

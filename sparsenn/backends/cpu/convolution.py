@@ -6,10 +6,10 @@ from math import prod
 
 import numpy as np
 
-from sparsenn.backends.contract import ConvolutionKernel
 from sparsenn.backends.cpu.activation import activation_code
 from sparsenn.backends.cpu.image_chain import chain_of, run_chain
 from sparsenn.backends.cpu.planes import shared_taps
+from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import Prior
 from sparsenn.backends.registry import register

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparsenn.backends.contract import DenseKernel
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line, activation_code
 from sparsenn.backends.cpu.incoming import sparse_to_dense
 from sparsenn.backends.cpu.processor import shared_seconds
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.tiles import TALL, TILE, one_filter, one_row, tall_rows, two_rows
+from sparsenn.backends.kernel_records import DenseKernel
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.dense import check_stack
 from sparsenn.backends.prior import Prior

@@ -11,10 +11,10 @@ from functools import cached_property
 
 import numpy as np
 
-from sparsenn.backends.contract import ImageStack
 from sparsenn.backends.cpu.planes import FIRST_BLOCK, LAST_BLOCK, Program, program_of
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.windows import PANEL, ROOM, begin_layer, copy_in, run_layer, run_panels
+from sparsenn.backends.kernel_records import ImageStack
 from sparsenn.formats import Array
 from sparsenn.layers import ImageLayer
 from sparsenn.runtime.workers import chunks, map_threads, thread_count

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import SparseRows
+from sparsenn.backends.chains import SparseRows
 from sparsenn.errors import MatrixError, UnsortedError
 from sparsenn.formats import CSR, Array, from_dense, index_dtype
 from sparsenn.formats.arrays import as_floats, check_shape, collapse_iso, read_only

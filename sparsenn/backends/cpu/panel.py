@@ -17,15 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import LayerCounts, RowMap, SparseKernel, StepInput, StepOutput
+from sparsenn.backends.chains import LayerCounts
 from sparsenn.backends.cpu.panel_layers import LANE_STEP, finish_line, padded, run_layers
 from sparsenn.backends.cpu.processor import shared_seconds
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.stack import Packed, Stack
 from sparsenn.backends.cpu.tiles import BITS, TILE, ask_for, lowest, nonzeros, one_filter
+from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import Prior
 from sparsenn.backends.registry import register
+from sparsenn.backends.row_map import RowMap
 from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.arrays import read_only

@@ -13,16 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import (
-    Features,
-    LayerCounts,
-    RowsLeft,
-    SparseKernel,
-    SparseProblem,
-)
+from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseProblem
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
 from sparsenn.backends.cpu.processor import shared_seconds
 from sparsenn.backends.cpu.stack import LayersByRows, Stack, Workspace
+from sparsenn.backends.kernel_records import SparseKernel
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import Prior
 from sparsenn.backends.registry import register

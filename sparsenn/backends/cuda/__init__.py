@@ -10,20 +10,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from sparsenn.backends.contract import (
-    SAME_ROWS,
-    Features,
-    ImageStack,
-    NumberCheck,
-    NumberLog,
-    Replay,
-    RowMap,
-    RowsCheck,
-    RowsLeft,
-    RowsWatch,
-    Shapes,
-    SparseRows,
-)
+from sparsenn.backends.chains import Features, NumberCheck, NumberLog, RowsCheck, RowsLeft, RowsWatch, SparseRows
+from sparsenn.backends.contract import Replay
 from sparsenn.backends.cuda import images, training
 from sparsenn.backends.cuda.absent import AbsentCUDABackend
 from sparsenn.backends.cuda.conv import upload_conv
@@ -42,7 +30,9 @@ from sparsenn.backends.cuda.sparse import rows as rows_module
 from sparsenn.backends.cuda.sparse import upload
 from sparsenn.backends.cuda.transfer import incoming
 from sparsenn.backends.cuda.transfer.copies import Transfer
+from sparsenn.backends.kernel_records import ImageStack, Shapes
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.errors import DeviceError
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear

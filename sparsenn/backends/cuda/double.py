@@ -10,26 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import (
-    SAME_ROWS,
-    DenseKernel,
-    Features,
-    ImageStack,
-    LayerCounts,
-    NumberCheck,
-    NumberLog,
-    RowMap,
-    RowsLeft,
-    Shapes,
-    SparseKernel,
-    SparseProblem,
-    SparseRows,
-)
+from sparsenn.backends.chains import Features, LayerCounts, NumberCheck, NumberLog, RowsLeft, SparseProblem, SparseRows
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.runtime.device import as_current, cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.host import CheckAtOnce, checked_rows
+from sparsenn.backends.kernel_records import DenseKernel, ImageStack, Shapes, SparseKernel
 from sparsenn.backends.registry import register
+from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import CombiningLayer, Flatten, ImageLayer, Linear, LogSoftmax, Slice, SoftmaxLayer, SparseLinear

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Features
+from sparsenn.backends.chains import Features
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE
 from sparsenn.backends.cuda.runtime.activation import IDENTITY, activation_number
 from sparsenn.backends.cuda.runtime.device import cupy

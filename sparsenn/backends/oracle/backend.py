@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, ImageStack, RowMap, Shapes, SparseRows
+from sparsenn.backends.chains import Features, SparseRows
 from sparsenn.backends.host import HostMemory, checked_rows, combine
 from sparsenn.backends.host_arrays import largest_number
+from sparsenn.backends.kernel_records import ImageStack, Shapes
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.images import forward_images
 from sparsenn.backends.oracle.sparse import as_csr
+from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import CombiningLayer, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer

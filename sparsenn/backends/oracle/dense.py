@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import DenseKernel
+from sparsenn.backends.kernel_records import DenseKernel
 from sparsenn.backends.registry import register
 from sparsenn.errors import ShapeError
 from sparsenn.formats import Array

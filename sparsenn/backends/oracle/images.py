@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from sparsenn.backends.contract import ConvolutionKernel
+from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.backends.registry import register
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import LayerCounts, RowMap, SparseKernel, StepInput, StepOutput
+from sparsenn.backends.chains import LayerCounts
+from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.backends.registry import register
+from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import SparseLinear
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsenn.backends.contract import TrainingKernel
+from sparsenn.backends.kernel_records import TrainingKernel
 from sparsenn.backends.registry import register
 from sparsenn.backends.trainer import TrainingProblem, Velocities
 from sparsenn.formats import Array

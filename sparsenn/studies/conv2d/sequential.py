@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsenn.backends.contract import ConvolutionKernel
+from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.formats import Array
 from sparsenn.layers import Conv2d
 from sparsenn.layers.images import Pair

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Kernel
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse import conversion
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, index_type
+from sparsenn.backends.kernel_records import Kernel
 from sparsenn.formats import Array
 
 __all__ = ["KERNELS", "binning_atomic", "histogram_atomic", "scan_single_block", "sort_exchange"]

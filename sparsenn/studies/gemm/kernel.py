@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Kernel
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
+from sparsenn.backends.kernel_records import Kernel
 from sparsenn.backends.machine import Machine
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array

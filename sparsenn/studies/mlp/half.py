@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import DenseKernel
 from sparsenn.backends.cuda.dense.kernel import Launch, dense_kernel
 from sparsenn.backends.cuda.dense.stack import DenseStack
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.recorder import launch
+from sparsenn.backends.kernel_records import DenseKernel
 from sparsenn.formats import Array
 from sparsenn.studies.mlp.float32 import NEEDS, STUDY_WIDTHS, fits, resident_blocks
 

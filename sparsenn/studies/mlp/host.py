@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sparsenn.backends.contract import DenseKernel
 from sparsenn.backends.cpu.dense import DenseStack, prepare
+from sparsenn.backends.kernel_records import DenseKernel
 from sparsenn.backends.registry import register
 from sparsenn.errors import ShapeError
 from sparsenn.formats import Array

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, SparseKernel, StepInput, StepOutput
+from sparsenn.backends.chains import Features
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import Program, program
@@ -22,6 +22,7 @@ from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, compress, index_type, scan
 from sparsenn.backends.cuda.sparse.rows import gather_pieces
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
+from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.formats.compressed import Compressed
 from sparsenn.studies.spmspm.cuda_rows import as_csr, finish, weights_by_row

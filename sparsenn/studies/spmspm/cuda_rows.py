@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsenn.backends.contract import SAME_ROWS, Features, LayerCounts, RowMap, StepInput, StepOutput
+from sparsenn.backends.chains import Features, LayerCounts
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import program
@@ -12,6 +12,8 @@ from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, compress, index_type, scan
 from sparsenn.backends.cuda.sparse.rows import ROWS_PER_BLOCK, THREADS, take_rows, weigh_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
+from sparsenn.backends.kernel_records import StepInput, StepOutput
+from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.formats import CSC, CSR, index_dtype
 
 __all__ = ["as_csr", "csc_to_csr", "finish", "weights_by_row"]

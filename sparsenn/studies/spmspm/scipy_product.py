@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import SparseKernel, StepInput, StepOutput
 from sparsenn.backends.cpu.stack import Stack
+from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.formats import CSR, from_dense
 from sparsenn.studies.spmspm.sparse_rows import as_csr, finish
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsenn.backends.contract import SparseKernel, StepInput, StepOutput
 from sparsenn.backends.cpu.stack import Stack
+from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.formats import Array, from_dense
 from sparsenn.runtime.jit import compiled
 from sparsenn.runtime.workers import chunks, map_threads

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsenn.backends.contract import TrainingKernel
 from sparsenn.backends.cpu.training import NumPyTrainer, loss_and_slopes, times_derivative
+from sparsenn.backends.kernel_records import TrainingKernel
 from sparsenn.backends.trainer import TrainingProblem
 from sparsenn.formats import Array
 from sparsenn.studies.train import host_products as products

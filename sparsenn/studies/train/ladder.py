@@ -12,9 +12,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sparsenn.backends.contract import Backend, Kernel
+from sparsenn.backends.contract import Backend
 from sparsenn.backends.cpu.training import NUMPY
 from sparsenn.backends.cuda.training import GRAPH
+from sparsenn.backends.kernel_records import Kernel
 from sparsenn.backends.oracle.training import REFERENCE, ReferenceTrainer
 from sparsenn.backends.trainer import TRAINING_OPERATION, Trainer, TrainingProblem
 from sparsenn.errors import InputError

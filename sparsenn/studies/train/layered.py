@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import TrainingKernel
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.training.trainer import REDUCING_THREADS, CUDATrainer, batches, padded
+from sparsenn.backends.kernel_records import TrainingKernel
 
 __all__ = ["KERNELS", "NaiveTrainer", "PipelinedTrainer", "TiledTrainer", "TransposedTrainer"]
 

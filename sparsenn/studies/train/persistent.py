@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from sparsenn.backends.contract import TrainingKernel
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.loader import program
@@ -19,6 +18,7 @@ from sparsenn.backends.cuda.training.graph import (
     too_little_shared_memory,
 )
 from sparsenn.backends.cuda.training.trainer import REDUCING_THREADS
+from sparsenn.backends.kernel_records import TrainingKernel
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.trainer import TrainingProblem
 from sparsenn.errors import UsageError

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import csr_matrices
 
-from sparsenn.backends.contract import SparseRows
+from sparsenn.backends.chains import SparseRows
 from sparsenn.backends.cpu import incoming
 from sparsenn.backends.cpu.incoming import check_rows, dense_to_sparse, sparse_to_dense
 from sparsenn.errors import MatrixError, UnsortedError

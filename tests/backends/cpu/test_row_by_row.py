@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from strategies import networks_with_inputs
 
 from sparsenn.backends import StepInput, backend_for
-from sparsenn.backends.contract import SAME_ROWS, SparseProblem
+from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.cpu import row_by_row
 from sparsenn.backends.cpu.panel import PANEL
 from sparsenn.backends.cpu.processor import processor_of
 from sparsenn.backends.cpu.row_by_row import ROWS, rows_seconds
+from sparsenn.backends.row_map import SAME_ROWS
 from sparsenn.errors import ShapeError
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import ReLU, SparseLinear

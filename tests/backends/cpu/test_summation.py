@@ -14,7 +14,7 @@ from strategies import activations, csc_matrices, seeds
 
 from sparsenn import Network, Session
 from sparsenn.backends import StepInput, backend_for
-from sparsenn.backends.contract import SparseProblem
+from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.cpu import panel
 from sparsenn.backends.cpu.panel import PANEL, launch_panel
 from sparsenn.backends.cpu.row_by_row import ROWS

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 
 from sparsenn.backends import backend_for
-from sparsenn.backends.contract import SparseProblem
+from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.cpu.panel import PANEL
 from sparsenn.backends.cpu.row_by_row import ROWS
 from sparsenn.backends.stepwise import Stepwise

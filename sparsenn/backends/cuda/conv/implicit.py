@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import ConvolutionKernel
 from sparsenn.backends.cuda.conv.estimates import IMAGES
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
 from sparsenn.backends.cuda.conv.implicit_plan import Plan, arranged, clocks, plan
@@ -32,6 +31,7 @@ from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_hos
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind, Tile, counters, partial_sums
+from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.backends.machine import Machine
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from sparsenn.backends.contract import ConvolutionKernel
 from sparsenn.backends.cuda.conv.estimates import IMAGES
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.layer import ConvLayer, geometry_of
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current
 from sparsenn.backends.cuda.runtime.memory import within_memory
+from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.backends.machine import Machine
 from sparsenn.formats import Array
 from sparsenn.layers import Conv2d

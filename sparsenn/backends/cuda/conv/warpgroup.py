@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import ConvolutionKernel
 from sparsenn.backends.cuda.conv.estimates import IMAGES, bytes_a_second, layout_seconds
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry, why_too_large
 from sparsenn.backends.cuda.conv.implicit import MANY
@@ -34,6 +33,7 @@ from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_hos
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
+from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import UsageError

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import DenseKernel
 from sparsenn.backends.cuda.dense.stack import DenseStack, StackShape, shape_of
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, machine_of
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch as queue
+from sparsenn.backends.kernel_records import DenseKernel
 from sparsenn.backends.machine import Machine
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array

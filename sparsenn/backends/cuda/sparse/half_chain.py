@@ -15,13 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import (
-    Features,
-    LayerCounts,
-    RowsLeft,
-    SparseKernel,
-    SparseProblem,
-)
+from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseProblem
 from sparsenn.backends.cuda.runtime.activation import activation_of, compiled_activation
 from sparsenn.backends.cuda.runtime.device import as_current, cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
@@ -31,6 +25,7 @@ from sparsenn.backends.cuda.runtime.streams import StreamOrder
 from sparsenn.backends.cuda.sparse.row_slices import RowSlices
 from sparsenn.backends.cuda.sparse.rows import as_dense, weigh_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
+from sparsenn.backends.kernel_records import SparseKernel
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 

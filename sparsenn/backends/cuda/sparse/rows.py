@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Features, RowMap, RowsLeft
+from sparsenn.backends.chains import Features, RowsLeft
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.memory import arriving
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, index_type, scan
 from sparsenn.backends.machine import WARP
+from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array
 
 __all__ = [

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import TrainingKernel
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.streams import Graph
 from sparsenn.backends.cuda.training.trainer import REDUCING_THREADS, CUDATrainer, batches
+from sparsenn.backends.kernel_records import TrainingKernel
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.trainer import TrainingProblem
 from sparsenn.errors import DeviceError

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import SparseRows
+from sparsenn.backends.chains import SparseRows
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.transfer.copy_loops import Driver, Route, Share, Stages, driver, receive, send

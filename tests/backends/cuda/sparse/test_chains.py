@@ -8,7 +8,7 @@ import pytest
 from device_emulation import emulated_device
 from oracle import expected
 
-from sparsenn.backends.contract import SparseProblem
+from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.cuda.sparse import row_slices
 from sparsenn.backends.cuda.sparse.chunks import chain as chunks
 from sparsenn.backends.cuda.sparse.chunks.tiling import stage_tilings

@@ -10,7 +10,7 @@ import pytest
 from device_emulation import emulated_device
 
 from sparsenn import Session
-from sparsenn.backends.contract import SparseKernel, SparseProblem
+from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.cuda.sparse import row_slices
 from sparsenn.backends.cuda.sparse.chunks import half as half_chunks
 from sparsenn.backends.cuda.sparse.chunks import tiling
@@ -19,6 +19,7 @@ from sparsenn.backends.cuda.sparse.half_chain import HalfChain, bound_of, prepar
 from sparsenn.backends.cuda.sparse.stack import upload
 from sparsenn.backends.cuda.sparse.two_of_four import kernel as tensor
 from sparsenn.backends.cuda.sparse.two_of_four.input_order import RUNS, UNIT, order_inputs, plain_order
+from sparsenn.backends.kernel_records import SparseKernel
 from sparsenn.formats import from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
 from sparsenn.network import Network

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from strategies import csr_matrices
 
 from sparsenn import backends
-from sparsenn.backends.contract import SAME_ROWS, RowMap, RowsLeft
+from sparsenn.backends.chains import RowsLeft
 from sparsenn.backends.cuda.sparse.chunks.blocks import TILE_ROWS
 from sparsenn.backends.cuda.sparse.rows import (
     active_rows,
@@ -17,6 +17,7 @@ from sparsenn.backends.cuda.sparse.rows import (
     tiles_from_csr,
     tiles_to_rows,
 )
+from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.formats import CSR, from_dense
 
 pytestmark = pytest.mark.gpu

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from late_cupy import LateCuPy
 
-from sparsenn.backends.contract import SparseRows
+from sparsenn.backends.chains import SparseRows
 from sparsenn.backends.cuda.transfer import copies as transfer
 from sparsenn.backends.cuda.transfer.copies import Transfer
 

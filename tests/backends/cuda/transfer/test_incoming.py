@@ -13,7 +13,7 @@ from emulation import emulated
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sparsenn.backends.contract import SparseRows
+from sparsenn.backends.chains import SparseRows
 from sparsenn.backends.cuda.runtime import recorder, row_copies
 from sparsenn.backends.cuda.runtime.device import cupy as current_cupy
 from sparsenn.backends.cuda.transfer import incoming

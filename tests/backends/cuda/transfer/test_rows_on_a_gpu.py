@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from sparsenn import Linear, Network, ReLU, Session, SparseLinear
-from sparsenn.backends.contract import SparseRows
+from sparsenn.backends.chains import SparseRows
 from sparsenn.backends.cuda import images
 from sparsenn.backends.cuda.transfer import incoming
 from sparsenn.backends.cuda.transfer.copies import PIECE_BYTES, SMALL_BYTES, Transfer

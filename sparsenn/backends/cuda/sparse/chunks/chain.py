@@ -11,13 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import (
-    Features,
-    LayerCounts,
-    RowsLeft,
-    SparseKernel,
-    SparseProblem,
-)
+from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseProblem
 from sparsenn.backends.cuda.runtime.activation import RELU
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
@@ -40,6 +34,7 @@ from sparsenn.backends.cuda.sparse.rows import (
     weigh_rows,
 )
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named, team_counts
+from sparsenn.backends.kernel_records import SparseKernel
 from sparsenn.backends.machine import WARP
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import SparseKernel
 from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
@@ -32,6 +31,7 @@ from sparsenn.backends.cuda.sparse.half_chain import (
 from sparsenn.backends.cuda.sparse.priors import half_chunks_seconds
 from sparsenn.backends.cuda.sparse.rows import largest_numbers, room_of, rows_to_half_tiles, tiles_to_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
+from sparsenn.backends.kernel_records import SparseKernel
 from sparsenn.backends.machine import WARP
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array

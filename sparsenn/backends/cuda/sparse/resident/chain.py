@@ -18,14 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import (
-    Features,
-    LayerCounts,
-    RowMap,
-    RowsLeft,
-    SparseKernel,
-    SparseProblem,
-)
+from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseProblem
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
@@ -56,7 +49,9 @@ from sparsenn.backends.cuda.sparse.resident.stages import (
 from sparsenn.backends.cuda.sparse.rows import to_dense
 from sparsenn.backends.cuda.sparse.stack import Stack
 from sparsenn.backends.cuda.transfer.incoming import UncheckedCSR
+from sparsenn.backends.kernel_records import SparseKernel
 from sparsenn.backends.machine import WARP, Machine
+from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.network import Network
 

@@ -20,7 +20,6 @@ from weakref import ref
 
 import numpy as np
 
-from sparsenn.backends.contract import SparseKernel
 from sparsenn.backends.cuda.conv.warpgroup import GPU, why_no_warpgroups
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host
@@ -32,6 +31,7 @@ from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.cuda.sparse.two_of_four.blocks import PROGRAMS, SINGLE, SPLIT, BlockShape
 from sparsenn.backends.cuda.sparse.two_of_four.input_order import RUNS, UNIT, order_in_runs, order_inputs
 from sparsenn.backends.cuda.sparse.two_of_four.packing import GROUP, Packed, pack
+from sparsenn.backends.kernel_records import SparseKernel
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array
