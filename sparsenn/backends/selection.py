@@ -68,10 +68,7 @@ def select_kernels(
     machine: Machine | None = None,
     reproducible: bool = False,
 ) -> tuple[Backend, list[Kernel]]:
-    """Return the backend, and the kernels of an operation that options permit on it.
-
-    A kernel that only the CPU has takes the device `auto` to the CPU.
-    """
+    """Return what `select_backend` does, and the kernels of an operation that options permit on it."""
     backend = select_backend(device, kernel, operation, machine)
     return backend, permitted_kernels(operation, backend.device, kernel, precision, reproducible)
 

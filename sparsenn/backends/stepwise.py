@@ -27,21 +27,17 @@ tenth to a half of the rows; a search after every layer costs more than it saves
 
 FEW = 1 / 8  # a search that removes no more than this share of the rows doubles the layers until the next one
 
-SCATTERED_EDGE = 1.0
-GATHERED_EDGE = 1 / 15
-ADDED_WEIGHT = 1 / 14
-LOADED_VALUE = 1.0
-CLEARED_VALUE = 1 / 15
-"""Relative costs, in scattered multiply-adds, of one scattered or gathered multiply-add, of one weight where whole rows
-of weights are added, of bringing one value into a panel and of clearing one of its elements. The first two are about as
-`bench/bench_spmspm.py` shows with AVX-512, the last is an estimate."""
+# Costs in scattered multiply-adds; the first two about as `bench/bench_spmspm.py` shows with AVX-512.
+SCATTERED_EDGE = 1.0  # of a multiply-add
+GATHERED_EDGE = 1 / 15  # of a multiply-add
+ADDED_WEIGHT = 1 / 14  # of a weight where whole rows of weights are added
+LOADED_VALUE = 1.0  # of a value that is brought into a panel
+CLEARED_VALUE = 1 / 15  # of an element of a panel, an estimate
 
-SCANNED_VALUE = 0.75
-FOUND_VALUE = 6.0
-PLACED_VALUE = 1.0
-"""Likewise, where dense rows are summed one by one, of one value that is read, of one that is not zero, without its
-products, and of one output that is brought into a panel. Fitted to LeNet-300-100 with 1.9 and 20 % of its weights on
-rows of which 5 to 100 % are not zero."""
+# Likewise, where dense rows are summed one by one: fitted to LeNet-300-100 with 1.9 and 20 % of its weights.
+SCANNED_VALUE = 0.75  # of a value that is read
+FOUND_VALUE = 6.0  # of a value that is not zero, without its products
+PLACED_VALUE = 1.0  # of an output that is brought into a panel
 
 MOST_DENSE_WEIGHTS, DENSE_ROWS = 1 << 20, 1 / 20
 """Weights of a layer with their zeros, up to which, and the share of them that is stored, from which on whole rows of

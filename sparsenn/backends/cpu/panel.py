@@ -35,15 +35,7 @@ from sparsenn.layers import SparseLinear
 from sparsenn.runtime.jit import compiled
 from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
-__all__ = [
-    "PANEL",
-    "SCATTER",
-    "launch_panel",
-    "launch_scatter",
-    "panel_seconds",
-    "run_csr",
-    "run_dense",
-]
+__all__ = ["PANEL", "SCATTER", "launch_panel", "launch_scatter", "panel_seconds", "run_csr", "run_dense"]
 
 CACHE_BYTES = 2 << 20  # room for a panel before and after a layer: a 2 MiB second-level cache
 MOST_LANES = 256  # wider panels gain nothing: 512 lanes were no faster than 256 on the challenge's 1024 x 120
@@ -94,7 +86,6 @@ def _clear(panel: Array, width: int, stride: int, lanes: int) -> None:
 
 @compiled
 def _finish_scatter(packed: Any, layer: int, panel: Array, stride: int, lanes: int, counts: Array) -> None:
-    """Add the bias to a scattered layer and apply its activation."""
     kind, clip = packed.activations[layer], packed.clips[layer]
     counts[:lanes] = 0
     for output in range(packed.widths[layer + 1]):

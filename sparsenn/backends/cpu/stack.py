@@ -18,14 +18,7 @@ from sparsenn.formats import Array, csc_to_csr, index_dtype
 from sparsenn.formats.arrays import read_only
 from sparsenn.layers import SparseLinear
 
-__all__ = [
-    "ByRows",
-    "LayersByRows",
-    "Packed",
-    "Stack",
-    "Workspace",
-    "pack",
-]
+__all__ = ["ByRows", "LayersByRows", "Packed", "Stack", "Workspace", "pack"]
 
 
 class Packed(NamedTuple):
@@ -174,7 +167,6 @@ def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
 
 
 def _pack_by_rows(layers: Sequence[SparseLinear], packed: Packed) -> LayersByRows:
-    """Convert layers to CSR, and put them end to end."""
     by_rows = [csc_to_csr(layer.weights) for layer in layers]
     edges = sum(matrix.nnz for matrix in by_rows)
     records, offsets, numbers, floats = [], [], 1 + 5 * len(layers), edges

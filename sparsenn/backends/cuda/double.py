@@ -35,10 +35,7 @@ _MOST_INDEX = np.iinfo(np.int32).max
 
 
 class DoubleCUDABackend(CUDABackend):
-    """Computes in float64 on one NVIDIA GPU. Features on the device are row-major CuPy matrices of float64.
-
-    Layers are sparse or dense, besides `Flatten`, `Slice`, `Softmax` and `LogSoftmax`.
-    """
+    """Computes in float64 on one NVIDIA GPU. Features on the device are row-major CuPy matrices of float64."""
 
     device = DEVICE
     doubles = True
@@ -133,7 +130,6 @@ class DoubleCUDABackend(CUDABackend):
 
     def replay(self, shape: tuple[int, int], on_host: bool) -> None:
         """Return None: cuSPARSE's products are not captured."""
-        return
 
     def number_log(self, scans: int) -> NumberLog:
         """Fail: there is no replay."""

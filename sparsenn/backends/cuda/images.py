@@ -285,5 +285,4 @@ def _count(features: Array) -> Array:
 
 
 def _kernel(source: Program, name: str, features: Array, **defines: int) -> Any:
-    """Return a kernel for the numbers that the features are of."""
     return source.kernel(name, HALF=int(features.dtype == np.float16), **defines)

@@ -1,7 +1,4 @@
-"""Matrix products by cuBLASLt, which CuPy has no functions for: with bias and ReLU in one go, and also into graphs.
-
-Names and numbers are those of cublasLt.h, which CUDA 12 and 13 share.
-"""
+"""Matrix products by cuBLASLt, with bias and ReLU, also into graphs; cublasLt.h of CUDA 12 and 13 has the numbers."""
 
 from __future__ import annotations
 

@@ -139,10 +139,7 @@ def plan(kind: Kind, widths: tuple[int, ...], rows: int, machine: Machine) -> Pl
 
 
 def rows_of_block(widths: tuple[int, ...], rows: int, machine: Machine) -> tuple[int, bool, int]:
-    """Return the rows of a block of fused_fma, whether weights are staged, and its bytes of shared memory.
-
-    Two blocks should find room on a multiprocessor, and each should find work.
-    """
+    """Return the rows of a block of fused_fma, whether weights are staged, and its bytes of shared memory."""
     held = 4 * fma_floats(widths)
     room = machine.multiprocessor_bytes // 2 - 1024
     enough = [size for size in FMA_ROWS if -(-rows // size) >= 2 * machine.multiprocessors] or [FMA_ROWS[-1]]

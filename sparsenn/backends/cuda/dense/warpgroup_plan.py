@@ -143,10 +143,7 @@ def tiles(kind: Kind, widest: int, machine: Machine) -> Iterator[Tile]:
 
 @lru_cache(1 << 10)
 def plan(kind: Kind, widest: int, rows: int, machine: Machine) -> Tile:
-    """Return the tile of the fewest waves; of those, of the deepest slabs; of those, of the fewest rows.
-
-    A wave costs much besides its products, so that fewer waves of taller tiles take less time.
-    """
+    """Return the tile of the fewest waves, which cost much; of those, of the deepest slabs, then of the fewest rows."""
 
     def order(tile: Tile) -> tuple[int, int, int, int]:
         return tile.waves(rows, machine), -tile.steps, tile.rows, tile.warpgroups

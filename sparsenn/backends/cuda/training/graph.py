@@ -120,8 +120,7 @@ class GraphTrainer(FusedTrainer):
         sources = {"forward": _SHARING, "head": _SHARING, "loss": _FUSED, "backward": _SHARING, "add_losses": _FUSED}
         self._kernels = {name: source.kernel(name, **self._defines) for name, source in sources.items()}
         launches = count + 1 + len(self._steps)
-        self._span = min(self._rows, max(1, MOST_LAUNCHES // launches) * self._batch_size)
-        """Rows of a graph."""
+        self._span = min(self._rows, max(1, MOST_LAUNCHES // launches) * self._batch_size)  # rows of a graph
         whole = self._span == self._rows
         self._window = self._order if whole else cupy().zeros(self._span, np.int64)
         self._enqueue(self._batch_size)  # not captured: whatever a first launch loads is loaded now

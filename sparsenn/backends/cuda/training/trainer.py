@@ -81,8 +81,7 @@ class _LayerArrays:
 class CUDATrainer(ABC):
     """A trainer whose data and parameters stay on one GPU. What becomes of a batch, its subclasses say."""
 
-    _kernels: dict[str, Any]
-    """What an epoch launches, by name."""
+    _kernels: dict[str, Any]  # what an epoch launches, by name
 
     def __init__(self, problem: TrainingProblem, device_index: int = 0) -> None:
         cp = cupy()
