@@ -337,7 +337,8 @@ class QueuedCheck:
         differ, base = self._answer()
         offsets = self._offsets
         if base and self._moved:
-            offsets = cupy().asarray(cupy().asnumpy(offsets) - base)
+            on_host = cupy().asnumpy(offsets)
+            offsets = cupy().asarray(on_host - on_host[0])
         values = self._values if differ else self._values[:1]
         return CSR(self._given.shape, offsets, self._indices, values)
 
