@@ -18,13 +18,7 @@ and what rounding took away."""
 
 
 def prepared_bytes(layer: Layer, with_zeros: bool) -> int:
-    """Estimate the bytes that a layer takes; see `Backend.prepared_bytes`.
-
-    Raises
-    ------
-    UsageError
-        The layer is of a kind that is not known.
-    """
+    """Estimate the bytes that a layer takes; see `Backend.prepared_bytes`."""
     if with_zeros and isinstance(layer, SparseLinear):
         return FORMS * 4 * layer.inputs * layer.outputs + 4 * layer.outputs
     return _bytes(layer)

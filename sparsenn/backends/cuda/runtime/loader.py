@@ -1,4 +1,4 @@
-"""From a kernel's source file and the values of its defines to a compiled module, kept for the process."""
+"""Compiles the source of kernels with the values of its defines, once for a process."""
 
 from __future__ import annotations
 
@@ -54,11 +54,6 @@ def source_text(path: str) -> str:
 
     CuPy keys its cache of compiled kernels by their text; a header left to the compiler would go unnoticed when it
     changes.
-
-    Parameters
-    ----------
-    path : within `backends/cuda/kernels`, or within the package; a name in an include is looked for beside the
-        including file first.
     """
     return _expanded(path, set())
 
@@ -68,7 +63,6 @@ def _is_there(path: str) -> bool:
 
 
 def _file(path: str) -> Traversable:
-    """Return a source file: one of the engine's own kernels, or one of another part of the package."""
     own = files("sparsenn.backends.cuda").joinpath("kernels", path)
     return own if own.is_file() else files("sparsenn").joinpath(path)
 
@@ -100,8 +94,7 @@ class _Here(threading.local):
     rehearses = False
 
 
-MOST_THREADS = 8
-"""Threads that compile side by side."""
+MOST_THREADS = 8  # threads that compile side by side
 
 SILENT_SECONDS = 0.3
 """Waiting for a module is announced when it takes longer: loading one that was compiled before does not."""
@@ -114,10 +107,7 @@ _modules: dict[tuple[Any, ...], Future[Any]] = {}
 
 
 def compile_seconds() -> float:
-    """Return the seconds that this thread has waited for kernels to be compiled, or loaded from CuPy's cache.
-
-    Kernels that CuPy makes for its own functions are not counted.
-    """
+    """Return the seconds that this thread has waited for kernels to be compiled or loaded, without CuPy's own."""
     return _here.seconds
 
 
@@ -214,12 +204,7 @@ def _compiled(source: str, defines: _Defines, device: int, architecture: str | N
 
 
 class RehearsedKernel:
-    """A kernel that was asked for in a rehearsal; what is asked of it waits until it is compiled.
-
-    Parameters
-    ----------
-    load : returns the kernel itself.
-    """
+    """A kernel requested in a rehearsal, which `load` returns once it is compiled."""
 
     def __init__(self, load: Callable[[], Any]) -> None:
         self._load = load
@@ -256,18 +241,11 @@ def _kernel_of_unordered(program: Program, defines: _Defines, device: int, name:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A source file together with the values that its defines may take: the one way to a kernel.
+    """A source file with the values that its defines may take, the first of them the default; compiled when needed.
 
-    `program` and `specialised` declare one; nothing is compiled before a kernel is asked for.
-
-    Parameters
-    ----------
-    source : path within `backends/cuda/kernels`, or within the package.
-    choices : for each define, its possible values; the first is the default. None where the defines are a problem's own
-        sizes.
-    architecture : what it must be compiled for, such as sm_90a; None for whichever device runs it.
-    dynamic_shared : whether launches may ask for all the shared memory that a block can have.
-    carveout : percent of a multiprocessor's first cache that is to be shared memory; None leaves that to the driver.
+    `choices` is None where the defines are a problem's own sizes; `architecture` None for the device that runs the
+    kernel, or such as sm_90a. With `dynamic_shared`, launches may ask for all the shared memory that a block can have;
+    `carveout` is the percentage of a multiprocessor's first cache that becomes shared memory.
     """
 
     source: str
@@ -283,16 +261,9 @@ class Program:
                 yield dict(zip(self.choices, values, strict=True))
 
     def kernel(self, name: str, **defines: int | str) -> Any:
-        """Return one kernel for the current device, compiled with the given defines and the defaults of the others.
+        """Return one kernel for the current device, compiled with the defines; raises DeviceError where that fails.
 
-        Where the defines are a problem's own sizes there are no defaults: all of them are given.
-
-        It is compiled, or loaded, when it is first asked for; in a rehearsal, by a thread of its own.
-
-        Raises
-        ------
-        DeviceError
-            It cannot be compiled or loaded here.
+        It is compiled, or loaded, on first use; in a rehearsal, by a thread of its own.
         """
         device = cupy().cuda.runtime.getDevice()
         load = partial(_kernel_of_unordered, self, tuple(defines.items()), device, name)
@@ -315,8 +286,7 @@ class Program:
         return tuple(sorted(({define: values[0] for define, values in self.choices.items()} | dict(defines)).items()))
 
 
-PROGRAMS: list[Program] = []
-"""Every program there is; the test-suite compiles all builds of all of them."""
+PROGRAMS: list[Program] = []  # every program there is; the test-suite compiles all builds of all of them
 
 
 def program(
