@@ -25,7 +25,14 @@ from sparsenn.backends.host_arrays import all_finite
 from sparsenn.backends.launching import image_kernel, launch_of
 from sparsenn.backends.machine import MACHINES, Machine, machine_named
 from sparsenn.backends.registry import automatic, kernel_named, kernels, operations, permitted_kernels
-from sparsenn.backends.selection import DOUBLE_DEVICE, backend_elsewhere, backend_for, backend_on, gpus, select_kernels
+from sparsenn.backends.selection import (
+    DOUBLE_DEVICE,
+    backend_elsewhere,
+    backend_for,
+    gpus,
+    select_backend,
+    select_kernels,
+)
 from sparsenn.backends.stepwise import Stepwise
 from sparsenn.backends.trainer import Trainer, TrainingProblem
 
@@ -59,7 +66,6 @@ __all__ = [
     "automatic",
     "backend_elsewhere",
     "backend_for",
-    "backend_on",
     "gpus",
     "image_kernel",
     "kernel_named",
@@ -68,5 +74,6 @@ __all__ = [
     "machine_named",
     "operations",
     "permitted_kernels",
+    "select_backend",
     "select_kernels",
 ]

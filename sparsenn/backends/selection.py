@@ -18,7 +18,7 @@ from sparsenn.backends.oracle import ReferenceBackend
 from sparsenn.backends.registry import kernels, permitted_kernels
 from sparsenn.errors import DeviceError, UsageError, unknown_name
 
-__all__ = ["DOUBLE_DEVICE", "backend_elsewhere", "backend_for", "backend_on", "gpus", "select_kernels"]
+__all__ = ["DOUBLE_DEVICE", "backend_elsewhere", "backend_for", "gpus", "select_backend", "select_kernels"]
 
 
 def backend_for(device: str) -> Backend:
@@ -68,9 +68,15 @@ def backend_elsewhere(device: str, machine: Machine) -> Backend:
     return cast(Backend, AbsentCUDABackend(machine))
 
 
-def backend_on(device: str, machine: Machine | None) -> Backend:
-    """Return the backend for a device, or for plans on a machine that need not be here."""
-    return backend_for(device) if machine is None else backend_elsewhere(device, machine)
+def select_backend(device: str, kernel: str, operation: str | None, machine: Machine | None) -> Backend:
+    """Return the backend for a device, or for plans on a machine that need not be here.
+
+    A kernel that only the CPU has takes the device `auto` to the CPU.
+    """
+    if machine is not None:
+        return backend_elsewhere(device, machine)
+    free = device == "auto" and kernel != "auto"
+    return backend_for("cpu" if free and kernel in {entry.name for entry in kernels(operation, "cpu")} else device)
 
 
 def select_kernels(
@@ -82,8 +88,6 @@ def select_kernels(
     reproducible: bool = False,
 ) -> tuple[Backend, list[Kernel]]:
     """Return the backend, and the kernels of an operation that options permit on it.
-
-    A kernel that only the CPU has takes the device `auto` to the CPU.
 
     Parameters
     ----------
@@ -97,9 +101,7 @@ def select_kernels(
     DeviceError
         The device is not there.
     """
-    free = device == "auto" and kernel != "auto" and machine is None
-    only_cpu = free and kernel in {entry.name for entry in kernels(operation, "cpu")}
-    backend = backend_on("cpu" if only_cpu else device, machine)
+    backend = select_backend(device, kernel, operation, machine)
     return backend, permitted_kernels(operation, backend.device, kernel, precision, reproducible)
 
 

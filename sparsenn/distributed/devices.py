@@ -19,10 +19,9 @@ from sparsenn.backends import gpus
 from sparsenn.distributed.sharing import Stopping, shared
 from sparsenn.engine import Options, Plan, Result, Seconds, Session
 from sparsenn.engine.inputs import InputRows, Inputs, to_input_type
-from sparsenn.engine.named_rows import outputs_by_name
 from sparsenn.engine.options import NamedOptions
 from sparsenn.engine.plan import with_inputs
-from sparsenn.engine.result import concatenate_results
+from sparsenn.engine.result import concatenate_results, outputs_by_name
 from sparsenn.engine.session import check_form
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, from_dense

@@ -9,17 +9,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sparsenn.backends import Features, NumberCheck, RowsCheck, RowsLeft, RowsWatch
+from sparsenn.backends import Features, NumberCheck, RowsCheck, RowsWatch
 from sparsenn.engine.bound_steps import QUIET, RunContext
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
-from sparsenn.engine.finite import HALF_PRECISION, check_inputs
-from sparsenn.engine.host_call import MAX_HOST_BYTES
+from sparsenn.engine.finite import BatchGuard, check_inputs
 from sparsenn.engine.inputs import InputRows
-from sparsenn.engine.layer_counter import LayerCounter
-from sparsenn.engine.plan import Plan
 from sparsenn.engine.plan_cache import PlanCache, form_of_features
-from sparsenn.engine.result import BatchOutput, Result, concatenate_categories
+from sparsenn.engine.replay_cache import MAX_HOST_BYTES
+from sparsenn.engine.result import BatchOutput, LayerCounter, Result, concatenate_categories
 from sparsenn.engine.timer import Timer, section
 from sparsenn.errors import InputError, OutOfMemoryError
 from sparsenn.formats import Array
@@ -57,16 +55,7 @@ class BatchRunner:
     ) -> tuple[str, ...]:
         """Run rows, at most `size` at a time; a batch for which memory does not suffice is repeated with fewer rows.
 
-        Parameters
-        ----------
-        inputs : all rows of the run.
-        rows : the first row to run, counted from 0, and the one after the last.
-        context : of each batch, but for its report.
-        run : runs a batch; takes its first row, the one after its last, rows at a time, and its context.
-
-        Returns
-        -------
-        Notes on memory that did not suffice.
+        `run` takes a batch's first row, the one after its last, rows at a time, and its context. Notes are returned.
         """
         first, last = rows
         size, too_many = min(size, last - first), 0
@@ -88,7 +77,7 @@ class BatchRunner:
             size = (stop - first) // 2  # at least: the free memory may be in fragments
             size = min(fitting, size) if fitting > 0 else size
             self._cache.shrink_batches(size)
-        self._refuse_infinite(inputs, context.check)
+        _refuse_infinite(inputs, context.check)
         if not too_many:
             return ()
         return (f"There was not enough memory for {too_many:,} samples at a time; {size:,} were used.",)
@@ -96,47 +85,35 @@ class BatchRunner:
     def _upload(
         self, inputs: InputRows, first: int, last: int, size: int, context: RunContext, check: RowsCheck | None = None
     ) -> tuple[Executable, Features, RunContext]:
-        """Upload rows and plan for their form; return the executable for `size` such rows, the rows, and the context.
-
-        The form of sparse rows is known once they are uploaded; that of a matrix before, and decides on the upload.
-        """
+        """Upload rows and plan for their form, which is known of a matrix before, of sparse rows after the upload."""
         cache = self._cache
-        executable = None if inputs.is_sparse else self._executable(inputs, None, size, context)
+
+        def executable_for(form: str) -> Executable:
+            with section(context.timer, "plan", "plan"):
+                return cache.executable(inputs, form, size)
+
+        executable = None if inputs.is_sparse else executable_for(cache.form_of(inputs))
         with section(context.timer, "transfer", "copy in"):
             keep_half = executable is not None and executable.plan.keeps_half
             features = cache.upload(inputs.slice(first, last), keep_half) if check is None else check.rows
-        if executable is None:
-            executable = self._executable(inputs, features, size, context)
-        is_watched = inputs.on_host and _has_half(executable.plan)
+        executable = executable or executable_for(form_of_features(features))
+        is_watched = inputs.on_host and executable.plan.has_half
         if context.check is not None:
             context.check.scan(features)
             if is_watched or self._backend.in_host_memory:  # the run waits in any case, or need not
-                self._refuse_infinite(inputs, context.check)
+                _refuse_infinite(inputs, context.check)
         if is_watched:
-            context = replace(context, watch=cache.overflow_guard.watch())
+            context = replace(context, watch=BatchGuard(cache.overflow_guard))
         return executable, features, context
-
-    def _executable(self, inputs: InputRows, features: Features | None, size: int, context: RunContext) -> Executable:
-        form = self._cache.form_of(inputs) if features is None else form_of_features(features)
-        with section(context.timer, "plan", "plan"):
-            return self._cache.executable(inputs, form, size)
 
     # ---- With counts and times -----------------------------------------------------------------------------------
 
     def run(
         self, inputs: InputRows, first: int, last: int, size: int, counted: bool, timer: Timer, report: Report
     ) -> Result:
-        """Run rows `first` to `last`, at most `size` at a time, with the kernels that suit the whole run.
+        """Run rows `first` to `last` of a run, at most `size` at a time, with the kernels that suit the whole run.
 
-        Parameters
-        ----------
-        inputs : all rows.
-        counted : whether layers are counted and timed.
-        timer : of the session's backend.
-
-        Returns
-        -------
-        A result whose categories are counted from `first`, and whose seconds are the timer's.
+        The result's categories are counted from `first`; its seconds are the timer's.
         """
         network, batches, categories = self._compiled.network, list[BatchOutput](), list[Array]()
         plan: Any = None
@@ -144,7 +121,23 @@ class BatchRunner:
 
         def run(start: int, stop: int, size: int, context: RunContext) -> None:
             nonlocal plan, total
-            plan, living, left, counter = self._run_counted(inputs, start, stop, size, context, counted)
+            with section(timer, "transfer", "check"):
+                check = self._cache.queue_check(inputs, start, stop, size)
+            while True:
+                counter = LayerCounter.of(network) if counted else None
+                own = replace(context, counter=counter)
+                executable, features, own = self._upload(inputs, start, stop, size, own, check)
+                left = executable.run(features, own)
+                with section(timer, "transfer", "copy out"):
+                    if check is not None:
+                        check.fetch()
+                    take_out = self._backend.take_out(left, executable.plan.owns_outputs)
+                with span("wait for the device", "wait"):  # while it computes
+                    living, left = take_out()
+                if check is None or check.passed():
+                    break
+                check = None  # the rows are not of one value, as expected
+            plan = executable.plan
             fetch = None if self._backend.in_host_memory else self._backend.fetch
             batches.append(BatchOutput(left, stop - start, fetch))
             categories.append(living + (start - first) if start > first else living)
@@ -167,28 +160,6 @@ class BatchRunner:
             notes=notes,
         )
 
-    def _run_counted(
-        self, inputs: InputRows, first: int, last: int, size: int, context: RunContext, counted: bool
-    ) -> tuple[Plan, Array, RowsLeft, LayerCounter | None]:
-        """Run a batch; return its plan, the rows that end with a non-zero, the surviving rows, and the counts."""
-        with section(context.timer, "transfer", "check"):
-            check = self._cache.queue_check(inputs, first, last, size)
-        while True:
-            counter = LayerCounter.of(self._compiled.network) if counted else None
-            executable, features, own = self._upload(
-                inputs, first, last, size, replace(context, counter=counter), check
-            )
-            left = executable.run(features, own)
-            with section(context.timer, "transfer", "copy out"):
-                if check is not None:
-                    check.fetch()
-                take_out = self._backend.take_out(left, executable.plan.owns_outputs)
-            with span("wait for the device", "wait"):  # while it computes
-                living, left = take_out()
-            if check is None or check.passed():
-                return executable.plan, living, left, counter
-            check = None  # the rows are not of one value, as expected
-
     # ---- Outputs alone -------------------------------------------------------------------------------------------
 
     def outputs(
@@ -199,19 +170,21 @@ class BatchRunner:
         target_of: Callable[[Any], Array] | None = None,
         report: Report = lambda first, last, layers: None,
     ) -> Any:
-        """Return dense outputs of rows `first` to `last`, in the memory of the inputs.
+        """Return dense outputs of rows `first` to `last` of a run, in the memory of the inputs.
 
-        Parameters
-        ----------
-        inputs : all rows of the run, which decide on the kernels.
-        target_of : returns the matrix of all outputs, on the host, for their type, whose rows `first` to `last` are
-            filled and returned; None for a new matrix.
+        `target_of` returns the host matrix of all outputs, for their type, in which they are written; without, one is
+        made.
         """
         network, backend = self._compiled.network, self._backend
         target: Array | None = None
         chunks: list[Any] = []
         copies: list[Callable[[], None]] = []
         moves = target_of is not None or (inputs.on_host and not backend.in_host_memory)
+
+        def finish_copies(most: int) -> None:
+            while len(copies) > most:
+                with span("wait for the copy", "wait"):
+                    copies.pop(0)()
 
         def run(start: int, stop: int, size: int, context: RunContext) -> None:
             nonlocal target
@@ -227,13 +200,11 @@ class BatchRunner:
                 target = whole[first:last]
             with span("copy out", "transfer"):
                 copies.append(backend.fetch_later(rows, target[start - first : stop - first]))
-            while len(copies) > MAX_COPIES:
-                _finish(copies.pop(0))
+            finish_copies(MAX_COPIES)
 
         context = RunContext(check=self._check_of(inputs, may_wait=False))
         self._run_batches(inputs, (first, last), self._upload_size(inputs), context, report, run)
-        for finish in copies:
-            _finish(finish)
+        finish_copies(0)
         if moves:
             return np.empty((0, network.outputs), np.float32) if target is None else target
         if not chunks:
@@ -282,12 +253,7 @@ class BatchRunner:
     # ---- Numbers that are not finite -----------------------------------------------------------------------------
 
     def _check_of(self, inputs: InputRows, may_wait: bool) -> NumberCheck | None:
-        """Return a check for NaN and infinity in a matrix; sparse rows are checked as they are uploaded.
-
-        Parameters
-        ----------
-        may_wait : whether the check may wait for the GPU that the rows are on.
-        """
+        """Return a check for NaN and infinity in a matrix; sparse rows are checked as they are uploaded."""
         if inputs.is_sparse or not self._compiled.options.check_finite:
             return None
         if may_wait or inputs.on_host:
@@ -304,18 +270,9 @@ class BatchRunner:
                 "come from, or have check_finite=False"
             )
 
-    def _refuse_infinite(self, inputs: InputRows, check: NumberCheck | None) -> None:
-        if check is not None and not check.passed():
-            check_inputs(inputs.rows)
-
 
 def layer_report(progress: Progress, layers: int, inputs: int, size: int) -> Report:
-    """Return a report of progress in layers times batches as planned; repeated batches do not set it back.
-
-    Parameters
-    ----------
-    size : inputs of a batch, as planned.
-    """
+    """Return a report of progress in layers times batches as planned; repeated batches do not set it back."""
     total, most = layers * -(-inputs // size), 0
 
     def report(first: int, last: int, passed: int) -> None:
@@ -327,22 +284,14 @@ def layer_report(progress: Progress, layers: int, inputs: int, size: int) -> Rep
     return report
 
 
-def _has_half(plan: Plan) -> bool:
-    return any(step.kernel.precision == HALF_PRECISION for step in plan.steps)
+def _refuse_infinite(inputs: InputRows, check: NumberCheck | None) -> None:
+    if check is not None and not check.passed():
+        check_inputs(inputs.rows)
 
 
 def _is_same(source: Any, rows: Any) -> bool:
     """Return whether rows are their source, except for its shape."""
-    return source is rows or (
-        source.size == rows.size and rows.flags.c_contiguous and _address(source) == _address(rows)
-    )
-
-
-def _address(array: Any) -> int:
-    """Return the address of a NumPy or CuPy array."""
-    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
-
-
-def _finish(copy: Callable[[], None]) -> None:
-    with span("wait for the copy", "wait"):
-        copy()
+    if source is rows or source.size != rows.size or not rows.flags.c_contiguous:
+        return source is rows
+    addresses = {each.ctypes.data if isinstance(each, np.ndarray) else each.data.ptr for each in (source, rows)}
+    return len(addresses) == 1

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from sparsenn.backends import (
     LayerCounts,
     NumberCheck,
     RowsLeft,
-    SparseChain,
     SparseKernel,
     SparseProblem,
     Stepwise,
@@ -24,8 +22,8 @@ from sparsenn.backends import (
 from sparsenn.backends.kernel_records import SPARSE_OPERATION
 from sparsenn.backends.stepwise import chain_of
 from sparsenn.engine.finite import BatchGuard
-from sparsenn.engine.layer_counter import LayerCounter
 from sparsenn.engine.plan import Plan
+from sparsenn.engine.result import LayerCounter
 from sparsenn.engine.steps import Step
 from sparsenn.engine.timer import Timer, now
 from sparsenn.engine.weight_cache import WeightCache
@@ -38,58 +36,23 @@ __all__ = ["QUIET", "BoundStep", "RunContext", "bind_step"]
 
 @dataclass
 class RunContext:
-    """The context of a batch's run through the steps.
-
-    Parameters
-    ----------
-    timer : of the run; None where nothing is timed.
-    counter : of layers; None where none are counted: then nothing waits for the device.
-    watch : checks for numbers that half precision cannot hold; None without a check.
-    check : of the rows themselves; None without a check.
-    report : called with the number of layers done.
-    following : whether another batch follows, so that the weights of the first step are needed again.
-    """
+    """The context of a batch's run through the steps."""
 
     timer: Timer | None = None
-    counter: LayerCounter | None = None
+    counter: LayerCounter | None = None  # without one, nothing waits for the device
     watch: BatchGuard | None = None
-    check: NumberCheck | None = None
-    report: Callable[[int], None] = lambda layers: None
-    following: bool = False
+    check: NumberCheck | None = None  # of the rows themselves
+    report: Callable[[int], None] = lambda layers: None  # called with the number of layers done
+    following: bool = False  # whether another batch needs the weights of the first step again
 
 
 QUIET = RunContext()
 """The context of rows that are not counted, timed or checked."""
 
 
-class BoundStep(Protocol):
-    """A step that can run."""
-
-    @property
-    def launch(self) -> Callable[..., Array] | None:
-        """A function that takes dense rows through all layers by one launch; None where several are needed."""
-        ...
-
-    @property
-    def nbytes(self) -> int:
-        """Memory that is cached for rows, in bytes."""
-        ...
-
-    def run(self, rows: RowsLeft, context: RunContext, *others: Features) -> RowsLeft:
-        """Take rows through the layers of the step; a layer may combine others with them."""
-        ...
-
-
 def _multiplicity(backend: Backend, rows: RowsLeft) -> Array | None:
     """Return how many inputs share each row, on the host; None for one each."""
     return rows.row_map.on_host(backend.fetch).multiplicity(rows.features.shape[0])
-
-
-def bind_step(plan: Plan, step: Step, stack: Any, weights: WeightCache) -> BoundStep:
-    """Bind a step of a plan to its prepared layers."""
-    if step.kernel.operation == SPARSE_OPERATION:
-        return _SparseStep(plan, step, stack)
-    return _DenseStep(plan, step, stack, weights)
 
 
 class _SparseStep:
@@ -109,13 +72,14 @@ class _SparseStep:
         )  # a value that a later layer reads has a row for each of these
         deduplication = options.deduplication and not self._in_order
         problem = SparseProblem(plan.rows.count, form, droppable_from, deduplication)
-        self._chain = chain_of(plan.backend, kernel, stack, layers, problem, options.kernel == "auto")
-        self.launch = None if kernel.drops_rows else partial(_outputs_of, self._chain)
+        self._chain: Any = chain_of(plan.backend, kernel, stack, layers, problem, options.kernel == "auto")
+        chain = self._chain  # the function does not refer to this object, so that it is freed with the session
+        self.launch = None if kernel.drops_rows else lambda rows: chain.run(rows, False, None).features
 
     @property
     def nbytes(self) -> int:
-        """Memory that is cached for rows, in bytes."""
-        return self._chain.nbytes
+        """Bytes that are cached for rows."""
+        return int(self._chain.nbytes)
 
     def run(self, rows: RowsLeft, context: RunContext, *others: Features) -> RowsLeft:
         """Take rows through the layers of the step."""
@@ -131,8 +95,7 @@ class _SparseStep:
             with span("wait for the device", "wait"):
                 self._backend.wait()
             seconds = now(context.timer) - start
-            counts = self._chain.counts()
-            context.counter.add(self._step.first, counts, _shares(counts, seconds), self._step.seconds)
+            context.counter.add(self._step.first, self._chain.counts(), seconds, self._step.seconds)
         if context.watch is not None:
             context.watch.after(self._step.kernel, left.features, self._step.first, self._step.last)
         if self._in_order and left.row_map.rows is not None:
@@ -142,13 +105,6 @@ class _SparseStep:
         if rows.row_map.rows is not None:  # on the host, as between all steps
             row_map = rows.row_map.then(row_map.on_host(self._backend.fetch))
         return RowsLeft(left.features, row_map, dropped)
-
-
-def _outputs_of(chain: SparseChain, rows: Array) -> Array:
-    """Take rows through a chain that drops none, uncounted; return its outputs."""
-    features: Any = chain.run(rows, False, None).features
-    outputs: Array = features
-    return outputs
 
 
 class _DenseStep:
@@ -167,9 +123,25 @@ class _DenseStep:
         outputs = self.launch(*matrices) if context.watch is None else self._watched(matrices, context.watch)
         left = RowsLeft(outputs, rows.row_map)
         if context.counter is not None:
-            edges = [self._edges(number, matrices[0]) for number in step.layers]
-            _count(self._plan, context, step, edges, left, start)
+            counts = self._counts(matrices[0], left)
+            context.counter.add(step.first, counts, now(context.timer) - start, step.seconds)
         return left
+
+    def _counts(self, inputs: Features, left: RowsLeft) -> list[LayerCounts]:
+        """Count a launch, of which only the last layer's outputs are known; wait for the device.
+
+        Where an output stands for several neurons, non-zeros are unknown.
+        """
+        backend, name, features = self._plan.backend, self._step.kernel.name, left.features
+        with span("count, which waits for the device", "wait"):
+            nonzeros = backend.count_nonzeros(features)  # type: ignore[arg-type]
+        multiplicity = _multiplicity(backend, left)
+        weights = np.ones(nonzeros.size, np.int64) if multiplicity is None else multiplicity
+        *hidden, edges = (self._edges(number, inputs) for number in self._step.layers)
+        active = int(weights[nonzeros > 0].sum())
+        single = bool((self._plan.merged.copies[self._step.last - 1] == 1).all())
+        last = LayerCounts(name, nonzeros.size, active, int(nonzeros @ weights) if single else None, edges)
+        return [*(LayerCounts(name, nonzeros.size, None, None, done) for done in hidden), last]
 
     def _readable(self, features: Features) -> Any:
         """Return features as a dense matrix, unless the kernel reads sparse ones."""
@@ -187,7 +159,6 @@ class _DenseStep:
         return layer.outputs * (inputs.nnz if is_sparse else count * layer.inputs)  # type: ignore[union-attr]
 
     def _watched(self, matrices: tuple[Any, ...], watch: BatchGuard) -> Array:
-        """Run the layers, and check that numbers stay within half precision."""
         step, kernel, first = self._step, self._step.kernel, self._step.first
         while first < step.last:
             stop, launch = watch.before(kernel, matrices[0], first, step.last), self.launch
@@ -200,32 +171,11 @@ class _DenseStep:
         return outputs
 
 
-def _count(plan: Plan, context: RunContext, step: Step, edges: list[int], outputs: RowsLeft, start: float) -> None:
-    """Count a launch with dense outputs, of which only the last layer's are known.
-
-    Where an output stands for several neurons, non-zeros are unknown.
-
-    Parameters
-    ----------
-    edges : multiply-adds of each layer.
-    """
-    assert context.counter is not None
-    backend = plan.backend
-    features: Any = outputs.features
-    with span("count, which waits for the device", "wait"):
-        nonzeros = backend.count_nonzeros(features)
-    multiplicity = _multiplicity(backend, outputs)
-    weights = np.ones(nonzeros.size, np.int64) if multiplicity is None else multiplicity
-    rows = nonzeros.size
-    hidden = [LayerCounts(step.kernel.name, rows, None, None, done) for done in edges[:-1]]
-    active = int(weights[nonzeros > 0].sum())
-    single = bool((plan.merged.copies[step.last - 1] == 1).all())
-    last = LayerCounts(step.kernel.name, rows, active, int(nonzeros @ weights) if single else None, edges[-1])
-    counts = [*hidden, last]
-    context.counter.add(step.first, counts, _shares(counts, now(context.timer) - start), step.seconds)
+BoundStep: TypeAlias = _SparseStep | _DenseStep
 
 
-def _shares(counts: Any, seconds: float) -> list[float]:
-    """Share a step's time among its layers, in proportion to their multiply-adds."""
-    edges = sum(layer.performed_edges for layer in counts)
-    return [seconds * (layer.performed_edges / edges if edges else 1 / len(counts)) for layer in counts]
+def bind_step(plan: Plan, step: Step, stack: Any, weights: WeightCache) -> BoundStep:
+    """Bind a step of a plan to its prepared layers."""
+    if step.kernel.operation == SPARSE_OPERATION:
+        return _SparseStep(plan, step, stack)
+    return _DenseStep(plan, step, stack, weights)

@@ -20,20 +20,12 @@ def label_of(names: Names) -> str:
 
 @dataclass(frozen=True)
 class Measured:
-    """The fastest steps of some consecutive layers.
-
-    Parameters
-    ----------
-    names : of the steps.
-    seconds : median, on the rows that were measured.
-    others : medians of the other candidates, by their kernels, the second fastest first; of equal kernels the least.
-    wins, runs : of the runs beside the second fastest, how many the fastest won, and all; 0 where it was alone.
-    """
+    """The fastest steps of some consecutive layers."""
 
     names: Names
-    seconds: float
-    others: tuple[tuple[str, float], ...] = ()
-    wins: int = 0
+    seconds: float  # median
+    others: tuple[tuple[str, float], ...] = ()  # medians by kernels, the second fastest first
+    wins: int = 0  # of the runs beside the second fastest
     runs: int = 0
 
     @property
@@ -66,14 +58,9 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What was measured for rows of one form and bucket.
+    """What was measured for rows of one form and bucket."""
 
-    Parameters
-    ----------
-    segments : by the first layer, counted from 0, and the one after the last.
-    """
-
-    segments: Mapping[tuple[int, int], Measured]
+    segments: Mapping[tuple[int, int], Measured]  # by the first layer, counted from 0, and the one after the last
 
     def record(self) -> list[dict[str, Any]]:
         """Return plain values."""

@@ -66,18 +66,11 @@ HALF_BYTES = 2  # of a number of float16 rows
 
 @dataclass(frozen=True)
 class RowsShape:
-    """Number and form of the rows that a plan is made for.
+    """Number and form of the rows that a plan is made for."""
 
-    Parameters
-    ----------
-    count : rows at a time.
-    form : `dense`, `half` for a matrix of float16, `csr`, or `iso` for CSR whose entries all have one value.
-    density : share of CSR rows' places that is stored, as far as it is known.
-    """
-
-    count: int
-    form: str = "dense"
-    density: float = 1.0
+    count: int  # at a time
+    form: str = "dense"  # or `half`, a matrix of float16; `csr`; `iso`, CSR whose entries all have one value
+    density: float = 1.0  # share of CSR rows' places that is stored, as far as it is known
 
     @property
     def sparse(self) -> bool:
@@ -96,18 +89,11 @@ def _few_rows(width: int, iso: bool) -> CSR:
 
 @dataclass(frozen=True, eq=False)
 class Alternative:
-    """Steps that can run the layers of a segment.
-
-    Parameters
-    ----------
-    steps : in the order in which they run.
-    prior : seconds.
-    in_order : whether sparse layers are summed in the order of all sparse kernels.
-    """
+    """Steps that can run the layers of a segment, in the order in which they run."""
 
     steps: tuple[Step, ...]
-    prior: float
-    in_order: bool
+    prior: float  # seconds
+    in_order: bool  # whether sparse layers are summed in the order of all sparse kernels
 
     @property
     def rank(self) -> float:
@@ -133,17 +119,11 @@ class Alternative:
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Consecutive layers of one kind, and what can run them.
+    """Consecutive layers of one kind, and what can run them."""
 
-    Parameters
-    ----------
-    first, last : the layers, counted from 0, `last` excluded.
-    alternatives : all of them, best prior first.
-    """
-
-    first: int
-    last: int
-    alternatives: tuple[Alternative, ...]
+    first: int  # layer, counted from 0
+    last: int  # excluded
+    alternatives: tuple[Alternative, ...]  # best prior first
 
     def close(self, rows: RowsShape) -> tuple[Alternative, ...]:
         """Return the alternatives that may be the fastest for rows.
@@ -162,15 +142,8 @@ class Segment:
 def choose_steps(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -> tuple[Step, ...]:
     """Return the steps that run a network in the least time: as measured, else by priors.
 
-    Parameters
-    ----------
-    rows : all of the run.
-    dense_bytes : that sparse layers may take once their zeros are stored, too; more is not considered.
-
-    Raises
-    ------
-    UsageError
-        No kernel can run some layers; the message says why, kernel by kernel.
+    Sparse layers whose zeros are stored, too, take at most `dense_bytes`. A `UsageError` says why no kernel can run
+    some layers, kernel by kernel.
     """
     choice = compiled.choices.get(rows.count, rows.form) if dense_bytes else None
     key = compiled.backend.device, compiled.backend.machine, rows, dense_bytes, choice
@@ -345,13 +318,7 @@ class _Chooser:
         return bounds
 
     def _one_step(self, first: int, last: int) -> list[Alternative]:
-        """Return the kernels that can run some layers together, as alternatives of one step.
-
-        Raises
-        ------
-        UsageError
-            None can.
-        """
+        """Return the kernels that can run some layers together, as steps; a `UsageError` if none can."""
         sparse = [isinstance(self.network[number], SparseLinear) for number in range(first, last)]
         known = self._sparse_steps(first, last) if all(sparse) else []
         if not any(sparse) or self._may_be_dense(first, last):

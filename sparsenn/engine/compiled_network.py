@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from sparsenn.backends import Backend
 from sparsenn.engine.choices import Choices
 from sparsenn.engine.inputs import check_network
-from sparsenn.engine.kernels import Kernels, choose_kernels
+from sparsenn.engine.kernels import Kernels, choose_kernels, multiplies_zeros
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import Step
 from sparsenn.errors import ResourceError
@@ -37,54 +37,29 @@ LARGE_LAYER = 4 << 20
 
 @dataclass(frozen=True, eq=False)
 class CompiledNetwork:
-    """A network and how it is to be run, as far as that does not depend on the rows.
+    """A network and how it is to be run, as far as that does not depend on the rows."""
 
-    Parameters
-    ----------
-    network : before its passes.
-    options : what was asked for.
-    backend : what computes.
-    kernels : those that may run the layers, by operation.
-    merged : the network that is computed.
-    memory_limit : bytes that rows in flight may take.
-    weight_memory : bytes that prepared weights may take; larger weights are prepared step by step in each batch.
-    seconds : spent on finding equal outputs and kernels.
-    compile_seconds : those of them that were spent on compiling.
-    chosen : steps by rows and kind of device; all devices share this dictionary.
-    choices : what was measured; likewise.
-    measures : whether kernels may be timed.
-    in_order : whether only kernels that give equal bits may replace one another, as sessions elsewhere choose alone.
-    lock : held by the device that prepares a step.
-    """
-
-    network: Network
+    network: Network  # before its passes
     options: Options
     backend: Backend
     kernels: Kernels
-    merged: Merged
-    memory_limit: int
-    weight_memory: int
-    seconds: float
-    compile_seconds: float
+    merged: Merged  # the network that is computed
+    memory_limit: int  # bytes that rows in flight may take
+    weight_memory: int  # bytes that prepared weights may take; larger ones stream: prepared step by step in each batch
+    seconds: float  # spent on finding equal outputs and kernels
+    compile_seconds: float  # of them
+    # by rows and kind of device; all devices share these
     chosen: dict[Hashable, tuple[Step, ...]] = field(default_factory=dict)
     choices: Choices = field(default_factory=Choices)
-    measures: bool = True
-    in_order: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    measures: bool = True  # whether kernels may be timed
+    in_order: bool = False  # only kernels of equal bits may replace one another, as sessions elsewhere choose alone
+    lock: threading.Lock = field(default_factory=threading.Lock)  # held by the device that prepares a step
 
     @classmethod
     def of(cls, network: Network, options: Options, in_order: bool = False) -> CompiledNetwork:
-        """Find the device, the kernels and the equal outputs of a network.
+        """Find the device, the kernels and the equal outputs of a network; errors are those of `Session`.
 
         Reproducible networks are never measured, nor those that are planned for a machine elsewhere.
-
-        Raises
-        ------
-        UsageError
-            The network is not a `Network`; the device, the kernel or the precision does not exist, or they do not go
-            together or with the network.
-        DeviceError
-            The device is not there.
         """
         check_network(network)
         options = options.resolved(network.needs_float64)
@@ -103,14 +78,11 @@ class CompiledNetwork:
         )
 
     def on(self, options: Options) -> CompiledNetwork:
-        """Return the same network compiled for another device, or with other limits, as options say.
-
-        Its equal outputs are known. Errors are those of `of`.
-        """
+        """Return the same network compiled for another device, or with other limits; its equal outputs are known."""
         backend, kernels = choose_kernels(self.network, options)
         rows, weights = _limits(backend, options)
-        moved = replace(self, options=options, backend=backend, kernels=kernels, seconds=0.0, compile_seconds=0.0)
-        return replace(moved, memory_limit=rows, weight_memory=weights)
+        moved = replace(self, options=options, backend=backend, kernels=kernels, memory_limit=rows)
+        return replace(moved, weight_memory=weights, seconds=0.0, compile_seconds=0.0)
 
     @property
     def merging(self) -> bool:
@@ -120,8 +92,7 @@ class CompiledNetwork:
     @property
     def converts(self) -> bool:
         """Whether sparse layers may be multiplied as dense ones."""
-        options = self.options
-        return options.kernel == "auto" and not options.reproducible and not self.backend.doubles
+        return multiplies_zeros(self.options, self.backend)
 
     @property
     def droppable_from(self) -> int:
@@ -139,13 +110,7 @@ class CompiledNetwork:
         return (8 if wide else 4) * (3 * (max(network.sizes[1:]) if sparse else network.widest) + waiting) + 64
 
     def batch_size(self, inputs: int) -> int:
-        """Return how many of the inputs go through the network together.
-
-        Raises
-        ------
-        ResourceError
-            The memory limit does not hold a single row.
-        """
+        """Return how many of the inputs run together; raise a `ResourceError` if the memory limit holds no row."""
         row = self._row_bytes
         if row > self.memory_limit:
             raise ResourceError(
@@ -157,19 +122,11 @@ class CompiledNetwork:
         """Return the lock to hold while a step is prepared, so that no other device prepares one.
 
         With many small layers that is mostly Python code, in which threads hinder each other. Large layers, and those
-        that are prepared again in every run, several devices copy at the same time.
-
-        Parameters
-        ----------
-        streams : whether the step is prepared in every run.
+        that stream, several devices copy at the same time.
         """
         layers = self.merged.network.layers[step.first : step.last]
         large = sum(layer.weight_bytes for layer in layers) > LARGE_LAYER * len(layers)
         return nullcontext() if large or streams else self.lock
-
-    def sparse_bytes(self, first: int, last: int) -> int:
-        """Estimate what the weights of some layers take once they are prepared for sparse kernels."""
-        return sum(map(self.backend.prepared_bytes, self.merged.network.layers[first:last]))
 
 
 _merged_forms: WeakKeyDictionary[Network, Merged] = WeakKeyDictionary()

@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch, SparseKernel
-from sparsenn.backends.kernel_records import SPARSE_OPERATION
+from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION
 from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
-from sparsenn.engine.finite import HALF_PRECISION, BatchGuard, OverflowGuard
-from sparsenn.engine.host_call import HostCall
-from sparsenn.engine.image_tiles import run_tiles, spans
-from sparsenn.engine.layer_counter import LayerCounter
+from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.replay_cache import ReplayCache
-from sparsenn.engine.steps import Step
+from sparsenn.engine.replay_cache import HostCall, ReplayCache
+from sparsenn.engine.result import LayerCounter
 from sparsenn.engine.timer import now, section
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Flatten
+from sparsenn.layers import CombiningLayer, Flatten
 from sparsenn.runtime.spans import span, watchers
+from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = ["Executable"]
 
+TILE = 16
+"""Images that a thread takes through layers with branches together, on the host: so they stay in its cache."""
+
 
 class Executable:
-    """A plan whose steps can run.
-
-    Parameters
-    ----------
-    plan : what to run.
-    weights : of the session.
-    overflow_guard : of the session's network.
-    replays : of the session.
-
-    Attributes
-    ----------
-    key : the first item of its replays' keys.
-    """
+    """A plan whose steps can run; `key` is the first item of its replays' keys."""
 
     def __init__(self, plan: Plan, weights: WeightCache, overflow_guard: OverflowGuard, replays: ReplayCache) -> None:
         self.plan, self.key = plan, object()
@@ -49,30 +39,23 @@ class Executable:
         self._weights = weights
         self._overflow_guard = overflow_guard
         self._steps: dict[int, BoundStep] = {}
-        self._spans = spans(plan)
+        self._spans = _spans(plan)
         self._borrowed = _borrowed(plan)
         self._is_rehearsed = False
         self._is_one_step = len(plan.steps) == 1 and len(plan.network.nodes[0].sources) == 1
 
     @property
     def nbytes(self) -> int:
-        """Memory that is cached for rows, replays excluded, in bytes."""
+        """Bytes that are cached for rows, replays excluded."""
         return sum(step.nbytes for step in self._steps.values())
 
     def outputs(
         self, features: Features, context: RunContext, watch: RowsWatch | None = None, replays: bool = True
     ) -> Any:
-        """Return each input's outputs, in memory that the caller owns.
+        """Return each input's outputs, in memory that the caller owns; `watch` checks the features first.
 
         Where no number has to be checked between layers, rows of a shape that comes again are replayed, if that is
         faster.
-
-        Parameters
-        ----------
-        features : on the device.
-        context : of the run.
-        watch : checks the features first, in replays as well.
-        replays : whether to replay.
         """
         if context.watch is not None or isinstance(features, CSR) or watchers["step"] or self.plan.streams:
             if watch is not None:
@@ -85,14 +68,7 @@ class Executable:
         return outputs
 
     def replayed(self, rows: Array, shape: tuple[int, int], watch: RowsWatch | None = None) -> Any:
-        """Return outputs of rows on the device, by a replay; None where there is none, or this is its first call.
-
-        Parameters
-        ----------
-        rows : contiguous, of the type of the plan's rows.
-        shape : of the rows as a matrix.
-        watch : checks the features first.
-        """
+        """Return outputs of contiguous rows on the device, by a replay; None without one, and in its first call."""
         if not self.is_capturable or watchers["step"]:
             return None
         key = self.key, shape, rows.dtype, watch is None
@@ -102,39 +78,27 @@ class Executable:
             if replay is not None:
                 self._replays.put(key, replay)
             return None
-        results = replay(partial(self._results, watch), rows)
+        results = replay(lambda features: (self._outputs(watch, features),), rows)
         return None if results is None else results[0]
-
-    def _results(self, watch: RowsWatch | None, features: Array) -> tuple[Any]:
-        return (self._outputs(watch, features),)
 
     def host_outputs(self, rows: Array, shape: tuple[int, int], is_checked: bool) -> Array | None:
         """Return outputs of rows in host memory, there; None without a replay, or where a check of numbers fails.
 
-        The caller then runs the steps one by one, which report the number.
-
-        Parameters
-        ----------
-        rows : contiguous, of the type of the plan's rows.
-        shape : of the rows as a matrix.
-        is_checked : whether rows may not hold NaN or infinity.
+        The caller then runs the steps one by one, which report the number. `shape` is that of the rows as a matrix.
         """
         if watchers["step"]:
             return None
         key = self.key, shape, rows.dtype, is_checked, "host"
         call = self._replays.get(key)
         if call is None:
-            steps = self.plan.steps
-            is_watched = any(step.kernel.precision == HALF_PRECISION for step in steps)
-            guard = self._overflow_guard if is_watched else None
+            guard = self._overflow_guard if self.plan.has_half else None
             watch = self._replays.host_watch if is_checked else None
-            call = HostCall(self.plan.backend, shape, watch, guard, 2 * len(steps))
+            call = HostCall(self.plan.backend, shape, watch, guard, 2 * len(self.plan.steps))
             self._replays.put(key, call)
-        outputs: Array | None = call(self._guarded, rows)
+        outputs: Array | None = call(
+            lambda features, guard: self._outputs_of(self.run(features, RunContext(watch=guard))), rows
+        )
         return outputs
-
-    def _guarded(self, features: Array, guard: BatchGuard | None) -> Any:
-        return self._outputs_of(self.run(features, RunContext(watch=guard)))
 
     @cached_property
     def is_capturable(self) -> bool:
@@ -148,20 +112,14 @@ class Executable:
         """Return outputs of dense rows, and report nothing: by one launch, if the plan is one."""
         if watch is not None:
             watch.scan(features)
-        launch = self.launch if self.plan.leaves_outputs else None
+        only = self._steps.get(0) if len(self.plan.steps) == 1 and self.plan.leaves_outputs else None
+        launch = None if only is None else only.launch
         return self._outputs_of(self.run(features, QUIET)) if launch is None else launch(features)
 
     def _outputs_of(self, left: RowsLeft) -> Any:
-        """Return each input's outputs, in memory that the caller owns."""
         if left.row_map.rows is None and self.plan.leaves_outputs:
             return left.features
         return self.plan.backend.spread(left, self.plan.merged.expansion)
-
-    @property
-    def launch(self) -> Callable[[Array], Array] | None:
-        """A function that takes dense rows through all layers by one launch; None for other plans, and before a run."""
-        only = self._steps.get(0) if len(self.plan.steps) == 1 else None
-        return None if only is None else only.launch
 
     def run(self, features: Features, context: RunContext) -> RowsLeft:
         """Take rows through all layers: Y' = act(Y·W + b), step by step.
@@ -178,15 +136,17 @@ class Executable:
         last, traced = len(self.plan.steps) - 1, bool(watchers["step"])
         for number, end in self._spans:
             step = self.plan.steps[number]
-            if self._is_over(rows, step):
-                return self._without_rows(rows, number, context)
+            if rows.row_map.rows is not None and not rows.features.shape[0] and step.first >= self.plan.droppable_from:
+                return self._without_rows(rows, number, context)  # and no layer makes others of rows of zeros
             if end > number + 1:
                 rows = self._tiles(number, end, rows, context)
             else:
-                run = self._run_traced if traced else self._run_step
-                rows = run(self._step(number, context), number, rows, values, context)
+                bound = self._step(number, context)
+                with span(step.title, "step", **step.details, rows=rows.features.shape[0]) if traced else nullcontext():
+                    rows = self._run_step(bound, number, rows, values, context)
+                del bound  # whose weights, if they stream, end before the next step's begin
             if number < last and rows.row_map.rows is not None:
-                rows = _without_unused(replace(rows, row_map=rows.row_map.on_host(self.plan.backend.fetch)))
+                rows = self._without_unused(rows)
             self._store(end - 1, rows.features, values)
             context.report(self.plan.steps[end - 1].last)
         return rows
@@ -210,13 +170,6 @@ class Executable:
         with self.plan.backend.rehearsal():
             self._outputs_of(rows)
 
-    def _run_traced(
-        self, bound: BoundStep, number: int, rows: RowsLeft, values: dict[int, Features], context: RunContext
-    ) -> RowsLeft:
-        step = self.plan.steps[number]
-        with span(step.title, "step", **step.details, rows=rows.features.shape[0]):
-            return self._run_step(bound, number, rows, values, context)
-
     def _run_step(
         self, bound: BoundStep, number: int, rows: RowsLeft, values: dict[int, Features], context: RunContext
     ) -> RowsLeft:
@@ -234,29 +187,34 @@ class Executable:
             del values[dead]
 
     def _tiles(self, first: int, end: int, rows: RowsLeft, context: RunContext) -> RowsLeft:
-        plan = self.plan
+        """Take rows through steps of images, tile by tile on all cores."""
+        plan, before, last = self.plan, self.plan.steps[first].first, self.plan.steps[end - 1].last
         steps = [(number, self._step(number, context)) for number in range(first, end)]
         counters: list[LayerCounter] = []
+        features = plan.backend.as_dense(rows.features)
+        count = features.shape[0]
+        results = np.empty((count, plan.network.sizes[last]), features.dtype)
 
-        def run(tile: RowsLeft) -> RowsLeft:
+        def run(place: tuple[int, int]) -> None:
             own = replace(context, counter=None if context.counter is None else LayerCounter.of(plan.network))
-            values = {plan.steps[first].first: tile.features}
-            for number, step in steps:
-                tile = self._run_step(step, number, tile, values, own)
-                self._store(number, tile.features, values)
+            tile = RowsLeft(features[slice(*place)])
+            values = {before: tile.features}
+            with np.errstate(all="ignore"):
+                for number, step in steps:
+                    tile = self._run_step(step, number, tile, values, own)
+                    self._store(number, tile.features, values)
+                results[slice(*place)] = tile.features
             if own.counter is not None:
                 counters.append(own.counter)
-            return tile
 
-        features, outputs = plan.backend.as_dense(rows.features), plan.network.sizes[plan.steps[end - 1].last]
         start = now(context.timer)
-        with span(f"{plan.steps[first].title} to {plan.steps[end - 1].last}, in tiles", "step"):
-            rows = run_tiles(run, rows, features, outputs)
+        with span(f"{plan.steps[first].title} to {last}, in tiles", "step"):
+            map_threads(run, chunks(count, max(1, min(TILE, -(-count // thread_count())))))
         if context.counter is not None:
             for counter in counters:
                 context.counter.add_all(counter)
-            context.counter.scale(plan.steps[first].first, plan.steps[end - 1].last, now(context.timer) - start)
-        return rows
+            context.counter.scale(before, last, now(context.timer) - start)
+        return RowsLeft(results, rows.row_map)
 
     def _step(self, number: int, context: RunContext) -> BoundStep:
         """Return a step with its weights, bound on first use; where weights stream, in every run."""
@@ -272,9 +230,13 @@ class Executable:
             self._steps[number] = bound
         return bound
 
-    def _is_over(self, rows: RowsLeft, step: Step) -> bool:
-        """Whether no row is left to compute, and none will be revived; known only after `_without_unused`."""
-        return rows.row_map.rows is not None and rows.features.shape[0] == 0 and step.first >= self.plan.droppable_from
+    def _without_unused(self, rows: RowsLeft) -> RowsLeft:
+        """Return rows without those that belong to no input, and with their map on the host."""
+        row_map = rows.row_map.on_host(self.plan.backend.fetch)
+        features: Any = rows.features
+        places: Any = row_map.rows
+        used = int(places.max()) + 1 if places.size else 0
+        return RowsLeft(features if used == features.shape[0] else features[:used], row_map, rows.dropped)
 
     def _without_rows(self, rows: RowsLeft, number: int, context: RunContext) -> RowsLeft:
         """Count the steps from `number` on as run on no rows."""
@@ -283,19 +245,28 @@ class Executable:
             if context.counter is not None:
                 grouped = 0 if plan.options.deduplication and step.kernel.operation == SPARSE_OPERATION else None
                 counts = [LayerCounts(step.kernel.name, 0, 0, 0, 0, grouped) for _ in step.layers]
-                context.counter.add(step.first, counts, [0.0] * len(counts), 0.0)
+                context.counter.add(step.first, counts, 0.0, 0.0)
             context.report(step.last)
         numbers = rows.features.values if isinstance(rows.features, CSR) else rows.features
         return RowsLeft(np.zeros((0, plan.merged.network.outputs), numbers.dtype), rows.row_map)
 
 
-def _without_unused(rows: RowsLeft) -> RowsLeft:
-    """Return rows without those that belong to no input; their map is on the host."""
-    places = rows.row_map.rows
-    assert places is not None
-    used = int(places.max()) + 1 if places.size else 0
-    features: Any = rows.features
-    return rows if used == features.shape[0] else RowsLeft(features[:used], rows.row_map)
+def _spans(plan: Plan) -> list[tuple[int, int]]:
+    """Return the steps as ranges, the last excluded: single ones, or those that run tile by tile together.
+
+    These are layers of images on the host with branches, all of which begin and end among them.
+    """
+    network, on_host, ranges = plan.network, plan.backend.in_host_memory and not plan.backend.doubles, []
+    operations = (CONV_OPERATION, IMAGE_OPERATION) if on_host else ()
+    for images, group in groupby(enumerate(plan.steps), lambda item: item[1].kernel.operation in operations):
+        numbers, steps = zip(*group, strict=True)
+        first, last = steps[0].first, steps[-1].last
+        whole = network.live[first] == (first,) and network.live[last] == (last,)
+        if images and whole and any(isinstance(layer, CombiningLayer) for layer in network.layers[first:last]):
+            ranges.append((numbers[0], numbers[-1] + 1))
+        else:
+            ranges += [(number, number + 1) for number in numbers]
+    return ranges
 
 
 def _borrowed(plan: Plan) -> frozenset[int]:

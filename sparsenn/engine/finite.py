@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -52,28 +53,19 @@ class UnderflowWarning(UserWarning):
 
 
 def check_inputs(rows: CSR | SparseRows | Array) -> None:
-    """Refuse rows that hold NaN or infinity; a matrix may be on a GPU.
-
-    Raises
-    ------
-    InputError
-        The rows do; the message names the first such row and column, counted from 1.
-    """
+    """Refuse rows that hold NaN or infinity, by an `InputError` that names the first; a matrix may be on a GPU."""
+    numbers: Any = rows.values if isinstance(rows, CSR | SparseRows) else rows
+    if isinstance(rows, np.ndarray) and all_finite(rows):
+        return
+    finite = np.isfinite(numbers)
+    if finite.all():
+        return
+    entry = int(np.argmin(finite))
     if isinstance(rows, CSR | SparseRows):
-        finite = np.isfinite(rows.values)
-        if finite.all():
-            return
-        entry = int(np.argmin(finite))
-        row = int(np.searchsorted(rows.indptr, entry, side="right"))
-        column, value = int(rows.indices[entry]) + 1, rows.values[entry]
+        row, column = int(np.searchsorted(rows.indptr, entry, side="right")), int(rows.indices[entry]) + 1
     else:
-        if isinstance(rows, np.ndarray) and all_finite(rows):
-            return
-        finite = np.isfinite(rows)
-        if finite.all():
-            return
-        row, column = (int(place) + 1 for place in np.unravel_index(int(np.argmin(finite)), rows.shape))
-        value = rows[row - 1, column - 1]
+        row, column = (int(place) + 1 for place in np.unravel_index(entry, rows.shape))
+    value = numbers[entry] if numbers.ndim == 1 else numbers[row - 1, column - 1]
     raise InputError(
         f"input {row:,}, column {column:,}: the value {value} is not a finite number; check the file or "
         "array it comes from"
@@ -82,28 +74,17 @@ def check_inputs(rows: CSR | SparseRows | Array) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _LayerBounds:
-    """Bounds of the numbers that a dense layer or a convolution computes in half precision.
+    """Bounds of the numbers that a dense layer or a convolution computes in half precision."""
 
-    Parameters
-    ----------
-    sums : (outputs,) float64, for each output the sum of the absolute weights, as half precision has them.
-    exact_sums : (outputs,) float64, the same of the weights as they are.
-    bias : (outputs,) float64, its absolute value.
-    largest : (outputs, up to `MOST_HALF_SUMS`) float64, an output's largest absolute weights, ascending.
-    activation : the layer's.
-    representable : whether all weights are within half precision.
-    """
-
-    sums: Array
-    exact_sums: Array
-    bias: Array
-    largest: Array
+    sums: Array  # (outputs,) float64, of the absolute weights, as half precision has them
+    exact_sums: Array  # the same of the weights as they are
+    bias: Array  # (outputs,) float64, its absolute value
+    largest: Array  # (outputs, up to `MOST_HALF_SUMS`) float64, the largest absolute weights, ascending
     activation: Activation
-    representable: bool
+    representable: bool  # whether all weights are within half precision
 
     @classmethod
     def of(cls, layer: Linear | Conv2d) -> _LayerBounds:
-        """Return the bounds of a layer, from its weights."""
         weights = np.abs(layer.weights.reshape(layer.filters, -1) if isinstance(layer, Conv2d) else layer.weights.T)
         halves = np.minimum(weights, np.float32(HALF_MAX)).astype(np.float16).astype(np.float64)
         largest = np.sort(halves, axis=1)[:, -MOST_HALF_SUMS:]
@@ -137,11 +118,6 @@ class OverflowGuard:
     launch runs no more than surely stay within the range: hidden values are bounded by the largest input, the weights
     and the activations. Where layers need several launches, the same kernel runs them, and the values between launches
     are scanned as well. Kernels that add in half precision are refused where sums may leave the range.
-
-    Parameters
-    ----------
-    network : the network that is computed.
-    backend : of the device that the numbers are on.
     """
 
     def __init__(self, network: Network, backend: Backend) -> None:
@@ -154,16 +130,6 @@ class OverflowGuard:
 
         Outputs that are all zero may be correct, as those of a ReLU are; they are not where weights are so small that
         half precision can hold none of the layer's outputs.
-
-        Parameters
-        ----------
-        first, last : the layers, counted from 0, `last` excluded.
-        inputs, outputs : sizes of the largest number before and after them.
-
-        Warns
-        -----
-        UnderflowWarning
-            All outputs do.
         """
         if self._has_warned or not inputs or outputs >= _HALF_SMALLEST:
             return
@@ -180,10 +146,6 @@ class OverflowGuard:
             stacklevel=2,
         )
 
-    def watch(self, largest: float | None = None) -> BatchGuard:
-        """Return the guard of a batch of rows, in which no finite number exceeds `largest`, if that is known."""
-        return BatchGuard(self, largest)
-
     def bounds_of(self, number: int) -> _LayerBounds:
         """Return the bounds of a layer, whose weights are read once."""
         if number not in self._bounds:
@@ -196,43 +158,21 @@ class OverflowGuard:
 
 
 class BatchGuard:
-    """Checks a batch of rows on its way through the layers: `before` and `after` each launch.
-
-    Parameters
-    ----------
-    overflow_guard : of the network.
-    largest : size that no finite number in flight exceeds; None where unknown.
-    scan : as `Backend.largest_number`, which is the default.
-    """
+    """Checks a batch of rows on its way through the layers: `before` and `after` each launch."""
 
     def __init__(
-        self,
-        overflow_guard: OverflowGuard,
-        largest: float | None,
-        scan: Callable[[Features], tuple[float, bool]] | None = None,
+        self, overflow_guard: OverflowGuard, scan: Callable[[Features], tuple[float, bool]] | None = None
     ) -> None:
-        self._overflow_guard, self._largest = overflow_guard, largest
+        self._overflow_guard = overflow_guard
         self._scan = scan or overflow_guard.backend.largest_number
+        self._largest: float | None = None  # size that no finite number in flight exceeds; None where unknown
 
     def before(self, kernel: Kernel, features: Features, first: int, last: int) -> int:
         """Check the inputs of a launch in half precision; wait for the device where their size is unknown.
 
-        Infinite numbers and NaN pass: where they matter, outputs are infinite or NaN as well.
-
-        Parameters
-        ----------
-        kernel : of the launch; only those in half precision need a check.
-        features : its inputs.
-        first, last : its layers, counted from 0, `last` excluded.
-
-        Returns
-        -------
-        The layer that the launch must end before: `last`, or less where hidden values have to be scanned.
-
-        Raises
-        ------
-        NumericError
-            An input is beyond half precision; or the kernel adds in half precision, and its sums may be.
+        Infinite numbers and NaN pass: where they matter, outputs are infinite or NaN as well. Returns the layer that
+        the launch must end before: `last`, or less where hidden values have to be scanned. Raises a `NumericError` if
+        an input is beyond half precision; or the kernel adds in half precision, and its sums may be.
         """
         if kernel.precision != HALF_PRECISION:
             return last
@@ -249,18 +189,7 @@ class BatchGuard:
         return self._end(first, last, self._largest)
 
     def after(self, kernel: Kernel, features: Features, first: int, last: int) -> None:
-        """Check the outputs of a launch in half precision; wait for the device.
-
-        Parameters
-        ----------
-        kernel, first, last : as `before` takes them.
-        features : its outputs.
-
-        Raises
-        ------
-        NumericError
-            An output is infinite or NaN.
-        """
+        """Check the outputs of a launch in half precision, waiting for the device; refuse infinite ones and NaN."""
         if kernel.precision == HALF_PRECISION:
             inputs = self._largest
             self._largest, finite = self._scan(features)
@@ -281,13 +210,12 @@ class BatchGuard:
         The largest input is rounded up to a power of two: kernels are compiled for the layers that they run at a time,
         and batches that differ little should have the same layers.
         """
-        if last == first + 1 or not all(
-            self._overflow_guard.bounds_of(number).representable for number in range(first, last)
-        ):
+        bounds_of = self._overflow_guard.bounds_of
+        if last == first + 1 or not all(bounds_of(number).representable for number in range(first, last)):
             return last  # kernels refuse weights beyond the range, and name the layer
         size = 2.0 ** math.ceil(math.log2(largest)) if largest else 0.0
         for number in range(first, last - 1):
-            size = self._overflow_guard.bounds_of(number).outputs(size)
+            size = bounds_of(number).outputs(size)
             if size > HALF_MAX:
                 return number + 1
         return last

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from sparsenn.backends import Backend
 from sparsenn.backends.kernel_records import DENSE_OPERATION
 from sparsenn.engine.choosing import RowsShape, choose_steps
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.steps import Step, cut_for_memory
+from sparsenn.engine.steps import Step
 from sparsenn.layers import SparseLinear
-from sparsenn.network import Network
 
 __all__ = ["MAX_DENSE_BYTES", "fit_steps", "prepared_bytes"]
 
@@ -26,41 +24,47 @@ def fit_steps(compiled: CompiledNetwork, rows: RowsShape) -> tuple[tuple[Step, .
 
     On the host, where dense kernels add up as sparse ones do, layers stay sparse where storing their zeros takes more
     memory than there is, unless streaming those takes less time. On a GPU results must not depend on free memory.
-
-    Parameters
-    ----------
-    rows : all of the run.
-
-    Returns
-    -------
-    The steps, cut for memory where their weights stream; whether they do; and the seconds that preparing them is
-    estimated to take for each batch, 0 where they do not stream.
+    Returned are the steps, cut for memory where their weights stream; whether they do; and the seconds that preparing
+    them is estimated to take for each batch, 0 where they do not stream.
     """
-    network, backend, free = compiled.merged.network, compiled.backend, compiled.weight_memory
+    backend, free = compiled.backend, compiled.weight_memory
     steps = choose_steps(compiled, rows, MAX_DENSE_BYTES)
-    sizes = _sizes(network, backend, steps)
+    sizes = prepared_bytes(compiled, *steps)
     if sum(sizes) <= free:
         return steps, False, 0.0
     if backend.in_host_memory:
         sparse = choose_steps(compiled, rows, 0)
-        sparse_sizes = _sizes(network, backend, sparse)
+        sparse_sizes = prepared_bytes(compiled, *sparse)
         if sum(sparse_sizes) <= free:
             return sparse, False, 0.0
         if _seconds(sparse, sparse_sizes) < _seconds(steps, sizes):
             steps, sizes = sparse, sparse_sizes
     limit = free // 2 if backend.prepares_ahead else free
-    return tuple(cut_for_memory(steps, sizes, limit)), True, PREPARED_BYTE_SECONDS * sum(sizes)
+    return tuple(_cut(steps, sizes, limit)), True, PREPARED_BYTE_SECONDS * sum(sizes)
 
 
-def prepared_bytes(network: Network, backend: Backend, number: int, step: Step) -> int:
-    """Estimate the bytes of a layer's weights, prepared for a step's kernel."""
-    layer = network[number]
-    with_zeros = step.kernel.operation == DENSE_OPERATION and isinstance(layer, SparseLinear)
-    return backend.prepared_bytes(layer, with_zeros)
+def prepared_bytes(compiled: CompiledNetwork, *steps: Step) -> list[int]:
+    """Estimate the bytes of each layer's weights, prepared for the kernels of steps."""
+    sizes = []
+    for step in steps:
+        is_dense = step.kernel.operation == DENSE_OPERATION
+        layers = compiled.merged.network.layers[step.first : step.last]
+        sizes += [
+            compiled.backend.prepared_bytes(layer, is_dense and isinstance(layer, SparseLinear)) for layer in layers
+        ]
+    return sizes
 
 
-def _sizes(network: Network, backend: Backend, steps: Sequence[Step]) -> list[int]:
-    return [prepared_bytes(network, backend, number, step) for step in steps for number in step.layers]
+def _cut(steps: Sequence[Step], sizes: Sequence[int], limit: int) -> Iterator[Step]:
+    """Cut steps so that the prepared weights of each, of `sizes` by layer, are within a limit, or a single layer."""
+    for step in steps:
+        first, held = step.first, 0
+        for number in step.layers:
+            if number > first and held + sizes[number] > limit:
+                yield step.of_layers(first, number)
+                first, held = number, 0
+            held += sizes[number]
+        yield step.of_layers(first, step.last)
 
 
 def _seconds(steps: Sequence[Step], sizes: Sequence[int]) -> float:

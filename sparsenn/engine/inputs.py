@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from sparsenn.backends import Backend, SparseRows
-from sparsenn.engine.named_rows import are_named, packed_inputs
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import CSR, Array, InputLayout
 from sparsenn.formats.arrays import convert_scipy, real_numbers
@@ -22,9 +23,11 @@ from sparsenn.runtime.workers import chunks, map_threads
 __all__ = [
     "InputRows",
     "Inputs",
+    "are_named",
     "as_matrix",
     "canonical",
     "check_network",
+    "packed_inputs",
     "read_inputs",
     "takes_shape",
     "to_input_type",
@@ -33,6 +36,9 @@ __all__ = [
 CHUNK = 1 << 16
 """Numbers of float64 that are checked together: they stay in a core's cache, so that memory is read once."""
 
+_SPARSE = {"scipy": "scipy.sparse", "cupyx": "cupyx.scipy.sparse"}
+"""Libraries of sparse matrices, and the modules that stack these."""
+
 Inputs: TypeAlias = CSR | Array | Any
 """Rows of inputs: CSR, a SciPy or CuPy sparse matrix or array, a NumPy or CuPy array, nested lists of numbers, a
 table of pandas, polars or Arrow, or an array that speaks DLPack or CUDA's array interface."""
@@ -40,20 +46,12 @@ table of pandas, polars or Arrow, or an array that speaks DLPack or CUDA's array
 
 @dataclass(frozen=True, eq=False)
 class InputRows:
-    """Rows of a run: their type and shape are checked; they are neither moved nor converted.
-
-    Parameters
-    ----------
-    rows : CSR, sparse rows that are yet to be checked, or a matrix of real numbers.
-    on_host : whether they are in host memory.
-    source : the inputs as the caller gave them.
-    total : number of rows of the whole run, where these are some of them. The choice of kernels depends on it.
-    """
+    """Rows of a run: their type and shape are checked; they are neither moved nor converted."""
 
     rows: CSR | SparseRows | Array
     on_host: bool
-    source: Any
-    total: int
+    source: Any  # the inputs as the caller gave them
+    total: int  # rows of the whole run, where these are some of them: the choice of kernels depends on it
 
     @property
     def count(self) -> int:
@@ -83,26 +81,9 @@ class InputRows:
 
 
 def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows:
-    """Return inputs as rows of shape (rows, network.inputs), in the memory that holds them.
+    """Return inputs, in any form that a session takes, as rows of shape (rows, network.inputs), where they are.
 
-    Parameters
-    ----------
-    network : what they are the inputs of.
-    inputs : as `Inputs` says, or a dictionary of named ones; an array may have any shape that `as_matrix` takes, and be
-        the only one of a list.
-    backend : of the device that is to compute.
-
-    Raises
-    ------
-    UsageError
-        They are on a GPU, and the network is not on that one.
-    InputError
-        They are none of these; or a table whose columns have other names than the network knows, or another order.
-    MatrixError
-        They have another shape, or are not of real numbers; or, on the host, some are masked, or finite and
-        beyond float32, unless the backend computes in float64.
-    ShapeError
-        They are not as wide as the network's first layer.
+    Errors are those of `Session`.
     """
     if are_named(inputs):
         inputs = packed_inputs(network, inputs)
@@ -143,17 +124,10 @@ def as_matrix(network: Network, array: Any) -> Any:
 
     Inputs come as rows, as images with the channels first, or as the model holds them that the network was made of;
     where a shape may be either, it is that of the model. Axes of size 1 do not matter. A single input may come without
-    the axis of rows.
-
-    Raises
-    ------
-    MatrixError
-        The array's shape is none of these. A matrix of another width is returned as it is.
+    the axis of rows. Other shapes are refused by a `MatrixError`, but for matrices of another width.
     """
     shape = tuple(array.shape)
-    if len(shape) == 2 and shape[1] == network.inputs:
-        return array
-    held = _batch_of(network, shape)
+    held = None if len(shape) == 2 and shape[1] == network.inputs else _batch_of(network, shape)
     if held is not None:
         batch, layout = held
         return layout.matrix(array.reshape(batch))
@@ -227,7 +201,7 @@ def _beyond_float32(numbers: Array) -> float | None:
 
 
 def _on_host(inputs: Any) -> CSR | SparseRows | Array:
-    if isinstance(inputs, np.ma.MaskedArray):
+    if isinstance(inputs, np.ma.MaskedArray | list | tuple):
         return real_numbers(inputs, "inputs hold", MatrixError)
     if isinstance(inputs, CSR | np.ndarray):
         return inputs if isinstance(inputs, CSR) else np.asarray(inputs)  # a numpy.matrix computes otherwise
@@ -245,8 +219,6 @@ def _on_host(inputs: Any) -> CSR | SparseRows | Array:
             return np.from_dlpack(inputs)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise InputError(f"the inputs are {kind_of(inputs)}, which cannot be read: {error}") from error
-    if isinstance(inputs, list | tuple):
-        return real_numbers(inputs, "inputs hold", MatrixError)
     raise InputError(
         f"the inputs are {kind_of(inputs)}; give a sparsenn.CSR, a SciPy sparse matrix, a NumPy "
         f"array or any array that supports DLPack"
@@ -267,13 +239,7 @@ def canonical(rows: SparseRows) -> SparseRows:
 
 
 def to_input_type(source: Any, outputs: CSR | Array) -> Any:
-    """Return outputs in the type of the inputs: SciPy's or PyTorch's, for example.
-
-    Parameters
-    ----------
-    source : the inputs as the caller gave them.
-    outputs : in the same memory as the rows.
-    """
+    """Return outputs in the type of the inputs as the caller gave them: SciPy's or PyTorch's, for example."""
     if isinstance(outputs, CSR):
         return outputs.to_scipy() if hasattr(source, "tocsr") and isinstance(outputs.indptr, np.ndarray) else outputs
     if isinstance(source, type(outputs)):
@@ -281,3 +247,73 @@ def to_input_type(source: Any, outputs: CSR | Array) -> Any:
     library = sys.modules.get(type(source).__module__.partition(".")[0])
     from_dlpack = getattr(library, "from_dlpack", None)
     return outputs if from_dlpack is None or library is np else from_dlpack(outputs)
+
+
+def are_named(inputs: Any) -> bool:
+    """Return whether inputs are a dictionary, and not one of SciPy's sparse matrices that are dictionaries as well."""
+    return isinstance(inputs, dict) and not hasattr(inputs, "shape")
+
+
+def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None = None) -> Any:
+    """Return named inputs side by side, as a matrix of their own library, one row per sample.
+
+    They are a dictionary, or keyword arguments in its place. Errors are those of `Session`.
+    """
+    shapes = network.named_inputs
+    if named and inputs is not None:
+        raise UsageError(f"inputs and {', '.join(map(repr, named))} are given; give a dictionary of all named inputs")
+    arrays = named or inputs or {}
+    if shapes is None:
+        raise UsageError(f"the network's inputs have no names, such as {', '.join(map(repr, arrays))}; give one matrix")
+    differences = {"missing": shapes.keys() - arrays.keys(), "unknown": arrays.keys() - shapes.keys()}
+    faults = [f"{kind} are {', '.join(sorted(map(repr, names)))}" for kind, names in differences.items() if names]
+    if faults:
+        raise UsageError(f"{'; '.join(faults)}; the network takes {', '.join(map(repr, shapes))}")
+    matrices = [_named_matrix(network, name, shape, arrays[name]) for name, shape in shapes.items()]
+    counts = [int(matrix.shape[0]) for matrix in matrices]
+    if len(set(counts)) > 1:
+        by_name = ", ".join(f"{name!r} has {count:,}" for name, count in zip(shapes, counts, strict=True))
+        raise ShapeError(f"the inputs differ in their number of rows: {by_name}")
+    return _side_by_side(matrices)
+
+
+def _named_matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any) -> Any:
+    array = without_table(network.input_layout, rows)
+    if isinstance(array, CSR):
+        array = array.to_scipy()
+    if not hasattr(array, "shape") or isinstance(array, np.ma.MaskedArray):
+        array = real_numbers(array, f"input {name!r} holds", MatrixError)
+    size, actual = prod(shape), tuple(array.shape)
+    if actual[1:] == (size,):
+        return array
+    layout = InputLayout(shape or (1,))
+    if not hasattr(array, "tocsr"):
+        if len(actual) > (size > 1) and layout.holds(actual[1:], size):
+            return array.reshape(actual[0], size)
+        if actual == (size,) or layout.holds(actual, size):
+            return array.reshape(1, size)
+    expected = ", ".join(map(str, ("rows", *shape)))
+    raise MatrixError(f"the input {name!r} has the shape {actual}; it takes ({expected})")
+
+
+def _side_by_side(matrices: list[Any]) -> Any:
+    if len(matrices) == 1:
+        return matrices[0]
+    roots = [type(matrix).__module__.partition(".")[0] for matrix in matrices]
+    sparse = next((_SPARSE[root] for root in roots if root in _SPARSE), None)
+    try:
+        if sparse is not None:
+            library = sys.modules[sparse]
+            if sparse == "scipy.sparse":  # whose C++ reads wherever a damaged matrix says
+                matrices = [convert_scipy(each, "tocsr") if hasattr(each, "tocsr") else each for each in matrices]
+            return library.hstack([library.csr_matrix(matrix) for matrix in matrices], format="csr")
+        libraries = {root: sys.modules[root] for root in roots}
+        if len(libraries) > 1 or not hasattr(libraries[roots[0]], "concatenate"):
+            return np.concatenate([np.from_dlpack(matrix) for matrix in matrices], axis=1)
+        return libraries[roots[0]].concatenate(matrices, axis=1)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        kinds = ", ".join(dict.fromkeys(map(kind_of, matrices)))
+        raise InputError(
+            f"the inputs are {kinds}, which cannot be put side by side ({error}); give all of them as arrays of one "
+            "library, on one device"
+        ) from error

@@ -98,12 +98,7 @@ def measure(
 ) -> Choice:
     """Time the close alternatives of segments, and return the fastest of each.
 
-    Parameters
-    ----------
-    segments : as `open_segments` returns them.
-    rows : number and form of the features.
-    features : rows on the device.
-    weights : of the session; those that only slower alternatives of a chain read are dropped.
+    Weights of the session that only slower alternatives of a chain read are dropped.
     """
     network = compiled.merged.network
     equal: dict[Any, Measured] = {}

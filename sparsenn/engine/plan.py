@@ -12,6 +12,7 @@ from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IM
 from sparsenn.engine.choices import Choice
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
+from sparsenn.engine.finite import HALF_PRECISION
 from sparsenn.engine.fitting import fit_steps
 from sparsenn.engine.kernels import DOUBLE_PRECISION, operation_of
 from sparsenn.engine.options import Options
@@ -131,6 +132,11 @@ class Plan:
         """Whether rows are float16 and stay so: the kernels of all steps take them."""
         return self.rows.form == "half" and all(step.kernel.half_rows for step in self.steps)
 
+    @cached_property
+    def has_half(self) -> bool:
+        """Whether a kernel multiplies in float16."""
+        return any(step.kernel.precision == HALF_PRECISION for step in self.steps)
+
     @property
     def precisions(self) -> tuple[str | None, ...]:
         """What each layer is multiplied in: `float64` where that was asked for, else what `Kernel.precision` says.
@@ -218,21 +224,9 @@ def plan_for(
     form: str,
     size: int | None = None,
 ) -> Plan:
-    """Decide how a number of inputs is run.
+    """Decide how a number of inputs is run; errors are those of `sparsenn.plan`.
 
-    Parameters
-    ----------
-    density : fraction of their elements that is stored; None for dense rows.
-    form : of the rows, as `RowsShape` has it.
-    size : inputs that go through the network together; by default the batch size of the options. All inputs, not these,
-        decide on the kernels.
-
-    Raises
-    ------
-    UsageError
-        None of the kernels can run some layers.
-    ResourceError
-        The memory limit does not hold a single row.
+    All inputs, not the `size` that go through the network together, decide on the kernels.
     """
     start = time.perf_counter()
     size = compiled.batch_size(inputs) if size is None else size

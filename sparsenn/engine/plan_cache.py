@@ -36,15 +36,7 @@ MAX_SETTLED = 256
 
 
 class PlanCache:
-    """Weights on the device, and executables by the form and number of rows.
-
-    Attributes
-    ----------
-    weights : of the steps of all plans.
-    overflow_guard : of the network that is computed.
-    replays : of the executables.
-    settled : functions that run rows of a shape and type which need nothing but the steps.
-    """
+    """Weights on the device, and executables by the form and number of rows."""
 
     def __init__(self, compiled: CompiledNetwork) -> None:
         self._compiled, self._backend = compiled, compiled.backend
@@ -66,12 +58,7 @@ class PlanCache:
     # ---- Rows ----------------------------------------------------------------------------------------------------
 
     def upload(self, rows: Any, keep_half: bool = False) -> Features:
-        """Bring rows to the device; entries of unsorted sparse rows are sorted, and duplicate ones summed.
-
-        Parameters
-        ----------
-        keep_half : whether a matrix of float16 may stay that.
-        """
+        """Bring rows to the device; entries of unsorted sparse rows are sorted, and duplicate ones summed."""
         try:
             return self._backend.place(rows, keep_half)
         except UnsortedError:
@@ -137,10 +124,7 @@ class PlanCache:
     def put(self, plan: Plan) -> None:
         """Cache the plan of another session."""
         key = _key(plan.rows.form, plan.inputs, plan.rows.count)
-        self._executables[key] = self._bind(plan)
-
-    def _bind(self, plan: Plan) -> Executable:
-        return Executable(plan, self.weights, self.overflow_guard, self.replays)
+        self._executables[key] = Executable(plan, self.weights, self.overflow_guard, self.replays)
 
     def plan_of(self, inputs: InputRows) -> Plan:
         """Return the plan of rows that are not on the device yet; kernels may be timed on the first of them."""
@@ -150,13 +134,7 @@ class PlanCache:
         return self.executable(inputs, form, size).plan
 
     def executable(self, inputs: InputRows, form: str, size: int) -> Executable:
-        """Return the executable for rows of a form, `size` at a time: one for all numbers of rows of a bucket.
-
-        Raises
-        ------
-        SparseNNError
-            As `plan_for` does.
-        """
+        """Return the executable for rows of a form, `size` at a time: one for all numbers of rows of a bucket."""
         if inputs.is_sparse:
             self._forms[_form_before_upload(inputs)] = form
         executable = self._cached(inputs, form, size)
@@ -172,7 +150,8 @@ class PlanCache:
             plan = plan_for(self._compiled, inputs.total, density, form, size)
             while len(self._executables) >= MAX_EXECUTABLES:
                 self._drop({next(iter(self._executables))})
-            executable = self._executables[key] = self._bind(plan)
+            executable = Executable(plan, self.weights, self.overflow_guard, self.replays)
+            self._executables[key] = executable
         self._executables.move_to_end(key)
         return executable
 

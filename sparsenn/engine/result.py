@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Features, RowMap, RowsLeft
-from sparsenn.engine.named_rows import outputs_by_name
+from sparsenn.backends import Features, LayerCounts, RowMap, RowsLeft
 from sparsenn.engine.plan import Plan
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import collapse_iso, index_dtype
 from sparsenn.formats.conversion import scan
+from sparsenn.formats.named_shapes import named_columns
+from sparsenn.network import Network
 from sparsenn.printable import one_line
 from sparsenn.runtime.spans import span
 
 __all__ = [
     "BatchOutput",
+    "LayerCounter",
     "LayerStatistics",
     "Result",
     "Seconds",
     "concatenate_categories",
     "concatenate_results",
+    "outputs_by_name",
 ]
 
 _EXPANDED_FLOATS = 1 << 24
 """Outputs expanded at a time: 64 MiB of float32."""
+
+_NOTHING = LayerCounts("", 0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class Seconds:
 
     def __add__(self, other: Seconds) -> Seconds:
         """Add field by field."""
-        return Seconds(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
+        return Seconds(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     @property
     def total(self) -> float:
@@ -119,14 +124,68 @@ class LayerStatistics:
     estimate: float | None = None
 
 
-class BatchOutput:
-    """The last layer's distinct rows of one batch, and which of them each input has.
+@dataclass
+class _Layer:
+    counts: LayerCounts = _NOTHING
+    seconds: float = 0.0
+    estimate: float | None = 0.0
 
-    Parameters
-    ----------
-    left : distinct rows, of the merged network's width, and their map; on a GPU until they are read.
-    inputs : of the batch.
-    fetch : brings arrays to the host; None where they are there.
+
+@dataclass
+class LayerCounter:
+    """Counts and seconds by layer."""
+
+    layers: list[_Layer] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, network: Network) -> LayerCounter:
+        """Return a counter for a network, at zero."""
+        return cls([_Layer() for _ in network])
+
+    def add(self, first: int, counts: Sequence[LayerCounts], seconds: float, estimate: float | None) -> None:
+        """Add the counts of one step; its layers share its time in proportion to their multiply-adds."""
+        edges = sum(added.performed_edges for added in counts)
+        for layer, added in zip(self.layers[first : first + len(counts)], counts, strict=True):
+            share = added.performed_edges / edges if edges else 1 / len(counts)
+            layer.counts = layer.counts.plus(added)
+            layer.seconds += seconds * share
+            layer.estimate = None if estimate is None or layer.estimate is None else layer.estimate + estimate * share
+
+    def add_all(self, other: LayerCounter) -> None:
+        """Add the counts of another counter of the same network."""
+        for number, layer in enumerate(other.layers):
+            self.add(number, (layer.counts,), layer.seconds, layer.estimate)
+
+    def scale(self, first: int, last: int, seconds: float) -> None:
+        """Scale the times of layers that threads ran side by side to the seconds that they took together."""
+        layers = self.layers[first:last]
+        whole = sum(layer.seconds for layer in layers)
+        for layer in layers:
+            layer.seconds *= seconds / whole if whole else 0.0
+
+    def statistics(self, network: Network) -> tuple[LayerStatistics, ...]:
+        """Return one record per layer."""
+        return tuple(
+            LayerStatistics(
+                layer=number,
+                kernel=layer.counts.kernel,
+                rows=layer.counts.rows,
+                active_rows=layer.counts.active_inputs,
+                distinct_rows=layer.counts.distinct,
+                nonzeros=layer.counts.nonzeros,
+                density=_density(layer.counts.nonzeros, layer.counts.active_inputs, outputs),
+                performed_edges=layer.counts.performed_edges,
+                seconds=layer.seconds,
+                estimate=layer.estimate,
+            )
+            for number, (outputs, layer) in enumerate(zip(network.sizes[1:], self.layers, strict=True), start=1)
+        )
+
+
+class BatchOutput:
+    """The last layer's distinct rows of one batch, of the merged network's width, and which of them each input has.
+
+    They may stay on a GPU until they are read: `fetch` brings them to the host.
     """
 
     def __init__(self, left: RowsLeft, inputs: int, fetch: Callable[[Features], Features] | None = None) -> None:
@@ -247,13 +306,7 @@ class Result:
 
 
 def concatenate_results(results: Sequence[Result], plan: Plan, seconds: Seconds) -> Result:
-    """Return the result of all rows of a run, of results of some of them each, in the order of the rows.
-
-    Parameters
-    ----------
-    plan : of the whole run.
-    seconds : of the whole run.
-    """
+    """Return the result of all rows of a run, of results of some of them each, in the order of the rows."""
     network = plan.network
     starts = np.cumsum([0, *(result.inputs for result in results)])
     ran = [result for result in results if result.inputs] or results[:1]
@@ -288,16 +341,21 @@ def _sum(records: Sequence[LayerStatistics], outputs: int) -> LayerStatistics:
         known = [getattr(record, name) for record in records]
         return None if None in known else sum(known)
 
-    active, nonzeros = total("active_rows"), total("nonzeros")
-    density = None if active is None or nonzeros is None else nonzeros / (active * outputs) if active else 0.0
-    added = ("rows", "distinct_rows", "performed_edges", "seconds", "estimate")
-    return replace(
-        records[0],
-        active_rows=active,
-        nonzeros=nonzeros,
-        density=density,
-        **{name: total(name) for name in added},
-    )
+    added = ("rows", "active_rows", "distinct_rows", "nonzeros", "performed_edges", "seconds", "estimate")
+    density = _density(total("nonzeros"), total("active_rows"), outputs)
+    return replace(records[0], density=density, **{name: total(name) for name in added})
+
+
+def _density(nonzeros: int | None, active: int | None, outputs: int) -> float | None:
+    if nonzeros is None or active is None:
+        return None
+    return nonzeros / (active * outputs) if active else 0.0
+
+
+def outputs_by_name(network: Network, outputs: Any) -> dict[str, Any]:
+    """Return the outputs of each name, of shape (rows, ...): views of a matrix of all of them."""
+    rows, shapes = outputs.shape[0], network.named_outputs or {}
+    return {name: outputs[:, first:last].reshape(rows, *shape) for name, shape, first, last in named_columns(shapes)}
 
 
 def _dense(features: Features) -> Array:

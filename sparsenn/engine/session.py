@@ -15,12 +15,11 @@ import numpy as np
 from sparsenn.backends import Backend
 from sparsenn.engine.batches import BatchRunner, Report, layer_report
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.inputs import InputRows, Inputs, read_inputs, to_input_type
-from sparsenn.engine.named_rows import are_named, outputs_by_name, packed_inputs
+from sparsenn.engine.inputs import InputRows, Inputs, are_named, packed_inputs, read_inputs, to_input_type
 from sparsenn.engine.options import NamedOptions, Options
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import PlanCache
-from sparsenn.engine.result import Result, Seconds
+from sparsenn.engine.result import Result, Seconds, outputs_by_name
 from sparsenn.engine.timer import Timer
 from sparsenn.errors import OutOfMemoryError, UsageError
 from sparsenn.formats import Array
@@ -338,10 +337,6 @@ class Session:
 
     # ---- One call ------------------------------------------------------------------------------------------------
 
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            raise UsageError("the session is closed")
-
     @contextmanager
     def _traced_lock(self, name: str) -> Iterator[None]:
         with span(name, "run", network=str(self)):
@@ -363,7 +358,8 @@ class Session:
                 self._end_call()
 
     def _begin_call(self) -> None:
-        self._refuse_closed()
+        if self._closed:
+            raise UsageError("the session is closed")
         self.backend.begin_call()
 
     def _end_call(self) -> None:
@@ -385,12 +381,7 @@ class Session:
     # ---- Runs whose rows the sessions of `sparsenn.distributed` share -----------------------------------------------
 
     def _begin_shared(self, inputs: Inputs, total: int | None = None) -> tuple[InputRows, Plan, Seconds]:
-        """Read rows of a run and plan for them; return them, the plan, and the time.
-
-        Parameters
-        ----------
-        total : number of rows of the whole run, where these are some of them.
-        """
+        """Read rows of a run of `total` rows, and plan for them; return them, the plan, and the time."""
         with self._exclusive("plan"):
             timer = Timer(self.backend)
             rows = self._read(inputs)
@@ -436,6 +427,5 @@ def _is_free(lock: Any) -> bool:
 
 
 def _session(network: Network, options: Options) -> Session:
-    return Session._of(
-        CompiledNetwork.of(network, replace(options))
-    )  # checked anew: a pickle may be of an earlier version
+    # options are checked anew: a pickle may be of an earlier version
+    return Session._of(CompiledNetwork.of(network, replace(options)))

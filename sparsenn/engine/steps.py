@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
 from sparsenn.backends import Kernel
 
-__all__ = ["Step", "cut_for_memory"]
+__all__ = ["Step"]
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """Consecutive layers and the kernel that runs them.
+    """Consecutive layers and the kernel that runs them; a layer of images is a step of its own."""
 
-    Parameters
-    ----------
-    first, last : the layers, counted from 0, `last` excluded.
-    kernel : of `spmspm` for sparse layers, of `mlp` for dense ones, and for sparse ones that are multiplied as dense
-        ones; a layer of images is a step of its own.
-    reason : why the kernel was chosen, in words, or empty.
-    seconds : for the plan's rows, measured or estimated; None where unknown.
-    is_measured : whether the kernel was chosen, and the seconds were measured, on rows.
-    """
-
-    first: int
-    last: int
+    first: int  # layer, counted from 0
+    last: int  # excluded
     kernel: Kernel
-    reason: str = ""
-    seconds: float | None = None
-    is_measured: bool = False
+    reason: str = ""  # why the kernel was chosen, in words
+    seconds: float | None = None  # for the plan's rows
+    is_measured: bool = False  # whether the kernel was chosen, and the seconds were measured, on rows
 
     @property
     def layers(self) -> range:
@@ -63,21 +52,3 @@ class Step:
         if (first, last) == (self.first, self.last):
             return self
         return replace(self, first=first, last=last, seconds=None, is_measured=False)
-
-
-def cut_for_memory(steps: Sequence[Step], sizes: Sequence[int], limit: int) -> Iterator[Step]:
-    """Cut steps so that each has weights within a limit, or a single layer.
-
-    Parameters
-    ----------
-    sizes : bytes of each layer's prepared weights.
-    limit : bytes.
-    """
-    for step in steps:
-        first, held = step.first, 0
-        for number in step.layers:
-            if number > first and held + sizes[number] > limit:
-                yield step.of_layers(first, number)
-                first, held = number, 0
-            held += sizes[number]
-        yield step.of_layers(first, step.last)

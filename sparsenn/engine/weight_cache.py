@@ -25,16 +25,11 @@ class WeightCache:
 
     Of a plan that streams its weights, the cache holds those of the step in use; where the backend gains by that, a
     thread prepares the next step's meanwhile. The thread ends with the run: `end_run`.
-
-    Parameters
-    ----------
-    backend : prepares the weights.
     """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._cached: dict[tuple[str, int, int], Any] = {}
-        self._sizes: dict[tuple[str, int, int], int] = {}
+        self._cached: dict[tuple[str, int, int], tuple[Any, int]] = {}  # with their bytes
         self._ahead: tuple[int, Future[Any]] | None = None
         self._worker: ThreadPoolExecutor | None = None
         self._streaming = False
@@ -42,17 +37,12 @@ class WeightCache:
     @property
     def nbytes(self) -> int:
         """Bytes of the cached weights, as estimated."""
-        return sum(self._sizes[key] for key in self._cached)
+        return sum(size for _, size in self._cached.values())
 
     def get(self, plan: Plan, number: int, following: int | None) -> Any:
         """Return the prepared weights of step `number` of a plan, and begin to prepare step `following`, if any.
 
         Where the plan streams its weights, the previous step's are dropped first: the caller must not hold them.
-
-        Raises
-        ------
-        SparseNNError
-            As `Backend.prepare` does.
         """
         step = plan.steps[number]
         if not plan.streams:
@@ -69,13 +59,7 @@ class WeightCache:
         return stack
 
     def of_layers(self, compiled: CompiledNetwork, step: Step) -> Any:
-        """Return the prepared weights of a step that is in no plan, such as some layers of a longer one.
-
-        Raises
-        ------
-        SparseNNError
-            As `Backend.prepare` does.
-        """
+        """Return the prepared weights of a step that is in no plan, such as some layers of a longer one."""
         if self._ahead is not None:
             wait([self._ahead[1]])  # one thread prepares at a time
         return self._get(compiled, step)
@@ -84,12 +68,10 @@ class WeightCache:
         key = _key(step)
         if key not in self._cached:
             self._store(compiled, step, _prepare(compiled, step))
-        return self._cached[key]
+        return self._cached[key][0]
 
     def _store(self, compiled: CompiledNetwork, step: Step, stack: Any) -> None:
-        self._cached[_key(step)] = stack
-        network, backend = compiled.merged.network, compiled.backend
-        self._sizes[_key(step)] = sum(prepared_bytes(network, backend, number, step) for number in step.layers)
+        self._cached[_key(step)] = stack, sum(prepared_bytes(compiled, step))
 
     @property
     def keys(self) -> frozenset[tuple[str, int, int]]:
@@ -127,7 +109,6 @@ class WeightCache:
             self._cached.clear()
 
     def _take(self, plan: Plan, number: int) -> Any:
-        """Return a step's weights: prepared ahead, or now."""
         if self._ahead is not None and self._ahead[0] == number:
             (_, future), self._ahead = self._ahead, None
             try:

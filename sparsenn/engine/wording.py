@@ -17,15 +17,13 @@ __all__ = ["describe"]
 
 def describe(plan: Plan) -> str:
     """Return a plan as a few sentences."""
-    sentences = (_compiled(plan), *_kernels(plan), _merging(plan), _weights(plan), _rows(plan), _precisions(plan))
-    present = [sentence for sentence in sentences if sentence]
+    sentences = [_compiled(plan), *_kernels(plan), _merging(plan), _weights(plan), _rows(plan), _precisions(plan)]
     if plan.options.reproducible:
-        present.append("Reproducible: a sample's outputs do not depend on other samples, memory or threads.")
-    return " ".join(present)
+        sentences.append("Reproducible: a sample's outputs do not depend on other samples, memory or threads.")
+    return " ".join(filter(None, sentences))
 
 
 def _shown_seconds(seconds: float) -> str:
-    """Return a short time in words: `0.42 ms`."""
     return f"{1e6 * seconds:,.3g} µs" if seconds < 1e-4 else f"{1e3 * seconds:,.3g} ms"
 
 
@@ -33,32 +31,38 @@ def _compiled(plan: Plan) -> str:
     count = len(plan.batches)
     batches = "in one batch" if count == 1 else f"in {count} batches of up to {plan.batch_size:,}"
     network = plan.network
-    layers = f"{len(network)} layer{'s' if len(network) > 1 else ''}"
-    size = f"{network.edges:,} edges"
-    if any(layer.family is ImageLayer for layer in network):
-        size = f"{network.edges:,} weights and {network.multiply_adds:,} multiply-adds per sample"
+    layers = f"{len(network)} layer{'s' if len(network) > 1 else ''} with {network.edges:,}"
+    images = any(layer.family is ImageLayer for layer in network)
+    size = f"weights and {network.multiply_adds:,} multiply-adds per sample" if images else "edges"
     dense = "as dense rows" if plan.density is None else f"{100 * plan.density:.1f} % dense"
-    return f"{plan.inputs:,} samples ({dense}) through {layers} with {size} on {plan.device}, {batches}."
+    return f"{plan.inputs:,} samples ({dense}) through {layers} {size} on {plan.device}, {batches}."
 
 
 def _kernels(plan: Plan) -> list[str]:
     """Say which kernel each layer gets, and why: in one sentence for layers that share both."""
     shared: dict[tuple[str, str, str], list[Step]] = {}
+    others: dict[str, list[str]] = {}
     for step in plan.steps:
-        if step.kernel.operation != IMAGE_OPERATION:
-            text = f"kernel {step.kernel.name}: {step.kernel.summary}{_rounding(step.kernel.precision)}"
-            shared.setdefault((_title(plan, step), text, step.reason), []).append(step)
-    alone = len(shared) == 1 and len(plan.steps) == sum(map(len, shared.values()))
+        kernel = step.kernel
+        if kernel.operation == IMAGE_OPERATION:
+            others.setdefault(kernel.name, []).extend(str(number + 1) for number in step.layers)
+            continue
+        rounding = "" if kernel.precision == "float32" else f"; factors are rounded to {kernel.precision}"
+        text = f"kernel {kernel.name}: {kernel.summary}{rounding}"
+        shared.setdefault((_title(plan, step), text, step.reason), []).append(step)
     sentences = []
     for (name, text, reason), steps in shared.items():
         layers = _ranges([number for step in steps for number in step.layers])
+        alone = len(shared) == 1 and not others
         what = text[0].upper() + text[1:] if alone else f"{name} ({layers}): {text}"
-        why = f"; {reason}" if reason else ""
         known = [step.seconds for step in steps if step.seconds is not None]
-        measured = "measured to take" if all(step.is_measured for step in steps) else "estimated to take"
-        estimate = f"; {measured} {_shown_seconds(sum(known))}" if len(known) == len(steps) else ""
-        sentences.append(f"{what}{why}{estimate}.")
-    return [*sentences, *_other_image_layers(plan)]
+        measured = "measured" if all(step.is_measured for step in steps) else "estimated"
+        estimate = f"{measured} to take {_shown_seconds(sum(known))}" if len(known) == len(steps) else ""
+        sentences.append(f"{'; '.join(filter(None, (what, reason, estimate)))}.")
+    if others:
+        layers = ", ".join(f"{name} ({', '.join(numbers)})" for name, numbers in others.items())
+        sentences.append(f"The device's own functions: {layers}.")
+    return sentences
 
 
 def _title(plan: Plan, step: Step) -> str:
@@ -69,25 +73,9 @@ def _title(plan: Plan, step: Step) -> str:
     return "Convolutions and pooling" if fused else LAYERS_OF[step.kernel.operation].capitalize()
 
 
-def _other_image_layers(plan: Plan) -> list[str]:
-    numbers: dict[str, list[str]] = {}
-    for step in plan.steps:
-        if step.kernel.operation == IMAGE_OPERATION:
-            numbers.setdefault(step.kernel.name, []).extend(str(number + 1) for number in step.layers)
-    layers = ", ".join(f"{name} ({', '.join(shown)})" for name, shown in numbers.items())
-    return [f"The device's own functions: {layers}."] if numbers else []
-
-
-def _rounding(precision: str) -> str:
-    return "" if precision == "float32" else f"; factors are rounded to {precision}"
-
-
-def _has_sparse(plan: Plan) -> bool:
-    return any(isinstance(layer, SparseLinear) for layer in plan.network)
-
-
 def _merging(plan: Plan) -> str:
-    if not _has_sparse(plan):
+    sparse = [isinstance(layer, SparseLinear) for layer in plan.network]
+    if not any(sparse):
         return ""
     if not plan.compiled.merging:
         return "Equal outputs are not merged."
@@ -95,7 +83,7 @@ def _merging(plan: Plan) -> str:
     computed = sum(plan.merged.network.sizes[1:])
     if computed == neurons:
         which = "no layer"
-        if not all(isinstance(layer, SparseLinear) for layer in plan.network):
+        if not all(sparse):
             images = any(layer.family is ImageLayer for layer in plan.network)
             reader = "layer of another kind" if images else "dense layer"
             which = f"of the sparse layers that no {reader} reads, none"

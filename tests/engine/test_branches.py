@@ -32,7 +32,7 @@ from sparsenn import (
     write_model,
 )
 from sparsenn.backends.oracle import network as oracle
-from sparsenn.engine import image_tiles
+from sparsenn.engine import executable
 from sparsenn.formats import from_dense
 from sparsenn.io import Model, branches
 
@@ -123,7 +123,7 @@ def test_tiles_do_not_matter(images: Network, rng: np.random.Generator, monkeypa
     inputs = rng.standard_normal((50, images.inputs)).astype(np.float32)
     found = Session(images, device="cpu")(inputs)
     for tile in (1, 7, 1000):
-        monkeypatch.setattr(image_tiles, "TILE", tile)
+        monkeypatch.setattr(executable, "TILE", tile)
         np.testing.assert_array_equal(Session(images, device="cpu")(inputs), found)
 
 

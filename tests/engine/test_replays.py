@@ -12,8 +12,7 @@ from sparsenn import Linear, Network, Session
 from sparsenn.backends import backend_for
 from sparsenn.engine import replay_cache
 from sparsenn.engine.finite import OverflowGuard
-from sparsenn.engine.host_call import HostCall
-from sparsenn.engine.replay_cache import ReplayCache
+from sparsenn.engine.replay_cache import HostCall, ReplayCache
 from sparsenn.errors import InputError, NumericError
 from sparsenn.layers import Add, Identity, ReLU
 from sparsenn.network import Node

@@ -245,35 +245,35 @@ def launch_implicit_gemm(layer: ConvLayer, images: Array) -> Array:
 # ---- Rungs --------------------------------------------------------------------------------------------------------
 
 BASELINE = convolution(
-    "conv_baseline",
+    "baseline",
     launch_baseline,
     "one thread per output, tiles of pixels, everything from global memory",
     everywhere(why_too_large),
     traffic=naive,
 )
 CONSTANT_FILTERS = convolution(
-    "conv_constant_filters",
+    "constant_filters",
     launch_constant_filters,
     "weights in constant memory",
     everywhere(fits_constant),
     needs=("filters that fit into constant memory",),
 )
 TILED_SHARED = convolution(
-    "conv_tiled_shared",
+    "tiled_shared",
     launch_tiled_shared,
     "the pixels of a tile in shared memory, channel by channel",
     everywhere(fits_tiled),
     needs=("a tile of pixels that fits into shared memory",),
 )
 PER_SHAPE = convolution(
-    "conv_per_shape",
+    "per_shape",
     launch_per_shape,
     "several filters per thread; separate kernels for few and for many channels",
     everywhere(fits_one_group),
     needs=("one group",),
 )
 IMPLICIT_GEMM = convolution(
-    "conv_implicit_gemm",
+    "implicit_gemm",
     launch_implicit_gemm,
     "a product of matrices, gathered on the way to shared memory",
     everywhere(fits_one_group),
