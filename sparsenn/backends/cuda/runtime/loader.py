@@ -58,10 +58,6 @@ def source_text(path: str) -> str:
     return _expanded(path, set())
 
 
-def _is_there(path: str) -> bool:
-    return path == HEADER or _file(path).is_file()
-
-
 def _file(path: str) -> Traversable:
     own = files("sparsenn.backends.cuda").joinpath("kernels", path)
     return own if own.is_file() else files("sparsenn").joinpath(path)
@@ -72,7 +68,7 @@ def _expanded(path: str, seen: set[str]) -> str:
 
     def include(found: re.Match[str]) -> str:
         beside = f"{path.rpartition('/')[0]}/{found[1]}".lstrip("/")
-        name = beside if _is_there(beside) else found[1]
+        name = beside if beside == HEADER or _file(beside).is_file() else found[1]
         line = text.count("\n", 0, found.start()) + 2
         if name in seen:
             return ""

@@ -15,13 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import (
-    Features,
-    LayerCounts,
-    RowsLeft,
-    SparseKernel,
-    SparseProblem,
-)
+from sparsenn.backends.contract import Features, LayerCounts, RowsLeft, SparseKernel, SparseProblem
 from sparsenn.backends.cuda.runtime.activation import activation_of, compiled_activation
 from sparsenn.backends.cuda.runtime.device import as_current, cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory

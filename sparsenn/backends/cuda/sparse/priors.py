@@ -6,13 +6,7 @@ import math
 from collections.abc import Sequence
 
 from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS, HALF_BLOCKS
-from sparsenn.backends.cuda.sparse.resident.stages import (
-    CLUSTER,
-    WIDE,
-    few_rows,
-    fits_in_shared,
-    rows_at_once,
-)
+from sparsenn.backends.cuda.sparse.resident.stages import CLUSTER, WIDE, few_rows, fits_in_shared, rows_at_once
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import Prior
 from sparsenn.backends.sizes import parts_of

@@ -10,13 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import (
-    Features,
-    LayerCounts,
-    RowsLeft,
-    SparseKernel,
-    SparseProblem,
-)
+from sparsenn.backends.contract import Features, LayerCounts, RowsLeft, SparseKernel, SparseProblem
 from sparsenn.backends.cuda.runtime.activation import RELU
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
@@ -68,11 +62,6 @@ def gather_chunks(
     return target
 
 
-def _let_through(activation: np.int32, clip: np.float32) -> tuple[np.float32, np.float32]:
-    """Return the least and the most that an activation which is not curved lets through."""
-    return (np.float32(0), clip) if activation == RELU else (np.float32(-np.inf), np.float32(np.inf))
-
-
 def _launch_of(
     weights: ChunkedWeights,
     activation: np.int32,
@@ -89,10 +78,11 @@ def _launch_of(
     block = tiling.block
     grid = min(tiles * tiling.groups, current_machine().multiprocessors * block.blocks)
     numbers = tiles, room_of(features), room_of(target), *weights.cut
+    range_of_outputs = (np.float32(0), clip) if activation == RELU else (np.float32(-np.inf), np.float32(np.inf))
     arguments = (
         *(features, *weights.arrays, target, alive),
         *(np.int32(number) for number in numbers),
-        *(activation, *_let_through(activation, clip), clip),
+        *(activation, *range_of_outputs, clip),
     )
     kernel, threads = _PROGRAMS[block].kernel("gather_chunks"), WARP * (block.warps + 1)
     return kernel, (grid,), (threads,), arguments, weights.stages * weights.stage_bytes

@@ -21,13 +21,7 @@ from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.sparse.chunks.blocks import HALF_BLOCKS
 from sparsenn.backends.cuda.sparse.chunks.chain import laid_out, slices_for
 from sparsenn.backends.cuda.sparse.chunks.weights import block_program
-from sparsenn.backends.cuda.sparse.half_chain import (
-    LAST,
-    LAST_AS_HALVES,
-    HalfChain,
-    bound_of,
-    chain_kernel,
-)
+from sparsenn.backends.cuda.sparse.half_chain import LAST, LAST_AS_HALVES, HalfChain, bound_of, chain_kernel
 from sparsenn.backends.cuda.sparse.priors import half_chunks_seconds
 from sparsenn.backends.cuda.sparse.rows import largest_numbers, room_of, rows_to_half_tiles, tiles_to_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer

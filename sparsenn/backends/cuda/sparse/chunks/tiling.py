@@ -101,7 +101,6 @@ def occupies(tiling: Tiling, rows: int, machine: Machine) -> bool:
 def _best(
     families: Iterable[Sequence[BlockShape]], rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine
 ) -> tuple[Tiling, ...]:
-
     def cut(family: Sequence[BlockShape]) -> list[tuple[float, Tiling]]:
         return [
             min((_cut(block, rows, *shape, machine) for block in family), key=lambda found: found[0])

@@ -18,14 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import (
-    Features,
-    LayerCounts,
-    RowMap,
-    RowsLeft,
-    SparseKernel,
-    SparseProblem,
-)
+from sparsenn.backends.contract import Features, LayerCounts, RowMap, RowsLeft, SparseKernel, SparseProblem
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
@@ -50,7 +43,6 @@ from sparsenn.backends.cuda.sparse.resident.stages import (
     few_rows,
     fits_in_shared,
     rows_at_once,
-    runs_at_once,
     stage_lengths,
 )
 from sparsenn.backends.cuda.sparse.rows import to_dense
@@ -174,7 +166,7 @@ class ResidentChain:
         self._index = np.dtype(index_dtype(network.widths[0]))
         self._reads = _reads(network.widths, problem.form, self._room)
         self._counted = counted_first(network, self._room) if self._reads is _Reads.COUNTS else None
-        at_once = runs_at_once(machine, self.capacity)
+        at_once = self.capacity <= rows_at_once(machine, CLUSTER)
         self._cuts = _cuts(network.widths, self._reads, problem.deduplicate, at_once)
         in_tiles = [number for number, cut in enumerate(self._cuts) if self._takes_tiles(cut)]
         ranges = [(self._cuts[number].first, self._cuts[number].last) for number in in_tiles]

@@ -17,7 +17,7 @@ from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.memory import to_device
 from sparsenn.backends.cuda.sparse.chunks.blocks import COUNTING_BLOCKS, MOST_STAGES, TEAM_BLOCK, BlockShape, room
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, stage_tilings
-from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, lay_out
+from sparsenn.backends.cuda.sparse.chunks.weights import ARRAYS, ChunkedWeights, block_program, lay_out
 from sparsenn.backends.cuda.sparse.resident.packed import PackedNetwork
 from sparsenn.backends.cuda.sparse.resident.stages import tiles_of_wave
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, team_counts
@@ -30,8 +30,7 @@ TURNING_BLOCKS = 8  # of a multiprocessor, each with 16 KiB of shared memory
 
 _PROGRAMS = {block: block_program("sparse/chunk_layers.cu", block) for block in (*COUNTING_BLOCKS, TEAM_BLOCK)}
 
-_ARRAYS = ("records", "starts", "runs", "run_starts", "slots")
-_CHUNKED = np.dtype([(name, "u8") for name in _ARRAYS] + [("groups", "i4"), ("chunks", "i4")])
+_CHUNKED = np.dtype([(name, "u8") for name in ARRAYS] + [("groups", "i4"), ("chunks", "i4")])
 _BUFFERS = np.dtype(
     [(name, "u8") for name in ("even", "odd", "nonzeros", "done", "tile_bytes")]
     + [(name, "i4") for name in ("capacity", "wave", "chunk", "stages", "stage_bytes", "unused")]
@@ -147,7 +146,7 @@ class ChunkStages:
 def _records(stage: StageTiles) -> Any:
     records = np.zeros(len(stage.weights), _CHUNKED)
     for record, weights in zip(records, stage.weights, strict=True):
-        for name in _ARRAYS:
+        for name in ARRAYS:
             record[name] = getattr(weights, name).data.ptr
         record["groups"], record["chunks"] = weights.tiling.groups, weights.chunks
     return records

@@ -17,7 +17,6 @@ __all__ = [
     "few_rows",
     "fits_in_shared",
     "rows_at_once",
-    "runs_at_once",
     "stage_lengths",
     "tiles_of_wave",
 ]
@@ -67,11 +66,6 @@ def few_rows(machine: Machine) -> int:
 def rows_at_once(machine: Machine, cluster: int) -> int:
     """Return how many rows are computed at a time; a cluster's blocks have a multiprocessor each, for registers."""
     return few_rows(machine) if cluster == 1 else machine.multiprocessors // cluster
-
-
-def runs_at_once(machine: Machine, rows: int) -> bool:
-    """Return whether each row can have a cluster of blocks at the same time."""
-    return rows <= rows_at_once(machine, CLUSTER)
 
 
 def stage_lengths(layers: int) -> list[int]:

@@ -15,7 +15,7 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSC, Array
 from sparsenn.runtime.jit import compiled, example
 
-__all__ = ["FOUR", "RUNS", "SLAB", "SPARE", "UNIT", "UNITS", "order_in_runs", "order_inputs", "padded", "plain_order"]
+__all__ = ["FOUR", "RUNS", "SLAB", "SPARE", "UNIT", "UNITS", "order_in_runs", "order_inputs", "padded"]
 
 # Inputs.
 FOUR = 4  # of a group
@@ -87,11 +87,6 @@ def _ordered(weights: CSC, run: int) -> tuple[Array, int, int]:
     order = np.where(placed[:, None] < 0, -1, placed[:, None] * run + np.arange(run)).ravel()
     order[order >= inputs] = -1
     return padded(order, UNIT), parts_of(groups * FOUR, UNIT), int(cost.sum())
-
-
-def plain_order(width: int) -> Array:
-    """Return the order of numbers that stay where they are; as `order_inputs` returns one."""
-    return padded(np.arange(width), UNIT)
 
 
 def padded(order: Array, multiple: int) -> Array:

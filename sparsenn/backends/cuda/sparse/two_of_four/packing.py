@@ -14,7 +14,7 @@ from sparsenn.backends.cuda.sparse.two_of_four.input_order import FOUR, SLAB, UN
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSC, Array
 
-__all__ = ["GROUP", "Packed", "count_conflicts", "group_bytes", "pack"]
+__all__ = ["GROUP", "Packed", "group_bytes", "pack"]
 
 GROUP = 64  # outputs that one instruction multiplies
 PLACES_BYTES = 4 * 128  # where the weights of a slab and 64 outputs belong: a word a thread of a warpgroup
@@ -66,12 +66,6 @@ def pack(weights: CSC, order: Array, outputs: Array, neurons: int, planes: int) 
         scales,
         listed.extra,
     )
-
-
-def count_conflicts(weights: CSC, order: Array) -> int:
-    """Return how many weights are left over: those of an output in a group of four beyond its first two."""
-    _, _, slot = _slots_of(weights, order, np.arange(weights.shape[1]))
-    return int((slot >= 2).sum())
 
 
 def _slots_of(weights: CSC, order: Array, outputs: Array) -> tuple[tuple[Array, Array], Array, Array]:
