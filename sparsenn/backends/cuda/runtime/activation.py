@@ -25,8 +25,7 @@ __all__ = [
     "compiled_activation",
 ]
 
-ACTIVATIONS = tuple(row.name.upper() for row in ROWS)
-"""`enum Activation` of the kernels: an activation's code is its place here, as in the table."""
+ACTIVATIONS = tuple(row.name.upper() for row in ROWS)  # the codes of `enum Activation` are places in the table
 
 RELU = ROWS.index(ReLU)
 IDENTITY = ROWS.index(Identity)

@@ -12,8 +12,7 @@ from sparsenn.errors import DeviceError
 
 __all__ = ["ANY_GPU", "LEAST_CAPABILITY", "check_device", "count_devices"]
 
-LEAST_CAPABILITY = 80
-"""Compute capability 8.0: the first that copies into shared memory beside the arithmetic and multiplies in TF32."""
+LEAST_CAPABILITY = 80  # 8.0: the first that copies into shared memory beside the arithmetic and multiplies in TF32
 
 ANY_GPU = f"NVIDIA GPU (compute capability {LEAST_CAPABILITY / 10:.1f})"  # what every kernel needs, in words
 OLDEST_DRIVERS = {13: 580, 12: 525}  # the oldest driver for each CUDA that there is an extra for

@@ -12,9 +12,7 @@ from sparsenn.network import Layer
 
 __all__ = ["prepared_bytes"]
 
-FORMS = 3
-"""Of dense weights and those of convolutions: as they are, and what kernels for tensor cores keep beside that, rounded
-and what rounding took away."""
+FORMS = 3  # copies of weights: as they are, and for tensor cores rounded and what rounding took away
 
 
 def prepared_bytes(layer: Layer, with_zeros: bool) -> int:

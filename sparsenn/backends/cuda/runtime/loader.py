@@ -41,8 +41,7 @@ __all__ = [
     "wait_for_modules",
 ]
 
-COMPILE_OPTIONS = ("-std=c++17", "-lineinfo")
-"""What every kernel is compiled with, besides its defines; line numbers let profilers and sanitizers name them."""
+COMPILE_OPTIONS = ("-std=c++17", "-lineinfo")  # line numbers let profilers and sanitizers name them
 
 _Defines: TypeAlias = tuple[tuple[str, int | str], ...]
 
@@ -91,9 +90,7 @@ class _Here(threading.local):
 
 
 MOST_THREADS = 8  # threads that compile side by side
-
-SILENT_SECONDS = 0.3
-"""Waiting for a module is announced when it takes longer: loading one that was compiled before does not."""
+SILENT_SECONDS = 0.3  # until waiting for a module is announced: loading one that was compiled before takes less
 
 _here = _Here()
 _locks: defaultdict[tuple[Any, ...], threading.Lock] = defaultdict(threading.Lock)

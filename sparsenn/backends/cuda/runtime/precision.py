@@ -9,9 +9,7 @@ from sparsenn.formats import Array
 __all__ = ["HALF_MAX", "SPLIT_PRODUCTS", "split_tf32"]
 
 HALF_MAX = 65_504.0  # the largest number of half precision
-
-SPLIT_PRODUCTS = 3
-"""Products in TF32 for each of float32, of numbers that are split: all of their parts but the two small ones."""
+SPLIT_PRODUCTS = 3  # in TF32 for each product of split float32 numbers: all but that of the two small ones
 
 
 def split_tf32(values: Array) -> tuple[Array, Array]:

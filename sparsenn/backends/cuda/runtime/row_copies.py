@@ -19,9 +19,7 @@ __all__ = ["as_rows", "copy_rows"]
 THREADS = 256  # threads of a block
 PIECE = 1024  # numbers of a row that a warp takes at a time, as in the kernel
 MOST_BLOCKS = 1 << 14  # blocks that fill any device; they go on in strides
-
-_FROM = ("f4", "f2", "f8", "?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8")
-"""Types that the kernel reads, in the order of its numbers."""
+_FROM = ("f4", "f2", "f8", "?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8")  # in the order of the kernel's numbers
 
 _NUMBERS = {np.dtype(kind): np.int32(number) for number, kind in enumerate(_FROM)}
 _TO = {np.dtype(np.float32): "float", np.dtype(np.float16): "half_bits", np.dtype(np.int64): "int64"}

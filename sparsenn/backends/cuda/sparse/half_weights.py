@@ -8,8 +8,7 @@ from sparsenn.formats import Array
 
 __all__ = ["scaled_weights"]
 
-WEIGHT_EXPONENT = 14
-"""Weights of an output are scaled so that all are below two to the power of this, as `sparse/row_scale.cuh` has it."""
+WEIGHT_EXPONENT = 14  # scaled weights of an output are below two to the power of this, as in `sparse/row_scale.cuh`
 
 # Exponents that weights are scaled by.
 LOWEST = -100

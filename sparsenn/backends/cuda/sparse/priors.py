@@ -28,8 +28,7 @@ HALF_CHUNKS = Prior(compute=0.26, memory=3.0, launch=LAUNCH_SECONDS)
 
 # `two_of_four`: tensor cores, for which shared memory is too slow.
 TWO_OF_FOUR = Prior(compute=0.55, memory=0.8, launch=LAUNCH_SECONDS, precision="float16")
-MENDED_OUTPUTS = 8
-"""Outputs with three weights in a group of four that a better order of inputs avoids; more take a second pass."""
+MENDED_OUTPUTS = 8  # that have three weights in a group of four, and an order of inputs avoids; more take a second pass
 
 # `resident`: rows in tiles, each layer with its share of the stage's launches; and rows with a cluster of blocks each,
 # which reads a layer's edges for its row alone.

@@ -15,9 +15,7 @@ __all__ = ["NOTHING", "SLICES", "RowSlices"]
 
 NOTHING = np.uintp(0)  # a null pointer, as an argument of a kernel
 
-SLICES = 2
-"""Slices of a chain's rows, where layers have several rounds of work: the last round leaves multiprocessors idle.
-Three slices are no faster."""
+SLICES = 2  # of a chain's rows: the last round of a layer leaves multiprocessors idle; three are no faster
 
 
 class RowSlices:

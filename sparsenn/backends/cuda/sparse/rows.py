@@ -44,7 +44,7 @@ __all__ = [
 THREADS = 256
 ROWS_PER_BLOCK = THREADS // 32
 
-TURNED_COLUMNS = 128  # of 32 rows, that a block of `rows_to_tiles` or `tiles_to_rows` turns
+TURNED_COLUMNS = 128  # of 32 rows, that a block of `rows_to_tiles` or `tiles_to_rows` transposes
 COUNTED_BYTES = 1 << 16  # what a block of `count_tiles` reads: sixteen times 16 bytes a thread
 PIECE = 2048  # entries that a block of `to_dense` takes at a time: 8 a thread
 MOST_BLOCKS = 65_535  # of a grid's second dimension
@@ -62,7 +62,7 @@ _DENSE_TILES = program("rows/dense_tiles.cu", ROW=("float", "half_bits"), TILED=
 
 
 def gather_pieces(starts: Array, offsets: Array, indices: Array, values: Array, iso: bool) -> tuple[Array, Array]:
-    """Copy pieces of a list of entries from `starts` to `offsets`, (pieces + 1,); with `iso`, the value stays."""
+    """Copy ranges of a list of entries from `starts` to `offsets`, (ranges + 1,); with `iso`, the value stays."""
     cp = cupy()
     total = int(offsets[-1])
     gathered, moved = cp.empty(total, indices.dtype), values if iso else cp.empty(total, np.float32)

@@ -39,13 +39,10 @@ THREADS_UP = 8
 THREADS_DOWN = 8
 
 PART_BYTES = 1 << 20  # what a compiled loop copies at a time, at most: half of a piece or less
-
-SMALL_BYTES = 1 << 20
-"""Up to here arrays are copied by the calling thread, and on the current stream: threads would cost more."""
-
+SMALL_BYTES = 1 << 20  # up to here the calling thread copies, on the current stream: threads would cost more
 BLOCKS_KEPT = 2  # blocks of device memory that wait for further rows: one is filled while another is read
 ALIGNMENT = 512  # bytes that arrays of a block begin at multiples of, as CuPy's do
-MOST_SLACK = 4  # a block serves rows that take no less than one part in so many of it
+MOST_SLACK = 4  # a block serves rows that fill at least a quarter of it
 
 
 _Loop = Callable[[Driver, Route, Share, Stages], int]

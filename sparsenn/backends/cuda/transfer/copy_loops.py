@@ -79,7 +79,7 @@ def _call(_: Any, address: Any, arguments: Any) -> Any:
 
 @compiled
 def send(calls: Driver, route: Route, share: Share, stages: Stages) -> int:
-    """Copy a share of some bytes through pinned memory to the device; return 0 or the driver's error, with all read."""
+    """Copy a share of some bytes to the device; return 0 or the driver's error, once all bytes are read."""
     worst, turn = 0, 0
     for start in range(share.first * share.part, route.size, share.step * share.part):
         size = min(share.part, route.size - start)

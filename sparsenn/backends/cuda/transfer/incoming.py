@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 THREADS = 256
-PIECE = 4096  # entries that a block looks at at a time: 16 a thread
+PIECE = 4096  # entries that a block checks at a time: 16 for each thread
 ROWS_PER_BLOCK = 4 * THREADS  # rows for which there is a block more, where rows are short
 SHARED_BYTES = THREADS // 32 * 16  # of a block: what each warp has found
 MOST_BLOCKS = 1 << 16  # more than fill any device; blocks go on in strides

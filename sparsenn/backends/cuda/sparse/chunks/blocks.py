@@ -33,7 +33,7 @@ class BlockShape:
 
     vector: int  # rows of a lane
     outputs: int  # of a warp
-    warps: int  # that compute; with the one that copies a multiple of 4, as registers are given to 4 at a time
+    warps: int  # that compute; with the one that copies a multiple of 4, as registers are allocated for 4 at a time
     blocks: int  # on a multiprocessor
     teams: bool = False  # whether the outputs of a warp are a team, and an input is read once for all of them
     halves: bool = False  # whether rows are in half precision, not float32
@@ -99,8 +99,7 @@ capability 9.0."""
 
 TEAM_BLOCK = BlockShape(4, TEAM, 15, 1, teams=True)  # that for layers whose outputs make up teams, counted or not
 
-TILE_ROWS = tuple(sorted({block.rows for block in BLOCKS}))
-"""Rows that a tile can have; one of halves, the two largest numbers of them."""
+TILE_ROWS = tuple(sorted({block.rows for block in BLOCKS}))  # that a tile can have
 
 
 def room(machine: Machine, block: BlockShape) -> int:

@@ -38,9 +38,7 @@ WHOLE_ROUNDS = 2
 fewer rounds, a slice would have too little work for all multiprocessors."""
 
 LEAST_STAGES = 2  # chunks in shared memory: one is read while the next one arrives
-
-MARGIN = 1.16
-"""Of the longest record over the average one, about; `chunk_weights` shortens chunks where that is not enough."""
+MARGIN = 1.16  # longest record over the average one; `chunk_weights` shortens chunks where that is not enough
 
 # What a shape is chosen by, in clocks of a multiprocessor.
 READ_BYTES = 128  # of shared memory, a clock

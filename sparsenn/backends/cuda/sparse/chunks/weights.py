@@ -48,10 +48,7 @@ MOST_UNITS = (1 << 31) - 1  # records are addressed by 32-bit numbers of 16 byte
 
 BEHIND_ALL = -1  # the place behind all outputs, as places are unsigned
 NO_OUTPUT = 63 << 18  # an edge of no output, where rows are in half precision
-
-ARRAYS = ("records", "starts", "runs", "run_starts", "slots")
-"""The arrays of laid-out weights, in the order in which kernels take them."""
-
+ARRAYS = ("records", "starts", "runs", "run_starts", "slots")  # in the order in which kernels take them
 RUN_CLOCKS = 55  # clocks that the copy engine takes for a copy, however short
 
 

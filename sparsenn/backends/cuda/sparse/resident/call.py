@@ -18,10 +18,7 @@ CALL_BYTES = 32  # size of a `Call` record in `sparse/resident.cuh`, in bytes
 
 THREADS = 256
 CACHE_LINE = 128  # bytes
-
-MOST_PREFETCHED = 16 << 20
-"""Bytes of weights that are brought into the level 2 cache as a run begins; of more than that, none: they would drive
-each other out."""
+MOST_PREFETCHED = 16 << 20  # bytes of weights up to which a run begins by bringing them into the L2 cache
 
 _BEGIN = program("sparse/begin_run.cu")
 

@@ -70,7 +70,7 @@ _EQUAL = program("sparse/equal_rows.cu")
 def tile_shape(widths: Sequence[int], inputs: int, room: int) -> tuple[int, int, int] | None:
     """Return (log2 of the tile's most rows, floats of a half, of both) in a block's shared memory; None if no row fits.
 
-    `widths` are of all rows that the tile holds in turn; inputs that come in as bits share the second half.
+    `widths` are of all rows that the tile holds one by one; inputs that come in as bits share the second half.
     """
     for log_rows in range(5, -1, -1):
         stride = (1 << log_rows) + (log_rows > 0)

@@ -26,9 +26,7 @@ __all__ = ["CountedLayer", "block_threads", "count_inputs", "counted_first", "pa
 QUAD = 4  # edges that a lane reads at a time
 STATIC_BYTES = 1 << 10  # shared memory that the kernel declares itself and that the system takes of a block, rounded up
 MOST_INDEX = 0xFFFF  # largest index that 16 bits hold
-
-_MOST_THREADS = {32: 512, 16: 1024, 8: 1024}
-"""Threads of a block by the rows of a tile, as in the kernel: each takes up to 128 or 64 registers."""
+_MOST_THREADS = {32: 512, 16: 1024, 8: 1024}  # of a block by rows of a tile, as in the kernel: 128 or 64 registers each
 
 _LEAST_THREADS = 128
 
@@ -36,7 +34,7 @@ _LEAST_THREADS = 128
 MOST_POWER = 255  # of a number that is not finite
 SCALE = 150  # at which the digits are an integer
 
-MOST_UNITS = 1 << 25  # more are not told apart: from half of that on, sums of integers need not be float32 numbers
+MOST_UNITS = 1 << 25  # at most: from half of that on, sums of integers need not be float32 numbers
 
 _COUNTED = np.dtype([("arrays", "u8", (4,)), ("units", "f4"), ("exponent", "i4")])
 

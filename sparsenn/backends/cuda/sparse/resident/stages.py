@@ -42,13 +42,8 @@ TILED_LAYERS = 30
 """Layers up to which that is done: laying weights out for it takes milliseconds a layer. Rows that do not fit into
 shared memory are computed in tiles in all layers, however few they are."""
 
-WAVE_BYTES = 24 << 20
-"""Features of a wave of tiles, before and after a layer: they stay in an L2 cache of 50 MB beside the weights."""
-
-WAVE_ROUNDS = 2
-"""Tiles of a wave at least, and rounds of the blocks' work: blocks that have nothing left to do in one tile's layer go
-on with the other's."""
-
+WAVE_BYTES = 24 << 20  # features of a wave before and after a layer: an L2 cache of 50 MB holds them beside the weights
+WAVE_ROUNDS = 2  # tiles of a wave at least, and rounds of work: blocks done with a tile's layer continue with another's
 KERNEL_BYTES = 1 << 10  # shared memory that the kernels declare themselves, rounded up
 DISTINCT_FROM = 4  # layers after which equal rows are looked for
 

@@ -28,12 +28,9 @@ UNITS = SLAB // UNIT  # of a slab
 GREEDY_WORK = 300_000_000  # to find groups
 SWAP_WORK = 200_000_000  # to mend groups by swaps
 
-ATTEMPTS = 128  # swaps that are tried for a group with conflicts before the next one has its turn
-
-RUNS = (4, 2, 1)
-"""Inputs that may stay together: the longer these runs are, the less it takes to lay rows out in an order."""
-
-SPARE = 1 + 1 / 128  # slabs of an order of longer runs, at most, in parts of those of another one
+ATTEMPTS = 128  # swaps that are tried for a group with conflicts before the next group
+RUNS = (4, 2, 1)  # inputs that may stay together: the longer, the faster rows are laid out in an order
+SPARE = 1 + 1 / 128  # slabs of an order of longer runs, at most, over those of another order
 HOPELESS = 4  # conflicts of a group with which nearly all units have some for each tile of outputs, whatever is swapped
 
 
