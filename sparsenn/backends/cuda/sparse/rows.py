@@ -18,6 +18,7 @@ from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.memory import arriving
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, index_type, scan
+from sparsenn.backends.cuda.sparse.row_slices import NOTHING
 from sparsenn.backends.machine import WARP
 from sparsenn.formats import CSR, Array
 
@@ -50,7 +51,6 @@ PIECE = 2048  # entries that a block of `to_dense` takes at a time: 8 a thread
 MOST_BLOCKS = 65_535  # of a grid's second dimension
 MOST_SPREADING = 1 << 16  # blocks of `spread`: enough for any device, and they go on in strides
 LISTING_THREADS = 1024  # of the one block of `list_owned`
-NOTHING = np.uintp(0)  # a null pointer, as an argument of a kernel
 
 _GATHER = program("rows/gather.cu", INDEX=INDEX_TYPES)
 _COUNT = program("rows/count.cu", INDEX=INDEX_TYPES)
@@ -304,6 +304,6 @@ def count_tiles(
     count, width, side = tiles.shape
     lines = COUNTED_BYTES // (4 * side)
     sizes = tuple(map(np.int32, (multiplicity.size, width, side, room_of(tiles), lines)))
-    following = np.uintp(0) if degrees is None else degrees
+    following = NOTHING if degrees is None else degrees
     arguments = (tiles, *sizes, copies, following, multiplicity, alive, counters)
     launch("count", _TILES.kernel("count_tiles"), (count, -(-width // lines)), (THREADS,), *arguments)
