@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from device_emulation import Library
+from device_emulation import Place
 from scipy.sparse import csc_array, csr_array
 
 from sparsenn.backends import selection
@@ -54,13 +54,48 @@ def network(kind: str) -> Network:
     return Network((*layers, SparseLinear.from_scipy(csc_array(NARROW), None, Identity())))
 
 
+class Located(np.ndarray):
+    """An array whose `data` says where it is, as CuPy's does."""
+
+    @property
+    def data(self) -> Any:
+        return Place(self.ctypes.data)
+
+    def get(self) -> np.ndarray:
+        return np.array(self)
+
+
+class NumPyLibrary:
+    """NumPy's functions in place of CuPy's: float64 may use operators that CuPy compiles."""
+
+    ndarray = Located
+
+    def __init__(self, cuda: Any) -> None:
+        self.cuda = cuda
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(np, name)
+        if isinstance(found, type) or not callable(found):
+            return found
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            result = found(*arguments, **named)
+            return result.view(Located) if isinstance(result, np.ndarray) else result
+
+        return call
+
+    @staticmethod
+    def asnumpy(array: np.ndarray) -> np.ndarray:
+        return np.array(array).view(np.ndarray)
+
+
 @pytest.fixture
 def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU whose libraries are NumPy and SciPy."""
     synchronize, device = lambda: None, lambda: 0
     runtime = SimpleNamespace(CUDARuntimeError=ZeroDivisionError, deviceSynchronize=synchronize, getDevice=device)
     memory = SimpleNamespace(OutOfMemoryError=ZeroDivisionError)
-    library = Library(SimpleNamespace(Device=lambda number: nullcontext(), runtime=runtime, memory=memory))
+    library = NumPyLibrary(SimpleNamespace(Device=lambda number: nullcontext(), runtime=runtime, memory=memory))
     monkeypatch.setitem(sys.modules, "cupy", library)
     monkeypatch.setitem(sys.modules, "cupyx.scipy.sparse", scipy.sparse)
     monkeypatch.setattr(cuda_device, "_imported", library)

@@ -407,6 +407,7 @@ def test_a_weight_beyond_the_range_is_left_to_the_kernel(launched):
 SIZES = st.integers(-6, 17).map(lambda power: 2.0**power)
 
 
+@pytest.mark.filterwarnings("ignore::sparsenn.engine.finite.UnderflowWarning")
 @given(
     st.integers(0, 2**32 - 1), st.lists(SIZES, min_size=1, max_size=4), SIZES, st.lists(st.sampled_from(ACTIVATIONS))
 )
