@@ -1,7 +1,4 @@
-"""Activations as the kernels know them: by a number and a parameter, or by what they are compiled for.
-
-The kernels' code for them is generated from the one table, `sparsenn.layers.activation.ACTIVATIONS`.
-"""
+"""Activations as the kernels know them, generated from `sparsenn.layers.activation.ACTIVATIONS`."""
 
 from __future__ import annotations
 
@@ -28,27 +25,17 @@ __all__ = [
     "compiled_activation",
 ]
 
-ACTIVATIONS = tuple(row.name.upper() for row in ROWS)
-"""`enum Activation` of the kernels: an activation's code is its place here, as in the table."""
+ACTIVATIONS = tuple(row.name.upper() for row in ROWS)  # the codes of `enum Activation` are places in the table
 
 RELU = ROWS.index(ReLU)
 IDENTITY = ROWS.index(Identity)
 
-RELU_CLIPPED = len(ACTIVATIONS)
-"""Name of a ReLU with a clip in kernels that are compiled for one activation."""
-
-HEADER = "activations.cuh"
-"""The name by which kernels include what `activation_header` returns."""
+RELU_CLIPPED = len(ACTIVATIONS)  # name of a ReLU with a clip in kernels that are compiled for one activation
+HEADER = "activations.cuh"  # the name by which kernels include what `activation_header` returns
 
 
 def activation_code(layer: SparseLinear | Linear | Conv2d, number: int) -> tuple[np.int32, np.float32]:
-    """Return a layer's activation as `activation_number` does.
-
-    Raises
-    ------
-    UsageError
-        The kernels do not know the activation; the message calls the layer by its number.
-    """
+    """Return a layer's activation as `activation_number` does; raises UsageError for one that kernels do not know."""
     code = activation_number(layer.activation)
     if code is None:
         raise UsageError(f"layer {number}: the CUDA kernels do not know the activation {layer.activation}")

@@ -12,14 +12,10 @@ from sparsenn.errors import DeviceError
 
 __all__ = ["ANY_GPU", "LEAST_CAPABILITY", "check_device", "count_devices"]
 
-LEAST_CAPABILITY = 80
-"""Compute capability 8.0: the first that copies into shared memory beside the arithmetic and multiplies in TF32."""
+LEAST_CAPABILITY = 80  # 8.0: the first that copies into shared memory beside the arithmetic and multiplies in TF32
 
-ANY_GPU = f"NVIDIA GPU (compute capability {LEAST_CAPABILITY / 10:.1f})"
-"""What every kernel needs, in words."""
-
-OLDEST_DRIVERS = {13: 580, 12: 525}
-"""The oldest driver for each CUDA that there is an extra for."""
+ANY_GPU = f"NVIDIA GPU (compute capability {LEAST_CAPABILITY / 10:.1f})"  # what every kernel needs, in words
+OLDEST_DRIVERS = {13: 580, 12: 525}  # the oldest driver for each CUDA that there is an extra for
 
 _INSUFFICIENT_DRIVER = 35  # cudaErrorInsufficientDriver
 _NO_DEVICE = 100  # cudaErrorNoDevice
@@ -27,14 +23,7 @@ _ELSE = "or use --device cpu"
 
 
 def check_device(index: int) -> None:
-    """Refuse a device that is not there or cannot run the kernels.
-
-    Raises
-    ------
-    DeviceError
-        CuPy is missing, broken or of the wrong CUDA version; there is no driver, no such GPU, or only one that is too
-        old or full; or CUDA's compiler is missing.
-    """
+    """Refuse a device, with a DeviceError, that is missing or cannot run the kernels, or has no compiler."""
     count = count_devices()
     cp = cupy()
     if index >= count:
@@ -59,13 +48,7 @@ def check_device(index: int) -> None:
 
 
 def count_devices() -> int:
-    """Return how many GPUs there are, at least one.
-
-    Raises
-    ------
-    DeviceError
-        CuPy is missing, broken or of the wrong CUDA version; there is no driver, or no GPU.
-    """
+    """Return how many GPUs there are, at least one; raises DeviceError for none, or without CuPy or a driver."""
     count = _device_count(_imported())
     if not count:
         raise DeviceError(f"CUDA finds no NVIDIA GPU; {_hidden()}check nvidia-smi, {_ELSE}")
@@ -104,7 +87,6 @@ def _device_count(cp: Any) -> int:
 
 
 def _too_new(made_for: int, driver: int) -> str:
-    """Say that CuPy is made for a newer CUDA than the driver knows; both versions are as CUDA counts them."""
     needed, known = made_for // 1000, driver // 1000
     update = (
         f"update the driver to {OLDEST_DRIVERS[needed]} or newer" if needed in OLDEST_DRIVERS else "update the driver"
@@ -135,7 +117,6 @@ def _removal() -> str:
 
 
 def _packages() -> list[str]:
-    """Return the names of the CuPy packages that pip takes for installed."""
     names = {str(found.metadata["Name"]).lower() for found in distributions()}
     return sorted(name for name in names if re.fullmatch(r"cupy(-(cuda|rocm).*)?", name))
 
@@ -145,7 +126,6 @@ def _extra(cuda: int) -> str:
 
 
 def _hidden() -> str:
-    """Name the setting that may hide GPUs, where there is one."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return "" if visible is None else f"CUDA_VISIBLE_DEVICES={visible!r} may hide it: unset that, "
 

@@ -1,7 +1,4 @@
-"""CuPy, and what a GPU that is here offers.
-
-CuPy is imported here and nowhere else, when a kernel or an array is first needed.
-"""
+"""CuPy, which only this module imports, on first use; and what a GPU that is here offers."""
 
 from __future__ import annotations
 
@@ -18,15 +15,11 @@ from sparsenn.runtime.storage.folder import cupy_folder
 
 __all__ = ["as_current", "cupy", "current_machine", "machine_of"]
 
-_imported: Any = None
-"""CuPy, once it has been imported in full."""
+_imported: Any = None  # CuPy, once it has been imported in full
 
 
 def cupy() -> Any:
-    """Import CuPy on first use. It warns about installations that it still works with; those warnings are dropped.
-
-    Launches ask for it many times over, so that what was imported is looked at first.
-    """
+    """Import CuPy on first use, without the warnings about installations that it still works with."""
     global _imported
     if _imported is None or sys.modules.get("cupy") is not _imported:
         with warnings.catch_warnings():
@@ -96,7 +89,6 @@ def current_machine() -> Machine:
 
 
 def _rates(runtime: Any, device: int, name: str) -> tuple[float, float]:
-    """Return the clock and the bandwidth of copies under load."""
     for known in MACHINES.values():
         if known.name == name:
             return known.clock, known.copy_bandwidth

@@ -12,19 +12,11 @@ from sparsenn.network import Layer
 
 __all__ = ["prepared_bytes"]
 
-FORMS = 3
-"""Of dense weights and those of convolutions: as they are, and what kernels for tensor cores keep beside that, rounded
-and what rounding took away."""
+FORMS = 3  # copies of weights: as they are, and for tensor cores rounded and what rounding took away
 
 
 def prepared_bytes(layer: Layer, with_zeros: bool) -> int:
-    """Estimate the bytes that a layer takes; see `Backend.prepared_bytes`.
-
-    Raises
-    ------
-    UsageError
-        The layer is of a kind that is not known.
-    """
+    """Estimate the bytes that a layer takes; see `Backend.prepared_bytes`."""
     if with_zeros and isinstance(layer, SparseLinear):
         return FORMS * 4 * layer.inputs * layer.outputs + 4 * layer.outputs
     return _bytes(layer)

@@ -15,8 +15,7 @@ from sparsenn.errors import DeviceError
 
 __all__ = ["GraphCopy", "copies_of"]
 
-MEMCPY_NODE = 1
-"""CU_GRAPH_NODE_TYPE_MEMCPY."""
+MEMCPY_NODE = 1  # CU_GRAPH_NODE_TYPE_MEMCPY
 
 
 def _operand(prefix: str) -> tuple[tuple[str, Any], ...]:
@@ -59,14 +58,7 @@ def _driver() -> Any:
 
 
 class GraphCopy:
-    """A copy in a graph, between arrays on the device.
-
-    Parameters
-    ----------
-    graph : of the copy.
-    node : CUDA's handle of the copy.
-    sizes : the parameters of the copy, as captured.
-    """
+    """A copy in a graph, between arrays on the device."""
 
     def __init__(self, graph: Graph, node: int, sizes: _Memcpy3D) -> None:
         self._graph, self._sizes = graph, sizes
@@ -87,13 +79,7 @@ class GraphCopy:
 
 
 def copies_of(graph: Graph) -> dict[tuple[int, int], GraphCopy]:
-    """Return the copies in a graph, by the addresses of their source and target.
-
-    Raises
-    ------
-    DeviceError
-        The driver cannot list them.
-    """
+    """Return the copies in a graph by source and target addresses; DeviceError if the driver cannot list them."""
     driver, count = _driver(), c_size_t()
     _check(driver.cuGraphGetNodes(graph.graph, None, byref(count)))
     nodes = (c_void_p * count.value)()

@@ -1,7 +1,4 @@
-"""What there is for GPUs on this machine: the driver, its devices, CuPy and CUDA's compiler; each asked by itself.
-
-The driver is asked without CuPy, so that what is missing can be told apart from what does not fit together.
-"""
+"""What there is for GPUs on this machine: the driver (queried without CuPy), its devices, CuPy and CUDA's compiler."""
 
 from __future__ import annotations
 
@@ -16,20 +13,13 @@ from sparsenn.errors import DeviceError
 
 __all__ = ["check_first_device", "compiler_version", "cupy_version", "driver_version", "gpu_names", "matching_package"]
 
-LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-"""CUDA's driver, which comes with a GPU's."""
+LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"  # CUDA's driver, which comes with a GPU's
 
 _NAME_BYTES = 256
 
 
 def driver_version() -> str | None:
-    """Return the newest CUDA that the driver knows, such as 13.0; None where there is no driver.
-
-    Raises
-    ------
-    DeviceError
-        There is one, and it does not answer.
-    """
+    """Return the newest CUDA that the driver knows, such as 13.0; None without a driver, DeviceError if it fails."""
     driver = _driver()
     if driver is None:
         return None
@@ -39,13 +29,7 @@ def driver_version() -> str | None:
 
 
 def gpu_names() -> list[str]:
-    """Return the names of the GPUs that the driver shows; none where there is no driver.
-
-    Raises
-    ------
-    DeviceError
-        The driver does not answer.
-    """
+    """Return the names of the GPUs that the driver shows; none without a driver, DeviceError if it fails."""
     driver = _driver()
     if driver is None:
         return []
@@ -66,13 +50,7 @@ def matching_package(driver: str) -> str:
 
 
 def cupy_version() -> str | None:
-    """Return the version of CuPy, imported; None where it is not installed.
-
-    Raises
-    ------
-    DeviceError
-        It is installed and cannot be imported.
-    """
+    """Return the version of CuPy; None where it is not installed, DeviceError where it cannot be imported."""
     if not any(str(found.metadata["Name"]).lower().startswith("cupy") for found in distributions()):
         return None
     try:
@@ -82,13 +60,7 @@ def cupy_version() -> str | None:
 
 
 def compiler_version() -> str:
-    """Return the version of NVRTC that CuPy compiles with.
-
-    Raises
-    ------
-    Exception
-        CuPy, or the library, cannot be loaded.
-    """
+    """Return the version of NVRTC that CuPy compiles with; raises what loading CuPy or the library raises."""
     return ".".join(map(str, cupy().cuda.nvrtc.getVersion()))
 
 

@@ -18,23 +18,17 @@ __all__ = ["cache_all_on_device", "cache_on_device", "cache_on_host", "from_host
 
 Made = TypeVar("Made")
 
-PER_THREAD = 2
-"""CUDA's number of a thread's own default stream (cudaStreamPerThread)."""
+PER_THREAD = 2  # CUDA's number of a thread's own default stream (cudaStreamPerThread)
 
 _on_device: WeakKeyDictionary[Any, dict[Hashable, tuple[Any, Any, Hashable]]] = WeakKeyDictionary()
 """By owner and name: a value, an event that ends its copies (None once they have ended), and its version."""
 
 
 def cache_on_device(owner: Any, name: Hashable, make: Callable[[], Made], version: Hashable = None) -> Made:
-    """Return the result of `make`, which is called once for an owner, a name and a version.
+    """Return the result of `make`, called once for an owner (by identity) and a name; only the last version stays.
 
-    Copies to the device may be unfinished: the current stream waits for them.
-
-    Parameters
-    ----------
-    owner : a layer or a stack of layers on the device, by its identity. Results live as long as it, and must not refer
-        to it.
-    version : a result of another version is released first.
+    Results live as long as the owner, and must not refer to it. Copies to the device may be unfinished: the current
+    stream waits for them.
     """
     (result,) = cache_all_on_device([owner], [name], lambda _: [make()], version)
     return result
@@ -46,12 +40,7 @@ def cache_all_on_device(
     make: Callable[[list[int]], Sequence[Made]],
     version: Hashable = None,
 ) -> list[Made]:
-    """Return a result for each owner and its name, as `cache_on_device` does.
-
-    Parameters
-    ----------
-    make : returns the results of some owners, given their numbers; called once for all that have none.
-    """
+    """Return a result for each owner, as `cache_on_device`; `make` is called once with the numbers of all that miss."""
     cached = [_on_device.setdefault(owner, {}) for owner in owners]
     stale = [
         number
@@ -70,7 +59,6 @@ def cache_all_on_device(
 
 
 def _arrived(values: dict[Hashable, tuple[Any, Any, Hashable]], name: Hashable) -> Any:
-    """Return a result for which the current stream waits."""
     value, ready, version = values[name]
     if ready is not None:
         if ready.done:
@@ -93,15 +81,7 @@ _lock = threading.Lock()
 
 
 def cache_on_host(owner: Any, name: Hashable, make: Callable[[], Made], version: Hashable = None) -> Made:
-    """Return the result of `make`, as `cache_on_device` does, for all devices.
-
-    Threads that ask at the same time wait for the first.
-
-    Parameters
-    ----------
-    owner : a layer on the host, by its identity. Results live as long as it, and must not refer to it.
-    version : a result of another version is released first.
-    """
+    """Return the result of `make`, as `cache_on_device` does, for all devices; other threads wait for the first."""
     with _lock:
         entry = _on_host.setdefault(owner, {}).setdefault(name, _Entry())
     with entry.lock:

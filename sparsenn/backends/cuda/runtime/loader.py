@@ -1,4 +1,4 @@
-"""From a kernel's source file and the values of its defines to a compiled module, kept for the process."""
+"""Compiles the source of kernels with the values of its defines, once for a process."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ __all__ = [
     "wait_for_modules",
 ]
 
-COMPILE_OPTIONS = ("-std=c++17", "-lineinfo")
-"""What every kernel is compiled with, besides its defines; line numbers let profilers and sanitizers name them."""
+COMPILE_OPTIONS = ("-std=c++17", "-lineinfo")  # line numbers let profilers and sanitizers name them
 
 _Defines: TypeAlias = tuple[tuple[str, int | str], ...]
 
@@ -54,21 +53,11 @@ def source_text(path: str) -> str:
 
     CuPy keys its cache of compiled kernels by their text; a header left to the compiler would go unnoticed when it
     changes.
-
-    Parameters
-    ----------
-    path : within `backends/cuda/kernels`, or within the package; a name in an include is looked for beside the
-        including file first.
     """
     return _expanded(path, set())
 
 
-def _is_there(path: str) -> bool:
-    return path == HEADER or _file(path).is_file()
-
-
 def _file(path: str) -> Traversable:
-    """Return a source file: one of the engine's own kernels, or one of another part of the package."""
     own = files("sparsenn.backends.cuda").joinpath("kernels", path)
     return own if own.is_file() else files("sparsenn").joinpath(path)
 
@@ -78,7 +67,7 @@ def _expanded(path: str, seen: set[str]) -> str:
 
     def include(found: re.Match[str]) -> str:
         beside = f"{path.rpartition('/')[0]}/{found[1]}".lstrip("/")
-        name = beside if _is_there(beside) else found[1]
+        name = beside if beside == HEADER or _file(beside).is_file() else found[1]
         line = text.count("\n", 0, found.start()) + 2
         if name in seen:
             return ""
@@ -100,11 +89,8 @@ class _Here(threading.local):
     rehearses = False
 
 
-MOST_THREADS = 8
-"""Threads that compile side by side."""
-
-SILENT_SECONDS = 0.3
-"""Waiting for a module is announced when it takes longer: loading one that was compiled before does not."""
+MOST_THREADS = 8  # threads that compile side by side
+SILENT_SECONDS = 0.3  # until waiting for a module is announced: loading one that was compiled before takes less
 
 _here = _Here()
 _locks: defaultdict[tuple[Any, ...], threading.Lock] = defaultdict(threading.Lock)
@@ -114,10 +100,7 @@ _modules: dict[tuple[Any, ...], Future[Any]] = {}
 
 
 def compile_seconds() -> float:
-    """Return the seconds that this thread has waited for kernels to be compiled, or loaded from CuPy's cache.
-
-    Kernels that CuPy makes for its own functions are not counted.
-    """
+    """Return the seconds that this thread has waited for kernels to be compiled or loaded, without CuPy's own."""
     return _here.seconds
 
 
@@ -214,12 +197,7 @@ def _compiled(source: str, defines: _Defines, device: int, architecture: str | N
 
 
 class RehearsedKernel:
-    """A kernel that was asked for in a rehearsal; what is asked of it waits until it is compiled.
-
-    Parameters
-    ----------
-    load : returns the kernel itself.
-    """
+    """A kernel requested in a rehearsal, which `load` returns once it is compiled."""
 
     def __init__(self, load: Callable[[], Any]) -> None:
         self._load = load
@@ -256,18 +234,11 @@ def _kernel_of_unordered(program: Program, defines: _Defines, device: int, name:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A source file together with the values that its defines may take: the one way to a kernel.
+    """A source file with the values that its defines may take, the first of them the default; compiled when needed.
 
-    `program` and `specialised` declare one; nothing is compiled before a kernel is asked for.
-
-    Parameters
-    ----------
-    source : path within `backends/cuda/kernels`, or within the package.
-    choices : for each define, its possible values; the first is the default. None where the defines are a problem's own
-        sizes.
-    architecture : what it must be compiled for, such as sm_90a; None for whichever device runs it.
-    dynamic_shared : whether launches may ask for all the shared memory that a block can have.
-    carveout : percent of a multiprocessor's first cache that is to be shared memory; None leaves that to the driver.
+    `choices` is None where the defines are a problem's own sizes; `architecture` None for the device that runs the
+    kernel, or such as sm_90a. With `dynamic_shared`, launches may ask for all the shared memory that a block can have;
+    `carveout` is the percentage of a multiprocessor's first cache that becomes shared memory.
     """
 
     source: str
@@ -283,16 +254,9 @@ class Program:
                 yield dict(zip(self.choices, values, strict=True))
 
     def kernel(self, name: str, **defines: int | str) -> Any:
-        """Return one kernel for the current device, compiled with the given defines and the defaults of the others.
+        """Return one kernel for the current device, compiled with the defines; raises DeviceError where that fails.
 
-        Where the defines are a problem's own sizes there are no defaults: all of them are given.
-
-        It is compiled, or loaded, when it is first asked for; in a rehearsal, by a thread of its own.
-
-        Raises
-        ------
-        DeviceError
-            It cannot be compiled or loaded here.
+        It is compiled, or loaded, on first use; in a rehearsal, by a thread of its own.
         """
         device = cupy().cuda.runtime.getDevice()
         load = partial(_kernel_of_unordered, self, tuple(defines.items()), device, name)
@@ -315,8 +279,7 @@ class Program:
         return tuple(sorted(({define: values[0] for define, values in self.choices.items()} | dict(defines)).items()))
 
 
-PROGRAMS: list[Program] = []
-"""Every program there is; the test-suite compiles all builds of all of them."""
+PROGRAMS: list[Program] = []  # every program there is; the test-suite compiles all builds of all of them
 
 
 def program(

@@ -1,4 +1,4 @@
-"""Machine code for an architecture that CuPy does not compile for, such as sm_90a, kept in the cache folder."""
+"""Machine code for an architecture that CuPy does not compile for, such as sm_90a, in the cache folder."""
 
 from __future__ import annotations
 
@@ -14,29 +14,14 @@ from sparsenn.runtime.storage import cache_folder, replacing
 
 __all__ = ["machine_code"]
 
-ELF_HEADER = 64
-"""Bytes."""
-
-CUPY_OPTIONS = ("-ftz=true", "--device-as-default-execution-space")
-"""What CuPy adds to every compilation."""
+ELF_HEADER = 64  # bytes
+CUPY_OPTIONS = ("-ftz=true", "--device-as-default-execution-space")  # what CuPy adds to every compilation
 
 
 def machine_code(cp: Any, name: str, text: str, options: tuple[str, ...], architecture: str) -> Path:
-    """Return a file with the machine code of a source; compiled if there is none yet.
+    """Return a file with the machine code of a source, compiled on first use; RuntimeError with the compiler's message.
 
     Where the cache folder cannot be written to, the file lives as long as the process.
-
-    Parameters
-    ----------
-    cp : CuPy, whose compiler is asked.
-    name : of the source, for messages.
-    text : the source, with everything that it includes.
-    options, architecture : of the compiler; such as sm_90a.
-
-    Raises
-    ------
-    RuntimeError
-        It does not compile; the message is the compiler's.
     """
     nvrtc = cp.cuda.nvrtc
     every = (*options, *CUPY_OPTIONS, f"-arch={architecture}")
@@ -59,7 +44,6 @@ def machine_code(cp: Any, name: str, text: str, options: tuple[str, ...], archit
 
 
 def _folders() -> list[Path]:
-    """Return where machine code may be kept, the preferred place first."""
     try:
         return [cache_folder() / "kernels", _folder_of_process()]
     except ResourceError:

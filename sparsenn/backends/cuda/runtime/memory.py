@@ -1,4 +1,4 @@
-"""Device memory: how much may be taken, how to fill it, and what to say when it does not suffice."""
+"""Device memory: its free bytes, copies to it and from it, and messages when it does not suffice."""
 
 from __future__ import annotations
 
@@ -28,21 +28,13 @@ __all__ = [
     "within_memory",
 ]
 
-STAGED_BYTES = 8 << 20
-"""Half of the pinned memory that copies go through: large enough that starting a copy costs little beside it."""
-
-ALIGNMENT = 512
-"""Bytes, as of arrays of their own: where arrays share a block, each begins at a multiple of so many."""
-
-_ALLOCATION_FAILED = 2
-"""cudaErrorMemoryAllocation."""
+STAGED_BYTES = 8 << 20  # of each pinned buffer: so large that starting a copy costs little beside it
+ALIGNMENT = 512  # bytes, as of arrays of their own: where arrays share a block, each begins at a multiple of so many
+_ALLOCATION_FAILED = 2  # cudaErrorMemoryAllocation
 
 
 def free_bytes() -> int:
-    """Return how much memory of the current device can still be taken, CuPy's own reserve included.
-
-    That is no more than CuPy's pool may take, where it has a limit (`CUPY_GPU_MEMORY_LIMIT`).
-    """
+    """Return the free bytes of the current device, CuPy's reserve included, within `CUPY_GPU_MEMORY_LIMIT`."""
     cp = cupy()
     pool = cp.get_default_memory_pool()
     free = int(cp.cuda.runtime.memGetInfo()[0]) + int(pool.free_bytes())
@@ -56,12 +48,7 @@ def release_unused() -> None:
 
 
 def arriving(array: Any) -> Callable[[], Array]:
-    """Queue the copy of a device array to pinned memory, on the current stream; return what waits for it and gives it.
-
-    Parameters
-    ----------
-    array : contiguous.
-    """
+    """Queue the copy of a contiguous device array to pinned memory; return a function that waits for it."""
     if not array.size:
         return lambda: np.zeros(array.shape, array.dtype)
     cuda = cupy().cuda
@@ -85,11 +72,9 @@ def aligned_places(sizes: Sequence[int]) -> tuple[list[int], int]:
 
 
 class Staging:
-    """Copies host arrays to the current device through pinned memory, on a stream of its own.
+    """Copies host arrays to the current device through two buffers of pinned memory, on a stream of its own.
 
-    That stream waits for others only where it is told to. Arrays are written into two pieces of pinned memory in turn,
-    as they will lie in their block, and copied on from there, so that one piece is filled while the other travels.
-    Threads take turns. Make it while its device is current.
+    One buffer is filled while the other travels. Threads wait for each other. Make it while its device is current.
     """
 
     def __init__(self) -> None:
@@ -163,7 +148,6 @@ class Staging:
         return sent + count
 
     def _turn(self) -> None:
-        """Go on with the other piece, once what was copied from it has arrived."""
         self._copied[0].record(cupy().cuda.get_current_stream())
         self._pieces.reverse()
         self._copied.reverse()
@@ -183,19 +167,7 @@ def to_device(arrays: Sequence[Array]) -> list[Array]:
 
 
 def within_memory(what: str, rows: int, bytes_per_row: int) -> AbstractContextManager[None]:
-    """Turn errors about the device's memory into one that names the batch size that fits.
-
-    Parameters
-    ----------
-    what : what is being done, for the message.
-    rows : rows that it is done for; 0 where that is not for rows, which may yet leave too little memory.
-    bytes_per_row : memory that a row takes, at most.
-
-    Raises
-    ------
-    OutOfMemoryError
-        The device's memory does not suffice.
-    """
+    """Turn errors about device memory into an OutOfMemoryError; if `rows` is not 0, it names a batch size that fits."""
     return _WithinMemory(what, rows, bytes_per_row)
 
 

@@ -8,18 +8,12 @@ from sparsenn.formats import Array
 
 __all__ = ["HALF_MAX", "SPLIT_PRODUCTS", "split_tf32"]
 
-HALF_MAX = 65_504.0
-"""The largest number of half precision."""
-
-SPLIT_PRODUCTS = 3
-"""Products in TF32 for each of float32, of numbers that are split: all of their parts but the two small ones."""
+HALF_MAX = 65_504.0  # the largest number of half precision
+SPLIT_PRODUCTS = 3  # in TF32 for each product of split float32 numbers: all but that of the two small ones
 
 
 def split_tf32(values: Array) -> tuple[Array, Array]:
-    """Split float32 numbers into a number of TF32 and what is left of them, which is rounded to TF32 in turn.
-
-    Numbers that would round to infinity are cut off instead.
-    """
+    """Split float32 numbers, cut off at the largest of TF32, into two of TF32: each rounded, and its remainder."""
     kept = np.uint32(0xFFFFE000)
     bits = np.ascontiguousarray(values).view(np.uint32)
     rounded = ((bits + np.uint32(0x1000)) & kept).view(np.float32)

@@ -74,8 +74,7 @@ def launch(
 ) -> None:
     """Launch a kernel in a section `name`; nothing happens if the grid is empty, or in a rehearsal.
 
-    Arguments are device arrays and NumPy scalars of the very types that the kernel takes; `shared_bytes` of shared
-    memory come on top of what it declares.
+    Arguments have the very types that the kernel takes; `shared_bytes` come on top of what it declares.
     """
     if 0 in grid or rehearses():
         return

@@ -18,21 +18,15 @@ from sparsenn.formats import Array
 
 __all__ = ["MAX_COPIED_BYTES", "DeviceReplay", "HostReplay"]
 
-MAX_SECONDS = 50e-3
-"""Longer work is not captured: the device computes while the host queues it, so that a graph saves next to nothing."""
-
-MAX_COPIED_BYTES = 4 << 20
-"""Bytes of rows that a graph copies to its own memory, at most: a copy of more takes longer than launches."""
-
-TIMED_RUNS = 3
-"""Runs of the launches, and of the graph, of which the fastest counts."""
+MAX_SECONDS = 50e-3  # of work that is captured: the device computes longer work while the host queues it
+MAX_COPIED_BYTES = 4 << 20  # of rows that a graph copies to its own memory: a copy of more takes longer than launches
+TIMED_RUNS = 3  # runs of the launches, and of the graph, of which the fastest counts
 
 MAX_SPARE_BYTES = 1 << 20
 """Bytes of outputs up to which the next call's array is allocated while the device computes, on the same stream: CuPy's
 pool holds separate memory for each stream."""
 
-Run = Callable[[Array], tuple[Array, ...]]
-"""Queues work on a matrix on the device, and returns results there."""
+Run = Callable[[Array], tuple[Array, ...]]  # queues work on a matrix on the device, and returns results there
 
 
 class _Replay(ABC):
@@ -41,10 +35,6 @@ class _Replay(ABC):
     The graph begins with a copy of the rows to its own memory, and ends with copies of the results. There is no replay
     where the caller captures the stream or times sections, where memory does not suffice for a graph, or where another
     thread disturbed the capture.
-
-    Parameters
-    ----------
-    shape : of the matrix that the work takes.
     """
 
     def __init__(self, shape: tuple[int, int]) -> None:
@@ -59,19 +49,12 @@ class _Replay(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Device memory that the graph reads and writes, in bytes."""
         if self._graph is None:
             return 0
         return int(self._features.nbytes) + sum(int(buffer.mem.size) for buffer in self._buffers)
 
     def __call__(self, run: Run, rows: Array) -> tuple[Array, ...] | None:
-        """Return the results for rows, where the rows are; None where the work has to be queued launch by launch.
-
-        Parameters
-        ----------
-        run : the same in each call, and has run before.
-        rows : contiguous, of one shape and type in all calls.
-        """
+        """Return the results of `run`, which has run before, for contiguous rows; None where there is no replay."""
         cuda = cupy().cuda
         if self._is_refused or recorded():
             return None
@@ -108,10 +91,7 @@ class _Replay(ABC):
         """Queue the copies of the results."""
 
     def _capture(self, run: Run, rows: Array) -> Graph | None:
-        """Return a graph of the work; None where that is not faster.
-
-        A pool divides the memory of hidden values, which lives as long as the graph.
-        """
+        """Return a graph of the work, whose pool has the memory of hidden values; None where that is not faster."""
         cuda = cupy().cuda
         allocate, current = cuda.get_allocator(), cuda.get_current_stream()
 
@@ -191,10 +171,7 @@ class DeviceReplay(_Replay):
 
 
 class HostReplay(_Replay):
-    """Work on rows in host memory, to which all results are copied; a call waits for the device.
-
-    The graph copies from pinned memory and to it.
-    """
+    """Work on rows in host memory, to which results are copied through pinned memory; a call waits for them."""
 
     def __init__(self, shape: tuple[int, int]) -> None:
         super().__init__(shape)
@@ -236,7 +213,6 @@ def _pinned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 def _copy(target: int, source: int, size: int, stream: Any) -> None:
-    """Copy bytes on the device, on a stream."""
     runtime = cupy().cuda.runtime
     runtime.memcpyAsync(target, source, size, runtime.memcpyDeviceToDevice, stream.ptr)
 

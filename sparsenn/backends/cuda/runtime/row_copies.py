@@ -16,17 +16,10 @@ from sparsenn.backends.sizes import parts_of
 
 __all__ = ["as_rows", "copy_rows"]
 
-THREADS = 256
-"""Threads of a block."""
-
-PIECE = 1024
-"""Numbers of a row that a warp takes at a time, as in the kernel."""
-
-MOST_BLOCKS = 1 << 14
-"""Blocks that fill any device; they go on in strides."""
-
-_FROM = ("f4", "f2", "f8", "?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8")
-"""Types that the kernel reads, in the order of its numbers."""
+THREADS = 256  # threads of a block
+PIECE = 1024  # numbers of a row that a warp takes at a time, as in the kernel
+MOST_BLOCKS = 1 << 14  # blocks that fill any device; they go on in strides
+_FROM = ("f4", "f2", "f8", "?", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8")  # in the order of the kernel's numbers
 
 _NUMBERS = {np.dtype(kind): np.int32(number) for number, kind in enumerate(_FROM)}
 _TO = {np.dtype(np.float32): "float", np.dtype(np.float16): "half_bits", np.dtype(np.int64): "int64"}
@@ -35,12 +28,7 @@ _COPY = program("rows/copy.cu", TO=tuple(_TO.values()))
 
 
 def copy_rows(source: Any, target: Any) -> None:
-    """Queue a copy of a matrix or a vector, of any real type, to one of the same shape; neither need be contiguous.
-
-    Parameters
-    ----------
-    target : float32, float16 or int64.
-    """
+    """Queue a copy of a matrix or vector of any real type and layout to one of float32, float16 or int64."""
     (rows, width), matrices = (1, *source.shape)[-2:], (source, target)
     steps = [[np.int64(step // each.itemsize) for step in (0, *each.strides)[-2:]] for each in matrices]
     blocks = min(MOST_BLOCKS, parts_of(rows * parts_of(width, PIECE) * 32, THREADS))
@@ -50,12 +38,7 @@ def copy_rows(source: Any, target: Any) -> None:
 
 
 def as_rows(array: Any, kind: Any) -> Any:
-    """Return a matrix or a vector on the current device, contiguous and of a type; the array itself where it is so.
-
-    Parameters
-    ----------
-    kind : float32, float16 or int64.
-    """
+    """Return a matrix or vector contiguous and in float32, float16 or int64; the array itself where it is so."""
     if array.dtype == kind and array.flags.c_contiguous:
         return array
     target = cupy().empty(array.shape, np.dtype(kind))

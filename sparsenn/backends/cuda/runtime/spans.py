@@ -23,10 +23,10 @@ def note_use() -> None:
 
 
 class DeviceSpans:
-    """A watcher of spans. Before a GPU is used, nothing is done.
+    """A watcher of spans; before a GPU is used, nothing is done.
 
     Each span is an NVTX range of its thread, under its name. A step on a GPU is queued between two events, which do not
-    wait; the first one of all does, to learn when the host's clock and the device's met.
+    wait; only the first event waits, to match the clocks of host and device.
     """
 
     def __init__(self) -> None:
@@ -39,10 +39,9 @@ class DeviceSpans:
         return self._ranged(span) if _used.is_set() else nullcontext()
 
     def steps(self) -> Iterator[tuple[Span, str, int, int]]:
-        """Wait for the devices, and yield each step on one: its span, the device, its begin and its end.
+        """Wait for the devices, and yield each step's span, device, begin and end (the host's `perf_counter_ns`).
 
-        Times are in nanoseconds of the host's `perf_counter_ns`: each that of the event before and what passed since.
-        CUDA tells that to seven digits, which are few for long times.
+        A time is that of the event before and what passed since: CUDA has seven digits, which are few for long times.
         """
         for span, index, begun, ended in self._steps:
             with cupy().cuda.Device(index):
@@ -71,20 +70,17 @@ class DeviceSpans:
 
 
 def _recorded() -> Any:
-    """Return an event that is queued on the current stream."""
     event = cupy().cuda.Event()
     event.record()
     return event
 
 
 def _now() -> tuple[int, Any]:
-    """Return the host's time, and an event that has just ended."""
     event = _recorded()
     event.synchronize()
     return time.perf_counter_ns(), event
 
 
 def _nanoseconds(begun: Any, ended: Any) -> int:
-    """Return what passed between two events; CUDA tells it in milliseconds."""
     milliseconds: float = cupy().cuda.get_elapsed_time(begun, ended)
     return round(1e6 * milliseconds)

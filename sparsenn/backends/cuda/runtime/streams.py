@@ -28,16 +28,9 @@ def on_stream(pointer: int) -> AbstractContextManager[Any]:
 
 
 class Graph:
-    """Work that was queued on a stream, as one launch.
+    """Work that was queued on the current stream, as one launch.
 
-    Parameters
-    ----------
-    enqueue : queues the work on the current stream, where it has run before: kernels are not loaded during a capture.
-    stream : the current one, of the current device.
-
-    Attributes
-    ----------
-    graph, executable : CUDA's handles, as integers; valid as long as this object lives.
+    It has run there before: kernels are not loaded during a capture. `graph` and `executable` are CUDA's handles.
     """
 
     def __init__(self, enqueue: Callable[[], None], stream: Any) -> None:
@@ -95,12 +88,7 @@ def event() -> Any:
 
 
 class StreamOrder:
-    """The order of streams that share buffers: work that is queued on one waits for the work queued before on another.
-
-    Attributes
-    ----------
-    key : of the last call's stream.
-    """
+    """The order of streams that share buffers: work on one waits for work queued before on another."""
 
     def __init__(self) -> None:
         self.key: Hashable = None
@@ -108,12 +96,7 @@ class StreamOrder:
         self._queued = event()
 
     def enter(self, stream: Any = None) -> Any:
-        """Make the current stream wait for the work that the previous call queued on another; return the stream.
-
-        Parameters
-        ----------
-        stream : the current one, where the caller has it.
-        """
+        """Make the current stream wait for the work that the previous call queued on another; return the stream."""
         stream = stream or cupy().cuda.get_current_stream()
         key = stream_key(stream)
         if key == self.key:

@@ -1,8 +1,4 @@
-"""From COO in any order to sorted CSR on the device: histogram, scan, binning, sort.
-
-The functions do what their namesakes in `sparsenn.formats.conversion` do, over device arrays. Two kernels cooperate
-within warps where entries meet (`histogram`, `binning`); a scan takes two levels; rows are sorted by bitmaps.
-"""
+"""From COO in any order to sorted CSR on the device, as `sparsenn.formats.conversion` does on the host."""
 
 from __future__ import annotations
 
@@ -16,26 +12,14 @@ from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.formats import COO, CSR, Array
 from sparsenn.formats.compressed import Compressed
 
-__all__ = [
-    "INDEX_TYPES",
-    "binning",
-    "blocks_for",
-    "compress",
-    "coo_to_csr",
-    "histogram",
-    "index_type",
-    "scan",
-    "sort",
-]
+__all__ = ["INDEX_TYPES", "binning", "blocks_for", "compress", "coo_to_csr", "histogram", "index_type", "scan", "sort"]
 
 Target = TypeVar("Target", bound=Compressed)
 
-INDEX_TYPES = ("index16", "index32")
-"""What `common.cuh` calls uint16 and int32."""
+INDEX_TYPES = ("index16", "index32")  # what `common.cuh` calls uint16 and int32
 
 THREADS = 256
-MOST_BLOCKS = 1 << 16
-"""More than fill any device; kernels that go through their entries in strides need no more."""
+MOST_BLOCKS = 1 << 16  # more than fill any device; kernels that go through their entries in strides need no more
 
 SCAN_THREADS = 256  # of a block
 SCAN_ITEMS = 4  # of a thread
@@ -83,11 +67,7 @@ def scan(counts: Array) -> Array:
 
 
 def binning(keys: Array, payload: Array, values: Array, offsets: Array) -> tuple[Array, Array]:
-    """Move each (payload, value) into the range of its key, in any order.
-
-    keys, payload : (nnz,). values : (nnz,) float32, or (1,) when one value serves all: it then stays one value.
-    offsets : (groups + 1,) int64, from a scan.
-    """
+    """Move each (payload, value) into the range of its key, in any order; a single value serves all, and stays one."""
     cp = cupy()
     iso = values.size == 1
     binned = cp.empty_like(payload)
@@ -101,11 +81,9 @@ def binning(keys: Array, payload: Array, values: Array, offsets: Array) -> tuple
 
 
 def sort(offsets: Array, indices: Array, values: Array, width: int) -> tuple[Array, Array]:
-    """Sort each group's entries by index; returns new (indices, values).
+    """Sort the entries of each group by index, as new arrays; indices are less than `width`, and differ within a group.
 
-    Indices must differ within a group; where they do not, entries are lost, and zeros stand at the group's end.
-
-    offsets : (groups + 1,) int64. indices : (nnz,), less than `width`. values : (nnz,) float32, or (1,).
+    Where they do not differ, entries are lost, and zeros stand at the group's end.
     """
     cp = cupy()
     iso = values.size == 1

@@ -1,7 +1,7 @@
-"""What chains of layers share whose rows are in half precision, each scaled by a power of two.
+"""Chains of layers whose rows are in half precision, each scaled by a power of two so that no number is too large.
 
-Numbers of a row are scaled so that none is too large for a half; a layer finds how from a bound: its largest sum of
-absolute weights times the largest number that came in, plus its largest bias.
+The scale comes from a bound: the layer's largest sum of absolute weights times the largest input, plus its largest
+bias.
 """
 
 from __future__ import annotations
@@ -56,21 +56,10 @@ def bound_of(layer: DeviceLayer) -> Bound:
 
 
 class HalfChain(ABC):
-    """Consecutive layers, ready for up to so many rows; a `SparseChain`. All rows are computed in every layer.
+    """Consecutive layers, ready for up to `rows` rows; a `SparseChain`. All rows are computed in every layer.
 
-    Two buffers hold what layers read and write by turns, in halves; each run has a matrix of its own for the outputs,
-    of the rows' type.
-
-    Parameters
-    ----------
-    device : the current one.
-    name : of the kernel.
-    layers : on the device.
-    rows : of a run, at most.
-    side : rows that are laid out together.
-    row_bytes : of a row before each layer.
-    takes_halves : whether rows of float16 are taken as they are, and outputs of them given.
-    slices : of the rows, at most: the `count` of `RowSlices`.
+    Two buffers of halves alternate between layers. `side` rows are laid out together; `row_bytes` has the bytes of a
+    row before each layer; with `takes_halves`, rows of float16 stay that, and so do their outputs.
     """
 
     def __init__(
@@ -160,14 +149,7 @@ class HalfChain(ABC):
 
     @abstractmethod
     def _launch(self, number: int, target: Any, first: int, last: int) -> None:
-        """Launch a layer for rows `first` to `last`, if there are any.
-
-        Parameters
-        ----------
-        number : of the layer.
-        target : where its outputs go; of the last one's type. Of another layer, the buffer, from its beginning.
-        first : 0, or where another slice begins.
-        """
+        """Launch a layer for rows `first` to `last`, if there are any; `target` begins at row 0."""
 
     def _enqueue_slice(self, first: int, last: int) -> None:
         """Launch all layers but the last, which has a matrix of its own for all rows."""
@@ -175,7 +157,6 @@ class HalfChain(ABC):
             self._launch(number, self._buffers[(number + 1) % 2], first, last)
 
     def _defines(self, number: int, target: Any) -> dict[str, int]:
-        """Return what a layer's kernel is compiled for."""
         layer, last = self._layers[number], LAST_AS_HALVES if target.dtype == np.float16 else LAST
         return {
             "ACTIVATION": compiled_activation(int(layer.activation), bool(np.isfinite(layer.clip))),
@@ -183,22 +164,11 @@ class HalfChain(ABC):
         }
 
 
-Made = Callable[[int, Sequence[DeviceLayer], int], HalfChain]
-"""Makes a chain of a device, layers, and rows at most."""
+Made = Callable[[int, Sequence[DeviceLayer], int], HalfChain]  # makes a chain of a device, layers, and rows at most
 
 
 def prepare_chain(made: Made, number_bytes: int, stack: Stack, problem: SparseProblem) -> HalfChain:
-    """Make all layers of a stack ready; weights are packed once.
-
-    Parameters
-    ----------
-    number_bytes : of a number between layers.
-
-    Raises
-    ------
-    OutOfMemoryError
-        The device's memory does not suffice for so many rows.
-    """
+    """Pack the weights of a stack once, and make its layers ready; raises OutOfMemoryError for too many rows."""
     layers = stack.layers
     with as_current(stack.device), within_memory(named(layers), problem.rows, _row_bytes(layers, number_bytes)):
         return made(stack.device, layers, problem.rows)
@@ -207,14 +177,7 @@ def prepare_chain(made: Made, number_bytes: int, stack: Stack, problem: SparsePr
 def chain_kernel(
     name: str, made: Made, number_bytes: int, precision: str, seconds: Callable[..., float], **more: Any
 ) -> SparseKernel:
-    """Describe the kernel of chains.
-
-    Parameters
-    ----------
-    number_bytes : of a number between layers.
-    seconds : as of `SparseKernel`; takes the keyword `row_bytes`, too, of a number of the rows that are given.
-    more : further parameters of `SparseKernel`.
-    """
+    """Describe the kernel of chains; its `seconds` take `row_bytes`, too: bytes of a number of the outer rows."""
     halves = precision == "float16"
     return SparseKernel(
         name=name,

@@ -8,8 +8,7 @@ from sparsenn.formats import Array
 
 __all__ = ["scaled_weights"]
 
-WEIGHT_EXPONENT = 14
-"""Weights of an output are scaled so that all are below two to the power of this, as `sparse/row_scale.cuh` has it."""
+WEIGHT_EXPONENT = 14  # scaled weights of an output are below two to the power of this, as in `sparse/row_scale.cuh`
 
 # Exponents that weights are scaled by.
 LOWEST = -100
@@ -17,18 +16,7 @@ HIGHEST = 127
 
 
 def scaled_weights(output: Array, values: Array, outputs: int) -> tuple[Array, Array]:
-    """Return the scaled weights, float64, and what sums of their products are multiplied by in the end.
-
-    Parameters
-    ----------
-    output, values : of each weight; where it belongs, and what it is.
-    outputs : how many there are.
-
-    Returns
-    -------
-    scaled : (weights,) float64.
-    scales : (outputs,) float32, powers of two; those of an output without weights do not matter.
-    """
+    """Return scaled weights, float64, and the scales, (outputs,) float32, by which sums of products are multiplied."""
     largest = np.zeros(outputs)
     np.maximum.at(largest, output, np.abs(values).astype(np.float64))
     exponents = np.clip(np.frexp(largest)[1], LOWEST, HIGHEST)

@@ -1,7 +1,4 @@
-"""Priors of the kernels of sparse layers, from their rooflines: right within a factor of two on an H200.
-
-They count until the host can have the outputs, and compare kernels that are then timed.
-"""
+"""Priors of the kernels of sparse layers, from their rooflines: right within a factor of two on an H200."""
 
 from __future__ import annotations
 
@@ -9,13 +6,7 @@ import math
 from collections.abc import Sequence
 
 from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS, HALF_BLOCKS
-from sparsenn.backends.cuda.sparse.resident.stages import (
-    CLUSTER,
-    WIDE,
-    few_rows,
-    fits_in_shared,
-    rows_at_once,
-)
+from sparsenn.backends.cuda.sparse.resident.stages import CLUSTER, WIDE, few_rows, fits_in_shared, rows_at_once
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import Prior
 from sparsenn.backends.sizes import parts_of
@@ -37,8 +28,7 @@ HALF_CHUNKS = Prior(compute=0.26, memory=3.0, launch=LAUNCH_SECONDS)
 
 # `two_of_four`: tensor cores, for which shared memory is too slow.
 TWO_OF_FOUR = Prior(compute=0.55, memory=0.8, launch=LAUNCH_SECONDS, precision="float16")
-MENDED_OUTPUTS = 8
-"""Outputs with three weights in a group of four that a better order of inputs avoids; more take a second pass."""
+MENDED_OUTPUTS = 8  # that have three weights in a group of four, and an order of inputs avoids; more take a second pass
 
 # `resident`: rows in tiles, each layer with its share of the stage's launches; and rows with a cluster of blocks each,
 # which reads a layer's edges for its row alone.
@@ -47,22 +37,7 @@ CLUSTERS = Prior(compute=1.0, memory=1.4, launch=2e-6)
 
 
 def chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
-    """Estimate the time of `chunks`.
-
-    Parameters
-    ----------
-    machine : Machine
-        The device.
-    layers : sequence of SparseLinear
-        Consecutive layers.
-    rows : int
-        Rows of a run.
-
-    Returns
-    -------
-    float
-        Seconds.
-    """
+    """Estimate the time of `chunks`."""
     ends = FLOAT_BYTES * (layers[0].inputs + layers[-1].outputs)
     least = min(block.rows for block in BLOCKS)
     return _run_seconds(machine, 2 * rows * ends) + sum(
@@ -71,20 +46,7 @@ def chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) 
 
 
 def half_chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int, row_bytes: int = 4) -> float:
-    """Estimate the time of `chunks` on halves.
-
-    Parameters
-    ----------
-    machine, layers, rows
-        As for `chunks_seconds`.
-    row_bytes : int, default 4
-        Bytes of a number of the rows, and of one of the outputs.
-
-    Returns
-    -------
-    float
-        Seconds.
-    """
+    """Estimate the time of `chunks` on halves; `row_bytes` is of a number of the rows, and of the outputs."""
     ends = (row_bytes + HALF_BYTES) * (layers[0].inputs + layers[-1].outputs)
     least = min(block.rows for block in HALF_BLOCKS)
     return _run_seconds(machine, rows * ends) + sum(
@@ -101,22 +63,7 @@ def two_of_four_seconds(
     rows: int,
     row_bytes: int = 4,
 ) -> float:
-    """Estimate the time of `two_of_four`.
-
-    Parameters
-    ----------
-    planes, rows_at_once, neurons : int
-        Of a block: halves that a number is split into, rows and outputs.
-    machine, layers, rows
-        As for `chunks_seconds`.
-    row_bytes : int, default 4
-        Bytes of a number of the rows, and of one of the outputs.
-
-    Returns
-    -------
-    float
-        Seconds.
-    """
+    """Estimate the time of `two_of_four`, for blocks of so many halves per number, rows and outputs."""
     products = 3 if planes == 2 else 1
     seconds = _run_seconds(machine, rows * layers[0].inputs * (row_bytes + HALF_BYTES * planes))
     for layer in layers:
@@ -135,21 +82,9 @@ def resident_seconds(
     alive: Sequence[float] | None = None,
     form: str = "dense",
 ) -> float:
-    """Estimate the time of `resident`.
+    """Estimate the time of `resident`; `alive` is the share of the rows that each layer has to compute.
 
-    Parameters
-    ----------
-    machine, layers, rows
-        As for `chunks_seconds`.
-    alive : sequence of float, optional
-        Share of the rows that each layer has to compute, without those that have died or have become equal to others.
-    form : str, default "dense"
-        Form of the rows: `dense`, `csr`, or `iso`; all take about as long.
-
-    Returns
-    -------
-    float
-        Seconds.
+    All forms of rows take about as long.
     """
     shares = [1.0] * len(layers) if alive is None else alive
     computed = (_resident_layer(machine, layer, rows * share) for layer, share in zip(layers, shares, strict=True))
@@ -166,10 +101,7 @@ def _in_chunks(
 ) -> float:
     """Return the seconds of a layer whose inputs come in chunks, once for each block's outputs.
 
-    Parameters
-    ----------
-    least_rows : int
-        Of a tile. Fewer than two such tiles take as long: an edge's latency is not hidden. Few have small blocks.
+    Fewer than two tiles of `least_rows` take as long as two: the latency of an edge is not hidden.
     """
     blocks = parts_of(max(1, layer.outputs), max(block.slots for block in BLOCKS))
     inputs_read = layer.inputs * max(rows * blocks, least_rows * machine.multiprocessors)

@@ -13,12 +13,9 @@ from sparsenn.runtime.workers import chunks
 
 __all__ = ["NOTHING", "SLICES", "RowSlices"]
 
-NOTHING = np.uintp(0)
-"""A null pointer, as an argument of a kernel."""
+NOTHING = np.uintp(0)  # a null pointer, as an argument of a kernel
 
-SLICES = 2
-"""Slices of a chain's rows, where layers have several rounds of work: the last round leaves multiprocessors idle.
-Three slices are no faster."""
+SLICES = 2  # of a chain's rows: the last round of a layer leaves multiprocessors idle; three are no faster
 
 
 class RowSlices:
@@ -26,12 +23,7 @@ class RowSlices:
 
     Multiprocessors that have finished a layer of one slice continue with another slice, so that they wait for each
     other once for all layers, not after each. A row must have the same place in a buffer for all layers that write it.
-
-    Parameters
-    ----------
-    rows : of a run, at most.
-    side : rows that are laid out together; a slice has a multiple of that.
-    count : of slices, at most.
+    There are at most `count` slices, each of a multiple of `side` rows.
     """
 
     def __init__(self, rows: int, side: int, count: int) -> None:
@@ -40,13 +32,7 @@ class RowSlices:
         self._others = [(bounds, cuda.Stream(non_blocking=True), event()) for bounds in others]
 
     def enqueue(self, rows: int, enqueue_slice: Callable[[int, int], None]) -> None:
-        """Queue all slices, on streams that wait for the current one, and for which that one waits.
-
-        Parameters
-        ----------
-        rows : of the run.
-        enqueue_slice : queues a slice's layers on the current stream, given its first row and the one after its last.
-        """
+        """Queue `enqueue_slice(first, last)` for all slices; the current stream waits for them, and they for it."""
         others = [(first, min(last, rows), *own) for (first, last), *own in self._others if first < rows]
         if others:
             current, begun = cupy().cuda.get_current_stream(), event()

@@ -1,4 +1,4 @@
-"""Rows on the device, whichever form they have: taking some, grouping equal ones, weighing their non-zeros.
+"""Rows on the device, in any form: taking some, grouping equal ones, weighing their non-zeros.
 
 Rows can also lie in *tiles*, an array of shape (tiles, width, rows of a tile), whose tiles may be further apart than
 they are long: see `rows/tiles.cu` and `rows/dense_tiles.cu`.
@@ -18,6 +18,7 @@ from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.memory import arriving
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, index_type, scan
+from sparsenn.backends.cuda.sparse.row_slices import NOTHING
 from sparsenn.backends.machine import WARP
 from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array
@@ -45,26 +46,12 @@ __all__ = [
 THREADS = 256
 ROWS_PER_BLOCK = THREADS // 32
 
-TURNED_COLUMNS = 128
-"""Of 32 rows, that a block of `rows_to_tiles` or `tiles_to_rows` turns."""
-
-COUNTED_BYTES = 1 << 16
-"""What a block of `count_tiles` reads: sixteen times 16 bytes a thread."""
-
-PIECE = 2048
-"""Entries that a block of `to_dense` takes at a time: 8 a thread."""
-
-MOST_BLOCKS = 65_535
-"""Of a grid's second dimension."""
-
-MOST_SPREADING = 1 << 16
-"""Blocks of `spread`: enough for any device, and they go on in strides."""
-
-LISTING_THREADS = 1024
-"""Of the one block of `list_owned`."""
-
-NOTHING = np.uintp(0)
-"""A null pointer, as an argument of a kernel."""
+TURNED_COLUMNS = 128  # of 32 rows, that a block of `rows_to_tiles` or `tiles_to_rows` transposes
+COUNTED_BYTES = 1 << 16  # what a block of `count_tiles` reads: sixteen times 16 bytes a thread
+PIECE = 2048  # entries that a block of `to_dense` takes at a time: 8 a thread
+MOST_BLOCKS = 65_535  # of a grid's second dimension
+MOST_SPREADING = 1 << 16  # blocks of `spread`: enough for any device, and they go on in strides
+LISTING_THREADS = 1024  # of the one block of `list_owned`
 
 _GATHER = program("rows/gather.cu", INDEX=INDEX_TYPES)
 _COUNT = program("rows/count.cu", INDEX=INDEX_TYPES)
@@ -76,14 +63,7 @@ _DENSE_TILES = program("rows/dense_tiles.cu", ROW=("float", "half_bits"), TILED=
 
 
 def gather_pieces(starts: Array, offsets: Array, indices: Array, values: Array, iso: bool) -> tuple[Array, Array]:
-    """Copy pieces of a list of entries to new places.
-
-    Parameters
-    ----------
-    starts : (pieces,) int64, where each piece begins in `indices` and `values`.
-    offsets : (pieces + 1,) int64, where it goes.
-    values : float32, one an entry; or, where `iso`, one for all, which stays as it is.
-    """
+    """Copy ranges of a list of entries from `starts` to `offsets`, (ranges + 1,); with `iso`, the value stays."""
     cp = cupy()
     total = int(offsets[-1])
     gathered, moved = cp.empty(total, indices.dtype), values if iso else cp.empty(total, np.float32)
@@ -107,16 +87,7 @@ def take_rows(features: Features, rows: Array) -> Features:
 
 
 def weigh_rows(features: Features, weights: Array) -> tuple[Array, Array]:
-    """Add up, for each row, the weights of its non-zeros (of its stored entries, in CSR).
-
-    Parameters
-    ----------
-    weights : (width,) int64.
-
-    Returns
-    -------
-    (sums, nonzeros), both (rows,) int64.
-    """
+    """Add up the int64 weights of each row's non-zeros (entries, in CSR); return (sums, non-zeros), int64."""
     cp = cupy()
     rows, width = features.shape
     sums, nonzeros = cp.empty(rows, np.int64), cp.empty(rows, np.int64)
@@ -156,13 +127,9 @@ def to_dense(features: CSR, dense: Any) -> Array:
 
 
 def spread(left: RowsLeft, expansion: Array | None) -> Array:
-    """Return each input's outputs, dense by rows: (rows, outputs), a new array of the rows' type; waits for nothing.
+    """Return each input's outputs, (rows, outputs), a new array; inputs without a row have zeros. Waits for nothing.
 
-    Parameters
-    ----------
-    left : rows of float32 or float16, as chains leave them; inputs without a row have zeros.
-    expansion : (outputs,) int32 on the device, the column of `left.features` that each output is; None where there is
-        one output for each.
+    `expansion`, (outputs,) int32, is the column of `left.features` for each output; None for one column each.
     """
     (features, row_map), rows = _left(left), left.inputs
     outputs = features.shape[1] if expansion is None else expansion.size
@@ -177,12 +144,7 @@ def spread(left: RowsLeft, expansion: Array | None) -> Array:
 
 
 def active_rows(left: RowsLeft) -> Array:
-    """Return whether each input's row has a number that is not zero: (inputs,) bool on the device; waits for nothing.
-
-    Parameters
-    ----------
-    left : as for `spread`.
-    """
+    """Return whether the row of each input has a non-zero, (inputs,) bool on the device; waits for nothing."""
     (features, row_map), rows = _left(left), left.inputs
     active: Array = cupy().empty(rows, np.bool_)
     width, grid = np.int32(features.shape[1]), (blocks_for(rows, ROWS_PER_BLOCK),)
@@ -192,7 +154,6 @@ def active_rows(left: RowsLeft) -> Array:
 
 
 def _number(features: Array) -> str:
-    """Return what the kernels call the type of rows."""
     return "half_bits" if features.dtype == np.float16 else "float"
 
 
@@ -208,16 +169,10 @@ def on_device(left: RowsLeft) -> RowsLeft:
 
 
 def mapped_inputs(row_map: RowMap) -> tuple[RowMap, Callable[[], tuple[Array, int]]]:
-    """Queue a search for the inputs that have a row.
+    """Queue a search for the inputs that have a row in a map, int32 on the device.
 
-    Parameters
-    ----------
-    row_map : int32 on the device, with a number for each input.
-
-    Returns
-    -------
-    A copy of the map, int32 on the device; and a function that waits for the search, and returns the inputs that have
-    a row, int64 on the host, increasing, and how many rows there are.
+    Returns a copy of the map, and a function that waits, and returns these inputs (int64, increasing) and the row
+    count.
     """
     assert row_map.rows is not None
     inputs = row_map.rows.size
@@ -239,16 +194,12 @@ def mapped_inputs(row_map: RowMap) -> tuple[RowMap, Callable[[], tuple[Array, in
 
 
 def _left(left: RowsLeft) -> tuple[Any, Any]:
-    """Return rows and their map as kernels take them."""
     left = on_device(left)
     return as_dense(left.features), NOTHING if left.row_map.rows is None else left.row_map.rows
 
 
 def group_rows(features: Features) -> tuple[Array, Array]:
-    """Group rows that are equal bit for bit; see `Backend.distinct_rows`.
-
-    Returns the first row of each group, increasing, and the group of each row, both int64 on the device.
-    """
+    """Group rows that are equal bit for bit, on the device; see `Backend.distinct_rows`."""
     cp = cupy()
     rows, width = features.shape
     if not rows:
@@ -275,10 +226,7 @@ def group_rows(features: Features) -> tuple[Array, Array]:
 
 
 def tiles_from_csr(features: CSR, side: int, tiles: Any = None) -> Any:
-    """Lay sparse rows out in tiles of `side` rows, a multiple of 32; rows that fill the last one up are zeros.
-
-    Returns (tiles, width, side) float32, those given or new ones.
-    """
+    """Lay sparse rows out in tiles of `side` rows, a multiple of 32; rows that fill the last one up are zeros."""
     rows, width = features.shape
     cp = cupy()
     if tiles is None:
@@ -307,14 +255,10 @@ def rows_to_tiles(matrix: Any, side: int, tiles: Any = None) -> Any:
 
 
 def largest_numbers(matrix: Any, exponents: Any, largest: Any, rows: int) -> None:
-    """Queue a look for the largest number of each row, which says how the row is scaled to become halves.
+    """Queue a search for the largest number of each row, which scales the row to halves; missing rows are zeros.
 
-    Parameters
-    ----------
-    matrix : float32 or float16, contiguous.
-    exponents, largest : (layers, at least `rows`) int32: of the first layer, how rows are scaled, and the bits of their
-        largest numbers; of the others, the latter become 0.
-    rows : of the tiles; those that the matrix does not have count as zeros.
+    `exponents` and `largest`, (layers, at least `rows`) int32, take the first layer's scales and the bits of its
+    largest numbers; `largest` of the other layers becomes 0.
     """
     layers, room = largest.shape
     kernel = _DENSE_TILES.kernel("largest_numbers", ROW=_number(matrix), TILED="half_bits")
@@ -354,19 +298,13 @@ def count_tiles(
 ) -> None:
     """Count a layer's outputs, and the multiply-adds that the next layer has to do with them.
 
-    Parameters
-    ----------
-    tiles : (tiles, width, side) float32, side 32 to 1024 and a power of two.
-    alive : uint8, a row of the tiles each: whether it has a non-zero.
-    multiplicity : (rows,) int64, how many inputs each row stands for; further rows of the tiles are not counted.
-    copies : (width,) int64, how many neurons each output stands for.
-    degrees : (width,) int64, how many weights of the next layer read each output; None if there is no next layer.
-    counters : int64, this layer's (active inputs, non-zeros, multiply-adds), then the next layer's. The first two of
-        this layer's and the last of the next layer's are added to.
+    The side of a tile is a power of two, 32 to 1024. `multiplicity` and `copies`, int64, are the inputs of each row and
+    the neurons of each output; `degrees`, int64, the next layer's weights that read each output. `counters` are added
+    to: this layer's active inputs and non-zeros, and the next layer's multiply-adds, which stand third.
     """
     count, width, side = tiles.shape
     lines = COUNTED_BYTES // (4 * side)
     sizes = tuple(map(np.int32, (multiplicity.size, width, side, room_of(tiles), lines)))
-    following = np.uintp(0) if degrees is None else degrees
+    following = NOTHING if degrees is None else degrees
     arguments = (tiles, *sizes, copies, following, multiplicity, alive, counters)
     launch("count", _TILES.kernel("count_tiles"), (count, -(-width // lines)), (THREADS,), *arguments)

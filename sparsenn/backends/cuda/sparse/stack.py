@@ -26,18 +26,11 @@ DEPTH = 8  # pairs of edges that outputs have multiples of
 
 @dataclass(frozen=True, eq=False)
 class LayerNumbers:
-    """The numbers of a layer, on the host or on the device.
+    """The numbers of a layer, on the host or on the device."""
 
-    Parameters
-    ----------
-    weights : CSC, float32.
-    bias : (outputs,) float32.
-    copies : (outputs,) int64, how many neurons each output stands for.
-    """
-
-    weights: CSC
-    bias: Array
-    copies: Array
+    weights: CSC  # float32
+    bias: Array  # (outputs,) float32
+    copies: Array  # (outputs,) int64, how many neurons each output stands for
 
     @property
     def arrays(self) -> tuple[Array, ...]:
@@ -51,20 +44,13 @@ class LayerNumbers:
 
 @dataclass(frozen=True, eq=False)
 class DeviceLayer:
-    """One layer in device memory.
+    """One layer in device memory."""
 
-    Parameters
-    ----------
-    source : the layer on the host.
-    there, host : its numbers on the device, and those on the host that they were copied from.
-    activation, clip : its code in `common.cuh`; infinity where there is no clip.
-    """
-
-    source: SparseLinear
-    there: LayerNumbers
+    source: SparseLinear  # on the host
+    there: LayerNumbers  # on the device, copied from `host`
     host: LayerNumbers
-    activation: np.int32
-    clip: np.float32
+    activation: np.int32  # its code in `common.cuh`
+    clip: np.float32  # infinity where there is no clip
 
     @property
     def weights(self) -> CSC:
@@ -133,11 +119,10 @@ def named(layers: Sequence[DeviceLayer]) -> str:
 
 
 def prepared_bytes(layer: SparseLinear) -> int:
-    """Estimate the device memory that a layer takes once a kernel has made of it what it reads.
+    """Estimate the device memory that a layer takes in all forms that kernels read.
 
-    That is the weights by column and by row, with 64-bit offsets and values unless they are all one; bias, copies and
-    degrees; and edges packed for the resident kernel, which are there twice while layers are joined: 16 bytes for two,
-    in slices of outputs that are all given as many.
+    The forms are the weights by column and by row, and edges packed for the resident kernel, twice while layers are
+    combined: 16 bytes for two, in slices of outputs that all have equally many.
     """
     return cache_on_host(layer, "prepared bytes", lambda: _bytes_of(layer))
 
@@ -158,18 +143,9 @@ def upload(
     copies: Sequence[Array],
     to_device: Callable[[Sequence[Array]], Iterable[Array]] | None = None,
 ) -> Stack:
-    """Copy layers to the device `device`, which must be the current one.
+    """Copy layers to the device `device`, the current one; `copies`, int64, has the neurons of each output.
 
-    Parameters
-    ----------
-    layers : consecutive layers.
-    copies : for each layer, (outputs,) int64: how many neurons each output stands for.
-    to_device : copies arrays there, such as what `Staging.copying` yields; CuPy does unless given.
-
-    Raises
-    ------
-    UsageError
-        A layer has an activation that the kernels do not know.
+    `to_device` is such as `Staging.copying` yields. Raises UsageError for an activation that the kernels do not know.
     """
     codes = [activation_code(layer, number) for number, layer in enumerate(layers, start=1)]
     numbers = [_numbers(*given) for given in zip(layers, copies, strict=True)]
@@ -183,7 +159,6 @@ def upload(
 
 
 def _numbers(layer: SparseLinear, copies: Array) -> LayerNumbers:
-    """Return a layer's numbers in the types that kernels read."""
     weights = layer.weights
     values = weights.values.astype(np.float32, copy=False)
     bias = layer.bias_vector() + np.float32(0)  # -0.0 becomes +0.0

@@ -1,9 +1,8 @@
-"""Rows on their way between host memory and the device: in pieces through pinned memory, by several threads.
+"""Rows on their way between host memory and the device, through pinned memory, by several threads.
 
-What needs no conversion goes through compiled loops (`copy_loops`), all else through NumPy.
-
-Copies to the device go on a stream of their own, into memory that no earlier work still reads: they overlap with what
-the device computes meanwhile. Copies to the host wait, on another stream, for the work that makes the rows.
+What needs no conversion goes through compiled loops (`copy_loops`), all else through NumPy. Copies to the device go on
+a stream of their own, into memory that no earlier work still reads, and overlap with computing; copies to the host
+wait, on another stream, for the work that makes the rows.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from sparsenn.runtime.workers import map_threads, thread_count
 
 __all__ = ["Transfer"]
 
-PIECE_BYTES = 4 << 20
-"""Pinned memory of a piece: a thread fills one while others travel."""
+PIECE_BYTES = 4 << 20  # pinned memory of a piece: a thread fills one while others travel
 
 # Chunks of pinned memory at most.
 PIECES_UP = 16  # 64 MiB for copies to the device
@@ -40,20 +38,11 @@ PIECES_WAITING = 4  # 16 MiB of copies to the host that nobody has read yet
 THREADS_UP = 8
 THREADS_DOWN = 8
 
-PART_BYTES = 1 << 20
-"""What a compiled loop copies at a time, at most: half of a piece or less."""
-
-SMALL_BYTES = 1 << 20
-"""Up to here arrays are copied by the calling thread, and on the current stream: threads would cost more."""
-
-BLOCKS_KEPT = 2
-"""Blocks of device memory that wait for further rows: one is filled while another is read."""
-
-ALIGNMENT = 512
-"""Bytes that arrays of a block begin at multiples of, as CuPy's do."""
-
-MOST_SLACK = 4
-"""A block serves rows that take no less than one part in so many of it."""
+PART_BYTES = 1 << 20  # what a compiled loop copies at a time, at most: half of a piece or less
+SMALL_BYTES = 1 << 20  # up to here the calling thread copies, on the current stream: threads would cost more
+BLOCKS_KEPT = 2  # blocks of device memory that wait for further rows: one is filled while another is read
+ALIGNMENT = 512  # bytes that arrays of a block begin at multiples of, as CuPy's do
+MOST_SLACK = 4  # a block serves rows that fill at least a quarter of it
 
 
 _Loop = Callable[[Driver, Route, Share, Stages], int]
@@ -71,12 +60,10 @@ class _Piece:
         self._halves = [cuda.Event(disable_timing=True) for _ in range(2)]
 
     def stages(self, stream: Any) -> Stages:
-        """Return its halves, for the loops."""
         first, second = (event.ptr for event in self._halves)
         return Stages((self.address, self.address + PIECE_BYTES // 2), (first, second), stream.ptr)
 
     def holding(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return its beginning as an array."""
         count = math.prod(shape) * dtype.itemsize
         return self.memory[:count].view(dtype).reshape(shape)
 
@@ -92,7 +79,6 @@ class _Pieces:
 
     @property
     def nbytes(self) -> int:
-        """Pinned memory that they take, in bytes."""
         return self._made * PIECE_BYTES
 
     def take(self) -> _Piece | None:
@@ -121,7 +107,6 @@ class _Pieces:
         self._free.append(piece)
 
     def clear(self) -> None:
-        """Let go of all pieces; their copies have ended."""
         with self._lock:
             self._made -= len(self._free)
             self._free.clear()
@@ -142,11 +127,10 @@ class _Lease:
 
 
 class Transfer:
-    """Copies rows from host memory to one device and back, in order; threads take turns.
+    """Copies rows from host memory to one device and back, in order; threads wait for each other.
 
-    Pinned memory is taken when it is first needed, and given back with the object, as are two blocks of device memory
-    for rows. Make and call it while its device is current. Arrays that it returns are for work on the stream that was
-    current: they may be dropped as soon as that is queued, but not while that stream is being captured.
+    Make and call it while its device is current. Arrays that it returns are for work on the stream that was current:
+    they may be dropped as soon as that is queued, but not while that stream is being captured.
     """
 
     def __init__(self) -> None:
@@ -181,15 +165,10 @@ class Transfer:
     # ---- To the device -------------------------------------------------------------------------------------------
 
     def place_dense(self, array: Array, keep_half: bool = False) -> Array:
-        """Return rows on the device, row-major, in float32.
+        """Return rows on the device, row-major, in float32, or float16 with `keep_half`.
 
-        Work on the current stream may be queued at once; it waits for the copy, this function does not. The array may
-        be written to when it returns.
-
-        Parameters
-        ----------
-        array : of any real type and layout. Numbers of fewer than four bytes travel as they are.
-        keep_half : whether float16 stays that.
+        The current stream waits for the copy, this function does not; the array may be written to when it returns.
+        Numbers of fewer than 4 bytes travel as they are.
         """
         dtype = array.dtype
         kept = np.dtype(np.float16 if keep_half and dtype == np.float16 else np.float32)
@@ -198,10 +177,7 @@ class Transfer:
         return rows
 
     def place_sparse(self, rows: SparseRows) -> SparseRows:
-        """Return sparse rows on the device, unchecked; values of 8 bytes and more in float32, all else as it is.
-
-        Waits for as little as `place_dense`.
-        """
+        """Return sparse rows on the device, unchecked, as `place_dense`; values of 8 bytes and more become float32."""
         numbers = rows.indptr, rows.indices, rows.values
         kinds = [array.dtype.newbyteorder("=") for array in numbers]
         if kinds[2].kind == "f" and kinds[2].itemsize > 4:
@@ -209,7 +185,6 @@ class Transfer:
         return SparseRows(rows.shape, *self._place(list(zip(numbers, kinds, strict=True))))
 
     def _place(self, arrays: list[tuple[Array, np.dtype[Any]]]) -> list[Any]:
-        """Return arrays on the device, in the given types."""
         cp = cupy()
         sizes = [array.size * dtype.itemsize for array, dtype in arrays]
         most = _part_bytes(sum(size for size in sizes if size > SMALL_BYTES), THREADS_UP)
@@ -272,7 +247,6 @@ class Transfer:
         map_threads(copy_share, range(threads))
 
     def _on_threads(self, most: int, work: Callable[[Iterator[Part]], None], parts: list[Part]) -> None:
-        """Have threads do some work, each taking the next part as it comes to it."""
         left = Shared(parts)
 
         def take_part(_: int) -> None:
@@ -330,17 +304,9 @@ class Transfer:
     # ---- To the host ---------------------------------------------------------------------------------------------
 
     def fetch_later(self, array: Any, target: Array) -> Callable[[], None]:
-        """Begin to copy an array to the host, after what is queued on the current stream.
+        """Begin to copy an array to the host, after what is queued on the current stream; the target may convert.
 
-        Parameters
-        ----------
-        array : on the device; it is kept until the end.
-        target : of the same shape, converted to; of any layout.
-
-        Returns
-        -------
-        A function that returns when the target is filled. Only then is the target written to. What is larger than a
-        piece is copied when it is called, by several threads.
+        Returns a function that waits; only then is the target written to. Large arrays are copied by its call.
         """
         source = cupy().ascontiguousarray(array)
         made = cupy().cuda.Event(disable_timing=True)
@@ -348,7 +314,6 @@ class Transfer:
         return _Fetch(self, source, target, made)
 
     def _fetch_parts(self, parts: Iterable[Part]) -> None:
-        """Copy parts to pinned memory, and from there to their places."""
         for part in parts:
             piece = self._pieces_down.take()
             assert piece is not None, "there are more pieces than threads"
@@ -360,19 +325,13 @@ class Transfer:
                 self._pieces_down.give_back(piece)
 
     def _fetch_into(self, piece: _Piece, place: int, size: int) -> None:
-        """Have bytes on the device copied to a piece."""
         runtime = cupy().cuda.runtime
         runtime.memcpyAsync(piece.address, place, size, runtime.memcpyDeviceToHost, self._down.ptr)
         piece.copied.record(self._down)
 
 
 class _Fetch:
-    """An array on its way to the host; called, it is there.
-
-    Parameters
-    ----------
-    made : recorded after what the array comes from.
-    """
+    """An array on its way to the host; called, it is there."""
 
     def __init__(self, transfer: Transfer, source: Any, target: Array, made: Any) -> None:
         self._transfer, self._source, self._target, self._made = transfer, source, target, made
@@ -392,7 +351,6 @@ class _Fetch:
             transfer._fetch_into(self._piece, self._source.data.ptr, self._source.nbytes)
 
     def __call__(self) -> None:
-        """Return when the target is filled; a second call does nothing."""
         source, self._source = self._source, None
         if source is None or not source.size:
             return
@@ -420,10 +378,8 @@ def _part_bytes(size: int, threads: int, most: int | None = None) -> int:
 
 
 def _travels_as_it_is(array: Array, dtype: np.dtype[Any]) -> bool:
-    """Return whether an array on the host has the bytes that it has on the device, in that type, row-major."""
     return array.dtype == dtype and array.flags.c_contiguous
 
 
 def _route(array: Array, target: Any) -> Route:
-    """Return the way between an array on the host and one of the same bytes on the device."""
     return Route(array.ctypes.data, int(target.data.ptr), array.nbytes)

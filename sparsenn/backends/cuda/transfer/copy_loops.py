@@ -1,8 +1,7 @@
 """Loops that copy bytes between host memory and a device through pinned memory, compiled so that none holds the GIL.
 
-Each of n threads copies every n-th part of an array, through two places in pinned memory in turn: it fills or empties
-one while the other's bytes travel. In Python the lock, which each part takes a few times, would bound all threads
-together, those of other devices too.
+Each of n threads copies every n-th slice of an array through two places in pinned memory: it fills or empties one while
+the other's bytes travel. In Python the GIL would bound all threads together, those of other devices too.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Share(NamedTuple):
 
 
 class Stages(NamedTuple):
-    """Two places in pinned memory, of a part's bytes at least, an event for each, and the stream of the copies.
+    """Two places in pinned memory, an event for each, and the stream of the copies.
 
     No copy from or to the places is under way when a loop begins; after `send`, some are.
     """
@@ -80,12 +79,7 @@ def _call(_: Any, address: Any, arguments: Any) -> Any:
 
 @compiled
 def send(calls: Driver, route: Route, share: Share, stages: Stages) -> int:
-    """Copy a share of some bytes to pinned memory, and have them copied to the device from there.
-
-    Returns
-    -------
-    0, or one of the driver's error codes. Nothing of the host's bytes is read afterwards.
-    """
+    """Copy a share of some bytes to the device; return 0 or the driver's error, once all bytes are read."""
     worst, turn = 0, 0
     for start in range(share.first * share.part, route.size, share.step * share.part):
         size = min(share.part, route.size - start)
@@ -100,12 +94,7 @@ def send(calls: Driver, route: Route, share: Share, stages: Stages) -> int:
 
 @compiled
 def receive(calls: Driver, route: Route, share: Share, stages: Stages) -> int:
-    """Copy a share of some bytes from the device to pinned memory, and from there to their place on the host.
-
-    Returns
-    -------
-    0 when all of them are there, or one of the driver's error codes.
-    """
+    """Copy a share of some bytes from the device to the host; return 0 when all are there, or the driver's error."""
     worst, turn, before = 0, 0, -1
     stride = share.step * share.part
     for start in range(share.first * share.part, route.size + stride, stride):

@@ -35,17 +35,10 @@ __all__ = [
 ]
 
 THREADS = 256
-PIECE = 4096
-"""Entries that a block looks at at a time: 16 a thread."""
-
-ROWS_PER_BLOCK = 4 * THREADS
-"""Rows for which there is a block more, where rows are short."""
-
-SHARED_BYTES = THREADS // 32 * 16
-"""Of a block: what each warp has found."""
-
-MOST_BLOCKS = 1 << 16
-"""More than fill any device; blocks go on in strides."""
+PIECE = 4096  # entries that a block checks at a time: 16 for each thread
+ROWS_PER_BLOCK = 4 * THREADS  # rows for which there is a block more, where rows are short
+SHARED_BYTES = THREADS // 32 * 16  # of a block: what each warp has found
+MOST_BLOCKS = 1 << 16  # more than fill any device; blocks go on in strides
 
 FOUND = 6
 """Numbers of the kernel's record; in order: faults of order, of offsets, of indices, of values, values that differ, and
@@ -73,36 +66,18 @@ _FLOAT32 = np.dtype(np.float32)
 _FLOAT16 = np.dtype(np.float16)
 _SPARSE = "cupyx.scipy.sparse"
 
-MOST_ENTRIES = int(np.iinfo(np.int32).max)
-"""Of a sparse matrix of CuPy's, whose offsets are int32."""
+MOST_ENTRIES = int(np.iinfo(np.int32).max)  # of a sparse matrix of CuPy's, whose offsets are int32
 
 
 # ---- Rows of other libraries ------------------------------------------------------------------------------------
 
 
 def device_rows(rows: Any, index: int) -> SparseRows | Array | None:
-    """Return rows that are on a GPU as they lie there; None for what is not on a GPU.
+    """Return rows that are on a GPU, sparse ones unchecked; None for what is not on a GPU.
 
-    What another library has yet to compute is waited for by the current stream, where the rows come by DLPack.
-
-    Parameters
-    ----------
-    rows : CuPy's arrays and sparse matrices of any kind, `CSR` over CuPy's arrays, and whatever speaks DLPack or CUDA's
-        array interface.
-    index : of the device, which must be the current one.
-
-    Returns
-    -------
-    Sparse rows, not checked, or a CuPy array of any shape and type.
-
-    Raises
-    ------
-    UsageError
-        They are on another GPU.
-    InputError
-        The library that they come from does not give them away.
-    MatrixError
-        They are a sparse matrix of a format other than CSR, and not a sound one.
+    Rows are CuPy's arrays and sparse matrices, `CSR` over arrays of CuPy's, or anything with DLPack (for which the
+    current stream waits) or CUDA's array interface. Raises UsageError for another GPU, InputError for rows that cannot
+    be read, and MatrixError for an unsound matrix of another format than CSR.
     """
     if isinstance(rows, np.ndarray):
         return None
@@ -116,15 +91,7 @@ def device_rows(rows: Any, index: int) -> SparseRows | Array | None:
 
 
 def _by_row(matrix: Any, index: int) -> SparseRows:
-    """Return CuPy's matrix of another format as CSR: sorted on the device, what is given twice in the order given.
-
-    Raises
-    ------
-    UsageError
-        It is on another GPU.
-    MatrixError
-        It is not sound.
-    """
+    """Return CuPy's matrix of another format as CSR, sorted on the device; duplicates stay in their order."""
     cp, (count, width) = cupy(), matrix.shape
     for name in ("data", "row", "col", "indptr", "indices", "offsets"):
         if hasattr(matrix, name):
@@ -158,13 +125,11 @@ def _entries(matrix: Any) -> tuple[Any, Any, Any]:
 
 
 def _sparse(matrix: Any, values: Array, index: int) -> SparseRows:
-    """Return a matrix in CSR over CuPy's arrays as sparse rows."""
     count, width = matrix.shape
     return SparseRows((count, width), *(_on(index, array) for array in (matrix.indptr, matrix.indices, values)))
 
 
 def _from_interface(rows: Any, index: int) -> Array | None:
-    """Return what speaks DLPack or CUDA's array interface as a CuPy array."""
     cp = cupy()
     place = getattr(rows, "__dlpack_device__", None)
     try:
@@ -182,7 +147,6 @@ def _from_interface(rows: Any, index: int) -> Array | None:
 
 
 def _on(index: int, array: Any) -> Array:
-    """Return a CuPy array that is on the device `index`."""
     _check_place(array.data.device_id, index)
     found: Array = array
     return found
@@ -194,25 +158,14 @@ def _check_place(found: int, index: int) -> None:
 
 
 def is_ready(rows: Any, keep_half: bool) -> bool:
-    """Return whether rows are on the device what kernels read as it is: a row-major matrix of float32.
-
-    Parameters
-    ----------
-    keep_half : whether float16 will do, too.
-    """
+    """Return whether rows are a row-major matrix of float32 (or, with `keep_half`, float16) on a device."""
     if not isinstance(rows, cupy().ndarray) or not rows.flags.c_contiguous:
         return False
     return rows.dtype == _FLOAT32 or (keep_half and rows.dtype == _FLOAT16)
 
 
 def matrix(rows: Any, keep_half: bool) -> Array:
-    """Return a matrix on the current device row-major and in float32; without a copy where it is so.
-
-    Parameters
-    ----------
-    rows : a CuPy array of real numbers, of any layout.
-    keep_half : whether float16 stays that.
-    """
+    """Return CuPy's matrix row-major in float32, or float16 with `keep_half`; without a copy where it is so."""
     kept = keep_half and rows.dtype == np.float16
     found: Array = as_rows(rows, np.float16 if kept else np.float32)
     return found
@@ -222,18 +175,9 @@ def matrix(rows: Any, keep_half: bool) -> Array:
 
 
 def to_cupy_csr(rows: Any) -> Any:
-    """Return the non-zeros of a matrix on the device as a `cupyx.scipy.sparse.csr_matrix`.
+    """Return the non-zeros of a matrix on the device as a `cupyx.scipy.sparse.csr_matrix` of float32; waits for them.
 
-    How many there are is waited for.
-
-    Parameters
-    ----------
-    rows : (rows, columns), a CuPy array; its values become float32.
-
-    Raises
-    ------
-    UsageError
-        There are more than such a matrix can have.
+    Raises UsageError for more non-zeros than such a matrix can have.
     """
     cp, (count, width) = cupy(), rows.shape
     rows = matrix(rows, True)
@@ -268,23 +212,10 @@ class UncheckedCSR(CSR):
 
 
 class QueuedCheck:
-    """A look at sparse rows on the device, by one kernel, once; a `RowsCheck`.
+    """A check of sparse rows on the device, by one kernel, once; a `RowsCheck`.
 
-    Arrays that are of types that kernels take are not copied.
-
-    Parameters
-    ----------
-    given : over CuPy arrays of any types of numbers.
-    source : the rows on the host that they are copies of, which faults are told of; None where there are none.
-
-    Attributes
-    ----------
-    found : (FOUND,) uint64 on the device, all 0 if the check passes.
-
-    Raises
-    ------
-    MatrixError
-        The arrays' shapes or types do not fit together.
+    Faults name `source`, the rows on the host. `found`, (FOUND,) uint64 on the device, is all 0 if the check passes.
+    Raises MatrixError for shapes or types that do not fit together.
     """
 
     def __init__(self, given: SparseRows, source: SparseRows | None = None) -> None:
@@ -353,15 +284,9 @@ class QueuedCheck:
 
 
 def check_rows(rows: SparseRows, source: SparseRows | None = None) -> CSR:
-    """Check sparse rows on the device, and return them in the types that kernels take; see `QueuedCheck`.
+    """Return sparse rows on the device in the types that kernels take, checked as by `QueuedCheck`.
 
-    Raises
-    ------
-    UnsortedError
-        Indices of a row do not increase, or one is given twice, and nothing else is wrong.
-    MatrixError
-        The arrays' shapes or types do not fit together, offsets or indices are out of range, or a value is not finite;
-        in the words of `CSR.validate`.
+    Raises UnsortedError where indices do not increase and nothing else is wrong, else MatrixError as `CSR.validate`.
     """
     return QueuedCheck(rows, source).result()
 
@@ -372,7 +297,6 @@ def fetch_rows(rows: SparseRows) -> SparseRows:
 
 
 def _check_shapes(rows: SparseRows) -> None:
-    """Refuse arrays that do not fit together; nothing is looked at."""
     count = rows.shape[0]
     for name, array in (("indptr", rows.indptr), ("indices", rows.indices)):
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):

@@ -16,18 +16,11 @@ __all__ = ["Part", "Shared", "convert", "cut"]
 
 @dataclass(frozen=True)
 class Part:
-    """Some numbers of an array that are consecutive in row-major order.
-
-    Parameters
-    ----------
-    numbers : on the host.
-    place : where they are, or are to be, on the device: an address.
-    dtype : of the numbers there.
-    """
+    """Some numbers of an array on the host that are consecutive in row-major order."""
 
     numbers: Array
-    place: int
-    dtype: np.dtype[Any]
+    place: int  # address on the device
+    dtype: np.dtype[Any]  # on the device
 
 
 class Shared:
@@ -46,12 +39,7 @@ class Shared:
 
 
 def cut(array: Array, target: Any, most: int) -> list[Part]:
-    """Cut an array on the host into parts of at most so many bytes on the device.
-
-    Parameters
-    ----------
-    target : of the same shape on the device, row-major; its type is the one in which numbers travel.
-    """
+    """Cut an array on the host into slices of at most so many bytes in the type of a row-major device array."""
     found, place, dtype = [], int(target.data.ptr), target.dtype
     for numbers in _views(array, max(1, most // dtype.itemsize)):
         found.append(Part(numbers, place, dtype))

@@ -18,7 +18,7 @@ from sparsenn.backends.cuda.sparse.chunks.blocks import HALF_BLOCKS
 from sparsenn.backends.cuda.sparse.half_chain import HalfChain, bound_of, prepare_chain
 from sparsenn.backends.cuda.sparse.stack import upload
 from sparsenn.backends.cuda.sparse.two_of_four import kernel as tensor
-from sparsenn.backends.cuda.sparse.two_of_four.input_order import RUNS, UNIT, order_inputs, plain_order
+from sparsenn.backends.cuda.sparse.two_of_four.input_order import RUNS, UNIT, order_inputs, padded
 from sparsenn.backends.kernel_records import SparseKernel
 from sparsenn.formats import from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear, Tanh
@@ -155,7 +155,7 @@ def test_parts_keep_out_of_each_others_rows_in_emulation(device, way, turned, mo
     ids=["one missing", "half a slab", "out of order", "one"],
 )
 def test_units_that_are_not_neighbours_in_emulation(device, way, units, left_over, monkeypatch, rng):
-    monkeypatch.setattr(tensor, "order_in_runs", lambda weights, _: (4, plain_order(weights.shape[0])))
+    monkeypatch.setattr(tensor, "order_in_runs", lambda weights, _: (4, padded(np.arange(weights.shape[0]), UNIT)))
     weights = np.zeros((16, UNIT, 9), np.float32)
     weights[units, ::2] = rng.normal(size=(len(units), 4, 9))
     weights[left_over] = rng.normal(size=(len(left_over), UNIT, 9))

@@ -24,31 +24,19 @@ __all__ = [
     "unit_words",
 ]
 
-MOST_STAGES = 8
-"""As in the kernel."""
+MOST_STAGES = 8  # as in the kernel
 
 
 @dataclass(frozen=True)
 class BlockShape:
-    """What a block of threads computes at a time; the kernel is compiled for each shape.
+    """What a block of threads computes at a time; the kernel is compiled for each shape."""
 
-    Parameters
-    ----------
-    vector : rows of a lane.
-    outputs : outputs of a warp.
-    warps : that compute; one more brings in their data. Together a multiple of 4, up to 32: registers are given to 4 at
-        a time.
-    blocks : on a multiprocessor.
-    teams : whether the outputs of a warp are a team, and an input is read for all of them at once.
-    halves : whether rows are in half precision, not float32.
-    """
-
-    vector: int
-    outputs: int
-    warps: int
-    blocks: int
-    teams: bool = False
-    halves: bool = False
+    vector: int  # rows of a lane
+    outputs: int  # of a warp
+    warps: int  # that compute; with the one that copies a multiple of 4, as registers are allocated for 4 at a time
+    blocks: int  # on a multiprocessor
+    teams: bool = False  # whether the outputs of a warp are a team, and an input is read once for all of them
+    halves: bool = False  # whether rows are in half precision, not float32
 
     @property
     def rows(self) -> int:
@@ -77,10 +65,7 @@ class BlockShape:
 
     @property
     def output_places(self) -> int:
-        """What an edge's place grows by from output to output: more than the bytes of any chunk.
-
-        As in `ptx/half_edges.cuh` and `ptx/edges.cuh`.
-        """
+        """Step of an edge's place from output to output, above the bytes of any chunk, as in `ptx/*edges.cuh`."""
         return 1 << (18 if self.halves else 17)
 
 
@@ -112,11 +97,9 @@ COUNTING_BLOCKS = (
 """Those in which outputs are counted, too, which takes registers: more sums, or more warps, would spill before compute
 capability 9.0."""
 
-TEAM_BLOCK = BlockShape(4, TEAM, 15, 1, teams=True)
-"""That for layers whose outputs make up teams, counted or not."""
+TEAM_BLOCK = BlockShape(4, TEAM, 15, 1, teams=True)  # that for layers whose outputs make up teams, counted or not
 
-TILE_ROWS = tuple(sorted({block.rows for block in BLOCKS}))
-"""Rows that a tile can have; one of halves, the two largest numbers of them."""
+TILE_ROWS = tuple(sorted({block.rows for block in BLOCKS}))  # that a tile can have
 
 
 def room(machine: Machine, block: BlockShape) -> int:

@@ -1,7 +1,6 @@
 """chunks: layers of any sparse weights, by `gather_chunks`: one launch per layer and slice of the rows.
 
-The kernel, `sparse/gather_chunks.cu`, takes any sparse layer. Its features lie in tiles: an array of shape
-(tiles, width, rows of a tile), in which the rows of one input are neighbours; layers follow each other in that layout.
+Features lie in tiles: an array of shape (tiles, width, rows of a tile), in which the rows of one input are neighbours.
 """
 
 from __future__ import annotations
@@ -47,17 +46,9 @@ _PROGRAMS = {block: block_program("sparse/gather_chunks.cu", block) for block in
 def gather_chunks(
     weights: ChunkedWeights, activation: np.int32, clip: np.float32, features: Any, alive: Any = None
 ) -> Any:
-    """Compute one layer on the current device; returns (tiles, outputs, rows of a tile) float32.
+    """Compute one layer; takes (tiles, inputs, rows of a tile) float32, and returns the same of outputs.
 
-    Rows that only fill the last tile up hold act(bias) of zeros, or whatever comes of them.
-
-    Parameters
-    ----------
-    weights : over device arrays.
-    activation, clip : as `activation_code` returns them.
-    features : (tiles, inputs, rows of a tile) float32, contiguous.
-    alive : (tiles * rows of a tile,) uint8; becomes 1 where a row has an output that is not zero, and is left as it is
-        elsewhere.
+    Rows that only fill up the last tile hold any numbers; `alive`, uint8 per row, becomes 1 where an output is not 0.
     """
     cp = cupy()
     tiles, inputs, rows = features.shape
@@ -72,11 +63,6 @@ def gather_chunks(
     return target
 
 
-def _let_through(activation: np.int32, clip: np.float32) -> tuple[np.float32, np.float32]:
-    """Return the least and the most that an activation which is not curved lets through."""
-    return (np.float32(0), clip) if activation == RELU else (np.float32(-np.inf), np.float32(np.inf))
-
-
 def _launch_of(
     weights: ChunkedWeights,
     activation: np.int32,
@@ -87,36 +73,27 @@ def _launch_of(
 ) -> tuple[Any, tuple[int], tuple[int], tuple[Any, ...], int]:
     """Return how to launch a layer: kernel, grid, block, arguments, and bytes of shared memory.
 
-    Parameters
-    ----------
-    features, target : what is read and where the outputs go, in tiles; buffers of tiles that may have room for more
-        lines.
-    alive : as for `gather_chunks`, or a null pointer.
+    Tiles of `features` and `target` may have room for more lines; `alive` may be a null pointer.
     """
     tiling, (tiles, *_) = weights.tiling, features.shape
     block = tiling.block
     grid = min(tiles * tiling.groups, current_machine().multiprocessors * block.blocks)
     numbers = tiles, room_of(features), room_of(target), *weights.cut
+    range_of_outputs = (np.float32(0), clip) if activation == RELU else (np.float32(-np.inf), np.float32(np.inf))
     arguments = (
         *(features, *weights.arrays, target, alive),
         *(np.int32(number) for number in numbers),
-        *(activation, *_let_through(activation, clip), clip),
+        *(activation, *range_of_outputs, clip),
     )
     kernel, threads = _PROGRAMS[block].kernel("gather_chunks"), WARP * (block.warps + 1)
     return kernel, (grid,), (threads,), arguments, weights.stages * weights.stage_bytes
 
 
 class ChunkChain:
-    """Consecutive layers, ready for up to so many rows; a `SparseChain`. All rows are computed in every layer.
+    """Consecutive layers, ready for up to `rows` rows; a `SparseChain`. All rows are computed in every layer.
 
     Layers read and write two buffers alternately, with space for the widest in each tile, so that slices of the rows
     need not be in the same layer; each run has a matrix of its own for the outputs by rows.
-
-    Parameters
-    ----------
-    device : the current one.
-    layers : on it.
-    rows : of a run, at most.
     """
 
     def __init__(self, device: int, layers: Sequence[DeviceLayer], rows: int) -> None:
@@ -191,11 +168,9 @@ class ChunkChain:
         return self._buffers[number % 2][tiles, : self._widths[number]]
 
     def _leave(self, rows: int) -> Any:
-        """Queue what brings a run's outputs from tiles to a matrix of their own; return that."""
         return tiles_to_rows(self._in_tiles(len(self._layers), slice(parts_of(rows, self._block.rows))), rows)
 
     def _enter(self, features: Features) -> None:
-        """Queue what lays a run's rows out in tiles."""
         tiles = self._in_tiles(0, slice(parts_of(features.shape[0], self._block.rows)))
         if isinstance(features, CSR):
             tiles_from_csr(features, self._block.rows, tiles)
@@ -207,7 +182,6 @@ class ChunkChain:
         return _launch_of(self._weights[number], layer.activation, layer.clip, source, target, alive)
 
     def _enqueue_slice(self, first: int, last: int) -> None:
-        """Launch all layers on the current stream, from tiles to tiles."""
         tiles = slice(first // self._block.rows, parts_of(last, self._block.rows))
         for number, layer in enumerate(self._layers):
             if layer.outputs:
@@ -216,7 +190,6 @@ class ChunkChain:
 
 
 def _readable(features: Features) -> Features:
-    """Return CSR as it is, and dense rows as float32 by rows."""
     if isinstance(features, CSR):
         return features
     dense: Array = as_rows(features, np.float32)
@@ -226,12 +199,7 @@ def _readable(features: Features) -> Features:
 def prepare(stack: Stack, problem: SparseProblem) -> ChunkChain:
     """Make all layers of a stack ready; weights are laid out once for about as many rows.
 
-    Raises
-    ------
-    OutOfMemoryError
-        The device's memory does not suffice for so many rows.
-    ResourceError
-        A layer takes more than 32 GiB in chunks.
+    Raises OutOfMemoryError for too many rows, and ResourceError for a layer of more than 32 GiB in chunks.
     """
     layers = stack.layers
     with as_current(stack.device), within_memory(named(layers), problem.rows, _tiled_bytes(layers)):
@@ -239,13 +207,7 @@ def prepare(stack: Stack, problem: SparseProblem) -> ChunkChain:
 
 
 def laid_out(layers: Sequence[DeviceLayer], rows: int, halves: bool = False) -> list[ChunkedWeights]:
-    """Return the layers' weights in chunks, for tiles of equally many rows; those not laid out so far are now.
-
-    Parameters
-    ----------
-    rows : of a run.
-    halves : whether they are in half precision.
-    """
+    """Return the layers' weights in chunks, for tiles of equally many rows; those not laid out so far are now."""
     machine = current_machine()
     shapes = [(layer.inputs, layer.outputs, layer.weights.nnz) for layer in layers]
     tilings = shared_tilings(rows, shapes, machine, halves, () if halves else team_counts(layers))

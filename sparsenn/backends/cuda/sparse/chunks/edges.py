@@ -7,19 +7,14 @@ from sparsenn.runtime.jit import compiled
 
 __all__ = ["count_edges", "deal_outputs", "find_lines", "write_edges", "write_team_edges"]
 
-EVEN = 20
-"""What an edge of a warp in the same chunk counts for where one in any chunk counts for 1."""
+EVEN = 20  # what an edge of a warp in the same chunk counts for where one in any chunk counts for 1
 
 
 @compiled
 def find_lines(indptr: Array, indices: Array, group: Array, lines: Array) -> int:
     """Write the place of each input among those that a group reads, -1 elsewhere; return the runs of neighbours.
 
-    Parameters
-    ----------
-    indptr, indices : of CSC weights.
-    group : (outputs,) int64, the group of each output.
-    lines : (groups, inputs) int32, -1 at first.
+    `group` is (outputs,) int64; `lines` (groups, inputs) int32, -1 at first.
     """
     for output in range(group.size):
         for edge in range(indptr[output], indptr[output + 1]):
@@ -40,13 +35,10 @@ def find_lines(indptr: Array, indices: Array, group: Array, lines: Array) -> int
 def count_edges(
     indptr: Array, indices: Array, group: Array, place: Array, lines: Array, chunk: int, counts: Array
 ) -> None:
-    """Count the edges of each group, chunk and place.
+    """Count the edges of each group, chunk and place into `counts`, (groups, chunks, places) int32.
 
-    Parameters
-    ----------
-    place : (outputs,) int64, of each output in its group.
-    lines : as `find_lines` writes them; or (1, inputs), the same for all groups.
-    counts : (groups, chunks, places) int32, added to.
+    `place` is of each output in its group; `lines` as `find_lines` writes them, or (1, inputs), the same for all
+    groups.
     """
     for output in range(group.size):
         row = group[output] if lines.shape[0] > 1 else 0
@@ -56,17 +48,11 @@ def count_edges(
 
 @compiled
 def deal_outputs(counts: Array, most: int, load: Array, shared: Array, taken: Array, dealt: Array) -> None:
-    """Write the slot in its block that each output gets.
+    """Write the slot in its block of each output into `dealt`, (groups, slots) int64 by place.
 
     Warps wait for each other at every chunk, so that they should have like work in each: outputs are dealt one after
-    the other, each to the warp whose outputs so far have the fewest edges in the same chunks.
-
-    Parameters
-    ----------
-    counts : (groups, chunks, slots) int32, the edges of each place in each chunk.
-    most : places of a group that are taken, at most.
-    load, shared, taken : (chunks, warps), (warps,) and (warps,) int64, for the loop's own use.
-    dealt : (groups, slots) int64, by place.
+    the other, each to the warp whose outputs so far have the fewest edges in the same chunks. `load`, (chunks, warps),
+    `shared` and `taken`, (warps,), are for the loop's own use.
     """
     warps = taken.size
     full = -(-most // warps)
@@ -106,18 +92,11 @@ def write_edges(
     shape: Array,
     words: Array,
 ) -> None:
-    """Write the edges of all records, by group, chunk and output.
+    """Write the edges of all records into `words`, by group, chunk and output.
 
-    Parameters
-    ----------
-    weights : (edges,) int32, what a record has of each weight.
-    slot : (outputs,) int64, of each output in its group.
-    lines : as for `count_edges`.
-    first : (groups, chunks, warps) int64, the word at which a warp's edges begin.
-    rank : (groups, chunks, slots) int64, the number of a warp's edges before those of a slot; changed.
-    shape : (4,) int64: outputs of a warp, edges that it reads at once, bytes of a line, and what an edge's place grows
-        by from output to output.
-    words : int32, written.
+    `weights` (edges,) int32; `slot` of each output in its group; `first` (groups, chunks, warps), the word at which a
+    warp's edges begin; `rank` (groups, chunks, slots), a warp's edges before those of a slot, changed; `shape`: outputs
+    of a warp, edges that it reads at once, bytes of a line, and the step of an edge's place from output to output.
     """
     outputs, at_once, line, output_places = shape[0], shape[1], shape[2], shape[3]
     for output in range(group.size):
@@ -150,12 +129,9 @@ def write_team_edges(
     shape: Array,
     words: Array,
 ) -> None:
-    """Write the edges of all records where the outputs of a warp are a team: a unit for each input of theirs.
+    """Write the edges where the outputs of a warp are a team: a unit for each input; parameters as of `write_edges`.
 
-    Parameters
-    ----------
-    shape : (3,) int64: outputs of a warp, words of a unit, and bytes of a line.
-    indptr, indices, weights, group, slot, lines, chunk, first, words : as for `write_edges`.
+    `shape`: outputs of a warp, words of a unit, and bytes of a line.
     """
     outputs, unit_words, line = shape[0], shape[1], shape[2]
     for output in range(group.size):

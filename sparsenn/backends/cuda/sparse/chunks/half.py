@@ -1,10 +1,9 @@
 """chunks on halves: layers of any sparse weights by `gather_chunks_half`, launched as `chunks` launches its kernel.
 
-As `chunks`, but rows are in half precision from the first layer to the last, scaled row by row: half of the bytes that
-bound `chunks` are moved, and tensor cores multiply. What a number may be off by: rows are rounded to 11 bits before
-each layer, and lose what is below 2**-39 of a bound of the row's numbers; likewise weights, by the largest of their
-output. Sums are float32, as are the rows that are taken and given. Where these are float16, they are taken and given as
-they are. All outputs of a row with an infinity or NaN are NaN.
+Rows are halves from the first layer to the last, scaled row by row: half of the bytes that bound `chunks` are moved,
+and tensor cores multiply. Rows are rounded to 11 bits before each layer, and lose what is below 2**-39 of a bound of
+the row's numbers; likewise weights, by the largest of their output. Sums are float32. All outputs of a row with an
+infinity or NaN are NaN.
 """
 
 from __future__ import annotations
@@ -21,13 +20,7 @@ from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.sparse.chunks.blocks import HALF_BLOCKS
 from sparsenn.backends.cuda.sparse.chunks.chain import laid_out, slices_for
 from sparsenn.backends.cuda.sparse.chunks.weights import block_program
-from sparsenn.backends.cuda.sparse.half_chain import (
-    LAST,
-    LAST_AS_HALVES,
-    HalfChain,
-    bound_of,
-    chain_kernel,
-)
+from sparsenn.backends.cuda.sparse.half_chain import LAST, LAST_AS_HALVES, HalfChain, bound_of, chain_kernel
 from sparsenn.backends.cuda.sparse.priors import half_chunks_seconds
 from sparsenn.backends.cuda.sparse.rows import largest_numbers, room_of, rows_to_half_tiles, tiles_to_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
@@ -38,8 +31,7 @@ from sparsenn.formats import Array
 
 __all__ = ["KERNELS", "HalfChunkChain"]
 
-HALF = 2
-"""Bytes."""
+HALF = 2  # bytes
 
 _PROGRAMS = {
     block: block_program(
@@ -53,13 +45,7 @@ _PROGRAMS = {
 
 
 class HalfChunkChain(HalfChain):
-    """Consecutive layers by `gather_chunks_half`.
-
-    Parameters
-    ----------
-    name : of the kernel.
-    device, layers, rows : as of any `HalfChain`.
-    """
+    """Consecutive layers by `gather_chunks_half`."""
 
     def __init__(self, name: str, device: int, layers: Sequence[DeviceLayer], rows: int) -> None:
         self._weights, self._bounds = laid_out(layers, rows, halves=True), [bound_of(layer) for layer in layers]

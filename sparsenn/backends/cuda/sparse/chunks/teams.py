@@ -1,7 +1,4 @@
-"""Teams: outputs of a layer that read the same inputs, each of which `gather_chunks` reads once for all of them.
-
-Networks whose weights were pruned by blocks have such outputs, as have those made of Kronecker products.
-"""
+"""Teams: outputs of a layer that read the same inputs, each of which `gather_chunks` reads once for all of them."""
 
 from __future__ import annotations
 
@@ -16,49 +13,26 @@ from sparsenn.layers import SparseLinear
 
 __all__ = ["TEAM", "Teams", "teams_of", "teams_of_weights"]
 
-TEAM = 16
-"""Outputs of a team, at most: those of a warp."""
-
-LEAST_SHARED = 4
-"""Outputs for each list of inputs, on average, from which on there are teams; fewer gain little."""
+TEAM = 16  # outputs of a team, at most: those of a warp
+LEAST_SHARED = 4  # outputs for each list of inputs, on average, from which on there are teams; fewer gain little
 
 
 @dataclass(frozen=True, eq=False)
 class Teams:
-    """How the outputs of a layer are dealt to teams, which are ordered by the first input that they read.
+    """How the outputs of a layer are dealt to teams, which are ordered by the first input that they read."""
 
-    Parameters
-    ----------
-    place : ndarray of int64, (outputs,)
-        `TEAM` times the team of each output, and its place there.
-    count : int
-        Number of teams.
-    """
-
-    place: Array
-    count: int
+    place: Array  # (outputs,) int64, `TEAM` times the team of each output, and its place there
+    count: int  # number of teams
 
 
 def teams_of(layer: SparseLinear) -> Teams | None:
-    """Return the teams of a layer's outputs; None where too few outputs read the same inputs.
-
-    Parameters
-    ----------
-    layer : SparseLinear
-        On the host.
-    """
+    """Return the teams of a layer's outputs; None where too few outputs read the same inputs."""
     weights = layer.weights
     return cache_on_host(layer, "teams", lambda: teams_of_weights(weights) if _may_share(weights) else None)
 
 
 def teams_of_weights(weights: CSC) -> Teams:
-    """Return the teams of the outputs of weights; an output that is like no other is a team by itself.
-
-    Parameters
-    ----------
-    weights : CSC
-        On the host.
-    """
+    """Return the teams of the outputs of weights; an output that is like no other is a team by itself."""
     representative, pattern = equal_patterns(weights)
     first = _ends(weights)[0][representative][pattern]
     order = np.lexsort((pattern, first))

@@ -26,32 +26,19 @@ __all__ = ["L2_BYTES", "Tiling", "in_slices", "occupies", "shared_tilings", "sta
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a layer is cut.
-
-    Parameters
-    ----------
-    block : BlockShape
-        Shape of a block.
-    groups : int
-        Groups that the outputs are divided into, evenly; a block takes one at a time.
-    chunk : int
-        Inputs in shared memory at a time.
-    """
+    """How a layer is cut."""
 
     block: BlockShape
-    groups: int
-    chunk: int
+    groups: int  # that the outputs are divided into, evenly; a block takes one at a time
+    chunk: int  # inputs in shared memory at a time
 
 
 WHOLE_ROUNDS = 2
 """Where blocks take a layer's work in more rounds than these, rows go through the layers in slices, side by side; of
 fewer rounds, a slice would have too little work for all multiprocessors."""
 
-LEAST_STAGES = 2
-"""Chunks in shared memory: one is read while the next one arrives."""
-
-MARGIN = 1.16
-"""Of the longest record over the average one, about; `chunk_weights` shortens chunks where that is not enough."""
+LEAST_STAGES = 2  # chunks in shared memory: one is read while the next one arrives
+MARGIN = 1.16  # longest record over the average one; `chunk_weights` shortens chunks where that is not enough
 
 # What a shape is chosen by, in clocks of a multiprocessor.
 READ_BYTES = 128  # of shared memory, a clock
@@ -63,17 +50,7 @@ GROUP_CLOCKS = 1000  # to begin and finish a group
 
 
 def in_slices(tiling: Tiling, rows: int, machine: Machine) -> bool:
-    """Return whether a layer has enough work for rows to go through it and its neighbours in slices.
-
-    Parameters
-    ----------
-    tiling : Tiling
-        How the layer is cut.
-    rows : int
-        Rows of a run.
-    machine : Machine
-        The device.
-    """
+    """Return whether a layer has enough work for rows to go through it and its neighbours in slices."""
     items = parts_of(rows, tiling.block.rows) * tiling.groups
     return items > WHOLE_ROUNDS * machine.multiprocessors * tiling.block.blocks
 
@@ -85,26 +62,7 @@ def shared_tilings(
     halves: bool = False,
     teams: Sequence[int] = (),
 ) -> tuple[Tiling, ...]:
-    """Choose the tilings of layers that follow each other on the same rows: their tiles have equally many rows.
-
-    Parameters
-    ----------
-    rows : int
-        Rows that all layers are computed on.
-    shapes : sequence of (int, int, int)
-        Inputs, outputs and edges of each layer.
-    machine : Machine
-        The device.
-    halves : bool, default False
-        Whether rows are in half precision.
-    teams : sequence of int, optional
-        Teams of each layer, 0 for none.
-
-    Returns
-    -------
-    tuple of Tiling
-        One for each layer.
-    """
+    """Choose the tilings of layers that follow each other on the same rows: their tiles have equally many rows."""
     if not halves and (found := _in_teams(rows, shapes, machine, teams)):
         return found
     blocks = HALF_BLOCKS if halves else BLOCKS
@@ -115,18 +73,7 @@ def shared_tilings(
 def stage_tilings(
     rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine, teams: Sequence[int] = ()
 ) -> tuple[Tiling, ...]:
-    """Choose the tilings of layers that are one launch and whose outputs are counted: all are for blocks of one shape.
-
-    Parameters
-    ----------
-    rows, shapes, machine, teams
-        As for `shared_tilings`.
-
-    Returns
-    -------
-    tuple of Tiling
-        One for each layer.
-    """
+    """Choose the tilings of layers that are one launch and whose outputs are counted: blocks have one shape."""
     in_teams = _in_teams(rows, shapes, machine, teams)
     return in_teams or _best([[block] for block in COUNTING_BLOCKS], rows, shapes, machine)
 
@@ -145,21 +92,13 @@ def _in_teams(
 
 
 def occupies(tiling: Tiling, rows: int, machine: Machine) -> bool:
-    """Return whether every multiprocessor has a block's work.
-
-    Parameters
-    ----------
-    tiling, rows, machine
-        As for `in_slices`.
-    """
+    """Return whether every multiprocessor has a block's work."""
     return parts_of(rows, tiling.block.rows) * tiling.groups >= machine.multiprocessors
 
 
 def _best(
     families: Iterable[Sequence[BlockShape]], rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine
 ) -> tuple[Tiling, ...]:
-    """Return the tilings of the family of shapes whose clocks of all layers are fewest."""
-
     def cut(family: Sequence[BlockShape]) -> list[tuple[float, Tiling]]:
         return [
             min((_cut(block, rows, *shape, machine) for block in family), key=lambda found: found[0])

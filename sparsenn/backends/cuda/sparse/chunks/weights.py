@@ -1,7 +1,4 @@
-"""Weights laid out for `gather_chunks` and its double on halves: each group's edges by chunks of inputs.
-
-`sparse/gather_chunks.cu` says how they lie.
-"""
+"""Weights laid out for `gather_chunks` and its double on halves, as `sparse/gather_chunks.cu` describes."""
 
 from __future__ import annotations
 
@@ -45,19 +42,14 @@ from sparsenn.layers import SparseLinear
 from sparsenn.runtime.jit import example
 from sparsenn.runtime.workers import map_threads
 
-__all__ = ["ChunkedWeights", "block_program", "chunk_weights", "lay_out"]
+__all__ = ["ARRAYS", "ChunkedWeights", "block_program", "chunk_weights", "lay_out"]
 
-MOST_UNITS = (1 << 31) - 1
-"""Records are addressed by 32-bit numbers of 16 bytes."""
+MOST_UNITS = (1 << 31) - 1  # records are addressed by 32-bit numbers of 16 bytes
 
 BEHIND_ALL = -1  # the place behind all outputs, as places are unsigned
 NO_OUTPUT = 63 << 18  # an edge of no output, where rows are in half precision
-
-ARRAYS = ("records", "starts", "runs", "run_starts", "slots")
-"""The arrays of laid-out weights, in the order in which kernels take them."""
-
-RUN_CLOCKS = 55
-"""Clocks that the copy engine takes for a copy, however short."""
+ARRAYS = ("records", "starts", "runs", "run_starts", "slots")  # in the order in which kernels take them
+RUN_CLOCKS = 55  # clocks that the copy engine takes for a copy, however short
 
 
 def block_program(source: str, block: BlockShape, **more: Any) -> Program:
@@ -76,31 +68,22 @@ def block_program(source: str, block: BlockShape, **more: Any) -> Program:
 
 @dataclass(frozen=True, eq=False)
 class ChunkedWeights:
-    """A layer's weights and bias as the kernel reads them; its source says how they lie.
+    """A layer's weights and bias as the kernel reads them; its source describes the layout.
 
-    Parameters
-    ----------
-    shape : (inputs, outputs).
-    tiling : how the layer is cut. Its chunk may be smaller than was asked for, so that records fit.
-    stages, stage_bytes : chunks in shared memory at a time, and the room for each.
-    records : int32 vector, the records of group 0, chunk by chunk, then those of group 1, and so on.
-    starts : (groups * chunks + 1,) int32, where each record begins, and the end, in units of 16 bytes.
-    runs : (runs, 4) int32, the inputs that chunks are made of, in runs of neighbours: the first input, where in the
-        chunk it is, how many they are, and all inputs of the chunk.
-    run_starts : (groups * chunks + 1,) int32, where the runs of each chunk begin, and the end.
-    slots : (groups * slots of a block, 2 or 3) int32: output, or -1; the bits of its bias; and, where rows are in half
-        precision, those of what its sums are multiplied by.
+    Records are those of group 0, chunk by chunk, then of group 1, and so on; `starts`, (groups * chunks + 1,), counts
+    units of 16 bytes. A run of neighbouring inputs is (first input, its place in the chunk, inputs, all inputs of the
+    chunk). A slot is (output or -1, bits of its bias, and on halves those of its scale).
     """
 
-    shape: tuple[int, int]
-    tiling: Tiling
-    stages: int
+    shape: tuple[int, int]  # (inputs, outputs)
+    tiling: Tiling  # its chunk may be smaller than requested, so that records fit
+    stages: int  # chunks in shared memory at a time
     stage_bytes: int
-    records: Array
-    starts: Array
-    runs: Array
-    run_starts: Array
-    slots: Array
+    records: Array  # int32
+    starts: Array  # int32, where each record begins, and the end
+    runs: Array  # (runs, 4) int32
+    run_starts: Array  # (groups * chunks + 1,) int32, where the runs of each chunk begin, and the end
+    slots: Array  # (groups * slots of a block, 2 or 3) int32
 
     @property
     def chunks(self) -> int:
@@ -130,18 +113,9 @@ class ChunkedWeights:
 def chunk_weights(
     weights: CSC, bias: Array, tiling: Tiling, machine: Machine, teams: Teams | None = None
 ) -> ChunkedWeights:
-    """Lay out weights for a tiling, on the host.
+    """Lay out canonical weights and a float32 bias for a tiling, on the host.
 
-    Parameters
-    ----------
-    weights : canonical.
-    bias : (outputs,) float32.
-    teams : of the outputs, where blocks take teams; there are no fewer groups than these make.
-
-    Raises
-    ------
-    ResourceError
-        The layer takes more than 32 GiB in this layout.
+    Raises ResourceError where the layer takes more than 32 GiB in this layout.
     """
     block, most = tiling.block, room(machine, tiling.block)
     edges = weights.indptr, weights.indices
@@ -189,14 +163,7 @@ def lay_out(
     machine: Machine,
     teams: Sequence[Teams | None] | None = None,
 ) -> list[ChunkedWeights]:
-    """Lay out layers, several at a time; return them over arrays on the current device, which one copy brings there.
-
-    Errors are those of `chunk_weights`.
-
-    Parameters
-    ----------
-    teams : of each layer, where its blocks take teams.
-    """
+    """Lay out layers in threads, as `chunk_weights` does, and bring them to the current device in one copy."""
     given = list(zip(layers, tilings, teams or [None] * len(layers), strict=True))
 
     def made_of(number: int) -> ChunkedWeights:
@@ -297,7 +264,6 @@ def _grouped(teams: Teams, block: BlockShape, groups: int) -> tuple[Array, Array
 
 
 def _dealt(counts: Array, block: BlockShape, most: int) -> Array:
-    """Return the slot in its block that each output gets, (groups, slots) by place, as `deal_outputs` deals them."""
     groups, chunks, slots = counts.shape
     dealt = np.zeros((groups, slots), np.int64)
     shared, taken = np.zeros((2, block.warps), np.int64)
@@ -316,10 +282,7 @@ def _records(
     block: BlockShape,
     starts: Array,
 ) -> Array:
-    """Return headers and edges. A record's k-th warp has its units behind those before it.
-
-    weights : of each edge, a word, as `_words` has it.
-    """
+    """Return headers and edges. The units of a record's k-th warp lie behind those of the warps before."""
     words = np.zeros(int(starts[-1]) * 4, np.int32)
     if not words.size:
         return words

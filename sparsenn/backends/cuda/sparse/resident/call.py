@@ -14,33 +14,19 @@ from sparsenn.formats import CSR
 
 __all__ = ["CALL_BYTES", "Call"]
 
-CALL_BYTES = 32
-"""Size of a `Call` record in `sparse/resident.cuh`, in bytes."""
+CALL_BYTES = 32  # size of a `Call` record in `sparse/resident.cuh`, in bytes
 
 THREADS = 256
-CACHE_LINE = 128
-"""Bytes."""
-
-MOST_PREFETCHED = 16 << 20
-"""Bytes of weights that are brought into the level 2 cache as a run begins; of more than that, none: they would drive
-each other out."""
+CACHE_LINE = 128  # bytes
+MOST_PREFETCHED = 16 << 20  # bytes of weights up to which a run begins by bringing them into the L2 cache
 
 _BEGIN = program("sparse/begin_run.cu")
 
 
 class Call:
-    """The record of a run's rows.
+    """The `Call` record of a run, on the device; set `stages`, the first `Stage` record, before a run.
 
-    Parameters
-    ----------
-    weights : device arrays in one block, in the order in which they lie there: launches so short read them that they
-        wait for them.
-    tallies : device array of 8 bytes each, which a run begins with zeros in.
-
-    Attributes
-    ----------
-    record : device array that begins with the record.
-    stages : device array that begins with the first `Stage` record; to be set before a run.
+    `weights` share a block, in that order: launches are so short that they would wait for them. A run zeroes `tallies`.
     """
 
     stages: Any
@@ -56,13 +42,7 @@ class Call:
     def begin(self, rows: int, features: Any, weights: Any = None, faults: Any = None) -> None:
         """Queue what sets the record, on the current stream; wait for nothing.
 
-        Parameters
-        ----------
-        rows : how many there are.
-        features : CSR on the device whose entries all have one value; an array of rows; or None where neither is read.
-        weights : (rows,) int32 on the device, inputs that each row stands for, for counting; None for one each.
-        faults : uint64 on the device, what a check of the rows that is queued finds: if one is not 0, no row is taken;
-            None where they have been checked.
+        `weights`, int32, are inputs per row, for counting. If one of `faults`, uint64, is not 0, no row is taken.
         """
         entries: tuple[Any, ...] = (NOTHING, NOTHING, NOTHING)
         matrix: Any = NOTHING

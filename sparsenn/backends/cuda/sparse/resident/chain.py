@@ -3,9 +3,9 @@
 Layers are cut into *stages*. A stage takes its rows through some layers in shared memory, drops those that died, and
 groups those that became equal; counts stay on the device and the host waits for nothing until the end. While rows are
 many they run in tiles (`tile_layers`), when few are left each has a block or a cluster of blocks to itself
-(`row_layers`): both are launched, and each looks at the count to see whether it is meant. So the number of inputs is no
-matter of the graph, either: it is made for so many, and replayed for any inputs that are no more. Many wide rows run as
-in `chunks` (`chunk_layers`), and so do all rows that do not fit into shared memory, however few.
+(`row_layers`): both are launched, and each reads the count to see whether it is meant, so that one graph serves any
+smaller number of inputs. Rows that are many and wide, or that do not fit into shared memory, run as in `chunks`
+(`chunk_layers`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ from sparsenn.backends.cuda.sparse.resident.stages import (
     few_rows,
     fits_in_shared,
     rows_at_once,
-    runs_at_once,
     stage_lengths,
 )
 from sparsenn.backends.cuda.sparse.rows import to_dense
@@ -71,12 +70,9 @@ _EQUAL = program("sparse/equal_rows.cu")
 
 
 def tile_shape(widths: Sequence[int], inputs: int, room: int) -> tuple[int, int, int] | None:
-    """Return how a block lays out its shared memory: (log2 of the tile's most rows, floats of a half, of both).
+    """Return (log2 of the tile's most rows, floats of a half, of both) in a block's shared memory; None if no row fits.
 
-    widths : of all rows that the tile holds in turn.
-    inputs : width of the inputs that come in as bits, which then share the second half.
-    room : shared memory that a block can have, in bytes.
-    None is returned if not even a single row fits.
+    `widths` are of all rows that the tile holds one by one; inputs that come in as bits share the second half.
     """
     for log_rows in range(5, -1, -1):
         stride = (1 << log_rows) + (log_rows > 0)
@@ -120,15 +116,11 @@ class _Cut:
 
     @property
     def lists(self) -> bool:
-        """Whether a list says which of the rows it leaves are meant."""
         return self.distinct or self.reads is _Reads.COUNTS
 
 
 def _cuts(widths: tuple[int, ...], reads: _Reads, deduplicate: bool, at_once: bool) -> list[_Cut]:
-    """Cut a network of these widths into stages, of which the first reads the inputs.
-
-    at_once : whether all rows are computed at once from the first layer on, so that it is no use to drop or group any.
-    """
+    """Cut a network into stages; with `at_once`, dropping or grouping rows gains nothing."""
     layers = len(widths) - 1
     first = {_Reads.COUNTS: 1, _Reads.BITS: min(layers, FIRST_STAGES[0]), _Reads.ROWS: 0}[reads]
     if at_once:
@@ -149,7 +141,6 @@ def _cuts(widths: tuple[int, ...], reads: _Reads, deduplicate: bool, at_once: bo
 
 
 def _reads(widths: tuple[int, ...], form: str, room: int) -> _Reads:
-    """Choose what the first stage reads of rows of a form."""
     if form != "iso":
         return _Reads.ROWS
     bits_fit = tile_shape(widths[1:], widths[0], room) is not None
@@ -163,14 +154,7 @@ def _apart(tallies: Any, layers: int) -> tuple[Any, Any]:
 
 
 class ResidentChain:
-    """All stages, captured as one CUDA graph that is launched again and again; a `SparseChain`.
-
-    Parameters
-    ----------
-    device : the current one.
-    network : from `pack_network`.
-    problem : what it is for; rows of one value come in as bits, others dense.
-    """
+    """All stages, captured as one CUDA graph; a `SparseChain`. Rows of one value come in as bits, others dense."""
 
     def __init__(self, device: int, network: PackedNetwork, problem: SparseProblem) -> None:
         machine = current_machine()
@@ -184,7 +168,7 @@ class ResidentChain:
         self._index = np.dtype(index_dtype(network.widths[0]))
         self._reads = _reads(network.widths, problem.form, self._room)
         self._counted = counted_first(network, self._room) if self._reads is _Reads.COUNTS else None
-        at_once = runs_at_once(machine, self.capacity)
+        at_once = self.capacity <= rows_at_once(machine, CLUSTER)
         self._cuts = _cuts(network.widths, self._reads, problem.deduplicate, at_once)
         in_tiles = [number for number, cut in enumerate(self._cuts) if self._takes_tiles(cut)]
         ranges = [(self._cuts[number].first, self._cuts[number].last) for number in in_tiles]
@@ -236,10 +220,7 @@ class ResidentChain:
         return sum(int(array.nbytes) for array in arrays) + (self._chunks.nbytes if self._chunks else 0)
 
     def _records(self, count_in: int) -> Array:
-        """Build the `Stage` records of `sparse/resident.cuh`; the first one's inputs, `begin_run` writes.
-
-        count_in : where the number of rows is on the device.
-        """
+        """Build the `Stage` records without the first one's inputs; the number of rows is at address `count_in`."""
         stages = np.zeros(len(self._cuts), _STAGE)
         tables = iter(self._tables)
         stages["mask"], stages["droppable_from"] = self._tables.shape[1] - 1, self._droppable_from
@@ -264,7 +245,6 @@ class ResidentChain:
         return stages
 
     def _enqueue(self) -> None:
-        """Launch all stages on the current stream."""
         runtime, stream = cupy().cuda.runtime, cupy().cuda.get_current_stream()
         if self._tables.nbytes:
             runtime.memsetAsync(self._tables.data.ptr, 255, self._tables.nbytes, stream.ptr)
@@ -339,7 +319,6 @@ class ResidentChain:
             return RowsLeft(self._left, RowMap(self._owner[:rows]))
 
     def _readable(self, features: Features) -> Features:
-        """Return features in the form that the first stage reads."""
         if not isinstance(features, CSR):
             dense: Array = as_rows(features, np.float32)
             return dense
@@ -362,13 +341,7 @@ class ResidentChain:
 
 
 def prepare(stack: Stack, problem: SparseProblem) -> ResidentChain:
-    """Make all layers of a stack ready; weights are packed once, for all problems.
-
-    Raises
-    ------
-    OutOfMemoryError
-        The device's memory does not suffice for so many rows.
-    """
+    """Make all layers of a stack ready, packed once for all problems; raises OutOfMemoryError for too many rows."""
     layers = stack.layers
     widest = max(layer.outputs for layer in layers)
     with as_current(stack.device), within_memory("the layers", problem.rows, bytes_of(1, widest)):

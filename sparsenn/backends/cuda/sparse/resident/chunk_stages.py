@@ -1,7 +1,6 @@
-"""Stages of the resident engine whose rows are many or wide: all layers in one launch, as `gather_chunks` computes one.
+"""Stages of `resident` whose rows are many or wide: all layers in one launch, as `gather_chunks` computes one.
 
-The kernels are in `sparse/chunk_layers.cu`. Features lie in tiles while a stage lasts, and are rows again
-between stages, so that rows can be dropped and grouped there.
+Features lie in tiles while a stage lasts, and are rows again between stages, where rows are dropped and grouped.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.memory import to_device
 from sparsenn.backends.cuda.sparse.chunks.blocks import COUNTING_BLOCKS, MOST_STAGES, TEAM_BLOCK, BlockShape, room
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling, stage_tilings
-from sparsenn.backends.cuda.sparse.chunks.weights import ChunkedWeights, block_program, lay_out
+from sparsenn.backends.cuda.sparse.chunks.weights import ARRAYS, ChunkedWeights, block_program, lay_out
 from sparsenn.backends.cuda.sparse.resident.packed import PackedNetwork
 from sparsenn.backends.cuda.sparse.resident.stages import tiles_of_wave
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, team_counts
@@ -31,8 +30,7 @@ TURNING_BLOCKS = 8  # of a multiprocessor, each with 16 KiB of shared memory
 
 _PROGRAMS = {block: block_program("sparse/chunk_layers.cu", block) for block in (*COUNTING_BLOCKS, TEAM_BLOCK)}
 
-_ARRAYS = ("records", "starts", "runs", "run_starts", "slots")
-_CHUNKED = np.dtype([(name, "u8") for name in _ARRAYS] + [("groups", "i4"), ("chunks", "i4")])
+_CHUNKED = np.dtype([(name, "u8") for name in ARRAYS] + [("groups", "i4"), ("chunks", "i4")])
 _BUFFERS = np.dtype(
     [(name, "u8") for name in ("even", "odd", "nonzeros", "done", "tile_bytes")]
     + [(name, "i4") for name in ("capacity", "wave", "chunk", "stages", "stage_bytes", "unused")]
@@ -41,15 +39,7 @@ _BUFFERS = np.dtype(
 
 @dataclass(frozen=True, eq=False)
 class StageTiles:
-    """The layers of one stage, laid out alike.
-
-    Parameters
-    ----------
-    block : shape of the blocks.
-    chunk, stages, stage_bytes : inputs at a time, chunks in shared memory, and room for each; of all layers.
-    weights : of each layer.
-    width : the widest that rows are in the stage.
-    """
+    """The layers of one stage, laid out alike."""
 
     block: BlockShape
     chunk: int
@@ -65,13 +55,7 @@ class StageTiles:
 
 
 def laid_out(network: PackedNetwork, ranges: Sequence[tuple[int, int]], rows: int) -> tuple[StageTiles, ...]:
-    """Return stages laid out for the current device, kept until rows come for which they are best laid out otherwise.
-
-    Parameters
-    ----------
-    ranges : first and last layer of each stage.
-    rows : at most, of any stage.
-    """
+    """Return the stages laid out on the current device, cached until rows come for which another layout is best."""
     machine = current_machine()
 
     def stage(first: int, last: int) -> StageTiles:
@@ -86,7 +70,6 @@ def laid_out(network: PackedNetwork, ranges: Sequence[tuple[int, int]], rows: in
 
 
 def _lay_out(layers: Sequence[DeviceLayer], chosen: Sequence[Tiling], machine: Machine) -> StageTiles:
-    """Lay out the layers of a stage in tilings of one shape."""
     block, chunk = chosen[0].block, min(tiling.chunk for tiling in chosen)
     teams = [layer.teams if block.teams else None for layer in layers]
     while True:  # records that turn out too long are cut shorter, and then those of all layers
@@ -103,13 +86,7 @@ def _lay_out(layers: Sequence[DeviceLayer], chosen: Sequence[Tiling], machine: M
 
 
 class ChunkStages:
-    """Buffers and launches for stages that are computed in tiles.
-
-    Parameters
-    ----------
-    stages : from `laid_out`.
-    rows : at most, of any stage.
-    """
+    """Buffers and launches for stages that are computed in tiles."""
 
     def __init__(self, stages: Sequence[StageTiles], rows: int) -> None:
         cp = cupy()
@@ -150,13 +127,7 @@ class ChunkStages:
         cupy().cuda.runtime.memsetAsync(self._tallies.data.ptr, 0, self._tallies.nbytes, stream.ptr)
 
     def enqueue(self, number: int, network: Any, stage: Any, few: int) -> None:
-        """Enqueue stage `number` of `stages` on the current stream.
-
-        Parameters
-        ----------
-        network, stage : device arrays that hold a `Network` and this stage's `Stage` record.
-        few : rows up to which the kernels leave the stage to another.
-        """
+        """Enqueue a stage; the kernels leave the stage to another for up to `few` rows."""
         tiles, multiprocessors = self._stages[number], self._machine.multiprocessors
         block, buffers = tiles.block, self._buffers[number * _BUFFERS.itemsize :]
         source, common = _PROGRAMS[block], (network, stage)
@@ -173,10 +144,9 @@ class ChunkStages:
 
 
 def _records(stage: StageTiles) -> Any:
-    """Build the `ChunkedLayer` records of the kernel."""
     records = np.zeros(len(stage.weights), _CHUNKED)
     for record, weights in zip(records, stage.weights, strict=True):
-        for name in _ARRAYS:
+        for name in ARRAYS:
             record[name] = getattr(weights, name).data.ptr
         record["groups"], record["chunks"] = weights.tiling.groups, weights.chunks
     return records

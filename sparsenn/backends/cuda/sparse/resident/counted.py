@@ -1,8 +1,7 @@
 """count_inputs on the host side: laying the first layer's weights out by value, and launching.
 
-The kernel, `sparse/count_inputs.cu`, takes inputs that all have one value, as CSR rows. For each weight of
-an output it counts the active inputs of 32, 16 or 8 rows at a time, and multiplies once, wherever the sums are exact
-in any order; elsewhere it adds edge by edge.
+For each weight of an output, `sparse/count_inputs.cu` counts the active inputs of many rows at a time, and multiplies
+once, wherever the sums are exact in any order; elsewhere it adds edge by edge.
 """
 
 from __future__ import annotations
@@ -22,27 +21,12 @@ from sparsenn.backends.machine import WARP
 from sparsenn.formats import CSC, Array
 from sparsenn.formats.conversion import scan
 
-__all__ = [
-    "CountedLayer",
-    "block_threads",
-    "count_inputs",
-    "counted_first",
-    "pack_counted",
-    "rows_for",
-    "word_bytes",
-]
+__all__ = ["CountedLayer", "block_threads", "count_inputs", "counted_first", "pack_counted", "rows_for", "word_bytes"]
 
-QUAD = 4
-"""Edges that a lane reads at a time."""
-
-STATIC_BYTES = 1 << 10
-"""Shared memory that the kernel declares itself and that the system takes of a block, rounded up."""
-
-MOST_INDEX = 0xFFFF
-"""Largest index that 16 bits hold."""
-
-_MOST_THREADS = {32: 512, 16: 1024, 8: 1024}
-"""Threads of a block by the rows of a tile, as in the kernel: each takes up to 128 or 64 registers."""
+QUAD = 4  # edges that a lane reads at a time
+STATIC_BYTES = 1 << 10  # shared memory that the kernel declares itself and that the system takes of a block, rounded up
+MOST_INDEX = 0xFFFF  # largest index that 16 bits hold
+_MOST_THREADS = {32: 512, 16: 1024, 8: 1024}  # of a block by rows of a tile, as in the kernel: 128 or 64 registers each
 
 _LEAST_THREADS = 128
 
@@ -50,8 +34,7 @@ _LEAST_THREADS = 128
 MOST_POWER = 255  # of a number that is not finite
 SCALE = 150  # at which the digits are an integer
 
-MOST_UNITS = 1 << 25
-"""More are not told apart: from half of that on, sums of integers need not be float32 numbers."""
+MOST_UNITS = 1 << 25  # at most: from half of that on, sums of integers need not be float32 numbers
 
 _COUNTED = np.dtype([("arrays", "u8", (4,)), ("units", "f4"), ("exponent", "i4")])
 
@@ -70,30 +53,21 @@ _PROGRAMS = {
 class CountedLayer:
     """A layer's weights as the kernel reads them. Slice s holds the outputs 32·s to 32·s + 31.
 
-    Parameters
-    ----------
-    shape : (inputs, outputs).
-    slices : (slices, 2) int32, the first of `quads` and of `runs` of each slice.
-    run_counts : (32 * slices,) int32, runs of each output; 0 behind the last output.
-    runs : (runs, 32, 2) int32; in `runs[slice's first + k, output % 32]` the number, among the output's quads, that
-        follows the last of its k-th run, and the bits of the float32 weight. The first is the complement where the
-        run is a single edge.
-    quads : (quads, 32, 4) uint16 or int32; in `quads[slice's first + k, output % 32]` the inputs of the output's k-th
-        four edges. Runs are filled up to whole quads with `inputs`, which is always zero; the kernel does not read
-        what fills up a single edge or an output that has fewer quads than its neighbours.
-    units, exponent : all weights are multiples of 2^exponent; the largest sum, over an output's weights, of their
-        sizes, in such units, at most 2^25; infinity where a weight is not finite.
-    pointer : device array that holds one `Counted` record; None on the host.
+    `slices` has the first of `quads` and of `runs` of each slice. `runs[slice's first + k, output % 32]` is the number,
+    among the output's quads, that follows the last of its k-th run (the complement for a single edge), and the bits of
+    the weight; `quads`, uint16 or int32, the inputs of four edges, filled up with `inputs`, which is always zero. All
+    weights are multiples of 2^exponent; `units` is the largest sum of the sizes of an output's weights in such units,
+    at most 2^25, or infinity where a weight is not finite.
     """
 
-    shape: tuple[int, int]
-    slices: Any
-    run_counts: Any
-    runs: Any
-    quads: Any
+    shape: tuple[int, int]  # (inputs, outputs)
+    slices: Any  # (slices, 2) int32
+    run_counts: Any  # (32 * slices,) int32, runs of each output; 0 behind the last output
+    runs: Any  # (runs, 32, 2) int32
+    quads: Any  # (quads, 32, 4)
     units: np.float32
     exponent: int
-    pointer: Any = field(default=None, repr=False)
+    pointer: Any = field(default=None, repr=False)  # device array of one `Counted` record
 
     @property
     def nbytes(self) -> int:
@@ -105,10 +79,7 @@ class CountedLayer:
 
 
 def pack_counted(weights: CSC) -> CountedLayer:
-    """Lay out a layer's weights on the host.
-
-    Weights are distinguished by their bits, so that 0.0 and -0.0 are different.
-    """
+    """Lay out a layer's weights on the host, distinguished by their bits: 0.0 and -0.0 are different."""
     inputs, outputs = weights.shape
     slices = -(-outputs // WARP)
     column = np.searchsorted(weights.indptr, np.arange(weights.nnz), side="right") - 1
@@ -172,7 +143,6 @@ def _in_units(bits: Array, column: Array, outputs: int) -> tuple[np.float32, int
 
 
 def _record(arrays: Sequence[Any], units: np.float32, exponent: int) -> Any:
-    """Build the `Counted` record of the kernel."""
     record = np.zeros(1, _COUNTED)
     record["arrays"] = [array.data.ptr for array in arrays]
     record["units"], record["exponent"] = units, exponent
@@ -183,21 +153,13 @@ def _record(arrays: Sequence[Any], units: np.float32, exponent: int) -> Any:
 
 
 def counted_first(network: PackedNetwork, room: int) -> CountedLayer | None:
-    """Return a network's first layer laid out for counting, kept for later calls.
-
-    None if it cannot be counted, because not even 8 rows of inputs fit into shared memory.
-
-    Parameters
-    ----------
-    room : shared memory that a block can have, in bytes.
-    """
+    """Return a network's first layer laid out for counting, cached; None if not even 8 rows of inputs fit."""
     if rows_for(network.widths[0], room) is None:
         return None
     return cache_on_device(network, "counted", lambda: _copied(pack_counted(network.layers[0].host.weights)))
 
 
 def _copied(layer: CountedLayer) -> CountedLayer:
-    """Copy a layer to the current device."""
     slices, run_counts, runs, quads = arrays = to_device([layer.slices, layer.run_counts, layer.runs, layer.quads])
     (pointer,) = to_device([_record(arrays, layer.units, layer.exponent)])
     return replace(layer, slices=slices, run_counts=run_counts, runs=runs, quads=quads, pointer=pointer)
@@ -209,13 +171,7 @@ def word_bytes(inputs: int, rows: int) -> int:
 
 
 def rows_for(inputs: int, room: int) -> int | None:
-    """Return the rows of a tile: as many of 32, 16 and 8 as fit, or None if not even 8 do.
-
-    Parameters
-    ----------
-    inputs : width of the inputs.
-    room : shared memory that a block can have, in bytes.
-    """
+    """Return the rows of a tile: as many of 32, 16 and 8 as fit, or None if not even 8 do."""
     choices = (32, 16, 8) if inputs <= MOST_INDEX else (16, 8)
     return next((rows for rows in choices if word_bytes(inputs, rows) + STATIC_BYTES <= room), None)
 
@@ -238,21 +194,10 @@ def count_inputs(
     room: int,
     rows: int | None = None,
 ) -> None:
-    """Launch a stage of one layer on the current stream; allocates nothing and waits for nothing.
+    """Launch a stage of the first layer on the current stream; allocates nothing and waits for nothing.
 
-    Row r of the inputs becomes row r of the stage's `rows_out`. Its `list`, `list_count`, `next`, `weights_out` and
-    `counters` are written too, but no hashes; `list_count` and `counters` are added to.
-
-    Parameters
-    ----------
-    network, stage : device arrays that begin with the `Network` and with the `Stage` record; stage's `first` is 0, its
-        `last` 1, and `list_in` is null.
-    layer : the network's first, over device arrays.
-    call : device array that begins with the `Call` record: the inputs, CSR rows whose entries all have one value.
-    capacity : rows of a run, at most.
-    index : type of the inputs' indices, as `index_type` calls it.
-    room : shared memory that a block can have, in bytes.
-    rows : of a tile; `rows_for` chooses if None.
+    Row r of the inputs, CSR of one value, becomes row r of the stage's `rows_out`. Its `list`, `list_count`, `next`,
+    `weights_out` and `counters` are written, too, but no hashes; `list_count` and `counters` are added to.
     """
     inputs = layer.shape[0]
     rows = rows_for(inputs, room) if rows is None else rows

@@ -27,20 +27,12 @@ _LAYER = np.dtype(
 
 @dataclass(frozen=True, eq=False)
 class PackedNetwork:
-    """A network in device memory.
-
-    Parameters
-    ----------
-    layers : as they were uploaded.
-    widths : inputs of the first layer, then outputs of each.
-    arrays : device arrays that share a block: layers, runs, pairs, biases, copies.
-    pointer : device array that holds one `Network` record, which refers to the arrays.
-    """
+    """A network in device memory."""
 
     layers: tuple[DeviceLayer, ...]
-    widths: tuple[int, ...]
-    arrays: tuple[Any, ...]
-    pointer: Any
+    widths: tuple[int, ...]  # inputs of the first layer, then outputs of each
+    arrays: tuple[Any, ...]  # in one block on the device: layers, runs, pairs, biases, copies
+    pointer: Any  # device array of one `Network` record, which refers to the arrays
 
     @property
     def nbytes(self) -> int:

@@ -17,7 +17,6 @@ __all__ = [
     "few_rows",
     "fits_in_shared",
     "rows_at_once",
-    "runs_at_once",
     "stage_lengths",
     "tiles_of_wave",
 ]
@@ -28,11 +27,8 @@ block 3 to 40 (4096 to 65536 neurons, merged); and outputs of the first layer fr
 stage of their own, where fewer are computed with the layers behind them, by testing bits. 64 outputs took 8 % longer in
 all by counting (1024 x 120), 256 took 23 % less."""
 
-CLUSTER = 8
-"""Blocks of a cluster."""
-
-FEW_ROWS = 2
-"""Rows of a multiprocessor up to which each has a block to itself, all at once."""
+CLUSTER = 8  # blocks of a cluster
+FEW_ROWS = 2  # rows of a multiprocessor up to which each has a block to itself, all at once
 
 FIRST_STAGES = (3, 3, 3, 3, 6, 6)
 """Layers of the first stages; later ones double. Rows go fastest at the start, and a stage costs some ten
@@ -46,18 +42,10 @@ TILED_LAYERS = 30
 """Layers up to which that is done: laying weights out for it takes milliseconds a layer. Rows that do not fit into
 shared memory are computed in tiles in all layers, however few they are."""
 
-WAVE_BYTES = 24 << 20
-"""Features of a wave of tiles, before and after a layer: they stay in an L2 cache of 50 MB beside the weights."""
-
-WAVE_ROUNDS = 2
-"""Tiles of a wave at least, and rounds of the blocks' work: blocks that have nothing left to do in one tile's layer go
-on with the other's."""
-
-KERNEL_BYTES = 1 << 10
-"""Shared memory that the kernels declare themselves, rounded up."""
-
-DISTINCT_FROM = 4
-"""Layers after which equal rows are looked for."""
+WAVE_BYTES = 24 << 20  # features of a wave before and after a layer: an L2 cache of 50 MB holds them beside the weights
+WAVE_ROUNDS = 2  # tiles of a wave at least, and rounds of work: blocks done with a tile's layer continue with another's
+KERNEL_BYTES = 1 << 10  # shared memory that the kernels declare themselves, rounded up
+DISTINCT_FROM = 4  # layers after which equal rows are looked for
 
 
 def fits_in_shared(width: int, room: int) -> bool:
@@ -71,16 +59,8 @@ def few_rows(machine: Machine) -> int:
 
 
 def rows_at_once(machine: Machine, cluster: int) -> int:
-    """Return how many rows are computed at a time that have so many blocks each; others take turns.
-
-    A block of a cluster has a multiprocessor to itself: its threads take nearly all registers.
-    """
+    """Return how many rows are computed at a time; a cluster's blocks have a multiprocessor each, for registers."""
     return few_rows(machine) if cluster == 1 else machine.multiprocessors // cluster
-
-
-def runs_at_once(machine: Machine, rows: int) -> bool:
-    """Return whether each row can have a cluster of blocks at the same time."""
-    return rows <= rows_at_once(machine, CLUSTER)
 
 
 def stage_lengths(layers: int) -> list[int]:
@@ -97,12 +77,6 @@ def stage_lengths(layers: int) -> list[int]:
 
 
 def tiles_of_wave(machine: Machine, block: BlockShape, groups: int, width: int) -> int:
-    """Return how many tiles go through the layers of a stage together, before the next ones begin.
-
-    Parameters
-    ----------
-    groups : the most that the outputs of a layer are divided into.
-    width : of the widest rows.
-    """
+    """Return how many tiles go through the layers of a stage together, before the next ones begin."""
     blocks = machine.multiprocessors * block.blocks
     return max(WAVE_ROUNDS, parts_of(WAVE_ROUNDS * blocks, groups), WAVE_BYTES // (2 * block.line * width))

@@ -14,33 +14,20 @@ from sparsenn.backends.machine import WARP
 
 __all__ = ["PROGRAMS", "SINGLE", "SPLIT", "BlockShape"]
 
-WARPGROUP = 128
-"""Threads that carry out an instruction together."""
-
-TURNED_BYTES = 2 * 2 * 16 * 16
-"""Of shared memory for each warp and plane: 16 outputs of 16 rows on their way to memory, twice."""
-
-OUTPUT_BYTES = 2 * 4 * 16
-"""Likewise for each warp and tile: scales and biases of 16 outputs."""
+WARPGROUP = 128  # threads that carry out an instruction together
+TURNED_BYTES = 2 * 2 * 16 * 16  # of shared memory for each warp and plane: 16 outputs of 16 rows, twice
+OUTPUT_BYTES = 2 * 4 * 16  # likewise for each warp and tile: scales and biases of 16 outputs
 
 
 @dataclass(frozen=True)
 class BlockShape:
-    """What a block of the kernel computes.
+    """What a block of the kernel computes."""
 
-    Parameters
-    ----------
-    planes : 2 where numbers are split into two halves, else 1.
-    rows : at a time.
-    stages : slabs in shared memory.
-    groups, tiles : warpgroups, and 64 outputs of each.
-    """
-
-    planes: int
-    rows: int
-    stages: int
-    groups: int = 2
-    tiles: int = 2
+    planes: int  # 2 where numbers are split into two halves, else 1
+    rows: int  # at a time
+    stages: int  # slabs in shared memory
+    groups: int = 2  # warpgroups
+    tiles: int = 2  # 64 outputs of each warpgroup
 
     @property
     def neurons(self) -> int:

@@ -1,8 +1,7 @@
 """The order of a layer's inputs for tensor cores that multiply two of four neighbouring weights.
 
-Which inputs are neighbours is free: `order_inputs` looks for an order in which few outputs have three or four weights
-in one group of four. Rows are laid out in that order before the first layer, which takes the less, the more neighbours
-stay together; `order_in_runs` finds out how many may.
+Few outputs should have three or four weights in one group of four. Laying rows out in an order takes the less, the more
+neighbours stay together; `order_in_runs` finds out how many may.
 """
 
 from __future__ import annotations
@@ -16,63 +15,36 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSC, Array
 from sparsenn.runtime.jit import compiled, example
 
-__all__ = ["FOUR", "RUNS", "SLAB", "SPARE", "UNIT", "UNITS", "order_in_runs", "order_inputs", "padded", "plain_order"]
+__all__ = ["FOUR", "RUNS", "SLAB", "SPARE", "UNIT", "UNITS", "order_in_runs", "order_inputs", "padded"]
 
 # Inputs.
 FOUR = 4  # of a group
 UNIT = 8  # of a unit of 16 bytes
 SLAB = 64  # of a slab
 
-UNITS = SLAB // UNIT
-"""Of a slab."""
+UNITS = SLAB // UNIT  # of a slab
 
 # Words of bits that are compared, at most: tenths of a second each.
 GREEDY_WORK = 300_000_000  # to find groups
 SWAP_WORK = 200_000_000  # to mend groups by swaps
 
-ATTEMPTS = 128
-"""Swaps that are tried for a group with conflicts before the next one has its turn."""
-
-RUNS = (4, 2, 1)
-"""Inputs that may stay together: the longer these runs are, the less it takes to lay rows out in an order."""
-
-SPARE = 1 + 1 / 128
-"""Slabs of an order of longer runs, at most, in parts of those of another one."""
-
-HOPELESS = 4
-"""Conflicts of a group with which nearly all units have some for each tile of outputs, whatever is swapped."""
+ATTEMPTS = 128  # swaps that are tried for a group with conflicts before the next group
+RUNS = (4, 2, 1)  # inputs that may stay together: the longer, the faster rows are laid out in an order
+SPARE = 1 + 1 / 128  # slabs of an order of longer runs, at most, over those of another order
+HOPELESS = 4  # conflicts of a group with which nearly all units have some for each tile of outputs, whatever is swapped
 
 
 def order_inputs(weights: CSC, run: int = 1) -> Array:
     """Return an order of a layer's inputs in which few outputs have more than two weights in a group of four.
 
-    It takes 0.1 seconds for 4096 x 4096, and 0.3 for 16384 x 16384, with a twentieth and a hundredth of all weights.
-
-    Parameters
-    ----------
-    weights : on the host; columns are outputs.
-    run : neighbours that stay together: 1, 2 or 4; the first input of each such run is a multiple of it.
-
-    Returns
-    -------
-    (a multiple of `UNIT`,) int64: the input at each place, each once; -1 where there is none. Runs that have a weight
-    come first.
+    It has the input at each place, int64, -1 for none, filled up to a multiple of `UNIT`. Aligned runs of 1, 2 or 4
+    inputs stay together; those that have a weight come first.
     """
     return _ordered(weights, run)[0]
 
 
 def order_in_runs(weights: CSC, neurons: int) -> tuple[int, Array]:
-    """Return an order, as `order_inputs` does, of the longest runs that add next to nothing to what is multiplied.
-
-    Parameters
-    ----------
-    neurons : outputs of a tile.
-
-    Returns
-    -------
-    run : neighbours that stay together.
-    order : of the inputs.
-    """
+    """Return (run, order) with the longest runs that add next to nothing to what is multiplied."""
     tiles = parts_of(weights.shape[1], neurons)
     fewest = tiles * parts_of(np.unique(weights.indices).size, SLAB)
     found = []
@@ -114,11 +86,6 @@ def _ordered(weights: CSC, run: int) -> tuple[Array, int, int]:
     return padded(order, UNIT), parts_of(groups * FOUR, UNIT), int(cost.sum())
 
 
-def plain_order(width: int) -> Array:
-    """Return the order of numbers that stay where they are; as `order_inputs` returns one."""
-    return padded(np.arange(width), UNIT)
-
-
 def padded(order: Array, multiple: int) -> Array:
     """Return an order with as many places, filled up with -1, as some multiple has."""
     made = np.full(parts_of(order.size, multiple) * multiple, -1, np.int64)
@@ -135,7 +102,6 @@ def _set_bits(indptr: Array, rows: Array, bits: Array) -> None:
 
 @compiled
 def _ones(word: Any) -> Any:
-    """Return how many bits of a word are set."""
     word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
     word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
     word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -214,9 +180,7 @@ def _conflicts(bits: Array, a: int, b: int, c: int, d: int) -> Any:
 def _mend(bits: Array, run: int, members: Array, work: int, cost: Array) -> None:
     """Swap runs of groups with conflicts with others, by chance, unless that adds to the sum of conflicts.
 
-    Where groups have more than `HOPELESS` on average, it would not help.
-
-    cost : (groups,) int64, takes the conflicts that each is left with.
+    Where groups have more than `HOPELESS` on average, it would not help. `cost` takes the conflicts left in each group.
     """
     groups, words = members.shape[0], bits.shape[1]
     for group in range(groups):

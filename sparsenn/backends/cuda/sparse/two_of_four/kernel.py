@@ -1,13 +1,10 @@
 """Layers of any sparse weights on the tensor cores of compute capability 9.0, one launch of `two_of_four` a layer.
 
-The kernel, `sparse/two_of_four.cu`, takes weights as `two_of_four.pack` makes them. Rows lie in halves from the first
-layer to the last; `sparse/rows_to_units.cu` lays them out.
+Rows lie in halves from the first layer to the last; `sparse/rows_to_units.cu` lays them out.
 
-What a number may be off by: `two_of_four_float32` splits numbers into two halves and keeps 22 bits of them, which is
-float32's precision but for what is below 2**-18 of a bound of a row's numbers. `two_of_four_tf32` and its double
-`two_of_four_float16` round weights and rows to 11 bits; rows are scaled, so that none is too large for a half. Sums
-are float32, as are the rows that are taken and given; where they are float16, the latter takes and gives these. Any
-output of a row with an infinity or NaN may be NaN.
+`two_of_four_float32` splits numbers into two halves, 22 bits: float32's precision but for what is below 2**-18 of a
+bound of a row's numbers. `two_of_four_tf32` and `two_of_four_float16`, which takes and returns float16, round weights
+and scaled rows to 11 bits. Sums are float32. Any output of a row with an infinity or NaN may be NaN.
 """
 
 from __future__ import annotations
@@ -54,58 +51,34 @@ FOUR = 4  # numbers that are moved at once
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    """A layer on the device.
+    """A layer on the device."""
 
-    Parameters
-    ----------
-    arrays : what the kernel takes of it: image, places, starts, units and scales, as `Packed` has them; and biases,
-        (places of outputs,) float32.
-    lists : tiles of outputs.
-    row_units : units that a row of inputs has room for.
-    width : those that a row of outputs has room for, or, of the last layer, its outputs.
-    bound : as `bound_of` returns it.
-    """
-
-    arrays: tuple[Any, ...]
-    lists: int
-    row_units: int
-    width: int
+    arrays: tuple[Any, ...]  # image, places, starts, units, scales, and biases, (places of outputs,) float32
+    lists: int  # tiles of outputs
+    row_units: int  # units that a row of inputs has room for
+    width: int  # units that a row of outputs has room for; outputs of the last layer
     bound: Bound
 
 
 @dataclass(frozen=True, eq=False)
 class _Ready:
-    """Layers of a chain, and the first one's order of inputs, in runs of neighbours.
+    """Layers of a chain, and the first one's order of inputs, in runs of neighbours."""
 
-    Parameters
-    ----------
-    run : neighbours.
-    order : int32, the first input of each run; where there is none, the first multiple of `run` not below all of them.
-    """
-
-    run: int
-    order: Any
+    run: int  # neighbours
+    order: Any  # int32, first input of each run, or the first multiple of `run` not below all of them
     layers: tuple[_Layer, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class _PackedLayer:
-    """A layer on the host.
-
-    Parameters
-    ----------
-    weights : as the kernel reads them.
-    outputs : the output at each of their places, -1 where there is none.
-    row_units, width : as of a `_Layer`.
-    """
+    """A layer on the host."""
 
     weights: Packed
-    outputs: Array
+    outputs: Array  # the output at each place, -1 where there is none
     row_units: int
     width: int
 
     def placed(self, layer: DeviceLayer) -> _Layer:
-        """Copy it to the device."""
         weights, there = self.weights, self.outputs >= 0
         bias = np.zeros(weights.shape[1], np.float32)
         bias[np.flatnonzero(there)] = layer.host.bias[self.outputs[there]]
@@ -130,13 +103,7 @@ def _ready(layers: Sequence[DeviceLayer], shape: BlockShape) -> _Ready:
 def _packed(layers: Sequence[DeviceLayer], shape: BlockShape) -> tuple[int, Array, tuple[_PackedLayer, ...]]:
     """Pack layers on the host; outputs of each are in the order in which the next one reads them.
 
-    Layers read and write two buffers alternately. In a buffer, a row has the same place for all layers: slices
-    of the rows are not in the same layer at the same time.
-
-    Returns
-    -------
-    run, order : as of a `_Ready`.
-    layers : as packed.
+    In each of the two buffers a row has the same place for all layers: slices of the rows are not in the same layer.
     """
     weights = [layer.host.weights for layer in layers]
     run, first = order_in_runs(weights[0], shape.neurons)
@@ -171,14 +138,7 @@ def _last_order(outputs: int, shape: BlockShape) -> Array:
 
 
 class TensorChain(HalfChain):
-    """Consecutive layers by `two_of_four`.
-
-    Parameters
-    ----------
-    name : of the kernel.
-    shape : of its blocks, one of `PROGRAMS`.
-    device, layers, rows : as of any `HalfChain`.
-    """
+    """Consecutive layers by `two_of_four`."""
 
     def __init__(self, name: str, shape: BlockShape, device: int, layers: Sequence[DeviceLayer], rows: int) -> None:
         self._shape, self._ready = shape, _ready(layers, shape)

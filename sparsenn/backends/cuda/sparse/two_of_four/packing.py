@@ -1,7 +1,6 @@
-"""Sparse weights in the form of which Hopper's tensor cores multiply only two of four neighbours; on the host.
+"""Sparse weights for Hopper's tensor cores, which multiply two of four neighbours; `sparse/two_of_four.cu` reads them.
 
-An output may have weights of two of four neighbouring inputs, in an order of the inputs in which few have more. What is
-left over goes into slabs of its own, so that any weights can be packed. `sparse/two_of_four.cu` says how the bytes lie.
+Weights of a group of four beyond the first two go into slabs of their own, so that any weights can be packed.
 """
 
 from __future__ import annotations
@@ -15,42 +14,25 @@ from sparsenn.backends.cuda.sparse.two_of_four.input_order import FOUR, SLAB, UN
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSC, Array
 
-__all__ = ["GROUP", "Packed", "count_conflicts", "group_bytes", "pack"]
+__all__ = ["GROUP", "Packed", "group_bytes", "pack"]
 
-GROUP = 64
-"""Outputs that one instruction multiplies."""
-
-PLACES_BYTES = 4 * 128
-"""Where the weights of a slab and 64 outputs belong: a word a thread of a warpgroup."""
+GROUP = 64  # outputs that one instruction multiplies
+PLACES_BYTES = 4 * 128  # where the weights of a slab and 64 outputs belong: a word a thread of a warpgroup
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """A layer's weights as the kernel multiplies them.
+    """A layer's weights as the kernel multiplies them."""
 
-    Parameters
-    ----------
-    shape : (places of inputs, places of outputs), those that are none included.
-    neurons : outputs of a tile, a multiple of `GROUP`.
-    planes : 2 where numbers are split into a high and a low half, else 1.
-    image : uint8, slab by slab, those of a tile one after the other: for each `GROUP` of the tile, for each plane, the
-        weights.
-    places : uint32, likewise for each `GROUP` a word for each thread of four warps: where the weights belong.
-    starts : (tiles + 1,) int32, the first slab of each tile, and the end.
-    units : (slabs, `UNITS`) int32, the units of inputs that a slab multiplies.
-    scales : (places of outputs,) float32, powers of two by which sums are multiplied in the end.
-    extra : slabs that there are only for what was left over.
-    """
-
-    shape: tuple[int, int]
-    neurons: int
-    planes: int
-    image: Array
-    places: Array
-    starts: Array
-    units: Array
-    scales: Array
-    extra: int
+    shape: tuple[int, int]  # (places of inputs, places of outputs), those that are none included
+    neurons: int  # outputs of a tile, a multiple of `GROUP`
+    planes: int  # 2 where numbers are split into a high and a low half, else 1
+    image: Array  # uint8, slab by slab and tile by tile: for each `GROUP`, for each plane, the weights
+    places: Array  # uint32, likewise for each `GROUP` a word for each thread of four warps
+    starts: Array  # (tiles + 1,) int32, the first slab of each tile, and the end
+    units: Array  # (slabs, `UNITS`) int32, the units of inputs that a slab multiplies
+    scales: Array  # (places of outputs,) float32, powers of two by which sums are multiplied in the end
+    extra: int  # slabs only for weights left over
 
 
 def group_bytes(planes: int) -> int:
@@ -59,15 +41,7 @@ def group_bytes(planes: int) -> int:
 
 
 def pack(weights: CSC, order: Array, outputs: Array, neurons: int, planes: int) -> Packed:
-    """Pack a layer's weights, on the host.
-
-    Parameters
-    ----------
-    order : the input at each place, as `order_inputs` has it.
-    outputs : likewise, the output at each place.
-    neurons : outputs of a tile.
-    planes : 1 or 2.
-    """
+    """Pack a layer's weights, on the host; `order` and `outputs` have the input and the output at each place."""
     outputs = padded(outputs, neurons)
     tiles = outputs.size // neurons
     place, values, slot = _slots_of(weights, order, outputs)
@@ -92,12 +66,6 @@ def pack(weights: CSC, order: Array, outputs: Array, neurons: int, planes: int) 
         scales,
         listed.extra,
     )
-
-
-def count_conflicts(weights: CSC, order: Array) -> int:
-    """Return how many weights are left over: those of an output in a group of four beyond its first two."""
-    _, _, slot = _slots_of(weights, order, np.arange(weights.shape[1]))
-    return int((slot >= 2).sum())
 
 
 def _slots_of(weights: CSC, order: Array, outputs: Array) -> tuple[tuple[Array, Array], Array, Array]:
@@ -126,19 +94,13 @@ def _halves(scaled: Array, planes: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _Slabs:
-    """The slabs of all tiles, and where units are in them.
-
-    Parameters
-    ----------
-    starts, units, extra : as of `Packed`.
-    slab, unit : (tiles, 2, units of inputs) int64: where a unit of a tile is, and that of what was left over.
-    """
+    """The slabs of all tiles, and where units are in them."""
 
     starts: Array
     units: Array
     extra: int
-    slab: Array
-    unit: Array
+    slab: Array  # (tiles, 2, units of inputs) int64: of a unit, and of its weights left over
+    unit: Array  # likewise, its place in the slab
 
     @classmethod
     def of(cls, tiles: int, all_units: int, tile: Array, unit: Array, left_over: Array) -> _Slabs:
@@ -169,12 +131,8 @@ class _Slabs:
 def _write(image: Array, places: Array, slab: Array, row: Array, depth: Array, number: Array, halves: Array) -> None:
     """Write weights, sorted so that those of one four are neighbours, and where they belong.
 
-    Parameters
-    ----------
-    image, places : uint8 (slabs, groups of outputs, bytes), of slabs without weights.
-    slab, row, depth : of each weight: the slab, the output of the tile, and the input of the slab.
-    number : 0 or 1: which it is of the one or two of its four.
-    halves : (planes, weights).
+    `slab`, `row`, `depth` are of each weight: slab, output of the tile, input of the slab; `number`, 0 or 1, its place
+    among those of its four; `halves` (planes, weights).
     """
     if not slab.size:
         return

@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from sparsenn import Session
 from sparsenn.backends.cuda.sparse.two_of_four import kernel as tensor
 from sparsenn.backends.cuda.sparse.two_of_four.input_order import (
+    FOUR,
     RUNS,
     SLAB,
     SPARE,
     UNIT,
     order_in_runs,
     order_inputs,
-    plain_order,
+    padded,
 )
-from sparsenn.backends.cuda.sparse.two_of_four.packing import GROUP, count_conflicts, group_bytes, pack
+from sparsenn.backends.cuda.sparse.two_of_four.packing import GROUP, group_bytes, pack
 from sparsenn.backends.machine import A100, H200
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSC, from_dense
@@ -30,6 +31,16 @@ planes = pytest.mark.parametrize("planes", [1, 2])
 
 def as_csc(matrix):
     return SparseLinear.from_scipy(from_dense(matrix.astype(np.float32)).to_scipy(), 0, Identity()).weights
+
+
+def plain_order(width):
+    return padded(np.arange(width), UNIT)
+
+
+def count_conflicts(weights, order):
+    """How many weights of an output in a group of four there are beyond its first two."""
+    present = np.where(order[:, None] >= 0, weights.to_scipy().toarray()[order] != 0, False)
+    return np.maximum(present.reshape(-1, FOUR, weights.shape[1]).sum(axis=1) - 2, 0).sum()
 
 
 def random_weights(rng, inputs, outputs, share):
