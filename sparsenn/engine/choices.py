@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -27,6 +28,7 @@ class Measured:
     others: tuple[tuple[str, float], ...] = ()  # medians by kernels, the second fastest first
     wins: int = 0  # of the runs beside the second fastest
     runs: int = 0
+    rows: int = 1  # that were timed
 
     @property
     def reason(self) -> str:
@@ -46,14 +48,23 @@ class Measured:
             "others": dict(self.others),
             "wins": self.wins,
             "runs": self.runs,
+            "rows": self.rows,
         }
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> Measured:
-        """Return what `record` returned the values of; raises KeyError, TypeError or ValueError for others."""
+        """Return what `record` returned the values of; raises an error for others, as `Choice.of_record` expects."""
         names = tuple((int(first), int(last), str(name)) for first, last, name in record["steps"])
         others = tuple((str(label), float(seconds)) for label, seconds in record["others"].items())
-        return cls(names, float(record["seconds"]), others, int(record["wins"]), int(record["runs"]))
+        counts = tuple(int(record[name]) for name in ("wins", "runs", "rows"))
+        measured = cls(names, float(record["seconds"]), others, *counts)
+        times = (measured.seconds, *(seconds for _, seconds in others))
+        words = (*(label for label, _ in others), *(name for *_, name in names))
+        if not (names and all(0 < seconds < math.inf for seconds in times) and all(map(str.isprintable, words))):
+            raise ValueError("times are positive, and names printable")
+        if not (0 <= measured.wins <= measured.runs and measured.rows > 0):
+            raise ValueError("more wins than runs, or no rows")
+        return measured
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +83,10 @@ class Choice:
     def of_record(cls, record: Any) -> Choice | None:
         """Return what `record` returned the values of; None for anything else."""
         try:
-            return cls({(int(one["first"]), int(one["last"])): Measured.of_record(one) for one in record})
-        except (KeyError, TypeError, ValueError, AttributeError):
+            found = {(int(one["first"]), int(one["last"])): Measured.of_record(one) for one in record}
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             return None
+        return cls(found) if found else None
 
 
 @dataclass(eq=False)

@@ -114,7 +114,7 @@ class Alternative:
     def skips_rows(self) -> bool:
         """Whether rows that die, or are equal to others, take no time."""
         kernels = [step.kernel for step in self.steps if isinstance(step.kernel, SparseKernel)]
-        return any(kernel.groups_rows or kernel.drops_rows for kernel in kernels)
+        return any(kernel.groups_rows or (kernel.drops_rows and kernel.fuses) for kernel in kernels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +149,9 @@ def choose_steps(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -
     key = compiled.backend.device, compiled.backend.machine, rows, dense_bytes, choice
     if key not in compiled.chosen:
         steps = [
-            step for segment in segments_of(compiled, rows, dense_bytes) for step in _steps_of(segment, rows, choice)
+            step
+            for segment in segments_of(compiled, rows, dense_bytes)
+            for step in _steps_of(compiled, segment, rows, choice)
         ]
         compiled.chosen[key] = _fused(compiled.merged.network, steps)
     return compiled.chosen[key]
@@ -176,24 +178,35 @@ def _with_equal_bits(segment: Segment) -> Segment:
     return replace(segment, alternatives=known or segment.alternatives[:1])
 
 
-def _steps_of(segment: Segment, rows: RowsShape, choice: Choice | None) -> tuple[Step, ...]:
+def _steps_of(compiled: CompiledNetwork, segment: Segment, rows: RowsShape, choice: Choice | None) -> tuple[Step, ...]:
     """Return the measured steps of a segment, else those of the best prior."""
     measured = None if choice is None else choice.segments.get((segment.first, segment.last))
     if measured is not None:
-        for alternative in segment.alternatives:
-            if alternative.names == measured.names:
-                return _measured_steps(alternative, measured)
+        known = next((one for one in segment.alternatives if one.names == measured.names), None)
+        known = known or _alternative_named(compiled, measured)
+        if known is not None:
+            return _measured_steps(known, measured, rows)
     return segment.close(rows)[0].steps
 
 
-def _measured_steps(alternative: Alternative, measured: Measured) -> tuple[Step, ...]:
+def _alternative_named(compiled: CompiledNetwork, measured: Measured) -> Alternative | None:
+    """Return an alternative that is none of the best for these rows, such as another cut; None without the kernels."""
+    kernels = {kernel.name: kernel for permitted in compiled.kernels.values() for kernel in permitted}
+    if not all(name in kernels for *_, name in measured.names):
+        return None
+    steps = tuple(Step(first, last, kernels[name]) for first, last, name in measured.names)
+    return Alternative(steps, 0.0, in_order=True)
+
+
+def _measured_steps(alternative: Alternative, measured: Measured, rows: RowsShape) -> tuple[Step, ...]:
     """Return the steps with their times: of several, each has its prior's share of the measured time."""
-    factor = measured.seconds / alternative.prior if alternative.prior else 0.0
+    total = measured.seconds * max(1.0, rows.count / measured.rows)
+    factor = total / alternative.prior if alternative.prior else 0.0
     only = len(alternative.steps) == 1
     return tuple(
         replace(
             step,
-            seconds=measured.seconds if only else factor * (step.seconds or 0.0),
+            seconds=total if only else factor * (step.seconds or 0.0),
             reason="; ".join(filter(None, (step.reason, measured.reason))),
             is_measured=True,
         )

@@ -31,6 +31,9 @@ SMALLEST_DEFAULT_LIMIT = 256 << 20
 MIN_HOST_WEIGHT_MEMORY = 256 << 20
 """Default bytes of weights that are prepared at a time in host memory, however little is free."""
 
+_CHOOSING = ("kernel", "precision", "merging", "reproducible", "machine", "compaction", "deduplication")
+"""Options on which the choice of kernels depends."""
+
 LARGE_LAYER = 4 << 20
 """Bytes of weights whose copy to a device takes as long as all other work on a layer."""
 
@@ -82,7 +85,11 @@ class CompiledNetwork:
         backend, kernels = choose_kernels(self.network, options)
         rows, weights = _limits(backend, options)
         moved = replace(self, options=options, backend=backend, kernels=kernels, memory_limit=rows)
-        return replace(moved, weight_memory=weights, seconds=0.0, compile_seconds=0.0)
+        moved = replace(moved, weight_memory=weights, seconds=0.0, compile_seconds=0.0)
+        if all(getattr(options, name) == getattr(self.options, name) for name in _CHOOSING):
+            return moved
+        measures = not options.reproducible and options.machine is None
+        return replace(moved, chosen={}, choices=Choices(), measures=measures)
 
     @property
     def merging(self) -> bool:

@@ -27,6 +27,7 @@ from sparsenn.engine.choosing import CLOSE, ORDER_GAIN, Alternative, RowsShape, 
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
+from sparsenn.engine.fitting import prepared_bytes
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
@@ -38,10 +39,13 @@ from sparsenn.runtime.spans import span
 from sparsenn.runtime.storage import package_version
 from sparsenn.structure.merging import unmerged
 
-__all__ = ["choice_key", "measure", "open_segments"]
+__all__ = ["MAX_MEASURED_ROWS", "choice_key", "is_telling", "measure", "open_segments", "random_rows"]
 
-WARM_UPS = 2
-"""Runs before those that count: the first prepares weights and compiles, the second captures a graph."""
+MAX_MEASURED_ROWS = {True: 2048, False: 16_384}
+"""Rows that kernels are timed on, at most: in host memory, and on a GPU."""
+
+LONG_SECONDS = 0.05
+"""A run that takes longer is timed once before others have their turn, and is captured by no graph."""
 
 MIN_RUNS = 5
 
@@ -112,7 +116,7 @@ def measure(
         if found is None:
             with span(f"measure layers {segment.first + 1} to {segment.last}", "plan"):
                 if whole:
-                    found = _measured(compiled, segment.close(rows), rows, features, weights, repeats=1)
+                    found = _measured(compiled, _fitting(compiled, segment, rows), rows, features, weights, repeats=1)
                 else:
                     found = _measured_apart(compiled, segment, rows, features)
         equal[key] = found
@@ -142,7 +146,8 @@ def _measured_apart(compiled: CompiledNetwork, segment: Segment, rows: RowsShape
     part, alternatives, rows, features = _apart(compiled, segment, rows, features)
     weights = WeightCache(compiled.backend)
     try:
-        return _measured(part, alternatives, rows, features, weights, REPEATS)
+        repeats = 1 if compiled.backend.in_host_memory else REPEATS
+        return _measured(part, alternatives, rows, features, weights, repeats)
     finally:
         weights.close()
 
@@ -160,19 +165,38 @@ def _apart(
     if 0 not in network.nodes[first].sources:
         width = int(np.prod(shape))
         rows = RowsShape(max(1, min(rows.count, MAX_RANDOM_VALUES // width)))
-        features = compiled.backend.place(_random_rows(rows.count, width))
+        features = compiled.backend.place(random_rows(rows.count, width))
     alternatives = [
         Alternative(
             tuple(replace(step, first=step.first - first, last=step.last - first) for step in one.steps),
             one.prior,
             one.in_order,
         )
-        for one in segment.close(rows)
+        for one in _fitting(compiled, segment, rows)
     ]
     return part, alternatives, rows, features
 
 
-def _random_rows(count: int, width: int) -> Array:
+def _fitting(compiled: CompiledNetwork, segment: Segment, rows: RowsShape) -> tuple[Alternative, ...]:
+    """Return the close alternatives whose weights memory holds; all of them, if it holds none."""
+    close, free = segment.close(rows), compiled.weight_memory
+    return tuple(one for one in close if sum(prepared_bytes(compiled, *one.steps)) <= free) or close
+
+
+def is_telling(compiled: CompiledNetwork, features: Features) -> bool | None:
+    """Return whether times on rows hold for others: False of dense rows that are zero or equal; None of NaN."""
+    backend = compiled.backend
+    if isinstance(features, CSR):
+        return features.nnz > 0
+    largest, finite = backend.largest_number(features)
+    if not finite:
+        return None
+    ends = [backend.fetch(features[place : place + 1]) for place in (0, features.shape[0] - 1)]
+    return largest > 0 and (features.shape[0] == 1 or not np.array_equal(*ends))
+
+
+def random_rows(count: int, width: int) -> Array:
+    """Return normal numbers, float32, which repeat themselves in large matrices."""
     block = np.random.default_rng(0).standard_normal(min(count * width, 1 << 18), np.float32)
     return np.resize(block, (count, width))
 
@@ -192,7 +216,7 @@ def _measured(
     backend, known, replays = compiled.backend, weights.keys, ReplayCache(compiled.backend)
     trials: dict[Alternative, Callable[[], Any]] = {}
     times: dict[Alternative, list[float]] = {}
-    deadline = time.perf_counter() + MAX_PREPARING_SECONDS
+    start = time.perf_counter() - backend.compile_seconds()
     for skips in (True, False):
         hopeful = [
             one
@@ -203,8 +227,9 @@ def _measured(
         executables = dict(zip(hopeful, _executables(compiled, hopeful, rows, weights, replays), strict=True))
         ready: list[Alternative] = []
         for one in hopeful:
-            if (ready or times) and time.perf_counter() > deadline:
-                break
+            is_late = time.perf_counter() - backend.compile_seconds() > start + MAX_PREPARING_SECONDS
+            if is_late and (ready or times) and one is not alternatives[0]:
+                continue
             with suppress(OutOfMemoryError, MemoryError):
                 executables[one].rehearse(features)
                 ready.append(one)
@@ -212,18 +237,19 @@ def _measured(
         for one in ready:
             trial = _Trial(executables.pop(one), features, repeats)
             with suppress(OutOfMemoryError, MemoryError):
-                for _ in range(WARM_UPS):
-                    trial()
-                trials[one], times[one] = trial, [_timed(trial), _timed(trial)]
+                trial()  # prepares and compiles
+                second = _timed(trial)  # a graph is captured
+                times[one] = [second] if second > LONG_SECONDS else [_timed(trial), _timed(trial)]
+                trials[one] = trial
     backend.before_drop()
-    if trials:
+    with suppress(OutOfMemoryError, MemoryError):
         _time_in_turns(trials, times)
     fastest, measured = _fastest(alternatives[0], {one: [run / repeats for run in runs] for one, runs in times.items()})
     backend.before_drop()
     trials.clear()
     replays.clear()
     weights.retain(known, fastest.steps)
-    return measured
+    return replace(measured, rows=int(features.shape[0]))
 
 
 def _executables(
@@ -273,10 +299,11 @@ def _timed(trial: Callable[[], Any]) -> float:
 def _time_in_turns(trials: dict[Alternative, Callable[[], Any]], times: dict[Alternative, list[float]]) -> None:
     """Run alternatives in turns, those that cannot win no longer than that takes to see."""
     deadline = time.perf_counter() + MAX_SECONDS
-    least = min(min(seconds) for seconds in times.values())
+    least = min(map(min, times.values()), default=0.0)
     running = [one for one in trials if min(times[one]) <= HOPELESS * least]
     for run in range(2, MAX_RUNS):
-        if len(running) < 2 or (run >= MIN_RUNS and time.perf_counter() > deadline):
+        enough = 3 if least > LONG_SECONDS else MIN_RUNS
+        if len(running) < 2 or (run >= enough and time.perf_counter() > deadline):
             return
         for one in running:
             times[one].append(_timed(trials[one]))

@@ -11,14 +11,21 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Features, RowsCheck, SparseKernel, SparseRows
-from sparsenn.engine.choices import Choice
+from sparsenn.engine.choices import Choice, bucket_of_choice
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.fitting import MAX_DENSE_BYTES
 from sparsenn.engine.inputs import InputRows, canonical
-from sparsenn.engine.measuring import choice_key, measure, open_segments
+from sparsenn.engine.measuring import (
+    MAX_MEASURED_ROWS,
+    choice_key,
+    is_telling,
+    measure,
+    open_segments,
+    random_rows,
+)
 from sparsenn.engine.plan import Plan, bucket, plan_for
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
@@ -86,26 +93,31 @@ class PlanCache:
     def measure(self, inputs: InputRows, form: str, size: int) -> None:
         """Time the kernels that may be the fastest for rows of a form, where nobody has yet.
 
-        Choices on disk are read, and new ones written. Where weights stream, the prior decides.
+        Choices on disk are read, and new ones written. The prior decides where weights stream, or batches are smaller
+        than the rows to time, and for rows that say nothing of others.
         """
-        compiled, count = self._compiled, bucket(inputs.total)
-        if not compiled.measures or compiled.choices.get(count, form) is not None:
+        compiled = self._compiled
+        if not compiled.measures or compiled.choices.get(inputs.total, form) is not None:
             return
-        rows = RowsShape(count, form, 1.0 if inputs.density is None else inputs.density)
-        segments = open_segments(compiled, rows, MAX_DENSE_BYTES)
-        if not segments:
-            return
-        key = choice_key(compiled, rows)
-        choice = Choice.of_record((choices.read(key) or {}).get("choices"))
+        count = min(inputs.total, MAX_MEASURED_ROWS[self._backend.in_host_memory])
+        density = 1.0 if inputs.density is None else inputs.density
+        segments = open_segments(compiled, RowsShape(bucket_of_choice(count), form, density), MAX_DENSE_BYTES)
+        key = choice_key(compiled, RowsShape(inputs.total, form))
+        choice = Choice.of_record((choices.read(key) or {}).get("choices")) if segments else Choice({})
         if choice is None:
-            count = min(size, inputs.count)
-            if not count or plan_for(compiled, inputs.total, inputs.density, form, size).streams:
+            count = min(count, inputs.count)
+            if not 0 < count <= size or plan_for(compiled, inputs.total, inputs.density, form, size).streams:
                 return
             features = self.upload(inputs.slice(0, count), form == "half")
-            rows = RowsShape(bucket(count), form_of_features(features), rows.density)
+            telling = is_telling(compiled, features)
+            if telling is None or (not telling and inputs.is_sparse):
+                return
+            if not telling:
+                features = self.upload(random_rows(count, features.shape[1]))
+            rows = RowsShape(bucket(count), form_of_features(features), density)
             choice = measure(compiled, segments, rows, features, self.weights)
             choices.write(key, {"choices": choice.record(), "measured": datetime.now(UTC).date().isoformat()})
-        compiled.choices.put(bucket(inputs.total), form, choice)
+        compiled.choices.put(inputs.total, form, choice)
 
     def learn(self, other: PlanCache) -> None:
         """Copy the forms and choices of another session of the network, so that both choose alike."""

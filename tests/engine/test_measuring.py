@@ -19,6 +19,7 @@ from sparsenn.engine.choosing import RowsShape, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.fitting import MAX_DENSE_BYTES
 from sparsenn.engine.options import Options
+from sparsenn.errors import InputError
 from sparsenn.formats import from_dense
 from sparsenn.layers import Conv2d, Flatten, Linear, ReLU, SparseLinear
 from sparsenn.network import Network
@@ -237,3 +238,69 @@ def test_sessions_that_measure_apart_take_kernels_with_equal_bits(rng):
     only = CompiledNetwork.of(Network([sparse]), Options(machine=H200), in_order=True)
     (segment,) = segments_of(only, RowsShape(100), MAX_DENSE_BYTES)
     assert {one.label for one in segment.alternatives} == {"resident", "chunks"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seconds": 0.0},
+        {"seconds": float("nan")},
+        {"seconds": -1.0},
+        {"first": float("inf")},
+        {"others": {"b\n": 1.0}},
+        {"wins": 9},
+        {"steps": []},
+        {"rows": 0},
+    ],
+)
+def test_records_that_are_damaged_are_no_choice(change):
+    (record,) = Choice({(0, 1): Measured(((0, 1, "a"),), 1e-3, (("b", 2e-3),), 5, 5)}).record()
+    assert Choice.of_record([record]) is not None
+    assert Choice.of_record([record | change]) is None
+
+
+def test_rows_that_hold_nan_leave_no_choice(rng, delayed):
+    delayed("mlp", "register_tiled", 1e-6, slow=2e-3, fast=0)
+    with pytest.raises(InputError):
+        Session(dense(rng, 8, 8), device="cpu")(np.full((5, 8), np.nan, np.float32))
+    assert not choice_store.entries()
+
+
+def test_rows_of_zeros_are_replaced_by_random_ones(rng, delayed, monkeypatch):
+    delayed("mlp", "register_tiled", 1e-6, slow=2e-3, fast=0)
+    seen = []
+    real = measuring._measured
+    monkeypatch.setattr(
+        measuring, "_measured", lambda *arguments, **named: seen.append(arguments[3]) or real(*arguments, **named)
+    )
+    Session(dense(rng, 8, 8), device="cpu")(np.zeros((5, 8), np.float32))
+    assert np.abs(seen[0]).min() > 0
+
+
+def test_sessions_of_small_batches_leave_the_choice_to_others(rng, delayed):
+    calls = delayed("mlp", "register_tiled", 1e-6, first=0, second=2e-3)
+    network, rows = dense(rng, 8, 8), rng.random((50, 8), np.float32)
+    assert names(Session(network, device="cpu", batch_size=3).plan(rows)) == ["first"]
+    assert calls == {"first": 0, "second": 0}
+    assert not choice_store.entries()
+
+
+def test_weights_beyond_their_memory_are_not_prepared(rng):
+    weights = from_dense((rng.random((256, 256)) < 0.3).astype(np.float32)).to_scipy()
+    network = Network([SparseLinear.from_scipy(weights, -0.1, ReLU())])
+    rows, limit = rng.random((64, 256)).astype(np.float32), 200_000
+    session = Session(network, device="cpu", weight_memory=limit)
+    session(rows)
+    assert session._cache.weights.nbytes <= limit
+
+
+def test_sessions_with_other_options_choose_for_themselves(rng):
+    weights = from_dense((rng.random((64, 64)) < 0.6).astype(np.float32)).to_scipy()
+    network = Network([SparseLinear.from_scipy(weights, -0.1, ReLU())])
+    rows = rng.random((64, 64)).astype(np.float32)
+    session = Session(network, device="cpu")
+    session(rows)
+    assert session.on("cpu", memory_limit=1 << 30)._compiled.choices is session._compiled.choices
+    reproducible = session.on("cpu", reproducible=True)
+    assert all(kernel.operation == "spmspm" for kernel in reproducible.plan(rows).kernels)
+    assert names(session.on("cpu", kernel="rows").plan(rows)) == ["rows"]
