@@ -69,7 +69,7 @@ def watch(path: Path) -> None:
             with path.open("a", encoding="utf-8") as file:
                 file.write(f"{name}\n")
 
-    make = loader._module.__wrapped__
+    make = loader._module
 
     @cache
     def watched(source: str, *arguments: Any) -> WatchedModule:

@@ -55,6 +55,7 @@ NO_GPU = "import pytest\n\n@pytest.mark.gpu\n@pytest.mark.skip(reason='no GPU')\
 
 LAUNCHING = """\
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -86,6 +87,7 @@ def test_kernels(monkeypatch):
     runtime = SimpleNamespace(getDevice=lambda: 0)
     compiler = SimpleNamespace(CompileException=ValueError)
     cuda = SimpleNamespace(runtime=runtime, compiler=compiler, driver=SimpleNamespace(CUDADriverError=OSError))
+    cuda.Device = lambda number: nullcontext()
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(RawModule=raw_module, cuda=cuda))
     program = loader.Program(SOURCE, {{}})
     assert program.constant("weights") == ("weights", loader.source_text(SOURCE))
