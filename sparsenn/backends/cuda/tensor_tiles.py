@@ -43,7 +43,7 @@ HALF = Kind("float16", "TENSOR_HALF", 2, 1)
 
 @dataclass(frozen=True)
 class Tile:
-    """What a block computes at a time; a kernel is compiled for each."""
+    """The share of a block at a time; a kernel is compiled for each."""
 
     rows: int
     columns: int

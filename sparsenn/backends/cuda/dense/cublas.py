@@ -54,9 +54,9 @@ _EPILOGUE = program("mlp/epilogue.cu", THREADS=(THREADS,), VECTOR=(1, 0), RESULT
 NUMBER_BYTES = {"float32": 4, "tf32": 4, "float16": 2}  # of the factors, by precision
 
 PADDED_BYTES = 16
-"""What rows of inputs and of outputs must be multiples of, lest a library's product on tensor cores take up to six
-times as long: on an H100, 10,000 rows of 2,047 inputs and 3,001 outputs take 985 us in half precision, and 152 padded;
-1,037 and 334 in TF32. In float32, it makes no difference."""
+"""Bytes that rows of inputs and outputs should be a multiple of: others take up to six times as long, on tensor cores.
+On an H100, 10,000 rows of 2,047 inputs and 3,001 outputs take 985 us in half precision, and 152 padded; 1,037 and 334
+in TF32. In float32, it makes no difference."""
 
 # The least from which on padding rows and cutting outputs, by copies, costs less time than it saves.
 PADDED_WORK = 5e8  # multiply-adds of a product

@@ -36,7 +36,7 @@ TILE, TILE_ROWS = 8, 16  # columns and rows of a tile of a layer's inputs, as th
 
 @dataclass(frozen=True)
 class Kind:
-    """What sets the tensor-core kernels apart."""
+    """Differences between the tensor-core kernels."""
 
     source: str
     registers: int  # 32-bit registers of a lane for 16 rows and 8 columns of a layer's inputs

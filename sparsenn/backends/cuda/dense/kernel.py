@@ -96,7 +96,7 @@ def _launch(launch: Launch, fits: Fits, stack: DenseStack, features: Array) -> A
 
 @dataclass(frozen=True)
 class Given:
-    """What a launch is made ready for."""
+    """Sizes and types of a prepared launch."""
 
     rows: int  # of the features
     type: Any  # of their numbers

@@ -1,4 +1,4 @@
-"""What the priors of kernels of mlp have in common: launches of a replayed graph, and chains in one launch."""
+"""Common parts of the priors of dense kernels: launches of a replayed graph, and chains in one launch."""
 
 from __future__ import annotations
 

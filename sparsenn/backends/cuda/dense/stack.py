@@ -19,7 +19,7 @@ __all__ = ["DenseLayer", "DenseStack", "StackShape", "shape_of", "upload_dense",
 
 @dataclass(frozen=True)
 class StackShape:
-    """What a kernel for consecutive dense layers is chosen by, and compiled for."""
+    """Widths and activations by which a kernel for consecutive dense layers is chosen and compiled."""
 
     widths: tuple[int, ...]  # inputs of the first layer, then outputs of each
     activations: tuple[tuple[int, bool], ...]  # codes in `kernels/common.cuh`, and whether there is a clip

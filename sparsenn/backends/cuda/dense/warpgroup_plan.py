@@ -53,7 +53,7 @@ MOST_ROWS = {
 
 @dataclass(frozen=True)
 class Tile:
-    """What a block computes at a time; the kernel is compiled for each."""
+    """The share of a block at a time; the kernel is compiled for each."""
 
     kind: Kind  # what numbers are multiplied in
     rows: int  # a multiple of 16

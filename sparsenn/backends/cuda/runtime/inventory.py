@@ -1,4 +1,4 @@
-"""What there is for GPUs on this machine: the driver (queried without CuPy), its devices, CuPy and CUDA's compiler."""
+"""Inventory of a machine for GPUs: the driver (queried without CuPy), its devices, CuPy and CUDA's compiler."""
 
 from __future__ import annotations
 

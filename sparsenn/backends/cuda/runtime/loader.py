@@ -83,7 +83,7 @@ def define_options(defines: Mapping[str, int | str]) -> tuple[str, ...]:
 
 
 class _Here(threading.local):
-    """Of a thread: the seconds that it has waited for modules, and whether it rehearses."""
+    """State of a thread: seconds of waiting for modules, and whether it rehearses."""
 
     seconds = 0.0
     rehearses = False
