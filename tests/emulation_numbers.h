@@ -14,8 +14,6 @@ inline unsigned to_positive_halves(float left, float right) {
     return to_halves(left < 0.0f ? 0.0f : left, right < 0.0f ? 0.0f : right);
 }
 
-inline unsigned lower_halves(unsigned left, unsigned right) { return (left & 0xffffu) | right << 16; }
-inline unsigned upper_halves(unsigned left, unsigned right) { return left >> 16 | (right & 0xffff0000u); }
 
 inline unsigned to_tf32(unsigned number) {
     return static_cast<unsigned>(std::max(static_cast<int>(number + 0x1000u), static_cast<int>(number)));

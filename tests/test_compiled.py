@@ -15,9 +15,9 @@ import nvrtc
 import pytest
 from compiled import DAY, MOST_DAYS, compiled, prune
 
-from sparsenn.backends.cuda.conv.channels_last import LAYING_OUT
+from sparsenn.backends.cuda.conv.warpgroup import LAYING_OUT
 
-DEFINES: dict[str, int | str] = {"INPUT": "float", "PAIRED": 0}
+DEFINES: dict[str, int | str] = {"INPUT": "float", "KIND": "TENSOR_HALF"}
 PARTS = ("compiler 1.0", "-O1", "source")
 
 
@@ -163,7 +163,7 @@ def test_an_emulated_kernel_is_compiled_anew_with_its_source_its_defines_and_the
     assert entries_after(DEFINES) == 2  # the library, and the header that is compiled beforehand
     assert entries_after(DEFINES) == 2
     assert entries_after(DEFINES, ("#pragma unroll", "#pragma GCC unroll 1")) == 3
-    assert entries_after(DEFINES | {"PAIRED": 1}) == 4
+    assert entries_after(DEFINES | {"INPUT": "half_bits"}) == 4
     text = emulation._headers()["emulation_barriers.h"]
     monkeypatch.setattr(emulation, "HERE", kept.parent)
     for path in Path(emulation.__file__).parent.glob("emulation*.h"):

@@ -270,7 +270,9 @@ def test_a_stack_is_run_layer_by_layer(device, sparse, rng):
     images = rng.integers(0, 3, (6, *SHAPES[0])).astype(np.float32)
     images[[1, 4]] = 0
     rows = images.reshape(6, -1)
-    convolution = backends.kernel_named("conv2d", {"cuda": "baseline", "cpu": "sequential"}.get(device, device), device)
+    convolution = backends.kernel_named(
+        "conv2d", {"cuda": "conv_baseline", "cpu": "conv_sequential"}.get(device, device), device
+    )
     for number, layer in enumerate(STACK):
         kernel = convolution if isinstance(layer, Conv2d) else image_kernel(backend, layer)
         stack = backend.prepare([layer], shapes=SHAPES[number : number + 2])

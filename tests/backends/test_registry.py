@@ -25,11 +25,12 @@ PREFERRED = {
         *("tensor_float32", "fused_fma", "tensor_tf32", "tensor_half"),
         *("warpgroup_float32", "warpgroup_tf32", "warpgroup_half", "cublas", "cublas_tf32", "cublas_float16"),
     ],
-    ("conv2d", "cpu"): ["direct"],
+    ("conv2d", "cpu"): ["conv_direct"],
     ("conv2d", "cuda"): [
-        *("tensor_float32", "implicit_float32", "warpgroup_float32", "register_tiled", "unrolled"),
-        *("tensor_tf32", "implicit_tf32", "warpgroup_tf32"),
-        *("tensor_half", "implicit_half", "channels_last_half", "warpgroup_half", "warpgroup_rows_half"),
+        *("conv_tensor_float32", "conv_implicit_float32", "conv_warpgroup_float32"),
+        *("conv_register_tiled", "conv_unrolled", "conv_cudnn_float32"),
+        *("conv_tensor_tf32", "conv_warpgroup_tf32", "conv_cudnn_tf32"),
+        *("conv_tensor_half", "conv_warpgroup_half", "conv_cudnn_float16"),
     ],
 }
 """What `auto` takes of those that can run a problem, where estimates do not say otherwise, the preferred one first."""
@@ -49,6 +50,12 @@ def test_the_reference_has_one_kernel_of_each_operation(operation):
 def test_the_cpu_has_these_kernels_for_sparse_layers():
     names = [entry.name for entry in backends.kernels("spmspm", "cpu")]
     assert sorted(names) == ["panel", "rows", "scatter", "scipy", "sequential"]
+
+
+def test_convolutions_have_names_of_their_own():
+    assert all(entry.name.startswith("conv_") for entry in backends.kernels("conv2d") if entry.device != "reference")
+    others = {entry.name for entry in backends.kernels() if entry.operation != "conv2d"}
+    assert not any(name.startswith("conv_") for name in others)
 
 
 def test_every_kernel_has_one_line_of_summary():
@@ -84,7 +91,7 @@ def test_every_cuda_kernel_needs_the_gpu_that_is_asked_for():
     assert f"capability {LEAST_CAPABILITY / 10:.1f})" in ANY_GPU
     others = [entry for entry in backends.kernels(device="cuda") if entry.needs[0] != ANY_GPU]
     assert {entry.needs[0] for entry in others} == {"NVIDIA GPU (compute capability 9.0 only)"}
-    assert all(entry.name.startswith(("warpgroup_", "two_of_four_")) for entry in others)
+    assert all(entry.name.startswith(("warpgroup_", "conv_warpgroup_", "two_of_four_")) for entry in others)
 
 
 def test_float32_on_tensor_cores_is_three_products_in_tf32():
@@ -92,7 +99,8 @@ def test_float32_on_tensor_cores_is_three_products_in_tf32():
     for operation in ("conv2d", "gemm", "mlp"):
         own = (path for path in sources if operation in path.parts)
         split = {path.stem.lstrip("0123456789_") for path in own}
-        found = {entry.name: entry.tf32_products for entry in backends.kernels(operation, "cuda")}
+        entries = backends.kernels(operation, "cuda")
+        found = {entry.name.removeprefix("conv_"): entry.tf32_products for entry in entries}
         assert split
         assert found == {name: SPLIT_PRODUCTS if name in split else 0 for name in found}
         assert split <= set(found)

@@ -111,14 +111,14 @@ def test_every_network_has_its_row_for_each_batch(record: Record, folder: Path) 
 def test_the_pruned_network_is_recorded_in_each_precision_that_its_convolutions_have(
     record: Record, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    direct = backends.kernel_named("conv2d", "direct", "cpu")
+    direct = backends.kernel_named("conv2d", "conv_direct", "cpu")
     let_auto_take(monkeypatch, direct, replace(direct, name="rounded", summary="rounded", precision="tf32"))
     assert record() == 0
     result = read_results(folder / "desk" / "lenet.json")
     pruned = [row for row in result.rows if row["network"] == "pruned" and row["images"] == 100]
     assert [row["precision"] for row in pruned] == ["float32", "tf32"]
     kernels = [[part["kernel"] for part in row["layer_times"]] for row in pruned]
-    assert [(names[0], names[2]) for names in kernels] == [("direct", "direct"), ("rounded", "rounded")]
+    assert [(names[0], names[2]) for names in kernels] == [("conv_direct", "conv_direct"), ("rounded", "rounded")]
     assert kernels[0][4:6] == kernels[1][4:6]
     notes = [note for note in result.notes if note.startswith("The pruned network in ")]
     assert notes == [

@@ -6,23 +6,18 @@ from cuda_builds import declare
 
 from sparsenn.backends.cuda.conv import (
     Geometry,
-    channels_last,
     implicit,
     register_tiled,
     tensor,
     unrolled,
     warpgroup,
-    warpgroup_rows,
 )
 from sparsenn.backends.cuda.conv.filters import CACHED_WEIGHTS
 from sparsenn.backends.cuda.conv.implicit_plan import TILES
 from sparsenn.backends.cuda.conv.tensor_plan import MANY, plan
 from sparsenn.backends.cuda.conv.warpgroup import ARCHITECTURE, LAYING_OUT
 from sparsenn.backends.cuda.conv.warpgroup_plan import SHAPES, Tile
-from sparsenn.backends.cuda.conv.warpgroup_rows_plan import COLUMNS
-from sparsenn.backends.cuda.conv.warpgroup_rows_plan import Tile as RowTile
-from sparsenn.backends.cuda.conv.warpgroup_rows_plan import cut as cut_rows
-from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32
+from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF
 from sparsenn.backends.machine import H200
 
 __all__: list[str] = []
@@ -73,15 +68,9 @@ declare_tensor(Geometry(3, 225, 223, 10, (5, 3), padding=(2, 1)), 4, 1, 0)
 declare_tensor(Geometry(6, 14, 15, 40, (4, 5), padding=(0, 3)), 1, 100, 1)
 
 
-for _kind, _tiles in TILES.items():
-    for _tile in _tiles if _kind is not TF32 else _tiles[:3]:
-        declare(implicit.SOURCES[_kind], **implicit.kernel_defines(_kind, _tile, _kind is HALF, _kind is HALF, 0))
-    declare(implicit.SOURCES[_kind], **implicit.kernel_defines(_kind, _tiles[0], False, False, 2))
-declare(implicit.SOURCES[HALF], **implicit.kernel_defines(HALF, TILES[HALF][0], False, True, 3))
-
-for _tile in channels_last.TILES:
-    declare(channels_last.SOURCE, **channels_last.kernel_defines(_tile, True, 0))
-declare(channels_last.SOURCE, **channels_last.kernel_defines(channels_last.TILES[0], False, 2))
+for _tile in TILES:
+    declare(implicit.SOURCE, **implicit.kernel_defines(_tile, 0))
+declare(implicit.SOURCE, **implicit.kernel_defines(TILES[0], 2))
 
 
 def declare_warpgroup(kind: warpgroup.Kind, tile: Tile, run: int, half_rows: bool, activation: int) -> None:
@@ -92,30 +81,9 @@ def declare_warpgroup(kind: warpgroup.Kind, tile: Tile, run: int, half_rows: boo
 for _kind, _shapes in SHAPES.items():
     for _number, _shape in enumerate(_shapes):
         _steps = 2 if _kind is FLOAT32 else 4
-        declare_warpgroup(_kind, Tile(*_shape, _steps, 3, 1), (4, 2, 1)[_number % 3], _kind is HALF, 0)
+        declare_warpgroup(_kind, Tile(*_shape, _steps, 3), (4, 2, 1)[_number % 3], _kind is HALF, 0)
     _columns = 64 if _kind is FLOAT32 else 128
-    declare_warpgroup(_kind, Tile(1, 2, _columns, 1, 6, 2, taps=3), 1, False, 2)
+    declare_warpgroup(_kind, Tile(1, 2, _columns, 1, 6, 3), 1, False, 2)
     declare(LAYING_OUT, **warpgroup.layout_defines(_kind, False))
-declare_warpgroup(HALF, Tile(1, 2, 128, 4, 4, 1, taps=3), 4, True, 0)
+declare_warpgroup(HALF, Tile(1, 2, 128, 4, 4, 3), 4, True, 0)
 declare(LAYING_OUT, **warpgroup.layout_defines(HALF, True))
-
-for _number, (_geometry, _tile, _half_rows) in enumerate(
-    (
-        (WIDE, RowTile(224, 2, 5), True),
-        (WIDE, RowTile(256, 1, 3), True),
-        (WIDE, RowTile(224, 2, 4), False),
-        (WIDE, RowTile(192, 2, 5), False),
-        (Geometry(3, 50, 161, 64, (3, 5)), RowTile(160, 2, 8), False),
-        *(
-            (Geometry(20, 9, columns, 64, (3, 3)), RowTile(columns, 2, 6), True)
-            for columns in COLUMNS
-            if columns <= 128
-        ),
-    )
-):
-    _made = cut_rows(_geometry, 2, _tile)
-    declare(
-        warpgroup_rows.SOURCE,
-        ARCHITECTURE,
-        **warpgroup_rows.kernel_defines(_made, _geometry, _number % 3 < 2, _half_rows, _number % 3),
-    )

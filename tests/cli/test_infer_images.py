@@ -180,7 +180,7 @@ def test_device_and_kernel_are_obeyed(run: Run, infer: Run, folder: Path) -> Non
     images = folder / "some-images-idx3-ubyte.gz"
     found = record(run("infer", folder / "net.h5", "--inputs", images, "--device", "reference", "--json", "-"))
     assert "reference" in found["device"]
-    for kernel in ("direct", "sequential"):
+    for kernel in ("conv_direct", "conv_sequential"):
         found = record(infer("--json", "-", "--kernel", kernel))
         assert [found["per_layer"][place]["kernel"] for place in (0, 2)] == [kernel] * 2
 
@@ -188,7 +188,7 @@ def test_device_and_kernel_are_obeyed(run: Run, infer: Run, folder: Path) -> Non
 @pytest.fixture
 def half(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel of convolutions for the CPU that rounds its factors to half precision, kept for one test."""
-    direct = backends.kernel_named("conv2d", "direct", "cpu")
+    direct = backends.kernel_named("conv2d", "conv_direct", "cpu")
 
     def rounded(layer: Conv2d, images: np.ndarray) -> Any:
         return direct.launch(replace(layer, weights=to_half(layer.weights)), to_half(images))

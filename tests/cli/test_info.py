@@ -64,7 +64,7 @@ def test_plan_of_a_model(run: Run, tmp_path: Path) -> None:
     target = tmp_path / "plan.json"
     done = run("info", MODEL, "--plan", "--samples", 1000, "--device", "cpu", "--json", target)
     assert (done.exit_code, done.stderr) == (0, "")
-    for fact in ("planned for 1,000 rows", "density", "left out", "10.0 %", "direct", "4 × 80 × 80"):
+    for fact in ("planned for 1,000 rows", "density", "left out", "10.0 %", "conv_direct", "4 × 80 × 80"):
         assert fact in done.stdout
     record = json.loads(target.read_text())
     assert record["rows"] == 1000

@@ -181,7 +181,7 @@ def test_convolutions_are_run_on_random_images(run: Run, tmp_path: Path) -> None
     assert (record["rows"], record["row"], record["sizes"], record["seed"]) == (5, "image", [2, 9, 8, 3, 3, 0], 4)
     assert record["multiply_adds"] == 5 * 3 * 7 * 6 * 18
     assert record["bytes"] == 4 * (5 * 2 * 9 * 8 + 5 * 3 * 7 * 6 + 3 * 18 + 3)
-    assert [rung["name"] for rung in record["rungs"]] == ["sequential", "direct"]
+    assert [rung["name"] for rung in record["rungs"]] == ["conv_sequential", "conv_direct"]
     assert all(0 < rung["error"] < 1e-6 for rung in record["rungs"])
     assert "conv2d on cpu" in (tmp_path / "conv2d.svg").read_text()
 

@@ -200,12 +200,17 @@ def test_a_wrong_rung_is_exit_code_1(run: Run, problem: Path, monkeypatch: pytes
 
 
 PLAIN = {name: name for name in ("naive", "coalesced", "block_tiled", "shared_tiled")} | {"vectorized": "shared_tiled"}
-"""Rungs of conv2d and gemm, and their models."""
+"""Rungs of gemm, and of conv2d without their prefix, and their models."""
 
 
 @pytest.mark.parametrize(
     ("operation", "expected"),
-    [("conv2d", PLAIN | {"baseline": "naive"}), ("gemm", PLAIN), ("mlp", {}), ("spmspm", {})],
+    [
+        ("conv2d", {f"conv_{name}": model for name, model in (PLAIN | {"baseline": "naive"}).items()}),
+        ("gemm", PLAIN),
+        ("mlp", {}),
+        ("spmspm", {}),
+    ],
 )
 def test_plain_rungs_on_a_gpu_have_their_models(operation: str, expected: dict[str, str]) -> None:
     geometry = Geometry(2, 30, 14, 70, (3, 3), padding=(1, 1))

@@ -57,7 +57,7 @@ def half_stack(layers, features):
 
 
 def half_convolution(layer, images):
-    direct = backends.kernel_named("conv2d", "direct", "cpu").launch
+    direct = backends.kernel_named("conv2d", "conv_direct", "cpu").launch
     return direct(replace(layer, weights=to_half(layer.weights)), to_half(images))
 
 
@@ -83,7 +83,7 @@ def launched():
     with pytest.MonkeyPatch.context() as patch:
         for kind, launch, names in (
             (DenseKernel, stack, ("tensor_half", "registers_half")),
-            (ConvolutionKernel, convolution, ("implicit_half", "half")),
+            (ConvolutionKernel, convolution, ("conv_tensor_half", "conv_half")),
         ):
             made = [rounding(kind, name, launch) for name in names]
             add(patch, *made)
@@ -443,29 +443,29 @@ def test_an_error_or_what_every_layer_alone_gives(seed, sizes, size, activations
 def test_only_kernels_in_half_precision_add_in_it_and_no_more_than_is_bounded():
     every = [kernel for operation in ("mlp", "conv2d") for kernel in backends.kernels(operation, "cuda")]
     adding = [kernel for kernel in every if kernel.half_sums]
-    assert {"half", "registers_half", "tuned_large"} <= {kernel.name for kernel in adding}
+    assert {"conv_half", "registers_half", "tuned_large"} <= {kernel.name for kernel in adding}
     assert all(kernel.precision == "float16" and kernel.half_sums <= MOST_HALF_SUMS for kernel in adding)
 
 
 def test_sums_that_might_leave_the_range_are_refused_where_kernels_add_in_half_precision(launched):
     """Half of 70,000 - 35,000 is in range, and so is every number that is given or comes out."""
-    message = r"^layer 1: sums may go beyond 65,504, .* the kernel 'half' keeps them; use another kernel"
+    message = r"^layer 1: sums may go beyond 65,504, .* the kernel 'conv_half' keeps them; use another kernel"
     network, rows = convolving(Conv2d(filters([7.0, -3.5]), None, Identity())), np.array([[1e4, 1e4]])
-    assert_refused(network, rows, message, kernel="half")
+    assert_refused(network, rows, message, kernel="conv_half")
     assert not launched
-    for options in ({"kernel": "implicit_half"}, {}):
+    for options in ({"kernel": "conv_tensor_half"}, {}):
         for run in ways_to_run(network, rows, **options):
             assert run() == 35_000
-    for run in ways_to_run(network, rows / 4, kernel="half"):
+    for run in ways_to_run(network, rows / 4, kernel="conv_half"):
         assert run() == 8_750
 
 
 def test_only_short_sums_are_in_half_precision(launched):
     many = Conv2d(np.full((1, 1, 10, 10), 1.0))
     network = Network((many, Flatten()), image=(1, 10, 10))
-    for run in ways_to_run(network, np.full((1, 100), 4e3), kernel="half"):
+    for run in ways_to_run(network, np.full((1, 100), 4e3), kernel="conv_half"):
         assert run() == 4e5
-    assert_refused(network, np.full((1, 100), 4.7e3), "layer 1: sums may go beyond", kernel="half")
+    assert_refused(network, np.full((1, 100), 4.7e3), "layer 1: sums may go beyond", kernel="conv_half")
 
 
 @pytest.mark.parametrize(
@@ -521,7 +521,7 @@ def test_a_gpu_tells_of_inputs_beyond_the_range(activation):
     stack = Network((Linear(HIDING, None, activation),))
     assert_refused(stack, PIXELS, "^layer 1: an input of 66,000 is beyond", kernel="tensor_half", **ON_A_GPU)
     images = convolving(Conv2d(filters(HIDING), None, activation))
-    assert_refused(images, PIXELS, "^layer 1: an input of 66,000 is beyond", kernel="implicit_half", **ON_A_GPU)
+    assert_refused(images, PIXELS, "^layer 1: an input of 66,000 is beyond", kernel="conv_tensor_half", **ON_A_GPU)
 
 
 @pytest.mark.gpu
@@ -545,8 +545,8 @@ def test_a_gpu_passes_infinite_inputs_over():
 @pytest.mark.gpu
 def test_a_gpu_refuses_sums_that_might_leave_the_range():
     network, rows = Network((Conv2d(np.full((1, 1, 7, 7), 7.0)),), image=(1, 8, 8)), np.full((1, 64), 1e3)
-    assert_refused(network, rows, "^layer 1: sums may go beyond", kernel="half", **ON_A_GPU)
-    for run in ways_to_run(network, rows / 16, kernel="half", **ON_A_GPU):
+    assert_refused(network, rows, "^layer 1: sums may go beyond", kernel="conv_half", **ON_A_GPU)
+    for run in ways_to_run(network, rows / 16, kernel="conv_half", **ON_A_GPU):
         np.testing.assert_allclose(run(), np.full((1, 4), 7 * 49 * 62.5), rtol=1e-2)
 
 

@@ -169,7 +169,7 @@ def test_every_kernel_of_convolutions_can_be_asked_for(kernel, rng):
     network = Network((Conv2d(rng.normal(size=(3, 1, 3, 3))), Flatten(), Linear(np.ones((27, 2)))), image=(1, 5, 5))
     inputs = from_dense(rng.random((9, 25)))
     result = infer(network, inputs, device="cpu", kernel=kernel)
-    flatten = "direct" if kernel == "direct" else "flatten"
+    flatten = "conv_direct" if kernel == "conv_direct" else "flatten"
     assert [layer.kernel for layer in result.statistics] == [kernel, flatten, "register_tiled"]
     assert_near(result, network, inputs)
 
@@ -187,14 +187,14 @@ def test_streamed_weights_give_the_same_bits(exact):
 def test_each_layer_of_images_is_a_step_unless_a_kernel_fuses_them(exact):
     network, inputs = exact
     assert steps_of(plan(network, inputs, device="cpu"))[0] == (0, 5)
-    alone = plan(network.prefix(5), inputs, device="cpu", kernel="sequential")
+    alone = plan(network.prefix(5), inputs, device="cpu", kernel="conv_sequential")
     assert steps_of(alone) == tuple((number, number + 1) for number in range(5))
 
 
 def test_layers_that_no_kernel_fuses_are_steps_of_their_own(rng):
     layers = (MaxPool2d(2), Conv2d(rng.normal(size=(2, 1, 2, 2))), Softmax(), AvgPool2d(2), Flatten())
     network, inputs = Network(layers, image=(1, 9, 9)), from_dense(rng.random((5, 81)))
-    result = infer(network, inputs, device="cpu", kernel="direct")
+    result = infer(network, inputs, device="cpu", kernel="conv_direct")
     assert steps_of(result.plan) == ((0, 2), (2, 3), (3, 4), (4, 5))
     assert_near(result, network, inputs)
 
@@ -203,7 +203,7 @@ def test_images_of_zeros_are_no_categories(rng):
     network = Network((Conv2d(-np.ones((2, 1, 3, 3)), None, ReLU()), MaxPool2d(2), Flatten()), image=(1, 8, 8))
     inputs = from_dense(np.concatenate([np.zeros((3, 64)), rng.random((2, 64))]))
     dropped, kept = (infer(network, inputs, device="cpu", compaction=flag) for flag in (True, False))
-    assert [layer.kernel for layer in dropped.statistics] == 3 * ["direct"]
+    assert [layer.kernel for layer in dropped.statistics] == 3 * ["conv_direct"]
     for result in (dropped, kept):
         assert [layer.rows for layer in result.statistics] == [5, 5, 5]
         assert result.categories.size == 0
@@ -288,28 +288,37 @@ def test_a_plan_of_convolutions_prints_as_sentences(exact):
         f"through 7 layers with {network.edges:,} weights and {network.multiply_adds:,} multiply-adds "
         f"per sample" in text
     )
-    assert "Convolutions and pooling (1–5): kernel direct: weighted sums of shifted planes" in text
+    assert "Convolutions and pooling (1–5): kernel conv_direct: weighted sums of shifted planes" in text
     assert "; estimated to take " in text
     assert "Sparse layers (6): kernel panel: " in text
     assert "Dense layers (7): kernel register_tiled: " in text
     record = json.loads(json.dumps(chosen.to_dict()))
-    assert (record["kernel"], record["kernels"][0], record["kernels"][-1]) == ("direct", "direct", "register_tiled")
-    named = plan(Network((Conv2d(np.ones((1, 1, 1, 1))),), image=(1, 2, 2)), from_dense(np.eye(4)), kernel="sequential")
-    assert "Kernel sequential: a loop for each index on one thread, a sum at a time." in str(named)
-    apart = str(plan(network.prefix(5), exact[1], device="cpu", kernel="sequential"))
-    assert "Convolutions (1, 3): kernel sequential: " in apart
+    assert (record["kernel"], record["kernels"][0], record["kernels"][-1]) == (
+        "conv_direct",
+        "conv_direct",
+        "register_tiled",
+    )
+    named = plan(
+        Network((Conv2d(np.ones((1, 1, 1, 1))),), image=(1, 2, 2)), from_dense(np.eye(4)), kernel="conv_sequential"
+    )
+    assert "Kernel conv_sequential: a loop for each index on one thread, a sum at a time." in str(named)
+    apart = str(plan(network.prefix(5), exact[1], device="cpu", kernel="conv_sequential"))
+    assert "Convolutions (1, 3): kernel conv_sequential: " in apart
     assert "The device's own functions: max_pool2d (2), avg_pool2d (4), flatten (5)." in apart
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kernel": "panel"}, "unknown cpu kernel for conv2d 'panel'.*known: direct"),
+        ({"kernel": "panel"}, "unknown cpu kernel for conv2d 'panel'.*known: conv_direct"),
         ({"kernel": "register_tiled"}, "unknown cpu kernel for conv2d 'register_tiled'"),
         ({"precision": "half"}, "unknown precision 'half'"),
         ({"precision": "tf32"}, "convolutions are not multiplied in tf32 on cpu; known: float32"),
         ({"precision": "float16", "device": "reference"}, "convolutions are not multiplied in float16 on reference"),
-        ({"precision": "float16", "kernel": "direct"}, "the kernel 'direct' multiplies in float32, not in float16"),
+        (
+            {"precision": "float16", "kernel": "conv_direct"},
+            "the kernel 'conv_direct' multiplies in float32, not in float16",
+        ),
     ],
     ids=str,
 )
@@ -324,9 +333,9 @@ def test_what_convolutions_cannot_have_is_refused(options, message):
 def test_what_networks_without_products_cannot_have_is_refused():
     network, inputs = Network((MaxPool2d(2), Softmax()), image=(1, 2, 2)), from_dense(np.eye(4))
     with pytest.raises(
-        UsageError, match="no layer of this network has kernels to choose from; leave out kernel 'direct'"
+        UsageError, match="no layer of this network has kernels to choose from; leave out kernel 'conv_direct'"
     ):
-        plan(network, inputs, device="cpu", kernel="direct")
+        plan(network, inputs, device="cpu", kernel="conv_direct")
     with pytest.raises(UsageError, match="no layer of this network multiplies anything; leave out precision tf32"):
         plan(network, inputs, device="cpu", precision="tf32")
     assert np.array_equal(dense(infer(network, inputs, device="cpu").outputs), np.ones((4, 1)))
@@ -335,8 +344,8 @@ def test_what_networks_without_products_cannot_have_is_refused():
 @pytest.mark.parametrize("precision", ["tf32", "float16"])
 def test_what_sparse_layers_beside_images_cannot_have_is_refused(exact, precision):
     network, inputs = exact
-    with pytest.raises(UsageError, match="unknown cpu kernel for spmspm 'direct'"):
-        plan(network, inputs, device="cpu", kernel="direct")
+    with pytest.raises(UsageError, match="unknown cpu kernel for spmspm 'conv_direct'"):
+        plan(network, inputs, device="cpu", kernel="conv_direct")
     for device in ("cpu", "reference"):
         with pytest.raises(UsageError, match=f"convolutions are not multiplied in {precision} on {device}"):
             plan(network, inputs, device=device, precision=precision)
@@ -348,7 +357,7 @@ def test_what_sparse_layers_beside_images_cannot_have_is_refused(exact, precisio
 @pytest.fixture
 def rungs(monkeypatch):
     """Kernels of convolutions for the CPU, kept for one test, as GPUs have them: for few filters, and of float16."""
-    launch = backends.kernel_named("conv2d", "direct", "cpu").launch
+    launch = backends.kernel_named("conv2d", "conv_direct", "cpu").launch
 
     def narrow(machine, layer, image):
         return f"the layer has {layer.filters} filters, on images of {image}" if layer.filters > 4 else None
@@ -444,7 +453,7 @@ def to_half(numbers):
 @pytest.fixture
 def rounding(monkeypatch):
     """Kernels of convolutions for the CPU that round their factors, kept for one test."""
-    direct = backends.kernel_named("conv2d", "direct", "cpu")
+    direct = backends.kernel_named("conv2d", "conv_direct", "cpu")
 
     def rounded(keep, layer, images):
         return direct.launch(replace(layer, weights=keep(layer.weights)), keep(images))
@@ -516,9 +525,9 @@ def test_a_session_takes_images_and_rows(device, rng):
 
 def test_a_plan_says_which_kernels_it_runs(rng):
     network = Network((Conv2d(np.ones((1, 1, 1, 1))), Flatten(), Linear(np.eye(4))), image=(1, 2, 2))
-    chosen = plan(network, rng.random((3, 4)), device="cpu", kernel="sequential")
-    assert chosen.kernel.name == "sequential"
-    assert "kernel sequential: a loop for each index" in str(chosen)
+    chosen = plan(network, rng.random((3, 4)), device="cpu", kernel="conv_sequential")
+    assert chosen.kernel.name == "conv_sequential"
+    assert "kernel conv_sequential: a loop for each index" in str(chosen)
     assert "kernel register_tiled: " in str(chosen)
 
 

@@ -78,7 +78,7 @@ def test_the_table_fits_80_columns() -> None:
         (Conv2d(np.ones((4, 1, 7, 7))), MaxPool2d(2), Flatten(), Linear(np.ones((6400, 10)))), (1, 86, 86)
     )
     assert max(map(len, shown(network, 80))) <= 80
-    assert any("4 × 80 × 80" in line and "direct" in line for line in shown(network, 80))
+    assert any("4 × 80 × 80" in line and "conv_direct" in line for line in shown(network, 80))
 
 
 @pytest.mark.parametrize("rows", [0, -1, 1.5, "many"])

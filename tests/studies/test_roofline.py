@@ -82,19 +82,19 @@ def measured(operation, names, **changes):
 def test_rungs_of_convolutions_have_their_models():
     layer = Conv2d(np.ones((3, 2, 3, 3), np.float32), padding=1)
     images = np.ones((5, 2, 4, 6), np.float32)
-    result = roofline(measured("conv2d", ["naive", "coalesced", "novel"]), (layer, images), "cuda", ROOFS)
+    result = roofline(measured("conv2d", ["conv_naive", "conv_coalesced", "novel"]), (layer, images), "cuda", ROOFS)
     geometry = Geometry(2, 4, 6, 3, (3, 3), padding=(1, 1))
     assert result.predictions[0] == predict(naive(geometry, 5), ROOFS)
     assert result.predictions[1] == predict(coalesced(geometry, 5), ROOFS)
     assert result.predictions[2] == predict(Traffic("compulsory", 700, 80), ROOFS)
-    halved = roofline(measured("conv2d", ["naive"]), (layer, images.astype(np.float16)), "cuda", ROOFS)
+    halved = roofline(measured("conv2d", ["conv_naive"]), (layer, images.astype(np.float16)), "cuda", ROOFS)
     assert 2 * halved.predictions[0].bytes == result.predictions[0].bytes
 
 
 def test_tiles_are_as_wide_as_images_allow():
     layer, images = Conv2d(np.ones((70, 2, 3, 3), np.float32), padding=1), np.ones((5, 2, 30, 14), np.float32)
     (tiled, shared) = roofline(
-        measured("conv2d", ["block_tiled", "shared_tiled"]), (layer, images), "cuda", ROOFS
+        measured("conv2d", ["conv_block_tiled", "conv_shared_tiled"]), (layer, images), "cuda", ROOFS
     ).predictions
     geometry = Geometry(2, 30, 14, 70, (3, 3), padding=(1, 1))
     assert tiled == predict(block_tiled(geometry, 5, tile=(64, 4, 14)), ROOFS)

@@ -48,7 +48,7 @@ def _why_not_direct(machine: Machine, layer: Conv2d, image: Image) -> str | None
 
 DIRECT = register(
     ConvolutionKernel(
-        name="direct",
+        name="conv_direct",
         device="cpu",
         summary="weighted sums of shifted planes of pixels, zeros left out; images stay in cache from layer to layer",
         launch=launch_direct,

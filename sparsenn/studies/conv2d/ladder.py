@@ -11,13 +11,11 @@ import numpy as np
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.cpu.convolution import DIRECT
 from sparsenn.backends.cuda import CUDABackend
-from sparsenn.backends.cuda.conv import implicit, tensor, warpgroup
-from sparsenn.backends.cuda.conv.channels_last import CHANNELS_LAST_HALF
+from sparsenn.backends.cuda.conv import cudnn, implicit, tensor, warpgroup
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.layer import geometry_of
 from sparsenn.backends.cuda.conv.register_tiled import REGISTER_TILED
 from sparsenn.backends.cuda.conv.unrolled import UNROLLED
-from sparsenn.backends.cuda.conv.warpgroup_rows import WARPGROUP_ROWS_HALF
 from sparsenn.backends.oracle.images import REFERENCE, convolve
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
@@ -181,13 +179,12 @@ LADDER = Ladder(
             tensor.TENSOR_TF32,
             tensor.TENSOR_HALF,
             implicit.IMPLICIT_FLOAT32,
-            implicit.IMPLICIT_TF32,
-            implicit.IMPLICIT_HALF,
-            CHANNELS_LAST_HALF,
             warpgroup.WARPGROUP_FLOAT32,
             warpgroup.WARPGROUP_TF32,
             warpgroup.WARPGROUP_HALF,
-            WARPGROUP_ROWS_HALF,
+            cudnn.CUDNN_FLOAT32,
+            cudnn.CUDNN_TF32,
+            cudnn.CUDNN_FLOAT16,
             products.LIBRARY,  # no rung, but what they are held against
         ),
         "cpu": (SEQUENTIAL, DIRECT),

@@ -65,7 +65,7 @@ def launch_sequential(layer: Conv2d, images: Array) -> Array:
 
 
 SEQUENTIAL = ConvolutionKernel(
-    name="sequential",
+    name="conv_sequential",
     device="cpu",
     summary="a loop for each index on one thread, a sum at a time",
     launch=launch_sequential,

@@ -141,7 +141,7 @@ def test_what_float32_may_be_off_is_more_than_it_is_and_less_than_it_could_be(sh
     layer = Conv2d(rng.normal(size=shape), rng.normal(size=shape[0]), ReLU(), **options)
     images = rng.normal(size=(9, channels, 11, 12)).astype(np.float32)
     stage = ConvolutionStage(backends.backend_for("cpu"), layer, images)
-    for name in ("sequential", "direct"):
+    for name in ("conv_sequential", "conv_direct"):
         settled = stage.settle(backends.kernel_named("conv2d", name, "cpu").launch(layer, images))
         assert settled.correct
     scale = np.abs(exact(layer, images)).max()
@@ -173,7 +173,7 @@ def test_the_ladder_runs_on_hosts():
 
 def test_the_plainest_comes_first():
     ladder = ladder_for("conv2d")
-    assert [ladder.rungs[device][0].name for device in ("cpu", "cuda")] == ["sequential", "baseline"]
+    assert [ladder.rungs[device][0].name for device in ("cpu", "cuda")] == ["conv_sequential", "conv_baseline"]
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "reference"])
@@ -186,16 +186,38 @@ def test_every_kernel_has_its_place_in_the_story(device):
 def test_the_story_of_the_gpu_is_told_in_its_order():
     told = [rung.name for rung in ladder_for("conv2d").rungs["cuda"]]
     assert told == [
-        *("baseline", "constant_filters", "unrolled", "tiled_shared", "half", "per_shape", "implicit_gemm", "swept"),
-        *("streamed", "register_tiled", "naive", "coalesced", "block_tiled", "shared_tiled", "vectorized"),
-        *("tensor_float32", "tensor_tf32", "tensor_half", "implicit_float32", "implicit_tf32", "implicit_half"),
-        *("channels_last_half", "warpgroup_float32", "warpgroup_tf32", "warpgroup_half", "warpgroup_rows_half"),
-        "library",
+        *(
+            "conv_baseline",
+            "conv_constant_filters",
+            "conv_unrolled",
+            "conv_tiled_shared",
+            "conv_half",
+            "conv_per_shape",
+            "conv_implicit_gemm",
+            "conv_swept",
+        ),
+        *(
+            "conv_streamed",
+            "conv_register_tiled",
+            "conv_naive",
+            "conv_coalesced",
+            "conv_block_tiled",
+            "conv_shared_tiled",
+            "conv_vectorized",
+        ),
+        *(
+            "conv_tensor_float32",
+            "conv_tensor_tf32",
+            "conv_tensor_half",
+            "conv_implicit_float32",
+        ),
+        *("conv_warpgroup_float32", "conv_warpgroup_tf32", "conv_warpgroup_half"),
+        *("conv_cudnn_float32", "conv_cudnn_tf32", "conv_cudnn_float16", "conv_library"),
     ]
 
 
 def test_rungs_are_asked_by_layer_and_image(monkeypatch):
-    good = backends.kernel_named("conv2d", "direct", "cpu")
+    good = backends.kernel_named("conv2d", "conv_direct", "cpu")
     picky = replace(good, name="picky", why_not=lambda machine, layer, image: f"{layer.filters} filters on {image}")
     monkeypatch.setattr("sparsenn.studies.run.rungs_of", lambda *_: (good, picky))
     result = run_ladder("conv2d", *random_problem(4, SIZES, 0), device="cpu", runs=1, roofs=ROOFS)

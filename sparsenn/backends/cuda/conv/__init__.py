@@ -1,13 +1,12 @@
 """Convolutions of images, on CUDA. Importing this registers the kernels of `conv2d` that `auto` takes."""
 
 from sparsenn.backends.cuda.conv import (
-    channels_last,
+    cudnn,
     implicit,
     register_tiled,
     tensor,
     unrolled,
     warpgroup,
-    warpgroup_rows,
 )
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.layer import ConvLayer, upload_conv
@@ -22,13 +21,12 @@ for _kernel in (
     warpgroup.WARPGROUP_FLOAT32,
     register_tiled.REGISTER_TILED,
     unrolled.UNROLLED,
+    cudnn.CUDNN_FLOAT32,
     tensor.TENSOR_TF32,
-    implicit.IMPLICIT_TF32,
     warpgroup.WARPGROUP_TF32,
+    cudnn.CUDNN_TF32,
     tensor.TENSOR_HALF,
-    implicit.IMPLICIT_HALF,
-    channels_last.CHANNELS_LAST_HALF,
     warpgroup.WARPGROUP_HALF,
-    warpgroup_rows.WARPGROUP_ROWS_HALF,
+    cudnn.CUDNN_FLOAT16,
 ):
     register(_kernel)

@@ -1,4 +1,4 @@
-"""How a convolution is cut for the kernels that take it for a product of filters and pixels on tensor cores.
+"""How a convolution is cut for the kernel that takes it for a product of filters and pixels on tensor cores.
 
 The kernel is `kernels/conv2d/implicit_kernel.cuh`; what its numbers mean is said in `implicit_band.cuh`.
 """
@@ -8,29 +8,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from math import gcd, inf
+from math import gcd
 
 import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
-from sparsenn.backends.cuda.runtime.precision import split_tf32
-from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, LINE, TF32, Kind, Tile, work
+from sparsenn.backends.cuda.tensor_tiles import FLOAT32, LINE, Tile, work
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
-__all__ = ["TILES", "Band", "Plan", "arranged", "band_of", "clocks", "plan"]
+__all__ = ["LEAST_ROWS", "STEP_CHANNELS", "TILES", "Band", "Plan", "arranged", "band_of", "plan"]
 
-_SMALL = (Tile(64, 64, 2, 2), Tile(32, 128, 1, 4), Tile(64, 32, 2, 2, stages=2))
-
-_WIDE = (Tile(64, 256, 1, 4), Tile(128, 128, 2, 2), Tile(128, 96, 2, 2, slices=2, stages=4, blocks=1), *_SMALL)
-
-TILES: dict[Kind, tuple[Tile, ...]] = {
-    FLOAT32: (Tile(64, 128, 1, 4), Tile(128, 128, 2, 4, blocks=1), Tile(128, 96, 4, 2, blocks=1), *_SMALL),
-    TF32: _WIDE,
-    HALF: _WIDE,
-}
+TILES = (
+    Tile(64, 128, 1, 4),
+    Tile(128, 128, 2, 4, blocks=1),
+    Tile(128, 96, 4, 2, blocks=1),
+    Tile(64, 64, 2, 2),
+    Tile(32, 128, 1, 4),
+    Tile(64, 32, 2, 2, stages=2),
+)
 """Tiles to choose from: filters and pixels."""
+
+LEAST_ROWS = min(tile.rows for tile in TILES)
+
+STEP_CHANNELS = 8
+"""That an instruction multiplies."""
 
 STRIPS = (64, 32, 16, 8)
 """Columns of outputs that a strip may have; all of them, too."""
@@ -82,9 +85,10 @@ class Band:
         """Size in shared memory."""
         return self.rows * self.pitch * LINE
 
-    def entries(self, paired: bool) -> int:
-        """Return what is read for one unit of all places: places, or pairs of them."""
-        return self.rows * (self.pitch // 2 + 1 if paired else self.pitch)
+    @property
+    def entries(self) -> int:
+        """Places, for each of which a unit is read at a time."""
+        return self.rows * self.pitch
 
 
 @cache
@@ -114,7 +118,6 @@ class Plan:
     strips, pixels : how many strips there are, and the pixels of each.
     tiles_down, tiles : of the filters, and of all outputs.
     chunks, parts, part_chunks : of the channels; parts, each a block's, consist of so many chunks.
-    paired : pixels are read two at a time.
     shared_bytes : of a block.
     """
 
@@ -128,7 +131,6 @@ class Plan:
     chunks: int
     parts: int
     part_chunks: int
-    paired: bool
     shared_bytes: int
 
     @property
@@ -143,104 +145,61 @@ class Plan:
             *(geometry.filters, geometry.output_height, geometry.output_width),
             *(*geometry.kernel, *geometry.stride, *geometry.padding, *geometry.dilation),
             *(self.strip, self.strips, self.pixels, self.tiles_down, self.tiles),
-            *(self.band.rows, self.band.phase, self.band.tall, self.band.entries(self.paired)),
+            *(self.band.rows, self.band.phase, self.band.tall, self.band.entries),
             *(self.chunks, self.parts, self.part_chunks, self.bands),
         )
         return tuple(map(np.int32, found))
 
 
 @cache
-def plan(
-    kind: Kind,
-    geometry: Geometry,
-    count: int,
-    paired: bool,
-    machine: Machine,
-    tiles: tuple[Tile, ...] = (),
-    laid_out: bool = False,
-) -> Plan | None:
-    """Return the plan by which `count` images should take the least time; None if none fits the device.
-
-    Parameters
-    ----------
-    paired : pixels, in half precision, can be read two at a time.
-    tiles : to choose from; those of `TILES` if there are none.
-    laid_out : the channels of a pixel are next to each other in memory.
-    """
-    plans = _plans(kind, geometry, count, paired, machine, tiles, laid_out)
-    found = min(plans, key=lambda found: found[0], default=None)
+def plan(geometry: Geometry, count: int, machine: Machine) -> Plan | None:
+    """Return the plan by which `count` images should take the least time; None if none fits the device."""
+    found = min(_plans(geometry, count, machine), key=lambda found: found[0], default=None)
     return None if found is None else found[1]
 
 
-def clocks(
-    kind: Kind,
-    geometry: Geometry,
-    count: int,
-    machine: Machine,
-    tiles: tuple[Tile, ...] = (),
-    laid_out: bool = False,
-) -> float:
-    """Estimate the clocks of a multiprocessor that `count` images take by the best plan; infinite where none is."""
-    return min((found for found, _ in _plans(kind, geometry, count, False, machine, tiles, laid_out)), default=inf)
-
-
-def _plans(
-    kind: Kind,
-    geometry: Geometry,
-    count: int,
-    paired: bool,
-    machine: Machine,
-    tiles: tuple[Tile, ...] = (),
-    laid_out: bool = False,
-) -> Iterator[tuple[float, Plan]]:
-    width, chunks = geometry.output_width, parts_of(geometry.channels, kind.terms)
+def _plans(geometry: Geometry, count: int, machine: Machine) -> Iterator[tuple[float, Plan]]:
+    width, chunks = geometry.output_width, parts_of(geometry.channels, FLOAT32.terms)
     widths = [width] * (width <= WIDEST) + [strip for strip in STRIPS if strip < width]
-    for tile in tiles or TILES[kind]:
+    for tile in TILES:
         for strip in widths:
             band = band_of(geometry, strip, tile.columns, count)
-            if not _countable(kind, geometry, band):
+            if not _countable(geometry, band):
                 continue
             for wanted in range(1, min(chunks, MOST_PARTS) + 1):
-                made = _cut(geometry, count, paired, tile, band, strip, chunks, parts_of(chunks, wanted))
+                made = _cut(geometry, count, tile, band, strip, chunks, parts_of(chunks, wanted))
                 resident = tile.resident(made.shared_bytes, machine)
                 if made.parts == wanted and resident and made.tiles * wanted <= MOST_NUMBERS:
-                    yield _clocks(kind, geometry, made, resident, machine, laid_out), made
+                    yield _clocks(geometry, made, resident, machine), made
 
 
-def _countable(kind: Kind, geometry: Geometry, band: Band) -> bool:
+def _countable(geometry: Geometry, band: Band) -> bool:
     """Return whether offsets within the images of a band stay small enough."""
     plane = geometry.height * geometry.width
-    return (band.images * geometry.channels + kind.terms) * plane <= MOST_NUMBERS
+    return (band.images * geometry.channels + FLOAT32.terms) * plane <= MOST_NUMBERS
 
 
-def _cut(
-    geometry: Geometry, count: int, paired: bool, tile: Tile, band: Band, strip: int, chunks: int, part_chunks: int
-) -> Plan:
+def _cut(geometry: Geometry, count: int, tile: Tile, band: Band, strip: int, chunks: int, part_chunks: int) -> Plan:
     strips, tiles_down = parts_of(geometry.output_width, strip), parts_of(geometry.filters, tile.rows)
     pixels = count * geometry.output_height * strip
     tiles = tiles_down * strips * parts_of(pixels, tile.columns)
     taps = geometry.kernel[0] * geometry.kernel[1]
     shared = tile.stages * tile.rows * LINE + min(2, part_chunks) * band.bytes
-    shared += 8 * band.entries(paired) + 4 * taps + SAME_FOR_ALL
-    if tile.slices > 1:
-        shared = max(shared, 4 * tile.sums)
+    shared += 8 * band.entries + 4 * taps + SAME_FOR_ALL
     parts = parts_of(chunks, part_chunks)
-    return Plan(tile, band, strip, strips, pixels, tiles_down, tiles, chunks, parts, part_chunks, paired, shared)
+    return Plan(tile, band, strip, strips, pixels, tiles_down, tiles, chunks, parts, part_chunks, shared)
 
 
-def _clocks(kind: Kind, geometry: Geometry, made: Plan, resident: int, machine: Machine, laid_out: bool) -> float:
+def _clocks(geometry: Geometry, made: Plan, resident: int, machine: Machine) -> float:
     taps = geometry.kernel[0] * geometry.kernel[1]
-    rounds = parts_of(UNITS * made.band.entries(made.paired), made.tile.threads)
+    rounds = parts_of(UNITS * made.band.entries, made.tile.threads)
     late = max(0, rounds - SOONER * taps) * (made.part_chunks - 1)
-    waiting = LATENCY * (parts_of(rounds, AT_ONCE) + late)
-    if laid_out:
-        waiting = LATENCY * (1 if taps >= made.tile.stages else made.part_chunks)
     filters = made.tile.rows * LINE
-    row = SECTOR * (parts_of(made.band.pitch * kind.factor_bytes, SECTOR) + 1)
-    read = made.band.bytes if laid_out else made.band.rows * min(kind.terms, geometry.channels) * row
-    steps = parts_of(geometry.channels, kind.terms // 4)
+    row = SECTOR * (parts_of(made.band.pitch * FLOAT32.factor_bytes, SECTOR) + 1)
+    read = made.band.rows * min(FLOAT32.terms, geometry.channels) * row
+    steps = parts_of(geometry.channels, STEP_CHANNELS)
     return work(
-        kind,
+        FLOAT32,
         made.tile,
         copied=filters + made.band.bytes / taps,
         read=filters + read / taps,
@@ -250,33 +209,29 @@ def _clocks(kind: Kind, geometry: Geometry, made: Plan, resident: int, machine: 
         resident=resident,
         machine=machine,
         filled=steps / (4 * made.chunks),
-        waiting=waiting,
+        waiting=LATENCY * (parts_of(rounds, AT_ONCE) + late),
     )
 
 
 # ---- Filters in the kernel's order -------------------------------------------------------------------------------
 
 
-def arranged(kind: Kind, weights: Array) -> Array:
-    """Return filters as a kernel reads them, in bytes: chunk, tap, step of 32 bytes, 16 filters, lane, 16 bytes.
+def arranged(weights: Array) -> Array:
+    """Return filters as the kernel reads them, in bytes: chunk, tap, step of 32 bytes, 16 filters, lane, 16 bytes.
 
-    Lane 4 g + t has, of filters g and g + 8, the terms that it multiplies: t, then t + 4 of 8 floats; or 2 t and
-    2 t + 1, then 2 t + 8 and 2 t + 9 of 16 halves. TF32 is rounded to.
+    Lane 4 g + t has, of filters g and g + 8, the terms that it multiplies: t, then t + 4 of 8 floats.
 
     Parameters
     ----------
     weights : (filters, channels, kernel height, kernel width) float32.
     """
     filters, channels, *kernel = weights.shape
-    taps, chunks = kernel[0] * kernel[1], parts_of(channels, kind.terms)
+    taps, chunks = kernel[0] * kernel[1], parts_of(channels, FLOAT32.terms)
     tiles = parts_of(filters, 16)
-    padded = np.zeros((tiles * 16, chunks * kind.terms, taps), np.float32)
+    padded = np.zeros((tiles * 16, chunks * FLOAT32.terms, taps), np.float32)
     padded[:filters, :channels] = weights.reshape(filters, channels, taps)
-    if kind is TF32:
-        padded = split_tf32(padded)[0]
-    # tile, upper or lower filter, g; chunk, step, first or second unit, t, neighbours; tap
-    parted = padded.reshape(tiles, 2, 8, chunks, 4, 2, 4, kind.terms // 32, taps)
-    ordered = parted.transpose(3, 8, 4, 0, 2, 6, 5, 1, 7)
-    numbers = ordered.astype(np.float16 if kind is HALF else np.float32)
-    found: Array = np.ascontiguousarray(numbers).reshape(chunks, taps, 4, tiles, WARP, -1).view(np.uint8)
+    # tile, upper or lower filter, g; chunk, step, first or second unit, t; tap
+    parted = padded.reshape(tiles, 2, 8, chunks, 4, 2, 4, taps)
+    ordered = np.ascontiguousarray(parted.transpose(3, 7, 4, 0, 2, 6, 5, 1))
+    found: Array = ordered.reshape(chunks, taps, 4, tiles, WARP, -1).view(np.uint8)
     return found

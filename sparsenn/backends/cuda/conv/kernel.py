@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from sparsenn.backends.cuda.conv.estimates import IMAGES
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.layer import ConvLayer, geometry_of
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
@@ -14,11 +13,19 @@ from sparsenn.backends.cuda.runtime.device import as_current
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.prior import Prior
+from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 from sparsenn.layers import Conv2d
 from sparsenn.network import Image
 
-__all__ = ["Fits", "Launch", "convolution", "everywhere"]
+__all__ = ["LAUNCH_SECONDS", "Fits", "Launch", "convolution", "everywhere"]
+
+IMAGES = 256
+"""Images of which a prior takes the share of one: most devices are full, and launches cost little."""
+
+LAUNCH_SECONDS = 3e-6
+"""Of a launch on an H200, however small the problem."""
 
 Launch = Callable[[ConvLayer, Array], Array]
 Fits = Callable[[Machine, Geometry], str | None]
@@ -33,7 +40,8 @@ def convolution(
     needs: tuple[str, ...] = (),
     gpu: str = ANY_GPU,
     auto: bool = False,
-    seconds: Callable[[Machine, Geometry], float] | None = None,
+    prior: Prior | None = None,
+    multiples: tuple[int, int] = (1, 1),
     precision: str = "float32",
     half_rows: bool = False,
     tf32_products: int = 0,
@@ -48,7 +56,8 @@ def convolution(
     launch : takes the layer and images on its device, and returns a new array of the outputs.
     fits : says why a machine cannot run a convolution with it; None if it can.
     gpu : the GPU that it needs, in words.
-    seconds : estimates what `IMAGES` images take.
+    prior : the kernel's efficiencies, if `auto` may take it.
+    multiples : filters, and channels of a group, are multiplied as if there were a multiple of these.
     others : as `Kernel` has them.
     """
     return ConvolutionKernel(
@@ -59,7 +68,7 @@ def convolution(
         needs=(gpu, *needs),
         auto=auto,
         why_not=partial(_why_not, fits),
-        seconds=partial(_seconds, seconds) if seconds else None,
+        seconds=partial(_seconds, prior, multiples) if prior else None,
         precision=precision,
         half_rows=half_rows,
         tf32_products=tf32_products,
@@ -78,8 +87,17 @@ def _why_not(fits: Fits, machine: Machine, layer: Conv2d, image: Image) -> str |
     return fits(machine, geometry_of(layer, image))
 
 
-def _seconds(estimate: Callable[[Machine, Geometry], float], machine: Machine, layer: Conv2d, image: Image) -> float:
-    return estimate(machine, geometry_of(layer, image)) / IMAGES
+def _seconds(prior: Prior, multiples: tuple[int, int], machine: Machine, layer: Conv2d, image: Image) -> float:
+    geometry = geometry_of(layer, image)
+    channels = geometry.channels // geometry.groups
+    filters, depth = (
+        parts_of(size, most) * most for size, most in zip((geometry.filters, channels), multiples, strict=True)
+    )
+    pixels = geometry.output_height * geometry.output_width
+    multiply_adds = filters * depth * geometry.kernel[0] * geometry.kernel[1] * pixels
+    numbers = geometry.channels * geometry.height * geometry.width + geometry.filters * pixels
+    weights = geometry.filters * geometry.depth
+    return prior.seconds(machine, IMAGES * multiply_adds, 4 * (IMAGES * numbers + weights)) / IMAGES
 
 
 def _launch(launch: Launch, layer: ConvLayer, images: Array) -> Array:

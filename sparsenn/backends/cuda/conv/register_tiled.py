@@ -12,14 +12,12 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.estimates import IMAGES, bytes_a_clock
 from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.kernel import convolution
+from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import activation_define, new_outputs, refuse, sizes, why_not_plain
 from sparsenn.backends.cuda.runtime.device import machine_of
@@ -27,6 +25,7 @@ from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_hos
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.machine import REGISTERS, WARP, Machine
+from sparsenn.backends.prior import Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
@@ -36,7 +35,6 @@ __all__ = [
     "SOURCE",
     "Tiling",
     "arranged",
-    "clocks",
     "compute_register_tiled",
     "fits",
     "kernel_defines",
@@ -215,9 +213,6 @@ def _completed(geometry: Geometry, shape: Tiling, registers: int, machine: Machi
 
 # ---- Which one to take --------------------------------------------------------------------------------------------
 
-_BYTES = 18
-"""That an H200's multiprocessor gets from memory in a clock when all do."""
-
 _LATENCY = 1200
 """Clocks from asking for pixels to having them."""
 
@@ -225,12 +220,8 @@ _BUSY = (0.75, 0.9, 0.96, 1.0)
 """Share of its clocks in which a scheduler has an instruction to issue, with 1, 2, 3 and more warps."""
 
 
-SHARE = 1.15
-"""Clocks taken for one that was estimated."""
-
-
 class _Rates(NamedTuple):
-    """What a machine does: its multiprocessors, multiply-adds of one in parts of an H200's, and its share of memory."""
+    """What a machine does: its multiprocessors; multiply-adds of one, in parts of an H200's; bytes of one, a clock."""
 
     multiprocessors: int
     multiply_adds: float
@@ -238,20 +229,17 @@ class _Rates(NamedTuple):
 
 
 def _rates(machine: Machine) -> _Rates:
-    return _Rates(machine.multiprocessors, machine.share("float32"), bytes_a_clock(machine, _BYTES))
+    copied = machine.copy_bandwidth / (machine.multiprocessors * machine.clock)
+    return _Rates(machine.multiprocessors, machine.share("float32"), copied)
 
 
-def clocks(geometry: Geometry, tiling: Tiling, count: int, machine: Machine) -> float:
+def _clocks(geometry: Geometry, tiling: Tiling, count: int, rates: _Rates) -> float:
     """Estimate the clocks that `count` images take.
 
     Each of a multiprocessor's four schedulers issues an instruction a clock; a multiply-add takes it longer where there
     are fewer units for those. A block's instructions are those of its warps, full or not; while it waits for pixels,
     other blocks compute.
     """
-    return _clocks(geometry, tiling, count, _rates(machine))
-
-
-def _clocks(geometry: Geometry, tiling: Tiling, count: int, rates: _Rates) -> float:
     height, width = geometry.kernel
     sums = tiling.pixels * tiling.each
     column = height * sums / rates.multiply_adds + tiling.pixels + height - 1 + parts_of(height * tiling.each, 4) + 6
@@ -380,19 +368,12 @@ def kernel_defines(geometry: Geometry, tiling: Tiling, activation: int) -> dict[
     return {**plain, **shape, "ACTIVATION": activation, "SHARED_BYTES": shared_bytes(geometry, tiling)}
 
 
-def _seconds(machine: Machine, geometry: Geometry) -> float:
-    tiling = tiling_for(geometry, IMAGES, machine)
-    if tiling is None:
-        return inf
-    return SHARE * clocks(geometry, tiling, IMAGES, machine) / machine.clock
-
-
 REGISTER_TILED = convolution(
-    "register_tiled",
+    "conv_register_tiled",
     launch_register_tiled,
     "sums of several filters and pixels in registers, the rest in shared memory",
     fits,
     needs=("stride 1, no dilation, one group",),
     auto=True,
-    seconds=_seconds,
+    prior=Prior(compute=0.5, memory=0.5, launch=LAUNCH_SECONDS),
 )

@@ -3,11 +3,11 @@
 A launch takes a layer and images, a CuPy array (images, channels, height, width) of float32 in row-major order, and
 returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. It queues its work on
 the current stream and does not wait for it, but for the first launch of a layer, which compiles a kernel for its sizes
-and lays its weights out. `tensor_half` takes images of float16 too, and then returns float16.
+and lays its weights out. `conv_tensor_half` takes images of float16 too, and then returns float16.
 
-What a number may be off by: `tensor_float32` keeps float32's precision, infinities and NaN included, but denormal
-numbers count as zero. `tensor_tf32` rounds pixels and weights to 11 bits. So does `tensor_half`, to which pixels beyond
-65,504 are infinite; weights must not exceed that. Sums are float32.
+What a number may be off by: `conv_tensor_float32` keeps float32's precision, infinities and NaN included, but denormal
+numbers count as zero. `conv_tensor_tf32` rounds pixels and weights to 11 bits. So does `conv_tensor_half`, to which
+pixels beyond 65,504 are infinite; weights must not exceed that. Sums are float32.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.estimates import IMAGES
 from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.kernel import convolution
+from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import activation_define, check_half_range, new_outputs, refuse
 from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, TF32, Kind, weight_image
-from sparsenn.backends.cuda.conv.tensor_plan import Plan, clocks, fits_any_precision, fits_float32, plan
+from sparsenn.backends.cuda.conv.tensor_plan import Plan, fits_any_precision, fits_float32, plan
 from sparsenn.backends.cuda.runtime.device import machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
-from sparsenn.backends.machine import WARP, Machine
+from sparsenn.backends.machine import WARP
+from sparsenn.backends.prior import Prior
 from sparsenn.formats import Array
 
 __all__ = [
@@ -137,10 +137,6 @@ def launch_tensor_half(layer: ConvLayer, images: Array) -> Array:
 # ---- Kernels -----------------------------------------------------------------------------------------------------
 
 
-def _seconds(kind: Kind, machine: Machine, geometry: Geometry) -> float:
-    return clocks(kind, geometry, IMAGES, machine) / machine.clock
-
-
 _described = partial(
     convolution,
     needs=("stride 1, no dilation, one group", "filters that fit into shared memory"),
@@ -148,27 +144,27 @@ _described = partial(
 )
 
 TENSOR_FLOAT32 = _described(
-    "tensor_float32",
+    "conv_tensor_float32",
     launch_tensor_float32,
     "tensor cores, each number split into two of TF32, no unrolled windows",
     fits_float32,
-    seconds=partial(_seconds, FLOAT32),
+    prior=Prior(compute=0.13, memory=0.6, launch=LAUNCH_SECONDS, precision="tf32"),
     tf32_products=FLOAT32.passes,
 )
 TENSOR_TF32 = _described(
-    "tensor_tf32",
+    "conv_tensor_tf32",
     launch_tensor_tf32,
     "tensor cores in TF32, windows read from images in shared memory",
     fits_any_precision,
-    seconds=partial(_seconds, TF32),
+    prior=Prior(compute=0.15, memory=0.6, launch=LAUNCH_SECONDS, precision="tf32"),
     precision="tf32",
 )
 TENSOR_HALF = _described(
-    "tensor_half",
+    "conv_tensor_half",
     launch_tensor_half,
     "tensor cores in half precision, sums in float32",
     fits_any_precision,
-    seconds=partial(_seconds, HALF),
+    prior=Prior(compute=0.15, memory=0.6, launch=LAUNCH_SECONDS, precision="float16"),
     precision="float16",
     half_rows=True,
 )

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from math import inf
-from typing import NamedTuple
 
-from sparsenn.backends.cuda.conv.estimates import bytes_a_clock
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.shared_memory import smallest
 from sparsenn.backends.cuda.conv.specialised import sizes, why_not_plain
@@ -16,7 +13,7 @@ from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, T
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 
-__all__ = ["MANY", "Plan", "clocks", "fits_any_precision", "fits_float32", "plan"]
+__all__ = ["MANY", "Plan", "fits_any_precision", "fits_float32", "plan"]
 
 LEAST_DEPTH = 32
 """Products of a sum from where on tensor_float32 is no less precise than plain multiply-adds."""
@@ -35,6 +32,10 @@ MOST_PRODUCTS = 400, 1200
 
 WARPS_FOR_REGISTERS = ((124, 16), (164, 12), (248, 8))
 """Registers that a lane may have, and the warps of a block that then have room."""
+
+# Of blocks with the most registers for a lane; ptxas spills some of TF32 with held weights and more rows than these.
+FEWEST_WARPS = 8
+MOST_DOWN_OF_FEWEST = 4
 
 MANY = 1 << 14
 """Images from where on more of them change nothing."""
@@ -127,21 +128,14 @@ def fits_any_precision(machine: Machine, geometry: Geometry) -> str | None:
 
 
 def plan(kind: Kind, geometry: Geometry, images: int, machine: Machine) -> Plan | None:
-    """Return the plan by which so many images are estimated to be done first; None if there is none."""
+    """Return the plan by which a multiprocessor has the least to do for so many images; None if there is none."""
     return _plan(kind, geometry, min(MANY, 1 << max(0, images - 1).bit_length()), machine)
-
-
-def clocks(kind: Kind, geometry: Geometry, images: int, machine: Machine) -> float:
-    """Estimate the clocks of a multiprocessor that so many images take by the best plan; infinite where none is."""
-    made = plan(kind, geometry, images, machine)
-    return inf if made is None else _clocks(kind, geometry, made, images, _rates(kind, machine))
 
 
 @cache
 def _plan(kind: Kind, geometry: Geometry, images: int, machine: Machine) -> Plan | None:
-    rates = _rates(kind, machine)
     plans = _plans(kind, geometry, machine)
-    return min(plans, key=lambda made: _clocks(kind, geometry, made, images, rates), default=None)
+    return min(plans, key=lambda made: _clocks(kind, geometry, made, images, machine), default=None)
 
 
 def _plans(kind: Kind, geometry: Geometry, machine: Machine) -> Iterator[Plan]:
@@ -155,7 +149,8 @@ def _plans(kind: Kind, geometry: Geometry, machine: Machine) -> Iterator[Plan]:
                     continue
                 registers = _registers(kind, geometry, layout, down, held)
                 warps = next((count for most, count in WARPS_FOR_REGISTERS if registers <= most), 0)
-                if not warps:
+                spills = kind is TF32 and held and warps == FEWEST_WARPS and down > MOST_DOWN_OF_FEWEST
+                if not warps or spills:
                     continue
                 for band in _bands(geometry, down):
                     found = _staged(kind, geometry, layout, down, held, band, warps, machine)
@@ -216,55 +211,30 @@ def _staged(
     return Plan(layout, down, held, band, pitch, stages, slot, warps, fixed + stages * slot)
 
 
-# ---- What it takes -----------------------------------------------------------------------------------------------
-
-# Of a multiprocessor, as far as known from H200.
-_PRODUCT = 1.6  # clocks of a product on tensor cores
-_BYTES = 18.0  # bytes per clock, in or out, when all multiprocessors copy
-_BARRIERS = 150.0  # clocks of a band's barriers
-_LATENCY = 1500.0  # clocks until the first pixels arrive
+# ---- Which one to take --------------------------------------------------------------------------------------------
 
 
-class _Rates(NamedTuple):
-    """What a machine does: its multiprocessors, and `_PRODUCT` and `_BYTES` of one of them."""
+def _clocks(kind: Kind, geometry: Geometry, made: Plan, images: int, machine: Machine) -> float:
+    """Return about the clocks of a multiprocessor for its share of the images: all that it does, one after the other.
 
-    multiprocessors: int
-    product: float
-    moved: float
-
-
-def _rates(kind: Kind, machine: Machine) -> _Rates:
-    product = _PRODUCT / machine.share(kind.multiplied)
-    return _Rates(machine.multiprocessors, product, bytes_a_clock(machine, _BYTES))
-
-
-def _clocks(kind: Kind, geometry: Geometry, made: Plan, images: int, rates: _Rates) -> float:
-    """Estimate the clocks that a multiprocessor takes for its share of the images.
-
-    16 items take their products' time on the tensor cores, 128 bytes of shared memory a clock and 4 instructions a
-    clock, of which the longest counts in full and the others, which overlap with it, in part.
+    An H200's tensor cores take a product a clock; 128 bytes of shared memory are read in one, 64 are stored, and 4
+    instructions begin. The last warp of a round is waited for.
     """
     layout, down = made.layout, made.down
-    quads = layout.quads(kind, geometry)
     tiles = layout.panels(geometry) * layout.panel
     steps = layout.turns(geometry) * layout.steps(kind, geometry)
     products = steps * tiles * down * kind.passes
+    added = 4 * products / 3 if kind.passes > 1 else 0
     rows = layout.panels(geometry) * geometry.channels * (geometry.kernel[0] + down - 1)
-    reads = 2 * rows * quads
+    reads = 2 * rows * layout.quads(kind, geometry)
     weights = 0 if made.held else steps * tiles
     sums = 4 * down * tiles
-    rounding = 3 if kind.quad == 4 else 1
-    adding = 4 * products / 3 if kind.passes > 1 else 0
-    loading = 0.5 if kind.quad == 4 and layout.across > 1 else 1
-    issued = products + adding + reads * (loading + rounding) + weights + 4 * sums + 3 * rows + 70
-    shared = reads * (2 if kind is HALF else 1) + weights * kind.words
-    stored = kind.number * sums / 2  # 64 bytes a clock
-    spent = sorted((rates.product * products, shared, issued / 4, stored))
-    each = (spent[-1] + 0.3 * spent[-2] + 0.1 * sum(spent[:2])) * (1 + 0.8 / made.warps)
-    bands = parts_of(images * made.bands(geometry), rates.multiprocessors)
-    rounds = parts_of(bands * parts_of(made.items(geometry), TILE), made.warps) * made.warps
+    instructions = products + added + 2 * reads + weights + 4 * sums
+    shared = reads * (2 if kind is HALF else 1) + weights * kind.words + kind.number * sums / 2
+    item = products / machine.share(kind.multiplied) + shared + instructions / 4
+    bands = parts_of(images * made.bands(geometry), machine.multiprocessors)
+    rounds = parts_of(bands * parts_of(made.items(geometry), TILE), made.warps)
     inputs = geometry.channels * (made.band + geometry.kernel[0] - 1) * geometry.width
     outputs = geometry.filters * made.band * geometry.output_width
-    moved = bands * kind.number * (inputs + outputs) / rates.moved
-    computed = rounds * each + bands * (_BARRIERS if made.stages > 2 else 4 * _BARRIERS)
-    return max(computed, moved) + 0.15 * min(computed, moved) + _LATENCY
+    copied = machine.copy_bandwidth / (machine.multiprocessors * machine.clock)  # bytes a clock
+    return rounds * item * (made.warps + 1) + bands * kind.number * (inputs + outputs) / copied

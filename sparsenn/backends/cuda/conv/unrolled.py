@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.estimates import IMAGES, multiply_adds_a_second
 from sparsenn.backends.cuda.conv.filters import launch_filters
 from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
-from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
+from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import grid_of, new_outputs, sizes
 from sparsenn.backends.cuda.runtime.loader import specialised
-from sparsenn.backends.machine import Machine
+from sparsenn.backends.prior import Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
@@ -26,9 +25,6 @@ SOURCE = "conv2d/unrolled.cu"
 
 THREADS = 256
 """Of a block."""
-
-RATE = 2.5e12
-"""Multiply-adds a second that an H200 reaches with one thread per output."""
 
 _PROGRAM = specialised(SOURCE)
 
@@ -78,16 +74,12 @@ def launch_unrolled(layer: ConvLayer, images: Array) -> Array:
     return outputs
 
 
-def _seconds(machine: Machine, geometry: Geometry) -> float:
-    return IMAGES * geometry.multiply_adds / multiply_adds_a_second(machine, "float32", RATE)
-
-
 UNROLLED = convolution(
-    "unrolled",
+    "conv_unrolled",
     launch_unrolled,
     "compiled for the sizes, loops over the window unrolled",
     everywhere(why_too_large),
     auto=True,
-    seconds=_seconds,
+    prior=Prior(compute=0.04, memory=0.6, launch=LAUNCH_SECONDS),
     reproducible=True,
 )

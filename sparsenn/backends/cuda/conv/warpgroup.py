@@ -1,32 +1,31 @@
 """The kernels of conv2d that multiply filters and pixels by whole warpgroups, on compute capability 9.0.
 
 A launch takes a layer and images, a CuPy array (images, channels, height, width) of float32 in row-major order, and
-returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. `warpgroup_half` takes
-images of float16 too, and then returns float16. A launch queues its work on the current stream and does not wait for
-it, but for the first one of a layer, which compiles kernels and lays the filters out.
+returns the outputs, a new CuPy array (images, filters, output height, output width) of float32. `conv_warpgroup_half`
+takes images of float16 too, and then returns float16. A launch queues its work on the current stream and does not wait
+for it, but for the first one of a layer, which compiles kernels and lays the filters out.
 
-What a number may be off by: `warpgroup_float32` keeps float32's precision, infinities and NaN included, but denormal
-numbers count as zero. `warpgroup_tf32` rounds pixels and weights to 11 bits. So does `warpgroup_half`, to which pixels
-beyond 65,504 are infinite; weights must not exceed that. Sums are float32. A launch gives the same bits every time.
+What a number may be off by: `conv_warpgroup_float32` keeps float32's precision, infinities and NaN included, but
+denormal numbers count as zero. `conv_warpgroup_tf32` rounds pixels and weights to 11 bits. So does
+`conv_warpgroup_half`, to which pixels beyond 65,504 are infinite; weights must not exceed that. Sums are float32. A
+launch gives the same bits every time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, partial
-from math import inf
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.estimates import IMAGES, bytes_a_second, layout_seconds
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry, why_too_large
 from sparsenn.backends.cuda.conv.implicit import MANY
-from sparsenn.backends.cuda.conv.kernel import convolution
+from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
-from sparsenn.backends.cuda.conv.warpgroup_plan import Plan, Tile, arranged, clocks, plan
+from sparsenn.backends.cuda.conv.warpgroup_plan import ROWS, STEP_BYTES, Plan, Tile, arranged, plan
 from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
@@ -35,6 +34,7 @@ from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
 from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.backends.machine import Machine
+from sparsenn.backends.prior import Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
@@ -82,11 +82,11 @@ UNITS = 4
 HELD_BYTES = 1 << 30
 """Of images that are laid out at a time: little beside the device's memory."""
 
-SHARE = 1.2
-"""Clocks taken for one that was estimated."""
-
-WRITTEN_BYTES = 2.5e12
-"""A second, of outputs that an H200 writes while others are multiplied."""
+PRIORS = {
+    FLOAT32: Prior(compute=0.15, memory=0.2, launch=2 * LAUNCH_SECONDS, precision="tf32"),
+    TF32: Prior(compute=0.5, memory=0.2, launch=2 * LAUNCH_SECONDS, precision="tf32"),
+    HALF: Prior(compute=0.5, memory=0.3, launch=2 * LAUNCH_SECONDS, precision="float16"),
+}
 
 
 def fits(kind: Kind, machine: Machine, geometry: Geometry) -> str | None:
@@ -203,21 +203,11 @@ def _launch(kind: Kind, layer: ConvLayer, images: Array, outputs: Array) -> None
         layer, ("warpgroup", kind, steps), lambda: from_host(partial(arranged, kind, steps), layer.source.weights)
     )
     arguments = laid, filters, images, layer.weights, layer.bias, outputs, layer.clip, *ready.numbers
-    blocks = min(made.tiles, made.tile.blocks * machine_of(layer.device).multiprocessors)
+    blocks = min(made.tiles, machine_of(layer.device).multiprocessors)
     launch("conv2d", ready.multiply, (blocks,), (made.tile.threads,), *arguments, shared_bytes=made.shared_bytes)
 
 
 # ---- Kernels -----------------------------------------------------------------------------------------------------
-
-
-def _seconds(kind: Kind, machine: Machine, geometry: Geometry) -> float:
-    made = plan(kind, geometry, IMAGES, machine)
-    if made is None:
-        return inf
-    laid_out = 4 * IMAGES * geometry.channels * geometry.height * geometry.width + made.laid_bytes(kind)
-    written = 4 * IMAGES * geometry.filters * geometry.output_height * geometry.output_width
-    multiplied = SHARE * clocks(kind, geometry, IMAGES, machine) / machine.clock
-    return layout_seconds(machine, laid_out) + max(multiplied, written / bytes_a_second(machine, WRITTEN_BYTES))
 
 
 def _described(kind: Kind, name: str, summary: str) -> ConvolutionKernel:
@@ -229,7 +219,8 @@ def _described(kind: Kind, name: str, summary: str) -> ConvolutionKernel:
         needs=("stride 1, one group", "rows that fit into shared memory"),
         gpu=GPU,
         auto=True,
-        seconds=partial(_seconds, kind),
+        prior=PRIORS[kind],
+        multiples=(ROWS, STEP_BYTES // kind.factor_bytes),
         precision=kind.name,
         half_rows=kind is HALF,
         tf32_products=kind.products if kind is FLOAT32 else 0,
@@ -237,9 +228,9 @@ def _described(kind: Kind, name: str, summary: str) -> ConvolutionKernel:
 
 
 WARPGROUP_FLOAT32 = _described(
-    FLOAT32, "warpgroup_float32", "filters times pixels by whole warpgroups, numbers split in two"
+    FLOAT32, "conv_warpgroup_float32", "filters times pixels by whole warpgroups, numbers split in two"
 )
-WARPGROUP_TF32 = _described(TF32, "warpgroup_tf32", "filters times pixels by whole warpgroups in TF32")
+WARPGROUP_TF32 = _described(TF32, "conv_warpgroup_tf32", "filters times pixels by whole warpgroups in TF32")
 WARPGROUP_HALF = _described(
-    HALF, "warpgroup_half", "filters times pixels by whole warpgroups in half precision, sums in float32"
+    HALF, "conv_warpgroup_half", "filters times pixels by whole warpgroups in half precision, sums in float32"
 )

@@ -5,11 +5,10 @@ The kernel is `kernels/conv2d/warpgroup.cuh`; what its numbers mean is said ther
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from math import gcd, inf
+from math import gcd
 
 import numpy as np
 
@@ -20,7 +19,21 @@ from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
-__all__ = ["SHAPES", "Plan", "Row", "Tile", "arranged", "clocks", "cut", "divisor", "fitting", "plan", "row_of"]
+__all__ = [
+    "BANDS",
+    "ROWS",
+    "SHAPES",
+    "STEP_BYTES",
+    "Plan",
+    "Row",
+    "Tile",
+    "arranged",
+    "cut",
+    "divisor",
+    "fitting",
+    "plan",
+    "row_of",
+]
 
 ROWS = 64
 """Filters that an instruction multiplies."""
@@ -30,19 +43,21 @@ UNIT_BYTES = 16
 STEP_BYTES = 32
 """Of depth, that an instruction multiplies."""
 
-MOST_BANDS = 2
-"""Chunks whose pixels may lie in shared memory at a time."""
+BANDS = 2
+"""Chunks whose pixels lie in shared memory: one comes while the other is multiplied."""
 
 STAGES = (6, 5, 4, 3, 2)
 """Slabs of filters that may lie in shared memory: as many as there is room for."""
 
-_NARROW = ((1, 2, 128), (2, 1, 128), (2, 1, 112), (2, 1, 96), (1, 2, 64), (2, 1, 64), (1, 1, 32))
-_WIDE = ((1, 4, 128), (1, 3, 128), (2, 2, 128))
+ENOUGH_STAGES = 3
+"""Slabs, of which two are on their way while one is multiplied."""
+
+_WIDE = ((1, 4, 128), (2, 2, 128), (1, 2, 128), (2, 1, 96), (1, 2, 64), (1, 1, 32))
 
 SHAPES: dict[Kind, tuple[tuple[int, int, int], ...]] = {
-    HALF: (*_NARROW, *_WIDE),
-    TF32: (*_NARROW, *_WIDE),
-    FLOAT32: (*_NARROW, (2, 2, 64)),
+    HALF: _WIDE,
+    TF32: _WIDE,
+    FLOAT32: ((1, 2, 128), (2, 2, 64), (2, 1, 96), (1, 2, 64), (1, 1, 32)),
 }
 """Tiles to choose from: warpgroups down and across, and places of each."""
 
@@ -63,22 +78,11 @@ RUNS_COST = 1.07
 OTHER_REGISTERS = 32
 """Of a thread, besides its sums."""
 
-# Bytes per clock of a multiprocessor.
-SHARED_BYTES = 128  # from its shared memory
-COPIED_BYTES = 39.0  # from the level 2 cache, which all share
+COPIED_BYTES = 32.0
+"""That a multiprocessor of an H200 gets in a clock from the level 2 cache, which all share."""
 
-SLAB = 90.0  # clocks of a slab's barriers
-FETCH = 95.0  # clocks from a request for a copy to its beginning
-CROWD = 2.1  # copies of the same size that are waited for, when one is needed sooner than that
-
-# Clocks of a warpgroup that is alone.
-ADDED = 1.9  # of adding a place's sums to others
-STORED = 20.5  # of storing a place's outputs
-
-# With these numbers the chosen tiles for the shapes of `bench/record_conv2d.py` take an H200 at most a tenth longer
-# than the fastest of all tiles that were tried.
-BLOCK = 7600.0  # clocks of a launch
-LATENCY = 790.0  # clocks from a request for pixels to the first ones
+STORED = 20.0
+"""Clocks of storing the outputs of a place on an H200."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +134,6 @@ class Tile:
     columns : places of each.
     steps : of depth, in a chunk.
     stages : slabs of filters in shared memory.
-    blocks : of a multiprocessor.
-    bands : of pixels in shared memory: two, one of which comes while the other is multiplied; or, if the channels are
-        one chunk, one.
     taps : of a slab: 1, or those of a row.
     """
 
@@ -141,8 +142,6 @@ class Tile:
     columns: int
     steps: int
     stages: int
-    blocks: int
-    bands: int = MOST_BANDS
     taps: int = 1
 
     @property
@@ -178,8 +177,6 @@ class Tile:
             "STEPS": self.steps,
             "STAGES": self.stages,
             "TAPS": self.taps,
-            "BANDS": self.bands,
-            "BLOCKS": self.blocks,
         }
 
 
@@ -256,22 +253,36 @@ def divisor(number: int) -> tuple[np.uint32, np.int32]:
 
 @cache
 def plan(kind: Kind, geometry: Geometry, count: int, machine: Machine) -> Plan | None:
-    """Return the plan by which `count` images should take the least time; None if none fits."""
-    found = min(_plans(kind, geometry, count, machine), key=lambda found: found[0], default=None)
-    return None if found is None else found[1]
+    """Return the plan of `count` images; None if none fits.
+
+    Each shape of tile has one; of those, it is the one whose rounds of tiles take the fewest clocks.
+    """
+    found = (_plan_of(kind, geometry, count, machine, shape) for shape in SHAPES[kind])
+    plans = [made for made in found if made is not None]
+    return min(plans, key=lambda made: _clocks(kind, geometry, made, machine), default=None)
 
 
-def clocks(kind: Kind, geometry: Geometry, count: int, machine: Machine) -> float:
-    """Estimate the clocks of a multiprocessor for `count` images that are laid out; infinite where there is no plan."""
-    return min((found for found, _ in _plans(kind, geometry, count, machine)), default=inf)
+def _plan_of(kind: Kind, geometry: Geometry, count: int, machine: Machine, shape: tuple[int, int, int]) -> Plan | None:
+    """Return the plan of a shape of tile.
+
+    Slabs should come ahead of time; chunks pad the channels little, then be deep; slabs have a row's taps.
+    """
+    slabs = sorted({1, geometry.kernel[1]})
+    tiles = (Tile(*shape, *numbers) for numbers in product(STEPS, STAGES, slabs))
+    found = (fitting(kind, geometry, count, machine, tile) for tile in tiles)
+
+    def preference(made: Plan) -> tuple[int, ...]:
+        tile = made.tile
+        return min(tile.stages, ENOUGH_STAGES), -made.chunks * tile.steps, tile.steps, tile.taps, tile.stages
+
+    return max((made for made in found if made is not None), key=preference, default=None)
 
 
 def fitting(kind: Kind, geometry: Geometry, count: int, machine: Machine, tile: Tile) -> Plan | None:
     """Return the plan of a tile; None if registers, shared memory or what numbers are counted in do not suffice."""
     made = cut(kind, geometry, count, tile)
-    room = min(machine.block_bytes, machine.multiprocessor_bytes // tile.blocks - RESERVED)
+    room = min(machine.block_bytes, machine.multiprocessor_bytes - RESERVED)
     fits = made.shared_bytes <= room and made.band <= PLACES and made.places <= MOST_NUMBERS
-    fits = fits and (tile.bands > 1 or made.chunks == 1) and tile.taps in (1, geometry.kernel[1])
     return made if fits and _enough_registers(kind, tile) else None
 
 
@@ -282,44 +293,26 @@ def cut(kind: Kind, geometry: Geometry, count: int, tile: Tile) -> Plan:
     down = parts_of(geometry.filters, tile.filters)
     tiles = down * parts_of(row.outputs(geometry, count), tile.places)
     band = tile.places + row.reach
-    shared = tile.stages * tile.slab_bytes(kind) + tile.bands * tile.band_bytes(kind, band)
-    shared += BARRIER_BYTES * 2 * (tile.stages + tile.bands)
+    shared = tile.stages * tile.slab_bytes(kind) + BANDS * tile.band_bytes(kind, band)
+    shared += BARRIER_BYTES * 2 * (tile.stages + BANDS)
     return Plan(tile, row, band, chunks, down, tiles, shared)
-
-
-def _plans(kind: Kind, geometry: Geometry, count: int, machine: Machine) -> Iterator[tuple[float, Plan]]:
-    slabs = sorted({1, geometry.kernel[1]})
-    choices = product(SHAPES[kind], STEPS, STAGES, (1, 2), range(1, MOST_BANDS + 1), slabs)
-    for shape, *numbers in choices:
-        made = fitting(kind, geometry, count, machine, Tile(*shape, *numbers))
-        if made is not None:
-            yield _clocks(kind, geometry, made, machine), made
 
 
 def _enough_registers(kind: Kind, tile: Tile) -> bool:
     """Return whether a thread has registers for its sums, and for those of a slab where they start anew with each."""
-    of_quarter = parts_of(tile.blocks * tile.threads // WARP, 4)  # warps; each may have 512 / warps registers a lane
+    of_quarter = parts_of(tile.threads // WARP, 4)  # warps; each may have 512 / warps registers a lane
     return _pieces(kind) * tile.columns // 2 + OTHER_REGISTERS <= 512 // of_quarter // 8 * 8
 
 
 def _clocks(kind: Kind, geometry: Geometry, made: Plan, machine: Machine) -> float:
+    """Return about the clocks of a multiprocessor: of products or of copies, whichever take longer, and of stores."""
     tile = made.tile
     slabs = geometry.kernel[0] * geometry.kernel[1] // tile.taps  # of a chunk
-    rounds = parts_of(made.tiles, machine.multiprocessors)
-    together = min(rounds, tile.blocks)
-    groups = tile.down * tile.across * together  # of a multiprocessor
     products = tile.down * tile.across * tile.steps * tile.taps * kind.products
+    multiplied = products * max(tile.columns / 2, (ROWS + tile.columns) / 4)  # 128 bytes of shared memory a clock
     copied = (tile.slab_bytes(kind) + tile.band_bytes(kind, made.band) / slabs) / COPIED_BYTES
-    read = products * STEP_BYTES * (ROWS + tile.columns) / SHARED_BYTES
-    busy = max(products * tile.columns / 2, read, copied)
-    late = max(0.0, FETCH + CROWD * copied - (tile.stages - 1) * busy * together) / together
-    slab = busy + SLAB / together + late
-    if kind is FLOAT32:
-        slab += ADDED * tile.taps * tile.columns / groups
-    first = tile.band_bytes(kind, made.band) / COPIED_BYTES + LATENCY  # of pixels that nothing else is done during
-    waits = rounds / together if tile.bands == 1 else 1.0
-    stored = STORED * tile.columns * (rounds / groups + 0.5)
-    return rounds * made.chunks * slabs * slab + stored + waits * first + BLOCK
+    rounds = parts_of(made.tiles, machine.multiprocessors)
+    return rounds * (made.chunks * slabs * max(multiplied, copied) + STORED * tile.columns)
 
 
 # ---- Filters in the kernel's order -------------------------------------------------------------------------------

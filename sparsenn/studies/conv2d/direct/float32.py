@@ -245,35 +245,35 @@ def launch_implicit_gemm(layer: ConvLayer, images: Array) -> Array:
 # ---- Rungs --------------------------------------------------------------------------------------------------------
 
 BASELINE = convolution(
-    "baseline",
+    "conv_baseline",
     launch_baseline,
     "one thread per output, tiles of pixels, everything from global memory",
     everywhere(why_too_large),
     traffic=naive,
 )
 CONSTANT_FILTERS = convolution(
-    "constant_filters",
+    "conv_constant_filters",
     launch_constant_filters,
     "weights in constant memory",
     everywhere(fits_constant),
     needs=("filters that fit into constant memory",),
 )
 TILED_SHARED = convolution(
-    "tiled_shared",
+    "conv_tiled_shared",
     launch_tiled_shared,
     "the pixels of a tile in shared memory, channel by channel",
     everywhere(fits_tiled),
     needs=("a tile of pixels that fits into shared memory",),
 )
 PER_SHAPE = convolution(
-    "per_shape",
+    "conv_per_shape",
     launch_per_shape,
     "several filters per thread; separate kernels for few and for many channels",
     everywhere(fits_one_group),
     needs=("one group",),
 )
 IMPLICIT_GEMM = convolution(
-    "implicit_gemm",
+    "conv_implicit_gemm",
     launch_implicit_gemm,
     "a product of matrices, gathered on the way to shared memory",
     everywhere(fits_one_group),

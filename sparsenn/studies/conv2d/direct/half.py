@@ -91,7 +91,7 @@ def _doubled(layer: ConvLayer) -> Array:
 
 
 HALF = convolution(
-    "half",
+    "conv_half",
     launch_half,
     "half precision, two neighbouring pixels per instruction; float32 images converted first",
     everywhere(why_not_plain),

@@ -306,7 +306,7 @@ def _copy(source: Array, to: Array, copiers: Executor) -> None:
 
 
 STREAMED = convolution(
-    "streamed",
+    "conv_streamed",
     launch_streamed,
     "the fastest kernel in pieces; on images on the host, copies and computation overlap",
     everywhere(why_too_large),

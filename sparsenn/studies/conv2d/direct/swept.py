@@ -181,9 +181,11 @@ def _run(parameters: Mapping[str, int], layer: ConvLayer, images: Array) -> Arra
 
 _described = partial(convolution, fits=everywhere(fits), needs=("stride 1, no dilation, one group",))
 
-SWEPT = _described("swept", launch_swept, "several pixels and filters per thread, by an estimate")
+SWEPT = _described("conv_swept", launch_swept, "several pixels and filters per thread, by an estimate")
 PIXELS_VARIED = tuple(
-    _described(f"swept, pixels {pixels}", launch_with({"pixels": pixels}), f"swept with {pixels} pixels per thread")
+    _described(
+        f"conv_swept, pixels {pixels}", launch_with({"pixels": pixels}), f"conv_swept with {pixels} pixels per thread"
+    )
     for pixels in PARAMETERS["pixels"]
 )
 """Variants of `SWEPT`, one for each number of pixels."""

@@ -165,7 +165,7 @@ def launch_library(layer: ConvLayer, images: Array) -> Array:
 
 
 def term_matrix(weights: Array, filters: int) -> Array:
-    """Return weights as `vectorized` reads them: a row for each term of a sum, a number in it for each filter.
+    """Return weights as `conv_vectorized` reads them: a row for each term of a sum, a number in it for each filter.
 
     Terms are in the order of the weights, or, if there are 8, 16, ... channels, so that 8 channels come together: first
     8 channels at one element of the filters, then the same channels at the next element, then the next channels.
@@ -217,28 +217,28 @@ def _launch(program: Program, layer: ConvLayer, images: Array, tile: int, thread
 
 _described = partial(convolution, fits=everywhere(fits), needs=("one group",))
 
-NAIVE = _described("naive", launch_naive, "one thread per output, neighbours in different filters", traffic=naive)
+NAIVE = _described("conv_naive", launch_naive, "one thread per output, neighbours in different filters", traffic=naive)
 COALESCED = _described(
-    "coalesced", launch_coalesced, "one thread per output, neighbours side by side", traffic=coalesced
+    "conv_coalesced", launch_coalesced, "one thread per output, neighbours side by side", traffic=coalesced
 )
 BLOCK_TILED = _described(
-    "block_tiled",
+    "conv_block_tiled",
     launch_block_tiled,
     "squares of filters and pixels in a thread's registers",
     traffic=tiled(block_tiled, SIDE * EACH),
 )
 SHARED_TILED = _described(
-    "shared_tiled",
+    "conv_shared_tiled",
     launch_shared_tiled,
     "squares in registers, tiles of weights and windows in shared memory",
     traffic=tiled(shared_tiled, SIDE * EACH, thread_tile=(EACH, EACH)),
 )
 VECTORIZED = _described(
-    "vectorized",
+    "conv_vectorized",
     launch_vectorized,
     "four numbers per read, 8 x 8 outputs per thread, tiles copied ahead",
     traffic=MODEL,
 )
 
-LIBRARY = _described("library", launch_library, "windows written out as columns, and cuBLAS's product")
+LIBRARY = _described("conv_library", launch_library, "windows written out as columns, and cuBLAS's product")
 """What a library does, for comparison."""

@@ -12,22 +12,19 @@ from convolutions import (
     uploaded,
 )
 
-from sparsenn.backends.cuda.conv import Geometry, implicit, warpgroup
-from sparsenn.backends.cuda.conv.channels_last import CHANNELS_LAST_HALF
-from sparsenn.backends.cuda.conv.warpgroup_rows import WARPGROUP_ROWS_HALF
+from sparsenn.backends.cuda.conv import Geometry, cudnn, implicit, warpgroup
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Conv2d, Identity, ReLU, Sigmoid, Tanh
 
 KERNELS = [
     implicit.IMPLICIT_FLOAT32,
-    implicit.IMPLICIT_TF32,
-    implicit.IMPLICIT_HALF,
-    CHANNELS_LAST_HALF,
     warpgroup.WARPGROUP_FLOAT32,
     warpgroup.WARPGROUP_TF32,
     warpgroup.WARPGROUP_HALF,
-    WARPGROUP_ROWS_HALF,
+    cudnn.CUDNN_FLOAT32,
+    cudnn.CUDNN_TF32,
+    cudnn.CUDNN_FLOAT16,
 ]
 
 SAME = {"padding": (1, 1)}

@@ -22,7 +22,7 @@ def test_what_does_not_fit_is_told():
 
 @pytest.mark.parametrize("geometry", LAYERS, ids=str)
 def test_chains_in_half_precision_stay_within_the_tolerance(geometry, rng):
-    """The arithmetic of `half` in NumPy: products of float16 numbers, added up in float16 a chain at a time."""
+    """The arithmetic of `conv_half` in NumPy: products of float16 numbers, added up in float16 a chain at a time."""
     depth, outputs = geometry.depth, 20_000
     pixels = rng.random((outputs, depth)).astype(np.float16)
     weights = (rng.normal(size=depth) / np.sqrt(depth)).astype(np.float16)

@@ -12,8 +12,17 @@ from sparsenn.layers import Conv2d, Identity, ReLU, Sigmoid, Tanh
 from sparsenn.studies.conv2d import LADDER
 from sparsenn.studies.conv2d.direct import float32
 
-ORDER = ["baseline", "constant_filters", "unrolled", "tiled_shared", "half", "per_shape", "implicit_gemm", "swept"]
-ORDER += ["streamed", "register_tiled"]
+ORDER = [
+    "conv_baseline",
+    "conv_constant_filters",
+    "conv_unrolled",
+    "conv_tiled_shared",
+    "conv_half",
+    "conv_per_shape",
+    "conv_implicit_gemm",
+    "conv_swept",
+]
+ORDER += ["conv_streamed", "conv_register_tiled"]
 ENTRIES = LADDER.rungs["cuda"][: len(ORDER)]
 
 entries = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
@@ -28,8 +37,8 @@ def test_no_rung_takes_images_whose_numbers_it_cannot_count(rung):
 
 def test_the_rungs_come_in_the_order_of_the_story():
     assert [entry.name for entry in ENTRIES] == ORDER
-    assert [entry.name for entry in ENTRIES if entry.precision != "float32"] == ["half"]
-    assert [entry.name for entry in ENTRIES if entry.half_rows] == ["half"]
+    assert [entry.name for entry in ENTRIES if entry.precision != "float32"] == ["conv_half"]
+    assert [entry.name for entry in ENTRIES if entry.half_rows] == ["conv_half"]
 
 
 @machines
@@ -39,7 +48,7 @@ def test_both_layers_fit_every_rung_and_one_of_all_kinds_fits_the_general_ones(m
         assert [entry.name for entry in ENTRIES if entry.why_not(machine, layer, image) is not None] == []
     general = Conv2d(np.ones((10, 3, 3, 4)), stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2)
     taken = [entry.name for entry in ENTRIES if entry.why_not(machine, general, (6, 9, 11)) is None]
-    assert taken == [*ORDER[:3], "streamed"]
+    assert taken == [*ORDER[:3], "conv_streamed"]
 
 
 AWKWARD = [

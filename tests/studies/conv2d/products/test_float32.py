@@ -14,7 +14,7 @@ from sparsenn.studies.conv2d import LADDER
 from sparsenn.studies.conv2d.products import float32 as products
 from sparsenn.studies.gemm.tiling import TILINGS, Cut
 
-NAMES = ["naive", "coalesced", "block_tiled", "shared_tiled", "vectorized", "library"]
+NAMES = ["conv_naive", "conv_coalesced", "conv_block_tiled", "conv_shared_tiled", "conv_vectorized", "conv_library"]
 RUNGS = [rung for rung in LADDER.rungs["cuda"] if rung.name in NAMES]
 
 CASES = {
@@ -55,9 +55,9 @@ def assert_right(found, layer, images):
 
 def test_the_rungs_come_in_the_order_of_the_story():
     names = [entry.name for entry in LADDER.rungs["cuda"]]
-    first = names.index("naive")
+    first = names.index("conv_naive")
     assert names[first : first + 5] == NAMES[:5]
-    assert names[-1] == "library"
+    assert names[-1] == "conv_library"
     assert all(entry.precision == "float32" and not entry.half_rows for entry in RUNGS)
 
 
@@ -181,5 +181,5 @@ def test_terms_come_by_eight_channels_or_as_they_are(shape, terms, rng):
 def test_every_rung_but_the_library_has_a_model_of_what_it_moves():
     geometry = Geometry(64, 56, 56, 64, (3, 3), padding=(1, 1))
     models = {entry.name: entry.traffic(geometry, 16, 4).model for entry in RUNGS if entry.traffic}
-    shared = {"shared_tiled": "shared_tiled", "vectorized": "shared_tiled"}
-    assert models == {name: name for name in ("naive", "coalesced", "block_tiled")} | shared
+    expected = {f"conv_{name}": name for name in ("naive", "coalesced", "block_tiled", "shared_tiled")}
+    assert models == expected | {"conv_vectorized": "shared_tiled"}

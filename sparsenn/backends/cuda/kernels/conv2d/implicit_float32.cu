@@ -5,7 +5,7 @@
 //           32 channels, and finds all taps there, at addresses shifted by the tap. Numbers are split into two of TF32.
 // Layout    images and outputs (images, channels, height, width) float32, as they come; the part of them in shared
 //           memory with the channels of a pixel side by side; filters in the order in which lanes read them
-//           (conv2d/implicit_band.cuh, products/tensor.cuh).
+//           (conv2d/implicit.cuh, products/tensor.cuh).
 // Needs     compute capability 8.0; one group; shared memory for a block's part of the images. A layer's filters, in the
 //           kernel's order, besides the plain ones.
 // Before    tensor_float32, which is made for few channels.
@@ -16,6 +16,4 @@
 //           warps waited for nothing.
 //
 // Outputs that come out infinite or as no number are computed again by plain multiply-adds: they are what float32 gives.
-#include "implicit.cuh"
-
-static_assert(KIND == TENSOR_FLOAT32, "the precision that the rung is named for");
+#include "implicit_kernel.cuh"

@@ -1,13 +1,14 @@
 // The kernel of a convolution by bands of the images: the products of a block's filters and pixels, and what becomes of
-// their sums. A source that includes this defines `struct PixelSource`, a source of gemm/tensor.cuh.
+// their sums.
+//
+// ACTIVATION: of `enum Activation`.
 #pragma once
-#include "conv2d/implicit_band.cuh"
+#include "conv2d/implicit.cuh"
 
 // One output, before bias and activation, as float32 has it; of images as they come.
 __device__ __forceinline__ float plain_sum(const Shape& shape, const float* weights, int filter, int image, int y,
                                            int x) {
     float sum = 0.0f;
-    if constexpr (KIND == TENSOR_FLOAT32)
 #pragma unroll 1
         for (int channel = 0; channel < shape.channels; ++channel)
 #pragma unroll 1
@@ -17,7 +18,7 @@ __device__ __forceinline__ float plain_sum(const Shape& shape, const float* weig
                     x * shape.stride_across - shape.pad_across + tap % shape.kernel_width * shape.apart_across;
                 if (row < 0 || row >= shape.height || column < 0 || column >= shape.width) continue;
                 const int64 plane = static_cast<int64>(image) * shape.channels + channel;
-                const Number* from = shape.images + plane * shape.plane();
+                const float* from = shape.images + plane * shape.plane();
                 const int64 weight = (static_cast<int64>(filter) * shape.channels + channel) * shape.taps() + tap;
                 sum = fmaf(from[row * shape.width + column], weights[weight], sum);
             }
@@ -27,12 +28,12 @@ __device__ __forceinline__ float plain_sum(const Shape& shape, const float* weig
 // Four pixels in a row, of one filter: from `pixel` on, whose number is `number`.
 struct Target {
     const Shape& shape;
-    Number* to;  // the first pixel's output of filter 0
+    float* to;  // the first pixel's output of filter 0
     Pixel pixel;
     int left, number;  // the strip's first column
     bool whole;  // the outputs are neighbours, and aligned
 
-    __device__ __forceinline__ Target(const Shape& shape, Number* outputs, int strip, int number)
+    __device__ __forceinline__ Target(const Shape& shape, float* outputs, int strip, int number)
         : shape(shape), pixel(shape, number), left(strip * shape.tile_width), number(number) {
         const int size = shape.out_height * shape.out_width;
         const int within = pixel.y * shape.out_width + left + pixel.x;
@@ -49,7 +50,7 @@ struct Target {
         const int64 size = shape.out_height * shape.out_width;
         const int64 filters = static_cast<int64>(shape.filters) * size;
         const int row_end = min(shape.tile_width, shape.out_width - left);
-        Number* row = to + filter * size - at.x;
+        float* row = to + filter * size - at.x;
 #pragma unroll 1
         for (int i = 0; i < 4 && number + i < shape.pixels; ++i) {
             if (at.x < row_end) store_one(row + at.x, value(i, at));
@@ -65,8 +66,8 @@ struct Target {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-    conv2d(const Number* __restrict__ images, const uint4* __restrict__ filters, const float* __restrict__ weights,
-           const float* __restrict__ bias, Number* __restrict__ outputs, float4* partial, unsigned* counters,
+    conv2d(const float* __restrict__ images, const uint4* __restrict__ filters, const float* __restrict__ weights,
+           const float* __restrict__ bias, float* __restrict__ outputs, float4* partial, unsigned* counters,
            float clip, int count, int channels, int height, int width, int filter_count, int out_height, int out_width,
            int kernel_height, int kernel_width, int stride_down, int stride_across, int pad_down, int pad_across,
            int apart_down, int apart_across, int tile_width, int strips, int pixels, int tiles_down, int tiles,
@@ -81,10 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         const Place at(shape);
         PixelSource source(shape, filters, shared_address(shared), at);
         const int slabs = (source.last_chunk - source.chunk + 1) * shape.taps();
-        if constexpr (PixelSource::IN_TURN)
-            accumulate_in_turn(source, sums, slabs);
-        else
-            accumulate(source, sums, slabs);
+        accumulate(source, sums, slabs);
     }
     const bool mine = join_slices(sums, shared);
     if (parts > 1) {
@@ -112,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                 const float(&right)[4] = sums[i / 2][2 * pair + 1];
                 float values[4] = {left[i % 2 * 2], left[i % 2 * 2 + 1], right[i % 2 * 2], right[i % 2 * 2 + 1]};
                 const float add = __ldg(bias + filter);
-                if (KIND == TENSOR_FLOAT32 && strange(values)) {
+                if (strange(values)) {
                     target.each(filter, [&](int, const Pixel& pixel) {
                         const float sum =
                             plain_sum(shape, weights, filter, pixel.image, pixel.y, target.left + pixel.x);

@@ -2,17 +2,15 @@
 #pragma once
 #include "products/tensor.cuh"
 
-typedef INPUT Number;
-
 struct Shape {
-    const Number* images;
+    const float* images;
     int count, channels, height, width, filters, out_height, out_width;
     int kernel_height, kernel_width, stride_down, stride_across, pad_down, pad_across, apart_down, apart_across;
     int tile_width, strips, pixels;  // pixels of all images in a strip
     int tiles_down, tiles;
     int band_rows, phase;  // places of a row that are a stride apart
     int tall;  // rows of an image in the band, with the padding
-    int entries;  // that are read for a unit of a band: places, or pairs of places
+    int entries;  // places of a band, for each of which a unit is read at a time
     int chunks, parts, part_chunks;
     int bands;  // how many there is room for: two, or one if it is never changed
 

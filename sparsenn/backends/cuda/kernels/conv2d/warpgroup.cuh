@@ -19,10 +19,9 @@
 //
 // KIND: of `enum Kind`; floats are split in two in advance, so that there are two bands and two slabs. INPUT: float or
 // half_bits, of the outputs. WARPGROUPS_M x WARPGROUPS_N warpgroups share a tile, each with 64 filters and COLUMNS
-// places. STEPS: of 32 bytes of depth, in a chunk. TAPS: of a slab, 1 or those of a row. BANDS: 2, one of which comes
-// while the other is multiplied, or, if the channels are one chunk, 1. RUN: 4, 2 or 1; of so many places in line, from a
-// multiple of it on, all outputs are kept, side by side and aligned, or none is. BLOCKS: that share a multiprocessor.
-// ACTIVATION: of `enum Activation`.
+// places. STEPS: of 32 bytes of depth, in a chunk. TAPS: of a slab, 1 or those of a row. RUN: 4, 2 or 1; of so many
+// places in line, from a multiple of it on, all outputs are kept, side by side and aligned, or none is. ACTIVATION: of
+// `enum Activation`.
 #pragma once
 #include "conv2d/divisor.cuh"
 #include "conv2d/warpgroup_results.cuh"
@@ -34,6 +33,7 @@
 #include "products/kinds.cuh"
 
 constexpr int BARRIER_BYTES = 8;
+constexpr int BANDS = 2;  // one comes while the other is multiplied
 constexpr int BM = ROWS * WARPGROUPS_M, BN = COLUMNS * WARPGROUPS_N;
 constexpr int WORKERS = WARPGROUP * WARPGROUPS_M * WARPGROUPS_N, THREADS = WORKERS + WARP;
 constexpr int SPLITS = KIND == TENSOR_FLOAT32 ? 2 : 1;  // pieces of a number
@@ -42,8 +42,7 @@ constexpr int ROW_UNITS = CHUNK_UNITS * ROWS;  // units of 64 filters, of one ta
 constexpr int TAP_UNITS = SPLITS * ROW_UNITS, SLAB_UNITS = TAPS * TAP_UNITS;
 constexpr int SLAB_BYTES = 16 * SLAB_UNITS, STAGE_BYTES = WARPGROUPS_M * SLAB_BYTES;
 
-static_assert(STAGES >= 2 && (BANDS == 1 || BANDS == 2) && STEPS >= 1 && STEPS <= 4 && THREADS <= 1024,
-              "what the plan chooses from");
+static_assert(STAGES >= 2 && STEPS >= 1 && STEPS <= 4 && THREADS <= 1024, "what the plan chooses from");
 
 struct Shape {
     int count, channels, height, width, filters, out_height, out_width;
@@ -115,7 +114,7 @@ struct Bands {
     // for chunks of many slabs that is the last one of the band whose place is taken.
     __device__ __forceinline__ int due(const Shape& shape) const {
         const int first = number * shape.chunk_slabs();
-        return BANDS > 1 ? min(first - shape.chunk_slabs() + STAGES - 1, first) : first;
+        return min(first - shape.chunk_slabs() + STAGES - 1, first);
     }
 
     // Ask for the next band once there is room for it.
@@ -350,7 +349,7 @@ __device__ __forceinline__ void store(const Shape& shape, const Number* images, 
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     conv2d(const uint4* __restrict__ laid, const uint4* __restrict__ filters, const Number* __restrict__ images,
            const float* __restrict__ weights, const float* __restrict__ bias, Number* __restrict__ outputs, float clip,
            int count, int channels, int height, int width, int filter_count, int out_height, int out_width,

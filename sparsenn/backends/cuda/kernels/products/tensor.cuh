@@ -203,38 +203,6 @@ __device__ __forceinline__ void accumulate(Source& source, Sums& sums, int slabs
     }
 }
 
-// The same where a multiprocessor has so many warps that one can read its fragments while others multiply: it takes half
-// the registers for them. What is to be done before the last step of a slab is done after it.
-template <class Source>
-__device__ __forceinline__ void accumulate_in_turn(Source& source, Sums& sums, int slabs) {
-#pragma unroll
-    for (int ahead = 0; ahead < STAGES - 1; ++ahead) {
-        if (ahead < slabs) source.copy(ahead);
-        close_copies();
-    }
-    source.begin();
-    int stage = 0;
-#pragma unroll 1
-    for (int slab = 0; slab < slabs; ++slab) {
-        await_copies<STAGES - 2>();
-        __syncthreads();
-        source.enter(stage);
-        if (slab + STAGES - 1 < slabs) source.copy(stage > 0 ? stage - 1 : STAGES - 1);
-        close_copies();
-        stage = stage + 1 < STAGES ? stage + 1 : 0;
-#pragma unroll
-        for (int step = 0; step < STEPS; ++step) {
-            source.work(step);
-            if (source.needs(step)) {
-                Fragments fragments;
-                source.read(fragments, step);
-                multiply<Source::ROUNDED>(sums, fragments);
-            }
-        }
-        source.leave();
-    }
-}
-
 // ---- Sums that are in several hands -----------------------------------------------------------------------------
 
 // Add up the slices' sums. `shared` has room for a tile of float32. Returns whether the thread has the result.

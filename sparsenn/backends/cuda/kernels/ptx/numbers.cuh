@@ -50,14 +50,6 @@ __device__ __forceinline__ unsigned multiply_add_halves(unsigned a, unsigned b, 
     return sum;
 }
 
-// prmt: the lower halves, or the upper halves, of two words.
-__device__ __forceinline__ unsigned lower_halves(unsigned left, unsigned right) {
-    return __byte_perm(left, right, 0x5410);
-}
-__device__ __forceinline__ unsigned upper_halves(unsigned left, unsigned right) {
-    return __byte_perm(left, right, 0x7632);
-}
-
 // ---- TF32, of which products take 11 significant bits and ignore those below --------------------------------------
 
 // cvt.rna.tf32: to the nearest number, away from zero where two are. Compute capability 8.0.
