@@ -111,6 +111,11 @@ class Alternative:
         return label_of(self.names)
 
     @property
+    def takes_half(self) -> bool:
+        """Whether rows of float16 stay so."""
+        return all(step.kernel.half_rows for step in self.steps)
+
+    @property
     def skips_rows(self) -> bool:
         """Whether rows that die, or are equal to others, take no time."""
         kernels = [step.kernel for step in self.steps if isinstance(step.kernel, SparseKernel)]
@@ -132,7 +137,7 @@ class Segment:
         """
         known = self.alternatives
         if rows.form == "half":
-            known = tuple(one for one in known if all(step.kernel.half_rows for step in one.steps)) or known
+            known = tuple(one for one in known if one.takes_half) or known
         least, many = known[0].prior, rows.count >= MIN_SKIPPED_ROWS
         return tuple(
             one for one in known if one.prior <= least * (CLOSE_SKIPPING if many and one.skips_rows else CLOSE)

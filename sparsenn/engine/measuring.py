@@ -77,8 +77,14 @@ SAMPLED_INDICES = 4096
 
 
 def open_segments(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -> list[Segment]:
-    """Return the segments for which more than one alternative may be the fastest; parameters as `choose_steps`."""
-    return [segment for segment in segments_of(compiled, rows, dense_bytes) if len(segment.close(rows)) > 1]
+    """Return the segments for which more than one alternative may be the fastest; parameters as `choose_steps`.
+
+    None for float16 rows that have to become float32, as kernels of a segment take no others.
+    """
+    segments = segments_of(compiled, rows, dense_bytes)
+    if rows.form == "half" and not all(any(one.takes_half for one in each.alternatives) for each in segments):
+        return []
+    return [segment for segment in segments if len(segment.close(rows)) > 1]
 
 
 def choice_key(compiled: CompiledNetwork, rows: RowsShape) -> dict[str, str | int]:

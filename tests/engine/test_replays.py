@@ -198,7 +198,7 @@ def test_replays_of_rows_on_the_host_have_the_bits_of_the_first_call(precision: 
 
 @pytest.mark.gpu
 def test_replays_of_rows_on_the_host_refuse_what_a_call_refuses(rng: np.random.Generator) -> None:
-    session = Session(branching(rng, 100), device="cuda", precision="float16")
+    session = Session(branching(rng, 100), device="cuda", precision="float16", kernel="cublas_float16")
     rows = rng.normal(size=(4, 40)).astype(np.float32)
     expected = session(rows)
     spoilt = rows.copy()

@@ -214,10 +214,11 @@ def test_weights_streamed_to_a_gpu_give_the_same_bits(rng, kernel, batch_size):
     shape = (300, 300)
     network = Network(tuple(layer(rng.choice([-1, 1], shape) * (rng.random(shape) < 0.02), -1.0) for _ in range(9)))
     inputs = from_dense(rng.random((1000, 300)) < 0.3)
-    whole = infer(network, inputs, device="cuda", kernel=kernel, batch_size=batch_size)
+    in_order = {"device": "cuda", "kernel": kernel, "batch_size": batch_size, "reproducible": True}
+    whole = infer(network, inputs, **in_order)
     size = whole.plan.backend.prepared_bytes(network[0])
     for layers in (2, 6):
-        found = infer(network, inputs, device="cuda", kernel=kernel, batch_size=batch_size, weight_memory=layers * size)
+        found = infer(network, inputs, weight_memory=layers * size, **in_order)
         assert len(found.plan.steps) > 2
         assert found.plan.kernel.name == whole.plan.kernel.name
         assert np.array_equal(found.categories, whole.categories)

@@ -10,6 +10,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.layer_cache import stream_key
+from sparsenn.backends.cuda.runtime.memory import lasting_memory
 from sparsenn.backends.cuda.runtime.precision import SPLIT_PRODUCTS
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of
@@ -162,7 +163,8 @@ def counters(tiles: int) -> Array:
                 raise UsageError("launch the kernel once on this stream before a graph captures it")
             none: Array = cp.empty(0, np.uint32)
             return none
-        _counters[key] = cp.zeros(max(tiles, 1 << 12), np.uint32)
+        with lasting_memory():
+            _counters[key] = cp.zeros(max(tiles, 1 << 12), np.uint32)
     return _counters[key]
 
 

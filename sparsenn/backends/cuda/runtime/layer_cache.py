@@ -11,7 +11,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import no_rehearsal
-from sparsenn.backends.cuda.runtime.memory import to_device
+from sparsenn.backends.cuda.runtime.memory import lasting_memory, to_device
 from sparsenn.formats import Array
 
 __all__ = ["cache_all_on_device", "cache_on_device", "cache_on_host", "from_host", "stream_key"]
@@ -50,7 +50,7 @@ def cache_all_on_device(
     if stale:
         for number in stale:
             cached[number].pop(names[number], None)
-        with no_rehearsal():
+        with no_rehearsal(), lasting_memory():
             made = make(stale)
         ended = cupy().cuda.get_current_stream().record()
         for number, value in zip(stale, made, strict=True):

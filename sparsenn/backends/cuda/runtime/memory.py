@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from itertools import accumulate
 from types import TracebackType
@@ -22,6 +22,8 @@ __all__ = [
     "aligned_places",
     "arriving",
     "free_bytes",
+    "lasting_memory",
+    "lent_memory",
     "release_unused",
     "staging",
     "to_device",
@@ -40,6 +42,34 @@ def free_bytes() -> int:
     free = int(cp.cuda.runtime.memGetInfo()[0]) + int(pool.free_bytes())
     limit = int(pool.get_limit())
     return min(free, max(0, limit - int(pool.used_bytes()))) if limit else free
+
+
+class _Lender(threading.local):
+    """The allocator that was in use before memory was lent."""
+
+    allocate: Any = None
+
+
+_lender = _Lender()
+
+
+@contextmanager
+def lent_memory(allocate: Any) -> Iterator[None]:
+    """Allocate arrays by `allocate`, which ends before some of them may: those are made in `lasting_memory`."""
+    cuda, before = cupy().cuda, _lender.allocate
+    _lender.allocate = before or cuda.get_allocator()
+    try:
+        with cuda.using_allocator(allocate):
+            yield
+    finally:
+        _lender.allocate = before
+
+
+def lasting_memory() -> AbstractContextManager[None]:
+    """Allocate arrays that last longer than `lent_memory`."""
+    allocate = _lender.allocate
+    context: AbstractContextManager[None] = nullcontext() if allocate is None else cupy().cuda.using_allocator(allocate)
+    return context
 
 
 def release_unused() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.graph_copies import copies_of
+from sparsenn.backends.cuda.runtime.memory import lent_memory
 from sparsenn.backends.cuda.runtime.recorder import recorded
 from sparsenn.backends.cuda.runtime.streams import Graph, StreamOrder, captured
 from sparsenn.errors import DeviceError
@@ -106,7 +107,7 @@ class _Replay(ABC):
             self._results = ()  # so that the capture reuses the memory of the launches before it
             stream = cuda.get_current_stream()
             self._bring(rows, stream)
-            with cuda.using_allocator(pool.malloc):
+            with lent_memory(pool.malloc):
                 self._results = run(self._features)
             self._fetch(stream)
 

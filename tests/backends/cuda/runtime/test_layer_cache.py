@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from sparsenn.backends import backend_for
 from sparsenn.backends.cuda import tensor_tiles
 from sparsenn.backends.cuda.runtime import layer_cache as module
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host, stream_key
@@ -185,3 +186,20 @@ def test_counters_are_made_before_a_graph_captures_their_stream(monkeypatch):
         tensor_tiles.counters(4097)
     device.capturing = False
     assert tensor_tiles.counters(4097).size == 4097
+
+
+@pytest.mark.gpu
+def test_counters_first_needed_in_a_replay_outlive_it(monkeypatch):
+    import cupy
+
+    monkeypatch.setattr(tensor_tiles, "_counters", {})
+    rows = cupy.ones((4, 8), np.float32)
+    replay = backend_for("cuda").replay(rows.shape, on_host=False)
+    replay(lambda features: (features * tensor_tiles.counters(1)[0],), rows)
+    made = list(tensor_tiles._counters.values())
+    assert len(made) == 2  # of the current stream, and of that which captures
+    del replay
+    gc.collect()
+    others = [cupy.ones(made[0].size, np.uint32) for _ in range(100)]
+    assert not any(counters.any() for counters in made)
+    assert all(other.all() for other in others)
