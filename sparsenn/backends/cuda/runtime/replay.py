@@ -20,7 +20,7 @@ from sparsenn.formats import Array
 __all__ = ["MAX_COPIED_BYTES", "DeviceReplay", "HostReplay"]
 
 MAX_SECONDS = 50e-3  # of work that is captured: the device computes longer work while the host queues it
-MAX_COPIED_BYTES = 4 << 20  # of rows that a graph copies to its own memory: a copy of more takes longer than launches
+MAX_COPIED_BYTES = 64 << 20  # of rows that a graph copies to its own memory
 TIMED_RUNS = 3  # runs of the launches, and of the graph, of which the fastest counts
 
 MAX_SPARE_BYTES = 1 << 20
