@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from math import prod
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ import numpy as np
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.kernel_records import IMAGE_OPERATION, ConvolutionKernel, ImageStack, Kernel
 from sparsenn.formats import Array
-from sparsenn.layers import Add, CombiningLayer, ImageLayer
+from sparsenn.layers import Activation, Add, CombiningLayer, Concatenate, ImageLayer, Multiply
 
-__all__ = ["combine_rows", "image_kernel", "launch_of"]
+__all__ = ["combine_rows", "combined_width", "image_kernel", "launch_of"]
 
 
 def image_kernel(backend: Backend, layer: ImageLayer) -> Kernel:
@@ -29,15 +30,30 @@ def image_kernel(backend: Backend, layer: ImageLayer) -> Kernel:
     )
 
 
-def combine_rows(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
-    """Add or concatenate (rows, features) matrices, by functions that NumPy and CuPy arrays share."""
-    if not isinstance(layer, Add):
+def combine_rows(
+    layer: CombiningLayer,
+    matrices: Sequence[Array],
+    activate: Callable[[Activation, Array], Array] = lambda activation, values: activation(values),
+) -> Array:
+    """Add, multiply or concatenate (rows, features) matrices, by functions that NumPy and CuPy arrays share."""
+    if isinstance(layer, Concatenate):
         return np.concatenate(matrices, axis=1)
-    first, second, *others = matrices
-    total = first + second
-    for matrix in others:
-        total += matrix
-    return layer.activation(total)
+    assert isinstance(layer, Add | Multiply)
+    return activate(layer.activation, reduce(_multiply if isinstance(layer, Multiply) else add, matrices))
+
+
+def combined_width(layer: CombiningLayer, widths: Sequence[int]) -> int:
+    """Return the width of what `combine_rows` makes of matrices of these widths."""
+    return sum(widths) if isinstance(layer, Concatenate) else max(widths)
+
+
+def _multiply(one: Array, other: Array) -> Array:
+    """Return the product of matrices; the narrower one holds a factor for each channel of the other's images."""
+    wide, narrow = (one, other) if one.shape[1] >= other.shape[1] else (other, one)
+    (rows, width), channels = wide.shape, narrow.shape[1]
+    if width == channels:
+        return wide * narrow
+    return (wide.reshape(rows, channels, width // channels) * narrow[:, :, None]).reshape(rows, width)
 
 
 def launch_of(kernel: Kernel, stack: Any) -> Callable[..., Array]:

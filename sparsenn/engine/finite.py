@@ -13,7 +13,7 @@ import numpy as np
 from sparsenn.backends import Backend, Features, Kernel, SparseRows, all_finite
 from sparsenn.errors import InputError, NumericError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
+from sparsenn.layers import Add, AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, Multiply, SparseLinear
 from sparsenn.layers.activation_names import table_row
 from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.sparse_or_dense import with_zeros
@@ -27,6 +27,7 @@ __all__ = [
     "OverflowGuard",
     "UnderflowWarning",
     "check_inputs",
+    "is_half",
 ]
 
 HALF_PRECISION = "float16"
@@ -189,9 +190,13 @@ class BatchGuard:
         return self._end(first, last, self._largest)
 
     def after(self, kernel: Kernel, features: Features, first: int, last: int) -> None:
-        """Check the outputs of a launch in half precision, waiting for the device; refuse infinite ones and NaN."""
-        if kernel.precision == HALF_PRECISION:
-            inputs = self._largest
+        """Check the outputs of a launch in half precision, waiting for the device; refuse infinite ones and NaN.
+
+        Sums and products of float16 rows are such outputs, too.
+        """
+        rounds, layer = kernel.precision == HALF_PRECISION, self._overflow_guard.network[first]
+        if rounds or (is_half(features) and isinstance(layer, Add | Multiply)):
+            inputs = self._largest if rounds else None
             self._largest, finite = self._scan(features)
             if not finite:
                 raise NumericError(
@@ -201,7 +206,7 @@ class BatchGuard:
                 )
             if inputs is not None:
                 self._overflow_guard.warn_of_underflow(first, last, inputs, self._largest)
-        elif not isinstance(self._overflow_guard.network[first], MaxPool2d | AvgPool2d | Flatten):
+        elif not isinstance(layer, MaxPool2d | AvgPool2d | Flatten):
             self._largest = None
 
     def _end(self, first: int, last: int, largest: float) -> int:
@@ -231,6 +236,11 @@ class BatchGuard:
                     f"the kernel {kernel.name!r} keeps them; use another kernel, precision float32 or tf32, or scale "
                     "down the inputs or the weights"
                 )
+
+
+def is_half(features: Features) -> bool:
+    """Return whether features are a float16 matrix."""
+    return not isinstance(features, CSR) and features.dtype == np.float16
 
 
 def _named(first: int, last: int) -> str:

@@ -41,6 +41,7 @@ from sparsenn.layers import (
     Linear,
     LogSoftmax,
     MaxPool2d,
+    Multiply,
     Pool2d,
     Slice,
     Softmax,
@@ -63,8 +64,8 @@ LAYER = np.dtype(
         ("stride", "<i8", (2,)),
         ("padding", "<i8", (2,)),
         ("dilation", "<i8", (2,)),
-        ("groups", "<i8"),  # of sums and concatenations: how many layers they read; channels of a slice's image, or 0
-        ("activation", "S16"),  # of layers with weights, and of sums
+        ("groups", "<i8"),  # of combining layers: how many they read; channels of a slice's image, or 0
+        ("activation", "S16"),  # of layers with weights, and of sums and products
         ("clip", "<f8"),  # NaN: none
     ]
 )
@@ -77,7 +78,7 @@ _ONE = (1, 1)  # strides and dilations of layers without any
 _KEEP = "keep"
 _RECALL = "recall"
 
-_COMBINING = (Add.name.encode(), Concatenate.name.encode())
+_COMBINING = (Add.name.encode(), Multiply.name.encode(), Concatenate.name.encode())
 """Kinds of records that read several layers."""
 
 _COUNTS = ("inputs", "outputs", "window", "stride", "padding", "dilation", "groups")
@@ -335,6 +336,7 @@ _KIND_OF: dict[type[Layer], str] = {
     Softmax: Softmax.name,
     LogSoftmax: LogSoftmax.name,
     Add: Add.name,
+    Multiply: Multiply.name,
     Concatenate: Concatenate.name,
 }
 _READERS: dict[str, Callable[[Hdf5Source, str, Any], Layer]] = {
@@ -352,5 +354,6 @@ _READERS: dict[str, Callable[[Hdf5Source, str, Any], Layer]] = {
     _KIND_OF[Softmax]: lambda source, place, record: Softmax(),
     _KIND_OF[LogSoftmax]: lambda source, place, record: LogSoftmax(),
     _KIND_OF[Add]: lambda source, place, record: Add(read_activation(record)),
+    _KIND_OF[Multiply]: lambda source, place, record: Multiply(read_activation(record)),
     _KIND_OF[Concatenate]: lambda source, place, record: Concatenate(),
 }
