@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import singledispatchmethod
 from math import prod
 from typing import Any
@@ -23,6 +24,7 @@ from sparsenn.layers import (
     Linear,
     LogSoftmax,
     MaxPool2d,
+    Multiply,
     Pool2d,
     ReLU,
     Slice,
@@ -100,6 +102,7 @@ class _Writer:
         self._value, self._others = _INPUT, tuple[str, ...]()
         self._values = [_INPUT]  # of the network's input, and of each layer so far
         self._direct = dict[int, str]()  # slices that are one of several inputs
+        self._uses = Counter[str]()  # of each name of a node, so that none is there twice
         self.nodes: list[Any] = []
         self.tensors: list[Any] = []
         self.sparse_tensors: list[Any] = []
@@ -242,6 +245,12 @@ class _Writer:
         self._activate(layer.activation)
 
     @add.register
+    def _(self, layer: Multiply) -> None:
+        for other in self._others:
+            self._node("Mul", other)
+        self._activate(layer.activation)
+
+    @add.register
     def _(self, layer: Concatenate) -> None:
         self._node("Concat", *self._others, axis=1)
 
@@ -281,6 +290,8 @@ class _Writer:
 
     def _node(self, operator: str, *inputs: str, **attributes: Any) -> None:
         name = f"{self._place}/{operator}"
+        self._uses[name] += 1
+        name += str(self._uses[name]) if self._uses[name] > 1 else ""
         node = self._onnx.helper.make_node(operator, [self._value, *inputs], [name], name=name, **attributes)
         self.nodes.append(node)
         self._value = name
