@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from kernel_registry import let_auto_take
 
 from sparsenn import Session, backends
@@ -198,6 +199,24 @@ def test_plans_are_made_on_the_device_of_the_session(rng, monkeypatch):
     monkeypatch.setattr(type(session.backend), "begin_call", lambda backend: calls.append("begin"))
     session.plan(rng.random((5, 8), np.float32))
     assert calls == ["begin"]
+
+
+def test_bits_on_a_cpu_do_not_depend_on_what_was_measured(rng):
+    rows, chosen = rng.random((700, 200), np.float32) * (rng.random((700, 200)) < 0.4), set()
+    for density in (0.01, 0.2, 0.7):
+        network = Network(
+            [
+                SparseLinear.from_scipy(sp.random(*pair, density, "csc", np.float32, rng), -0.01, ReLU(clip=8))
+                for pair in pairwise((200, 300, 120, 64))
+            ]
+        )
+        expected = Session(network, device="cpu", reproducible=True)(rows)
+        assert expected.any()
+        for count in (1, 2, 33, 700):
+            session = Session(network, device="cpu")
+            assert np.array_equal(session(rows[:count]), expected[:count])
+            chosen |= {step.kernel.name for step in session.plan(rows[:count]).steps if step.is_measured}
+    assert chosen
 
 
 def test_records_of_choices_are_read_as_they_were_written():
