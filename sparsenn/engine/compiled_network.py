@@ -15,7 +15,7 @@ from sparsenn.backends import Backend
 from sparsenn.engine.choices import Choices
 from sparsenn.engine.inputs import check_network
 from sparsenn.engine.kernels import Kernels, choose_kernels, multiplies_zeros
-from sparsenn.engine.options import Options
+from sparsenn.engine.options import Options, resolve_precision
 from sparsenn.engine.steps import Step
 from sparsenn.errors import ResourceError
 from sparsenn.layers import SparseLinear
@@ -65,7 +65,7 @@ class CompiledNetwork:
         Reproducible networks are never measured, nor those that are planned for a machine elsewhere.
         """
         check_network(network)
-        options = options.resolved(network.needs_float64)
+        options = resolve_precision(options, network.needs_float64)
         start = time.perf_counter()
         backend, kernels = choose_kernels(network, options)
         merging = _merges(options, backend)
@@ -100,12 +100,6 @@ class CompiledNetwork:
     def converts(self) -> bool:
         """Whether sparse layers may be multiplied as dense ones."""
         return multiplies_zeros(self.options, self.backend)
-
-    @property
-    def droppable_from(self) -> int:
-        """The first layer, counted from 0, after which every layer keeps rows of zeros at zero."""
-        reviving = [number for number, layer in enumerate(self.network) if not layer.keeps_zero_rows]
-        return reviving[-1] if reviving else 0
 
     @cached_property
     def _row_bytes(self) -> int:
@@ -150,7 +144,7 @@ def _merged_form(network: Network) -> Merged:
 def backend_of(network: Network, options: Options) -> Backend:
     """Return the backend of a network; errors are those of `CompiledNetwork.of`."""
     check_network(network)
-    return choose_kernels(network, options.resolved(network.needs_float64))[0]
+    return choose_kernels(network, resolve_precision(options, network.needs_float64))[0]
 
 
 def _merges(options: Options, backend: Backend) -> bool:

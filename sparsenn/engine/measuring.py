@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -22,7 +22,7 @@ import numpy as np
 
 from sparsenn.backends import Features
 from sparsenn.engine.bound_steps import QUIET
-from sparsenn.engine.choices import Choice, Measured, bucket_of_choice
+from sparsenn.engine.choices import Choice, Measured, bucket_of_choice, label_of
 from sparsenn.engine.choosing import CLOSE, ORDER_GAIN, Alternative, RowsShape, Segment, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
@@ -124,7 +124,9 @@ def measure(
                 if whole:
                     found = _measured(compiled, _fitting(compiled, segment, rows), rows, features, weights, repeats=1)
                 else:
-                    found = _measured_apart(compiled, segment, rows, features)
+                    repeats = 1 if compiled.backend.in_host_memory else REPEATS
+                    with closing(WeightCache(compiled.backend)) as own:
+                        found = _measured(*_apart(compiled, segment, rows, features), own, repeats)
         equal[key] = found
         shift = segment.first - found.names[0][0]
         names = tuple((first + shift, last + shift, name) for first, last, name in found.names)
@@ -139,23 +141,10 @@ def _rehearse_apart(
     for segment in segments:
         layers = compiled.merged.network.layers[segment.first : segment.last]
         if not any(isinstance(layer, SparseLinear) for layer in layers):  # whose weights take longer to prepare
-            weights = WeightCache(compiled.backend)
-            with suppress(OutOfMemoryError, MemoryError):
+            with closing(WeightCache(compiled.backend)) as weights, suppress(OutOfMemoryError, MemoryError):
                 part, alternatives, count, taken = _apart(compiled, segment, rows, features)
                 for executable in _executables(part, alternatives, count, weights, ReplayCache(part.backend)):
                     executable.rehearse(taken)
-            weights.close()
-
-
-def _measured_apart(compiled: CompiledNetwork, segment: Segment, rows: RowsShape, features: Features) -> Measured:
-    """Time the alternatives of a segment as a network of its own."""
-    part, alternatives, rows, features = _apart(compiled, segment, rows, features)
-    weights = WeightCache(compiled.backend)
-    try:
-        repeats = 1 if compiled.backend.in_host_memory else REPEATS
-        return _measured(part, alternatives, rows, features, weights, repeats)
-    finally:
-        weights.close()
 
 
 def _apart(
@@ -334,7 +323,7 @@ def _fastest(first: Alternative, times: dict[Alternative, list[float]]) -> tuple
     wins, runs = _wins(times[best], times[others[0]])
     known: dict[str, float] = {}
     for one in others:
-        known.setdefault(one.label, medians[one])
+        known.setdefault(label_of(one.names), medians[one])
     return best, Measured(best.names, medians[best], tuple(known.items()), wins, runs)
 
 

@@ -87,8 +87,9 @@ class Plan:
 
     @property
     def droppable_from(self) -> int:
-        """The layer, counted from 0, from which on all later layers keep rows of zeros at zero."""
-        return self.compiled.droppable_from
+        """The first layer, counted from 0, after which every layer keeps rows of zeros at zero."""
+        reviving = [number for number, layer in enumerate(self.network) if not layer.keeps_zero_rows]
+        return reviving[-1] if reviving else 0
 
     @property
     def kernel(self) -> Kernel:

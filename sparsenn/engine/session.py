@@ -16,7 +16,7 @@ from sparsenn.backends import Backend
 from sparsenn.engine.batches import BatchRunner, Report, layer_report
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.inputs import InputRows, Inputs, are_named, packed_inputs, read_inputs, to_input_type
-from sparsenn.engine.options import NamedOptions, Options
+from sparsenn.engine.options import NamedOptions, Options, read_options
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import PlanCache
 from sparsenn.engine.result import Result, Seconds, outputs_by_name
@@ -62,15 +62,15 @@ class Session:
     Raises
     ------
     UsageError
-        The network is not a `Network`; the device, kernel or precision does not exist, or they do not go together or
-        with the network; or a size is not positive.
+        The network is not a `Network`; an option, device, kernel or precision does not exist, or they do not go
+        together or with the network; or a size is not positive.
     DeviceError
         The device is not there.
     """
 
     def __init__(self, network: Network, **options: Unpack[NamedOptions]) -> None:
         with np.errstate(all="ignore"):
-            self._begin(CompiledNetwork.of(network, Options.of(options)))
+            self._begin(CompiledNetwork.of(network, read_options(options)))
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Session:
