@@ -23,7 +23,7 @@ from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, 
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION
 from sparsenn.engine.choices import Choice, Measured
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.kernels import PRECISIONS, able_kernels, name_layers
+from sparsenn.engine.kernels import PRECISIONS, able_kernels, multiplies_zeros, name_layers
 from sparsenn.engine.steps import Step
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, from_dense
@@ -118,10 +118,7 @@ class Segment:
     alternatives: tuple[Alternative, ...]  # best prior first
 
     def close(self, rows: RowsShape) -> tuple[Alternative, ...]:
-        """Return the alternatives that may be the fastest for rows.
-
-        Of float16 rows, that is those which take such, if any does.
-        """
+        """Return the alternatives that may be the fastest for rows: of float16 rows, those for such if any is."""
         known = self.alternatives
         if rows.form == "half":
             known = tuple(one for one in known if one.takes_half) or known
@@ -207,7 +204,6 @@ def _measured_steps(alternative: Alternative, measured: Measured, rows: RowsShap
 
 
 def _fused(network: Network, steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Return steps with neighbours as one where their kernel fuses them."""
     fused: list[Step] = []
     for step in steps:
         both = _fused_pair(network, fused[-1], step) if fused else None
@@ -314,17 +310,13 @@ class _Chooser:
 
     def _blocks(self, first: int, last: int) -> list[int]:
         """Return where blocks begin, and the end."""
-
-        def family(layer: Any) -> tuple[bool, ...]:
-            return (isinstance(layer, SparseLinear),)
-
-        def kind(layer: Any) -> tuple[bool, ...]:
-            return (*family(layer), max(layer.inputs, layer.outputs) <= NARROW, _is_dense_enough(layer))
-
-        layers = self.network.layers
-
-        for same in (kind, family):
-            inner = [number for number in range(first + 1, last) if same(layers[number]) != same(layers[number - 1])]
+        layers: Sequence[Any] = self.network.layers[first:last]
+        kinds = [
+            (isinstance(layer, SparseLinear), max(layer.inputs, layer.outputs) <= NARROW, _is_dense_enough(layer))
+            for layer in layers
+        ]
+        for length in (3, 1):
+            inner = [first + at for at in range(1, len(kinds)) if kinds[at][:length] != kinds[at - 1][:length]]
             bounds = [first, *inner, last]
             if len(bounds) <= MAX_BLOCKS + 1:
                 break
@@ -377,14 +369,18 @@ class _Chooser:
         return kernel.seconds(self.backend.machine, layers, self.rows.count, **keywords)
 
     def _may_be_dense(self, first: int, last: int) -> bool:
-        if not self.compiled.converts:
+        if not multiplies_zeros(self.compiled.options, self.backend):
             return False
         layers = [layer for layer in self.network.layers[first:last] if isinstance(layer, SparseLinear)]
         places = [layer.inputs * layer.outputs for layer in layers]
         return min(places, default=1) > 0 and 4 * sum(places) <= self.dense_bytes
 
     def _dense_steps(self, first: int, last: int, converted: bool) -> list[Alternative]:
-        layers = [_shape_of(layer) for layer in self.network.layers[first:last]]
+        members: Sequence[Any] = self.network.layers[first:last]
+        layers = [
+            layer if isinstance(layer, Linear) else _DenseShape(layer.inputs, layer.outputs, layer.activation)
+            for layer in members
+        ]
         kernels, machine = self.compiled.kernels[DENSE_OPERATION], self.backend.machine
         able, _ = able_kernels(kernels, name_layers(first, last), machine, layers)
         reason = "multiplied with their zeros" if converted else ""
@@ -416,7 +412,3 @@ class _DenseShape:
     @property
     def edges(self) -> int:
         return self.inputs * self.outputs
-
-
-def _shape_of(layer: Any) -> Any:
-    return layer if isinstance(layer, Linear) else _DenseShape(layer.inputs, layer.outputs, layer.activation)

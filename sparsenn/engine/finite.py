@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Backend, Features, Kernel, SparseRows, all_finite
+from sparsenn.engine.steps import layers_text
 from sparsenn.errors import InputError, NumericError
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
@@ -87,14 +88,10 @@ class _LayerBounds:
 
     def outputs(self, inputs: float) -> float:
         """Return an upper bound of the outputs' size, where no input's size exceeds `inputs`."""
-        before = float((_rounded(inputs) * self.sums + self.bias).max()) * _SLACK + _LEAST
+        rounded = inputs * (1 + _HALF_STEP) + _HALF_LEAST
+        before = float((rounded * self.sums + self.bias).max()) * _SLACK + _LEAST
         row = table_row(self.activation)
         return math.inf if row is None else row.largest(before)
-
-
-def _rounded(size: float) -> float:
-    """Return the largest size that rounding to half precision can make of a size."""
-    return size * (1 + _HALF_STEP) + _HALF_LEAST
 
 
 class OverflowGuard:
@@ -127,7 +124,7 @@ class OverflowGuard:
                 return
         self._has_warned = True
         warnings.warn(
-            f"{_named(first, last)}: all outputs are below {_HALF_SMALLEST:.1e}, where precision {HALF_PRECISION} "
+            f"{layers_text(first, last)}: all outputs are below {_HALF_SMALLEST:.1e}, where precision {HALF_PRECISION} "
             "loses digits and then all of them; use precision float32 or tf32, or scale up the inputs or the weights",
             UnderflowWarning,
             stacklevel=2,
@@ -179,7 +176,7 @@ class BatchGuard:
             self._largest, finite = self._scan(features)
             if not finite:
                 raise NumericError(
-                    f"{_named(first, last)}: numbers went beyond 65,504, the limit of precision "
+                    f"{layers_text(first, last)}: numbers went beyond 65,504, the limit of precision "
                     f"{HALF_PRECISION}, and became infinite; use precision float32 or tf32, or scale down the inputs "
                     "or the weights"
                 )
@@ -203,7 +200,3 @@ class BatchGuard:
             if size > HALF_MAX:
                 return number + 1
         return last
-
-
-def _named(first: int, last: int) -> str:
-    return f"layer {first + 1}" if last == first + 1 else f"layers {first + 1} to {last}"

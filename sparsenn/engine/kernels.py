@@ -46,10 +46,7 @@ ON_GPU = (Flatten, Slice, SoftmaxLayer, CombiningLayer)
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 
 Kernels: TypeAlias = dict[str, tuple[Any, ...]]
-"""The kernels that may run a network's layers, by operation.
-
-Of those that can run layers, the one with the least estimate of time does, where they give one, else the first. Those
-of dense layers and convolutions have the precision that is asked for, then float32, which keeps any precision."""
+"""The kernels that may run a network's layers, by operation: of the precision that is asked for, then of float32."""
 
 _OPERATION_OF = {
     SparseLinear: SPARSE_OPERATION,

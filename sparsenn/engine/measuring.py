@@ -106,10 +106,7 @@ def choice_key(compiled: CompiledNetwork, rows: RowsShape) -> dict[str, str | in
 def measure(
     compiled: CompiledNetwork, segments: Sequence[Segment], rows: RowsShape, features: Features, weights: WeightCache
 ) -> Choice:
-    """Time the close alternatives of segments, and return the fastest of each.
-
-    Weights of the session that only slower alternatives of a chain read are dropped.
-    """
+    """Time the close alternatives of segments; return the fastest of each, and drop weights that only others read."""
     network = compiled.merged.network
     equal: dict[Any, Measured] = {}
     measured = {}
@@ -162,11 +159,7 @@ def _apart(
         rows = RowsShape(max(1, min(rows.count, MAX_RANDOM_VALUES // width)))
         features = compiled.backend.place(random_rows(rows.count, width))
     alternatives = [
-        Alternative(
-            tuple(replace(step, first=step.first - first, last=step.last - first) for step in one.steps),
-            one.prior,
-            one.in_order,
-        )
+        replace(one, steps=tuple(replace(step, first=step.first - first, last=step.last - first) for step in one.steps))
         for one in _fitting(compiled, segment, rows)
     ]
     return part, alternatives, rows, features
@@ -230,7 +223,7 @@ def _measured(
                 ready.append(one)
         backend.end_rehearsals()  # which would disturb what is timed
         for one in ready:
-            trial = _Trial(executables.pop(one), features, repeats)
+            trial = _trial_of(executables.pop(one), features, repeats)
             with suppress(OutOfMemoryError, MemoryError):
                 trial()  # prepares and compiles
                 second = _timed(trial)  # a graph is captured
@@ -260,29 +253,26 @@ def _executables(
     return [Executable(plan, weights, guard, replays) for plan in plans]
 
 
-class _Trial:
-    """A run of an executable on features, until the device is done."""
+def _trial_of(executable: Executable, features: Any, repeats: int) -> Callable[[], None]:
+    """Return a function that runs an executable until the device is done: from its second run on, a replay."""
+    backend, has_run = executable.plan.backend, False
+    is_replayed = repeats > 1 and executable.is_capturable and not isinstance(features, CSR)
+    replay = backend.replay(features.shape, on_host=False) if is_replayed else None
 
-    def __init__(self, executable: Executable, features: Features, repeats: int) -> None:
-        self._executable, self._features, self._repeats = executable, features, repeats
-        self._backend = executable.plan.backend
-        replay = repeats > 1 and executable.is_capturable and not isinstance(features, CSR)
-        self._replay = self._backend.replay(features.shape, on_host=False) if replay else None
-        self._has_run = False
-
-    def __call__(self) -> None:
-        features: Any = self._features
-        results = self._replay(self._repeated, features) if self._replay is not None and self._has_run else None
-        if results is None:
-            self._repeated(self._features)
-        self._has_run = True
-        self._backend.wait()
-
-    def _repeated(self, features: Any) -> tuple[Any]:
+    def repeat(rows: Any) -> tuple[Any]:
         outputs = None
-        for _ in range(self._repeats):
-            outputs = self._executable.outputs(features, QUIET, replays=self._repeats == 1)
+        for _ in range(repeats):
+            outputs = executable.outputs(rows, QUIET, replays=repeats == 1)
         return (outputs,)
+
+    def run() -> None:
+        nonlocal has_run
+        if replay is None or not has_run or replay(repeat, features) is None:
+            repeat(features)
+        has_run = True
+        backend.wait()
+
+    return run
 
 
 def _timed(trial: Callable[[], Any]) -> float:

@@ -11,7 +11,7 @@ from sparsenn.backends import Backend, Kernel, SparseKernel
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IMAGE_OPERATION
 from sparsenn.engine.choices import Choice
 from sparsenn.engine.choosing import RowsShape
-from sparsenn.engine.compiled_network import CompiledNetwork
+from sparsenn.engine.compiled_network import CompiledNetwork, merges
 from sparsenn.engine.finite import HALF_PRECISION
 from sparsenn.engine.fitting import fit_steps
 from sparsenn.engine.kernels import DOUBLE_PRECISION, operation_of
@@ -192,7 +192,7 @@ class Plan:
             "preparing_seconds": self.preparing,
             "compaction": self.options.compaction,
             "deduplication": self.options.deduplication,
-            "merging": self.compiled.merging,
+            "merging": merges(self.options, self.backend),
             "reproducible": self.options.reproducible,
             "computed_neurons": sum(self.merged.network.sizes[1:]),
             "computed_edges": self.merged.network.edges,

@@ -62,8 +62,6 @@ class PlanCache:
         buffers = sum(executable.nbytes for executable in self._executables.values())
         return self.weights.nbytes + self.replays.nbytes + buffers
 
-    # ---- Rows ----------------------------------------------------------------------------------------------------
-
     def upload(self, rows: Any, keep_half: bool = False) -> Features:
         """Bring rows to the device; entries of unsorted sparse rows are sorted, and duplicate ones summed."""
         try:
@@ -130,8 +128,6 @@ class PlanCache:
         """Return how many of `count` rows run at a time."""
         size = self._compiled.batch_size(count)
         return size if self._max_rows is None else min(size, self._max_rows)
-
-    # ---- Executables ---------------------------------------------------------------------------------------------
 
     def put(self, plan: Plan) -> None:
         """Cache the plan of another session."""

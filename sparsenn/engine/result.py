@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -131,21 +131,17 @@ class _Layer:
     estimate: float | None = 0.0
 
 
-@dataclass
 class LayerCounter:
-    """Counts and seconds by layer."""
+    """Counts and seconds of a network by layer, at first zero."""
 
-    layers: list[_Layer] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, network: Network) -> LayerCounter:
-        """Return a counter for a network, at zero."""
-        return cls([_Layer() for _ in network])
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._layers = [_Layer() for _ in network]
 
     def add(self, first: int, counts: Sequence[LayerCounts], seconds: float, estimate: float | None) -> None:
         """Add the counts of one step; its layers share its time in proportion to their multiply-adds."""
         edges = sum(added.performed_edges for added in counts)
-        for layer, added in zip(self.layers[first : first + len(counts)], counts, strict=True):
+        for layer, added in zip(self._layers[first : first + len(counts)], counts, strict=True):
             share = added.performed_edges / edges if edges else 1 / len(counts)
             layer.counts = layer.counts.plus(added)
             layer.seconds += seconds * share
@@ -153,17 +149,17 @@ class LayerCounter:
 
     def add_all(self, other: LayerCounter) -> None:
         """Add the counts of another counter of the same network."""
-        for number, layer in enumerate(other.layers):
+        for number, layer in enumerate(other._layers):
             self.add(number, (layer.counts,), layer.seconds, layer.estimate)
 
     def scale(self, first: int, last: int, seconds: float) -> None:
         """Scale the times of layers that threads ran side by side to the seconds that they took together."""
-        layers = self.layers[first:last]
+        layers = self._layers[first:last]
         whole = sum(layer.seconds for layer in layers)
         for layer in layers:
             layer.seconds *= seconds / whole if whole else 0.0
 
-    def statistics(self, network: Network) -> tuple[LayerStatistics, ...]:
+    def statistics(self) -> tuple[LayerStatistics, ...]:
         """Return one record per layer."""
         return tuple(
             LayerStatistics(
@@ -178,7 +174,7 @@ class LayerCounter:
                 seconds=layer.seconds,
                 estimate=layer.estimate,
             )
-            for number, (outputs, layer) in enumerate(zip(network.sizes[1:], self.layers, strict=True), start=1)
+            for number, (outputs, layer) in enumerate(zip(self._network.sizes[1:], self._layers, strict=True), start=1)
         )
 
 
@@ -255,10 +251,7 @@ class Result:
 
     @property
     def edges_per_second(self) -> float:
-        """The challenge's rate: inputs × edges / seconds, dead rows included.
-
-        The seconds are all but those for reading: plan, prepare, transfer, compile and compute.
-        """
+        """The challenge's rate: inputs × edges / `Seconds.inference`, dead rows included."""
         seconds = self.seconds.inference
         return self.inputs * self.edges / seconds if seconds else 0.0
 

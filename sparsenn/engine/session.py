@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Unpack
 
 import numpy as np
@@ -316,7 +315,7 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -334,8 +333,6 @@ class Session:
         return f"{' - '.join(shown)} on {self.backend.description}"
 
     __repr__ = __str__
-
-    # ---- One call ------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _traced_lock(self, name: str) -> Iterator[None]:
@@ -377,8 +374,6 @@ class Session:
             with span("outputs to CSR", "convert"):
                 outputs = self.backend.as_csr(outputs)
         return to_input_type(rows.source, outputs)
-
-    # ---- Runs whose rows the sessions of `sparsenn.distributed` share -----------------------------------------------
 
     def _begin_shared(self, inputs: Inputs, total: int | None = None) -> tuple[InputRows, Plan, Seconds]:
         """Read rows of a run of `total` rows, and plan for them; return them, the plan, and the time."""
