@@ -160,10 +160,11 @@ def segments_of(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) ->
 
 def _with_equal_bits(segment: Segment) -> Segment:
     """Return a segment with alternatives of one order of sums: that of sparse kernels, or else of the best prior."""
-    sparse = [
-        one for one in segment.alternatives if all(step.kernel.operation == SPARSE_OPERATION for step in one.steps)
-    ]
-    known = tuple(one for one in sparse if all(step.kernel.reproducible for step in one.steps))
+    known = tuple(
+        one
+        for one in segment.alternatives
+        if all(step.kernel.operation == SPARSE_OPERATION and step.kernel.reproducible for step in one.steps)
+    )
     return replace(segment, alternatives=known or segment.alternatives[:1])
 
 

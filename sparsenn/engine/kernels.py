@@ -103,9 +103,8 @@ def _chosen(network: Network, options: Options) -> tuple[Backend, Kernels]:
             there = [kernel_named(operation, name, backend.device)] if named else automatic(operation, backend.device)
             least = precision if any(entry.precision == precision for entry in there) else PRECISIONS[0]
         chosen[operation] = tuple(permitted_kernels(operation, backend.device, name, least, options.reproducible))
-    if rounds and present == {SPARSE_OPERATION}:
-        if any(entry.precision == precision for entries in chosen.values() for entry in entries):
-            return backend, chosen
+    has_precision = any(entry.precision == precision for entries in chosen.values() for entry in entries)
+    if rounds and present == {SPARSE_OPERATION} and not has_precision:
         if kernel == "auto":
             raise UsageError(f"sparse layers are not multiplied in {precision} on {device}; leave out {precision}")
         raise UsageError(

@@ -39,7 +39,7 @@ from sparsenn.runtime.spans import span
 from sparsenn.runtime.storage import package_version
 from sparsenn.structure.merging import unmerged
 
-__all__ = ["MAX_MEASURED_ROWS", "choice_key", "is_telling", "measure", "open_segments", "random_rows"]
+__all__ = ["MAX_MEASURED_ROWS", "choice_key", "measure", "open_segments", "telling_rows"]
 
 MAX_MEASURED_ROWS = {True: 2048, False: 16_384}
 """Rows that kernels are timed on, at most: in host memory, and on a GPU."""
@@ -157,7 +157,7 @@ def _apart(
     if 0 not in network.nodes[first].sources:
         width = int(np.prod(shape))
         rows = RowsShape(max(1, min(rows.count, MAX_RANDOM_VALUES // width)))
-        features = compiled.backend.place(random_rows(rows.count, width))
+        features = compiled.backend.place(_random_rows(rows.count, width))
     alternatives = [
         replace(one, steps=tuple(replace(step, first=step.first - first, last=step.last - first) for step in one.steps))
         for one in _fitting(compiled, segment, rows)
@@ -171,19 +171,23 @@ def _fitting(compiled: CompiledNetwork, segment: Segment, rows: RowsShape) -> tu
     return tuple(one for one in close if sum(prepared_bytes(compiled, *one.steps)) <= free) or close
 
 
-def is_telling(compiled: CompiledNetwork, features: Features) -> bool | None:
-    """Return whether times on rows hold for others: False of dense rows that are zero or equal; None of NaN."""
-    backend = compiled.backend
+def telling_rows(compiled: CompiledNetwork, features: Features) -> Features | None:
+    """Return rows for times that hold for others: random ones where dense rows are zero or equal.
+
+    None where they hold NaN, and for sparse rows without entries.
+    """
     if isinstance(features, CSR):
-        return features.nnz > 0
-    largest, finite = backend.largest_number(features)
+        return features if features.nnz else None
+    largest, finite = compiled.backend.largest_number(features)
     if not finite:
         return None
-    ends = [backend.fetch(features[place : place + 1]) for place in (0, features.shape[0] - 1)]
-    return largest > 0 and (features.shape[0] == 1 or not np.array_equal(*ends))
+    ends = [compiled.backend.fetch(features[place : place + 1]) for place in (0, features.shape[0] - 1)]
+    if largest > 0 and (features.shape[0] == 1 or not np.array_equal(*ends)):
+        return features
+    return compiled.backend.place(_random_rows(*features.shape))
 
 
-def random_rows(count: int, width: int) -> Array:
+def _random_rows(count: int, width: int) -> Array:
     """Return normal numbers, float32, which repeat themselves in large matrices."""
     block = np.random.default_rng(0).standard_normal(min(count * width, 1 << 18), np.float32)
     return np.resize(block, (count, width))

@@ -263,14 +263,14 @@ class Result:
     @cached_property
     def outputs(self) -> CSR:
         """The last layer's outputs, CSR of shape (inputs, outputs); built on first use."""
+        width = self.plan.network.outputs
+        step = max(1, _EXPANDED_FLOATS // max(1, width))
         chunks = [
             self._expand(batch, start, min(start + step, batch.inputs))
             for batch in self.batches
-            for step in [max(1, _EXPANDED_FLOATS // max(1, self.plan.network.outputs))]
             for start in range(0, batch.inputs, step)
         ]
         lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(chunk.indptr) for chunk in chunks)])
-        width = self.plan.network.outputs
         return CSR(
             (self.inputs, width),
             scan(lengths),
