@@ -2,10 +2,9 @@
 
 A network falls into *segments*: a chain of fully connected layers, or one convolution or other layer of images.
 Consecutive fully connected layers are cut into *blocks* of like ones; an alternative of a chain is a sequence of steps,
-each of which takes adjacent blocks through one kernel. Sparse layers may go to kernels for dense ones: where they hold
-enough weights, multiplying zeros costs less than skipping them. Alternatives are ordered by the priors of their
-kernels. Those close to the best are timed on rows (`measuring`), and the fastest runs; without a measurement, the first
-does.
+each of which takes adjacent blocks through one kernel. Sparse layers may go to kernels for dense ones. Alternatives are
+ordered by the priors of their kernels. Those close to the best are timed on rows (`measuring`), and the fastest runs;
+without a measurement, the first does.
 """
 
 from __future__ import annotations
@@ -341,10 +340,7 @@ class _Chooser:
         problem = self.backend.machine, Network(tuple(layers)), rows
         able, _ = able_kernels(self.compiled.kernels[SPARSE_OPERATION], name_layers(first, last), *problem)
         able = tuple(kernel for kernel in able if self._may_round(kernel, first, last)) or able
-        return [
-            _alternative(Step(first, last, kernel), self._prior(kernel, layers, first), kernel.reproducible)
-            for kernel in able
-        ]
+        return [self._alternative(kernel, layers, first, kernel.reproducible) for kernel in able]
 
     def _may_round(self, kernel: SparseKernel, first: int, last: int) -> bool:
         """Whether a kernel may add up sparse layers as it does.
@@ -355,6 +351,15 @@ class _Chooser:
             return True
         few = not all(map(_is_dense_enough, self.network.layers[first:last]))
         return self._may_be_dense(first, last) and not (few and kernel.precision == PRECISIONS[0])
+
+    def _alternative(
+        self, kernel: Kernel, layers: Sequence[Any], first: int, in_order: bool, reason: str = ""
+    ) -> Alternative:
+        """Return one step for layers from number `first` on."""
+        prior = self._prior(kernel, layers, first)
+        seconds = prior if math.isfinite(prior) and prior > 0 else None
+        step = Step(first, first + len(layers), kernel, reason, seconds)
+        return Alternative((step,), prior, in_order or kernel.precision != PRECISIONS[0])
 
     def _prior(self, kernel: Kernel, layers: Sequence[Any], first: int) -> float:
         """Return the prior of a kernel for layers from number `first` on; 0 where it has none."""
@@ -386,20 +391,11 @@ class _Chooser:
         able, _ = able_kernels(kernels, name_layers(first, last), machine, layers)
         reason = "multiplied with their zeros" if converted else ""
         in_order = not converted or self.backend.in_host_memory
-        return [
-            _alternative(Step(first, last, kernel, reason), self._prior(kernel, layers, first), in_order)
-            for kernel in able
-        ]
+        return [self._alternative(kernel, layers, first, in_order, reason) for kernel in able]
 
 
 def _is_dense_enough(layer: Layer) -> bool:
     return not isinstance(layer, SparseLinear) or layer.edges >= DENSE_ENOUGH * layer.inputs * layer.outputs
-
-
-def _alternative(step: Step, seconds: float, in_order: bool) -> Alternative:
-    known = math.isfinite(seconds) and seconds > 0
-    ordered = in_order or step.kernel.precision != PRECISIONS[0]
-    return Alternative((replace(step, seconds=seconds) if known else step,), seconds, ordered)
 
 
 @dataclass(frozen=True)

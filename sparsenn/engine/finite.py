@@ -20,14 +20,7 @@ from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.sparse_or_dense import with_zeros
 from sparsenn.network import Network
 
-__all__ = [
-    "HALF_MAX",
-    "HALF_PRECISION",
-    "BatchGuard",
-    "OverflowGuard",
-    "UnderflowWarning",
-    "check_inputs",
-]
+__all__ = ["HALF_MAX", "HALF_PRECISION", "BatchGuard", "OverflowGuard", "UnderflowWarning", "check_inputs"]
 
 HALF_PRECISION = "float16"
 """The precision whose numbers end at `HALF_MAX`."""

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from sparsenn.backends import Backend, Kernel, SparseKernel
-from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IMAGE_OPERATION
+from sparsenn.backends.kernel_records import IMAGE_OPERATION
 from sparsenn.engine.choices import Choice
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork, merges
@@ -22,9 +22,6 @@ from sparsenn.printable import one_line
 from sparsenn.structure.merging import Merged
 
 __all__ = ["Plan", "bucket", "plan_for", "with_inputs"]
-
-OWN_OUTPUTS = (CONV_OPERATION, DENSE_OPERATION)
-"""Operations whose kernels return outputs in new memory; some layers of images return their inputs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,9 +116,9 @@ class Plan:
 
     @cached_property
     def owns_outputs(self) -> bool:
-        """Whether the last kernel's outputs lie in memory that nothing else uses."""
+        """Whether the last kernel's outputs lie in memory that nothing else uses: some layers return their inputs."""
         kernel = self.steps[-1].kernel
-        return kernel.own_outputs if isinstance(kernel, SparseKernel) else kernel.operation in OWN_OUTPUTS
+        return kernel.own_outputs if isinstance(kernel, SparseKernel) else kernel.operation != IMAGE_OPERATION
 
     @cached_property
     def leaves_outputs(self) -> bool:

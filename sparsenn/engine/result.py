@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Features, LayerCounts, RowMap, RowsLeft
+from sparsenn.backends import Features, LayerCounts, RowsLeft
 from sparsenn.engine.plan import Plan
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import collapse_iso, index_dtype
@@ -187,17 +187,8 @@ class BatchOutput:
     def __init__(self, left: RowsLeft, inputs: int, fetch: Callable[[Features], Features] | None = None) -> None:
         self._left, self.inputs, self._fetch = left, inputs, fetch
 
-    @property
-    def features(self) -> Features:
-        """Distinct rows, on the host."""
-        return self._on_host().features
-
-    @property
-    def row_map(self) -> RowMap:
-        """The row of each input, none for one that is all zero and was dropped."""
-        return self._on_host().row_map
-
-    def _on_host(self) -> RowsLeft:
+    def on_host(self) -> RowsLeft:
+        """Return distinct rows, and the row of each input, none for one that is all zero and was dropped."""
         if self._fetch is not None:
             with span("copy out", "transfer"):
                 row_map = self._left.row_map.on_host(self._fetch)
@@ -205,7 +196,7 @@ class BatchOutput:
         return self._left
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BatchOutput, (self._on_host(), self.inputs)
+        return BatchOutput, (self.on_host(), self.inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +273,8 @@ class Result:
     def dense(self) -> Array:
         """The last layer's outputs as a matrix of shape (inputs, outputs); built on first use."""
         expansion = self.plan.merged.expansion
-        batches = [batch.row_map.scatter(_dense(batch.features), expansion) for batch in self.batches]
+        rows = (batch.on_host() for batch in self.batches)
+        batches = [left.row_map.scatter(_dense(left.features), expansion) for left in rows]
         return np.concatenate(batches) if batches else np.zeros((0, self.plan.network.outputs), np.float32)
 
     @property
@@ -292,8 +284,9 @@ class Result:
 
     def _expand(self, batch: BatchOutput, start: int, stop: int) -> CSR:
         """Give inputs `start` to `stop` of a batch their rows, and each neuron its value, as CSR."""
-        used, row_map = batch.row_map.take(start, stop)
-        features, expansion = batch.features, self.plan.merged.expansion
+        left, expansion = batch.on_host(), self.plan.merged.expansion
+        used, row_map = left.row_map.take(start, stop)
+        features = left.features
         rows = features.to_scipy()[used].toarray() if isinstance(features, CSR) else features[used]
         return row_map.gather(from_dense(rows if expansion is None else rows[:, expansion], rows.dtype.type))
 
