@@ -22,8 +22,8 @@ from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, 
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION
 from sparsenn.engine.choices import Choice, Measured
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.kernels import PRECISIONS, able_kernels, multiplies_zeros, name_layers
-from sparsenn.engine.steps import Step
+from sparsenn.engine.kernels import PRECISIONS, able_kernels, multiplies_zeros
+from sparsenn.engine.steps import Step, layers_text
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, SparseLinear
@@ -260,7 +260,7 @@ class _Chooser:
         ((channels, height, width),) = self.network.input_shapes(number)
         image, machine = (channels, height, width), self.backend.machine
         able, refused = able_kernels(
-            self.compiled.kernels[CONV_OPERATION], f"layer {number + 1}", machine, layer, image
+            self.compiled.kernels[CONV_OPERATION], layers_text(number, number + 1), machine, layer, image
         )
         reason = "; ".join(f"{name} cannot, because {why}" for name, why in refused.items())
         known = []
@@ -338,7 +338,7 @@ class _Chooser:
         layers = self.network.layers_of(SparseLinear, first, last)
         rows = few_rows(layers[0].inputs, self.rows.form == "iso" and self._reads_input(first))
         problem = self.backend.machine, Network(tuple(layers)), rows
-        able, _ = able_kernels(self.compiled.kernels[SPARSE_OPERATION], name_layers(first, last), *problem)
+        able, _ = able_kernels(self.compiled.kernels[SPARSE_OPERATION], layers_text(first, last), *problem)
         able = tuple(kernel for kernel in able if self._may_round(kernel, first, last)) or able
         return [self._alternative(kernel, layers, first, kernel.reproducible) for kernel in able]
 
@@ -388,7 +388,7 @@ class _Chooser:
             for layer in members
         ]
         kernels, machine = self.compiled.kernels[DENSE_OPERATION], self.backend.machine
-        able, _ = able_kernels(kernels, name_layers(first, last), machine, layers)
+        able, _ = able_kernels(kernels, layers_text(first, last), machine, layers)
         reason = "multiplied with their zeros" if converted else ""
         in_order = not converted or self.backend.in_host_memory
         return [self._alternative(kernel, layers, first, in_order, reason) for kernel in able]

@@ -116,11 +116,10 @@ class CompiledNetwork:
 
 
 _merged_forms: WeakKeyDictionary[Network, Merged] = WeakKeyDictionary()
-"""By network: `infer` may be called again and again with the same one."""
+"""Networks without dead outputs, and with equal ones merged: `infer` may be called with one again and again."""
 
 
 def _merged_form(network: Network) -> Merged:
-    """Return a network without dead outputs, and with equal ones merged; searched once."""
     if network not in _merged_forms:
         _merged_forms[network] = merge_equal_outputs(without_dead_outputs(network))
     return _merged_forms[network]

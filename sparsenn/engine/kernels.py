@@ -29,7 +29,6 @@ __all__ = [
     "able_kernels",
     "choose_kernels",
     "multiplies_zeros",
-    "name_layers",
     "operation_of",
 ]
 
@@ -148,8 +147,3 @@ def able_kernels(
         texts = (f"the kernel {name!r} cannot run {layers}: {reason}" for name, reason in refused.items())
         raise UsageError("; ".join(texts))
     return able, refused
-
-
-def name_layers(first: int, last: int) -> str:
-    """Return consecutive layers, counted from 0, `last` excluded, as messages speak of them."""
-    return f"layers {first + 1} to {last}" if first else "this"
