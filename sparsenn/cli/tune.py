@@ -80,7 +80,10 @@ def tune(
         tunings = []
         with Session(network, device=device, precision=precision) as session:
             for count in counts:
-                batch = _rows(network, sample, form, count)
+                try:
+                    batch = _rows(network, sample, form, count)
+                except MemoryError:
+                    raise UsageError(f"--rows {count}: memory has no room for so many rows") from None
                 start = time.perf_counter()
                 tunings.append(Tuning(session.plan(batch), time.perf_counter() - start))
                 report("numbers of rows", len(tunings), len(counts))

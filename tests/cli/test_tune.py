@@ -120,6 +120,15 @@ def test_bad_usage_is_one_line(run: Run, model: Path, options: tuple[str, str], 
     assert message in done.stderr
 
 
+def test_rows_beyond_memory_are_refused(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*arguments: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("sparsenn.cli.tune._rows", no_memory)
+    done = run("tune", model, "--device", "cpu", "--rows", "7")
+    assert (done.exit_code, done.stderr) == (2, "error: --rows 7: memory has no room for so many rows\n")
+
+
 def test_inputs_go_with_a_model(run: Run, problem: Path, model: Path) -> None:
     done = run("tune", problem, "--inputs", model, "--device", "cpu")
     assert (done.exit_code, done.stdout) == (2, "")
