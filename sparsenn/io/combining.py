@@ -40,7 +40,7 @@ def combined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
     shape = layer.combined_shape([signal.shape for signal in signals])
     settled = [signal.flushed() for signal in signals]
     if isinstance(layer, Multiply):
-        settled = [signal.images() if signal.is_pixel and signal.shape != shape else signal for signal in settled]
+        settled = [signal if signal.shape == shape else signal.images() for signal in settled]
     are_images = [signal.image is not None or len(signal.lies or ()) == 3 for signal in settled]
     if any(are_images) or all(signal.lies is None and signal.is_image for signal in settled):
         settled = [signal.images() if signal.lies is None and signal.is_image else signal for signal in settled]

@@ -105,11 +105,6 @@ class Signal:
             return False
         return self.order is None and self.lies in (None, self.picture)
 
-    @property
-    def is_pixel(self) -> bool:
-        """Whether its rows are images of one pixel, a number for each channel."""
-        return self.axis == 0 and len(self.shape) > 1 and self.shape[1:] == (1,) * (len(self.shape) - 1)
-
     def full(self, rows: Any) -> tuple[Any, ...]:
         """Return the tensor's shape, with `rows` for the number of rows."""
         return self.shape if self.axis is None else (*self.shape[: self.axis], rows, *self.shape[self.axis :])
@@ -249,14 +244,9 @@ class Signal:
 
     def become(self, shape: tuple[int, ...]) -> Signal:
         """Return rows taken for images of a shape, before any layer; after layers, for images of one pixel."""
-        if self.lies is not None and shape == (self.width, *[1] * (len(shape) - 1)):
-            return replace(self, shape=shape)
-        if self.lies is not None or self.width not in (0, prod(shape)):
-            raise ShapeError(
-                f"makes {shape} of {self.shape} between layers; only the network's input can become images of "
-                "several pixels"
-            )
-        return replace(self, shape=shape, layout=_in_order(self.layout))
+        if (self.lies and prod(shape[1:]) > 1) or self.width not in (0, prod(shape)):
+            raise ShapeError(f"makes {shape} of {self.shape} between layers; only inputs can become larger images")
+        return replace(self, shape=shape, layout=self.layout if self.lies else _in_order(self.layout))
 
     # ---- Layers -----------------------------------------------------------------------------------------------------
 
@@ -342,7 +332,7 @@ class Signal:
                 "it takes images whose channels are not the first axis of the rows that the network takes; export with "
                 "channels first (tf2onnx: --inputs-as-nchw)"
             )
-        if signal.is_pixel and signal.lies == (signal.width,):
+        if image == (signal.width, 1, 1) and signal.lies == (signal.width,):
             signal = replace(signal.settled().then(Slice(0, signal.width, image)), lies=image)
         if signal.lies not in (None, image):
             raise InputError(
