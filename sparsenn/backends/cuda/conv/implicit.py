@@ -39,11 +39,8 @@ SOURCE = "conv2d/implicit_float32.cu"
 
 _PROGRAM = specialised(SOURCE, dynamic_shared=True, carveout=WHOLE)
 
-ONE_GROUP = "one group"
-"""What the kernel needs of a convolution, in words."""
-
-MANY = 1 << 10
-"""Images of which a block sees as many as of any larger number."""
+ONE_GROUP = "one group"  # what the kernel needs of a convolution, in words
+MANY = 1 << 10  # images of which a block sees as many as of any larger number
 
 
 def fits(machine: Machine, geometry: Geometry) -> str | None:
@@ -69,8 +66,6 @@ def kernel_defines(tile: Tile, activation: int) -> dict[str, int | str]:
 
 @dataclass(frozen=True, eq=False)
 class _Prepared:
-    """What launches of one size have in common."""
-
     kernel: Any
     plan: Plan
     numbers: tuple[np.int32, ...]
@@ -89,15 +84,7 @@ def _prepared(geometry: Geometry, count: int, activation: int, device: int) -> _
 
 
 def launch_implicit_float32(layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution of one group.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are not float32 in row-major order, or the kernel cannot run the convolution.
-    """
+    """Run a convolution of one group."""
     outputs, geometry = new_outputs(layer, images), layer.geometry
     # Pixels, and outputs of a strip, are counted in 32 bits; strips together may be wider than the outputs.
     most = max(1, MOST_NUMBERS // (2 * geometry.output_height * geometry.output_width + 128 * geometry.output_height))

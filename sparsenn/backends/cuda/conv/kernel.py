@@ -21,11 +21,8 @@ from sparsenn.network import Image
 
 __all__ = ["LAUNCH_SECONDS", "Fits", "Launch", "convolution", "everywhere"]
 
-IMAGES = 256
-"""Images of which a prior takes the share of one: most devices are full, and launches cost little."""
-
-LAUNCH_SECONDS = 3e-6
-"""Of a launch on an H200, however small the problem."""
+IMAGES = 256  # images of which a prior takes the share of one: most devices are full, and launches cost little
+LAUNCH_SECONDS = 3e-6  # of a launch on an H200, however small the problem
 
 Launch = Callable[[ConvLayer, Array], Array]
 Fits = Callable[[Machine, Geometry], str | None]
@@ -101,17 +98,6 @@ def _seconds(prior: Prior, multiples: tuple[int, int], machine: Machine, layer: 
 
 
 def _launch(launch: Launch, layer: ConvLayer, images: Array) -> Array:
-    """Launch a kernel on the layer's device.
-
-    Raises
-    ------
-    ShapeError
-        The images are not of the size that the layer was uploaded for.
-    UsageError
-        The kernel is not written for such a convolution, or for images of that type.
-    OutOfMemoryError
-        The device's memory does not suffice.
-    """
     given = layer.geometry
     outputs = given.filters * given.output_height * given.output_width
     with as_current(layer.device), within_memory("a convolution", images.shape[0], 8 * outputs):

@@ -64,13 +64,7 @@ def copied_at_once(kind: Kind, geometry: Geometry, made: Plan, address: int) -> 
 
 
 def kernel_defines(kind: Kind, geometry: Geometry, made: Plan, copied: int, activation: int) -> dict[str, int | str]:
-    """Return what a kernel is compiled with.
-
-    Parameters
-    ----------
-    copied : bytes, as `copied_at_once` returns them.
-    activation : as `activation_define` returns it.
-    """
+    """Return what a kernel is compiled with; `copied` is as `copied_at_once` returns it."""
     input_type = {"INPUT": "half_bits" if kind is HALF_ROWS else "float"} if kind.source == HALF.source else {}
     return {**made.defines(geometry), **input_type, "COPY": copied, "ACTIVATION": activation}
 
@@ -98,36 +92,19 @@ def _run(kind: Kind, layer: ConvLayer, images: Array, outputs: Array) -> Array:
 
 
 def launch_tensor_float32(layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution on the tensor cores, to float32's precision.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are not float32, or not in row-major order; or the convolution does not fit.
-    """
+    """Run a convolution on the tensor cores, to float32's precision."""
     refuse(fits_float32(machine_of(layer.device), layer.geometry))
     return _run(FLOAT32, layer, images, new_outputs(layer, images))
 
 
 def launch_tensor_tf32(layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution on the tensor cores in TF32; errors as `launch_tensor_float32`."""
+    """Run a convolution on the tensor cores in TF32."""
     refuse(fits_any_precision(machine_of(layer.device), layer.geometry))
     return _run(TF32, layer, images, new_outputs(layer, images))
 
 
 def launch_tensor_half(layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution on the tensor cores in half precision; images and outputs float32, or both float16.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are neither float32 nor float16, or not in row-major order; the convolution does not fit, or has a weight
-        beyond half precision.
-    """
+    """Run a convolution on the tensor cores in half precision; images and outputs float32, or both float16."""
     refuse(fits_any_precision(machine_of(layer.device), layer.geometry))
     outputs = new_outputs(layer, images, (np.float32, np.float16))
     check_half_range(layer)

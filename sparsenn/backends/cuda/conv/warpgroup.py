@@ -54,11 +54,8 @@ __all__ = [
     "why_no_warpgroups",
 ]
 
-CAPABILITY = 90
-"""Compute capability 9.0, times ten: the instructions are no other's."""
-
-GPU = "NVIDIA GPU (compute capability 9.0 only)"
-"""What the kernels need, in words."""
+CAPABILITY = 90  # Compute capability 9.0, times ten: the instructions are no other's
+GPU = "NVIDIA GPU (compute capability 9.0 only)"  # what the kernels need, in words
 
 ARCHITECTURE = "sm_90a"
 
@@ -79,8 +76,7 @@ _LAYOUT = specialised(LAYING_OUT, dynamic_shared=True, carveout=WHOLE)
 PLACES = 256
 UNITS = 4
 
-HELD_BYTES = 1 << 30
-"""Of images that are laid out at a time: little beside the device's memory."""
+HELD_BYTES = 1 << 30  # of images that are laid out at a time: little beside the device's memory
 
 PRIORS = {
     FLOAT32: Prior(compute=0.15, memory=0.2, launch=2 * LAUNCH_SECONDS, precision="tf32"),
@@ -129,8 +125,6 @@ def _pieces(kind: Kind, geometry: Geometry, count: int, machine: Machine) -> int
 
 @dataclass(frozen=True, eq=False)
 class _Prepared:
-    """What launches of one size have in common."""
-
     lay_out: Any
     multiply: Any
     plan: Plan
@@ -139,14 +133,7 @@ class _Prepared:
 
 
 def kernel_defines(kind: Kind, tile: Tile, run: int, half_rows: bool, activation: int) -> dict[str, int | str]:
-    """Return what a kernel is compiled with.
-
-    Parameters
-    ----------
-    run : as `Row.run` returns it.
-    half_rows : images and outputs are float16.
-    activation : its place in `ACTIVATIONS`.
-    """
+    """Return what a kernel is compiled with; `run` is as `Row.run` returns it."""
     given = {"RUN": run, "INPUT": "half_bits" if half_rows else "float", "ACTIVATION": ACTIVATIONS[activation]}
     return tile.defines(kind) | given
 
@@ -168,16 +155,7 @@ def _prepared(kind: Kind, geometry: Geometry, count: int, half_rows: bool, activ
 
 
 def run_warpgroup(kind: Kind, layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution in one of the precisions; images and outputs float32 or, of `HALF`, both float16.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are not of a type that the kernel takes, or it cannot run the convolution, or not on this device; or, of
-        `HALF`, a weight is beyond half precision.
-    """
+    """Run a convolution in one of the precisions; images and outputs float32 or, of `HALF`, both float16."""
     if kind is HALF:
         check_half_range(layer)
     outputs = new_outputs(layer, images, (np.float32, np.float16) if kind is HALF else (np.float32,))
