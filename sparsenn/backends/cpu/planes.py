@@ -173,8 +173,6 @@ def _shifts(layer: Any, record: Sequence[int]) -> Array:
 
 
 class _Blocks:
-    """The blocks of layers, as they are put together."""
-
     def __init__(self) -> None:
         self.records: list[tuple[int, int, int, int, int]] = []
         self.shifts: list[Array] = []

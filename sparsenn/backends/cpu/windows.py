@@ -130,7 +130,6 @@ def _copy_out(sums: Array, at: int, images: int, place: int, wide: int, first: i
 @compiled
 def _take_mean(panel: Array, base: int, images: int, shifts: Array, first: int, last: int, totals: Array, sums: Array,
                lanes: int) -> None:  # fmt: skip
-    """Add up the pixels that a window meets, in float64, and divide by their number."""
     for lane in range(np.uintp(lanes)):
         totals[lane] = 0.0
     for tap in range(first, last):

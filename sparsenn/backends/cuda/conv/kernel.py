@@ -36,26 +36,14 @@ def convolution(
     *,
     needs: tuple[str, ...] = (),
     gpu: str = ANY_GPU,
-    auto: bool = False,
     prior: Prior | None = None,
     multiples: tuple[int, int] = (1, 1),
-    precision: str = "float32",
-    half_rows: bool = False,
-    tf32_products: int = 0,
-    half_sums: int = 0,
-    traffic: Callable[..., Any] | None = None,
-    reproducible: bool = False,
+    **fields: Any,
 ) -> ConvolutionKernel:
-    """Describe a kernel of conv2d on the GPU; it remains to be registered.
+    """Describe a kernel of conv2d on the GPU, with further `fields` of `Kernel`; it remains to be registered.
 
-    Parameters
-    ----------
-    launch : takes the layer and images on its device, and returns a new array of the outputs.
-    fits : says why a machine cannot run a convolution with it; None if it can.
-    gpu : the GPU that it needs, in words.
-    prior : the kernel's efficiencies, if `auto` may take it.
-    multiples : filters, and channels of a group, are multiplied as if there were a multiple of these.
-    others : as `Kernel` has them.
+    `fits` returns why a machine cannot run a convolution, or None. `auto` may take a kernel with a prior, by which
+    filters, and channels of a group, are multiplied as if there were a multiple of `multiples`.
     """
     return ConvolutionKernel(
         name=name,
@@ -63,15 +51,9 @@ def convolution(
         summary=summary,
         launch=partial(_launch, launch),
         needs=(gpu, *needs),
-        auto=auto,
         why_not=partial(_why_not, fits),
         seconds=partial(_seconds, prior, multiples) if prior else None,
-        precision=precision,
-        half_rows=half_rows,
-        tf32_products=tf32_products,
-        half_sums=half_sums,
-        reproducible=reproducible,
-        traffic=traffic,
+        **fields,
     )
 
 

@@ -122,8 +122,6 @@ class _Product:
 
 @dataclass(frozen=True, eq=False)
 class _Finish:
-    """The pass that adds a bias, activates, and rounds to the type of the outputs."""
-
     kernel: Any
     blocks: int
     units: np.int64
