@@ -18,7 +18,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
 from sparsenn.backends.cuda.conv.implicit_plan import LEAST_ROWS, STEP_CHANNELS, Plan, arranged, plan
-from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, convolution
+from sparsenn.backends.cuda.conv.kernel import LAID_OUT, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE, smallest
 from sparsenn.backends.cuda.conv.specialised import new_outputs, refuse
@@ -113,7 +113,7 @@ IMPLICIT_FLOAT32 = convolution(
     fits,
     needs=(ONE_GROUP,),
     auto=True,
-    prior=Prior(compute=0.06, memory=0.15, launch=LAUNCH_SECONDS, precision="tf32"),
+    prior=Prior(compute=0.06, memory=LAID_OUT, precision="tf32"),
     multiples=(LEAST_ROWS, STEP_CHANNELS),
     tf32_products=FLOAT32.products,
 )

@@ -19,10 +19,10 @@ from sparsenn.formats import Array
 from sparsenn.layers import Conv2d
 from sparsenn.network import Image
 
-__all__ = ["LAUNCH_SECONDS", "Fits", "Launch", "convolution", "everywhere"]
+__all__ = ["LAID_OUT", "Fits", "Launch", "convolution", "everywhere"]
 
 IMAGES = 256  # images of which a prior takes the share of one: most devices are full, and launches cost little
-LAUNCH_SECONDS = 3e-6  # of a launch on an H200, however small the problem
+LAID_OUT = 0.25  # fraction of the copy bandwidth of kernels that lay images out first, or gather their pixels
 
 Launch = Callable[[ConvLayer, Array], Array]
 Fits = Callable[[Machine, Geometry], str | None]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, convolution
+from sparsenn.backends.cuda.conv.kernel import convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import activation_define, new_outputs, refuse, sizes, why_not_plain
 from sparsenn.backends.cuda.runtime.device import machine_of
@@ -330,5 +330,5 @@ REGISTER_TILED = convolution(
     fits,
     needs=("stride 1, no dilation, one group",),
     auto=True,
-    prior=Prior(compute=0.5, memory=0.5, launch=LAUNCH_SECONDS),
+    prior=Prior(compute=0.5),
 )

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, convolution
+from sparsenn.backends.cuda.conv.kernel import convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import activation_define, check_half_range, new_outputs, refuse
 from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, TF32, Kind, weight_image
@@ -114,6 +114,8 @@ def launch_tensor_half(layer: ConvLayer, images: Array) -> Array:
 # ---- Kernels -----------------------------------------------------------------------------------------------------
 
 
+EFFICIENCY = 0.15  # fraction of the peak of multiply-adds
+
 _described = partial(
     convolution,
     needs=("stride 1, no dilation, one group", "filters that fit into shared memory"),
@@ -125,7 +127,7 @@ TENSOR_FLOAT32 = _described(
     launch_tensor_float32,
     "tensor cores, each number split into two of TF32, no unrolled windows",
     fits_float32,
-    prior=Prior(compute=0.13, memory=0.6, launch=LAUNCH_SECONDS, precision="tf32"),
+    prior=Prior(EFFICIENCY, precision="tf32"),
     tf32_products=FLOAT32.passes,
 )
 TENSOR_TF32 = _described(
@@ -133,7 +135,7 @@ TENSOR_TF32 = _described(
     launch_tensor_tf32,
     "tensor cores in TF32, windows read from images in shared memory",
     fits_any_precision,
-    prior=Prior(compute=0.15, memory=0.6, launch=LAUNCH_SECONDS, precision="tf32"),
+    prior=Prior(EFFICIENCY, precision="tf32"),
     precision="tf32",
 )
 TENSOR_HALF = _described(
@@ -141,7 +143,7 @@ TENSOR_HALF = _described(
     launch_tensor_half,
     "tensor cores in half precision, sums in float32",
     fits_any_precision,
-    prior=Prior(compute=0.15, memory=0.6, launch=LAUNCH_SECONDS, precision="float16"),
+    prior=Prior(EFFICIENCY, precision="float16"),
     precision="float16",
     half_rows=True,
 )

@@ -11,7 +11,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.conv.filters import launch_filters
 from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
-from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, convolution, everywhere
+from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import grid_of, new_outputs, sizes
 from sparsenn.backends.cuda.runtime.loader import specialised
@@ -66,6 +66,6 @@ UNROLLED = convolution(
     "compiled for the sizes, loops over the window unrolled",
     everywhere(why_too_large),
     auto=True,
-    prior=Prior(compute=0.04, memory=0.6, launch=LAUNCH_SECONDS),
+    prior=Prior(compute=0.04),
     reproducible=True,
 )

@@ -21,7 +21,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry, why_too_large
 from sparsenn.backends.cuda.conv.implicit import MANY
-from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, convolution
+from sparsenn.backends.cuda.conv.kernel import LAID_OUT, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
@@ -34,7 +34,7 @@ from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
 from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.prior import Prior
+from sparsenn.backends.prior import LAUNCH_SECONDS, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
@@ -78,11 +78,7 @@ UNITS = 4
 
 HELD_BYTES = 1 << 30  # of images that are laid out at a time: little beside the device's memory
 
-PRIORS = {
-    FLOAT32: Prior(compute=0.15, memory=0.2, launch=2 * LAUNCH_SECONDS, precision="tf32"),
-    TF32: Prior(compute=0.5, memory=0.2, launch=2 * LAUNCH_SECONDS, precision="tf32"),
-    HALF: Prior(compute=0.5, memory=0.3, launch=2 * LAUNCH_SECONDS, precision="float16"),
-}
+EFFICIENCY = 0.5  # fraction of the peak of multiply-adds, of which split numbers take three for one
 
 
 def fits(kind: Kind, machine: Machine, geometry: Geometry) -> str | None:
@@ -189,6 +185,8 @@ def _launch(kind: Kind, layer: ConvLayer, images: Array, outputs: Array) -> None
 
 
 def _described(kind: Kind, name: str, summary: str) -> ConvolutionKernel:
+    peak = "float16" if kind is HALF else "tf32"
+    prior = Prior(EFFICIENCY / kind.products, LAID_OUT, 2 * LAUNCH_SECONDS, peak)
     return convolution(
         name,
         partial(run_warpgroup, kind),
@@ -197,7 +195,7 @@ def _described(kind: Kind, name: str, summary: str) -> ConvolutionKernel:
         needs=("stride 1, one group", "rows that fit into shared memory"),
         gpu=GPU,
         auto=True,
-        prior=PRIORS[kind],
+        prior=prior,
         multiples=(ROWS, STEP_BYTES // kind.factor_bytes),
         precision=kind.name,
         half_rows=kind is HALF,
