@@ -187,8 +187,5 @@ def run_panels(packed: Any, inputs: Array, first: int, last: int, together: int,
             panel, after = (even, odd) if number % 2 == 0 else (odd, even)
             if number + 1 < packed.layers.shape[0]:
                 begin_layer(packed, number + 1, images, after)
-            first_block, last_block = (
-                packed.layers[number, planes.FIRST_BLOCK],
-                packed.layers[number, planes.LAST_BLOCK],
-            )
-            run_layer(packed, number, first_block, last_block, panel, images, after, start, outputs, sums, totals)
+            begin, end = packed.layers[number, planes.FIRST_BLOCK], packed.layers[number, planes.LAST_BLOCK]
+            run_layer(packed, number, begin, end, panel, images, after, start, outputs, sums, totals)

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry, why_too_large
-from sparsenn.backends.cuda.conv.kernel import LAID_OUT, convolution
+from sparsenn.backends.cuda.conv.kernel import HELD_BYTES, LAID_OUT, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
 from sparsenn.backends.cuda.conv.unrolled import launch_unrolled
@@ -56,7 +56,6 @@ _TRANSPOSE = program(TRANSPOSE, dynamic_shared=True, FROM=_NUMBERS, TO=_NUMBERS,
 _FINISH = program(FINISH, THREADS=(THREADS,))
 
 MOST_WORKSPACE = 1 << 30  # bytes that a convolution may take for itself
-HELD_BYTES = 1 << 30  # of images that are laid out at a time: little beside the device's memory
 LEAST_CHANNELS = 8  # of each of several groups, that tensor cores multiply at a time
 _in_use = threading.Lock()  # of the library's handles: one thread at a time sets a stream and executes on it
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry, why_too_large
 from sparsenn.backends.cuda.conv.implicit import MANY
-from sparsenn.backends.cuda.conv.kernel import LAID_OUT, convolution
+from sparsenn.backends.cuda.conv.kernel import HELD_BYTES, LAID_OUT, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
@@ -75,8 +75,6 @@ _LAYOUT = specialised(LAYING_OUT, dynamic_shared=True, carveout=WHOLE)
 # Of a block that lays images out.
 PLACES = 256
 UNITS = 4
-
-HELD_BYTES = 1 << 30  # of images that are laid out at a time: little beside the device's memory
 
 EFFICIENCY = 0.5  # fraction of the peak of multiply-adds, of which split numbers take three for one
 
