@@ -21,8 +21,7 @@ __all__ = [
     "SparseRows",
 ]
 
-Features: TypeAlias = CSR | Array
-"""Rows of features: CSR, or a dense row-major matrix of shape (rows, width)."""
+Features: TypeAlias = CSR | Array  # rows of features: CSR, or a dense row-major matrix of shape (rows, width)
 
 
 class LayerCounts(NamedTuple):

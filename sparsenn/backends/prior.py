@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from sparsenn.backends.machine import Machine
 
-__all__ = ["Prior"]
+__all__ = ["LAUNCH_SECONDS", "Prior"]
+
+LAUNCH_SECONDS = 4.5e-6  # of a kernel or a copy in a replayed graph, as measured on an H200
 
 
 @dataclass(frozen=True)
@@ -18,8 +20,8 @@ class Prior:
     """The efficiencies of a kernel."""
 
     compute: float  # fraction of the machine's peak of multiply-adds that large problems reach
-    memory: float  # fraction of the machine's copy bandwidth that large problems reach
-    launch: float  # seconds of a launch, however small
+    memory: float = 0.6  # fraction of the machine's copy bandwidth that large problems reach
+    launch: float = LAUNCH_SECONDS  # seconds of a launch, however small
     precision: str = "float32"  # precision whose peak counts: `float32`, `tf32` or `float16`
 
     def seconds(self, machine: Machine, multiply_adds: float, nbytes: float, launches: int = 1) -> float:

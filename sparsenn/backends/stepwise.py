@@ -27,17 +27,13 @@ tenth to a half of the rows; a search after every layer costs more than it saves
 
 FEW = 1 / 8  # a search that removes no more than this share of the rows doubles the layers until the next one
 
-# Costs in scattered multiply-adds; the first two about as `bench/bench_spmspm.py` shows with AVX-512.
-SCATTERED_EDGE = 1.0  # of a multiply-add
-GATHERED_EDGE = 1 / 15  # of a multiply-add
-ADDED_WEIGHT = 1 / 14  # of a weight where whole rows of weights are added
-LOADED_VALUE = 1.0  # of a value that is brought into a panel
-CLEARED_VALUE = 1 / 15  # of an element of a panel, an estimate
+# Costs in scattered multiply-adds, about as `bench/bench_spmspm.py` shows with AVX-512; a value that is brought into a
+# panel costs as much as one.
+VECTOR_VALUE = 1 / 15  # of a multiply-add, or an element that is cleared, along vectors
 
 # Likewise, where dense rows are summed one by one: fitted to LeNet-300-100 with 1.9 and 20 % of its weights.
 SCANNED_VALUE = 0.75  # of a value that is read
 FOUND_VALUE = 6.0  # of a value that is not zero, without its products
-PLACED_VALUE = 1.0  # of an output that is brought into a panel
 
 MOST_DENSE_WEIGHTS, DENSE_ROWS = 1 << 20, 1 / 20
 """Weights of a layer with their zeros, up to which, and the share of them that is stored, from which on whole rows of
@@ -195,15 +191,15 @@ def scatters(backend: Backend, layer: SparseLinear, features: Features) -> bool:
     """Return whether multiplying only the non-zeros of features in a layer should beat gathering from dense rows."""
     rows, width = features.shape
     weights = layer.weights
-    gather = rows * weights.nnz * GATHERED_EDGE
-    each = weights.nnz / max(1, width) * SCATTERED_EDGE
+    gather = rows * weights.nnz * VECTOR_VALUE
+    each = weights.nnz / max(1, width)
     if isinstance(features, CSR):
-        gather += features.nnz * LOADED_VALUE + rows * width * CLEARED_VALUE
-        scatter = features.nnz * each + rows * weights.shape[1] * CLEARED_VALUE
+        gather += features.nnz + rows * width * VECTOR_VALUE
+        scatter = features.nnz * each + rows * weights.shape[1] * VECTOR_VALUE
     else:
         sampled = features[:: -(-rows // SAMPLED_ROWS) or 1].copy()
         nonzeros = rows / max(1, sampled.shape[0]) * float(backend.count_nonzeros(sampled).sum())
-        each = FOUND_VALUE + (layer.outputs * ADDED_WEIGHT if has_dense_rows(layer) else each)
-        gather += rows * width * LOADED_VALUE
-        scatter = rows * width * SCANNED_VALUE + nonzeros * each + rows * weights.shape[1] * PLACED_VALUE
+        each = FOUND_VALUE + (layer.outputs * VECTOR_VALUE if has_dense_rows(layer) else each)
+        gather += rows * width
+        scatter = rows * width * SCANNED_VALUE + nonzeros * each + rows * weights.shape[1]
     return bool(scatter < gather)

@@ -63,8 +63,6 @@ def trace(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 class _Recorder:
-    """Notes spans of all threads as they end."""
-
     def __init__(self) -> None:
         self._start = time.perf_counter_ns()
         self._here = threading.local()
@@ -76,7 +74,6 @@ class _Recorder:
         return _Timed(self, span)
 
     def end(self, span: Span, begun: int, ended: int) -> None:
-        """Note a span of this thread; times are in nanoseconds of `perf_counter_ns`."""
         line: int | None = getattr(self._here, "line", None)
         if line is None:
             line = self._here.line = self._line(threading.current_thread().name, new=True)

@@ -96,7 +96,6 @@ def _packed(layers: Sequence[Linear]) -> Packed:
 
 @compiled
 def _finish(packed: Any, number: int, panel: int, rows: int, sums: Array, at: int, across: int) -> None:
-    """Add the bias to a panel's sums of some rows, and apply the activation."""
     kind, clip = packed.layers[number, ACTIVATION], packed.clips[number]
     bias, zero = np.uintp(packed.layers[number, FIRST_BIAS] + panel * TILE), np.float32(0)
     for _ in range(rows):

@@ -75,7 +75,6 @@ def _rooms(program: Program, together: int) -> tuple[Array, Array, Array, Array]
 
 
 def _run_shared(program: Program, features: Array, row: int, threads: int, outputs: Array) -> None:
-    """Take one image through all layers; threads share the blocks of filters."""
     packed = program.packed
     panel, after, sums, _ = _rooms(program, 1)
     copy_in(packed, features, row, 1, sums, panel)

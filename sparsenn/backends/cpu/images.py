@@ -72,7 +72,6 @@ def _chain(layer: Pool2d, shape: tuple[int, ...]) -> ChainStack:
 
 
 def _outputs(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> tuple[Array, tuple[int, ...]]:
-    """Return room for a layer's outputs, (rows, outputs), and the shape of one of them."""
     rows, *found = layer.output_shape((features.shape[0], *shape))
     return np.empty((rows, prod(found)), np.float32), tuple(found)
 

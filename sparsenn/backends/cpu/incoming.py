@@ -107,7 +107,6 @@ def _offsets(indptr: Array, height: int) -> Array:
 
 
 def _in_pieces(run: Callable[[tuple[int, int]], Any], total: int, entries: int) -> list[Any]:
-    """Call `run` for parts of 0..total, on all threads if there are many entries."""
     pieces = min(PIECES * thread_count(), max(1, entries // LEAST_ENTRIES))
     return map_threads(run, chunks(total, max(1, -(-total // pieces))))
 
@@ -140,7 +139,6 @@ def _unsorted(row: int, entry: int, indices: Array) -> UnsortedError:
 
 
 def _checked_values(values: Array) -> Array:
-    """Return values as float32, equal ones as one."""
     if values.dtype not in _VALUE_TYPES:
         values = read_only(as_floats(values, np.float32))
     if not values.size:

@@ -95,7 +95,6 @@ def _finish_scatter(packed: Any, layer: int, panel: Array, stride: int, lanes: i
 
 @compiled
 def _find_nonzeros(features: Array, row: int, columns: Array, numbers: Array) -> int:
-    """List the columns of a row that are not zero, ascending, and their numbers; returns how many they are."""
     width, found = features.shape[1], 0
     first, whole = row * width, width // BITS * BITS
     ahead = min(AHEAD * width, features.size - first - whole)

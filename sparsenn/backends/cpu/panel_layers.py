@@ -116,7 +116,6 @@ def gather_layer(packed: Any, layer: int, source: Array, target: Array, lanes: i
 
 @compiled
 def _live_lanes(counts: Array, lanes: int, live: Array) -> int:
-    """List the lanes that have a non-zero; returns how many they are."""
     found = 0
     for lane in range(lanes):
         if counts[lane] > 0:
@@ -127,7 +126,6 @@ def _live_lanes(counts: Array, lanes: int, live: Array) -> int:
 
 @compiled
 def _squeeze(panel: Array, width: int, stride: int, live: Array, found: int) -> None:
-    """Move the live lanes of every line together at its front."""
     for line in range(width):
         base = np.uintp(line * stride)
         for lane in range(np.uintp(found)):

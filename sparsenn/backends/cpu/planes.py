@@ -22,34 +22,7 @@ from sparsenn.backends.cpu.activation import IDENTITY, activation_code
 from sparsenn.formats import Array
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, MaxPool2d
 
-__all__ = [
-    "ABOVE",
-    "ACROSS",
-    "ACTIVATION",
-    "BESIDE",
-    "CHANNELS",
-    "COLUMNS",
-    "DOWN",
-    "FILTERS",
-    "FIRST_BIAS",
-    "FIRST_BLOCK",
-    "HEIGHT",
-    "KIND",
-    "LARGEST",
-    "LAST_BLOCK",
-    "MEAN",
-    "OUTPUT_HEIGHT",
-    "OUTPUT_WIDTH",
-    "PIXELS",
-    "PLANE",
-    "SUM",
-    "TOGETHER",
-    "WIDTH",
-    "Packed",
-    "Program",
-    "program_of",
-    "shared_taps",
-]
+__all__ = ["FIRST_BLOCK", "LAST_BLOCK", "Packed", "Program", "program_of", "shared_taps"]
 
 SUM, LARGEST, MEAN = range(3)  # what is made of the pixels that a window meets
 
@@ -173,8 +146,6 @@ def _shifts(layer: Any, record: Sequence[int]) -> Array:
 
 
 class _Blocks:
-    """The blocks of layers, as they are put together."""
-
     def __init__(self) -> None:
         self.records: list[tuple[int, int, int, int, int]] = []
         self.shifts: list[Array] = []

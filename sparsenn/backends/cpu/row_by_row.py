@@ -74,7 +74,6 @@ def _finish(kind: int, bias: int, outputs: int, values: Array, line: Array, base
 
 @compiled
 def _nonzeros(copies: int, outputs: int, numbers: Array, line: Array, base: int) -> Any:
-    """Count the non-zeros of a line, each as often as the output has copies."""
     found = np.int64(0)
     for output in range(outputs):
         found += numbers[copies + output] if line[base + output] != np.float32(0) else 0

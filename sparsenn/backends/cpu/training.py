@@ -52,7 +52,6 @@ class NumPyTrainer:
         self._velocities = [(weights.copy(), bias.copy()) for weights, bias in velocities]
 
     def _update(self, inputs: Array, targets: Array) -> float:
-        """Update the parameters by one mini-batch and return its loss before that."""
         values = [inputs]
         for weights, bias, activation in zip(self._weights, self._biases, self._activations, strict=True):
             sums = values[-1] @ weights

@@ -10,29 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.cpu import planes
 from sparsenn.backends.cpu.activation import IDENTITY, activate_line
-from sparsenn.backends.cpu.planes import (
-    ABOVE,
-    ACROSS,
-    ACTIVATION,
-    BESIDE,
-    CHANNELS,
-    COLUMNS,
-    DOWN,
-    FIRST_BIAS,
-    FIRST_BLOCK,
-    HEIGHT,
-    KIND,
-    LARGEST,
-    LAST_BLOCK,
-    MEAN,
-    OUTPUT_HEIGHT,
-    OUTPUT_WIDTH,
-    PIXELS,
-    PLANE,
-    TOGETHER,
-    WIDTH,
-)
 from sparsenn.backends.cpu.tiles import TILE, WIDE_TILE, four_filters, largest_of_window, one_filter, one_filter_wide
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
@@ -51,11 +30,10 @@ ENOUGH = 128
 def _put(sums: Array, at: int, apart: int, images: int, layers: Array, number: int, channel: int, row: int, lines: int,
          column: int, wide: int, panel: Array) -> None:  # fmt: skip
     """Copy pixels of some rows of a channel, which lie `apart`, to where layer `number` reads them."""
-    down, across, columns, size = (
-        layers[number, DOWN], layers[number, ACROSS], layers[number, COLUMNS], layers[number, PLANE]
-    )  # fmt: skip
-    line, remainder = divmod(row + layers[number, ABOVE], down)
-    first_place, first_across = divmod(column + layers[number, BESIDE], across)
+    down, across = layers[number, planes.DOWN], layers[number, planes.ACROSS]
+    columns, size = layers[number, planes.COLUMNS], layers[number, planes.PLANE]
+    line, remainder = divmod(row + layers[number, planes.ABOVE], down)
+    first_place, first_across = divmod(column + layers[number, planes.BESIDE], across)
     for _ in range(lines):
         base = (channel * down + remainder) * across * size + line * columns
         place, across_remainder = first_place, first_across
@@ -90,9 +68,9 @@ def _put(sums: Array, at: int, apart: int, images: int, layers: Array, number: i
 def begin_layer(packed: Any, number: int, images: int, panel: Array) -> None:
     """Fill a layer's padding, where it has any, with what makes no difference."""
     layers = packed.layers
-    if layers[number, ABOVE] + layers[number, BESIDE] > 0:
-        nothing = np.float32(-np.inf if layers[number, KIND] == LARGEST else 0)
-        for lane in range(np.uintp(layers[number, PIXELS] * images)):
+    if layers[number, planes.ABOVE] + layers[number, planes.BESIDE] > 0:
+        nothing = np.float32(-np.inf if layers[number, planes.KIND] == planes.LARGEST else 0)
+        for lane in range(np.uintp(layers[number, planes.PIXELS] * images)):
             panel[lane] = nothing
 
 
@@ -101,9 +79,9 @@ def copy_in(packed: Any, inputs: Array, first: int, images: int, line: Array, pa
     """Make a panel of images for the first layer."""
     layers = packed.layers
     begin_layer(packed, 0, images, panel)
-    height, width = layers[0, HEIGHT], layers[0, WIDTH]
+    height, width = layers[0, planes.HEIGHT], layers[0, planes.WIDTH]
     most = LANES // images
-    for channel in range(layers[0, CHANNELS]):
+    for channel in range(layers[0, planes.CHANNELS]):
         for row in range(height):
             begin = (channel * height + row) * width
             for column in range(0, width, most):
@@ -130,7 +108,6 @@ def _copy_out(sums: Array, at: int, images: int, place: int, wide: int, first: i
 @compiled
 def _take_mean(panel: Array, base: int, images: int, shifts: Array, first: int, last: int, totals: Array, sums: Array,
                lanes: int) -> None:  # fmt: skip
-    """Add up the pixels that a window meets, in float64, and divide by their number."""
     for lane in range(np.uintp(lanes)):
         totals[lane] = 0.0
     for tap in range(first, last):
@@ -145,17 +122,17 @@ def _take_mean(panel: Array, base: int, images: int, shifts: Array, first: int, 
 def _run_tiles(packed: Any, number: int, index: int, panel: Array, images: int, base: int, lanes: int, sums: Array,
                totals: Array) -> None:  # fmt: skip
     blocks, shifts, weights, biases = packed.blocks, packed.shifts, packed.weights, packed.biases
-    kind, bias = packed.layers[number, KIND], packed.layers[number, FIRST_BIAS] + blocks[index, 0]
+    kind, bias = packed.layers[number, planes.KIND], packed.layers[number, planes.FIRST_BIAS] + blocks[index, 0]
     first, last, v = blocks[index, 2], blocks[index, 3], blocks[index, 4]
-    if kind == MEAN:
+    if kind == planes.MEAN:
         _take_mean(panel, base, images, shifts, first, last, totals, sums, lanes)
         return
     lane = 0
     while lane < lanes:
         at = base * images + lane
-        if kind == LARGEST:
+        if kind == planes.LARGEST:
             largest_of_window(panel, at, images, shifts, first, last, weights, v, biases, bias, sums, lane, ROOM)
-        elif blocks[index, 1] == TOGETHER:
+        elif blocks[index, 1] == planes.TOGETHER:
             four_filters(panel, at, images, shifts, first, last, weights, v, biases, bias, sums, lane, ROOM)
         elif lane + WIDE_TILE <= lanes:
             one_filter_wide(panel, at, images, shifts, first, last, weights, v, biases, bias, sums, lane, ROOM)
@@ -171,8 +148,9 @@ def run_layer(packed: Any, number: int, first_block: int, last_block: int, panel
     """Compute some blocks' outputs for a panel, into `after`; of the last layer, into `outputs` from row `first` on."""
     layers, blocks = packed.layers, packed.blocks
     is_last = number + 1 == layers.shape[0]
-    columns, height, width = layers[number, COLUMNS], layers[number, OUTPUT_HEIGHT], layers[number, OUTPUT_WIDTH]
-    activation, clip = layers[number, ACTIVATION], packed.clips[number]
+    columns = layers[number, planes.COLUMNS]
+    height, width = layers[number, planes.OUTPUT_HEIGHT], layers[number, planes.OUTPUT_WIDTH]
+    activation, clip = layers[number, planes.ACTIVATION], packed.clips[number]
     most_lines = 1
     if width == columns or width * images < ENOUGH:
         most_lines = max(1, min(height, LANES // (columns * images)))
@@ -209,5 +187,5 @@ def run_panels(packed: Any, inputs: Array, first: int, last: int, together: int,
             panel, after = (even, odd) if number % 2 == 0 else (odd, even)
             if number + 1 < packed.layers.shape[0]:
                 begin_layer(packed, number + 1, images, after)
-            run_layer(packed, number, packed.layers[number, FIRST_BLOCK], packed.layers[number, LAST_BLOCK], panel,
-                      images, after, start, outputs, sums, totals)  # fmt: skip
+            begin, end = packed.layers[number, planes.FIRST_BLOCK], packed.layers[number, planes.LAST_BLOCK]
+            run_layer(packed, number, begin, end, panel, images, after, start, outputs, sums, totals)

@@ -57,7 +57,6 @@ class AbsentCUDABackend:
             self.__getattr__("place")
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse what else a backend does."""
         if not hasattr(Backend, name):
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
         raise DeviceError(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.chains import Features, LayerCounts, NumberCheck, NumberLog, RowsLeft, SparseProblem, SparseRows
+from sparsenn.backends.chains import Features, LayerCounts, NumberCheck, RowsLeft, SparseProblem, SparseRows
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.runtime.device import as_current, cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
@@ -135,10 +135,6 @@ class DoubleCUDABackend(CUDABackend):
     def replay(self, shape: tuple[int, int], on_host: bool) -> None:
         """Return None: cuSPARSE's products are not captured."""
 
-    def number_log(self, scans: int) -> NumberLog:
-        """Fail: there is no replay."""
-        raise NotImplementedError
-
     def as_csr(self, matrix: Array) -> Any:
         """Return a matrix as CuPy's CSR matrix, or as CSR where it is on the host."""
         if isinstance(matrix, np.ndarray):
@@ -178,7 +174,6 @@ class DoubleCUDABackend(CUDABackend):
 
     @contextmanager
     def _here(self, what: str, rows: int, width: int) -> Iterator[None]:
-        """Have the device be the current one, and tell of what does not fit on it."""
         with as_current(self.index), within_memory(what, rows, 8 * width):
             yield
 
@@ -233,14 +228,11 @@ def _transposed(layer: SparseLinear) -> Any:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    """Return a function of whole arrays by its name in `sparsenn.layers.formulas`."""
     function: Callable[..., Any] = getattr(import_module(_SPECIAL) if name == "erfc" else cupy(), name)
     return function
 
 
 class _Chain:
-    """Sparse layers one after the other; a `SparseChain`."""
-
     nbytes = 0
 
     def __init__(self, layers: Sequence[_Layer]) -> None:

@@ -129,7 +129,6 @@ def _pool(layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], features: Array)
 
 
 def _is_of_pairs(layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], features: Any) -> bool:
-    """Return whether windows of two by two cover images exactly, and pairs of pixels can be read at once."""
     even = shape[1] % 2 == 0 and shape[2] % 2 == 0 and features.data.ptr % (2 * features.itemsize) == 0
     return even and layer.sliding_window[:3] == ((2, 2), (2, 2), (0, 0))
 
@@ -146,7 +145,6 @@ def _softmax(layer: SoftmaxLayer, shape: tuple[int, ...], features: Array) -> Ar
 
 
 def _outputs(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> tuple[Array, tuple[int, ...]]:
-    """Return room for a layer's outputs, (rows, outputs), and the shape of one of them."""
     rows, *found = layer.output_shape((features.shape[0], *shape))
     width = prod(found)
     with within_memory(f"the outputs of {layer.name}", rows, features.dtype.itemsize * width):

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry, why_too_large
-from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, convolution
+from sparsenn.backends.cuda.conv.kernel import HELD_BYTES, LAID_OUT, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
 from sparsenn.backends.cuda.conv.unrolled import launch_unrolled
@@ -36,7 +36,7 @@ from sparsenn.backends.cuda.runtime.loader import program, rehearses
 from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.prior import Prior
+from sparsenn.backends.prior import LAUNCH_SECONDS, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
@@ -55,17 +55,9 @@ _NUMBERS = ("float", "half_bits")
 _TRANSPOSE = program(TRANSPOSE, dynamic_shared=True, FROM=_NUMBERS, TO=_NUMBERS, FINISH=(0, 1))
 _FINISH = program(FINISH, THREADS=(THREADS,))
 
-MOST_WORKSPACE = 1 << 30
-"""Bytes that a convolution may take for itself."""
-
-HELD_BYTES = 1 << 30
-"""Of images that are laid out at a time: little beside the device's memory."""
-
-LEAST_CHANNELS = 8
-"""Of each of several groups, that tensor cores multiply at a time."""
-
-_in_use = threading.Lock()
-"""Of the library's handles: one thread at a time sets a stream and executes on it."""
+MOST_WORKSPACE = 1 << 30  # bytes that a convolution may take for itself
+LEAST_CHANNELS = 8  # of each of several groups, that tensor cores multiply at a time
+_in_use = threading.Lock()  # of the library's handles: one thread at a time sets a stream and executes on it
 
 
 @cache
@@ -94,8 +86,6 @@ def fits(precision: str, machine: Machine, geometry: Geometry) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """A convolution of the library, for one number of images."""
-
     graph: Any
     images: Any
     weights: Any
@@ -103,11 +93,10 @@ class _Plan:
     sums_type: Any
 
     def run(self, device: int, images: Array, weights: Array, sums: Array) -> None:
-        """Queue the convolution on the current stream; nothing happens in a rehearsal."""
         if rehearses():
             return
         cp, size = cupy(), self.graph.get_workspace_size()
-        room: Any = cp.cuda.alloc(size) if size else None
+        workspace: Any = cp.cuda.alloc(size) if size else None
         addresses = {
             operand: array.data.ptr  # type: ignore[attr-defined]
             for operand, array in ((self.images, images), (self.weights, weights), (self.sums, sums))
@@ -115,21 +104,17 @@ class _Plan:
         with _in_use, section("conv2d"):
             handle = _handle(device)
             import_module("cudnn").set_stream(handle=handle, stream=cp.cuda.get_current_stream().ptr)
-            self.graph.execute(addresses, room.ptr if size else 0, handle=handle)
+            self.graph.execute(addresses, workspace.ptr if size else 0, handle=handle)
 
 
 @cache
 def _handle(device: int) -> Any:
-    """Return the library's handle for a device, which must be the current one."""
     return import_module("cudnn").create_handle()
 
 
 @cache
 def _plan(precision: str, geometry: Geometry, count: int, device: int) -> _Plan | None:
-    """Return the plan that the library's heuristics prefer; None where it has none.
-
-    Sums of halves are float32 where the library can give such.
-    """
+    """Return the plan that the library prefers, with sums of float32 if it has one; None where it has no plan."""
     for sums_type in (np.float32, np.float16) if precision == "float16" else (np.float32,):
         with _in_use:
             made = _build(precision, geometry, count, device, sums_type)
@@ -194,15 +179,6 @@ def _channels_last(shape: list[int]) -> list[int]:
 
 
 def _run(precision: str, layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution in a precision.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are not of a type that the kernel takes; or, in half precision, a weight is beyond it.
-    """
     half = precision == "float16"
     if half:
         check_half_range(layer)
@@ -282,18 +258,20 @@ def _described(precision: str, summary: str, prior: Prior) -> ConvolutionKernel:
     )
 
 
+LIBRARY = 0.55  # fraction of the peak of multiply-adds
+
 CUDNN_FLOAT32 = _described(
     "float32",
     "cuDNN's convolution, then bias and activation",
-    Prior(compute=0.5, memory=0.2, launch=2 * LAUNCH_SECONDS),
+    Prior(LIBRARY, LAID_OUT, 2 * LAUNCH_SECONDS),
 )
 CUDNN_TF32 = _described(
     "tf32",
     "cuDNN's convolution in TF32, between kernels that transpose",
-    Prior(compute=0.6, memory=0.15, launch=3 * LAUNCH_SECONDS, precision="tf32"),
+    Prior(LIBRARY, LAID_OUT, 3 * LAUNCH_SECONDS, "tf32"),
 )
 CUDNN_FLOAT16 = _described(
     "float16",
     "cuDNN's convolution in half precision, between kernels that transpose",
-    Prior(compute=0.55, memory=0.2, launch=3 * LAUNCH_SECONDS, precision="float16"),
+    Prior(LIBRARY, LAID_OUT, 3 * LAUNCH_SECONDS, "float16"),
 )

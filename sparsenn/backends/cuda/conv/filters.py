@@ -75,16 +75,10 @@ def launch_filters(
     name: str = "conv2d",
     weights: Array | None = None,
 ) -> None:
-    """Launch a kernel that includes `kernels/conv2d/filters.cuh`, or keeps to its ways.
+    """Launch a kernel that takes its weights as `kernels/conv2d/filters.cuh` does.
 
-    The weights go to constant memory where its cache keeps them, but not in a launch that a graph captures: nothing
-    would keep other launches from changing them.
-
-    Parameters
-    ----------
-    defines : besides FILTERS_CONSTANT and ACTIVATION.
-    arguments : after images, weights, bias, clip and outputs.
-    weights : 32-bit words; the layer's own unless given.
+    Up to `CACHED_WEIGHTS` weights, 32-bit words, go to constant memory, but not in a launch that a graph captures:
+    nothing would keep other launches from changing them. `arguments` follow images, weights, bias, clip and outputs.
     """
     words = layer.weights if weights is None else weights
     constant = words.size <= CACHED_WEIGHTS and not cupy().cuda.get_current_stream().is_capturing()

@@ -6,32 +6,22 @@ from dataclasses import dataclass
 
 __all__ = ["MOST_NUMBERS", "Geometry", "why_too_large"]
 
-MOST_NUMBERS = 2**31 - 1
-"""Of an image, of its outputs and of all filters: kernels count them in 32 bits."""
+MOST_NUMBERS = 2**31 - 1  # of an image, of its outputs and of all filters: kernels count them in 32 bits
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Sizes of one convolution, but for the number of images.
+    """Sizes of one convolution, but for the number of images."""
 
-    Parameters
-    ----------
-    channels, height, width : of an image.
-    filters : channels of an output.
-    kernel : height and width of a filter.
-    stride, padding, dilation : down and across.
-    groups : parts that channels and filters are cut into; a part of the filters sees its part of the channels only.
-    """
-
-    channels: int
+    channels: int  # of an image, as are height and width
     height: int
     width: int
-    filters: int
-    kernel: tuple[int, int]
-    stride: tuple[int, int] = (1, 1)
+    filters: int  # channels of an output
+    kernel: tuple[int, int]  # height and width of a filter
+    stride: tuple[int, int] = (1, 1)  # down and across, as are padding and dilation
     padding: tuple[int, int] = (0, 0)
     dilation: tuple[int, int] = (1, 1)
-    groups: int = 1
+    groups: int = 1  # slices of channels and filters; filters of a slice read only its channels
 
     @property
     def output_height(self) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
 from sparsenn.backends.cuda.conv.implicit_plan import LEAST_ROWS, STEP_CHANNELS, Plan, arranged, plan
-from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, convolution
+from sparsenn.backends.cuda.conv.kernel import LAID_OUT, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE, smallest
 from sparsenn.backends.cuda.conv.specialised import new_outputs, refuse
@@ -39,11 +39,8 @@ SOURCE = "conv2d/implicit_float32.cu"
 
 _PROGRAM = specialised(SOURCE, dynamic_shared=True, carveout=WHOLE)
 
-ONE_GROUP = "one group"
-"""What the kernel needs of a convolution, in words."""
-
-MANY = 1 << 10
-"""Images of which a block sees as many as of any larger number."""
+ONE_GROUP = "one group"  # what the kernel needs of a convolution, in words
+MANY = 1 << 10  # images of which a block sees as many as of any larger number
 
 
 def fits(machine: Machine, geometry: Geometry) -> str | None:
@@ -69,8 +66,6 @@ def kernel_defines(tile: Tile, activation: int) -> dict[str, int | str]:
 
 @dataclass(frozen=True, eq=False)
 class _Prepared:
-    """What launches of one size have in common."""
-
     kernel: Any
     plan: Plan
     numbers: tuple[np.int32, ...]
@@ -89,15 +84,7 @@ def _prepared(geometry: Geometry, count: int, activation: int, device: int) -> _
 
 
 def launch_implicit_float32(layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution of one group.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are not float32 in row-major order, or the kernel cannot run the convolution.
-    """
+    """Run a convolution of one group."""
     outputs, geometry = new_outputs(layer, images), layer.geometry
     # Pixels, and outputs of a strip, are counted in 32 bits; strips together may be wider than the outputs.
     most = max(1, MOST_NUMBERS // (2 * geometry.output_height * geometry.output_width + 128 * geometry.output_height))
@@ -126,7 +113,7 @@ IMPLICIT_FLOAT32 = convolution(
     fits,
     needs=(ONE_GROUP,),
     auto=True,
-    prior=Prior(compute=0.06, memory=0.15, launch=LAUNCH_SECONDS, precision="tf32"),
+    prior=Prior(compute=0.06, memory=LAID_OUT, precision="tf32"),
     multiples=(LEAST_ROWS, STEP_CHANNELS),
     tf32_products=FLOAT32.products,
 )

@@ -32,29 +32,14 @@ TILES = (
 
 LEAST_ROWS = min(tile.rows for tile in TILES)
 
-STEP_CHANNELS = 8
-"""That an instruction multiplies."""
-
-STRIPS = (64, 32, 16, 8)
-"""Columns of outputs that a strip may have; all of them, too."""
-
-WIDEST = 128
-"""Columns of outputs that may be one strip."""
-
-MOST_PARTS = 16
-"""Of the depth."""
-
-UNITS = LINE // 16
-"""Of 16 bytes, that a place of the band consists of."""
-
-SAME_FOR_ALL = 16
-"""Bytes of shared memory for what all threads of a block need now and then."""
-
-SECTOR = 32
-"""Bytes that are read from memory at least."""
-
-LATENCY = 800.0
-"""Clocks from asking for an image's numbers to having them."""
+STEP_CHANNELS = 8  # that an instruction multiplies
+STRIPS = (64, 32, 16, 8)  # columns of outputs that a strip may have; all of them, too
+WIDEST = 128  # columns of outputs that may be one strip
+MOST_PARTS = 16  # of the depth
+UNITS = LINE // 16  # of 16 bytes, that a place of the band consists of
+SAME_FOR_ALL = 16  # bytes of shared memory for what all threads of a block need now and then
+SECTOR = 32  # bytes that are read from memory at least
+LATENCY = 800.0  # clocks from asking for an image's numbers to having them
 
 # Units that a thread reads at a time.
 AT_ONCE = 4  # before the first product
@@ -63,22 +48,13 @@ SOONER = 2  # during each slab
 
 @dataclass(frozen=True)
 class Band:
-    """The part of the images that the pixels of a block see, as it lies in shared memory.
+    """The part of the images that the pixels of a block see, as it lies in shared memory."""
 
-    Parameters
-    ----------
-    rows : of the band.
-    phase : places of a row that are a stride apart in the images.
-    pitch : places of a row.
-    tall : rows that an image has in the band, padding included.
-    images : that it may be a part of.
-    """
-
-    rows: int
-    phase: int
-    pitch: int
-    tall: int
-    images: int
+    rows: int  # of the band
+    phase: int  # places of a row that are a stride apart in the images
+    pitch: int  # places of a row
+    tall: int  # rows that an image has in the band, padding included
+    images: int  # that the band may be a slice of
 
     @property
     def bytes(self) -> int:
@@ -108,30 +84,19 @@ def band_of(geometry: Geometry, strip: int, pixels: int, count: int) -> Band:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a convolution is cut, for a number of images.
+    """How a convolution is cut, for a number of images."""
 
-    Parameters
-    ----------
-    tile : of a block.
-    band : of a block's pixels.
-    strip : columns of outputs whose pixels follow each other.
-    strips, pixels : how many strips there are, and the pixels of each.
-    tiles_down, tiles : of the filters, and of all outputs.
-    chunks, parts, part_chunks : of the channels; parts, each a block's, consist of so many chunks.
-    shared_bytes : of a block.
-    """
-
-    tile: Tile
-    band: Band
-    strip: int
+    tile: Tile  # of a block
+    band: Band  # of a block's pixels
+    strip: int  # columns of outputs whose pixels follow each other
     strips: int
-    pixels: int
-    tiles_down: int
-    tiles: int
-    chunks: int
-    parts: int
-    part_chunks: int
-    shared_bytes: int
+    pixels: int  # of a strip
+    tiles_down: int  # of the filters
+    tiles: int  # of all outputs
+    chunks: int  # of the channels
+    parts: int  # of the depth, each summed by blocks of its own
+    part_chunks: int  # chunks of a part, at most
+    shared_bytes: int  # of a block
 
     @property
     def bands(self) -> int:
@@ -219,12 +184,7 @@ def _clocks(geometry: Geometry, made: Plan, resident: int, machine: Machine) -> 
 def arranged(weights: Array) -> Array:
     """Return filters as the kernel reads them, in bytes: chunk, tap, step of 32 bytes, 16 filters, lane, 16 bytes.
 
-    Lane 4 g + t has, of filters g and g + 8, the terms that it multiplies: t, then t + 4 of 8 floats.
-
-    Parameters
-    ----------
-    weights : (filters, channels, kernel height, kernel width) float32.
-    """
+    Lane 4 g + t has, of filters g and g + 8, the terms that it multiplies: t, then t + 4 of 8 floats."""
     filters, channels, *kernel = weights.shape
     taps, chunks = kernel[0] * kernel[1], parts_of(channels, FLOAT32.terms)
     tiles = parts_of(filters, 16)

@@ -19,13 +19,11 @@ from sparsenn.formats import Array
 from sparsenn.layers import Conv2d
 from sparsenn.network import Image
 
-__all__ = ["LAUNCH_SECONDS", "Fits", "Launch", "convolution", "everywhere"]
+__all__ = ["HELD_BYTES", "LAID_OUT", "Fits", "Launch", "convolution", "everywhere"]
 
-IMAGES = 256
-"""Images of which a prior takes the share of one: most devices are full, and launches cost little."""
-
-LAUNCH_SECONDS = 3e-6
-"""Of a launch on an H200, however small the problem."""
+HELD_BYTES = 1 << 30  # of images that are laid out at a time: little beside the device's memory
+IMAGES = 256  # images of which a prior takes the share of one: most devices are full, and launches cost little
+LAID_OUT = 0.25  # fraction of the copy bandwidth of kernels that lay images out first, or gather their pixels
 
 Launch = Callable[[ConvLayer, Array], Array]
 Fits = Callable[[Machine, Geometry], str | None]
@@ -39,25 +37,14 @@ def convolution(
     *,
     needs: tuple[str, ...] = (),
     gpu: str = ANY_GPU,
-    auto: bool = False,
     prior: Prior | None = None,
     multiples: tuple[int, int] = (1, 1),
-    precision: str = "float32",
-    half_rows: bool = False,
-    tf32_products: int = 0,
-    traffic: Callable[..., Any] | None = None,
-    reproducible: bool = False,
+    **fields: Any,
 ) -> ConvolutionKernel:
-    """Describe a kernel of conv2d on the GPU; it remains to be registered.
+    """Describe a kernel of conv2d on the GPU, with further `fields` of `Kernel`; it remains to be registered.
 
-    Parameters
-    ----------
-    launch : takes the layer and images on its device, and returns a new array of the outputs.
-    fits : says why a machine cannot run a convolution with it; None if it can.
-    gpu : the GPU that it needs, in words.
-    prior : the kernel's efficiencies, if `auto` may take it.
-    multiples : filters, and channels of a group, are multiplied as if there were a multiple of these.
-    others : as `Kernel` has them.
+    `fits` returns why a machine cannot run a convolution, or None. `auto` may take a kernel with a prior, by which
+    filters, and channels of a group, are multiplied as if there were a multiple of `multiples`.
     """
     return ConvolutionKernel(
         name=name,
@@ -65,14 +52,9 @@ def convolution(
         summary=summary,
         launch=partial(_launch, launch),
         needs=(gpu, *needs),
-        auto=auto,
         why_not=partial(_why_not, fits),
         seconds=partial(_seconds, prior, multiples) if prior else None,
-        precision=precision,
-        half_rows=half_rows,
-        tf32_products=tf32_products,
-        reproducible=reproducible,
-        traffic=traffic,
+        **fields,
     )
 
 
@@ -99,17 +81,6 @@ def _seconds(prior: Prior, multiples: tuple[int, int], machine: Machine, layer: 
 
 
 def _launch(launch: Launch, layer: ConvLayer, images: Array) -> Array:
-    """Launch a kernel on the layer's device.
-
-    Raises
-    ------
-    ShapeError
-        The images are not of the size that the layer was uploaded for.
-    UsageError
-        The kernel is not written for such a convolution, or for images of that type.
-    OutOfMemoryError
-        The device's memory does not suffice.
-    """
     given = layer.geometry
     outputs = given.filters * given.output_height * given.output_width
     with as_current(layer.device), within_memory("a convolution", images.shape[0], 8 * outputs):

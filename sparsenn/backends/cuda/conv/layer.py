@@ -19,25 +19,15 @@ __all__ = ["ConvLayer", "geometry_of", "upload_conv"]
 
 @dataclass(frozen=True, eq=False)
 class ConvLayer:
-    """One convolution in device memory, for images of one size.
+    """One convolution in device memory, for images of one size."""
 
-    Parameters
-    ----------
-    device : the GPU's index.
-    geometry : all sizes but the number of images.
-    weights : (filters, channels / groups, kernel height, kernel width) float32.
-    bias : (filters,) float32, zeros where the layer has none.
-    activation, clip : its code in `kernels/common.cuh`; infinity where there is no clip.
-    source : the layer on the host.
-    """
-
-    device: int
-    geometry: Geometry
-    weights: Array
-    bias: Array
-    activation: np.int32
-    clip: np.float32
-    source: Conv2d
+    device: int  # the GPU's index
+    geometry: Geometry  # all sizes but the number of images
+    weights: Array  # (filters, channels / groups, kernel height, kernel width) float32
+    bias: Array  # (filters,) float32, zeros where the layer has none
+    activation: np.int32  # its code in `kernels/common.cuh`
+    clip: np.float32  # infinity where there is no clip
+    source: Conv2d  # the layer on the host
 
 
 def geometry_of(layer: Conv2d, image: tuple[int, int, int]) -> Geometry:
@@ -51,20 +41,7 @@ def upload_conv(
     image: tuple[int, int, int],
     to_device: Callable[[Sequence[Array]], Iterable[Array]] | None = None,
 ) -> ConvLayer:
-    """Copy a layer to the device `device`, which must be the current one.
-
-    Parameters
-    ----------
-    image : channels, height and width of what the layer is given.
-    to_device : copies arrays there, such as what `Staging.copying` yields; CuPy does unless given.
-
-    Raises
-    ------
-    ShapeError
-        The layer does not take such images.
-    UsageError
-        Its activation is one that the kernels do not know.
-    """
+    """Copy a layer to the current device, of index `device`, by `to_device` or CuPy."""
     copied = partial(map, cupy().asarray) if to_device is None else to_device
     layer.output_shape((0, *image))
     code = activation_code(layer, 1)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, convolution
+from sparsenn.backends.cuda.conv.kernel import convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import activation_define, new_outputs, refuse, sizes, why_not_plain
 from sparsenn.backends.cuda.runtime.device import machine_of
@@ -52,50 +52,30 @@ _PROGRAM = specialised(SOURCE, dynamic_shared=True)
 MOST_PIXELS = 24
 MOST_SUMS = 96
 
-MOST_ROWS = 32
-"""Of a window: a thread has a column of them in registers."""
-
-MOST_SLICE = 32
-"""Channels of a slice, unless it is all: more need more shared memory, and leave fewer blocks at a time."""
+MOST_ROWS = 32  # of a window: a thread has a column of them in registers
+MOST_SLICE = 32  # channels of a slice, unless it is all: more need more shared memory, and leave fewer blocks at a time
 
 MOST_UNROLLED = 1600
 """Multiply-adds that the compiler may write out one after the other: more do not fit into the instruction cache."""
 
-MANY = 1 << 14
-"""Images from which on their number makes no difference to the choice of a tiling."""
-
-MOST_REGISTERS = 255
-"""Of a thread."""
+MANY = 1 << 14  # images from which on their number makes no difference to the choice of a tiling
+MOST_REGISTERS = 255  # of a thread
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """How outputs are cut among blocks and threads; the kernel is compiled for it.
+    """How outputs are cut among blocks and threads; the kernel is compiled for it."""
 
-    Parameters
-    ----------
-    threads : of a block.
-    blocks : that find room on a multiprocessor.
-    images : of a block.
-    pixels : of a thread, one below the other.
-    each : filters of a thread.
-    bundles : of so many filters, of a block.
-    slice : channels that a block has in shared memory at a time.
-    strip : columns of a block.
-    band : tiles of `pixels` rows of a block.
-    vector : numbers that are copied at a time.
-    """
-
-    threads: int
-    blocks: int
-    images: int
-    pixels: int
-    each: int
-    bundles: int
-    slice: int
-    strip: int
-    band: int
-    vector: int
+    threads: int  # of a block
+    blocks: int  # that fit on a multiprocessor
+    images: int  # of a block
+    pixels: int  # of a thread, one below the other
+    each: int  # filters of a thread
+    bundles: int  # of `each` filters, of a block
+    slice: int  # channels that a block has in shared memory at a time
+    strip: int  # columns of a block
+    band: int  # tiles of `pixels` rows of a block
+    vector: int  # numbers that are copied at a time
 
     @property
     def tiles(self) -> int:
@@ -117,13 +97,11 @@ def _takes_whole_images(geometry: Geometry, tiling: Tiling) -> bool:
 
 
 def _weight_floats(geometry: Geometry, tiling: Tiling) -> int:
-    """Return the numbers that the weights of a slice take in shared memory."""
     column = parts_of(geometry.kernel[0] * tiling.each, 4) * 4
     return tiling.bundles * tiling.slice * geometry.kernel[1] * column
 
 
 def _staged_floats(geometry: Geometry, tiling: Tiling) -> int:
-    """Return the numbers that the pixels of a slice take in shared memory."""
     height, width = geometry.kernel
     if _takes_whole_images(geometry, tiling):
         beyond = _row_tiles(geometry, tiling.pixels) * tiling.pixels - geometry.output_height
@@ -156,7 +134,6 @@ def _widths(geometry: Geometry) -> list[int]:
 
 
 def _shapes(geometry: Geometry) -> Iterator[tuple[int, int]]:
-    """Yield the pixels and filters that a thread may have."""
     pixels = {parts_of(geometry.output_height, tiles) for tiles in range(1, geometry.output_height + 1)}
     for each in (1, 2, 4, 8, 16):
         if each > 1 and each >= 2 * geometry.filters:
@@ -213,19 +190,16 @@ def _completed(geometry: Geometry, shape: Tiling, registers: int, machine: Machi
 
 # ---- Which one to take --------------------------------------------------------------------------------------------
 
-_LATENCY = 1200
-"""Clocks from asking for pixels to having them."""
+_LATENCY = 1200  # clocks from asking for pixels to having them
 
 _BUSY = (0.75, 0.9, 0.96, 1.0)
 """Share of its clocks in which a scheduler has an instruction to issue, with 1, 2, 3 and more warps."""
 
 
 class _Rates(NamedTuple):
-    """What a machine does: its multiprocessors; multiply-adds of one, in parts of an H200's; bytes of one, a clock."""
-
     multiprocessors: int
-    multiply_adds: float
-    moved: float
+    multiply_adds: float  # of a multiprocessor, 1 for an H200's
+    moved: float  # bytes of a multiprocessor in a clock
 
 
 def _rates(machine: Machine) -> _Rates:
@@ -276,11 +250,7 @@ def _tiling_for(geometry: Geometry, count: int, machine: Machine) -> Tiling | No
 
 @cache
 def fits(machine: Machine, geometry: Geometry) -> str | None:
-    """Return why a machine cannot run a convolution; None if it can.
-
-    Stride and dilation must be 1, there must be one group, a window must have up to `MOST_ROWS` rows, and some tiling
-    must fit into shared memory.
-    """
+    """Return why a machine cannot run a convolution; None if it can."""
     reason = why_not_plain(geometry)
     if reason is None and geometry.kernel[0] > MOST_ROWS:
         return f"a window has {geometry.kernel[0]} rows; registers suffice for {MOST_ROWS}"
@@ -293,16 +263,10 @@ def fits(machine: Machine, geometry: Geometry) -> str | None:
 
 
 def arranged(tiling: Tiling, weights: Array) -> Array:
-    """Return weights in the order in which blocks take them.
+    """Return weights in the order in which blocks take them, zeros where there is no filter.
 
-    Parameters
-    ----------
-    weights : (filters, channels, kernel height, kernel width) float32.
-
-    Returns
-    -------
-    (sets, slices, bundles, channels of a slice, kernel width, kernel height · filters of a thread, padded to 4),
-    contiguous; zeros where there is no filter.
+    The result is (sets, slices, bundles, channels of a slice, kernel width, column), where a column is the kernel's
+    height times the filters of a thread, padded to a multiple of 4.
     """
     filters, channels, height, width = weights.shape
     sets = parts_of(filters, tiling.bundles * tiling.each)
@@ -318,15 +282,7 @@ def arranged(tiling: Tiling, weights: Array) -> Array:
 
 
 def launch_register_tiled(layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution that `fits`.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are not float32 in row-major order, or the convolution does not fit.
-    """
+    """Run a convolution that `fits`."""
     refuse(fits(machine_of(layer.device), layer.geometry))
     outputs = new_outputs(layer, images)
     compute_register_tiled(layer, images, outputs)
@@ -351,8 +307,7 @@ def compute_register_tiled(layer: ConvLayer, images: Array, outputs: Array) -> N
 
 @cache
 def _prepared(geometry: Geometry, tiling: Tiling, activation: int, device: int) -> tuple[Any, int, int]:
-    """Return the kernel for the device `device`, the current one, how many blocks share the same images, and the shared
-    memory of each."""
+    """Return the kernel for the current device, how many blocks share the same images, and each one's shared memory."""
     found = _PROGRAM.kernel("conv2d", **kernel_defines(geometry, tiling, activation))
     sets = parts_of(geometry.filters, tiling.bundles * tiling.each)
     bands = parts_of(_row_tiles(geometry, tiling.pixels), tiling.band)
@@ -375,5 +330,5 @@ REGISTER_TILED = convolution(
     fits,
     needs=("stride 1, no dilation, one group",),
     auto=True,
-    prior=Prior(compute=0.5, memory=0.5, launch=LAUNCH_SECONDS),
+    prior=Prior(compute=0.5),
 )

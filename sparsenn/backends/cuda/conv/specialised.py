@@ -29,8 +29,7 @@ __all__ = [
 
 Defines = Mapping[str, int | str]
 
-MOST_ROWS_OF_BLOCKS = 65_535
-"""Blocks that a grid may have in its second direction."""
+MOST_ROWS_OF_BLOCKS = 65_535  # blocks that a grid may have in its second direction
 
 
 def sizes(geometry: Geometry) -> dict[str, int]:
@@ -55,15 +54,7 @@ def activation_define(layer: ConvLayer) -> int:
 
 
 def new_outputs(layer: ConvLayer, images: Array, types: Sequence[Any] = (np.float32,)) -> Array:
-    """Check images and return an array for the outputs: (images, filters, output height, output width), same type.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are of none of the types, or not contiguous.
-    """
+    """Return an array for the outputs, (images, filters, output height, output width); refuse unfit images."""
     given = layer.geometry
     wanted = given.channels, given.height, given.width
     if images.ndim != 4 or images.shape[1:] != wanted:
@@ -100,13 +91,7 @@ def grid_of(columns: int, tiles: int) -> tuple[int, int]:
 
 
 def check_half_range(layer: ConvLayer) -> None:
-    """Refuse weights that half precision does not reach; looked for once.
-
-    Raises
-    ------
-    UsageError
-        There is one.
-    """
+    """Refuse weights beyond half precision; they are checked once."""
     largest = cache_on_host(layer.source, "largest weight", lambda: _largest_weight(layer.source.weights))
     if largest > HALF_MAX:
         raise UsageError(

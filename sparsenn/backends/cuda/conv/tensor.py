@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, convolution
+from sparsenn.backends.cuda.conv.kernel import convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import activation_define, check_half_range, new_outputs, refuse
 from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, TF32, Kind, weight_image
@@ -64,13 +64,7 @@ def copied_at_once(kind: Kind, geometry: Geometry, made: Plan, address: int) -> 
 
 
 def kernel_defines(kind: Kind, geometry: Geometry, made: Plan, copied: int, activation: int) -> dict[str, int | str]:
-    """Return what a kernel is compiled with.
-
-    Parameters
-    ----------
-    copied : bytes, as `copied_at_once` returns them.
-    activation : as `activation_define` returns it.
-    """
+    """Return what a kernel is compiled with; `copied` is as `copied_at_once` returns it."""
     input_type = {"INPUT": "half_bits" if kind is HALF_ROWS else "float"} if kind.source == HALF.source else {}
     return {**made.defines(geometry), **input_type, "COPY": copied, "ACTIVATION": activation}
 
@@ -98,36 +92,19 @@ def _run(kind: Kind, layer: ConvLayer, images: Array, outputs: Array) -> Array:
 
 
 def launch_tensor_float32(layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution on the tensor cores, to float32's precision.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are not float32, or not in row-major order; or the convolution does not fit.
-    """
+    """Run a convolution on the tensor cores, to float32's precision."""
     refuse(fits_float32(machine_of(layer.device), layer.geometry))
     return _run(FLOAT32, layer, images, new_outputs(layer, images))
 
 
 def launch_tensor_tf32(layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution on the tensor cores in TF32; errors as `launch_tensor_float32`."""
+    """Run a convolution on the tensor cores in TF32."""
     refuse(fits_any_precision(machine_of(layer.device), layer.geometry))
     return _run(TF32, layer, images, new_outputs(layer, images))
 
 
 def launch_tensor_half(layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution on the tensor cores in half precision; images and outputs float32, or both float16.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are neither float32 nor float16, or not in row-major order; the convolution does not fit, or has a weight
-        beyond half precision.
-    """
+    """Run a convolution on the tensor cores in half precision; images and outputs float32, or both float16."""
     refuse(fits_any_precision(machine_of(layer.device), layer.geometry))
     outputs = new_outputs(layer, images, (np.float32, np.float16))
     check_half_range(layer)
@@ -136,6 +113,8 @@ def launch_tensor_half(layer: ConvLayer, images: Array) -> Array:
 
 # ---- Kernels -----------------------------------------------------------------------------------------------------
 
+
+EFFICIENCY = 0.15  # fraction of the peak of multiply-adds
 
 _described = partial(
     convolution,
@@ -148,7 +127,7 @@ TENSOR_FLOAT32 = _described(
     launch_tensor_float32,
     "tensor cores, each number split into two of TF32, no unrolled windows",
     fits_float32,
-    prior=Prior(compute=0.13, memory=0.6, launch=LAUNCH_SECONDS, precision="tf32"),
+    prior=Prior(EFFICIENCY, precision="tf32"),
     tf32_products=FLOAT32.passes,
 )
 TENSOR_TF32 = _described(
@@ -156,7 +135,7 @@ TENSOR_TF32 = _described(
     launch_tensor_tf32,
     "tensor cores in TF32, windows read from images in shared memory",
     fits_any_precision,
-    prior=Prior(compute=0.15, memory=0.6, launch=LAUNCH_SECONDS, precision="tf32"),
+    prior=Prior(EFFICIENCY, precision="tf32"),
     precision="tf32",
 )
 TENSOR_HALF = _described(
@@ -164,7 +143,7 @@ TENSOR_HALF = _described(
     launch_tensor_half,
     "tensor cores in half precision, sums in float32",
     fits_any_precision,
-    prior=Prior(compute=0.15, memory=0.6, launch=LAUNCH_SECONDS, precision="float16"),
+    prior=Prior(EFFICIENCY, precision="float16"),
     precision="float16",
     half_rows=True,
 )

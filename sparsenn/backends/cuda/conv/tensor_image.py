@@ -22,22 +22,13 @@ __all__ = ["FLOAT32", "HALF", "HALF_ROWS", "TF32", "Kind", "Layout", "columns_of
 
 @dataclass(frozen=True)
 class Kind:
-    """What sets the kernels apart.
+    """What sets the kernels apart."""
 
-    Parameters
-    ----------
-    source : the kernel.
-    quad : numbers of an image's row that the four lanes of an item read at once: 1 or 2 each.
-    words : registers of a lane for a step's weights of 8 columns.
-    passes : products for each step.
-    number : bytes of a number of an image.
-    """
-
-    source: str
-    quad: int
-    words: int
-    passes: int
-    number: int
+    source: str  # the kernel
+    quad: int  # numbers of an image's row that the four lanes of an item read at once: 1 or 2 each
+    words: int  # registers of a lane for a step's weights of 8 columns
+    passes: int  # products for each step
+    number: int  # bytes of a number of an image
 
     @property
     def multiplied(self) -> str:
@@ -54,18 +45,11 @@ HALF_ROWS = Kind("conv2d/tensor_half.cu", quad=8, words=2, passes=1, number=2)
 
 @dataclass(frozen=True)
 class Layout:
-    """How weights are cut for a kernel.
+    """How weights are cut for a kernel."""
 
-    Parameters
-    ----------
-    across : output pixels of an item beside each other, a power of 2 up to 8.
-    at_once : channels of a turn; divides the channels.
-    panel : tiles of 8 columns that a warp sums at a time.
-    """
-
-    across: int
-    at_once: int
-    panel: int
+    across: int  # output pixels of an item beside each other, a power of 2 up to 8
+    at_once: int  # channels that are multiplied one after the other; divides the channels
+    panel: int  # tiles of 8 columns that a warp sums at a time
 
     def quads(self, kind: Kind, geometry: Geometry) -> int:
         """Return the quads of a row of the image that an item meets."""
@@ -126,12 +110,7 @@ def places(kind: Kind, geometry: Geometry, layout: Layout) -> Array:
 
 
 def weight_image(kind: Kind, geometry: Geometry, layout: Layout, weights: Array) -> Array:
-    """Return weights in the order in which a kernel reads them, as bytes.
-
-    Parameters
-    ----------
-    weights : (filters, channels, kernel height, kernel width) float32.
-    """
+    """Return weights in the order in which a kernel reads them, as bytes."""
     found = places(kind, geometry, layout)
     held = np.where(found < 0, np.float32(0), weights.ravel()[np.maximum(found, 0)])
     if kind.quad == 8:

@@ -15,17 +15,13 @@ from sparsenn.backends.sizes import parts_of
 
 __all__ = ["MANY", "Plan", "fits_any_precision", "fits_float32", "plan"]
 
-LEAST_DEPTH = 32
-"""Products of a sum from where on tensor_float32 is no less precise than plain multiply-adds."""
-
-TILE = 16
-"""Items of a product."""
+LEAST_DEPTH = 32  # products of a sum from where on tensor_float32 is no less precise than plain multiply-adds
+TILE = 16  # items of a product
 
 MOST_STAGES = 4
 MOST_DOWN = 8
 
-MOST_SUMS = 64
-"""Registers of a lane for sums."""
+MOST_SUMS = 64  # registers of a lane for sums
 
 MOST_PRODUCTS = 400, 1200
 """Products of one turn, which are unrolled, if weights are in shared memory, and if they are in registers."""
@@ -37,11 +33,8 @@ WARPS_FOR_REGISTERS = ((124, 16), (164, 12), (248, 8))
 FEWEST_WARPS = 8
 MOST_DOWN_OF_FEWEST = 4
 
-MANY = 1 << 14
-"""Images from where on more of them change nothing."""
-
-BARRIER_BYTES = 128
-"""As in the kernel."""
+MANY = 1 << 14  # images from where on more of them change nothing
+BARRIER_BYTES = 128  # as in the kernel
 
 
 # ---- How a convolution is cut ------------------------------------------------------------------------------------
@@ -49,29 +42,17 @@ BARRIER_BYTES = 128
 
 @dataclass(frozen=True)
 class Plan:
-    """How a kernel is compiled and launched.
+    """How a kernel is compiled and launched."""
 
-    Parameters
-    ----------
-    layout : how weights are cut.
-    down : output rows of an item.
-    held : weights are in registers, not in shared memory.
-    band : output rows of an image that a block takes at a time.
-    pitch : numbers from one row of an image to the next in shared memory.
-    stages, slot_bytes : bands in shared memory, and the size of each.
-    warps : of a block.
-    shared_bytes : of a block.
-    """
-
-    layout: Layout
-    down: int
-    held: bool
-    band: int
-    pitch: int
-    stages: int
-    slot_bytes: int
-    warps: int
-    shared_bytes: int
+    layout: Layout  # how weights are cut
+    down: int  # output rows of an item
+    held: bool  # weights are in registers, not in shared memory
+    band: int  # output rows of an image that a block takes at a time
+    pitch: int  # numbers from one row of an image to the next in shared memory
+    stages: int  # bands in shared memory
+    slot_bytes: int  # of a band
+    warps: int  # of a block
+    shared_bytes: int  # of a block
 
     def bands(self, geometry: Geometry) -> int:
         """Return into how many bands an image's outputs are cut."""
@@ -195,7 +176,6 @@ def _bands(geometry: Geometry, down: int) -> list[int]:
 def _staged(
     kind: Kind, geometry: Geometry, layout: Layout, down: int, held: bool, band: int, warps: int, machine: Machine
 ) -> Plan | None:
-    """Return a plan with its stages; None if shared memory has no room for two."""
     pitch = geometry.width + 2 * geometry.padding[1]
     if layout.across > 1:
         pitch += pitch % 2

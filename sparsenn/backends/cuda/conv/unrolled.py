@@ -11,7 +11,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.conv.filters import launch_filters
 from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
-from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, convolution, everywhere
+from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import grid_of, new_outputs, sizes
 from sparsenn.backends.cuda.runtime.loader import specialised
@@ -23,8 +23,7 @@ __all__ = ["SOURCE", "UNROLLED", "launch_unrolled", "shape_defines", "tile_of"]
 
 SOURCE = "conv2d/unrolled.cu"
 
-THREADS = 256
-"""Of a block."""
+THREADS = 256  # of a block
 
 _PROGRAM = specialised(SOURCE)
 
@@ -33,12 +32,7 @@ def tile_of(height: int, width: int, threads: int = THREADS) -> tuple[int, int]:
     """Return the width and height of a block's tile of pixels, powers of two.
 
     Tiles should not stand over at the edges, and be wide enough that a warp reads neighbouring pixels. Where a tile has
-    fewer pixels than a block has threads, the block takes several tiles.
-
-    Parameters
-    ----------
-    height, width : of an output.
-    """
+    fewer pixels than a block has threads, the block takes several tiles."""
 
     def cost(tile: tuple[int, int]) -> tuple[float, int]:
         covered = parts_of(width, tile[0]) * tile[0] * parts_of(height, tile[1]) * tile[1]
@@ -56,15 +50,7 @@ def shape_defines(geometry: Geometry) -> dict[str, int]:
 
 
 def launch_unrolled(layer: ConvLayer, images: Array) -> Array:
-    """Run any convolution.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are not float32 in row-major order.
-    """
+    """Run any convolution."""
     outputs = new_outputs(layer, images)
     given, cut = layer.geometry, shape_defines(layer.geometry)
     planes = images.shape[0] * given.filters
@@ -80,6 +66,6 @@ UNROLLED = convolution(
     "compiled for the sizes, loops over the window unrolled",
     everywhere(why_too_large),
     auto=True,
-    prior=Prior(compute=0.04, memory=0.6, launch=LAUNCH_SECONDS),
+    prior=Prior(compute=0.04),
     reproducible=True,
 )

@@ -21,7 +21,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry, why_too_large
 from sparsenn.backends.cuda.conv.implicit import MANY
-from sparsenn.backends.cuda.conv.kernel import LAUNCH_SECONDS, convolution
+from sparsenn.backends.cuda.conv.kernel import HELD_BYTES, LAID_OUT, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
@@ -34,7 +34,7 @@ from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
 from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.prior import Prior
+from sparsenn.backends.prior import LAUNCH_SECONDS, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
@@ -54,11 +54,8 @@ __all__ = [
     "why_no_warpgroups",
 ]
 
-CAPABILITY = 90
-"""Compute capability 9.0, times ten: the instructions are no other's."""
-
-GPU = "NVIDIA GPU (compute capability 9.0 only)"
-"""What the kernels need, in words."""
+CAPABILITY = 90  # Compute capability 9.0, times ten: the instructions are no other's
+GPU = "NVIDIA GPU (compute capability 9.0 only)"  # what the kernels need, in words
 
 ARCHITECTURE = "sm_90a"
 
@@ -79,14 +76,7 @@ _LAYOUT = specialised(LAYING_OUT, dynamic_shared=True, carveout=WHOLE)
 PLACES = 256
 UNITS = 4
 
-HELD_BYTES = 1 << 30
-"""Of images that are laid out at a time: little beside the device's memory."""
-
-PRIORS = {
-    FLOAT32: Prior(compute=0.15, memory=0.2, launch=2 * LAUNCH_SECONDS, precision="tf32"),
-    TF32: Prior(compute=0.5, memory=0.2, launch=2 * LAUNCH_SECONDS, precision="tf32"),
-    HALF: Prior(compute=0.5, memory=0.3, launch=2 * LAUNCH_SECONDS, precision="float16"),
-}
+EFFICIENCY = 0.5  # fraction of the peak of multiply-adds, of which split numbers take three for one
 
 
 def fits(kind: Kind, machine: Machine, geometry: Geometry) -> str | None:
@@ -129,8 +119,6 @@ def _pieces(kind: Kind, geometry: Geometry, count: int, machine: Machine) -> int
 
 @dataclass(frozen=True, eq=False)
 class _Prepared:
-    """What launches of one size have in common."""
-
     lay_out: Any
     multiply: Any
     plan: Plan
@@ -139,14 +127,7 @@ class _Prepared:
 
 
 def kernel_defines(kind: Kind, tile: Tile, run: int, half_rows: bool, activation: int) -> dict[str, int | str]:
-    """Return what a kernel is compiled with.
-
-    Parameters
-    ----------
-    run : as `Row.run` returns it.
-    half_rows : images and outputs are float16.
-    activation : its place in `ACTIVATIONS`.
-    """
+    """Return what a kernel is compiled with; `run` is as `Row.run` returns it."""
     given = {"RUN": run, "INPUT": "half_bits" if half_rows else "float", "ACTIVATION": ACTIVATIONS[activation]}
     return tile.defines(kind) | given
 
@@ -168,16 +149,7 @@ def _prepared(kind: Kind, geometry: Geometry, count: int, half_rows: bool, activ
 
 
 def run_warpgroup(kind: Kind, layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution in one of the precisions; images and outputs float32 or, of `HALF`, both float16.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are not of a type that the kernel takes, or it cannot run the convolution, or not on this device; or, of
-        `HALF`, a weight is beyond half precision.
-    """
+    """Run a convolution in one of the precisions; images and outputs float32 or, of `HALF`, both float16."""
     if kind is HALF:
         check_half_range(layer)
     outputs = new_outputs(layer, images, (np.float32, np.float16) if kind is HALF else (np.float32,))
@@ -211,6 +183,8 @@ def _launch(kind: Kind, layer: ConvLayer, images: Array, outputs: Array) -> None
 
 
 def _described(kind: Kind, name: str, summary: str) -> ConvolutionKernel:
+    peak = "float16" if kind is HALF else "tf32"
+    prior = Prior(EFFICIENCY / kind.products, LAID_OUT, 2 * LAUNCH_SECONDS, peak)
     return convolution(
         name,
         partial(run_warpgroup, kind),
@@ -219,7 +193,7 @@ def _described(kind: Kind, name: str, summary: str) -> ConvolutionKernel:
         needs=("stride 1, one group", "rows that fit into shared memory"),
         gpu=GPU,
         auto=True,
-        prior=PRIORS[kind],
+        prior=prior,
         multiples=(ROWS, STEP_BYTES // kind.factor_bytes),
         precision=kind.name,
         half_rows=kind is HALF,

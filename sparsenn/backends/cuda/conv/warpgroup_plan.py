@@ -35,22 +35,14 @@ __all__ = [
     "row_of",
 ]
 
-ROWS = 64
-"""Filters that an instruction multiplies."""
+ROWS = 64  # filters that an instruction multiplies
 
 UNIT_BYTES = 16
 
-STEP_BYTES = 32
-"""Of depth, that an instruction multiplies."""
-
-BANDS = 2
-"""Chunks whose pixels lie in shared memory: one comes while the other is multiplied."""
-
-STAGES = (6, 5, 4, 3, 2)
-"""Slabs of filters that may lie in shared memory: as many as there is room for."""
-
-ENOUGH_STAGES = 3
-"""Slabs, of which two are on their way while one is multiplied."""
+STEP_BYTES = 32  # of depth, that an instruction multiplies
+BANDS = 2  # chunks whose pixels lie in shared memory: one comes while the other is multiplied
+STAGES = (6, 5, 4, 3, 2)  # slabs of filters that may lie in shared memory: as many as there is room for
+ENOUGH_STAGES = 3  # slabs, of which two are on their way while one is multiplied
 
 _WIDE = ((1, 4, 128), (2, 2, 128), (1, 2, 128), (2, 1, 96), (1, 2, 64), (1, 1, 32))
 
@@ -61,45 +53,26 @@ SHAPES: dict[Kind, tuple[tuple[int, int, int], ...]] = {
 }
 """Tiles to choose from: warpgroups down and across, and places of each."""
 
-STEPS = (4, 2, 1)
-"""Of depth, that a chunk may have."""
+STEPS = (4, 2, 1)  # of depth, that a chunk may have
 
 BARRIER_BYTES = 8
 
-PLACES = (1 << 14) - 1
-"""That a band may have: more cannot be told to the instructions."""
-
-LONGEST_RUN = 4
-"""Outputs that are stored at once."""
-
-RUNS_COST = 1.07
-"""Places for one, at most, that a pitch may take of which outputs can be stored several at once."""
-
-OTHER_REGISTERS = 32
-"""Of a thread, besides its sums."""
-
-COPIED_BYTES = 32.0
-"""That a multiprocessor of an H200 gets in a clock from the level 2 cache, which all share."""
-
-STORED = 20.0
-"""Clocks of storing the outputs of a place on an H200."""
+PLACES = (1 << 14) - 1  # that a band may have: the instructions encode no more
+LONGEST_RUN = 4  # outputs that are stored at once
+RUNS_COST = 1.07  # places for one, at most, that a pitch may take of which outputs can be stored several at once
+OTHER_REGISTERS = 32  # of a thread, besides its sums
+COPIED_BYTES = 32.0  # that a multiprocessor of an H200 gets in a clock from the level 2 cache, which all share
+STORED = 20.0  # clocks of storing the outputs of a place on an H200
 
 
 @dataclass(frozen=True)
 class Row:
-    """How pixels, and outputs, follow each other in one row of places.
+    """How pixels, and outputs, follow each other in one row of places."""
 
-    Parameters
-    ----------
-    pitch, tall : places from one row of an image to the next, and rows from one image to the next.
-    front : place of the first pixel; that of the first output is 0.
-    reach : how far the last tap sees from the first.
-    """
-
-    pitch: int
-    tall: int
-    front: int
-    reach: int
+    pitch: int  # places from one row of an image to the next
+    tall: int  # rows from one image to the next
+    front: int  # place of the first pixel; that of the first output is 0
+    reach: int  # how far the last tap sees from the first
 
     def outputs(self, geometry: Geometry, count: int) -> int:
         """Return the places from the first output of `count` images to the last one."""
@@ -126,23 +99,14 @@ def row_of(geometry: Geometry) -> Row:
 
 @dataclass(frozen=True)
 class Tile:
-    """What a block computes; a kernel is compiled for each.
+    """What a block computes; a kernel is compiled for each."""
 
-    Parameters
-    ----------
-    down, across : warpgroups that share it.
-    columns : places of each.
-    steps : of depth, in a chunk.
-    stages : slabs of filters in shared memory.
-    taps : of a slab: 1, or those of a row.
-    """
-
-    down: int
-    across: int
-    columns: int
-    steps: int
-    stages: int
-    taps: int = 1
+    down: int  # warpgroups one below the other
+    across: int  # warpgroups beside each other
+    columns: int  # places of a warpgroup
+    steps: int  # of depth, in a chunk
+    stages: int  # slabs of filters in shared memory
+    taps: int = 1  # of a slab: 1, or those of a row
 
     @property
     def filters(self) -> int:
@@ -186,25 +150,15 @@ def _pieces(kind: Kind) -> int:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a convolution is cut, for a number of images.
+    """How a convolution is cut, for a number of images."""
 
-    Parameters
-    ----------
-    tile : of a block.
-    row : how pixels follow each other.
-    band : places that a block sees.
-    chunks : of the channels.
-    tiles_down, tiles : of the filters, and of all outputs.
-    shared_bytes : of a block.
-    """
-
-    tile: Tile
-    row: Row
-    band: int
-    chunks: int
-    tiles_down: int
-    tiles: int
-    shared_bytes: int
+    tile: Tile  # of a block
+    row: Row  # how pixels follow each other
+    band: int  # places that a block sees
+    chunks: int  # of the channels
+    tiles_down: int  # of the filters
+    tiles: int  # of all outputs
+    shared_bytes: int  # of a block
 
     @property
     def places(self) -> int:
@@ -322,13 +276,7 @@ def arranged(kind: Kind, steps: int, weights: Array) -> Array:
     """Return filters as a kernel reads them, in bytes: 64 filters, chunk, tap, piece, unit, filter, 16 bytes.
 
     A float32 number has two pieces: TF32's, and the rest rounded to it. TF32 is rounded to. Filters and channels past
-    the last are zeros.
-
-    Parameters
-    ----------
-    steps : of depth, in a chunk.
-    weights : (filters, channels, kernel height, kernel width) float32.
-    """
+    the last are zeros."""
     filters, channels, *kernel = weights.shape
     numbers = UNIT_BYTES // kind.factor_bytes
     units = steps * STEP_BYTES // UNIT_BYTES

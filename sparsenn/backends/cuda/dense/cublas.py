@@ -22,7 +22,7 @@ import numpy as np
 from sparsenn.backends.cuda.dense.cublas_lt import COMPUTE_TYPES, PLAIN, TYPES, LtProduct, address, library, order_of
 from sparsenn.backends.cuda.dense.fused import check_half_range
 from sparsenn.backends.cuda.dense.kernel import ALIGNED, Given, dense_kernel, prepared
-from sparsenn.backends.cuda.dense.priors import COPIES, LAUNCH
+from sparsenn.backends.cuda.dense.priors import COPIES
 from sparsenn.backends.cuda.dense.stack import DenseLayer, DenseStack, widths_of
 from sparsenn.backends.cuda.runtime.activation import IDENTITY, RELU
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
@@ -31,7 +31,7 @@ from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.backends.cuda.runtime.row_copies import as_rows, copy_rows
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.prior import Prior
+from sparsenn.backends.prior import LAUNCH_SECONDS, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
@@ -77,17 +77,17 @@ def padded_widths(precision: str, widths: Sequence[int], rows: int) -> tuple[int
 
 # ---- The prior ------------------------------------------------------------------------------------------------------
 
-PRIORS = {precision: Prior(0.75, 0.6, LAUNCH, precision) for precision in NUMBER_BYTES}
+PRIORS = {precision: Prior(0.75, precision=precision) for precision in NUMBER_BYTES}
 
 TILE_COLUMNS = 32  # outputs of the narrowest tile: products of fewer take as long
-ROUNDING = Prior(1.0, 0.3, LAUNCH)  # of a pass that rounds or pads rows, or cuts outputs
+ROUNDING = Prior(1.0, 0.3)  # of a pass that rounds or pads rows, or cuts outputs
 
 
 def seconds(precision: str, machine: Machine, layers: Sequence[Linear], rows: int, row_bytes: int = 4) -> float:
     """Estimate a replayed graph of the products of all layers, in seconds."""
     prior, number_bytes, widths = PRIORS[precision], NUMBER_BYTES[precision], widths_of(layers)
     padded = padded_widths(precision, widths, rows)
-    total = COPIES * LAUNCH
+    total = COPIES * LAUNCH_SECONDS
     if row_bytes != number_bytes or padded[0] != widths[0]:
         total += ROUNDING.seconds(machine, 0, (row_bytes + number_bytes) * rows * widths[0])
     if padded[-1] != widths[-1]:
@@ -122,8 +122,6 @@ class _Product:
 
 @dataclass(frozen=True, eq=False)
 class _Finish:
-    """The pass that adds a bias, activates, and rounds to the type of the outputs."""
-
     kernel: Any
     blocks: int
     units: np.int64

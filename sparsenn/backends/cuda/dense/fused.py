@@ -33,7 +33,7 @@ from sparsenn.backends.cuda.dense.image import (
     tiles_of,
 )
 from sparsenn.backends.cuda.dense.kernel import Given, Ready, dense_kernel, prepared
-from sparsenn.backends.cuda.dense.priors import LAUNCH, one_launch_seconds
+from sparsenn.backends.cuda.dense.priors import one_launch_seconds
 from sparsenn.backends.cuda.dense.stack import DenseStack, StackShape
 from sparsenn.backends.cuda.runtime.activation import compiled_activation
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
@@ -259,13 +259,13 @@ def _largest_weight(weights: Array) -> float:
 
 FMA_TOGETHER = 1, 4  # inputs that a thread of fused_fma multiplies together, and outputs
 FMA_BLOCK_ROWS = 2 * FMA_ROWS[-1]  # of the two blocks of a multiprocessor
-ROWS_SHARE = 0.8  # of the bandwidth of copies, for rows and outputs
 
-FMA_PRIOR = Prior(0.55, ROWS_SHARE, LAUNCH)
+FMA_PRIOR = Prior(0.55)
+TENSOR_EFFICIENCY = 0.18  # fraction of the peak of multiply-adds; half of it where numbers are split
 TENSOR_PRIORS = {
-    FLOAT32: Prior(0.085, ROWS_SHARE, LAUNCH, "tf32"),
-    TF32: Prior(0.17, ROWS_SHARE, LAUNCH, "tf32"),
-    HALF: Prior(0.18, ROWS_SHARE, LAUNCH, "float16"),
+    FLOAT32: Prior(TENSOR_EFFICIENCY / 2, precision="tf32"),
+    TF32: Prior(TENSOR_EFFICIENCY, precision="tf32"),
+    HALF: Prior(TENSOR_EFFICIENCY, precision="float16"),
 }
 
 

@@ -42,27 +42,20 @@ def dense_kernel(
     *,
     needs: tuple[str, ...] = (),
     gpu: str = ANY_GPU,
-    auto: bool = False,
-    seconds: Callable[..., float] | None = None,
-    precision: str = "float32",
-    half_rows: bool = False,
-    tf32_products: int = 0,
-    reproducible: bool = False,
+    **fields: Any,
 ) -> DenseKernel:
-    """Describe a kernel of mlp on the GPU; `launch` takes a stack and features on its device, without `np.errstate`."""
+    """Describe a kernel of mlp on the GPU, with further `fields` of `Kernel`.
+
+    `launch` takes a stack and features on its device, without `np.errstate`.
+    """
     return DenseKernel(
         name=name,
         device="cuda",
         summary=summary,
         launch=partial(_launch, launch, fits),
         needs=(gpu, *needs),
-        auto=auto,
         why_not=partial(_why_not, fits),
-        seconds=seconds,
-        precision=precision,
-        half_rows=half_rows,
-        tf32_products=tf32_products,
-        reproducible=reproducible,
+        **fields,
     )
 
 

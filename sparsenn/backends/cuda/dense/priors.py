@@ -11,12 +11,9 @@ from sparsenn.backends.prior import Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.layers import Linear
 
-__all__ = ["COPIES", "LAUNCH", "one_launch_seconds"]
+__all__ = ["COPIES", "one_launch_seconds"]
 
-LAUNCH = 4.5e-6
-"""Seconds of a kernel or a copy in a replayed graph, and of its share of the replay; measured on an H200."""
-
-COPIES = 2  # copies in such a graph besides its kernels: of the rows, and of the outputs
+COPIES = 2  # copies in a replayed graph besides its kernels: of the rows, and of the outputs
 
 
 def one_launch_seconds(

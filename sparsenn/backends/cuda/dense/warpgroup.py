@@ -91,13 +91,11 @@ TOGETHER = NEURONS, 2 * NEURONS
 """Inputs, of about a slab; and outputs of the two warpgroups that it takes to keep tensor cores busy."""
 
 BLOCK_ROWS = 32  # rows up to which a multiprocessor waits for weights longer than it multiplies
-LAUNCH = 6e-6  # seconds of a launch, with the barriers and the first slabs of a block
-ROWS_SHARE = 0.5  # of the bandwidth of copies, for rows and outputs
 
 PRIORS = {
-    FLOAT32: Prior(0.15, ROWS_SHARE, LAUNCH, "tf32"),
-    TF32: Prior(0.42, ROWS_SHARE, LAUNCH, "tf32"),
-    HALF: Prior(0.24, ROWS_SHARE, LAUNCH, "float16"),
+    FLOAT32: Prior(0.42 / SPLIT_PRODUCTS, precision="tf32"),
+    TF32: Prior(0.42, precision="tf32"),
+    HALF: Prior(0.24, precision="float16"),
 }
 
 _NEEDS = (f"layers up to {WIDEST} outputs wide",)

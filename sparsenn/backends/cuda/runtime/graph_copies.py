@@ -36,8 +36,6 @@ def _operand(prefix: str) -> tuple[tuple[str, Any], ...]:
 
 
 class _Memcpy3D(ctypes.Structure):
-    """CUDA_MEMCPY3D."""
-
     _fields_ = (
         *_operand("source"),
         *_operand("target"),

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.loader import no_rehearsal
+from sparsenn.backends.cuda.runtime.loader import rehearsal
 from sparsenn.backends.cuda.runtime.memory import lasting_memory, to_device
 from sparsenn.formats import Array
 
@@ -50,7 +50,7 @@ def cache_all_on_device(
     if stale:
         for number in stale:
             cached[number].pop(names[number], None)
-        with no_rehearsal(), lasting_memory():
+        with rehearsal(False), lasting_memory():
             made = make(stale)
         ended = cupy().cuda.get_current_stream().record()
         for number, value in zip(stale, made, strict=True):
@@ -69,8 +69,6 @@ def _arrived(values: dict[Hashable, tuple[Any, Any, Hashable]], name: Hashable) 
 
 
 class _Entry:
-    """A result with its version, and the lock of the thread that makes it."""
-
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.value: tuple[Any, Hashable] | None = None

@@ -32,7 +32,6 @@ __all__ = [
     "RehearsedKernel",
     "compile_seconds",
     "define_options",
-    "no_rehearsal",
     "program",
     "rehearsal",
     "rehearses",
@@ -83,8 +82,6 @@ def define_options(defines: Mapping[str, int | str]) -> tuple[str, ...]:
 
 
 class _Here(threading.local):
-    """State of a thread: seconds of waiting for modules, and whether it rehearses."""
-
     seconds = 0.0
     rehearses = False
 
@@ -105,19 +102,12 @@ def compile_seconds() -> float:
 
 
 @contextmanager
-def rehearsal() -> Iterator[None]:
-    """Have this thread launch no kernels in the block: those that it asks for begin to be compiled, side by side."""
-    before, _here.rehearses = _here.rehearses, True
-    try:
-        yield
-    finally:
-        _here.rehearses = before
+def rehearsal(rehearses: bool = True) -> Iterator[None]:
+    """Have this thread launch no kernels in the block, but begin to compile them, side by side; or launch them again.
 
-
-@contextmanager
-def no_rehearsal() -> Iterator[None]:
-    """Have this thread launch kernels in the block, within a rehearsal, too: for results that last."""
-    before, _here.rehearses = _here.rehearses, False
+    Within a rehearsal, `rehearsal(False)` is for results that last.
+    """
+    before, _here.rehearses = _here.rehearses, rehearses
     try:
         yield
     finally:

@@ -219,7 +219,6 @@ def _copy(target: int, source: int, size: int, stream: Any) -> None:
 
 
 def _seconds(call: Callable[[], Any]) -> float:
-    """Return the least time from a call until the device is done."""
     stream, seconds = cupy().cuda.get_current_stream(), []
     for _ in range(TIMED_RUNS):
         stream.synchronize()

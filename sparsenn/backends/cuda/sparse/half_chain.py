@@ -152,7 +152,6 @@ class HalfChain(ABC):
         """Launch a layer for rows `first` to `last`, if there are any; `target` begins at row 0."""
 
     def _enqueue_slice(self, first: int, last: int) -> None:
-        """Launch all layers but the last, which has a matrix of its own for all rows."""
         for number in range(len(self._layers) - 1):
             self._launch(number, self._buffers[(number + 1) % 2], first, last)
 

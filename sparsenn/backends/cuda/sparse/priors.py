@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS, HALF_BLOCKS
 from sparsenn.backends.cuda.sparse.resident.stages import CLUSTER, WIDE, few_rows, fits_in_shared, rows_at_once
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.prior import Prior
+from sparsenn.backends.prior import LAUNCH_SECONDS, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.layers import SparseLinear
 
@@ -18,21 +18,19 @@ FLOAT_BYTES = 4
 HALF_BYTES = 2
 EDGE_BYTES = 8  # a weight and a place
 
-LAUNCH_SECONDS = 5e-6
 RUN_LAUNCHES = 10  # of a run beside its layers: what queueing its graph and waiting for it take, in launches
 
 # `chunks`: a multiply-add reads shared memory, which is what bounds it, and chunks come from the L2 cache, which is
 # faster than memory. On halves, shared memory bounds it likewise: float32's peak is what it is compared with.
-CHUNKS = Prior(compute=0.19, memory=3.0, launch=LAUNCH_SECONDS)
-HALF_CHUNKS = Prior(compute=0.26, memory=3.0, launch=LAUNCH_SECONDS)
+CHUNKS = Prior(compute=0.22, memory=3.0)
 
 # `two_of_four`: tensor cores, for which shared memory is too slow.
-TWO_OF_FOUR = Prior(compute=0.55, memory=0.8, launch=LAUNCH_SECONDS, precision="float16")
+TWO_OF_FOUR = Prior(compute=0.55, precision="float16")
 MENDED_OUTPUTS = 8  # that have three weights in a group of four, and an order of inputs avoids; more take a second pass
 
 # `resident`: rows in tiles, each layer with its share of the stage's launches; and rows with a cluster of blocks each,
 # which reads a layer's edges for its row alone.
-TILES = Prior(compute=0.12, memory=0.6, launch=8e-6)
+TILES = Prior(compute=0.12, launch=8e-6)
 CLUSTERS = Prior(compute=1.0, memory=1.4, launch=2e-6)
 
 
@@ -41,7 +39,7 @@ def chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) 
     ends = FLOAT_BYTES * (layers[0].inputs + layers[-1].outputs)
     least = min(block.rows for block in BLOCKS)
     return _run_seconds(machine, 2 * rows * ends) + sum(
-        _in_chunks(CHUNKS, machine, layer, rows, FLOAT_BYTES, least) for layer in layers
+        _in_chunks(machine, layer, rows, FLOAT_BYTES, least) for layer in layers
     )
 
 
@@ -50,7 +48,7 @@ def half_chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: 
     ends = (row_bytes + HALF_BYTES) * (layers[0].inputs + layers[-1].outputs)
     least = min(block.rows for block in HALF_BLOCKS)
     return _run_seconds(machine, rows * ends) + sum(
-        _in_chunks(HALF_CHUNKS, machine, layer, rows, HALF_BYTES, least) for layer in layers
+        _in_chunks(machine, layer, rows, HALF_BYTES, least) for layer in layers
     )
 
 
@@ -96,9 +94,7 @@ def _run_seconds(machine: Machine, nbytes: float) -> float:
     return RUN_LAUNCHES * LAUNCH_SECONDS + nbytes / machine.copy_bandwidth
 
 
-def _in_chunks(
-    prior: Prior, machine: Machine, layer: SparseLinear, rows: int, number_bytes: int, least_rows: int
-) -> float:
+def _in_chunks(machine: Machine, layer: SparseLinear, rows: int, number_bytes: int, least_rows: int) -> float:
     """Return the seconds of a layer whose inputs come in chunks, once for each block's outputs.
 
     Fewer than two tiles of `least_rows` take as long as two: the latency of an edge is not hidden.
@@ -106,7 +102,7 @@ def _in_chunks(
     blocks = parts_of(max(1, layer.outputs), max(block.slots for block in BLOCKS))
     inputs_read = layer.inputs * max(rows * blocks, least_rows * machine.multiprocessors)
     moved = number_bytes * (inputs_read + rows * layer.outputs)
-    return prior.seconds(machine, layer.edges * max(rows, 2 * least_rows), moved)
+    return CHUNKS.seconds(machine, layer.edges * max(rows, 2 * least_rows), moved)
 
 
 def _passes(layer: SparseLinear) -> int:

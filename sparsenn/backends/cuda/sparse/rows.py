@@ -240,7 +240,6 @@ def tiles_from_csr(features: CSR, side: int, tiles: Any = None) -> Any:
 
 
 def _clear(tiles: Any) -> None:
-    """Queue zeros for tiles, and for the lines between them."""
     if tiles.size:
         cuda, last = cupy().cuda, (tiles.shape[0] - 1) * tiles.strides[0] + tiles[0].nbytes
         cuda.runtime.memsetAsync(tiles.data.ptr, 0, last, cuda.get_current_stream().ptr)
@@ -278,7 +277,6 @@ def tiles_to_rows(tiles: Any, rows: int) -> Any:
 
 
 def _turn(name: str, tiles: Any, arrays: tuple[Any, ...], rows: int, matrix: Any) -> Any:
-    """Queue a launch between a matrix and tiles; return the one that it writes."""
     count, width, side = tiles.shape
     if tiles.size:
         kernel = _DENSE_TILES.kernel(name, ROW=_number(matrix), TILED=_number(tiles))

@@ -138,7 +138,6 @@ class GraphTrainer(FusedTrainer):
             self._graphs[rows].launch(self._stream)
 
     def _enqueue(self, total: int) -> None:
-        """Launch all batches of the first `total` rows of the window, and add up their losses."""
         for start, rows in batches(total, self._batch_size):
             batch = self._batch(self._window[start:], self._losses[start:], rows)
             for number in range(len(self._layers) - (self._lanes > 0)):

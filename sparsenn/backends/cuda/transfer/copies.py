@@ -77,10 +77,6 @@ class _Pieces:
         self._free: deque[_Piece] = deque()
         self._lock = threading.Lock()
 
-    @property
-    def nbytes(self) -> int:
-        return self._made * PIECE_BYTES
-
     def take(self) -> _Piece | None:
         """Return a piece whose copy has ended, waiting for that where need be; None where others have all of them."""
         with self._lock:
@@ -103,7 +99,6 @@ class _Pieces:
             raise
 
     def give_back(self, piece: _Piece) -> None:
-        """Have a piece used again, after its event."""
         self._free.append(piece)
 
     def clear(self) -> None:
@@ -142,16 +137,6 @@ class Transfer:
         self._pieces_waiting = _Pieces(PIECES_WAITING)
         self._blocks: deque[_Block] = deque()
         self._turns = threading.RLock()
-
-    @property
-    def pinned_bytes(self) -> int:
-        """Pinned memory that is kept, in bytes."""
-        return self._pieces_up.nbytes + self._pieces_down.nbytes + self._pieces_waiting.nbytes
-
-    @property
-    def device_bytes(self) -> int:
-        """Device memory that is kept for further rows, in bytes."""
-        return sum(block.size for block in self._blocks)
 
     def release(self) -> None:
         """Give back what is kept for further copies: pinned memory, and device memory, which goes to CuPy's pool."""
@@ -331,8 +316,6 @@ class Transfer:
 
 
 class _Fetch:
-    """An array on its way to the host; called, it is there."""
-
     def __init__(self, transfer: Transfer, source: Any, target: Array, made: Any) -> None:
         self._transfer, self._source, self._target, self._made = transfer, source, target, made
         self._piece: _Piece | None = None

@@ -143,7 +143,7 @@ def test_a_rehearsal_compiles_side_by_side_and_launches_nothing(fake, monkeypatc
     with loader.rehearsal():
         first, second = built({"A": 1}), built({"A": 2})
         first((1,), (32,), ())
-        with loader.no_rehearsal():
+        with loader.rehearsal(False):
             second((1,), (32,), ("lasts",))
         third = built({"A": 1, "B": 1}), built({"A": 2, "B": 1})
     loader.wait_for_modules()

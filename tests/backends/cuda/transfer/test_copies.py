@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from late_cupy import LateCuPy
+from transfer_memory import device_bytes, pinned_bytes
 
 from sparsenn.backends.chains import SparseRows
 from sparsenn.backends.cuda.transfer import copies as transfer
@@ -188,13 +189,13 @@ def test_blocks_are_used_again(cupy):
     for count in (10, 9, 10, 8, 10, 7):
         places.add(made.place_dense(rows[:count]).ctypes.data)
     assert len(places) == 2
-    assert 400 < made.device_bytes <= 2 * 400
+    assert 400 < device_bytes(made) <= 2 * 400
     held = [made.place_dense(rows) for _ in range(5)]
     del held
     made.place_dense(np.ones((100, 10), np.float32))
-    assert made.device_bytes <= 400 + 4000
+    assert device_bytes(made) <= 400 + 4000
     made.release()
-    assert made.device_bytes == 0
+    assert device_bytes(made) == 0
 
 
 def test_memory_that_was_let_go_is_not_written_to_before_it_was_read(cupy):
@@ -212,7 +213,7 @@ def test_where_memory_does_not_suffice_blocks_that_wait_are_let_go(cupy, monkeyp
     made.place_dense(np.ones((10, 10), np.float32))
 
     def scarce(size):
-        if made.device_bytes:
+        if device_bytes(made):
             refused.append(size)
             raise MemoryError
         return alloc(size)
@@ -227,16 +228,16 @@ def test_where_memory_does_not_suffice_blocks_that_wait_are_let_go(cupy, monkeyp
 
 def test_pinned_memory_is_bounded_and_goes_back(cupy):
     made, rows = Transfer(), np.ones((300, 10), np.float32)
-    assert (made.pinned_bytes, cupy.pinned) == (0, 0)
+    assert (pinned_bytes(made), cupy.pinned) == (0, 0)
     for _ in range(3):
         placed = made.place_dense(rows)
         finishing = [made.fetch_later(placed[:2], np.zeros((2, 10), np.float32)) for _ in range(4)]
         made.fetch_later(placed, rows)()
         for finish in finishing:
             finish()
-    assert made.pinned_bytes == cupy.pinned <= (4 + 3 + 2) * PIECE_BYTES
+    assert pinned_bytes(made) == cupy.pinned <= (4 + 3 + 2) * PIECE_BYTES
     made.release()
-    assert (made.pinned_bytes, cupy.pinned) == (0, 0)
+    assert (pinned_bytes(made), cupy.pinned) == (0, 0)
     made.place_dense(rows)
     assert cupy.pinned > 0
     del made, placed, finish, finishing
@@ -298,7 +299,7 @@ def test_what_is_never_asked_for_leaves_its_piece_to_others(cupy):
     rows = cupy.empty((5,), np.float32)
     for _ in range(10):
         made.fetch_later(rows, np.zeros(5, np.float32))
-        assert made.pinned_bytes <= 2 * PIECE_BYTES
+        assert pinned_bytes(made) <= 2 * PIECE_BYTES
     waiting = [made.fetch_later(rows, np.zeros(5, np.float32)) for _ in range(2)]
     assert all(finish._piece is not None for finish in waiting)
 

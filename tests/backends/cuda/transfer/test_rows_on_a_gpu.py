@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from transfer_memory import device_bytes, pinned_bytes
 
 from sparsenn import Linear, Network, ReLU, Session, SparseLinear
 from sparsenn.backends.chains import SparseRows
@@ -40,7 +41,7 @@ def test_rows_arrive(count, kind, rng):
     if kind == np.float16:
         assert np.array_equal(transfer.place_dense(rows, keep_half=True).get(), rows)
     transfer.release()
-    assert (transfer.pinned_bytes, transfer.device_bytes) == (0, 0)
+    assert (pinned_bytes(transfer), device_bytes(transfer)) == (0, 0)
 
 
 def test_rows_in_flight_are_not_written_over():
@@ -56,7 +57,7 @@ def test_rows_in_flight_are_not_written_over():
         found.append((placed.min(), placed.max()))
         del placed
     assert [(float(least), float(most)) for least, most in found] == [(number, number) for number in range(30)]
-    assert transfer.pinned_bytes <= 128 << 20
+    assert pinned_bytes(transfer) <= 128 << 20
 
 
 @pytest.mark.parametrize("count", SIZES)

@@ -38,29 +38,9 @@ from sparsenn.backends.machine import WARP
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array
 
-__all__ = ["CHUNKS", "ChunkChain", "gather_chunks", "laid_out", "prepare", "slices_for"]
+__all__ = ["CHUNKS", "ChunkChain", "laid_out", "prepare", "slices_for"]
 
 _PROGRAMS = {block: block_program("sparse/gather_chunks.cu", block) for block in (*BLOCKS, TEAM_BLOCK)}
-
-
-def gather_chunks(
-    weights: ChunkedWeights, activation: np.int32, clip: np.float32, features: Any, alive: Any = None
-) -> Any:
-    """Compute one layer; takes (tiles, inputs, rows of a tile) float32, and returns the same of outputs.
-
-    Rows that only fill up the last tile hold any numbers; `alive`, uint8 per row, becomes 1 where an output is not 0.
-    """
-    cp = cupy()
-    tiles, inputs, rows = features.shape
-    block, (_, outputs) = weights.tiling.block, weights.shape
-    assert (inputs, rows) == (weights.shape[0], block.rows), "features are laid out for another layer"
-    target = cp.empty((tiles, outputs, rows), np.float32)
-    if tiles and outputs:
-        kernel, grid, threads, arguments, shared_bytes = _launch_of(
-            weights, activation, clip, features, target, NOTHING if alive is None else alive
-        )
-        launch("spmspm", kernel, grid, threads, *arguments, shared_bytes=shared_bytes)
-    return target
 
 
 def _launch_of(
@@ -164,7 +144,6 @@ class ChunkChain:
             return tuple(LayerCounts("chunks", rows, *line) for line in lines.tolist())
 
     def _in_tiles(self, number: int, tiles: slice) -> Any:
-        """Return what layer `number` reads, or the one before writes, of some tiles."""
         return self._buffers[number % 2][tiles, : self._widths[number]]
 
     def _leave(self, rows: int) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
 
-__all__ = ["count_edges", "deal_outputs", "find_lines", "write_edges", "write_team_edges"]
+__all__ = ["count_edges", "deal_outputs", "find_lines", "write_edges"]
 
 EVEN = 20  # what an edge of a warp in the same chunk counts for where one in any chunk counts for 1
 
@@ -96,9 +96,10 @@ def write_edges(
 
     `weights` (edges,) int32; `slot` of each output in its group; `first` (groups, chunks, warps), the word at which a
     warp's edges begin; `rank` (groups, chunks, slots), a warp's edges before those of a slot, changed; `shape`: outputs
-    of a warp, edges that it reads at once, bytes of a line, and the step of an edge's place from output to output.
+    of a warp, edges that it reads at once, bytes of a line, the step of an edge's place from output to output, and the
+    words of a unit: an input with the weights of a warp's outputs, where these are a team, whose `rank` begins with 0.
     """
-    outputs, at_once, line, output_places = shape[0], shape[1], shape[2], shape[3]
+    outputs, at_once, line, output_places, unit_words = shape[0], shape[1], shape[2], shape[3], shape[4]
     for output in range(group.size):
         own, number = slot[output], group[output]
         warp, among = own // outputs, own % outputs
@@ -107,6 +108,11 @@ def write_edges(
             part, within = lines[row, indices[edge]] // chunk, lines[row, indices[edge]] % chunk
             before = rank[number, part, own]
             rank[number, part, own] = before + 1
+            if unit_words > 0:
+                at = first[number, part, warp] + unit_words * before
+                words[at] = within * line
+                words[at + 4 + among] = weights[edge]
+                continue
             at = first[number, part, warp] + 4 * (before // at_once) + before % at_once
             place = within * line + among * output_places
             if at_once == 2:
@@ -114,35 +120,3 @@ def write_edges(
                 words[at + at_once] = place
             else:
                 words[at] = weights[edge] | place
-
-
-@compiled
-def write_team_edges(
-    indptr: Array,
-    indices: Array,
-    weights: Array,
-    group: Array,
-    slot: Array,
-    lines: Array,
-    chunk: int,
-    first: Array,
-    shape: Array,
-    words: Array,
-) -> None:
-    """Write the edges where the outputs of a warp are a team: a unit for each input; parameters as of `write_edges`.
-
-    `shape`: outputs of a warp, words of a unit, and bytes of a line.
-    """
-    outputs, unit_words, line = shape[0], shape[1], shape[2]
-    for output in range(group.size):
-        number = group[output]
-        warp, among = slot[output] // outputs, slot[output] % outputs
-        row = number if lines.shape[0] > 1 else 0
-        begun, rank = -1, 0
-        for edge in range(indptr[output], indptr[output + 1]):
-            part, within = lines[row, indices[edge]] // chunk, lines[row, indices[edge]] % chunk
-            rank = rank + 1 if part == begun else 0
-            begun = part
-            at = first[number, part, warp] + unit_words * rank
-            words[at] = within * line
-            words[at + 4 + among] = weights[edge]

@@ -81,7 +81,6 @@ def stage_tilings(
 def _in_teams(
     rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine, teams: Sequence[int]
 ) -> tuple[Tiling, ...]:
-    """Return the tilings of layers that all have teams, where each is work for every multiprocessor; else none."""
     if not teams or not all(teams):
         return ()
     found = []

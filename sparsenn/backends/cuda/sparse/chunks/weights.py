@@ -27,7 +27,6 @@ from sparsenn.backends.cuda.sparse.chunks.edges import (
     deal_outputs,
     find_lines,
     write_edges,
-    write_team_edges,
 )
 from sparsenn.backends.cuda.sparse.chunks.teams import Teams, teams_of_weights
 from sparsenn.backends.cuda.sparse.chunks.tiling import L2_BYTES, Tiling
@@ -192,7 +191,6 @@ def _lines(weights: CSC, group: Array, tiling: Tiling) -> Array:
 
 
 def _runs(lines: Array, groups: int, chunk: int, chunks: int) -> tuple[Array, Array]:
-    """Return runs of neighbours in chunks of that many inputs, and where those of each chunk begin."""
     group, number = np.nonzero(lines >= 0)
     if not group.size:
         return np.zeros((0, 4), np.int32), np.zeros(groups * chunks + 1, np.int32)
@@ -294,15 +292,15 @@ def _records(
     if block.teams:
         words[headers[..., 0] + 3] = 4 * header_words(block)
         words[headers + 4 + np.arange(block.warps)] = 4 * ends
-        shape = np.array([block.outputs, unit_words(block), block.line])
-        write_team_edges(*edges, weights, group, slot, lines, chunk, headers + begins, shape, words)
-        return words
-    words[headers + np.arange(block.warps)] = 4 * begins
-    for number in range(1, 1 + block.edges_at_once):  # edges of the last unit, if they are not of an output
-        words[headers + ends - number] = NO_OUTPUT if block.halves else BEHIND_ALL
-    of_warps = counts.reshape(-1, block.outputs)
-    rank = (np.cumsum(of_warps, axis=1, dtype=np.int64) - of_warps).reshape(counts.shape)
-    shape = np.array([block.outputs, block.edges_at_once, block.line, block.output_places])
+        rank = np.zeros(counts.shape, np.int64)
+    else:
+        words[headers + np.arange(block.warps)] = 4 * begins
+        for number in range(1, 1 + block.edges_at_once):  # edges of the last unit, if they are not of an output
+            words[headers + ends - number] = NO_OUTPUT if block.halves else BEHIND_ALL
+        of_warps = counts.reshape(-1, block.outputs)
+        rank = (np.cumsum(of_warps, axis=1, dtype=np.int64) - of_warps).reshape(counts.shape)
+    team_words = unit_words(block) if block.teams else 0
+    shape = np.array([block.outputs, block.edges_at_once, block.line, block.output_places, team_words])
     write_edges(*edges, weights, group, slot, lines, chunk, headers + begins, rank, shape, words)
     return words
 

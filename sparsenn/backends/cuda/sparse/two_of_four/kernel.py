@@ -51,8 +51,6 @@ FOUR = 4  # numbers that are moved at once
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    """A layer on the device."""
-
     arrays: tuple[Any, ...]  # image, places, starts, units, scales, and biases, (places of outputs,) float32
     lists: int  # tiles of outputs
     row_units: int  # units that a row of inputs has room for
@@ -62,8 +60,6 @@ class _Layer:
 
 @dataclass(frozen=True, eq=False)
 class _Ready:
-    """Layers of a chain, and the first one's order of inputs, in runs of neighbours."""
-
     run: int  # neighbours
     order: Any  # int32, first input of each run, or the first multiple of `run` not below all of them
     layers: tuple[_Layer, ...]
@@ -71,8 +67,6 @@ class _Ready:
 
 @dataclass(frozen=True, eq=False)
 class _PackedLayer:
-    """A layer on the host."""
-
     weights: Packed
     outputs: Array  # the output at each place, -1 where there is none
     row_units: int

@@ -94,8 +94,6 @@ def _halves(scaled: Array, planes: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _Slabs:
-    """The slabs of all tiles, and where units are in them."""
-
     starts: Array
     units: Array
     extra: int

@@ -7,8 +7,9 @@ from oracle import EPSILON
 from sparsenn import backends
 from sparsenn.backends.cuda.runtime.activation import activation_code
 from sparsenn.backends.cuda.runtime.device import current_machine
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS, TEAM_BLOCK
-from sparsenn.backends.cuda.sparse.chunks.chain import gather_chunks
+from sparsenn.backends.cuda.sparse.chunks.chain import _launch_of
 from sparsenn.backends.cuda.sparse.chunks.teams import teams_of_weights
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling
 from sparsenn.backends.cuda.sparse.chunks.weights import lay_out
@@ -49,7 +50,10 @@ def run(features, weights, bias, block, activation, groups=None, chunk=None):
     tiles = rows_to_tiles(cp.asarray(features), block.rows)
     code = activation_code(Linear(np.zeros((1, 1)), None, activation), 1)
     alive = cp.zeros(tiles.shape[0] * block.rows, np.uint8)
-    found = gather_chunks(chunked, *code, tiles, alive)
+    found = cp.empty((tiles.shape[0], outputs, block.rows), np.float32)
+    if tiles.shape[0] and outputs:
+        kernel, grid, threads, arguments, shared_bytes = _launch_of(chunked, *code, tiles, found, alive)
+        launch("spmspm", kernel, grid, threads, *arguments, shared_bytes=shared_bytes)
     return cp.asnumpy(tiles_to_rows(found, rows)), cp.asnumpy(alive[:rows]).astype(bool)
 
 
