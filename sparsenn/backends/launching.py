@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import Backend
+from sparsenn.backends.foreign import run_foreign
 from sparsenn.backends.kernel_records import IMAGE_OPERATION, ConvolutionKernel, ImageStack, Kernel
 from sparsenn.formats import Array
-from sparsenn.layers import Add, CombiningLayer, ImageLayer
+from sparsenn.layers import Add, CombiningLayer, ForeignLayer, ImageLayer
 
 __all__ = ["combine_rows", "image_kernel", "launch_of"]
 
@@ -30,7 +31,9 @@ def image_kernel(backend: Backend, layer: ImageLayer) -> Kernel:
 
 
 def combine_rows(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
-    """Add or concatenate (rows, features) matrices, by functions that NumPy and CuPy arrays share."""
+    """Combine (rows, features) matrices, by functions that NumPy and CuPy arrays share."""
+    if isinstance(layer, ForeignLayer):
+        return _on_the_host(layer, matrices)
     if not isinstance(layer, Add):
         return np.concatenate(matrices, axis=1)
     first, second, *others = matrices
@@ -38,6 +41,18 @@ def combine_rows(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
     for matrix in others:
         total += matrix
     return layer.activation(total)
+
+
+def _on_the_host(layer: ForeignLayer, matrices: Sequence[Array]) -> Array:
+    first: Any = matrices[0]
+    if isinstance(first, np.ndarray):
+        return run_foreign(layer, matrices).astype(first.dtype, copy=False)
+    fetched: list[Any] = list(matrices)
+    outputs = run_foreign(layer, [matrix.get() for matrix in fetched])
+    placed = type(first)(outputs.shape, first.dtype)
+    placed.set(outputs.astype(first.dtype, copy=False))
+    found: Array = placed
+    return found
 
 
 def launch_of(kernel: Kernel, stack: Any) -> Callable[..., Array]:
