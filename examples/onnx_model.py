@@ -7,6 +7,7 @@ From the command line the same is
 `sparsenn infer MODEL.onnx --inputs ROWS.csv --output PREDICTIONS.csv`.
 """
 
+import importlib.util
 import sys
 
 import numpy as np
