@@ -122,7 +122,8 @@ def _living(result: Result) -> bytes:
     """Return the bytes of all final rows that are not dropped, one after the other."""
     rows = []
     for batch in result.batches:
-        features, owner = batch.features, batch.row_map.rows
+        left = batch.on_host()
+        features, owner = left.features, left.row_map.rows
         living = np.arange(batch.inputs) if owner is None else owner[owner >= 0]
         rows.append(features.to_scipy()[living].toarray() if isinstance(features, CSR) else features[living])
     return np.concatenate(rows).tobytes()

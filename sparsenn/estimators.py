@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 
-from sparsenn.engine import Options, Session
+from sparsenn.engine import Session
 from sparsenn.engine.inputs import Inputs, check_network
-from sparsenn.engine.options import NamedOptions
+from sparsenn.engine.options import NamedOptions, read_options
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import Array
 from sparsenn.io import from_sklearn
@@ -26,7 +26,7 @@ class _Estimator:
 
     def __init__(self, network: Network, **options: Unpack[NamedOptions]) -> None:
         check_network(network)
-        Options.of(options)
+        read_options(options)
         self.network = network
         self._options = options
         self._session: Session | None = None

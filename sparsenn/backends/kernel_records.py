@@ -107,8 +107,8 @@ class Kernel:
         Whether a kernel of dense layers takes CSR rows as they are; `seconds` then takes the `density` of the rows.
     tf32_products : int, default 0
         Products in TF32 that it makes of each product in float32; 0 where it splits no numbers.
-    half_sums : int, default 0
-        The most products whose sum it keeps in half precision; 0 where all sums are float32.
+    adds_in_half : bool, default False
+        Whether sums of several products are in half precision, whose range they may leave: no session takes it.
     traffic : callable, optional
         A model of the bytes that it moves, for rooflines, if any. Studies document its parameters.
     reproducible : bool, default False
@@ -130,7 +130,7 @@ class Kernel:
     half_rows: bool = False
     sparse_rows: bool = False
     tf32_products: int = 0
-    half_sums: int = 0
+    adds_in_half: bool = False
     traffic: Callable[..., Any] | None = None
     reproducible: bool = False
 

@@ -112,6 +112,11 @@ def permitted_kernels(
                 f"the kernel {kernel!r} multiplies in {chosen.precision}, not in {precision}; ask for "
                 f"precision {chosen.precision}, or for another kernel"
             )
+        if chosen.adds_in_half:
+            raise UsageError(
+                f"the kernel {kernel!r} adds in half precision, in which sums may become infinite unnoticed; it is a "
+                "rung of a study, which no session runs: take another kernel"
+            )
         if reproducible and not chosen.reproducible:
             known = ", ".join(entry.name for entry in reproducible_kernels(operation, device)) or "none"
             raise UsageError(f"the kernel {kernel!r} is not reproducible; those that are: {known}")

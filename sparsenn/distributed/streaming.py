@@ -27,9 +27,9 @@ from sparsenn.distributed.digests import (
 from sparsenn.distributed.pieces import Piece, Pieces, opened_pieces, target_of
 from sparsenn.distributed.sharing import Stopping, ahead
 from sparsenn.engine import Result, Seconds, Session
-from sparsenn.engine.compiled_network import backend_of
 from sparsenn.engine.inputs import Inputs
-from sparsenn.engine.options import Options, StreamOptions
+from sparsenn.engine.kernels import choose_kernels
+from sparsenn.engine.options import Options, StreamOptions, read_options, resolve_precision
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.result import concatenate_results
 from sparsenn.errors import ResourceError, UsageError
@@ -153,9 +153,9 @@ def stream(
     target = _checked_target(output, resume, classes, rows)
     key = prepare_key(prepare, resume)
     limit = bytes_of(memory_limit, "the memory limit") if isinstance(memory_limit, str) else memory_limit
-    asked = Options.of(options).resolved(network.needs_float64)
+    asked = resolve_precision(read_options(options), network.needs_float64)
     names = (asked.device,) if devices is None else device_names(devices)
-    backend = backend_of(network, replace(asked, device=names[0]))
+    backend, _ = choose_kernels(network, replace(asked, device=names[0]))
     with ExitStack() as files:
         source = files.enter_context(opened_rows(rows, network.inputs, is_read_once(rows, backend, limit)))
         matrix = target is not None and target.suffix.lower() != ".tsv"

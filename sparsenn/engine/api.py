@@ -6,7 +6,7 @@ from typing import Unpack
 
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.inputs import Inputs
-from sparsenn.engine.options import NamedOptions, Options
+from sparsenn.engine.options import NamedOptions, read_options
 from sparsenn.engine.plan import Plan, plan_for
 from sparsenn.engine.session import Session
 from sparsenn.formats.arrays import size
@@ -42,4 +42,4 @@ def plan(network: Network, inputs: Inputs, **options: Unpack[NamedOptions]) -> P
 
 def plan_rows(network: Network, rows: int, **options: Unpack[NamedOptions]) -> Plan:
     """Decide how a network is run on dense rows of which only the number is known; errors are those of `plan`."""
-    return plan_for(CompiledNetwork.of(network, Options.of(options)), size(rows, "rows"), None, "dense")
+    return plan_for(CompiledNetwork.of(network, read_options(options)), size(rows, "rows"), None, "dense")

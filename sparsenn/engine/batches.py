@@ -106,25 +106,20 @@ class BatchRunner:
             context = replace(context, watch=BatchGuard(cache.overflow_guard))
         return executable, features, context
 
-    # ---- With counts and times -----------------------------------------------------------------------------------
-
     def run(
         self, inputs: InputRows, first: int, last: int, size: int, counted: bool, timer: Timer, report: Report
     ) -> Result:
-        """Run rows `first` to `last` of a run, at most `size` at a time, with the kernels that suit the whole run.
-
-        The result's categories are counted from `first`; its seconds are the timer's.
-        """
+        """Run rows `first` to `last` of a run, at most `size` at a time; categories are counted from `first`."""
         network, batches, categories = self._compiled.network, list[BatchOutput](), list[Array]()
         plan: Any = None
-        total: LayerCounter | None = None
+        total = LayerCounter(network) if counted else None
 
         def run(start: int, stop: int, size: int, context: RunContext) -> None:
-            nonlocal plan, total
+            nonlocal plan
             with section(timer, "transfer", "check"):
                 check = self._cache.queue_check(inputs, start, stop, size)
             while True:
-                counter = LayerCounter.of(network) if counted else None
+                counter = LayerCounter(network) if counted else None
                 own = replace(context, counter=counter)
                 executable, features, own = self._upload(inputs, start, stop, size, own, check)
                 left = executable.run(features, own)
@@ -143,7 +138,6 @@ class BatchRunner:
             categories.append(living + (start - first) if start > first else living)
             if total is not None and counter is not None:
                 total.add_all(counter)
-            total = total or counter
 
         context = RunContext(timer, check=self._check_of(inputs, may_wait=True))
         notes = self._run_batches(inputs, (first, last), size, context, report, run)
@@ -154,13 +148,11 @@ class BatchRunner:
             layers=len(network),
             edges=network.multiply_adds,
             categories=concatenate_categories(categories),
-            statistics=(total or LayerCounter.of(network)).statistics(network) if counted else (),
+            statistics=() if total is None else total.statistics(),
             seconds=timer.seconds(),
             batches=tuple(batches),
             notes=notes,
         )
-
-    # ---- Outputs alone -------------------------------------------------------------------------------------------
 
     def outputs(
         self,
@@ -249,8 +241,6 @@ class BatchRunner:
                 return
             settled = partial(executable.host_outputs, shape=shape, is_checked=checks)
         self._cache.settle((type(source), source.shape, source.dtype), settled)
-
-    # ---- Numbers that are not finite -----------------------------------------------------------------------------
 
     def _check_of(self, inputs: InputRows, may_wait: bool) -> NumberCheck | None:
         """Return a check for NaN and infinity in a matrix; sparse rows are checked as they are uploaded."""

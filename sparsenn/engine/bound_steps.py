@@ -67,9 +67,8 @@ class _SparseStep:
         droppable_from = max(0, plan.droppable_from - step.first) if options.compaction else len(network)
         self._drops = droppable_from < len(layers)
         form = plan.rows.form if 0 in network.nodes[step.first].sources else "dense"
-        self._in_order = bool(
-            set(network.live[step.first]) & set(network.live[step.last])
-        )  # a value that a later layer reads has a row for each of these
+        # a value that a later layer reads has a row for each of these
+        self._in_order = bool(set(network.live[step.first]) & set(network.live[step.last]))
         deduplication = options.deduplication and not self._in_order
         problem = SparseProblem(plan.rows.count, form, droppable_from, deduplication)
         self._chain: Any = chain_of(plan.backend, kernel, stack, layers, problem, options.kernel == "auto")
@@ -78,11 +77,9 @@ class _SparseStep:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are cached for rows."""
         return int(self._chain.nbytes)
 
     def run(self, rows: RowsLeft, context: RunContext, *others: Features) -> RowsLeft:
-        """Take rows through the layers of the step."""
         counting = context.counter is not None
         start = now(context.timer)
         multiplicity = _multiplicity(self._backend, rows) if counting else None
@@ -117,7 +114,6 @@ class _DenseStep:
     nbytes = 0
 
     def run(self, rows: RowsLeft, context: RunContext, *others: Features) -> RowsLeft:
-        """Take rows through the layers of the step."""
         start, step = now(context.timer), self._step
         matrices = (self._readable(rows.features), *map(self._readable, others))
         outputs = self.launch(*matrices) if context.watch is None else self._watched(matrices, context.watch)

@@ -2,18 +2,17 @@
 
 A network falls into *segments*: a chain of fully connected layers, or one convolution or other layer of images.
 Consecutive fully connected layers are cut into *blocks* of like ones; an alternative of a chain is a sequence of steps,
-each of which takes adjacent blocks through one kernel. Sparse layers may go to kernels for dense ones: where they hold
-enough weights, multiplying zeros costs less than skipping them. Alternatives are ordered by the priors of their
-kernels. Those close to the best are timed on rows (`measuring`), and the fastest runs; without a measurement, the first
-does.
+each of which takes adjacent blocks through one kernel. Sparse layers may go to kernels for dense ones. Alternatives are
+ordered by the priors of their kernels. Those close to the best are timed on rows (`measuring`), and the fastest runs;
+without a measurement, the first does.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -21,16 +20,16 @@ import numpy as np
 
 from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, image_kernel
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION
-from sparsenn.engine.choices import Choice, Measured, label_of
+from sparsenn.engine.choices import Choice, Measured
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.kernels import PRECISIONS, able_kernels, able_sparse, convolution_steps, name_layers
-from sparsenn.engine.steps import Step
+from sparsenn.engine.kernels import PRECISIONS, able_kernels, multiplies_zeros
+from sparsenn.engine.steps import Step, layers_text
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer, Network
 
-__all__ = ["Alternative", "RowsShape", "Segment", "choose_steps", "is_dense_enough", "segments_of"]
+__all__ = ["Alternative", "RowsShape", "Segment", "choose_steps", "few_rows", "segments_of"]
 
 MAX_BLOCKS = 12
 """Blocks of a chain up to which all sequences of steps are weighed; of more, neighbours of one family are one block."""
@@ -72,18 +71,10 @@ class RowsShape:
     form: str = "dense"  # or `half`, a matrix of float16; `csr`; `iso`, CSR whose entries all have one value
     density: float = 1.0  # share of CSR rows' places that is stored, as far as it is known
 
-    @property
-    def sparse(self) -> bool:
-        """Whether they are CSR."""
-        return self.form in ("csr", "iso")
-
-    def of_width(self, width: int) -> CSR:
-        """Return a few rows like these, for kernels whose limits depend on the rows."""
-        return _few_rows(width, self.form == "iso")
-
 
 @lru_cache(maxsize=64)
-def _few_rows(width: int, iso: bool) -> CSR:
+def few_rows(width: int, iso: bool) -> CSR:
+    """Return a few rows, of one value if `iso`, for kernels whose limits depend on the rows."""
     return from_dense(np.repeat([[1]] if iso else [[1], [2]], width, axis=1))
 
 
@@ -106,11 +97,6 @@ class Alternative:
         return tuple((step.first, step.last, step.kernel.name) for step in self.steps)
 
     @property
-    def label(self) -> str:
-        """The kernels, in words."""
-        return label_of(self.names)
-
-    @property
     def takes_half(self) -> bool:
         """Whether rows of float16 stay so."""
         return all(step.kernel.half_rows for step in self.steps)
@@ -131,10 +117,7 @@ class Segment:
     alternatives: tuple[Alternative, ...]  # best prior first
 
     def close(self, rows: RowsShape) -> tuple[Alternative, ...]:
-        """Return the alternatives that may be the fastest for rows.
-
-        Of float16 rows, that is those which take such, if any does.
-        """
+        """Return the alternatives that may be the fastest for rows: of float16 rows, those for such if any is."""
         known = self.alternatives
         if rows.form == "half":
             known = tuple(one for one in known if one.takes_half) or known
@@ -176,10 +159,11 @@ def segments_of(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) ->
 
 def _with_equal_bits(segment: Segment) -> Segment:
     """Return a segment with alternatives of one order of sums: that of sparse kernels, or else of the best prior."""
-    sparse = [
-        one for one in segment.alternatives if all(step.kernel.operation == SPARSE_OPERATION for step in one.steps)
-    ]
-    known = tuple(one for one in sparse if all(step.kernel.reproducible for step in one.steps))
+    known = tuple(
+        one
+        for one in segment.alternatives
+        if all(step.kernel.operation == SPARSE_OPERATION and step.kernel.reproducible for step in one.steps)
+    )
     return replace(segment, alternatives=known or segment.alternatives[:1])
 
 
@@ -220,7 +204,6 @@ def _measured_steps(alternative: Alternative, measured: Measured, rows: RowsShap
 
 
 def _fused(network: Network, steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Return steps with neighbours as one where their kernel fuses them."""
     fused: list[Step] = []
     for step in steps:
         both = _fused_pair(network, fused[-1], step) if fused else None
@@ -275,10 +258,18 @@ class _Chooser:
             step = Step(number, number + 1, image_kernel(self.backend, layer))
             return Segment(number, number + 1, (Alternative((step,), 0.0, True),))
         ((channels, height, width),) = self.network.input_shapes(number)
-        kernels, machine = self.compiled.kernels[CONV_OPERATION], self.backend.machine
-        steps = convolution_steps(kernels, machine, layer, (channels, height, width), number, self.rows.count)
-        known = tuple(Alternative((step,), step.seconds or 0.0, True) for step in steps)
-        return Segment(number, number + 1, known)
+        image, machine = (channels, height, width), self.backend.machine
+        able, refused = able_kernels(
+            self.compiled.kernels[CONV_OPERATION], layers_text(number, number + 1), machine, layer, image
+        )
+        reason = "; ".join(f"{name} cannot, because {why}" for name, why in refused.items())
+        known = []
+        for kernel in able:
+            prior = None if kernel.seconds is None else self.rows.count * kernel.seconds(machine, layer, image)
+            known.append(Alternative((Step(number, number + 1, kernel, reason, prior),), prior or 0.0, True))
+        if all(kernel.seconds is not None for kernel in able):
+            known.sort(key=lambda one: one.prior)
+        return Segment(number, number + 1, tuple(known))
 
     def _connected(self, first: int, last: int) -> Segment:
         """Return the alternatives of fully connected layers: the sequences of steps with the least priors in all."""
@@ -319,17 +310,13 @@ class _Chooser:
 
     def _blocks(self, first: int, last: int) -> list[int]:
         """Return where blocks begin, and the end."""
-
-        def family(layer: Any) -> tuple[bool, ...]:
-            return (isinstance(layer, SparseLinear),)
-
-        def kind(layer: Any) -> tuple[bool, ...]:
-            return (*family(layer), max(layer.inputs, layer.outputs) <= NARROW, is_dense_enough(layer))
-
-        layers = self.network.layers
-
-        for same in (kind, family):
-            inner = [number for number in range(first + 1, last) if same(layers[number]) != same(layers[number - 1])]
+        layers: Sequence[Any] = self.network.layers[first:last]
+        kinds = [
+            (isinstance(layer, SparseLinear), max(layer.inputs, layer.outputs) <= NARROW, _is_dense_enough(layer))
+            for layer in layers
+        ]
+        for length in (3, 1):
+            inner = [first + at for at in range(1, len(kinds)) if kinds[at][:length] != kinds[at - 1][:length]]
             bounds = [first, *inner, last]
             if len(bounds) <= MAX_BLOCKS + 1:
                 break
@@ -348,16 +335,12 @@ class _Chooser:
         return known
 
     def _sparse_steps(self, first: int, last: int) -> list[Alternative]:
-        layers, machine = self.network.layers_of(SparseLinear, first, last), self.backend.machine
-        rows = self.rows if self._reads_input(first) else RowsShape(self.rows.count)
-        able = able_sparse(
-            self.compiled.kernels[SPARSE_OPERATION], machine, layers, rows.of_width(layers[0].inputs), first
-        )
+        layers = self.network.layers_of(SparseLinear, first, last)
+        rows = few_rows(layers[0].inputs, self.rows.form == "iso" and self._reads_input(first))
+        problem = self.backend.machine, Network(tuple(layers)), rows
+        able, _ = able_kernels(self.compiled.kernels[SPARSE_OPERATION], layers_text(first, last), *problem)
         able = tuple(kernel for kernel in able if self._may_round(kernel, first, last)) or able
-        return [
-            _alternative(Step(first, last, kernel), self._sparse_seconds(kernel, layers, first), kernel.reproducible)
-            for kernel in able
-        ]
+        return [self._alternative(kernel, layers, first, kernel.reproducible) for kernel in able]
 
     def _may_round(self, kernel: SparseKernel, first: int, last: int) -> bool:
         """Whether a kernel may add up sparse layers as it does.
@@ -366,57 +349,53 @@ class _Chooser:
         """
         if not kernel.stores_zeros:
             return True
-        few = not all(map(is_dense_enough, self.network.layers[first:last]))
+        few = not all(map(_is_dense_enough, self.network.layers[first:last]))
         return self._may_be_dense(first, last) and not (few and kernel.precision == PRECISIONS[0])
 
-    def _sparse_seconds(self, kernel: SparseKernel, layers: Sequence[SparseLinear], first: int) -> float:
-        estimate = self._estimate(kernel, first)
-        if estimate is None:
-            return 0.0
-        machine, count = self.backend.machine, self.rows.count
-        if not kernel.groups_rows:
-            return estimate(machine, layers, count)
-        form = self.rows.form if self._reads_input(first) else "dense"
-        return estimate(machine, layers, count, form=form)
+    def _alternative(
+        self, kernel: Kernel, layers: Sequence[Any], first: int, in_order: bool, reason: str = ""
+    ) -> Alternative:
+        """Return one step for layers from number `first` on."""
+        prior = self._prior(kernel, layers, first)
+        seconds = prior if math.isfinite(prior) and prior > 0 else None
+        step = Step(first, first + len(layers), kernel, reason, seconds)
+        return Alternative((step,), prior, in_order or kernel.precision != PRECISIONS[0])
 
-    def _estimate(self, kernel: Kernel, first: int) -> Callable[..., float] | None:
-        """Return the prior of a kernel that begins with layer `first`."""
-        if kernel.seconds is None or not self._reads_input(first):
-            return kernel.seconds
-        if self.rows.sparse and kernel.sparse_rows:
-            return partial(kernel.seconds, density=self.rows.density)
-        halves = self.rows.form == "half" and kernel.half_rows
-        return partial(kernel.seconds, row_bytes=HALF_BYTES) if halves else kernel.seconds
+    def _prior(self, kernel: Kernel, layers: Sequence[Any], first: int) -> float:
+        """Return the prior of a kernel for layers from number `first` on; 0 where it has none."""
+        if kernel.seconds is None:
+            return 0.0
+        form, keywords = self.rows.form if self._reads_input(first) else "dense", dict[str, Any]()
+        if isinstance(kernel, SparseKernel) and kernel.groups_rows:
+            keywords["form"] = form
+        if form in ("csr", "iso") and kernel.sparse_rows:
+            keywords["density"] = self.rows.density
+        if form == "half" and kernel.half_rows:
+            keywords["row_bytes"] = HALF_BYTES
+        return kernel.seconds(self.backend.machine, layers, self.rows.count, **keywords)
 
     def _may_be_dense(self, first: int, last: int) -> bool:
-        if not self.compiled.converts:
+        if not multiplies_zeros(self.compiled.options, self.backend):
             return False
         layers = [layer for layer in self.network.layers[first:last] if isinstance(layer, SparseLinear)]
         places = [layer.inputs * layer.outputs for layer in layers]
         return min(places, default=1) > 0 and 4 * sum(places) <= self.dense_bytes
 
     def _dense_steps(self, first: int, last: int, converted: bool) -> list[Alternative]:
-        machine, layers = self.backend.machine, [_shape_of(layer) for layer in self.network.layers[first:last]]
-        able = able_kernels(self.compiled.kernels[DENSE_OPERATION], name_layers(first, last), machine, layers)
+        members: Sequence[Any] = self.network.layers[first:last]
+        layers = [
+            layer if isinstance(layer, Linear) else _DenseShape(layer.inputs, layer.outputs, layer.activation)
+            for layer in members
+        ]
+        kernels, machine = self.compiled.kernels[DENSE_OPERATION], self.backend.machine
+        able, _ = able_kernels(kernels, layers_text(first, last), machine, layers)
         reason = "multiplied with their zeros" if converted else ""
         in_order = not converted or self.backend.in_host_memory
-        known = []
-        for kernel in able:
-            estimate = self._estimate(kernel, first)
-            seconds = estimate(machine, layers, self.rows.count) if estimate else 0.0
-            known.append(_alternative(Step(first, last, kernel, reason), seconds, in_order))
-        return known
+        return [self._alternative(kernel, layers, first, in_order, reason) for kernel in able]
 
 
-def is_dense_enough(layer: Layer) -> bool:
-    """Whether a layer holds so many weights that it may be multiplied as a dense one."""
+def _is_dense_enough(layer: Layer) -> bool:
     return not isinstance(layer, SparseLinear) or layer.edges >= DENSE_ENOUGH * layer.inputs * layer.outputs
-
-
-def _alternative(step: Step, seconds: float, in_order: bool) -> Alternative:
-    known = math.isfinite(seconds) and seconds > 0
-    ordered = in_order or step.kernel.precision != PRECISIONS[0]
-    return Alternative((replace(step, seconds=seconds) if known else step,), seconds, ordered)
 
 
 @dataclass(frozen=True)
@@ -430,7 +409,3 @@ class _DenseShape:
     @property
     def edges(self) -> int:
         return self.inputs * self.outputs
-
-
-def _shape_of(layer: Any) -> Any:
-    return layer if isinstance(layer, Linear) else _DenseShape(layer.inputs, layer.outputs, layer.activation)

@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 from sparsenn.backends import Backend
 from sparsenn.engine.choices import Choices
 from sparsenn.engine.inputs import check_network
-from sparsenn.engine.kernels import Kernels, choose_kernels, multiplies_zeros
-from sparsenn.engine.options import Options
+from sparsenn.engine.kernels import Kernels, choose_kernels
+from sparsenn.engine.options import Options, resolve_precision
 from sparsenn.engine.steps import Step
 from sparsenn.errors import ResourceError
 from sparsenn.layers import SparseLinear
@@ -24,7 +24,7 @@ from sparsenn.runtime.spans import span
 from sparsenn.structure.dead_outputs import without_dead_outputs
 from sparsenn.structure.merging import Merged, merge_equal_outputs, unmerged
 
-__all__ = ["CompiledNetwork", "backend_of"]
+__all__ = ["CompiledNetwork", "merges"]
 
 SMALLEST_DEFAULT_LIMIT = 256 << 20
 
@@ -54,31 +54,22 @@ class CompiledNetwork:
     # by rows and kind of device; all devices share these
     chosen: dict[Hashable, tuple[Step, ...]] = field(default_factory=dict)
     choices: Choices = field(default_factory=Choices)
-    measures: bool = True  # whether kernels may be timed
     in_order: bool = False  # only kernels of equal bits may replace one another, as sessions elsewhere choose alone
     lock: threading.Lock = field(default_factory=threading.Lock)  # held by the device that prepares a step
 
     @classmethod
     def of(cls, network: Network, options: Options, in_order: bool = False) -> CompiledNetwork:
-        """Find the device, the kernels and the equal outputs of a network; errors are those of `Session`.
-
-        Reproducible networks are never measured, nor those that are planned for a machine elsewhere.
-        """
+        """Find the device, the kernels and the equal outputs of a network; errors are those of `Session`."""
         check_network(network)
-        options = options.resolved(network.needs_float64)
+        options = resolve_precision(options, network.needs_float64)
         start = time.perf_counter()
         backend, kernels = choose_kernels(network, options)
-        merging = _merges(options, backend)
         compiled = backend.compile_seconds()
         with span("find equal outputs", "plan"):
-            merged = _merged_form(network) if merging else unmerged(network)
+            merged = _merged_form(network) if merges(options, backend) else unmerged(network)
         compiled = backend.compile_seconds() - compiled
-        limits = _limits(backend, options)
-        measures = not options.reproducible and options.machine is None
-        seconds = time.perf_counter() - start
-        return cls(
-            network, options, backend, kernels, merged, *limits, seconds, compiled, measures=measures, in_order=in_order
-        )
+        limits, seconds = _limits(backend, options), time.perf_counter() - start
+        return cls(network, options, backend, kernels, merged, *limits, seconds, compiled, in_order=in_order)
 
     def on(self, options: Options) -> CompiledNetwork:
         """Return the same network compiled for another device, or with other limits; its equal outputs are known."""
@@ -88,24 +79,12 @@ class CompiledNetwork:
         moved = replace(moved, weight_memory=weights, seconds=0.0, compile_seconds=0.0)
         if all(getattr(options, name) == getattr(self.options, name) for name in _CHOOSING):
             return moved
-        measures = not options.reproducible and options.machine is None
-        return replace(moved, chosen={}, choices=Choices(), measures=measures)
+        return replace(moved, chosen={}, choices=Choices())
 
     @property
-    def merging(self) -> bool:
-        """Whether equal outputs are merged."""
-        return _merges(self.options, self.backend)
-
-    @property
-    def converts(self) -> bool:
-        """Whether sparse layers may be multiplied as dense ones."""
-        return multiplies_zeros(self.options, self.backend)
-
-    @property
-    def droppable_from(self) -> int:
-        """The first layer, counted from 0, after which every layer keeps rows of zeros at zero."""
-        reviving = [number for number, layer in enumerate(self.network) if not layer.keeps_zero_rows]
-        return reviving[-1] if reviving else 0
+    def measures(self) -> bool:
+        """Whether kernels may be timed: on a machine that is here, and where outputs need not be reproducible."""
+        return not self.options.reproducible and self.options.machine is None
 
     @cached_property
     def _row_bytes(self) -> int:
@@ -137,23 +116,17 @@ class CompiledNetwork:
 
 
 _merged_forms: WeakKeyDictionary[Network, Merged] = WeakKeyDictionary()
-"""By network: `infer` may be called again and again with the same one."""
+"""Networks without dead outputs, and with equal ones merged: `infer` may be called with one again and again."""
 
 
 def _merged_form(network: Network) -> Merged:
-    """Return a network without dead outputs, and with equal ones merged; searched once."""
     if network not in _merged_forms:
         _merged_forms[network] = merge_equal_outputs(without_dead_outputs(network))
     return _merged_forms[network]
 
 
-def backend_of(network: Network, options: Options) -> Backend:
-    """Return the backend of a network; errors are those of `CompiledNetwork.of`."""
-    check_network(network)
-    return choose_kernels(network, options.resolved(network.needs_float64))[0]
-
-
-def _merges(options: Options, backend: Backend) -> bool:
+def merges(options: Options, backend: Backend) -> bool:
+    """Whether equal outputs are merged."""
     return not backend.doubles if options.merging is None else options.merging
 
 

@@ -52,11 +52,7 @@ class Executable:
     def outputs(
         self, features: Features, context: RunContext, watch: RowsWatch | None = None, replays: bool = True
     ) -> Any:
-        """Return each input's outputs, in memory that the caller owns; `watch` checks the features first.
-
-        Where no number has to be checked between layers, rows of a shape that comes again are replayed, if that is
-        faster.
-        """
+        """Return outputs in memory that the caller owns, by a replay if that is faster; `watch` checks the features."""
         if context.watch is not None or isinstance(features, CSR) or watchers["step"] or self.plan.streams:
             if watch is not None:
                 watch.scan(features)
@@ -124,10 +120,7 @@ class Executable:
         return self.plan.backend.spread(left, self.plan.merged.expansion)
 
     def run(self, features: Features, context: RunContext) -> RowsLeft:
-        """Take rows through all layers: Y' = act(Y·W + b), step by step.
-
-        The result may lie in memory that the next run overwrites.
-        """
+        """Take rows through all layers, Y' = act(Y·W + b); the next run may write over the memory of the result."""
         if not self._is_rehearsed:
             self.rehearse(features, context)
         if self._is_one_step and not watchers["step"]:
@@ -154,10 +147,7 @@ class Executable:
         return rows
 
     def rehearse(self, features: Features, context: RunContext = QUIET) -> None:
-        """Bind steps, and have their kernels compiled side by side, while the weights of later steps are prepared.
-
-        The first run does so, unless it has been done. It does not wait for the last kernels.
-        """
+        """Bind steps while their kernels are compiled side by side, without a wait for the last kernels."""
         self._is_rehearsed = True
         if not (self.plan.backend.rehearses and self.is_capturable):
             return
@@ -198,7 +188,7 @@ class Executable:
         results = np.empty((count, plan.network.sizes[last]), features.dtype)
 
         def run(place: tuple[int, int]) -> None:
-            own = replace(context, counter=None if context.counter is None else LayerCounter.of(plan.network))
+            own = replace(context, counter=None if context.counter is None else LayerCounter(plan.network))
             tile = RowsLeft(features[slice(*place)])
             values = {before: tile.features}
             with np.errstate(all="ignore"):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Backend, Features, Kernel, SparseRows, all_finite
+from sparsenn.engine.steps import layers_text
 from sparsenn.errors import InputError, NumericError
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
@@ -19,15 +20,7 @@ from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.sparse_or_dense import with_zeros
 from sparsenn.network import Network
 
-__all__ = [
-    "HALF_MAX",
-    "HALF_PRECISION",
-    "MOST_HALF_SUMS",
-    "BatchGuard",
-    "OverflowGuard",
-    "UnderflowWarning",
-    "check_inputs",
-]
+__all__ = ["HALF_MAX", "HALF_PRECISION", "BatchGuard", "OverflowGuard", "UnderflowWarning", "check_inputs"]
 
 HALF_PRECISION = "float16"
 """The precision whose numbers end at `HALF_MAX`."""
@@ -41,11 +34,7 @@ _HALF_STEP, _HALF_LEAST = 2.0**-11, 2.0**-25
 """The most that rounding to half precision changes a number by: the larger of this share of the number, and this."""
 
 _SLACK, _LEAST = 1.01, 256 * _HALF_LEAST
-"""The most that rounding makes of a sum: the sum of its terms' sizes, times the first, plus the second. Both hold for
-`MOST_HALF_SUMS` products rounded to half precision each time; float32 sums of up to 256 products stay far below."""
-
-MOST_HALF_SUMS = 16
-"""The most `Kernel.half_sums` that `_SLACK` covers."""
+"""The most that rounding makes of a sum: the sum of its terms' sizes, times the first, plus the second."""
 
 
 class UnderflowWarning(UserWarning):
@@ -79,7 +68,6 @@ class _LayerBounds:
     sums: Array  # (outputs,) float64, of the absolute weights, as half precision has them
     exact_sums: Array  # the same of the weights as they are
     bias: Array  # (outputs,) float64, its absolute value
-    largest: Array  # (outputs, up to `MOST_HALF_SUMS`) float64, the largest absolute weights, ascending
     activation: Activation
     representable: bool  # whether all weights are within half precision
 
@@ -87,27 +75,16 @@ class _LayerBounds:
     def of(cls, layer: Linear | Conv2d) -> _LayerBounds:
         weights = np.abs(layer.weights.reshape(layer.filters, -1) if isinstance(layer, Conv2d) else layer.weights.T)
         halves = np.minimum(weights, np.float32(HALF_MAX)).astype(np.float16).astype(np.float64)
-        largest = np.sort(halves, axis=1)[:, -MOST_HALF_SUMS:]
         bias = np.abs(layer.bias_vector().astype(np.float64))
         exact = weights.sum(axis=1, dtype=np.float64)
-        return cls(halves.sum(axis=1), exact, bias, largest, layer.activation, bool(weights.max() <= HALF_MAX))
+        return cls(halves.sum(axis=1), exact, bias, layer.activation, bool(weights.max() <= HALF_MAX))
 
     def outputs(self, inputs: float) -> float:
         """Return an upper bound of the outputs' size, where no input's size exceeds `inputs`."""
-        before = float((_rounded(inputs) * self.sums + self.bias).max()) * _SLACK + _LEAST
+        rounded = inputs * (1 + _HALF_STEP) + _HALF_LEAST
+        before = float((rounded * self.sums + self.bias).max()) * _SLACK + _LEAST
         row = table_row(self.activation)
         return math.inf if row is None else row.largest(before)
-
-    def short_sums(self, inputs: float, products: int) -> float:
-        """Return an upper bound of the size of sums of a number of products, where no input's exceeds `inputs`."""
-        assert products <= MOST_HALF_SUMS
-        most = float(self.largest[:, -products:].sum(axis=1).max())
-        return _rounded(inputs) * most * _SLACK if self.representable else math.inf
-
-
-def _rounded(size: float) -> float:
-    """Return the largest size that rounding to half precision can make of a size."""
-    return size * (1 + _HALF_STEP) + _HALF_LEAST
 
 
 class OverflowGuard:
@@ -117,7 +94,7 @@ class OverflowGuard:
     finite number, an incorrect one. So inputs are scanned before a launch, and outputs after it. Of dense layers, one
     launch runs no more than surely stay within the range: hidden values are bounded by the largest input, the weights
     and the activations. Where layers need several launches, the same kernel runs them, and the values between launches
-    are scanned as well. Kernels that add in half precision are refused where sums may leave the range.
+    are scanned as well.
     """
 
     def __init__(self, network: Network, backend: Backend) -> None:
@@ -140,7 +117,7 @@ class OverflowGuard:
                 return
         self._has_warned = True
         warnings.warn(
-            f"{_named(first, last)}: all outputs are below {_HALF_SMALLEST:.1e}, where precision {HALF_PRECISION} "
+            f"{layers_text(first, last)}: all outputs are below {_HALF_SMALLEST:.1e}, where precision {HALF_PRECISION} "
             "loses digits and then all of them; use precision float32 or tf32, or scale up the inputs or the weights",
             UnderflowWarning,
             stacklevel=2,
@@ -172,7 +149,7 @@ class BatchGuard:
 
         Infinite numbers and NaN pass: where they matter, outputs are infinite or NaN as well. Returns the layer that
         the launch must end before: `last`, or less where hidden values have to be scanned. Raises a `NumericError` if
-        an input is beyond half precision; or the kernel adds in half precision, and its sums may be.
+        an input is beyond half precision.
         """
         if kernel.precision != HALF_PRECISION:
             return last
@@ -183,9 +160,6 @@ class BatchGuard:
                 f"layer {first + 1}: an input of {self._largest:,.8g} is beyond 65,504, the limit of "
                 f"precision {HALF_PRECISION}; use precision float32 or tf32, or scale down the inputs or the weights"
             )
-        if kernel.half_sums:
-            self._refuse_sums(kernel, first, last, self._largest)
-            return last
         return self._end(first, last, self._largest)
 
     def after(self, kernel: Kernel, features: Features, first: int, last: int) -> None:
@@ -195,7 +169,7 @@ class BatchGuard:
             self._largest, finite = self._scan(features)
             if not finite:
                 raise NumericError(
-                    f"{_named(first, last)}: numbers went beyond 65,504, the limit of precision "
+                    f"{layers_text(first, last)}: numbers went beyond 65,504, the limit of precision "
                     f"{HALF_PRECISION}, and became infinite; use precision float32 or tf32, or scale down the inputs "
                     "or the weights"
                 )
@@ -219,19 +193,3 @@ class BatchGuard:
             if size > HALF_MAX:
                 return number + 1
         return last
-
-    def _refuse_sums(self, kernel: Kernel, first: int, last: int, size: float) -> None:
-        """Refuse layers for a kernel that adds in half precision, unless all its sums surely stay within the range."""
-        for number in range(first, last):
-            bounds = self._overflow_guard.bounds_of(number)
-            sums, size = bounds.short_sums(size, kernel.half_sums), bounds.outputs(size)
-            if sums > HALF_MAX or (size > HALF_MAX and number + 1 < last):
-                raise NumericError(
-                    f"layer {number + 1}: sums may go beyond 65,504, the limit of precision {HALF_PRECISION}, in which "
-                    f"the kernel {kernel.name!r} keeps them; use another kernel, precision float32 or tf32, or scale "
-                    "down the inputs or the weights"
-                )
-
-
-def _named(first: int, last: int) -> str:
-    return f"layer {first + 1}" if last == first + 1 else f"layers {first + 1} to {last}"

@@ -45,14 +45,13 @@ def fit_steps(compiled: CompiledNetwork, rows: RowsShape) -> tuple[tuple[Step, .
 
 def prepared_bytes(compiled: CompiledNetwork, *steps: Step) -> list[int]:
     """Estimate the bytes of each layer's weights, prepared for the kernels of steps."""
-    sizes = []
-    for step in steps:
-        is_dense = step.kernel.operation == DENSE_OPERATION
-        layers = compiled.merged.network.layers[step.first : step.last]
-        sizes += [
-            compiled.backend.prepared_bytes(layer, is_dense and isinstance(layer, SparseLinear)) for layer in layers
-        ]
-    return sizes
+    return [
+        compiled.backend.prepared_bytes(
+            layer, step.kernel.operation == DENSE_OPERATION and isinstance(layer, SparseLinear)
+        )
+        for step in steps
+        for layer in compiled.merged.network.layers[step.first : step.last]
+    ]
 
 
 def _cut(steps: Sequence[Step], sizes: Sequence[int], limit: int) -> Iterator[Step]:

@@ -81,10 +81,7 @@ class InputRows:
 
 
 def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows:
-    """Return inputs, in any form that a session takes, as rows of shape (rows, network.inputs), where they are.
-
-    Errors are those of `Session`.
-    """
+    """Return inputs of a session as rows of shape (rows, network.inputs), where they are; errors are `Session`'s."""
     if are_named(inputs):
         inputs = packed_inputs(network, inputs)
     inputs = without_table(network.input_layout, _unwrapped(network, _with_sign(inputs)))
@@ -255,10 +252,7 @@ def are_named(inputs: Any) -> bool:
 
 
 def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None = None) -> Any:
-    """Return named inputs side by side, as a matrix of their own library, one row per sample.
-
-    They are a dictionary, or keyword arguments in its place. Errors are those of `Session`.
-    """
+    """Return inputs by name, in a dictionary or as keyword arguments, side by side: a matrix of their own library."""
     shapes = network.named_inputs
     if named and inputs is not None:
         raise UsageError(f"inputs and {', '.join(map(repr, named))} are given; give a dictionary of all named inputs")

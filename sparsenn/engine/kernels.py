@@ -8,10 +8,8 @@ from typing import Any, TypeAlias, TypeVar
 from sparsenn.backends import (
     DOUBLE_DEVICE,
     Backend,
-    ConvolutionKernel,
     Kernel,
     Machine,
-    SparseKernel,
     automatic,
     kernel_named,
     machine_named,
@@ -20,9 +18,7 @@ from sparsenn.backends import (
 )
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION
 from sparsenn.engine.options import Options
-from sparsenn.engine.steps import Step
 from sparsenn.errors import UsageError, unknown_name
-from sparsenn.formats import CSR
 from sparsenn.layers import (
     CombiningLayer,
     Conv2d,
@@ -34,18 +30,15 @@ from sparsenn.layers import (
     SoftmaxLayer,
     SparseLinear,
 )
-from sparsenn.network import Image, Network
+from sparsenn.network import Network
 
 __all__ = [
     "DOUBLE_PRECISION",
     "PRECISIONS",
     "Kernels",
     "able_kernels",
-    "able_sparse",
     "choose_kernels",
-    "convolution_steps",
     "multiplies_zeros",
-    "name_layers",
     "operation_of",
 ]
 
@@ -62,10 +55,7 @@ ON_GPU = (Flatten, Slice, SoftmaxLayer, CombiningLayer)
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 
 Kernels: TypeAlias = dict[str, tuple[Any, ...]]
-"""The kernels that may run a network's layers, by operation.
-
-Of those that can run layers, the one with the least estimate of time does, where they give one, else the first. Those
-of dense layers and convolutions have the precision that is asked for, then float32, which keeps any precision."""
+"""The kernels that may run a network's layers, by operation: of the precision that is asked for, then of float32."""
 
 _OPERATION_OF = {
     SparseLinear: SPARSE_OPERATION,
@@ -128,9 +118,8 @@ def _chosen(network: Network, options: Options) -> tuple[Backend, Kernels]:
             there = [kernel_named(operation, name, backend.device)] if named else automatic(operation, backend.device)
             least = precision if any(entry.precision == precision for entry in there) else PRECISIONS[0]
         chosen[operation] = tuple(permitted_kernels(operation, backend.device, name, least, options.reproducible))
-    if rounds and present == {SPARSE_OPERATION}:
-        if any(entry.precision == precision for entries in chosen.values() for entry in entries):
-            return backend, chosen
+    has_precision = any(entry.precision == precision for entries in chosen.values() for entry in entries)
+    if rounds and present == {SPARSE_OPERATION} and not has_precision:
         if kernel == "auto":
             raise UsageError(f"sparse layers are not multiplied in {precision} on {device}; leave out {precision}")
         raise UsageError(
@@ -160,27 +149,13 @@ def _double_device(network: Network, options: Options) -> tuple[str, str]:
     return device.replace("cuda", DOUBLE_DEVICE, 1), DOUBLE_PRECISION
 
 
-def able_sparse(
-    candidates: Sequence[SparseKernel], machine: Machine, layers: Sequence[SparseLinear], rows: CSR, first: int = 0
-) -> tuple[SparseKernel, ...]:
-    """Return the kernels that can run consecutive sparse layers, the first number `first`, on rows like a few."""
-    return able_kernels(candidates, name_layers(first, first + len(layers)), machine, Network(tuple(layers)), rows)
-
-
 def able_kernels(
     candidates: Sequence[AnyKernel], layers: str, machine: Machine, *problem: Any
-) -> tuple[AnyKernel, ...]:
-    """Return the kernels that can run layers; where none can, a `UsageError` says why.
+) -> tuple[tuple[AnyKernel, ...], dict[str, str]]:
+    """Return the kernels that can run layers, and why the others cannot, by name; a `UsageError` if none can.
 
     `problem` is what `why_not` of these kernels takes after the machine.
     """
-    return _divided(candidates, layers, machine, *problem)[0]
-
-
-def _divided(
-    candidates: Sequence[AnyKernel], layers: str, machine: Machine, *problem: Any
-) -> tuple[tuple[AnyKernel, ...], dict[str, str]]:
-    """Return the kernels that can run layers, and why the others cannot, by name."""
     reasons = {kernel: kernel.why_not(machine, *problem) for kernel in candidates}
     able = tuple(kernel for kernel, reason in reasons.items() if reason is None)
     refused = {kernel.name: reason for kernel, reason in reasons.items() if reason is not None}
@@ -188,19 +163,3 @@ def _divided(
         texts = (f"the kernel {name!r} cannot run {layers}: {reason}" for name, reason in refused.items())
         raise UsageError("; ".join(texts))
     return able, refused
-
-
-def convolution_steps(
-    candidates: Sequence[ConvolutionKernel], machine: Machine, layer: Conv2d, image: Image, number: int, images: int
-) -> list[Step]:
-    """Return the steps that can run a convolution, best prior first; errors are those of `able_kernels`."""
-    able, refused = _divided(candidates, f"layer {number + 1}", machine, layer, image)
-    reason = "; ".join(f"{name} cannot, because {why}" for name, why in refused.items())
-    priors = [None if kernel.seconds is None else images * kernel.seconds(machine, layer, image) for kernel in able]
-    steps = [Step(number, number + 1, kernel, reason, prior) for kernel, prior in zip(able, priors, strict=True)]
-    return steps if None in priors else sorted(steps, key=lambda step: step.seconds or 0.0)
-
-
-def name_layers(first: int, last: int) -> str:
-    """Return consecutive layers, counted from 0, `last` excluded, as messages speak of them."""
-    return f"layers {first + 1} to {last}" if first else "this"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -22,7 +22,7 @@ import numpy as np
 
 from sparsenn.backends import Features
 from sparsenn.engine.bound_steps import QUIET
-from sparsenn.engine.choices import Choice, Measured, bucket_of_choice
+from sparsenn.engine.choices import Choice, Measured, bucket_of_choice, label_of
 from sparsenn.engine.choosing import CLOSE, ORDER_GAIN, Alternative, RowsShape, Segment, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
@@ -39,7 +39,7 @@ from sparsenn.runtime.spans import span
 from sparsenn.runtime.storage import package_version
 from sparsenn.structure.merging import unmerged
 
-__all__ = ["MAX_MEASURED_ROWS", "choice_key", "is_telling", "measure", "open_segments", "random_rows"]
+__all__ = ["MAX_MEASURED_ROWS", "choice_key", "measure", "open_segments", "telling_rows"]
 
 MAX_MEASURED_ROWS = {True: 2048, False: 16_384}
 """Rows that kernels are timed on, at most: in host memory, and on a GPU."""
@@ -106,10 +106,7 @@ def choice_key(compiled: CompiledNetwork, rows: RowsShape) -> dict[str, str | in
 def measure(
     compiled: CompiledNetwork, segments: Sequence[Segment], rows: RowsShape, features: Features, weights: WeightCache
 ) -> Choice:
-    """Time the close alternatives of segments, and return the fastest of each.
-
-    Weights of the session that only slower alternatives of a chain read are dropped.
-    """
+    """Time the close alternatives of segments; return the fastest of each, and drop weights that only others read."""
     network = compiled.merged.network
     equal: dict[Any, Measured] = {}
     measured = {}
@@ -124,7 +121,9 @@ def measure(
                 if whole:
                     found = _measured(compiled, _fitting(compiled, segment, rows), rows, features, weights, repeats=1)
                 else:
-                    found = _measured_apart(compiled, segment, rows, features)
+                    repeats = 1 if compiled.backend.in_host_memory else REPEATS
+                    with closing(WeightCache(compiled.backend)) as own:
+                        found = _measured(*_apart(compiled, segment, rows, features), own, repeats)
         equal[key] = found
         shift = segment.first - found.names[0][0]
         names = tuple((first + shift, last + shift, name) for first, last, name in found.names)
@@ -139,23 +138,10 @@ def _rehearse_apart(
     for segment in segments:
         layers = compiled.merged.network.layers[segment.first : segment.last]
         if not any(isinstance(layer, SparseLinear) for layer in layers):  # whose weights take longer to prepare
-            weights = WeightCache(compiled.backend)
-            with suppress(OutOfMemoryError, MemoryError):
+            with closing(WeightCache(compiled.backend)) as weights, suppress(OutOfMemoryError, MemoryError):
                 part, alternatives, count, taken = _apart(compiled, segment, rows, features)
                 for executable in _executables(part, alternatives, count, weights, ReplayCache(part.backend)):
                     executable.rehearse(taken)
-            weights.close()
-
-
-def _measured_apart(compiled: CompiledNetwork, segment: Segment, rows: RowsShape, features: Features) -> Measured:
-    """Time the alternatives of a segment as a network of its own."""
-    part, alternatives, rows, features = _apart(compiled, segment, rows, features)
-    weights = WeightCache(compiled.backend)
-    try:
-        repeats = 1 if compiled.backend.in_host_memory else REPEATS
-        return _measured(part, alternatives, rows, features, weights, repeats)
-    finally:
-        weights.close()
 
 
 def _apart(
@@ -171,13 +157,9 @@ def _apart(
     if 0 not in network.nodes[first].sources:
         width = int(np.prod(shape))
         rows = RowsShape(max(1, min(rows.count, MAX_RANDOM_VALUES // width)))
-        features = compiled.backend.place(random_rows(rows.count, width))
+        features = compiled.backend.place(_random_rows(rows.count, width))
     alternatives = [
-        Alternative(
-            tuple(replace(step, first=step.first - first, last=step.last - first) for step in one.steps),
-            one.prior,
-            one.in_order,
-        )
+        replace(one, steps=tuple(replace(step, first=step.first - first, last=step.last - first) for step in one.steps))
         for one in _fitting(compiled, segment, rows)
     ]
     return part, alternatives, rows, features
@@ -189,19 +171,23 @@ def _fitting(compiled: CompiledNetwork, segment: Segment, rows: RowsShape) -> tu
     return tuple(one for one in close if sum(prepared_bytes(compiled, *one.steps)) <= free) or close
 
 
-def is_telling(compiled: CompiledNetwork, features: Features) -> bool | None:
-    """Return whether times on rows hold for others: False of dense rows that are zero or equal; None of NaN."""
-    backend = compiled.backend
+def telling_rows(compiled: CompiledNetwork, features: Features) -> Features | None:
+    """Return rows for times that hold for others: random ones where dense rows are zero or equal.
+
+    None where they hold NaN, and for sparse rows without entries.
+    """
     if isinstance(features, CSR):
-        return features.nnz > 0
-    largest, finite = backend.largest_number(features)
+        return features if features.nnz else None
+    largest, finite = compiled.backend.largest_number(features)
     if not finite:
         return None
-    ends = [backend.fetch(features[place : place + 1]) for place in (0, features.shape[0] - 1)]
-    return largest > 0 and (features.shape[0] == 1 or not np.array_equal(*ends))
+    ends = [compiled.backend.fetch(features[place : place + 1]) for place in (0, features.shape[0] - 1)]
+    if largest > 0 and (features.shape[0] == 1 or not np.array_equal(*ends)):
+        return features
+    return compiled.backend.place(_random_rows(*features.shape))
 
 
-def random_rows(count: int, width: int) -> Array:
+def _random_rows(count: int, width: int) -> Array:
     """Return normal numbers, float32, which repeat themselves in large matrices."""
     block = np.random.default_rng(0).standard_normal(min(count * width, 1 << 18), np.float32)
     return np.resize(block, (count, width))
@@ -241,7 +227,7 @@ def _measured(
                 ready.append(one)
         backend.end_rehearsals()  # which would disturb what is timed
         for one in ready:
-            trial = _Trial(executables.pop(one), features, repeats)
+            trial = _trial_of(executables.pop(one), features, repeats)
             with suppress(OutOfMemoryError, MemoryError):
                 trial()  # prepares and compiles
                 second = _timed(trial)  # a graph is captured
@@ -271,29 +257,26 @@ def _executables(
     return [Executable(plan, weights, guard, replays) for plan in plans]
 
 
-class _Trial:
-    """A run of an executable on features, until the device is done."""
+def _trial_of(executable: Executable, features: Any, repeats: int) -> Callable[[], None]:
+    """Return a function that runs an executable until the device is done: from its second run on, a replay."""
+    backend, has_run = executable.plan.backend, False
+    is_replayed = repeats > 1 and executable.is_capturable and not isinstance(features, CSR)
+    replay = backend.replay(features.shape, on_host=False) if is_replayed else None
 
-    def __init__(self, executable: Executable, features: Features, repeats: int) -> None:
-        self._executable, self._features, self._repeats = executable, features, repeats
-        self._backend = executable.plan.backend
-        replay = repeats > 1 and executable.is_capturable and not isinstance(features, CSR)
-        self._replay = self._backend.replay(features.shape, on_host=False) if replay else None
-        self._has_run = False
-
-    def __call__(self) -> None:
-        features: Any = self._features
-        results = self._replay(self._repeated, features) if self._replay is not None and self._has_run else None
-        if results is None:
-            self._repeated(self._features)
-        self._has_run = True
-        self._backend.wait()
-
-    def _repeated(self, features: Any) -> tuple[Any]:
+    def repeat(rows: Any) -> tuple[Any]:
         outputs = None
-        for _ in range(self._repeats):
-            outputs = self._executable.outputs(features, QUIET, replays=self._repeats == 1)
+        for _ in range(repeats):
+            outputs = executable.outputs(rows, QUIET, replays=repeats == 1)
         return (outputs,)
+
+    def run() -> None:
+        nonlocal has_run
+        if replay is None or not has_run or replay(repeat, features) is None:
+            repeat(features)
+        has_run = True
+        backend.wait()
+
+    return run
 
 
 def _timed(trial: Callable[[], Any]) -> float:
@@ -334,7 +317,7 @@ def _fastest(first: Alternative, times: dict[Alternative, list[float]]) -> tuple
     wins, runs = _wins(times[best], times[others[0]])
     known: dict[str, float] = {}
     for one in others:
-        known.setdefault(one.label, medians[one])
+        known.setdefault(label_of(one.names), medians[one])
     return best, Measured(best.names, medians[best], tuple(known.items()), wins, runs)
 
 

@@ -14,7 +14,7 @@ from sparsenn.formats.arrays import size as whole_size
 from sparsenn.printable import kind_of
 from sparsenn.runtime.memory import bytes_of
 
-__all__ = ["NamedOptions", "Options", "StreamOptions"]
+__all__ = ["NamedOptions", "Options", "StreamOptions", "read_options", "resolve_precision"]
 
 _SIZES = {"batch_size": "batch size", "memory_limit": "memory limit", "weight_memory": "weight memory"}
 _FLAGS = ("compaction", "deduplication", "merging", "reproducible", "check_finite")
@@ -68,7 +68,7 @@ class Options:
     ------
     UsageError
         A name is no text, a machine no `Machine`, a size no whole number or not positive, or what is switched on or off
-        no truth value; or there is no option of a name (`Options.of`).
+        no truth value.
     """
 
     device: str = "auto"
@@ -104,44 +104,23 @@ class Options:
         if not isinstance(self.machine, Machine | str | None):
             raise UsageError(f"the machine is {kind_of(self.machine)}; give a Machine, or one's name")
 
-    def resolved(self, needs_float64: bool) -> Options:
-        """Return the options with the precision that `auto` means for a network.
 
-        Parameters
-        ----------
-        needs_float64 : bool
-            `Network.needs_float64`.
+def read_options(values: Mapping[str, Any]) -> Options:
+    """Return options by name; what is not named has its default."""
+    known = {field.name for field in fields(Options)}
+    for name in values:
+        if name == "devices":
+            raise UsageError("a session has one device; use sparsenn.Sessions, or infer with devices, for several")
+        if name not in known:
+            raise UsageError(f"there is no option {name!r}; known: {', '.join(sorted(known))}")
+    return Options(**values)
 
-        Returns
-        -------
-        Options
-            These options, with `auto` replaced.
-        """
-        if self.precision != "auto":
-            return self
-        return replace(self, precision="float64" if needs_float64 else "float32")
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Options:
-        """Make a record of options by name.
-
-        Parameters
-        ----------
-        values : mapping of str to any
-            Names and values.
-
-        Returns
-        -------
-        Options
-            The record; what is not named has its default.
-        """
-        known = {field.name for field in fields(cls)}
-        for name in values:
-            if name == "devices":
-                raise UsageError("a session has one device; use sparsenn.Sessions, or infer with devices, for several")
-            if name not in known:
-                raise UsageError(f"there is no option {name!r}; known: {', '.join(sorted(known))}")
-        return cls(**values)
+def resolve_precision(options: Options, needs_float64: bool) -> Options:
+    """Return options with the precision that `auto` means for a network."""
+    if options.precision != "auto":
+        return options
+    return replace(options, precision="float64" if needs_float64 else "float32")
 
 
 class StreamOptions(TypedDict, total=False):

@@ -8,10 +8,10 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from sparsenn.backends import Backend, Kernel, SparseKernel
-from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IMAGE_OPERATION
+from sparsenn.backends.kernel_records import IMAGE_OPERATION
 from sparsenn.engine.choices import Choice
 from sparsenn.engine.choosing import RowsShape
-from sparsenn.engine.compiled_network import CompiledNetwork
+from sparsenn.engine.compiled_network import CompiledNetwork, merges
 from sparsenn.engine.finite import HALF_PRECISION
 from sparsenn.engine.fitting import fit_steps
 from sparsenn.engine.kernels import DOUBLE_PRECISION, operation_of
@@ -22,9 +22,6 @@ from sparsenn.printable import one_line
 from sparsenn.structure.merging import Merged
 
 __all__ = ["Plan", "bucket", "plan_for", "with_inputs"]
-
-OWN_OUTPUTS = (CONV_OPERATION, DENSE_OPERATION)
-"""Operations whose kernels return outputs in new memory; some layers of images return their inputs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +84,9 @@ class Plan:
 
     @property
     def droppable_from(self) -> int:
-        """The layer, counted from 0, from which on all later layers keep rows of zeros at zero."""
-        return self.compiled.droppable_from
+        """The first layer, counted from 0, after which every layer keeps rows of zeros at zero."""
+        reviving = [number for number, layer in enumerate(self.network) if not layer.keeps_zero_rows]
+        return reviving[-1] if reviving else 0
 
     @property
     def kernel(self) -> Kernel:
@@ -118,9 +116,9 @@ class Plan:
 
     @cached_property
     def owns_outputs(self) -> bool:
-        """Whether the last kernel's outputs lie in memory that nothing else uses."""
+        """Whether the last kernel's outputs lie in memory that nothing else uses: some layers return their inputs."""
         kernel = self.steps[-1].kernel
-        return kernel.own_outputs if isinstance(kernel, SparseKernel) else kernel.operation in OWN_OUTPUTS
+        return kernel.own_outputs if isinstance(kernel, SparseKernel) else kernel.operation != IMAGE_OPERATION
 
     @cached_property
     def leaves_outputs(self) -> bool:
@@ -191,7 +189,7 @@ class Plan:
             "preparing_seconds": self.preparing,
             "compaction": self.options.compaction,
             "deduplication": self.options.deduplication,
-            "merging": self.compiled.merging,
+            "merging": merges(self.options, self.backend),
             "reproducible": self.options.reproducible,
             "computed_neurons": sum(self.merged.network.sizes[1:]),
             "computed_edges": self.merged.network.edges,

@@ -18,14 +18,7 @@ from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.fitting import MAX_DENSE_BYTES
 from sparsenn.engine.inputs import InputRows, canonical
-from sparsenn.engine.measuring import (
-    MAX_MEASURED_ROWS,
-    choice_key,
-    is_telling,
-    measure,
-    open_segments,
-    random_rows,
-)
+from sparsenn.engine.measuring import MAX_MEASURED_ROWS, choice_key, measure, open_segments, telling_rows
 from sparsenn.engine.plan import Plan, bucket, plan_for
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
@@ -61,8 +54,6 @@ class PlanCache:
         """Memory on the device, in bytes: weights as prepared (estimated), and buffers for rows."""
         buffers = sum(executable.nbytes for executable in self._executables.values())
         return self.weights.nbytes + self.replays.nbytes + buffers
-
-    # ---- Rows ----------------------------------------------------------------------------------------------------
 
     def upload(self, rows: Any, keep_half: bool = False) -> Features:
         """Bring rows to the device; entries of unsorted sparse rows are sorted, and duplicate ones summed."""
@@ -108,12 +99,9 @@ class PlanCache:
             count = min(count, inputs.count)
             if not 0 < count <= size or plan_for(compiled, inputs.total, inputs.density, form, size).streams:
                 return
-            features = self.upload(inputs.slice(0, count), form == "half")
-            telling = is_telling(compiled, features)
-            if telling is None or (not telling and inputs.is_sparse):
+            features = telling_rows(compiled, self.upload(inputs.slice(0, count), form == "half"))
+            if features is None:
                 return
-            if not telling:
-                features = self.upload(random_rows(count, features.shape[1]))
             rows = RowsShape(bucket(count), form_of_features(features), density)
             choice = measure(compiled, segments, rows, features, self.weights)
             choices.write(key, {"choices": choice.record(), "measured": datetime.now(UTC).date().isoformat()})
@@ -131,12 +119,13 @@ class PlanCache:
         size = self._compiled.batch_size(count)
         return size if self._max_rows is None else min(size, self._max_rows)
 
-    # ---- Executables ---------------------------------------------------------------------------------------------
-
-    def put(self, plan: Plan) -> None:
-        """Cache the plan of another session."""
+    def put(self, plan: Plan) -> Executable:
+        """Return the executable of a plan, cached in place of those that were used least recently."""
+        while len(self._executables) >= MAX_EXECUTABLES:
+            self._drop({next(iter(self._executables))})
         key = _key(plan.rows.form, plan.inputs, plan.rows.count)
         self._executables[key] = Executable(plan, self.weights, self.overflow_guard, self.replays)
+        return self._executables[key]
 
     def plan_of(self, inputs: InputRows) -> Plan:
         """Return the plan of rows that are not on the device yet; kernels may be timed on the first of them."""
@@ -159,11 +148,7 @@ class PlanCache:
         if executable is None:
             density = self._densities.setdefault(form, inputs.density)
             self.measure(inputs, form, size)
-            plan = plan_for(self._compiled, inputs.total, density, form, size)
-            while len(self._executables) >= MAX_EXECUTABLES:
-                self._drop({next(iter(self._executables))})
-            executable = Executable(plan, self.weights, self.overflow_guard, self.replays)
-            self._executables[key] = executable
+            executable = self.put(plan_for(self._compiled, inputs.total, density, form, size))
         self._executables.move_to_end(key)
         return executable
 

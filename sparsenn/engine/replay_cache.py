@@ -85,13 +85,11 @@ class _LoggingGuard(BatchGuard):
         return 0.0, True
 
     def before(self, kernel: Kernel, features: Features, first: int, last: int) -> int:
-        """Queue the scans before a launch; return `last`."""
         super().before(kernel, features, first, last)
         self._questions.append(("before", (kernel, first, last), self._scans))
         return last
 
     def after(self, kernel: Kernel, features: Features, first: int, last: int) -> None:
-        """Queue the scan after a launch."""
         super().after(kernel, features, first, last)
         self._questions.append(("after", (kernel, first, last), self._scans))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Features, LayerCounts, RowMap, RowsLeft
+from sparsenn.backends import Features, LayerCounts, RowsLeft
 from sparsenn.engine.plan import Plan
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import collapse_iso, index_dtype
@@ -131,21 +131,17 @@ class _Layer:
     estimate: float | None = 0.0
 
 
-@dataclass
 class LayerCounter:
-    """Counts and seconds by layer."""
+    """Counts and seconds of a network by layer, at first zero."""
 
-    layers: list[_Layer] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, network: Network) -> LayerCounter:
-        """Return a counter for a network, at zero."""
-        return cls([_Layer() for _ in network])
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._layers = [_Layer() for _ in network]
 
     def add(self, first: int, counts: Sequence[LayerCounts], seconds: float, estimate: float | None) -> None:
         """Add the counts of one step; its layers share its time in proportion to their multiply-adds."""
         edges = sum(added.performed_edges for added in counts)
-        for layer, added in zip(self.layers[first : first + len(counts)], counts, strict=True):
+        for layer, added in zip(self._layers[first : first + len(counts)], counts, strict=True):
             share = added.performed_edges / edges if edges else 1 / len(counts)
             layer.counts = layer.counts.plus(added)
             layer.seconds += seconds * share
@@ -153,17 +149,17 @@ class LayerCounter:
 
     def add_all(self, other: LayerCounter) -> None:
         """Add the counts of another counter of the same network."""
-        for number, layer in enumerate(other.layers):
+        for number, layer in enumerate(other._layers):
             self.add(number, (layer.counts,), layer.seconds, layer.estimate)
 
     def scale(self, first: int, last: int, seconds: float) -> None:
         """Scale the times of layers that threads ran side by side to the seconds that they took together."""
-        layers = self.layers[first:last]
+        layers = self._layers[first:last]
         whole = sum(layer.seconds for layer in layers)
         for layer in layers:
             layer.seconds *= seconds / whole if whole else 0.0
 
-    def statistics(self, network: Network) -> tuple[LayerStatistics, ...]:
+    def statistics(self) -> tuple[LayerStatistics, ...]:
         """Return one record per layer."""
         return tuple(
             LayerStatistics(
@@ -178,7 +174,7 @@ class LayerCounter:
                 seconds=layer.seconds,
                 estimate=layer.estimate,
             )
-            for number, (outputs, layer) in enumerate(zip(network.sizes[1:], self.layers, strict=True), start=1)
+            for number, (outputs, layer) in enumerate(zip(self._network.sizes[1:], self._layers, strict=True), start=1)
         )
 
 
@@ -191,17 +187,8 @@ class BatchOutput:
     def __init__(self, left: RowsLeft, inputs: int, fetch: Callable[[Features], Features] | None = None) -> None:
         self._left, self.inputs, self._fetch = left, inputs, fetch
 
-    @property
-    def features(self) -> Features:
-        """Distinct rows, on the host."""
-        return self._on_host().features
-
-    @property
-    def row_map(self) -> RowMap:
-        """The row of each input, none for one that is all zero and was dropped."""
-        return self._on_host().row_map
-
-    def _on_host(self) -> RowsLeft:
+    def on_host(self) -> RowsLeft:
+        """Return distinct rows, and the row of each input, none for one that is all zero and was dropped."""
         if self._fetch is not None:
             with span("copy out", "transfer"):
                 row_map = self._left.row_map.on_host(self._fetch)
@@ -209,7 +196,7 @@ class BatchOutput:
         return self._left
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BatchOutput, (self._on_host(), self.inputs)
+        return BatchOutput, (self.on_host(), self.inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,10 +242,7 @@ class Result:
 
     @property
     def edges_per_second(self) -> float:
-        """The challenge's rate: inputs × edges / seconds, dead rows included.
-
-        The seconds are all but those for reading: plan, prepare, transfer, compile and compute.
-        """
+        """The challenge's rate: inputs × edges / `Seconds.inference`, dead rows included."""
         seconds = self.seconds.inference
         return self.inputs * self.edges / seconds if seconds else 0.0
 
@@ -270,14 +254,14 @@ class Result:
     @cached_property
     def outputs(self) -> CSR:
         """The last layer's outputs, CSR of shape (inputs, outputs); built on first use."""
+        width = self.plan.network.outputs
+        step = max(1, _EXPANDED_FLOATS // max(1, width))
         chunks = [
             self._expand(batch, start, min(start + step, batch.inputs))
             for batch in self.batches
-            for step in [max(1, _EXPANDED_FLOATS // max(1, self.plan.network.outputs))]
             for start in range(0, batch.inputs, step)
         ]
         lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(chunk.indptr) for chunk in chunks)])
-        width = self.plan.network.outputs
         return CSR(
             (self.inputs, width),
             scan(lengths),
@@ -289,7 +273,8 @@ class Result:
     def dense(self) -> Array:
         """The last layer's outputs as a matrix of shape (inputs, outputs); built on first use."""
         expansion = self.plan.merged.expansion
-        batches = [batch.row_map.scatter(_dense(batch.features), expansion) for batch in self.batches]
+        rows = (batch.on_host() for batch in self.batches)
+        batches = [left.row_map.scatter(_dense(left.features), expansion) for left in rows]
         return np.concatenate(batches) if batches else np.zeros((0, self.plan.network.outputs), np.float32)
 
     @property
@@ -299,8 +284,9 @@ class Result:
 
     def _expand(self, batch: BatchOutput, start: int, stop: int) -> CSR:
         """Give inputs `start` to `stop` of a batch their rows, and each neuron its value, as CSR."""
-        used, row_map = batch.row_map.take(start, stop)
-        features, expansion = batch.features, self.plan.merged.expansion
+        left, expansion = batch.on_host(), self.plan.merged.expansion
+        used, row_map = left.row_map.take(start, stop)
+        features = left.features
         rows = features.to_scipy()[used].toarray() if isinstance(features, CSR) else features[used]
         return row_map.gather(from_dense(rows if expansion is None else rows[:, expansion], rows.dtype.type))
 

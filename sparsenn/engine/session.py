@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Unpack
 
 import numpy as np
@@ -16,7 +15,7 @@ from sparsenn.backends import Backend
 from sparsenn.engine.batches import BatchRunner, Report, layer_report
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.inputs import InputRows, Inputs, are_named, packed_inputs, read_inputs, to_input_type
-from sparsenn.engine.options import NamedOptions, Options
+from sparsenn.engine.options import NamedOptions, Options, read_options
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import PlanCache
 from sparsenn.engine.result import Result, Seconds, outputs_by_name
@@ -62,15 +61,15 @@ class Session:
     Raises
     ------
     UsageError
-        The network is not a `Network`; the device, kernel or precision does not exist, or they do not go together or
-        with the network; or a size is not positive.
+        The network is not a `Network`; an option, device, kernel or precision does not exist, or they do not go
+        together or with the network; or a size is not positive.
     DeviceError
         The device is not there.
     """
 
     def __init__(self, network: Network, **options: Unpack[NamedOptions]) -> None:
         with np.errstate(all="ignore"):
-            self._begin(CompiledNetwork.of(network, Options.of(options)))
+            self._begin(CompiledNetwork.of(network, read_options(options)))
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Session:
@@ -316,7 +315,7 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -334,8 +333,6 @@ class Session:
         return f"{' - '.join(shown)} on {self.backend.description}"
 
     __repr__ = __str__
-
-    # ---- One call ------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _traced_lock(self, name: str) -> Iterator[None]:
@@ -377,8 +374,6 @@ class Session:
             with span("outputs to CSR", "convert"):
                 outputs = self.backend.as_csr(outputs)
         return to_input_type(rows.source, outputs)
-
-    # ---- Runs whose rows the sessions of `sparsenn.distributed` share -----------------------------------------------
 
     def _begin_shared(self, inputs: Inputs, total: int | None = None) -> tuple[InputRows, Plan, Seconds]:
         """Read rows of a run of `total` rows, and plan for them; return them, the plan, and the time."""

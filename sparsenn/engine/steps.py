@@ -7,7 +7,12 @@ from math import isfinite
 
 from sparsenn.backends import Kernel
 
-__all__ = ["Step"]
+__all__ = ["Step", "layers_text"]
+
+
+def layers_text(first: int, last: int) -> str:
+    """Return layers, counted from 0, `last` excluded, in words, counted from 1."""
+    return f"layer {last}" if last == first + 1 else f"layers {first + 1} to {last}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +34,7 @@ class Step:
     @property
     def title(self) -> str:
         """The kernel and its layers, counted from 1."""
-        several = self.last - self.first > 1
-        return f"{self.kernel.name}, layer{f's {self.first + 1} to' if several else ''} {self.last}"
+        return f"{self.kernel.name}, {layers_text(self.first, self.last)}"
 
     @property
     def details(self) -> dict[str, str | int | float | None]:

@@ -46,7 +46,7 @@ class WeightCache:
         """
         step = plan.steps[number]
         if not plan.streams:
-            return self._get(plan.compiled, step)
+            return self.of_layers(plan.compiled, step)
         self._streaming = True
         self._drop_all()
         stack = self._take(plan, number)
@@ -59,12 +59,9 @@ class WeightCache:
         return stack
 
     def of_layers(self, compiled: CompiledNetwork, step: Step) -> Any:
-        """Return the prepared weights of a step that is in no plan, such as some layers of a longer one."""
+        """Return the prepared weights of a step, which may be some layers of a plan's."""
         if self._ahead is not None:
             wait([self._ahead[1]])  # one thread prepares at a time
-        return self._get(compiled, step)
-
-    def _get(self, compiled: CompiledNetwork, step: Step) -> Any:
         key = _key(step)
         if key not in self._cached:
             self._store(compiled, step, _prepare(compiled, step))

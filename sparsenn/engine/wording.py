@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sparsenn.backends import SparseKernel
 from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION
 from sparsenn.backends.registry import LAYERS_OF
+from sparsenn.engine.compiled_network import merges
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.steps import Step
 from sparsenn.layers import Conv2d, ForeignLayer, ImageLayer, SparseLinear
@@ -83,7 +84,7 @@ def _merging(plan: Plan) -> str:
     sparse = [isinstance(layer, SparseLinear) for layer in plan.network]
     if not any(sparse):
         return ""
-    if not plan.compiled.merging:
+    if not merges(plan.options, plan.backend):
         return "Equal outputs are not merged."
     neurons = sum(plan.network.sizes[1:])
     computed = sum(plan.merged.network.sizes[1:])

@@ -11,8 +11,9 @@ from weakref import WeakValueDictionary
 import torch
 from torch.autograd.forward_ad import unpack_dual
 
-from sparsenn.engine import Options, Session
+from sparsenn.engine import Session
 from sparsenn.engine.inputs import check_network
+from sparsenn.engine.options import read_options
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.network import Network
 
@@ -39,7 +40,7 @@ class SparseModule(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, network: Network, options: Mapping[str, Any]) -> None:
         super().__init__()
         check_network(network)
-        Options.of(options)
+        read_options(options)
         self.network = network
         self.options = options
         self._sessions: dict[str, Session] = {}

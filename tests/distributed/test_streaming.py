@@ -562,7 +562,7 @@ def test_reading_goes_on_while_a_device_computes(network, folder, monkeypatch):
 def on_a_gpu(monkeypatch):
     """Have streaming take the CPU for a device with memory of its own."""
     there = SimpleNamespace(device="cuda", in_host_memory=False)
-    monkeypatch.setattr(streaming, "backend_of", lambda *_: there)
+    monkeypatch.setattr(streaming, "choose_kernels", lambda *_: (there, {}))
     return there
 
 

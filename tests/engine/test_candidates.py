@@ -9,6 +9,7 @@ import pytest
 
 from sparsenn import radixnet
 from sparsenn.backends.machine import H200
+from sparsenn.engine.choices import label_of
 from sparsenn.engine.choosing import RowsShape, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.fitting import MAX_DENSE_BYTES
@@ -48,7 +49,7 @@ def candidates(network: Network, rows: int, precision: str = "float32", form: st
     compiled = CompiledNetwork.of(network, Options(machine=H200, precision=precision))
     shape = RowsShape(rows, form)
     (segment,) = segments_of(compiled, shape, MAX_DENSE_BYTES)
-    return {one.label for one in segment.close(shape)}
+    return {label_of(one.names) for one in segment.close(shape)}
 
 
 @pytest.mark.parametrize("neurons", [1024, 65536])

@@ -192,7 +192,7 @@ def test_what_no_kernel_can_run_is_told_with_the_reason(rng, made_up):
         return "it is Monday"
 
     made_up([("sparse", 0, 1e-9)], [("dense", 0, 1e-9)], sparse={"why_not": never}, dense={"why_not": never})
-    with pytest.raises(UsageError, match="the kernel 'sparse' cannot run this: it is Monday"):
+    with pytest.raises(UsageError, match="the kernel 'sparse' cannot run layer 1: it is Monday"):
         plan(stack(rng, "sd", (8, 8, 8)), rng.random((3, 8)), device="cpu")
 
 

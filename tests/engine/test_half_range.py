@@ -18,7 +18,7 @@ from sparsenn import backends, infer
 from sparsenn.backends import ConvolutionKernel, DenseKernel
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.engine import Session, finite
-from sparsenn.engine.finite import HALF_MAX, MOST_HALF_SUMS, UnderflowWarning
+from sparsenn.engine.finite import HALF_MAX, UnderflowWarning
 from sparsenn.errors import NumericError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import (
@@ -61,12 +61,6 @@ def half_convolution(layer, images):
     return direct(replace(layer, weights=to_half(layer.weights)), to_half(images))
 
 
-def rounding(kind, name, launch):
-    """A kernel for the CPU that adds up as the GPU's of that name does."""
-    made = kind(name=name, device="cpu", summary="rounded", launch=launch, precision="float16")
-    return replace(made, half_sums=backends.kernel_named(made.operation, name, "cuda").half_sums)
-
-
 @pytest.fixture(scope="module")
 def launched():
     """Kernels for the CPU that round as the GPU's in half precision do; the numbers of layers of their launches."""
@@ -81,14 +75,13 @@ def launched():
         return half_convolution(layer, images)
 
     with pytest.MonkeyPatch.context() as patch:
-        for kind, launch, names in (
-            (DenseKernel, stack, ("tensor_half", "registers_half")),
-            (ConvolutionKernel, convolution, ("conv_tensor_half", "conv_half")),
+        for kind, launch, name in (
+            (DenseKernel, stack, "tensor_half"),
+            (ConvolutionKernel, convolution, "conv_tensor_half"),
         ):
-            made = [rounding(kind, name, launch) for name in names]
-            add(patch, *made)
-            first = backends.automatic(made[0].operation, "cpu")[0]
-            let_auto_take(patch, first, made[0])
+            made = kind(name=name, device="cpu", summary="rounded", launch=launch, precision="float16")
+            add(patch, made)
+            let_auto_take(patch, backends.automatic(made.operation, "cpu")[0], made)
         yield lengths
 
 
@@ -440,52 +433,14 @@ def test_an_error_or_what_every_layer_alone_gives(seed, sizes, size, activations
 # ---- Kernels that add in half precision ---------------------------------------------------------------------------
 
 
-def test_only_kernels_in_half_precision_add_in_it_and_no_more_than_is_bounded():
+def test_no_session_runs_kernels_that_add_in_half_precision():
     every = [kernel for operation in ("mlp", "conv2d") for kernel in backends.kernels(operation, "cuda")]
-    adding = [kernel for kernel in every if kernel.half_sums]
-    assert {"conv_half", "registers_half", "tuned_large"} <= {kernel.name for kernel in adding}
-    assert all(kernel.precision == "float16" and kernel.half_sums <= MOST_HALF_SUMS for kernel in adding)
-
-
-def test_sums_that_might_leave_the_range_are_refused_where_kernels_add_in_half_precision(launched):
-    """Half of 70,000 - 35,000 is in range, and so is every number that is given or comes out."""
-    message = r"^layer 1: sums may go beyond 65,504, .* the kernel 'conv_half' keeps them; use another kernel"
-    network, rows = convolving(Conv2d(filters([7.0, -3.5]), None, Identity())), np.array([[1e4, 1e4]])
-    assert_refused(network, rows, message, kernel="conv_half")
-    assert not launched
-    for options in ({"kernel": "conv_tensor_half"}, {}):
-        for run in ways_to_run(network, rows, **options):
-            assert run() == 35_000
-    for run in ways_to_run(network, rows / 4, kernel="conv_half"):
-        assert run() == 8_750
-
-
-def test_only_short_sums_are_in_half_precision(launched):
-    many = Conv2d(np.full((1, 1, 10, 10), 1.0))
-    network = Network((many, Flatten()), image=(1, 10, 10))
-    for run in ways_to_run(network, np.full((1, 100), 4e3), kernel="conv_half"):
-        assert run() == 4e5
-    assert_refused(network, np.full((1, 100), 4.7e3), "layer 1: sums may go beyond", kernel="conv_half")
-
-
-@pytest.mark.parametrize(
-    ("weights", "layer"),
-    [((1e3, 1.0, 1.0), 1), ((1.0, 600.0, 1.0), 2), ((1.0, 1.0, 600.0), 3), ((9e4, 0.0, 0.0), 1)],
-)
-def test_dense_layers_that_add_in_half_precision_are_run_in_one_launch_or_refused(launched, weights, layer):
-    network = Network(tuple(Linear(weight * np.eye(2)) for weight in weights))
-    assert_refused(
-        network, np.full((2, 2), 120.0), rf"^layer {layer}: sums .* 'registers_half'", kernel="registers_half"
-    )
-    assert not launched
-    beyond = Network((Linear([[-9e4, 0.0]]), Linear(np.eye(2))))
-    assert_refused(beyond, np.array([[0.25]]), "^layer 1: sums may go beyond", kernel="registers_half")
-    biased = Network((Linear([[1.0]], 7e4), Linear([[1e-4]])))
-    assert_refused(biased, np.array([[1.0]]), "^layer 1: sums may go beyond", kernel="registers_half")
-    kept = Network(tuple(Linear(min(weight, 500.0) * np.eye(2)) for weight in weights))
-    for run in ways_to_run(kept, np.full((2, 2), 120.0), kernel="registers_half"):
-        assert run()[0, 0] == 120 * math.prod(min(weight, 500.0) for weight in weights)
-    assert launched == [3, 3]
+    adding = {kernel.name: kernel.operation for kernel in every if kernel.adds_in_half}
+    assert {"conv_half", "registers_half", "tuned_large"} <= set(adding)
+    assert not any(kernel.auto for kernel in every if kernel.adds_in_half)
+    for name, operation in adding.items():
+        with pytest.raises(UsageError, match=f"the kernel '{name}' adds in half precision"):
+            backends.permitted_kernels(operation, "cuda", name, "float16")
 
 
 # ---- The bound ------------------------------------------------------------------------------------------------------
@@ -540,14 +495,6 @@ def test_a_gpu_passes_infinite_inputs_over():
         assert run().tolist() == [[0.0], [2.0]]
     assert_refused(network, np.array([[np.inf, 1.0], [7e4, 1.0]]), "layer 1: an input of 70,000 is beyond", **options)
     assert_refused(network, np.array([[np.nan, 1.0]]), "layer 1: numbers went beyond", **options)
-
-
-@pytest.mark.gpu
-def test_a_gpu_refuses_sums_that_might_leave_the_range():
-    network, rows = Network((Conv2d(np.full((1, 1, 7, 7), 7.0)),), image=(1, 8, 8)), np.full((1, 64), 1e3)
-    assert_refused(network, rows, "^layer 1: sums may go beyond", kernel="conv_half", **ON_A_GPU)
-    for run in ways_to_run(network, rows / 16, kernel="conv_half", **ON_A_GPU):
-        np.testing.assert_allclose(run(), np.full((1, 4), 7 * 49 * 62.5), rtol=1e-2)
 
 
 @pytest.mark.gpu

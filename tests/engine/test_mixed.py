@@ -356,9 +356,9 @@ def test_a_precision_is_obeyed_or_refused(rng):
     assert (
         plan(wide, inputs, device="cpu", precision="tf32").kernel.name == "register_tiled"
     )  # float32 keeps any precision
-    with pytest.raises(UsageError, match="the kernel 'rounded' cannot run this: a layer is wide"):
+    with pytest.raises(UsageError, match="the kernel 'rounded' cannot run layer 1: a layer is wide"):
         plan(wide, inputs, device="cpu", precision="tf32", kernel="rounded")
-    with pytest.raises(UsageError, match="the kernel 'narrow' cannot run this: a layer is wide"):
+    with pytest.raises(UsageError, match="the kernel 'narrow' cannot run layer 1: a layer is wide"):
         plan(wide, inputs, device="cpu", kernel="narrow")
     with pytest.raises(UsageError, match="'rounded' multiplies in tf32, not in float32; ask for precision tf32"):
         plan(narrow, inputs, device="cpu", kernel="rounded")

@@ -19,6 +19,7 @@ from sparsenn.backends.cuda.dense import fused, image
 from sparsenn.backends.cuda.sparse.resident.stages import fits_in_shared
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32 as FLOAT32_TILES
 from sparsenn.backends.machine import A100, H200, RTX_4090, Machine
+from sparsenn.engine.choosing import few_rows
 from sparsenn.errors import DeviceError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
@@ -97,7 +98,7 @@ def test_gpus_get_kernels_that_they_can_run(name: str, precision: str, machine: 
         if step.kernel.operation == "conv2d":
             problem: tuple[object, ...] = (layers[0], network.shapes[step.first])
         elif step.kernel.operation == "spmspm":
-            problem = (Network(layers), made.rows.of_width(layers[0].inputs))
+            problem = (Network(layers), few_rows(layers[0].inputs, made.rows.form == "iso"))
         elif step.kernel.operation == "mlp" and all(isinstance(layer, Linear) for layer in layers):
             problem = (layers,)
         else:

@@ -17,7 +17,7 @@ from sparsenn.errors import InputError, NumericError
 from sparsenn.layers import Add, Identity, ReLU
 from sparsenn.network import Node
 
-HALF: Any = SimpleNamespace(precision="float16", half_sums=0)
+HALF: Any = SimpleNamespace(precision="float16")
 
 
 class Log:

@@ -32,7 +32,7 @@ from sparsenn.distributed.cluster.parts import FileRows, Rows, rows_of
 from sparsenn.distributed.cluster.sessions import Sizes, name_of, session_of
 from sparsenn.distributed.digests import content_digest, prepare_key
 from sparsenn.distributed.pieces import opened_pieces, target_of
-from sparsenn.engine.options import NamedOptions, Options
+from sparsenn.engine.options import NamedOptions, Options, read_options, resolve_precision
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.formats.arrays import size
@@ -176,7 +176,7 @@ def infer(
         As reading, `Session` and its calls do. What fails in a lazy array is raised when it is computed.
     """
     require_dask()
-    chosen = Options.of(options)
+    chosen = read_options(options)
     if form not in (None, "dense", "csr"):
         raise UsageError(f"outputs are dense or csr, not {form!r}")
     target = None if output is None else target_of(output, classes, rows, network)
@@ -271,7 +271,7 @@ def _kept(options: Options) -> list[Any]:
 
 
 def _dtype(options: Options, sizes: Sizes) -> type[np.floating[Any]]:
-    doubles = options.device == "reference" or options.resolved(sizes.needs_float64).precision == "float64"
+    doubles = options.device == "reference" or resolve_precision(options, sizes.needs_float64).precision == "float64"
     return np.float64 if doubles else np.float32
 
 

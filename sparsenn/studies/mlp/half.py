@@ -7,6 +7,7 @@ exceeds half precision's range becomes infinite.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -162,7 +163,7 @@ def _pack_all(stack: DenseStack, shares: Shares) -> Array:
 
 
 def _kernel(name: str, launch: Launch, summary: str) -> DenseKernel:
-    return dense_kernel(name, launch, summary, fits, needs=NEEDS, precision="float16", half_sums=CHAIN)
+    return replace(dense_kernel(name, launch, summary, fits, needs=NEEDS, precision="float16"), adds_in_half=True)
 
 
 KERNELS = (

@@ -80,7 +80,7 @@ def test_rungs_are_those_of_the_ladder():
     assert names[0] == "registers_half"
     assert names[-2:] == ["tuned_small", "tuned_large"]
     assert len(set(names)) == len(names) == 7
-    assert {(rung.precision, rung.half_sums) for rung in mlp_half.KERNELS} == {("float16", 9)}
+    assert {(rung.precision, rung.adds_in_half) for rung in mlp_half.KERNELS} == {("float16", True)}
 
 
 @rungs

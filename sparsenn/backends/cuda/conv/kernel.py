@@ -45,7 +45,6 @@ def convolution(
     precision: str = "float32",
     half_rows: bool = False,
     tf32_products: int = 0,
-    half_sums: int = 0,
     traffic: Callable[..., Any] | None = None,
     reproducible: bool = False,
 ) -> ConvolutionKernel:
@@ -72,7 +71,6 @@ def convolution(
         precision=precision,
         half_rows=half_rows,
         tf32_products=tf32_products,
-        half_sums=half_sums,
         reproducible=reproducible,
         traffic=traffic,
     )

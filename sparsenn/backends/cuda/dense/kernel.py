@@ -47,7 +47,6 @@ def dense_kernel(
     precision: str = "float32",
     half_rows: bool = False,
     tf32_products: int = 0,
-    half_sums: int = 0,
     reproducible: bool = False,
 ) -> DenseKernel:
     """Describe a kernel of mlp on the GPU; `launch` takes a stack and features on its device, without `np.errstate`."""
@@ -63,7 +62,6 @@ def dense_kernel(
         precision=precision,
         half_rows=half_rows,
         tf32_products=tf32_products,
-        half_sums=half_sums,
         reproducible=reproducible,
     )
 

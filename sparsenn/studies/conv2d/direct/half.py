@@ -12,6 +12,7 @@ infinite beyond 65,504; weights must not exceed that.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -90,12 +91,14 @@ def _doubled(layer: ConvLayer) -> Array:
     return doubled
 
 
-HALF = convolution(
-    "conv_half",
-    launch_half,
-    "half precision, two neighbouring pixels per instruction; float32 images converted first",
-    everywhere(why_not_plain),
-    precision="float16",
-    half_rows=True,
-    half_sums=CHAIN,
+HALF = replace(
+    convolution(
+        "conv_half",
+        launch_half,
+        "half precision, two neighbouring pixels per instruction; float32 images converted first",
+        everywhere(why_not_plain),
+        precision="float16",
+        half_rows=True,
+    ),
+    adds_in_half=True,
 )
