@@ -89,6 +89,11 @@ class Walk:
         read = (((gates[place].source,) if place in gates else nodes[place].input) for place in self._needed)
         return {output.name for output in self._graph.output}.union(*read)
 
+    def unknown_operators(self) -> set[str]:
+        """Return the operators that nothing here reads, wherever they are in the graph."""
+        nodes = (self._graph.node[place] for place in self._needed if place not in self._gates)
+        return {node.op_type for node in nodes} - {*OPERATORS, "Constant"}
+
     def reads(self, place: int) -> tuple[str, ...]:
         """Return the names of the values that a node reads."""
         gate = self._gates.get(place)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -51,33 +52,42 @@ def import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: boo
     if model.functions:
         model = onnx_library().inliner.inline_local_functions(model)
     walk = Walk(model, tensors)
+    choices = list(input_signals(model.graph, walk.names_read(), walk.constants, sparse_below))
+    if foreign and walk.unknown_operators():  # without trying the others first, which may take long
+        with suppress(UsageError):
+            found = _mixed(model, tensors, choices)
+            if found is not None:
+                return found
     faults: list[InputError] = []
-    sizes: list[int | None] = []
-    choices: list[dict[str, Signal]] = []
-    for signals in input_signals(model.graph, walk.names_read(), walk.constants, sparse_below):
+    for signals in choices:
         try:
             return walk.run(signals)
         except InputError as error:
             faults.append(error)
-            sizes.append(next(iter(signals.values())).rows)
-            choices.append(signals)
     first, *others = faults
-    if foreign:
-        for signals, row_by_row in itertools.product(choices, (False, True)):
-            if row_by_row and any(signal.axis is not None and signal.rows != 1 for signal in signals.values()):
-                continue  # nobody knows what the graph makes of single rows
-            try:
-                return _Mixed(model, tensors, signals, row_by_row).run()
-            except _RowsError:
-                continue
-            except UsageError as error:
-                raise InputError(f"{first}; {error}") from error
-    if not others or str(first) == str(others[0]) or sizes[0] == 1:
+    try:
+        found = _mixed(model, tensors, choices) if foreign else None
+    except UsageError as error:
+        raise InputError(f"{first}; {error}") from error
+    if found is not None:
+        return found
+    rows = next(iter(choices[0].values())).rows
+    if not others or str(first) == str(others[0]) or rows == 1:
         raise first
     raise InputError(
-        f"{first}; there the input's first axis, of length {sizes[0]}, is taken for rows. With the whole input "
+        f"{first}; there the input's first axis, of length {rows}, is taken for rows. With the whole input "
         f"as one row: {others[0]}"
     )
+
+
+def _mixed(model: Any, tensors: Tensors, choices: Sequence[dict[str, Signal]]) -> Imported | None:
+    """Return what ONNX Runtime and layers here compute together; None where rows cannot be taken in any way."""
+    for signals, row_by_row in itertools.product(choices, (False, True)):
+        if row_by_row and any(signal.axis is not None and signal.rows != 1 for signal in signals.values()):
+            continue  # nobody knows what the graph makes of single rows
+        with suppress(_RowsError):
+            return _Mixed(model, tensors, signals, row_by_row).run()
+    return None
 
 
 class _RowsError(Exception):
@@ -164,7 +174,7 @@ class _Mixed:
         weights = next((value for value in values if not isinstance(value, Signal)), None)
         if issparse(weights):
             return True
-        return isinstance(weights, np.ndarray) and np.count_nonzero(weights) < self._sparse_below * weights.size
+        return isinstance(weights, np.ndarray) and bool(np.count_nonzero(weights) < self._sparse_below * weights.size)
 
     def _stand_in(self, rows: RowTensor) -> Signal:
         """Return a signal of a shape, while nobody knows the piece that gives it."""
