@@ -90,9 +90,16 @@ class Walk:
         return {output.name for output in self._graph.output}.union(*read)
 
     def unknown_operators(self) -> set[str]:
-        """Return the operators that nothing here reads, wherever they are in the graph."""
-        nodes = (self._graph.node[place] for place in self._needed if place not in self._gates)
-        return {node.op_type for node in nodes} - {*OPERATORS, "Constant"}
+        """Return the operators without layers here whose nodes depend on the graph's inputs."""
+        computed = {value.name for value in self._graph.input} - self.constants.keys()
+        unknown = set()
+        for place in sorted(self._needed):
+            node = self._graph.node[place]
+            if computed.intersection(self.reads(place)):
+                computed.update(node.output)
+                if place not in self._gates and node.op_type not in OPERATORS:
+                    unknown.add(node.op_type)
+        return unknown
 
     def reads(self, place: int) -> tuple[str, ...]:
         """Return the names of the values that a node reads."""
