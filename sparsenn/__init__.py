@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         Linear,
         LogSoftmax,
         MaxPool2d,
+        Multiply,
         Slice,
         Softmax,
         SparseLinear,
@@ -109,6 +110,7 @@ __all__ = [
     "MaxPool2d",
     "Mish",
     "Model",
+    "Multiply",
     "Network",
     "Node",
     "Plan",
@@ -174,7 +176,7 @@ _HOMES = {
     "sparsenn.io.importers.onnx": ("from_onnx", "to_onnx"),
     "sparsenn.layers": (
         *("Add", "AvgPool2d", "Concatenate", "Conv2d", "Flatten", "Linear", "LogSoftmax", "MaxPool2d"),
-        *("Slice", "Softmax", "SparseLinear"),
+        *("Multiply", "Slice", "Softmax", "SparseLinear"),
     ),
     "sparsenn.layers.activation": (
         *("CELU", "ELU", "GELU", "GELUTanh", "HardSigmoid", "HardSwish", "Identity", "LeakyReLU", "Mish", "ReLU"),

@@ -43,7 +43,7 @@ class Node(Rebuilt):
         Any that a network can hold.
     sources : sequence of int
         Numbers of nodes of the same network, counted from 1, all of them before this one; 0 is the network's input.
-        One, or at least two for a layer that combines several (`Add`, `Concatenate`), in its order.
+        One, or at least two for a layer that combines several (`Add`, `Multiply`, `Concatenate`), in its order.
 
     Raises
     ------

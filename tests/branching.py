@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import seeds
 
 from sparsenn.io.branches import Node, Source
-from sparsenn.layers import Add, Concatenate, FullyConnected, Identity, Linear, ReLU, SparseLinear
+from sparsenn.layers import Add, Concatenate, FullyConnected, Identity, Linear, Multiply, ReLU, SparseLinear
 
 __all__ = ["evaluated", "graphs"]
 
@@ -19,21 +19,21 @@ WIDTH = 4
 
 @st.composite
 def graphs(draw: st.DrawFn, sparse: bool = False) -> Node:
-    """A graph of up to a dozen layers: sparse or dense ones, sums and concatenations of two or three, in any order."""
+    """A graph of up to a dozen layers: sparse or dense ones, and sums, products and concatenations of two or three."""
     rng = np.random.default_rng(draw(seeds))
     nodes: list[tuple[Source, int]] = [(_connected(rng, None, WIDTH, WIDTH, sparse), WIDTH)]
     for _ in range(draw(st.integers(0, 11))):
-        kind = draw(st.sampled_from(["connected", "connected", "add", "concatenate"]))
+        kind = draw(st.sampled_from(["connected", "connected", "add", "multiply", "concatenate"]))
         picked = [nodes[draw(st.integers(0, len(nodes) - 1))] for _ in range(draw(st.integers(2, 3)))]
         source, width = picked[0]
         if kind == "connected":
             outputs = draw(st.sampled_from([1, WIDTH, WIDTH]))
             nodes.append((_connected(rng, source, width, outputs, sparse), outputs))
-        elif kind == "add":
+        elif kind != "concatenate":
             activation = draw(st.sampled_from([Identity(), ReLU(), ReLU(3.0)]))
             same = [node for node, other in picked if other == width]
-            if len(same) > 1:
-                nodes.append((Node(Add(activation), tuple(same)), width))
+            if len(same) > 1:  # a product is clipped: numbers stay small
+                nodes.append((Node(Add(activation) if kind == "add" else Multiply(ReLU(3.0)), tuple(same)), width))
         elif sum(other for _, other in picked) <= 4 * WIDTH:
             layer = Concatenate()
             nodes.append((Node(layer, tuple(node for node, _ in picked)), sum(other for _, other in picked)))
@@ -70,6 +70,8 @@ def _computed(layer: Any, given: list[Any]) -> Any:
         return np.concatenate(given, axis=1)
     if isinstance(layer, Add):
         return layer.activation(sum(given))
+    if isinstance(layer, Multiply):
+        return layer.activation(np.prod(given, axis=0))
     assert isinstance(layer, FullyConnected)
     weights: Any = layer.weights.to_scipy().toarray() if isinstance(layer, SparseLinear) else layer.weights
     return layer.activation(given[0] @ weights.astype(np.float64) + layer.bias_vector())

@@ -61,7 +61,7 @@ def run_foreign(layer: ForeignLayer, matrices: Sequence[Array]) -> Array:
             except Exception as error:  # likewise
                 raise InputError(f"ONNX Runtime does not take a layer's graph: {_line(error)}") from error
     rows = matrices[0].shape[0]
-    outputs = np.empty((rows, sum(each.width for each in layer.gives)), np.float32)
+    outputs = np.empty((rows, layer.outputs), np.float32)
     step = 1 if layer.row_by_row else max(1, rows)
     for first in range(0, rows, step):
         _run_rows(layer, session, [matrix[first : first + step] for matrix in matrices], outputs[first : first + step])

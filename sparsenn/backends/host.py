@@ -10,7 +10,7 @@ import numpy as np
 from sparsenn.backends.chains import Features, NumberCheck, NumberLog, RowsLeft, RowsWatch, SparseRows
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.host_arrays import all_finite, is_on_host
-from sparsenn.backends.launching import combine_rows
+from sparsenn.backends.launching import combine_rows, combined_width
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import CombiningLayer, ForeignLayer
@@ -39,13 +39,12 @@ def combine(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
     """Combine matrices on all cores, some rows at a time."""
     if isinstance(layer, ForeignLayer):
         return combine_rows(layer, matrices)
-    rows, width = matrices[0].shape
-    together = max(1, COMBINED_BYTES // (matrices[0].itemsize * max(1, width)))
+    rows, widths = matrices[0].shape[0], [matrix.shape[1] for matrix in matrices]
+    together = max(1, COMBINED_BYTES // (matrices[0].itemsize * max(1, *widths)))
     ranges = chunks(rows, together)
     if len(ranges) < 2:
         return combine_rows(layer, matrices)
-    shape = layer.combined_shape([matrix.shape[1:] for matrix in matrices])
-    combined = np.empty((rows, *shape), matrices[0].dtype)
+    combined = np.empty((rows, combined_width(layer, widths)), matrices[0].dtype)
 
     def run(rows: tuple[int, int]) -> None:
         combined[slice(*rows)] = combine_rows(layer, [matrix[slice(*rows)] for matrix in matrices])

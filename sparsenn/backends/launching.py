@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from math import prod
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from sparsenn.backends.contract import Backend
 from sparsenn.backends.foreign import run_foreign
 from sparsenn.backends.kernel_records import IMAGE_OPERATION, ConvolutionKernel, ImageStack, Kernel
 from sparsenn.formats import Array
-from sparsenn.layers import Add, CombiningLayer, ForeignLayer, ImageLayer
+from sparsenn.layers import Activation, Add, CombiningLayer, Concatenate, ForeignLayer, ImageLayer, Multiply
 
-__all__ = ["combine_rows", "image_kernel", "launch_of"]
+__all__ = ["combine_rows", "combined_width", "image_kernel", "launch_of"]
 
 
 def image_kernel(backend: Backend, layer: ImageLayer) -> Kernel:
@@ -30,17 +31,34 @@ def image_kernel(backend: Backend, layer: ImageLayer) -> Kernel:
     )
 
 
-def combine_rows(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
+def combine_rows(
+    layer: CombiningLayer,
+    matrices: Sequence[Array],
+    activate: Callable[[Activation, Array], Array] = lambda activation, values: activation(values),
+) -> Array:
     """Combine (rows, features) matrices, by functions that NumPy and CuPy arrays share."""
     if isinstance(layer, ForeignLayer):
         return _on_the_host(layer, matrices)
-    if not isinstance(layer, Add):
+    if isinstance(layer, Concatenate):
         return np.concatenate(matrices, axis=1)
-    first, second, *others = matrices
-    total = first + second
-    for matrix in others:
-        total += matrix
-    return layer.activation(total)
+    assert isinstance(layer, Add | Multiply)
+    return activate(layer.activation, reduce(_multiply if isinstance(layer, Multiply) else add, matrices))
+
+
+def combined_width(layer: CombiningLayer, widths: Sequence[int]) -> int:
+    """Return the width of what `combine_rows` makes of matrices of these widths."""
+    if isinstance(layer, ForeignLayer):
+        return layer.outputs
+    return sum(widths) if isinstance(layer, Concatenate) else max(widths)
+
+
+def _multiply(one: Array, other: Array) -> Array:
+    """Return the product of matrices; the narrower one holds a factor for each channel of the other's images."""
+    wide, narrow = (one, other) if one.shape[1] >= other.shape[1] else (other, one)
+    (rows, width), channels = wide.shape, narrow.shape[1]
+    if width == channels:
+        return wide * narrow
+    return (wide.reshape(rows, channels, width // channels) * narrow[:, :, None]).reshape(rows, width)
 
 
 def _on_the_host(layer: ForeignLayer, matrices: Sequence[Array]) -> Array:

@@ -14,13 +14,13 @@ from sparsenn.backends import Backend, Features, Kernel, SparseRows, all_finite
 from sparsenn.engine.steps import layers_text
 from sparsenn.errors import InputError, NumericError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
+from sparsenn.layers import Add, AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, Multiply, SparseLinear
 from sparsenn.layers.activation_names import table_row
 from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.sparse_or_dense import with_zeros
 from sparsenn.network import Network
 
-__all__ = ["HALF_MAX", "HALF_PRECISION", "BatchGuard", "OverflowGuard", "UnderflowWarning", "check_inputs"]
+__all__ = ["HALF_MAX", "HALF_PRECISION", "BatchGuard", "OverflowGuard", "UnderflowWarning", "check_inputs", "is_half"]
 
 HALF_PRECISION = "float16"
 """The precision whose numbers end at `HALF_MAX`."""
@@ -163,9 +163,13 @@ class BatchGuard:
         return self._end(first, last, self._largest)
 
     def after(self, kernel: Kernel, features: Features, first: int, last: int) -> None:
-        """Check the outputs of a launch in half precision, waiting for the device; refuse infinite ones and NaN."""
-        if kernel.precision == HALF_PRECISION:
-            inputs = self._largest
+        """Check the outputs of a launch in half precision, waiting for the device; refuse infinite ones and NaN.
+
+        Sums and products of float16 rows are such outputs, too.
+        """
+        rounds, layer = kernel.precision == HALF_PRECISION, self._overflow_guard.network[first]
+        if rounds or (is_half(features) and isinstance(layer, Add | Multiply)):
+            inputs = self._largest if rounds else None
             self._largest, finite = self._scan(features)
             if not finite:
                 raise NumericError(
@@ -175,7 +179,7 @@ class BatchGuard:
                 )
             if inputs is not None:
                 self._overflow_guard.warn_of_underflow(first, last, inputs, self._largest)
-        elif not isinstance(self._overflow_guard.network[first], MaxPool2d | AvgPool2d | Flatten):
+        elif not isinstance(layer, MaxPool2d | AvgPool2d | Flatten):
             self._largest = None
 
     def _end(self, first: int, last: int, largest: float) -> int:
@@ -193,3 +197,8 @@ class BatchGuard:
             if size > HALF_MAX:
                 return number + 1
         return last
+
+
+def is_half(features: Features) -> bool:
+    """Return whether features are a float16 matrix."""
+    return not isinstance(features, CSR) and features.dtype == np.float16

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sparsenn.backends import Backend, Features, Kernel, RowsWatch
-from sparsenn.engine.finite import BatchGuard, OverflowGuard
+from sparsenn.engine.finite import BatchGuard, OverflowGuard, is_half
 from sparsenn.errors import NumericError
 from sparsenn.formats import Array
 
@@ -77,7 +77,7 @@ class _LoggingGuard(BatchGuard):
         super().__init__(overflow_guard, self._log_scan)
         self._queue_scan = queue_scan
         self._scans = 0
-        self._questions: list[tuple[str, tuple[Kernel, int, int], int]] = []
+        self._questions: list[tuple[str, tuple[Kernel, Features, int, int], int]] = []
 
     def _log_scan(self, features: Features) -> _Scan:
         self._queue_scan(features)
@@ -86,12 +86,16 @@ class _LoggingGuard(BatchGuard):
 
     def before(self, kernel: Kernel, features: Features, first: int, last: int) -> int:
         super().before(kernel, features, first, last)
-        self._questions.append(("before", (kernel, first, last), self._scans))
+        self._log("before", kernel, features, first, last)
         return last
 
     def after(self, kernel: Kernel, features: Features, first: int, last: int) -> None:
         super().after(kernel, features, first, last)
-        self._questions.append(("after", (kernel, first, last), self._scans))
+        self._log("after", kernel, features, first, last)
+
+    def _log(self, question: str, kernel: Kernel, features: Features, first: int, last: int) -> None:
+        numbers = np.zeros((0, 0), np.float16 if is_half(features) else np.float32)
+        self._questions.append((question, (kernel, numbers, first, last), self._scans))
 
     def approves(self, scans: list[_Scan]) -> bool:
         """Return whether a guard that waits would have let the launches pass as they were."""
@@ -102,11 +106,11 @@ class _LoggingGuard(BatchGuard):
             done += 1
             return scans[min(done, len(scans)) - 1]
 
-        guard, nothing = BatchGuard(self._overflow_guard, next_scan), np.zeros((0, 0), np.float32)
+        guard = BatchGuard(self._overflow_guard, next_scan)
         try:
             return all(
-                getattr(guard, question)(kernel, nothing, first, last) in (None, last) and done == expected
-                for question, (kernel, first, last), expected in self._questions
+                getattr(guard, question)(*asked) in (None, asked[-1]) and done == expected
+                for question, asked, expected in self._questions
             )
         except NumericError:
             return False

@@ -13,6 +13,7 @@ from sparsenn.layers import (
     Identity,
     Linear,
     MaxPool2d,
+    Multiply,
     SparseLinear,
 )
 from sparsenn.layers.activation_names import table_row
@@ -73,7 +74,7 @@ def activated(node: Source, activation: Activation) -> Node | None:
     while node is not None and isinstance(node.layer, passed):
         after.append(node.layer)
         (node,) = node.sources
-    if node is None or not isinstance(node.layer, Add | Conv2d | Linear | SparseLinear):
+    if node is None or not isinstance(node.layer, Add | Conv2d | Linear | Multiply | SparseLinear):
         return None
     if node.layer.activation != Identity():
         return None

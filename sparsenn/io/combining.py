@@ -1,4 +1,4 @@
-"""Signals of a model that become one: sums and concatenations, and several inputs and outputs."""
+"""Signals of a model that become one: sums, products and concatenations, and several inputs and outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparsenn.formats import Array
 from sparsenn.io.affine import Convolution, Product, Scaling
 from sparsenn.io.branches import Node
 from sparsenn.io.signal import Signal
-from sparsenn.layers import Add, CombiningLayer, Concatenate, Slice
+from sparsenn.layers import CombiningLayer, Concatenate, Multiply, Slice
 from sparsenn.network import Network
 
 __all__ = ["combined", "concatenated", "network_between", "products_of", "slices_of_inputs", "with_product"]
@@ -31,7 +31,7 @@ def combined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
     ShapeError
         The layer does not take their shapes together.
     InputError
-        Their rows lie along other axes, or it adds numbers that lie in different orders.
+        Their rows lie along other axes, or it combines numbers that lie in different orders.
     """
     first = signals[0]
     for signal in signals:
@@ -39,6 +39,8 @@ def combined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
             raise InputError(f"it combines {first} and {signal}, whose rows lie along other axes")
     shape = layer.combined_shape([signal.shape for signal in signals])
     settled = [signal.flushed() for signal in signals]
+    if isinstance(layer, Multiply):
+        settled = [signal if signal.shape == shape else signal.images() for signal in settled]
     are_images = [signal.image is not None or len(signal.lies or ()) == 3 for signal in settled]
     if any(are_images) or all(signal.lies is None and signal.is_image for signal in settled):
         settled = [signal.images() if signal.lies is None and signal.is_image else signal for signal in settled]
@@ -50,14 +52,14 @@ def combined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
     if len({signal.image for signal in settled}) > 1:
         raise InputError("it combines images with rows of features made from the same inputs")
     orders = [_order(signal) for signal in settled]
-    if isinstance(layer, Add):
-        order = orders[0]
-        if not all(np.array_equal(each, order) for each in orders):
-            raise InputError(f"it adds several of {first}, which hold their numbers in different orders")
-    else:
+    lies = layer.combined_shape([signal.lies for signal in settled if signal.lies])
+    if isinstance(layer, Concatenate):
         starts = np.cumsum([0, *(each.size for each in orders[:-1])])
         order = np.concatenate([each + start for each, start in zip(orders, starts, strict=True)])
-    lies = layer.combined_shape([signal.lies for signal in settled if signal.lies])
+    else:
+        order = max(orders, key=len)
+        if not all(np.array_equal(each, order) for each in orders if each.size == order.size):
+            raise InputError(f"it combines several of {first}, which hold their numbers in different orders")
     node = Node(layer, tuple(signal.node for signal in settled))
     same = np.array_equal(order, np.arange(order.size))
     return replace(first, shape=shape, lies=lies, node=node, pending=Scaling(), order=None if same else order)

@@ -47,6 +47,7 @@ from sparsenn.layers import (
     Linear,
     LogSoftmax,
     MaxPool2d,
+    Multiply,
     Pool2d,
     RowTensor,
     Slice,
@@ -70,8 +71,8 @@ LAYER = np.dtype(
         ("stride", "<i8", (2,)),
         ("padding", "<i8", (2,)),
         ("dilation", "<i8", (2,)),
-        ("groups", "<i8"),  # of sums and concatenations: how many layers they read; channels of a slice's image, or 0
-        ("activation", "S16"),  # of layers with weights, and of sums
+        ("groups", "<i8"),  # of combining layers: how many they read; channels of a slice's image, or 0
+        ("activation", "S16"),  # of layers with weights, and of sums and products
         ("clip", "<f8"),  # NaN: none
     ]
 )
@@ -84,7 +85,7 @@ _ONE = (1, 1)  # strides and dilations of layers without any
 _KEEP = "keep"
 _RECALL = "recall"
 
-_COMBINING = (Add.name.encode(), Concatenate.name.encode(), ForeignLayer.name.encode())
+_COMBINING = tuple(layer.name.encode() for layer in (Add, Multiply, Concatenate, ForeignLayer))
 """Kinds of records that read several layers."""
 
 _COUNTS = ("inputs", "outputs", "window", "stride", "padding", "dilation", "groups")
@@ -241,7 +242,7 @@ def _(layer: Slice) -> tuple[object, ...]:
 
 @_sizes.register
 def _(layer: ForeignLayer) -> tuple[object, ...]:
-    return layer.inputs, sum(each.width for each in layer.gives), 0, _NONE, _ONE, _NONE, _ONE, len(layer.takes)
+    return layer.inputs, layer.outputs, 0, _NONE, _ONE, _NONE, _ONE, len(layer.takes)
 
 
 @singledispatch
@@ -377,6 +378,7 @@ _KIND_OF: dict[type[Layer], str] = {
     Softmax: Softmax.name,
     LogSoftmax: LogSoftmax.name,
     Add: Add.name,
+    Multiply: Multiply.name,
     Concatenate: Concatenate.name,
     ForeignLayer: ForeignLayer.name,
 }
@@ -395,6 +397,7 @@ _READERS: dict[str, Callable[[Hdf5Source, str, Any], Layer]] = {
     _KIND_OF[Softmax]: lambda source, place, record: Softmax(),
     _KIND_OF[LogSoftmax]: lambda source, place, record: LogSoftmax(),
     _KIND_OF[Add]: lambda source, place, record: Add(read_activation(record)),
+    _KIND_OF[Multiply]: lambda source, place, record: Multiply(read_activation(record)),
     _KIND_OF[Concatenate]: lambda source, place, record: Concatenate(),
     _KIND_OF[ForeignLayer]: _foreign,
 }

@@ -243,12 +243,10 @@ class Signal:
         return self.settled().then(layer or Softmax())
 
     def become(self, shape: tuple[int, ...]) -> Signal:
-        """Return rows taken for images of a shape, before any layer."""
-        if self.lies is not None or self.width not in (0, prod(shape)):
-            raise ShapeError(
-                f"makes {shape} of {self.shape} between layers; only the network's input can become images"
-            )
-        return replace(self, shape=shape, layout=_in_order(self.layout))
+        """Return rows taken for images of a shape, before any layer; after layers, for images of one pixel."""
+        if (self.lies and prod(shape[1:]) > 1) or self.width not in (0, prod(shape)):
+            raise ShapeError(f"makes {shape} of {self.shape} between layers; only inputs can become larger images")
+        return replace(self, shape=shape, layout=self.layout if self.lies else _in_order(self.layout))
 
     # ---- Layers -----------------------------------------------------------------------------------------------------
 
@@ -334,6 +332,8 @@ class Signal:
                 "it takes images whose channels are not the first axis of the rows that the network takes; export with "
                 "channels first (tf2onnx: --inputs-as-nchw)"
             )
+        if image == (signal.width, 1, 1) and signal.lies == (signal.width,):
+            signal = replace(signal.settled().then(Slice(0, signal.width, image)), lies=image)
         if signal.lies not in (None, image):
             raise InputError(
                 "it takes images made of rows of features, as a product makes them, or a convolution of an input whose "

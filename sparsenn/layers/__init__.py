@@ -2,7 +2,7 @@
 
 from sparsenn.layers.activation import Identity, ReLU, Sigmoid, Tanh
 from sparsenn.layers.activation_names import activation_named
-from sparsenn.layers.combining import Add, CombiningLayer, Concatenate
+from sparsenn.layers.combining import Add, CombiningLayer, Concatenate, Multiply
 from sparsenn.layers.conv2d import Conv2d
 from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.flatten import Flatten
@@ -30,6 +30,7 @@ __all__ = [
     "Linear",
     "LogSoftmax",
     "MaxPool2d",
+    "Multiply",
     "Pool2d",
     "ReLU",
     "RowTensor",

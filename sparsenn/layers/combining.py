@@ -1,10 +1,11 @@
-"""Layers that combine what several nodes of a network give: sums and concatenations."""
+"""Layers that combine what several nodes of a network give: sums, products and concatenations."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import ClassVar
 
 from sparsenn.errors import ShapeError
@@ -14,7 +15,7 @@ from sparsenn.layers.activation_names import check_activation
 from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.images import ImageLayer
 
-__all__ = ["Add", "CombiningLayer", "Concatenate"]
+__all__ = ["Add", "CombiningLayer", "Concatenate", "Multiply"]
 
 
 class CombiningLayer(ImageLayer):
@@ -37,7 +38,7 @@ class CombiningLayer(ImageLayer):
         raise ShapeError(f"what {self.name} gives depends on all that it reads; Network.shapes has it")
 
     def multiply_adds(self, input_shape: tuple[int, ...]) -> int:
-        """Return 0: nothing is multiplied."""
+        """Return 0: the layer has no weights."""
         return 0
 
     def combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -91,6 +92,41 @@ class Add(Rebuilt, CombiningLayer):
         if len(set(shapes)) > 1:
             raise ShapeError(f"it adds {_listed(shapes)}, which are not of one shape")
         return shapes[0]
+
+
+@dataclass(frozen=True)
+class Multiply(Rebuilt, CombiningLayer):
+    """Y' = activation(Y₁ · Y₂ · …), number by number, from left to right.
+
+    All are of one shape. Of images, some may be (channels, 1, 1): a factor for each channel of the others.
+
+    Parameters
+    ----------
+    activation : Activation, default Identity()
+        What is applied to the product.
+
+    Raises
+    ------
+    InputError
+        The activation is none.
+    """
+
+    name: ClassVar[str] = "multiply"
+    activation: Activation = field(default_factory=Identity)
+
+    def __post_init__(self) -> None:
+        check_activation(self.activation)
+
+    def _combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        """Return the shape that all have but the factors of channels."""
+        largest = max(shapes, key=prod)
+        factors = (*largest[:1], *[1] * (len(largest) - 1))
+        if not set(shapes) <= {largest, factors}:
+            raise ShapeError(
+                f"it multiplies {_listed(shapes)}, which are not of one shape; of images, some may have one pixel: a "
+                "factor for each channel"
+            )
+        return largest
 
 
 @dataclass(frozen=True)

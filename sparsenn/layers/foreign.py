@@ -75,6 +75,11 @@ class ForeignLayer(Rebuilt, CombiningLayer):
         return self.takes[0].width
 
     @property
+    def outputs(self) -> int:
+        """Numbers of a row of all outputs."""
+        return sum(each.width for each in self.gives)
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of the graph, most of which are weights."""
         return len(self.model)
@@ -85,7 +90,7 @@ class ForeignLayer(Rebuilt, CombiningLayer):
             wanted = ", ".join(f"{each.width:,}" for each in self.takes)
             raise ShapeError(f"it takes rows of {wanted} numbers; they have {[prod(shape) for shape in shapes]}")
         image = self.gives[0].image if len(self.gives) == 1 else None
-        return image or (sum(each.width for each in self.gives),)
+        return image or (self.outputs,)
 
     def __repr__(self) -> str:
         return f"ForeignLayer({len(self.model):,} bytes, operators={self.operators})"

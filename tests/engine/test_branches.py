@@ -20,12 +20,16 @@ from sparsenn import (
     Concatenate,
     Conv2d,
     Flatten,
+    Identity,
     Linear,
     MaxPool2d,
+    Multiply,
     Network,
     Node,
     ReLU,
     Session,
+    Sigmoid,
+    Slice,
     SparseLinear,
     infer,
     read_model,
@@ -102,9 +106,34 @@ def images(rng: np.random.Generator) -> Network:
     )
 
 
+@pytest.fixture
+def gated(rng: np.random.Generator) -> Network:
+    """Squeeze-and-excitation, products of images, and then a gated row; float32 holds all numbers exactly."""
+    return Network(
+        (
+            convolution(rng, 2, 4),
+            MaxPool2d(8),
+            convolution(rng, 4, 3, 1),
+            Conv2d(rng.integers(-1, 2, (4, 3, 1, 1)), None, ReLU(2.0)),
+            Node(Multiply(), (1, 4)),
+            convolution(rng, 4, 4),
+            Node(Multiply(ReLU(4.0)), (4, 5, 6)),
+            Node(Add(), (5, 7)),
+            AvgPool2d(4),
+            Flatten(),
+            Linear(rng.integers(-1, 2, (16, 5)), np.ones(5), ReLU(16.0)),
+            Node(Linear(rng.integers(-1, 2, (16, 5)), np.ones(5), ReLU(2.0)), (10,)),
+            Node(Multiply(), (11, 12)),
+        ),
+        (2, 8, 8),
+    )
+
+
 @DEVICES
 @pytest.mark.parametrize("rows", [0, 1, 2, 37, 150])
-def test_images(device: str, images: Network, rng: np.random.Generator, rows: int) -> None:
+@pytest.mark.parametrize("kind", ["images", "gated"])
+def test_images(device: str, kind: str, rng: np.random.Generator, rows: int, request: pytest.FixtureRequest) -> None:
+    images = request.getfixturevalue(kind)
     inputs = rng.integers(-1, 2, (rows, images.inputs)).astype(np.float32)
     expected = oracle.run(images, from_dense(inputs)).toarray()
     session = Session(images, device=device)
@@ -119,7 +148,11 @@ def test_images(device: str, images: Network, rng: np.random.Generator, rows: in
     assert all(record.seconds >= 0 for record in result.statistics)
 
 
-def test_tiles_do_not_matter(images: Network, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["images", "gated"])
+def test_tiles_do_not_matter(
+    kind: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    images = request.getfixturevalue(kind)
     inputs = rng.standard_normal((50, images.inputs)).astype(np.float32)
     found = Session(images, device="cpu")(inputs)
     for tile in (1, 7, 1000):
@@ -133,6 +166,48 @@ def test_plan_and_counts_name_the_layers(images: Network) -> None:
     assert sum(record.seconds for record in result.statistics) <= result.seconds.total
 
 
+def test_plan_and_counts_name_products(gated: Network) -> None:
+    result = infer(gated, np.ones((3, gated.inputs), np.float32), device="cpu")
+    assert "multiply (5, 7, 13)" in str(result.plan)
+    assert [result.statistics[number - 1].kernel for number in (5, 7, 13)] == ["multiply"] * 3
+
+
+@DEVICES
+@pytest.mark.parametrize("gate", [(2, 1, 1), (2, 3, 4)])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_products_are_rounded_once(
+    device: str, gate: tuple[int, int, int], swapped: bool, rng: np.random.Generator
+) -> None:
+    size = int(np.prod(gate))
+    nodes = (
+        Slice(0, 24, image=(2, 3, 4)),
+        Node(Slice(24, 24 + size, image=gate), (0,)),
+        Node(Multiply(), (2, 1) if swapped else (1, 2)),
+    )
+    network = Network(nodes, named_inputs={"image": (2, 3, 4), "gate": gate})
+    rows = rng.standard_normal((70, 24 + size)).astype(np.float32)
+    expected = rows[:, :24].reshape(-1, 2, 3, 4) * rows[:, 24:].reshape(-1, *gate)
+    np.testing.assert_array_equal(Session(network, device=device)(rows).astype(np.float32), expected.reshape(70, 24))
+    np.testing.assert_array_equal(
+        oracle.run(network, from_dense(rows)).toarray().astype(np.float32), expected.reshape(70, 24)
+    )
+
+
+@DEVICES
+def test_a_gated_mlp(device: str, rng: np.random.Generator) -> None:
+    """Down(act(gate(x)) · up(x)), one of whose layers is sparse, against NumPy."""
+    gate, up = (rng.standard_normal((40, 60)).astype(np.float32) / 6 for _ in range(2))
+    down = (rng.standard_normal((60, 40)) * (rng.random((60, 40)) < 0.2)).astype(np.float32)
+    last = SparseLinear.from_scipy(sp.csc_array(down), None, ReLU())
+    network = Network(
+        (Linear(gate, None, Sigmoid()), Node(Linear(up, None, Identity()), (0,)), Node(Multiply(), (1, 2)), last)
+    )
+    rows = rng.standard_normal((30, 40)).astype(np.float32)
+    exact = rows.astype(np.float64)
+    expected = np.maximum((exact @ up) / (1 + np.exp(-exact @ gate)) @ down, 0)
+    np.testing.assert_allclose(Session(network, device=device)(rows), expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("reproducible", [False, True])
 def test_memory_is_reckoned_with_what_is_kept(images: Network, reproducible: bool) -> None:
     plain = Network(tuple(layer for layer in images.layers[:1]), images.image)
@@ -141,7 +216,11 @@ def test_memory_is_reckoned_with_what_is_kept(images: Network, reproducible: boo
     )
 
 
-def test_copies_and_files_compute_the_same(images: Network, rng: np.random.Generator, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["images", "gated"])
+def test_copies_and_files_compute_the_same(
+    kind: str, rng: np.random.Generator, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    images = request.getfixturevalue(kind)
     inputs = rng.standard_normal((5, images.inputs)).astype(np.float32)
     expected = Session(images, device="cpu")(inputs)
     path = tmp_path / "model.h5"
@@ -168,6 +247,18 @@ def test_files_of_earlier_versions(version: int) -> None:
         (10,),
         (11,),
         (11, 12),
+    ]
+    np.testing.assert_array_equal(Session(network, device="reference")(stored["rows"]), stored["outputs"])
+
+
+def test_a_file_with_products() -> None:
+    golden = Path(__file__).parents[1] / "io" / "golden"
+    network = read_model(golden / "products-version-5.h5").network
+    stored = np.load(golden / "products-version-5.npz")
+    assert [(node.layer.activation, node.sources) for node in network.nodes if isinstance(node.layer, Multiply)] == [
+        (Identity(), (1, 4)),
+        (ReLU(4.0), (4, 5, 6)),
+        (Identity(), (11, 12)),
     ]
     np.testing.assert_array_equal(Session(network, device="reference")(stored["rows"]), stored["outputs"])
 

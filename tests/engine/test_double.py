@@ -20,8 +20,22 @@ from sparsenn.backends.cuda.runtime import device as cuda_device
 from sparsenn.backends.machine import H200
 from sparsenn.engine import Session
 from sparsenn.errors import MatrixError, UsageError
-from sparsenn.layers import Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Sigmoid, Softmax, SparseLinear, Tanh
-from sparsenn.network import Network
+from sparsenn.layers import (
+    Add,
+    Concatenate,
+    Conv2d,
+    Flatten,
+    Identity,
+    Linear,
+    MaxPool2d,
+    Multiply,
+    ReLU,
+    Sigmoid,
+    Softmax,
+    SparseLinear,
+    Tanh,
+)
+from sparsenn.network import Network, Node
 
 WIDE = np.array([[1e10, 3], [-1e10, 2], [1, 5e-3]], np.float32)
 """Of rows of about equal numbers the first column leaves little of what it adds."""
@@ -197,6 +211,18 @@ def test_all_activations(device: str, form: str, count: int, rng: np.random.Gene
         assert all(layer.rows == count for layer in result.statistics if layer.rows is not None) or device != "cuda"
     back = Session(network, device=device, precision="float64")(given, form="csr")
     np.testing.assert_allclose((back.to_scipy() if hasattr(back, "to_scipy") else back).toarray(), want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("activation", [Identity(), Sigmoid()], ids=str)
+@pytest.mark.parametrize("combined", [Add, Multiply, Concatenate])
+def test_combined_layers(device: str, combined: Any, activation: Any, rng: np.random.Generator) -> None:
+    layer = combined() if combined is Concatenate else combined(activation)
+    one, other = (Linear(rng.standard_normal((20, 8)), None, Identity()) for _ in range(2))
+    network = Network((one, Node(other, (0,)), Node(layer, (1, 2))))
+    rows = rng.standard_normal((9, 20))
+    found = Session(network, device=device, precision="float64")(rows)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, Session(network, device="reference")(rows), rtol=1e-12)
 
 
 def test_rows_of_zeros_and_equal_rows(device: str) -> None:

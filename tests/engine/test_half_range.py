@@ -17,6 +17,7 @@ from sessions import altered, steps_of
 from sparsenn import backends, infer
 from sparsenn.backends import ConvolutionKernel, DenseKernel
 from sparsenn.backends.cpu import CPUBackend
+from sparsenn.backends.launching import image_kernel
 from sparsenn.engine import Session, finite
 from sparsenn.engine.finite import HALF_MAX, UnderflowWarning
 from sparsenn.errors import NumericError, UsageError
@@ -29,6 +30,7 @@ from sparsenn.layers import (
     Identity,
     Linear,
     MaxPool2d,
+    Multiply,
     ReLU,
     Sigmoid,
     Softmax,
@@ -189,6 +191,8 @@ def test_inputs_of_a_later_layer_are_told_of_after_layers_of_any_kind():
         infer(Network((ones, same, wide, hiding)), from_dense(rows), device="cpu", kernel="panel", precision="float16")
     joined = Network((same, same, Node(Add(), (1, 2)), hiding))
     assert_refused(joined, np.array([[33_024.0, 30_000.0]]), "layer 4: an input of 66,048 is beyond")
+    product = Network((same, same, Node(Multiply(), (1, 2)), hiding))
+    assert_refused(product, np.array([[258.0, 250.0]]), "layer 4: an input of 66,564 is beyond")
     pooled = Network((MaxPool2d(1), Flatten(), hiding), image=(1, 1, 2))
     assert_refused(pooled, PIXELS, "layer 3: an input of 66,000 is beyond")
     shares = Network((Flatten(), Softmax(), hiding), image=(1, 1, 2))
@@ -197,6 +201,18 @@ def test_inputs_of_a_later_layer_are_told_of_after_layers_of_any_kind():
     convolved = Conv2d(np.full((1, 1, 1, 1), 4.0), None, Identity())
     mixed = Network((convolved, Flatten(), hiding), image=(1, 1, 2))
     assert_refused(mixed, np.array([[16_512.0, 15_000.0]]), "layer 3: an input of 66,048 is beyond")
+
+
+@pytest.mark.parametrize("layer", [Add(), Multiply()], ids=str)
+def test_sums_and_products_of_halves_are_scanned(layer):
+    backend = backends.backend_for("cpu")
+    network = Network((Node(layer, (0, 0)), Flatten(), Linear(HIDING)), image=(1, 1, 2))
+    guard = finite.BatchGuard(finite.OverflowGuard(network, backend))
+    kernel = image_kernel(backend, layer)
+    guard.after(kernel, np.float16([[65_504.0, 1.0]]), 0, 1)
+    guard.after(kernel, np.float32([[np.inf, 1.0]]), 0, 1)
+    with pytest.raises(NumericError, match=r"^layer 1: numbers went beyond 65,504"):
+        guard.after(kernel, np.float16([[np.inf, 1.0]]), 0, 1)
 
 
 @pytest.mark.parametrize(("rest", "looks"), [((MaxPool2d(1), AvgPool2d(1)), 3), ((Softmax(),), 4)])

@@ -10,11 +10,12 @@ import pytest
 
 from sparsenn import Linear, Network, Session
 from sparsenn.backends import backend_for
+from sparsenn.backends.launching import combine_rows, image_kernel
 from sparsenn.engine import replay_cache
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.replay_cache import HostCall, ReplayCache
 from sparsenn.errors import InputError, NumericError
-from sparsenn.layers import Add, Identity, ReLU
+from sparsenn.layers import Add, Identity, Multiply, ReLU
 from sparsenn.network import Node
 
 HALF: Any = SimpleNamespace(precision="float16")
@@ -155,6 +156,29 @@ def test_numbers_beyond_half_precision_are_found_after_a_replay(
 
 def test_inputs_beyond_half_precision_are_found_after_a_replay(within: OverflowGuard) -> None:
     assert call_of(within)(guarded([1e-3, 1, 1]), np.full((2, 3), 7e4, np.float32)) is None
+
+
+@pytest.mark.parametrize("layer", [Add(), Multiply()], ids=str)
+@pytest.mark.parametrize(("scale", "passes"), [(1.0, True), (3e4, False)])
+def test_sums_and_products_of_halves_are_found_after_a_replay(layer: Any, scale: float, passes: bool) -> None:
+    backend = backend_for("cpu")
+    flat = Linear(np.eye(3, dtype=np.float32), None, ReLU(8.0))
+    network = Network((Node(layer, (0, 0)), Node(flat, (1,))), named_inputs={"x": (3,)})
+    kernel = image_kernel(backend, layer)
+
+    def run(rows: np.ndarray, guard: Any) -> np.ndarray:
+        halves = rows.astype(np.float16)
+        assert guard.before(kernel, halves, 0, 1) == 1
+        with np.errstate(over="ignore"):
+            combined = combine_rows(layer, (halves, halves + halves))
+        guard.after(kernel, combined, 0, 1)
+        assert guard.before(HALF, combined, 1, 2) == 2
+        clipped = np.minimum(combined, 8)
+        guard.after(HALF, clipped, 1, 2)
+        return clipped
+
+    found = call_of(OverflowGuard(network, backend))(run, np.full((2, 3), scale, np.float32))
+    assert (found is not None) == passes
 
 
 def test_layers_that_have_to_be_run_apart_are_not_replayed() -> None:

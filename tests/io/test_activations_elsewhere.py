@@ -15,7 +15,7 @@ from onnx_graphs import model, node
 import sparsenn
 from sparsenn.errors import InputError, UsageError
 from sparsenn.io import Model
-from sparsenn.layers import Linear, LogSoftmax, ReLU
+from sparsenn.layers import Linear, LogSoftmax, Multiply, ReLU
 from sparsenn.layers.activation import ACTIVATIONS, GELU, SELU, GELUTanh, HardSigmoid, LeakyReLU, Mish, SiLU, Softplus
 from sparsenn.layers.activation_names import elsewhere_of, names_elsewhere
 from sparsenn.layers.elementwise import Elementwise
@@ -160,10 +160,12 @@ def test_activations_in_several_nodes(name: str) -> None:
     np.testing.assert_allclose(sparsenn.Session(network)(ROWS), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_gates_that_are_no_activation_are_refused() -> None:
+def test_gates_that_are_no_activation_are_products() -> None:
     steps = [("Mul", ["z", "faster"], "a"), ("Sigmoid", ["a"], "b"), ("Mul", ["z", "b"], "y")]
-    with pytest.raises(InputError, match="Mul"):
-        sparsenn.from_onnx(gated(steps, faster=1.702))
+    network = sparsenn.from_onnx(gated(steps, faster=1.702))
+    assert network[-1] == Multiply()
+    expected = SUMS / (1 + np.exp(-1.702 * SUMS))
+    np.testing.assert_allclose(sparsenn.Session(network)(ROWS), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", names_elsewhere("keras_function"))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparsenn import Add, Concatenate, Conv2d, Flatten, Linear, Network, Node, ReLU, Softmax
+from sparsenn import Add, Concatenate, Conv2d, Flatten, Linear, Multiply, Network, Node, ReLU, Softmax
 from sparsenn.errors import InputError, ShapeError, UsageError
 
 NARROW, WIDE = Linear(np.eye(3, 2)), Linear(np.eye(3, 5))
@@ -36,6 +36,16 @@ def test_images_are_concatenated_by_channels() -> None:
     assert network.shapes[-1] == (6, 5, 6)
 
 
+SHRINK = Conv2d(np.ones((2, 2, 5, 6)))
+
+
+@pytest.mark.parametrize("sources", [(0, 1), (1, 0), (1, 0, 0, 1)])
+def test_factors_of_channels(sources: tuple[int, ...]) -> None:
+    network = Network((SHRINK, Node(Multiply(), sources)), (2, 5, 6))
+    assert network.shapes == ((2, 5, 6), (2, 1, 1), (2, 5, 6))
+    assert network[1].multiply_adds((1, 2, 5, 6)) == 0
+
+
 def test_a_prefix_ends_in_any_node() -> None:
     assert BRANCHES.prefix(3).outputs == 5
     assert BRANCHES.prefix(3).live[-1] == (3,)
@@ -50,6 +60,7 @@ def test_other_layers_in_the_same_graph() -> None:
     ("nodes", "message"),
     [
         ((SAME, Add()), "layer 2: an Add reads two or more, and its sources are"),
+        ((SAME, Multiply()), "layer 2: a Multiply reads two or more, and its sources are"),
         ((SAME, Node(NARROW, (2,))), "layer 2 reads layer 2; a layer reads layers before it"),
     ],
 )
@@ -73,6 +84,8 @@ def test_a_matrix_is_no_layer() -> None:
     ("nodes", "message"),
     [
         ((NARROW, Node(WIDE, (0,)), Node(Add(), (1, 2))), r"layer 3: it adds 2 and 5, which are not of one shape"),
+        ((NARROW, Node(WIDE, (0,)), Node(Multiply(), (1, 2))), r"layer 3: it multiplies 2 and 5, which are not of one"),
+        ((Linear(np.eye(3, 1)), Node(Multiply(), (0, 1))), r"layer 2: it multiplies 3 and 1, which are not of one"),
         ((NARROW, Node(NARROW, (1,))), r"layer 2 takes 3 inputs, but layer 1 gives 2"),
         ((Node(Concatenate(), (0, 0)),), "say what images the network takes"),
     ],
@@ -88,17 +101,24 @@ def test_images_of_several_sizes_are_not_combined() -> None:
         Network((shrink, Node(Concatenate(), (0, 1))), (2, 5, 6))
 
 
+@pytest.mark.parametrize("weights", [np.ones((2, 2, 3, 3)), np.ones((3, 2, 5, 6)), np.ones((2, 2, 5, 1))])
+def test_images_of_several_sizes_are_not_multiplied(weights: np.ndarray) -> None:
+    with pytest.raises(ShapeError, match=r"layer 2: it multiplies 2 × 5 × 6 and .* a factor for each channel"):
+        Network((Conv2d(weights), Node(Multiply(), (0, 1))), (2, 5, 6))
+
+
 def test_branches_are_no_chain() -> None:
     with pytest.raises(UsageError, match="layer 3 does not read layer 2; this takes chains of layers only"):
         BRANCHES.layers_of(Linear, 0, 3)
 
 
-def test_an_activation_must_be_one() -> None:
+@pytest.mark.parametrize("kind", [Add, Multiply])
+def test_an_activation_must_be_one(kind: Any) -> None:
     with pytest.raises(InputError, match="the activation is 'relu'"):
-        Add(activation="relu")  # type: ignore[arg-type]
+        kind(activation="relu")
 
 
-@pytest.mark.parametrize("layer", [Add(ReLU(2.0)), Concatenate()])
+@pytest.mark.parametrize("layer", [Add(ReLU(2.0)), Multiply(ReLU(2.0)), Concatenate()])
 def test_copies_are_equal(layer: Any) -> None:
     assert pickle.loads(pickle.dumps(layer)) == layer
     with pytest.raises(ShapeError, match="depends on all that it reads"):

@@ -16,12 +16,14 @@ from sparsenn.backends.cuda.runtime.device import as_current, cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.host import CheckAtOnce, checked_rows
 from sparsenn.backends.kernel_records import DenseKernel, ImageStack, Shapes, SparseKernel
+from sparsenn.backends.launching import combine_rows
 from sparsenn.backends.registry import register
 from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import CombiningLayer, Flatten, ImageLayer, Linear, LogSoftmax, Slice, SoftmaxLayer, SparseLinear
 from sparsenn.layers.activation_names import row_of, table_row
+from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.formulas import evaluate
 from sparsenn.network import Layer
 
@@ -69,7 +71,9 @@ class DoubleCUDABackend(CUDABackend):
     def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
         """Run a combining layer, a `Flatten`, a `Slice`, a `Softmax` or a `LogSoftmax`."""
         if isinstance(layer, CombiningLayer):
-            return super().run_layer(layer, shape, *matrices)
+            width = sum(matrix.shape[1] for matrix in matrices)
+            with self._here(f"the outputs of {layer.name}", matrices[0].shape[0], width):
+                return combine_rows(layer, matrices, _activated)
         (features,) = matrices
         if isinstance(layer, Flatten):
             return features
@@ -201,8 +205,12 @@ class _Layer:
         else:
             sums = cp.matmul(features, self.weights)
         sums += self.bias
-        row = row_of(self.activation)
-        return evaluate(row.formula, _function, z=sums, p=row.parameter)
+        return _activated(self.activation, sums)
+
+
+def _activated(activation: Activation, sums: Array) -> Array:
+    row = row_of(activation)
+    return evaluate(row.formula, _function, z=sums, p=row.parameter)
 
 
 def _on_device(layer: SparseLinear | Linear, weights: Any, copies: Array | None = None) -> _Layer:

@@ -1,4 +1,4 @@
-"""Layers of images without weights, sums of matrices, counting the numbers of rows, and how large numbers are, on CUDA.
+"""Layers of images without weights, sums and products, counting the numbers of rows, and how large they are, on CUDA.
 
 Rows are row-major CuPy matrices, float32 or float16, as are outputs; unless it says so, a function waits for nothing.
 """
@@ -33,10 +33,10 @@ from sparsenn.layers import (
     ImageLayer,
     LogSoftmax,
     MaxPool2d,
+    Multiply,
     Slice,
     SoftmaxLayer,
 )
-from sparsenn.layers.elementwise import Activation
 
 __all__ = ["NumberCheck", "NumberLog", "RowsWatch", "count_nonzeros", "largest_number", "run_layer"]
 
@@ -51,13 +51,13 @@ thread has 16. Chosen by these two, not measured."""
 
 WORDS = 1024  # size in bytes of a page of pinned memory: each session whose rows come on a GPU holds one
 MOST_BLOCKS = 65_535  # of a grid's second dimension
-ADDED = 4  # numbers that a thread adds
+COMBINED = 4  # numbers that a thread adds or multiplies
 
 _program = partial(program, carveout=WHOLE)
 """Declares kernels that run between convolutions, with as much shared memory as these: a multiprocessor becomes idle
 before its first cache is divided in another way."""
 
-_ADD = _program("images/add.cu", HALF=(0, 1), THREADS=(THREADS,))
+_ELEMENTWISE = _program("images/elementwise.cu", HALF=(0, 1), PRODUCT=(0, 1), FACTORS=(0, 1), THREADS=(THREADS,))
 _POOL = _program("images/pool.cu", HALF=(0, 1), MEAN=(0, 1))
 _POOL_PAIRS = program(
     "images/pool_pairs.cu", carveout=WHOLE, HALF=(0, 1), MEAN=(0, 1), THREADS=(THREADS,), EACH=(EACH,)
@@ -82,14 +82,14 @@ def _run(layer: Any, shape: tuple[int, ...], *matrices: Array) -> Array:
 
 @_run.register
 def _combine(layer: CombiningLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
-    """Add by one kernel, or by CuPy's functions where that lacks the activation; concatenate by copies."""
+    """Add or multiply by one kernel, by CuPy's functions where that lacks the activation; concatenate by copies."""
     if isinstance(layer, ForeignLayer):
         return combine_rows(layer, matrices)
     rows, row_bytes = matrices[0].shape[0], matrices[0].itemsize * sum(matrix.shape[1] for matrix in matrices)
     with within_memory(f"the outputs of {layer.name}", rows, row_bytes):
-        if isinstance(layer, Add):
-            sums = _add(layer.activation, matrices)
-            return combine_rows(layer, matrices) if sums is None else sums
+        if isinstance(layer, Add | Multiply):
+            outputs = _elementwise(layer, matrices)
+            return combine_rows(layer, matrices) if outputs is None else outputs
         ends = np.cumsum([matrix.shape[1] for matrix in matrices]).tolist()
         combined: Array = cupy().empty((rows, ends[-1]), np.result_type(*(matrix.dtype for matrix in matrices)))
         for matrix, end in zip(matrices, ends, strict=True):
@@ -157,20 +157,23 @@ def _outputs(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> tupl
     return outputs, tuple(found)
 
 
-def _add(activation: Activation, matrices: Sequence[Array]) -> Array | None:
-    """Return the activated sum of matrices of one shape, from left to right; None where kernels lack the activation."""
-    cp, code = cupy(), activation_number(activation)
+def _elementwise(layer: Add | Multiply, matrices: Sequence[Array]) -> Array | None:
+    """Return the activated sum or product, from left to right; None where kernels lack the activation."""
+    cp, code, is_product = cupy(), activation_number(layer.activation), isinstance(layer, Multiply)
     if code is None:
         return None
     kind = np.result_type(*(matrix.dtype for matrix in matrices))
-    total, *others = (as_rows(matrix, kind) for matrix in matrices)
+    outputs: Array
+    outputs, *others = (as_rows(matrix, kind) for matrix in matrices)
     for number, other in enumerate(others, start=1):
-        sums: Any = cp.ndarray(total.shape, kind)
+        wide, narrow = (outputs, other) if outputs.shape[1] >= other.shape[1] else (other, outputs)
+        pixels = wide.shape[1] // narrow.shape[1]
+        outputs = cp.ndarray(wide.shape, kind)
         finish = code if number == len(others) else (np.int32(IDENTITY), np.float32(np.inf))
-        grid = (-(-sums.size // (THREADS * ADDED)),)
-        launch("images", _kernel(_ADD, "add", sums), grid, (THREADS,), np.int64(sums.size), total, other, sums, *finish)
-        total = sums
-    outputs: Array = total
+        grid = (-(-outputs.size // (THREADS * COMBINED)),)
+        kernel = _kernel(_ELEMENTWISE, "elementwise", outputs, PRODUCT=int(is_product), FACTORS=int(pixels > 1))
+        sizes = np.int64(outputs.size), np.int64(pixels)
+        launch("images", kernel, grid, (THREADS,), *sizes, wide, narrow, outputs, *finish)
     return outputs
 
 

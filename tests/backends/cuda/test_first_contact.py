@@ -69,7 +69,8 @@ from cupyx.scipy.sparse import csr_matrix
 create, sources = nvrtc.createProgram, []
 nvrtc.createProgram = lambda source, *rest: (sources.append(source), create(source, *rest))[1]
 
-from sparsenn import Add, Concatenate, Conv2d, Flatten, Linear, MaxPool2d, Network, Node, ReLU, Session, SparseLinear
+from sparsenn import (Add, AvgPool2d, Concatenate, Conv2d, Flatten, Linear, MaxPool2d, Multiply, Network, Node, ReLU,
+                      Session, SparseLinear)
 
 rng = np.random.default_rng(1)
 
@@ -89,6 +90,8 @@ networks = {
     "narrow": Network((linear(60, 60), linear(60, 10))),
     "images": Network((conv(3, 8), conv(8, 8), Node(Add(ReLU()), (1, 2)), MaxPool2d(2), Node(conv(8, 4), (4,)),
                        Node(Concatenate(), (4, 5)), Flatten(), linear(12 * 64, 10)), (3, 16, 16)),
+    "gates": Network((conv(3, 8), AvgPool2d(16), Node(Multiply(), (1, 2)), Node(Multiply(ReLU()), (1, 3)), Flatten(),
+                      linear(8 * 256, 10)), (3, 16, 16)),
 }
 for name, network in networks.items():
     for precision in ("float32", "tf32", "float16"):

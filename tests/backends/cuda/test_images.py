@@ -16,7 +16,7 @@ from sparsenn import backends
 from sparsenn.backends.cuda import images
 from sparsenn.backends.cuda.runtime.activation import RELU
 from sparsenn.formats import from_dense
-from sparsenn.layers import Add, AvgPool2d, Identity, MaxPool2d, ReLU, Sigmoid
+from sparsenn.layers import Add, AvgPool2d, Identity, MaxPool2d, Multiply, ReLU, Sigmoid
 
 TINY = 2.0**-149
 """The smallest float32 above 0."""
@@ -128,27 +128,66 @@ def test_windows_of_two_by_two(shape: tuple[int, ...], mean: int, dtype: type, r
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize(("count", "first"), [(1, 0), (4, 0), (131, 0), (300, 0), (300, 1)], ids=str)
-def test_sums_are_activated(count: int, first: int, dtype: type, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("product", [0, 1])
+def test_sums_and_products_are_activated(
+    count: int, first: int, product: int, dtype: type, rng: np.random.Generator
+) -> None:
     given = rng.normal(size=(2, count + first)).astype(dtype)
     given[0, -1] = np.nan
     left, right, outputs = given[0, first:].copy(), given[1, first:], np.zeros(count, dtype)
-    kernel = emulated("images/add.cu", {"HALF": int(dtype == np.float16), "THREADS": 32})
-    kernel.launch(-(-count // 128), 32, np.int64(count), left, right, outputs, np.int32(RELU), np.float32(0.5))
-    expected = np.clip(left.astype(np.float32) + right.astype(np.float32), 0, 0.5).astype(dtype)
+    _combine(dtype, product, left, right, outputs)
+    combine = np.multiply if product else np.add
+    expected = np.clip(combine(left.astype(np.float32), right.astype(np.float32)), 0, 0.5).astype(dtype)
     assert np.array_equal(outputs, expected, equal_nan=True)
+
+
+def _combine(dtype: type, product: int, left: np.ndarray, right: np.ndarray, outputs: np.ndarray) -> None:
+    pixels = left.size // right.size
+    half = int(dtype == np.float16)
+    defines: dict[str, int | str] = {"HALF": half, "PRODUCT": product, "FACTORS": int(pixels > 1), "THREADS": 32}
+    sizes = np.int64(outputs.size), np.int64(pixels)
+    kernel = emulated("images/elementwise.cu", defines)
+    kernel.launch(-(-outputs.size // 128), 32, *sizes, left, right, outputs, np.int32(RELU), np.float32(0.5))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize(("channels", "pixels", "first"), [(1, 2, 0), (7, 3, 0), (5, 49, 0), (3, 128, 0), (9, 5, 1)])
+def test_factors_of_channels(channels: int, pixels: int, first: int, dtype: type, rng: np.random.Generator) -> None:
+    images, factors = rng.normal(size=first + channels * pixels).astype(dtype), rng.normal(size=channels).astype(dtype)
+    images[-1] = np.nan
+    outputs = np.zeros((channels, pixels), dtype)
+    _combine(dtype, 1, images[first:], factors, outputs)
+    products = images[first:].reshape(channels, pixels).astype(np.float32) * factors.astype(np.float32)[:, None]
+    assert np.array_equal(outputs, np.clip(products, 0, 0.5).astype(dtype), equal_nan=True)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kinds", [(np.float32,) * 2, (np.float16,) * 3, (np.float16, np.float32)], ids=str)
 @pytest.mark.parametrize("activation", [ReLU(), ReLU(0.5), Identity(), Sigmoid()], ids=str)
-def test_layers_are_added_on_a_gpu(kinds: tuple[type, ...], activation: Any, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("layer", [Add, Multiply])
+def test_layers_are_combined_on_a_gpu(
+    kinds: tuple[type, ...], activation: Any, layer: Any, rng: np.random.Generator
+) -> None:
     import cupy
 
     matrices = [rng.normal(size=(7, 33)).astype(kind) for kind in kinds]
-    found = images.run_layer(Add(activation), (33,), *map(cupy.asarray, matrices))
-    expected = activation(sum(matrix.astype(np.float64) for matrix in matrices))
+    found = images.run_layer(layer(activation), (33,), *map(cupy.asarray, matrices))
+    expected = activation((np.prod if layer is Multiply else np.sum)([m.astype(np.float64) for m in matrices], axis=0))
     assert found.dtype == np.result_type(*kinds)
     np.testing.assert_allclose(cupy.asnumpy(found), expected, rtol=0, atol=1e-6 if np.float32 in kinds else 4e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+@pytest.mark.parametrize("pixels", [2, 33, 64])
+def test_channels_have_factors_on_a_gpu(pixels: int, kind: type, rng: np.random.Generator) -> None:
+    import cupy
+
+    pictures, factors = rng.normal(size=(7, 5, pixels)).astype(kind), rng.normal(size=(7, 5)).astype(kind)
+    expected = (pictures.astype(np.float32) * factors.astype(np.float32)[:, :, None]).astype(kind).reshape(7, -1)
+    matrices = [cupy.asarray(factors), cupy.asarray(pictures.reshape(7, -1))]
+    for given in (matrices, matrices[::-1]):
+        assert np.array_equal(cupy.asnumpy(images.run_layer(Multiply(), (5, 1, 1), *given)), expected)
 
 
 def test_the_mean_of_large_numbers_is_finite() -> None:

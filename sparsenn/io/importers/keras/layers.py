@@ -19,7 +19,7 @@ from sparsenn.io.combining import combined
 from sparsenn.io.convolving import convolve, pad_with_zeros
 from sparsenn.io.importers.keras.reading import Layer, Reading, class_of, constant
 from sparsenn.io.signal import Signal
-from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, LogSoftmax, MaxPool2d, ReLU
+from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, LogSoftmax, MaxPool2d, Multiply, ReLU
 from sparsenn.layers.activation_names import activation_elsewhere, attributes_elsewhere, names_elsewhere
 
 __all__ = [
@@ -35,7 +35,7 @@ __all__ = [
     "softmax",
 ]
 
-JOINS = ("Add", "Average", "Concatenate", "Subtract")
+JOINS = ("Add", "Average", "Concatenate", "Multiply", "Subtract")
 """Layers that take what several give."""
 
 
@@ -237,7 +237,7 @@ def reshaped(signal: Signal, shape: Sequence[Any], channels_last: bool) -> Signa
     if len(target) == 1:
         return rows
     channels = target.pop(-1 if channels_last else 0)
-    if channels_last and channels > 1:
+    if channels_last and channels > 1 and prod(target) > 1:
         raise InputError(f"makes images of {channels} channels of rows; make the model's input such images")
     return rows.become((channels, *target))
 
@@ -308,6 +308,10 @@ def _averaged(signals: Sequence[Signal], layer: Layer) -> Signal:
     return _added(signals, layer).times(1 / len(signals))
 
 
+def _multiplied(signals: Sequence[Signal], layer: Layer) -> Signal:
+    return combined(signals, Multiply()) if len(signals) > 1 else signals[0]
+
+
 def _subtracted(signals: Sequence[Signal], layer: Layer) -> Signal:
     first, second = signals
     return combined([first, second.times(-1.0)], Add())
@@ -341,6 +345,7 @@ LAYERS: dict[str, Reading] = {
     "Add": Reading(_added),
     "Average": Reading(_averaged),
     "Concatenate": Reading(concatenated, "axis"),
+    "Multiply": Reading(_multiplied),
     "Subtract": Reading(_subtracted),
     "Dense": Reading(_dense, f"units {_PRODUCT}"),
     "Conv1D": Reading(_convolution(1), f"filters {_SLIDING} {_PRODUCT}"),

@@ -12,7 +12,7 @@ from sparsenn.io.combining import combined
 from sparsenn.io.importers.keras.layers import applied, clipped, concatenated, leaked, relu, reshaped, softmax
 from sparsenn.io.importers.keras.reading import OPERATION, Layer, Reading, constant, shown
 from sparsenn.io.signal import Signal
-from sparsenn.layers import Activation, Add, ReLU, Sigmoid, Tanh
+from sparsenn.layers import Activation, Add, Multiply, ReLU, Sigmoid, Tanh
 
 __all__ = ["OPERATIONS", "operated"]
 
@@ -66,6 +66,8 @@ def _difference(first: Any, second: Any, layer: Layer) -> Signal:
 
 
 def _product(first: Any, second: Any, layer: Layer) -> Signal:
+    if isinstance(first, Signal) and isinstance(second, Signal):
+        return combined([first, second], Multiply())
     signal, number = _signal_first(first, second)
     return signal.times(constant(signal, number, layer.channels_last))
 
@@ -92,7 +94,7 @@ def _signal_first(first: Any, second: Any) -> tuple[Signal, Any]:
     """Return the one of two operands that is a signal, and the other, a constant."""
     signal, number = (first, second) if isinstance(first, Signal) else (second, first)
     if isinstance(number, Signal):
-        raise InputError("combines two results of layers; no layer of sparsenn but a sum or a concatenation does")
+        raise InputError("combines two results of layers; sparsenn's layers add, multiply or concatenate such")
     return signal, number
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import singledispatchmethod
 from math import prod
 from typing import Any
@@ -24,6 +25,7 @@ from sparsenn.layers import (
     Linear,
     LogSoftmax,
     MaxPool2d,
+    Multiply,
     Pool2d,
     ReLU,
     Slice,
@@ -110,6 +112,7 @@ class _Writer:
         self._values = [_INPUT]  # of the network's input, and of each layer so far
         self._direct = dict[int, str]()  # slices that are one of several inputs
         self.versions = {"": _OPSET}  # of the operators of each domain
+        self._uses = Counter[str]()  # of each name of a node, so that none is there twice
         self.nodes: list[Any] = []
         self.tensors: list[Any] = []
         self.sparse_tensors: list[Any] = []
@@ -252,6 +255,12 @@ class _Writer:
         self._activate(layer.activation)
 
     @add.register
+    def _(self, layer: Multiply) -> None:
+        for other in self._others:
+            self._node("Mul", other)
+        self._activate(layer.activation)
+
+    @add.register
     def _(self, layer: Concatenate) -> None:
         self._node("Concat", *self._others, axis=1)
 
@@ -280,7 +289,7 @@ class _Writer:
         self._place, self._value = f"layer{self._number}", rows[0]
         if len(rows) > 1:
             self._node("Concat", *rows[1:], axis=1)
-        self._reshape((sum(each.width for each in layer.gives),), self._network.shapes[self._number])
+        self._reshape((layer.outputs,), self._network.shapes[self._number])
 
     def _converted(self, model: Any) -> Any:
         """Return a model whose operators are of this graph's versions, or newer ones."""
@@ -332,6 +341,8 @@ class _Writer:
 
     def _node(self, operator: str, *inputs: str, **attributes: Any) -> None:
         name = f"{self._place}/{operator}"
+        self._uses[name] += 1
+        name += str(self._uses[name]) if self._uses[name] > 1 else ""
         node = self._onnx.helper.make_node(operator, [self._value, *inputs], [name], name=name, **attributes)
         self.nodes.append(node)
         self._value = name

@@ -1,6 +1,6 @@
 """Activations that programs write as several nodes, such as x · sigmoid(x): found by what they compute of numbers.
 
-Only products and quotients of two tensors that depend on the network's input are looked at; no layer computes others.
+Only products and quotients of two tensors that depend on the network's input are compared; other products are layers.
 """
 
 from __future__ import annotations

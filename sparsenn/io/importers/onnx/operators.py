@@ -21,7 +21,7 @@ from sparsenn.io.importers.onnx.movements import MOVEMENTS, transposed
 from sparsenn.io.importers.onnx.selections import SELECTIONS
 from sparsenn.io.importers.onnx.tensors import Constant
 from sparsenn.io.signal import Signal
-from sparsenn.layers import Add, LogSoftmax, Softmax
+from sparsenn.layers import Add, LogSoftmax, Multiply, Softmax
 from sparsenn.layers.activation import HardSigmoid
 from sparsenn.layers.activation_names import activation_elsewhere, names_elsewhere
 from sparsenn.runtime.memory import check_memory
@@ -128,7 +128,7 @@ def _sub(call: Call) -> Signal:
 def _mul(call: Call) -> Signal:
     one, other = call.inputs
     if isinstance(one, Signal) and isinstance(other, Signal):
-        raise InputError("both of its inputs depend on the network's input; sparsenn has no layer that multiplies them")
+        return combined([_check_floats(one), _check_floats(other)], Multiply())
     return _times(one, other) if isinstance(one, Signal) else _times(other, one)
 
 

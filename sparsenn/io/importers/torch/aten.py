@@ -18,7 +18,7 @@ from sparsenn.io.combining import combined
 from sparsenn.io.foreign_arrays import host_array, host_matrix
 from sparsenn.io.importers.torch import operators
 from sparsenn.io.signal import Signal
-from sparsenn.layers import Add, AvgPool2d, Concatenate, LogSoftmax
+from sparsenn.layers import Add, AvgPool2d, Concatenate, LogSoftmax, Multiply
 from sparsenn.layers.activation_names import attributes_elsewhere, names_elsewhere
 
 __all__ = ["OPERATORS", "ROWS", "ROWS_COUNT", "Operator", "apply_operator"]
@@ -208,7 +208,7 @@ def _multiple(at: Arguments) -> Signal:
     signal: Signal = at["other" if swapped else "self"]
     constant = at["self" if swapped else "other"]
     if isinstance(constant, Signal):
-        raise InputError("multiplies two layers' outputs; only a constant factor is supported")
+        return combined([at["self"], at["other"]], Multiply())
     return signal.scaled(_by_channel(constant, signal), 0.0)
 
 

@@ -1,7 +1,7 @@
 """PyTorch modules with a forward of their own: the graph that `torch.export` makes of them, for any number of rows.
 
 What is computed from weights and constants alone is computed by PyTorch. What is left must lead from the inputs to the
-outputs; sums and concatenations may combine branches.
+outputs; sums, products and concatenations may combine branches.
 """
 
 from __future__ import annotations

@@ -8,7 +8,20 @@ import pytest
 import scipy.sparse as sp
 from device_emulation import Copy, emulated_device
 
-from sparsenn import Add, Concatenate, Conv2d, Flatten, Linear, MaxPool2d, Network, Node, ReLU, Session, SparseLinear
+from sparsenn import (
+    Add,
+    Concatenate,
+    Conv2d,
+    Flatten,
+    Linear,
+    MaxPool2d,
+    Multiply,
+    Network,
+    Node,
+    ReLU,
+    Session,
+    SparseLinear,
+)
 from sparsenn.backends.cuda.runtime import recorder, replay
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.replay import DeviceReplay, HostReplay
@@ -167,8 +180,15 @@ def networks():
         (3, 16, 16),
     )
     branches = Network((sparse(200, 300), sparse(300, 300), Node(sparse(300, 300), (1,)), Node(Add(), (2, 3))))
+    gates = Network((conv(3, 8), MaxPool2d(16), Node(Multiply(), (2, 1)), Node(Multiply(ReLU()), (1, 3))), (3, 16, 16))
     dense = Network(tuple(Linear(rng.normal(size=(500, 500)).astype(np.float32) / 20) for _ in range(6)))
-    return {"images": images, "branches": branches, "sparse": Network((sparse(200, 200),) * 3), "dense": dense}
+    return {
+        "images": images,
+        "branches": branches,
+        "gates": gates,
+        "sparse": Network((sparse(200, 200),) * 3),
+        "dense": dense,
+    }
 
 
 @pytest.mark.gpu

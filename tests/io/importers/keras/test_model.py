@@ -188,6 +188,30 @@ def test_branches_are_joined(tmp_path: Path, rng: np.random.Generator) -> None:
         np.testing.assert_allclose(found, np.moveaxis(expected, -1, 1).reshape(5, -1), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("excitation", ["dense", "convolution"])
+def test_squeeze_and_excitation(tmp_path: Path, excitation: str, rng: np.random.Generator) -> None:
+    """A factor for each channel, from its mean, held against NumPy."""
+    one, other, gate = rng.standard_normal((3, 2, 2)).astype(np.float32)
+    reshape = layer("Reshape", target_shape=(1, 1, 2))
+    connected = layer("Dense", {"kernel": gate, "bias": BIAS[:2]}, units=2, use_bias=True, activation="sigmoid")
+    pixel = layer("Conv2D", {"kernel": gate[None, None]}, **PIXELS, activation="sigmoid")
+    layers = [
+        layer("Conv2D", {"kernel": one[None, None]}, **PIXELS, activation="relu"),
+        layer("GlobalAveragePooling2D"),
+        *((connected, reshape) if excitation == "dense" else (reshape, pixel)),
+        layer("Multiply"),
+        layer("Conv2D", {"kernel": other[None, None]}, **PIXELS, activation="linear"),
+    ]
+    taken = [["input"], ["l1"], ["l2"], ["l3"], ["l4", "l1"], ["l5"]]
+    network = from_keras(write_functional(tmp_path / "model.keras", (4, 3, 2), layers, taken))
+    images = rng.standard_normal((5, 4, 3, 2)).astype(np.float32)
+    first = np.maximum(images @ one, 0)
+    sums = first.mean((1, 2)) @ gate + (BIAS[:2] if excitation == "dense" else 0)
+    expected = (first / (1 + np.exp(-sums))[:, None, None]) @ other
+    found = Session(network, device="reference")(images)
+    np.testing.assert_allclose(found, np.moveaxis(expected, -1, 1).reshape(5, -1), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("shape", [(4, 3), (4, 3, 2), (4, 3, 1)])
 @pytest.mark.parametrize("first", [flatten(), layer("Reshape", target_shape=(12,))])
 def test_inputs_that_are_flattened_first_keep_their_order(tmp_path: Path, first: Any, shape: tuple[int, ...]) -> None:

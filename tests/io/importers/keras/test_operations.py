@@ -31,6 +31,7 @@ COMPUTED: dict[str, tuple[str, list[Any], dict[str, Any], Any]] = {
     "x - x": ("Subtract", [X, X], {}, 0 * ROWS),
     "array - x": ("Subtract", [array(THREE), X], {}, THREE - ROWS),
     "x * array": ("Multiply", [X, array(THREE)], {}, ROWS * THREE),
+    "x * x": ("Multiply", [X, X], {}, ROWS * ROWS),
     "x / array": ("TrueDivide", [X, array(THREE)], {}, ROWS / THREE),
     "x / 255": ("Divide", [X, 255.0], {}, ROWS / 255),
     "-x": ("Negative", [X], {}, -ROWS),
@@ -71,7 +72,7 @@ REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], dict[str, Any], str]] =
     "more features": ("Add", [X, array(np.ones((1, 1, 3)))], {}, {}, r"a constant of shape \(1, 1, 3\)"),
     "text": ("Add", [X, "a"], {}, {}, "computes with 'a', which is no constant"),
     "opaque": ("Multiply", [X, {"class_name": "Variable", "config": {}}], {}, {}, "which is no constant"),
-    "product": ("Multiply", [X, X], {}, {}, "combines two results of layers"),
+    "largest of two": ("Maximum", [X, X], {}, {}, "combines two results of layers"),
     "quotient": ("TrueDivide", [1.0, X], {}, {}, "divides by numbers that depend on the input"),
     "zero": ("TrueDivide", [X, 0.0], {}, {}, "a constant that holds NaN or infinity"),
     "not finite": ("Add", [X, float("nan")], {}, {}, "a constant that holds NaN or infinity"),
@@ -252,7 +253,7 @@ def kin(keras: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]]:
 
 
 NOT_COMPUTED = {
-    *("2 / x", "x * x", "x * dense", "average", "Multiply", "Maximum", "maximum of two", "softmax of rows"),
+    *("2 / x", "average", "Maximum", "maximum of two", "softmax of rows"),
     *("relu, later", "gelu", "training", "images beside", "pixels of a line", "transposed"),
 }
 """Those that no layer of sparsenn computes."""

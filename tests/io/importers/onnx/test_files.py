@@ -18,10 +18,13 @@ from sparsenn import (
     Identity,
     Linear,
     MaxPool2d,
+    Multiply,
     Network,
+    Node,
     ReLU,
     Session,
     Sigmoid,
+    SiLU,
     Softmax,
     SparseLinear,
     Tanh,
@@ -68,7 +71,21 @@ def of_images() -> Network:
     )
 
 
-@pytest.mark.parametrize("make", [of_rows, of_images])
+def of_gates() -> Network:
+    """Squeeze-and-excitation, and a product whose activation is written as a product, too."""
+    return Network(
+        (
+            Conv2d(normal(4, 2, 3, 3), normal(4), ReLU(), padding=1),
+            AvgPool2d((10, 9)),
+            Conv2d(normal(4, 4, 1, 1), normal(4), Sigmoid()),
+            Node(Multiply(), (1, 3)),
+            Node(Multiply(SiLU()), (4, 1)),
+        ),
+        image=(2, 10, 9),
+    )
+
+
+@pytest.mark.parametrize("make", [of_rows, of_images, of_gates])
 @pytest.mark.parametrize("kept_sparse", [False, True])
 @pytest.mark.parametrize("name", ["network.onnx", "network.onnx.gz"])
 def test_written_is_read(make: Any, kept_sparse: bool, name: str, tmp_path: Path) -> None:
@@ -85,7 +102,7 @@ def test_written_is_read(make: Any, kept_sparse: bool, name: str, tmp_path: Path
     assert [path] == [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("make", [of_rows, of_images])
+@pytest.mark.parametrize("make", [of_rows, of_images, of_gates])
 @pytest.mark.parametrize("kept_sparse", [False, True])
 def test_other_programs_read_it(make: Any, kept_sparse: bool, tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime", reason="reads what is written")

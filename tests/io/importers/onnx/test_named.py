@@ -141,7 +141,7 @@ JOINED = [node("Flatten", "b", to="f"), node("Concat", "a", "f", axis=1)]
             SIZES,
             "number of a",
         ),
-        ([node("Mul", "a", "a")], ("y",), SIZES, "both of its inputs"),
+        ([node("Mul", "a", "b")], ("y",), SIZES, "it multiplies 4 and 2"),
         ([node("Split", "a", to="y", axis=0)], ("y",), SIZES, "picks rows"),
     ],
 )

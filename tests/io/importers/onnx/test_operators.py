@@ -19,6 +19,7 @@ from sparsenn import (
     Flatten,
     Linear,
     MaxPool2d,
+    Multiply,
     ReLU,
     Sigmoid,
     Softmax,
@@ -433,6 +434,45 @@ def test_residual_blocks_of_images() -> None:
     assert sum(isinstance(layer, Conv2d) for layer in network) == 3
 
 
+def test_products() -> None:
+    weights = {"W": normal(5, 5), "V": normal(5, 5)}
+    inner = [node("MatMul", "x", "W", to="a"), node("Sigmoid", "a", to="b"), node("MatMul", "x", "V", to="c")]
+    made = [*inner, node("Mul", "b", "c", to="s"), node("Relu", "s")]
+    network = check(model(made, ["n", 5], **weights), normal(4, 5))
+    assert kinds(network) == [Linear, Linear, Multiply]
+    assert network[2] == Multiply(activation=ReLU())
+    check(model([*inner, node("Mul", "x", "b")], ["n", 5], **weights), normal(4, 5))
+    check(model([node("Tanh", "x", to="a"), node("Mul", "x", "a")], ["n", 5]), normal(4, 5))
+    check(model([node("Mul", "x", "x")], ["n", 5]), normal(4, 5))
+    check(model([node("Mul", "x", "x")], ["n", 2, 3, 4]), normal(4, 2, 3, 4))
+    scaled = [node("Mul", "x", "two", to="t"), node("Mul", "t", "b")]
+    check(model([*inner, *scaled], ["n", 5], two=np.float32(2), **weights), normal(4, 5))
+
+
+@pytest.mark.parametrize("excitation", ["convolutions", "products"])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_squeeze_and_excitation(excitation: str, swapped: bool) -> None:
+    squeezed = [node("Conv", "x", "F", to="a"), node("GlobalAveragePool", "a", to="b")]
+    last = [node("Mul", *(("i", "a") if swapped else ("a", "i")), to="y0"), node("Conv", "y0", "K")]
+    if excitation == "convolutions":
+        gate = [node("Conv", "b", "G", to="e"), node("Relu", "e", to="f"), node("Conv", "f", "H", to="g")]
+        made = [*squeezed, *gate, node("HardSigmoid", "g", to="i"), *last]
+        weights = {"G": normal(2, 4, 1, 1), "H": normal(4, 2, 1, 1)}
+    else:
+        gate = [node("Flatten", "b", to="d"), node("Gemm", "d", "G", to="e"), node("Relu", "e", to="f")]
+        gate += [node("Gemm", "f", "H", to="g"), node("Sigmoid", "g", to="h"), node("Reshape", "h", "s", to="i")]
+        made = [*squeezed, *gate, *last]
+        weights = {"G": normal(4, 2), "H": normal(2, 4), "s": np.array([-1, 4, 1, 1])}
+    weights |= {"F": normal(4, 3, 3, 3), "K": normal(2, 4, 1, 1)}
+    network = check(model(made, ["n", 3, 6, 5], **weights), normal(3, 3, 6, 5))
+    assert sum(isinstance(layer, Multiply) for layer in network) == 1
+
+
+def test_channels_of_sequences_have_factors() -> None:
+    made = [node("Conv", "x", "F", to="a"), node("GlobalAveragePool", "a", to="b"), node("Mul", "a", "b")]
+    check(model(made, ["n", 3, 6], F=normal(4, 3, 2)), normal(3, 3, 6))
+
+
 def test_concatenated_channels() -> None:
     filters = {"F": normal(3, 2, 1, 1), "G": normal(4, 2, 3, 3)}
     made = [
@@ -484,7 +524,8 @@ def test_images_with_zeros_around_them(pads: list[int], opset: int) -> None:
 REFUSED: dict[str, tuple[list[Any], dict[str, Array], str]] = {
     "operator": ([node("ThresholdedRelu", "x")], {}, r"node 1 \(ThresholdedRelu\): no layer does that"),
     "unknown": ([node("Erf", "x")], {}, r"node 1 \(Erf\)"),
-    "gate": ([node("Tanh", "x", to="a"), node("Mul", "x", "a")], {}, r"node 2 \(Mul\): .* that multiplies them"),
+    "factor of rows": ([node("MatMul", "x", "W", to="a"), node("Mul", "x", "a")], {"W": normal(5, 1)},
+                       r"node 2 \(Mul\): it multiplies 5 and 1, which are not of one shape"),
     "along rows": ([node("Relu", "x", to="a"), node("Concat", "x", "a", axis=0)], {}, "concatenates them along axis 0"),
     "widths": ([node("MatMul", "x", "W", to="a"), node("Relu", "a", to="b"), node("Add", "x", "b")],
                {"W": normal(5, 3)}, r"node 3 \(Add\): it adds 5 and 3, which are not of one shape"),

@@ -16,7 +16,7 @@ from torch_modules import Called, check, settled
 from sparsenn.engine import Session
 from sparsenn.errors import InputError, UsageError
 from sparsenn.io import from_torch
-from sparsenn.layers import Add, Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
+from sparsenn.layers import Add, Conv2d, Flatten, Linear, MaxPool2d, Multiply, SparseLinear
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 nn = torch.nn
@@ -263,6 +263,51 @@ def test_branches_that_are_joined() -> None:
     assert network.shapes[-1] == (8, 6, 5)
 
 
+class Gated(nn.Module):
+    """A feed-forward block of transformers, whose hidden values are the product of two branches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.up, self.down = nn.Linear(6, 10), nn.Linear(6, 10, bias=False), nn.Linear(10, 6)
+
+    def forward(self, rows: Any) -> Any:
+        return rows + self.down(functional.silu(self.gate(rows)) * self.up(rows))
+
+
+def test_a_gated_mlp() -> None:
+    network = check(nn.Sequential(Gated(), Gated()), (6,))
+    assert sum(isinstance(layer, Multiply) for layer in network) == 2
+
+
+class SqueezeAndExcitation(nn.Module):
+    """A factor for each channel, from its mean, by convolutions or by fully connected layers."""
+
+    def __init__(self, channels: int, connected: bool) -> None:
+        super().__init__()
+        kind: Any = nn.Linear if connected else lambda inputs, outputs: nn.Conv2d(inputs, outputs, 1)
+        self.first, self.second, self.connected = kind(channels, 2), kind(2, channels), connected
+
+    def forward(self, images: Any) -> Any:
+        means = functional.adaptive_avg_pool2d(images, 1)
+        if self.connected:
+            means = means.view(images.shape[0], images.shape[1])
+        factors = torch.sigmoid(self.second(torch.relu(self.first(means))))
+        return factors.view(images.shape[0], -1, 1, 1) * images if self.connected else images * factors
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_squeeze_and_excitation(connected: bool) -> None:
+    inner = nn.Sequential(nn.Conv2d(2, 4, 3), SqueezeAndExcitation(4, connected), nn.ReLU(), nn.Conv2d(4, 3, 1))
+    network = check(settled(inner), (2, 7, 6))
+    assert sum(isinstance(layer, Multiply) for layer in network) == 1
+    check(SqueezeAndExcitation(2, connected), (2, 7, 6))
+
+
+def test_squares() -> None:
+    check(Called(lambda rows: rows * rows), (4,))
+    check(Called(lambda images: torch.mul(images.tanh(), images) * 2), (2, 5, 4))
+
+
 EXAMPLE = torch.zeros(4, 3)
 PICTURE = torch.zeros(4, 2, 7, 7)
 
@@ -294,7 +339,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
         PICTURE,
         "mode 'reflect'",
     ),
-    "squared": (lambda: Called(lambda rows: rows * rows), EXAMPLE, r"aten.mul.Tensor\): multiplies two"),
+    "one factor for a row": (
+        lambda: Called(lambda rows: rows * nn.functional.linear(rows, torch.ones(1, 3))),
+        EXAMPLE,
+        r"aten.mul.Tensor\): it multiplies 3 and 1",
+    ),
     "outputs within outputs": (
         lambda: Called(lambda rows: {"a": rows.relu(), "b": (rows, rows)}),
         EXAMPLE,
