@@ -3,7 +3,7 @@
     python examples/onnx_model.py MODEL.onnx ROWS.csv PREDICTIONS.csv
     python examples/onnx_model.py                                      # makes a model and samples here first
 
-Needs the package onnx (pip install -e ".[onnx]"). From the command line the same is
+From the command line the same is
 `sparsenn infer MODEL.onnx --inputs ROWS.csv --output PREDICTIONS.csv`.
 """
 
@@ -13,9 +13,6 @@ import sys
 import numpy as np
 
 import sparsenn
-
-if importlib.util.find_spec("onnx") is None:
-    sys.exit('This example reads an ONNX file, which needs the package onnx: pip install -e ".[onnx]"')
 
 
 def make_model(path):

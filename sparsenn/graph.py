@@ -61,9 +61,9 @@ class Node(Rebuilt):
                 "SciPy's matrices, and Linear of NumPy's"
             )
         sources = integers(self.sources, 0)
-        several = isinstance(self.layer, CombiningLayer)
-        if sources is None or len(sources) < 2 if several else sources is None or len(sources) != 1:
-            count = "two or more" if several else "one"
+        least = self.layer.least_sources if isinstance(self.layer, CombiningLayer) else 0
+        if sources is None or (len(sources) < least if least else len(sources) != 1):
+            count = "two or more" if least > 1 else "one"
             raise InputError(
                 f"{called(self.layer)} reads {count}, and its sources are {self.sources!r}; give the number of each "
                 "node that it reads, counted from 1, and 0 for the network's input"

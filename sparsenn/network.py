@@ -30,6 +30,7 @@ from sparsenn.graph import (
 from sparsenn.layers import (
     Activation,
     Conv2d,
+    ForeignLayer,
     FullyConnected,
     ImageLayer,
     Linear,
@@ -127,7 +128,7 @@ class Network(Rebuilt):
     def _shapes(self) -> tuple[tuple[int, ...], ...]:
         """Follow the shape of one input through the layers."""
         readers = [node.layer for node in self.nodes if 0 in node.sources]
-        width = next((layer.inputs for layer in readers if isinstance(layer, FullyConnected)), None)
+        width = next((layer.inputs for layer in readers if isinstance(layer, FullyConnected | ForeignLayer)), None)
         if self.named_inputs is not None:
             width = total_width(self.named_inputs)
         if self.image is None and width is None:

@@ -20,7 +20,7 @@ PROMISES = {
 }
 """What each example has to print."""
 
-NEEDS = {"onnx_model": "onnx", "pruned_torch": "torch"}
+NEEDS = {"pruned_torch": "torch"}
 """Which library an example cannot do without."""
 
 

@@ -13,7 +13,7 @@ from sparsenn.backends.host_arrays import all_finite, is_on_host
 from sparsenn.backends.launching import combine_rows, combined_width
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
-from sparsenn.layers import CombiningLayer
+from sparsenn.layers import CombiningLayer, ForeignLayer
 from sparsenn.runtime.memory import free_memory
 from sparsenn.runtime.workers import chunks, map_threads
 
@@ -36,7 +36,9 @@ def _has_nonzero(features: Features) -> Array:
 
 
 def combine(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
-    """Add, multiply or concatenate matrices on all cores, some rows at a time."""
+    """Combine matrices on all cores, some rows at a time."""
+    if isinstance(layer, ForeignLayer):
+        return combine_rows(layer, matrices)
     rows, widths = matrices[0].shape[0], [matrix.shape[1] for matrix in matrices]
     together = max(1, COMBINED_BYTES // (matrices[0].itemsize * max(1, *widths)))
     ranges = chunks(rows, together)

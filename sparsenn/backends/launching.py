@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.contract import Backend
+from sparsenn.backends.foreign import run_foreign
 from sparsenn.backends.kernel_records import IMAGE_OPERATION, ConvolutionKernel, ImageStack, Kernel
 from sparsenn.formats import Array
-from sparsenn.layers import Activation, Add, CombiningLayer, Concatenate, ImageLayer, Multiply
+from sparsenn.layers import Activation, Add, CombiningLayer, Concatenate, ForeignLayer, ImageLayer, Multiply
 
 __all__ = ["combine_rows", "combined_width", "image_kernel", "launch_of"]
 
@@ -35,7 +36,9 @@ def combine_rows(
     matrices: Sequence[Array],
     activate: Callable[[Activation, Array], Array] = lambda activation, values: activation(values),
 ) -> Array:
-    """Add, multiply or concatenate (rows, features) matrices, by functions that NumPy and CuPy arrays share."""
+    """Combine (rows, features) matrices, by functions that NumPy and CuPy arrays share."""
+    if isinstance(layer, ForeignLayer):
+        return _on_the_host(layer, matrices)
     if isinstance(layer, Concatenate):
         return np.concatenate(matrices, axis=1)
     assert isinstance(layer, Add | Multiply)
@@ -44,6 +47,8 @@ def combine_rows(
 
 def combined_width(layer: CombiningLayer, widths: Sequence[int]) -> int:
     """Return the width of what `combine_rows` makes of matrices of these widths."""
+    if isinstance(layer, ForeignLayer):
+        return layer.outputs
     return sum(widths) if isinstance(layer, Concatenate) else max(widths)
 
 
@@ -54,6 +59,18 @@ def _multiply(one: Array, other: Array) -> Array:
     if width == channels:
         return wide * narrow
     return (wide.reshape(rows, channels, width // channels) * narrow[:, :, None]).reshape(rows, width)
+
+
+def _on_the_host(layer: ForeignLayer, matrices: Sequence[Array]) -> Array:
+    first: Any = matrices[0]
+    if isinstance(first, np.ndarray):
+        return run_foreign(layer, matrices).astype(first.dtype, copy=False)
+    fetched: list[Any] = list(matrices)
+    outputs = run_foreign(layer, [matrix.get() for matrix in fetched])
+    placed = type(first)(outputs.shape, first.dtype)
+    placed.set(outputs.astype(first.dtype, copy=False))
+    found: Array = placed
+    return found
 
 
 def launch_of(kernel: Kernel, stack: Any) -> Callable[..., Array]:

@@ -20,7 +20,7 @@ from sparsenn.engine.result import LayerCounter
 from sparsenn.engine.timer import now, section
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import CombiningLayer, Flatten
+from sparsenn.layers import CombiningLayer, Flatten, ForeignLayer
 from sparsenn.runtime.spans import span, watchers
 from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
@@ -100,6 +100,8 @@ class Executable:
     def is_capturable(self) -> bool:
         """Whether a device can replay the plan: not if a step drops rows, whose number the next step has to await."""
         if self.plan.backend.in_host_memory or self.plan.streams:
+            return False
+        if any(isinstance(layer, ForeignLayer) for layer in self.plan.merged.network):
             return False
         before = [step.kernel for step in self.plan.steps[:-1]]
         return not any(isinstance(kernel, SparseKernel) and kernel.drops_rows for kernel in before)

@@ -19,7 +19,17 @@ from sparsenn.backends import (
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION
 from sparsenn.engine.options import Options
 from sparsenn.errors import UsageError, unknown_name
-from sparsenn.layers import CombiningLayer, Conv2d, Flatten, ImageLayer, Linear, Slice, SoftmaxLayer, SparseLinear
+from sparsenn.layers import (
+    CombiningLayer,
+    Conv2d,
+    Flatten,
+    ForeignLayer,
+    ImageLayer,
+    Linear,
+    Slice,
+    SoftmaxLayer,
+    SparseLinear,
+)
 from sparsenn.network import Network
 
 __all__ = [
@@ -83,6 +93,12 @@ def _chosen(network: Network, options: Options) -> tuple[Backend, Kernels]:
         raise unknown_name("precision", precision, PRECISIONS)
     if precision == DOUBLE_PRECISION:
         device, precision = _double_device(network, options)
+    foreign = next((layer for layer in network if isinstance(layer, ForeignLayer)), None)
+    if foreign is not None and options.reproducible:
+        raise UsageError(
+            f"ONNX Runtime computes {', '.join(foreign.operators)}, and promises no bits for other numbers of rows: "
+            "leave out reproducible"
+        )
     rounds = precision in ("tf32", "float16")
     present = set(map(operation_of, network)) - {IMAGE_OPERATION}
     operations = [operation for operation in _OPERATION_OF.values() if operation in present]

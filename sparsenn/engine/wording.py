@@ -10,7 +10,7 @@ from sparsenn.backends.registry import LAYERS_OF
 from sparsenn.engine.compiled_network import merges
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.steps import Step
-from sparsenn.layers import Conv2d, ImageLayer, SparseLinear
+from sparsenn.layers import Conv2d, ForeignLayer, ImageLayer, SparseLinear
 from sparsenn.runtime.memory import shown_bytes
 
 __all__ = ["describe"]
@@ -39,6 +39,10 @@ def _compiled(plan: Plan) -> str:
     return f"{plan.inputs:,} samples ({dense}) through {layers} {size} on {plan.device}, {batches}."
 
 
+def _foreign(layer: ForeignLayer) -> str:
+    return f"ONNX Runtime ({', '.join(layer.operators)}), on the CPU and in float32"
+
+
 def _kernels(plan: Plan) -> list[str]:
     """Say which kernel each layer gets, and why: in one sentence for layers that share both."""
     shared: dict[tuple[str, str, str], list[Step]] = {}
@@ -46,7 +50,9 @@ def _kernels(plan: Plan) -> list[str]:
     for step in plan.steps:
         kernel = step.kernel
         if kernel.operation == IMAGE_OPERATION:
-            others.setdefault(kernel.name, []).extend(str(number + 1) for number in step.layers)
+            names = {plan.merged.network[number] for number in step.layers}
+            name = next((_foreign(layer) for layer in names if isinstance(layer, ForeignLayer)), kernel.name)
+            others.setdefault(name, []).extend(str(number + 1) for number in step.layers)
             continue
         rounding = "" if kernel.precision == "float32" else f"; factors are rounded to {kernel.precision}"
         text = f"kernel {kernel.name}: {kernel.summary}{rounding}"

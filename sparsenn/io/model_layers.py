@@ -9,6 +9,10 @@
     layer1/indices      the rows of its entries, uint16, or int32 where it has more than 65,536 inputs
     layer1/values       float32 or float64, one for each entry, or one for all
     layer1/bias         of a layer with weights: float32 (outputs,)
+    layer1/model        of a foreign layer: uint8, a serialised `onnx.ModelProto`
+    layer1/operators    the names of its operators, uint8, separated by commas
+    layer1/tensors      int64: 1 where it takes one row at a time, else 0; then of each of its inputs and outputs the
+                        axis of rows, -1 for none, the number of other axes, and their lengths
     sources             where the layers are no chain: int64, the numbers of the layers that each one reads, one layer
                         after the other; 0 is the network's input
 
@@ -21,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import singledispatch
+from itertools import chain
 from typing import Any
 
 import h5py
@@ -37,12 +42,14 @@ from sparsenn.layers import (
     Concatenate,
     Conv2d,
     Flatten,
+    ForeignLayer,
     FullyConnected,
     Linear,
     LogSoftmax,
     MaxPool2d,
     Multiply,
     Pool2d,
+    RowTensor,
     Slice,
     Softmax,
     SparseLinear,
@@ -78,7 +85,7 @@ _ONE = (1, 1)  # strides and dilations of layers without any
 _KEEP = "keep"
 _RECALL = "recall"
 
-_COMBINING = (Add.name.encode(), Multiply.name.encode(), Concatenate.name.encode())
+_COMBINING = tuple(layer.name.encode() for layer in (Add, Multiply, Concatenate, ForeignLayer))
 """Kinds of records that read several layers."""
 
 _COUNTS = ("inputs", "outputs", "window", "stride", "padding", "dilation", "groups")
@@ -233,6 +240,11 @@ def _(layer: Slice) -> tuple[object, ...]:
     return layer.first, layer.last, 0, tuple(pixels), _ONE, _NONE, _ONE, channels
 
 
+@_sizes.register
+def _(layer: ForeignLayer) -> tuple[object, ...]:
+    return layer.inputs, layer.outputs, 0, _NONE, _ONE, _NONE, _ONE, len(layer.takes)
+
+
 @singledispatch
 def _arrays(layer: Any) -> dict[str, Array]:
     """Return a layer's parameters under the names that they have in its group."""
@@ -258,6 +270,19 @@ def _(layer: Linear) -> dict[str, Array]:
 @_arrays.register
 def _(layer: Conv2d) -> dict[str, Array]:
     return {"weights": layer.weights.reshape(layer.filters, -1), "bias": layer.bias_vector()}
+
+
+@_arrays.register
+def _(layer: ForeignLayer) -> dict[str, Array]:
+    operators = ",".join(layer.operators).encode()
+    tensors = [
+        (-1 if each.axis is None else each.axis, len(each.shape), *each.shape) for each in layer.takes + layer.gives
+    ]
+    return {
+        "model": np.frombuffer(layer.model, np.uint8),
+        "operators": np.frombuffer(operators, np.uint8),
+        "tensors": np.array([int(layer.row_by_row), *chain.from_iterable(tensors)], np.int64),
+    }
 
 
 def _layer(source: Hdf5Source, number: int, record: Any) -> Layer:
@@ -306,6 +331,23 @@ def _slice(source: Hdf5Source, place: str, record: Any) -> Layer:
     return Slice(int(record["inputs"]), int(record["outputs"]), image if any(image) else None)
 
 
+def _foreign(source: Hdf5Source, place: str, record: Any) -> Layer:
+    row_by_row, *numbers = source.vector(f"{place}/tensors", "<i8").tolist() or [0]
+    tensors = []
+    while len(numbers) > 1:
+        axis, rank, *numbers = numbers
+        shape, numbers = tuple(numbers[:rank]), numbers[max(rank, 0) :]
+        if not (0 <= rank == len(shape) and -1 <= axis <= rank and all(0 < each <= INDEX32_LIMIT for each in shape)):
+            raise source.fault(f"{place}/tensors: a tensor of shape {shape} with rows along axis {axis} is invalid")
+        tensors.append(RowTensor(shape, None if axis < 0 else axis))
+    count = int(record["groups"])
+    if numbers or not 0 < count < len(tensors):
+        raise source.fault(f"{place}/tensors: {len(tensors)} tensors, of which {count} are inputs")
+    model, names = (source.vector(f"{place}/{name}", "|u1").tobytes() for name in ("model", "operators"))
+    operators = tuple(names.decode("utf-8", "replace").split(","))
+    return ForeignLayer(model, tuple(tensors[:count]), tuple(tensors[count:]), bool(row_by_row), operators)
+
+
 def _dense(source: Hdf5Source, place: str, shape: tuple[int, int], entries: int) -> Array:
     weights = source.matrix(f"{place}/weights", "<f4")
     if weights.shape != shape or weights.size != entries:
@@ -338,6 +380,7 @@ _KIND_OF: dict[type[Layer], str] = {
     Add: Add.name,
     Multiply: Multiply.name,
     Concatenate: Concatenate.name,
+    ForeignLayer: ForeignLayer.name,
 }
 _READERS: dict[str, Callable[[Hdf5Source, str, Any], Layer]] = {
     _KIND_OF[Linear]: _linear,
@@ -356,4 +399,5 @@ _READERS: dict[str, Callable[[Hdf5Source, str, Any], Layer]] = {
     _KIND_OF[Add]: lambda source, place, record: Add(read_activation(record)),
     _KIND_OF[Multiply]: lambda source, place, record: Multiply(read_activation(record)),
     _KIND_OF[Concatenate]: lambda source, place, record: Concatenate(),
+    _KIND_OF[ForeignLayer]: _foreign,
 }

@@ -349,13 +349,18 @@ class Signal:
             return signal
         return replace(signal, lies=image, image=network_image)
 
+    def in_order(self) -> Signal:
+        """Return it with rows that its layers hold in the tensor's order, too."""
+        if self.order is None:
+            return self
+        moved = csc_array((np.ones(self.width, np.float32), (self.order, np.arange(self.width))))
+        return replace(self.settled(), order=None).product(moved, self.shape).flushed()
+
     def network(self, named_inputs: NamedShapes | None = None, named_outputs: NamedShapes | None = None) -> Network:
         """Return the network of all layers, which gives rows in the tensor's order."""
         if self.node is None and self.idle and self.order is None:
             raise InputError("the model holds no layer that computes anything")
-        signal = self.settled()
-        if signal.order is not None:
-            signal = replace(signal, order=None).product(_permutation(signal.order), signal.shape).flushed()
+        signal = self.settled().in_order()
         if len(signal.shape) == 1:
             signal = signal.flat()
         nodes = network_nodes(signal.node)
@@ -442,7 +447,3 @@ def check_finite(weights: Any) -> None:
     """Refuse weights that are not finite, dense or one of SciPy's."""
     if not np.isfinite(weights.data if issparse(weights) else weights).all():
         raise InputError("the weights hold NaN or infinity")
-
-
-def _permutation(order: Array) -> Any:
-    return csc_array((np.ones(order.size, np.float32), (order, np.arange(order.size))))

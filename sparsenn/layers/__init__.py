@@ -6,6 +6,7 @@ from sparsenn.layers.combining import Add, CombiningLayer, Concatenate, Multiply
 from sparsenn.layers.conv2d import Conv2d
 from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.flatten import Flatten
+from sparsenn.layers.foreign import ForeignLayer, RowTensor
 from sparsenn.layers.fully_connected import FullyConnected
 from sparsenn.layers.images import ImageLayer
 from sparsenn.layers.linear import Linear
@@ -22,6 +23,7 @@ __all__ = [
     "Concatenate",
     "Conv2d",
     "Flatten",
+    "ForeignLayer",
     "FullyConnected",
     "Identity",
     "ImageLayer",
@@ -31,6 +33,7 @@ __all__ = [
     "Multiply",
     "Pool2d",
     "ReLU",
+    "RowTensor",
     "Sigmoid",
     "Slice",
     "Softmax",

@@ -19,7 +19,14 @@ __all__ = ["Add", "CombiningLayer", "Concatenate", "Multiply"]
 
 
 class CombiningLayer(ImageLayer):
-    """A layer that reads two nodes of a network or more; they give images, or rows of features."""
+    """A layer that reads several nodes of a network, which give images, or rows of features.
+
+    Attributes
+    ----------
+    least_sources : how many it reads at least.
+    """
+
+    least_sources: ClassVar[int] = 2
 
     @property
     def keeps_zero_rows(self) -> bool:

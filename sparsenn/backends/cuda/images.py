@@ -29,6 +29,7 @@ from sparsenn.layers import (
     AvgPool2d,
     CombiningLayer,
     Flatten,
+    ForeignLayer,
     ImageLayer,
     LogSoftmax,
     MaxPool2d,
@@ -82,6 +83,8 @@ def _run(layer: Any, shape: tuple[int, ...], *matrices: Array) -> Array:
 @_run.register
 def _combine(layer: CombiningLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
     """Add or multiply by one kernel, by CuPy's functions where that lacks the activation; concatenate by copies."""
+    if isinstance(layer, ForeignLayer):
+        return combine_rows(layer, matrices)
     rows, row_bytes = matrices[0].shape[0], matrices[0].itemsize * sum(matrix.shape[1] for matrix in matrices)
     with within_memory(f"the outputs of {layer.name}", rows, row_bytes):
         if isinstance(layer, Add | Multiply):

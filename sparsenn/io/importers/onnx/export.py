@@ -12,7 +12,7 @@ import numpy as np
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, Scaling
 from sparsenn.formats.named_shapes import named_columns
-from sparsenn.io.importers.onnx.library import onnx_library
+from sparsenn.io.importers.onnx.library import onnx_library, reason_of
 from sparsenn.layers import (
     Activation,
     Add,
@@ -20,6 +20,7 @@ from sparsenn.layers import (
     Concatenate,
     Conv2d,
     Flatten,
+    ForeignLayer,
     Identity,
     Linear,
     LogSoftmax,
@@ -67,7 +68,9 @@ def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None)
     for number in range(1, len(network) + 1):
         writer.write(number)
     writer.end()
-    opsets = [helper.make_opsetid("", max((_OPSET, *map(_first_version, {node.op_type for node in writer.nodes}))))]
+    own = {node.op_type for node in writer.nodes if not node.domain}
+    versions = {**writer.versions, "": max((writer.versions[""], *map(_first_version, own)))}
+    opsets = [helper.make_opsetid(domain, version) for domain, version in versions.items()]
     inputs = network.named_inputs or {_INPUT: network.shapes[0]}
     outputs = network.named_outputs or {_OUTPUT: network.shapes[-1]}
     graph = helper.make_graph(
@@ -87,6 +90,12 @@ def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None)
     )
 
 
+def _moved(rank: int, source: int, target: int) -> list[int]:
+    """Return axes in the order that moves one of them; `rank` are the others."""
+    axes = [axis for axis in range(rank + 1) if axis != source]
+    return [*axes[:target], source, *axes[target:]]
+
+
 def _first_version(operator: str) -> int:
     """Return the first version of ONNX's operators that has one."""
     schemas = onnx_library().defs.get_all_schemas_with_history()
@@ -102,6 +111,7 @@ class _Writer:
         self._value, self._others = _INPUT, tuple[str, ...]()
         self._values = [_INPUT]  # of the network's input, and of each layer so far
         self._direct = dict[int, str]()  # slices that are one of several inputs
+        self.versions = {"": _OPSET}  # of the operators of each domain
         self._uses = Counter[str]()  # of each name of a node, so that none is there twice
         self.nodes: list[Any] = []
         self.tensors: list[Any] = []
@@ -253,6 +263,47 @@ class _Writer:
     @add.register
     def _(self, layer: Concatenate) -> None:
         self._node("Concat", *self._others, axis=1)
+
+    @add.register
+    def _(self, layer: ForeignLayer) -> None:
+        if layer.row_by_row:
+            raise UsageError(f"layer {self._number} takes one row at a time, which no node of an ONNX file says")
+        onnx = self._onnx
+        graph = onnx.compose.add_prefix(
+            self._converted(onnx.ModelProto.FromString(layer.model)), f"{self._place}/"
+        ).graph
+        for value, tensor, described in zip((self._value, *self._others), layer.takes, graph.input, strict=True):
+            self._place, self._value = described.name, value
+            self._node("Reshape", self._tensor("shape", np.array([-1, *tensor.shape], np.int64)))
+            self._node("Transpose", perm=_moved(len(tensor.shape), 0, tensor.axis or 0))
+            self.nodes[-1].output[0] = described.name
+        self.nodes.extend(graph.node)
+        self.tensors.extend(graph.initializer)
+        self.sparse_tensors.extend(graph.sparse_initializer)
+        rows = []
+        for tensor, described in zip(layer.gives, graph.output, strict=True):
+            self._place, self._value = described.name, described.name
+            self._node("Transpose", perm=_moved(len(tensor.shape), tensor.axis or 0, 0))
+            self._node("Reshape", self._tensor("shape", np.array([-1, tensor.width], np.int64)))
+            rows.append(self._value)
+        self._place, self._value = f"layer{self._number}", rows[0]
+        if len(rows) > 1:
+            self._node("Concat", *rows[1:], axis=1)
+        self._reshape((layer.outputs,), self._network.shapes[self._number])
+
+    def _converted(self, model: Any) -> Any:
+        """Return a model whose operators are of this graph's versions, or newer ones."""
+        versions = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in model.opset_import}
+        if versions.get("", _OPSET) < _OPSET:
+            try:
+                model = self._onnx.version_converter.convert_version(model, _OPSET)
+            except Exception as error:  # of several kinds
+                raise UsageError(
+                    f"layer {self._number}: ONNX does not convert its operators: {reason_of(error)}"
+                ) from error
+        for domain, version in versions.items():
+            self.versions[domain] = max(self.versions.get(domain, 1), version)
+        return model
 
     @add.register
     def _(self, layer: Flatten) -> None:

@@ -13,8 +13,9 @@ import numpy as np
 from sparsenn.errors import FileFormatError, InputError, ResourceError, SparseNNError, UsageError
 from sparsenn.io.bounded import Source
 from sparsenn.io.importers.onnx.export import export_graph
-from sparsenn.io.importers.onnx.graph import Imported, import_graph
+from sparsenn.io.importers.onnx.graph import Imported
 from sparsenn.io.importers.onnx.library import onnx_library, reason_of
+from sparsenn.io.importers.onnx.mixed import import_graph
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.model import Model, description_of, imported_model, model_described
 from sparsenn.io.rounding import check_rounding
@@ -37,7 +38,7 @@ _METADATA = "sparsenn"
 """The key of the JSON that describes the model beyond its nodes."""
 
 
-def from_onnx(model: Any, *, sparse_below: float = SPARSE_BELOW) -> Network:
+def from_onnx(model: Any, *, sparse_below: float = SPARSE_BELOW, foreign: bool = True) -> Network:
     """Return the network of an ONNX model.
 
     Rows are those of the model's input, each flattened, its first axis slowest. A softmax at the end stays; an ArgMax
@@ -49,6 +50,8 @@ def from_onnx(model: Any, *, sparse_below: float = SPARSE_BELOW) -> Network:
         A file, `.onnx` or `.onnx.gz`, or what `onnx.load` returns.
     sparse_below : float, default 0.5
         A fully connected layer in which a smaller share of weights is not zero becomes sparse.
+    foreign : bool, default True
+        Whether nodes that have no layer here become layers that ONNX Runtime computes; False refuses them.
 
     Returns
     -------
@@ -66,11 +69,11 @@ def from_onnx(model: Any, *, sparse_below: float = SPARSE_BELOW) -> Network:
         The package onnx is not installed, or that is no model.
     """
     if isinstance(model, str | os.PathLike):
-        return _imported(model, sparse_below)[0].network
+        return _imported(model, sparse_below, foreign)[0].network
     proto = onnx_library().ModelProto
     if not isinstance(model, proto):
         raise UsageError(f"the model is {kind_of(model)}; give a path or an onnx.ModelProto")
-    return _built(model, None, sparse_below).network
+    return _built(model, None, sparse_below, foreign).network
 
 
 def to_onnx(network: Network | Model, path: str | os.PathLike[str], sparse: bool = False) -> None:
@@ -158,7 +161,9 @@ def _described(path: str | os.PathLike[str], network: Network, text: str, proven
         raise FileFormatError(path, f"its metadata {_METADATA!r} are invalid: {error}") from error
 
 
-def _imported(path: str | os.PathLike[str], sparse_below: float = SPARSE_BELOW) -> tuple[Imported, Any]:
+def _imported(
+    path: str | os.PathLike[str], sparse_below: float = SPARSE_BELOW, foreign: bool = True
+) -> tuple[Imported, Any]:
     """Read a file and what its graph holds."""
     onnx = onnx_library()
     with Source(path, _MOST_BYTES, excess="that a protobuf may have; refused") as source:
@@ -172,19 +177,19 @@ def _imported(path: str | os.PathLike[str], sparse_below: float = SPARSE_BELOW) 
     except Exception as error:
         raise FileFormatError(path, "is not an ONNX model, or damaged; fetch or export it again") from error
     try:
-        return _built(proto, Path(path).parent, sparse_below), proto
+        return _built(proto, Path(path).parent, sparse_below, foreign), proto
     except FileFormatError:
         raise
     except InputError as error:
         raise FileFormatError(path, str(error)) from error
 
 
-def _built(proto: Any, folder: Path | None, sparse_below: float) -> Imported:
+def _built(proto: Any, folder: Path | None, sparse_below: float, foreign: bool) -> Imported:
     if not proto.HasField("graph") or not proto.graph.node:
         raise InputError("is not an ONNX model, or has no nodes")
     try:
         with np.errstate(all="ignore"):  # what leaves the finite numbers is refused where it would become a weight
-            imported = import_graph(proto, Tensors(folder), sparse_below)
+            imported = import_graph(proto, Tensors(folder), sparse_below, foreign)
     except MemoryError as error:
         raise ResourceError("the model is larger than the memory that is left") from error
     return replace(imported, network=check_rounding(imported.network, imported.entering))

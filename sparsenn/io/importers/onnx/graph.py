@@ -14,7 +14,6 @@ from sparsenn.io.combining import network_between
 from sparsenn.io.importers.onnx.call import Call, Classes, Value
 from sparsenn.io.importers.onnx.folding import fold
 from sparsenn.io.importers.onnx.gates import Gate, Gates
-from sparsenn.io.importers.onnx.graph_inputs import input_signals
 from sparsenn.io.importers.onnx.library import onnx_library, reason_of
 from sparsenn.io.importers.onnx.operators import OPERATORS
 from sparsenn.io.importers.onnx.tensors import Tensors
@@ -22,7 +21,7 @@ from sparsenn.io.signal import Signal
 from sparsenn.layers import Softmax
 from sparsenn.network import Network
 
-__all__ = ["Imported", "import_graph"]
+__all__ = ["Imported", "Walk"]
 
 _OLDEST = 7
 """The version of the operators from which on sums broadcast as NumPy's do."""
@@ -61,52 +60,13 @@ class Imported:
     entering: Scaling = UNSCALED
 
 
-def import_graph(model: Any, tensors: Tensors, sparse_below: float) -> Imported:
-    """Return the network of a model.
-
-    A tensor whose first axis has a fixed length is taken for rows alike, or, where the graph mixes them, as one row.
-
-    Parameters
-    ----------
-    model : an `onnx.ModelProto`.
-    tensors : reads its constants.
-    sparse_below : as of `fully_connected`.
-
-    Raises
-    ------
-    InputError
-        The graph is damaged, or has what no network here can do; the message names the node, its operator and what
-        would be needed.
-    ResourceError
-        What it computes of constants is larger than memory.
-    """
-    walk = _Walk(model, tensors)
-    faults: list[InputError] = []
-    sizes: list[int | None] = []
-    for signals in input_signals(model.graph, walk.names_read(), walk.constants, sparse_below):
-        try:
-            return walk.run(signals)
-        except InputError as error:
-            faults.append(error)
-            sizes.append(next(iter(signals.values())).rows)
-    first, *others = faults
-    if not others or str(first) == str(others[0]) or sizes[0] == 1:
-        raise first
-    raise InputError(
-        f"{first}; there the input's first axis, of length {sizes[0]}, is taken for rows. With the whole input "
-        f"as one row: {others[0]}"
-    )
-
-
-class _Walk:
+class Walk:
     """One model: its constants, and what its nodes make of an input."""
 
     def __init__(self, model: Any, tensors: Tensors) -> None:
         self._graph, self._tensors = model.graph, tensors
         self._opsets = _opsets(model)
         self._context = _checker(model, self._opsets)
-        if model.functions:
-            raise InputError("it defines its own functions; inline them first (onnx.inliner.inline_local_functions)")
         self.constants: dict[str, Value] = {}
         for tensor in self._graph.initializer:
             self._add(tensor.name, tensors.array, tensor)
@@ -116,6 +76,7 @@ class _Walk:
         gates = Gates(self._graph.node, self._number, self._attributes)
         self._gates = {place: gate for place, node in enumerate(self._graph.node) if (gate := gates.of(node))}
         self._needed = _needed(self._graph, self._gates)
+        self._labels: tuple[str, ...] = ()
 
     def _add(self, name: str, array: Callable[[Any], Value], tensor: Any) -> None:
         if name in self.constants:
@@ -128,32 +89,55 @@ class _Walk:
         read = (((gates[place].source,) if place in gates else nodes[place].input) for place in self._needed)
         return {output.name for output in self._graph.output}.union(*read)
 
+    def unknown_operators(self) -> set[str]:
+        """Return the operators without layers here whose nodes depend on the graph's inputs."""
+        computed = {value.name for value in self._graph.input} - self.constants.keys()
+        unknown = set()
+        for place in sorted(self._needed):
+            node = self._graph.node[place]
+            if computed.intersection(self.reads(place)):
+                computed.update(node.output)
+                if place not in self._gates and node.op_type not in OPERATORS:
+                    unknown.add(node.op_type)
+        return unknown
+
+    def reads(self, place: int) -> tuple[str, ...]:
+        """Return the names of the values that a node reads."""
+        gate = self._gates.get(place)
+        return tuple(self._graph.node[place].input) if gate is None else (gate.source,)
+
     def run(self, signals: dict[str, Signal]) -> Imported:
         """Return what the graph makes of its inputs."""
         values: dict[str, Value] = {**self.constants, **signals}
-        labels: tuple[str, ...] = ()
-        for number, node in enumerate(self._graph.node, start=1):
-            if number - 1 not in self._needed:
-                continue
-            place = f"node {number} ({node.op_type}{f' {node.name!r}' if node.name else ''})"
-            with prefix_errors(place):
-                gate = self._gates.get(number - 1)
-                source = None if gate is None else _found(gate.source, values)
-                made: list[Value]
-                if gate is not None and isinstance(source, Signal):
-                    made = [source.activated(gate.activation).times(gate.factor)]
-                elif gate is not None and isinstance(source, np.ndarray):
-                    made = [(gate.activation(source) * gate.factor).astype(source.dtype)]
-                else:
-                    made = self._made(node, [_found(name, values) for name in node.input])
-                labels = labels or _labels(node, values)
-            for name, value in zip(node.output, made, strict=False):
-                if name in values:
-                    raise InputError(f"{place}: {name!r} is given twice")
-                if name:
-                    values[name] = value
+        for place in sorted(self._needed):
+            self.add_outputs(place, values)
+        return self.imported(signals, values)
+
+    def add_outputs(self, place: int, values: dict[str, Value]) -> None:
+        """Add a node's outputs to values, and the labels of classes that it holds to those of the graph."""
+        node = self._graph.node[place]
+        where = f"node {place + 1} ({node.op_type}{f' {node.name!r}' if node.name else ''})"
+        with prefix_errors(where):
+            gate = self._gates.get(place)
+            source = None if gate is None else _found(gate.source, values)
+            made: list[Value]
+            if gate is not None and isinstance(source, Signal):
+                made = [source.activated(gate.activation).times(gate.factor)]
+            elif gate is not None and isinstance(source, np.ndarray):
+                made = [(gate.activation(source) * gate.factor).astype(source.dtype)]
+            else:
+                made = self._made(node, [_found(name, values) for name in node.input])
+            self._labels = self._labels or _labels(node, values)
+        for name, value in zip(node.output, made, strict=False):
+            if name in values:
+                raise InputError(f"{where}: {name!r} is given twice")
+            if name:
+                values[name] = value
+
+    def imported(self, signals: Mapping[str, Signal], values: Mapping[str, Value]) -> Imported:
+        """Return the network of the graph's outputs."""
         outputs = {output.name: _found(output.name, values) for output in self._graph.output}
-        return _imported(signals, outputs, labels)
+        return _imported(signals, outputs, self._labels)
 
     def _made(self, node: Any, inputs: list[Value]) -> list[Value]:
         """Return a node's outputs."""
@@ -243,7 +227,7 @@ def _needed(graph: Any, gates: Mapping[int, Gate]) -> set[int]:
     return needed
 
 
-def _found(name: str, values: dict[str, Value]) -> Value:
+def _found(name: str, values: Mapping[str, Value]) -> Value:
     """Return a value by its name; None for one that is left out."""
     if not name:
         return None
@@ -270,7 +254,7 @@ def _imported(inputs: Mapping[str, Signal], outputs: Mapping[str, Value], labels
     return Imported(network, bool(classes) or isinstance(network[-1], Softmax), labels, entering)
 
 
-def _labels(node: Any, values: dict[str, Value]) -> tuple[str, ...]:
+def _labels(node: Any, values: Mapping[str, Value]) -> tuple[str, ...]:
     """Return the labels of classes that a node holds, or picks from."""
     if node.op_type == "ArrayFeatureExtractor":
         if isinstance(values[node.input[0]], Signal):

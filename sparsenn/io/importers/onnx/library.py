@@ -19,7 +19,7 @@ def onnx_library() -> Any:
         It is not installed; the message says what to install.
     """
     try:
-        for part in ("checker", "defs", "helper", "numpy_helper"):
+        for part in ("checker", "compose", "defs", "helper", "inliner", "numpy_helper", "version_converter"):
             import_module(f"onnx.{part}")
         return import_module("onnx")
     except ImportError as error:

@@ -34,6 +34,19 @@ class Tensors:
 
     folder: Path | None
 
+    def with_all(self, model: Any) -> Any:
+        """Return a model that holds all of its data itself; errors are those of `array`."""
+        onnx = onnx_library()
+        outside = [tensor for tensor in model.graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL]
+        if not outside:
+            return model
+        whole = onnx.ModelProto()
+        whole.CopyFrom(model)
+        for tensor in whole.graph.initializer:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                tensor.CopyFrom(onnx.numpy_helper.from_array(self.array(tensor), tensor.name))
+        return whole
+
     def array(self, tensor: Any) -> Array:
         """Return a dense tensor as an array.
 

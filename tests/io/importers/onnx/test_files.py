@@ -252,8 +252,6 @@ def hostile(case: str) -> Any:
         values = onnx.numpy_helper.from_array(normal(2), "V")
         places = onnx.numpy_helper.from_array(np.array([3, 4]), "p")
         proto.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, places, [1 << 40, 1 << 40]))
-    elif case == "function":
-        proto.functions.append(onnx.helper.make_function("own", "f", ["a"], ["b"], [node("Relu", "a", to="b")], []))
     return proto
 
 
@@ -270,7 +268,6 @@ HOSTILE = {
     "texts": "not a tensor of numbers",
     "sparse": "a position outside",
     "sparse size": "has the shape",
-    "function": "inline them",
 }
 
 

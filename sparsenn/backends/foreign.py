@@ -1,0 +1,95 @@
+"""Foreign layers: ONNX Runtime computes them in host memory, with as many threads as the package uses."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from sparsenn.errors import InputError, UsageError
+from sparsenn.formats import Array
+from sparsenn.layers.foreign import ForeignLayer
+from sparsenn.runtime.workers import thread_count
+
+__all__ = ["onnx_runtime", "run_foreign", "runtime_session"]
+
+_sessions: WeakKeyDictionary[ForeignLayer, Any] = WeakKeyDictionary()
+_making = threading.Lock()
+
+_ONLY_ERRORS = 3  # of ONNX Runtime's severities
+
+
+def onnx_runtime() -> Any:
+    """Return the package onnxruntime.
+
+    Raises
+    ------
+    UsageError
+        It is not installed; the message says what to install.
+    """
+    try:
+        return import_module("onnxruntime")
+    except ImportError as error:
+        raise UsageError(
+            f"the model's other operators need the package onnxruntime ({error}); install it: pip install onnxruntime"
+        ) from error
+
+
+def runtime_session(model: bytes) -> Any:
+    """Return an `onnxruntime.InferenceSession` on the CPU, whose idle threads sleep: they share cores with others."""
+    runtime = onnx_runtime()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = thread_count()
+    options.log_severity_level = _ONLY_ERRORS
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def run_foreign(layer: ForeignLayer, matrices: Sequence[Array]) -> Array:
+    """Return (rows, outputs) float32 for matrices of rows in host memory."""
+    with _making:
+        session = _sessions.get(layer)
+        if session is None:
+            try:
+                session = _sessions[layer] = runtime_session(layer.model)
+            except UsageError:
+                raise
+            except Exception as error:  # likewise
+                raise InputError(f"ONNX Runtime does not take a layer's graph: {_line(error)}") from error
+    rows = matrices[0].shape[0]
+    outputs = np.empty((rows, layer.outputs), np.float32)
+    step = 1 if layer.row_by_row else max(1, rows)
+    for first in range(0, rows, step):
+        _run_rows(layer, session, [matrix[first : first + step] for matrix in matrices], outputs[first : first + step])
+    return outputs
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _run_rows(layer: ForeignLayer, session: Any, matrices: Sequence[Array], outputs: Array) -> None:
+    feeds = {}
+    for described, tensor, matrix in zip(session.get_inputs(), layer.takes, matrices, strict=True):
+        rows = np.asarray(matrix, np.float32).reshape(-1, *tensor.shape)
+        feeds[described.name] = np.ascontiguousarray(
+            rows[0] if tensor.axis is None else np.moveaxis(rows, 0, tensor.axis)
+        )
+    first = 0
+    try:
+        results = session.run(None, feeds)
+    except Exception as error:  # of whatever kinds that ONNX Runtime raises
+        raise InputError(f"ONNX Runtime cannot compute {', '.join(layer.operators)}: {_line(error)}") from error
+    for tensor, result in zip(layer.gives, results, strict=True):
+        if result.size != outputs.shape[0] * tensor.width:
+            raise InputError(
+                f"what ONNX Runtime computes ({', '.join(layer.operators)}) has the shape {result.shape} for these "
+                f"inputs; for others it had rows of {tensor.width:,} numbers"
+            )
+        rows = result[None] if tensor.axis is None else np.moveaxis(result, tensor.axis, 0)
+        outputs[:, first : first + tensor.width] = rows.reshape(outputs.shape[0], tensor.width)
+        first += tensor.width

@@ -1,0 +1,227 @@
+"""Graphs whose nodes have layers here, or of which ONNX Runtime computes some."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from sparsenn.errors import InputError, ShapeError, SparseNNError, UsageError
+from sparsenn.io.branches import Node
+from sparsenn.io.importers.onnx.call import Value
+from sparsenn.io.importers.onnx.graph import Imported, Walk
+from sparsenn.io.importers.onnx.graph_inputs import input_signals
+from sparsenn.io.importers.onnx.library import onnx_library
+from sparsenn.io.importers.onnx.pieces import Pieces
+from sparsenn.io.importers.onnx.probing import Probed, probed
+from sparsenn.io.importers.onnx.tensors import Tensors
+from sparsenn.io.signal import Signal
+from sparsenn.layers import ForeignLayer, RowTensor, Slice
+
+__all__ = ["import_graph"]
+
+_WITH_WEIGHTS = ("Conv", "Gemm", "MatMul")
+"""Operators for whose layers a graph is cut, where few weights are not zero: ONNX Runtime is as fast with others."""
+
+
+def import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: bool) -> Imported:
+    """Return the network of a model.
+
+    A tensor whose first axis has a fixed length is taken for rows alike, or, where the graph mixes them, as one row.
+
+    Parameters
+    ----------
+    model : an `onnx.ModelProto`.
+    tensors : reads its constants.
+    sparse_below : as of `fully_connected`.
+    foreign : whether nodes that have no layer here become layers of ONNX Runtime.
+
+    Raises
+    ------
+    InputError
+        The graph is damaged, or has what no network here can do; the message names the node, its operator and what
+        would be needed.
+    ResourceError
+        What it computes of constants is larger than memory.
+    """
+    if model.functions:
+        model = onnx_library().inliner.inline_local_functions(model)
+    walk = Walk(model, tensors)
+    choices = list(input_signals(model.graph, walk.names_read(), walk.constants, sparse_below))
+    if foreign and walk.unknown_operators():  # without trying the others first, which may take long
+        with suppress(UsageError):
+            found = _mixed(model, tensors, choices)
+            if found is not None:
+                return found
+    faults: list[InputError] = []
+    for signals in choices:
+        try:
+            return walk.run(signals)
+        except InputError as error:
+            faults.append(error)
+    first, *others = faults
+    try:
+        found = _mixed(model, tensors, choices) if foreign else None
+    except UsageError as error:
+        raise InputError(f"{first}; {error}") from error
+    if found is not None:
+        return found
+    rows = next(iter(choices[0].values())).rows
+    if not others or str(first) == str(others[0]) or rows == 1:
+        raise first
+    raise InputError(
+        f"{first}; there the input's first axis, of length {rows}, is taken for rows. With the whole input "
+        f"as one row: {others[0]}"
+    )
+
+
+def _mixed(model: Any, tensors: Tensors, choices: Sequence[dict[str, Signal]]) -> Imported | None:
+    """Return what ONNX Runtime and layers here compute together; None where rows cannot be taken in any way."""
+    for signals, row_by_row in itertools.product(choices, (False, True)):
+        if row_by_row and any(signal.axis is not None and signal.rows != 1 for signal in signals.values()):
+            continue  # nobody knows what the graph makes of single rows
+        with suppress(_RowsError):
+            return _Mixed(model, tensors, signals, row_by_row).run()
+    return None
+
+
+class _RowsError(Exception):
+    """Rows cannot be taken so."""
+
+
+class _Mixed:
+    """A graph of which ONNX Runtime computes the nodes that have no layer here, in as few pieces as there can be.
+
+    Nodes without weights of their own stay with the nodes around them.
+    """
+
+    def __init__(self, model: Any, tensors: Tensors, signals: dict[str, Signal], row_by_row: bool) -> None:
+        self._tensors, self._signals, self._row_by_row = tensors, signals, row_by_row
+        self._sparse_below = next(iter(signals.values())).sparse_below
+        self._model = model = tensors.with_all(model)
+        found = probed(model, signals, row_by_row)
+        if found is None:
+            raise _RowsError
+        self._tensors_of: Mapping[str, Probed] = found
+        self._pieces = Pieces(model)
+        self._takes_images = True
+
+    def run(self) -> Imported:
+        """Return the network, which takes images where layers that read its input do."""
+        own = self._own()
+        try:
+            return self._run(own)
+        except (InputError, ShapeError):
+            self._takes_images = False
+            return self._run(own)
+
+    def _run(self, own: set[int]) -> Imported:
+        values: dict[str, Value] = {}
+        walk = Walk(self._model, self._tensors)
+        values.update(walk.constants)
+        values.update(self._signals)
+        for is_own, places in self._pieces.stages(own, self._crosses):
+            if not is_own:
+                self._add_foreign(places, values)
+                continue
+            for place in places:
+                walk.add_outputs(place, values)
+        missing = [each.name for each in self._model.graph.output if each.name not in values]
+        if missing:
+            raise _RowsError
+        return walk.imported(self._signals, values)
+
+    def _crosses(self, name: str) -> bool:
+        """Whether a value can pass between layers and a foreign piece."""
+        tensor = self._tensors_of.get(name)
+        return name in self._signals or (tensor is not None and tensor.rows is not None)
+
+    # ---- Whose each node is ------------------------------------------------------------------------------------------
+
+    def _own(self) -> set[int]:
+        """Return the places of the nodes that become layers."""
+        walk, own = Walk(self._model, self._tensors), set()
+        values: dict[str, Value] = {**walk.constants, **self._signals}
+        anchors = set()
+        for place in self._pieces.needed:
+            node = self._model.graph.node[place]
+            try:
+                if any(name and name not in values for name in walk.reads(place)):
+                    raise InputError("it reads what only other foreign nodes read")
+                read = [values[name] for name in node.input if name in values]
+                signals = [value for value in read if isinstance(value, Signal)]
+                if node.op_type == "MatMul" and any(len(signal.shape) > 1 for signal in signals):
+                    raise InputError("it multiplies along one of several axes, by as many copies of its weights")
+                walk.add_outputs(place, values)
+                own.add(place)
+                if signals and node.op_type in _WITH_WEIGHTS and self._is_sparse(read):
+                    anchors.add(place)
+            except SparseNNError:
+                for name in node.output:
+                    values.pop(name, None)
+                    tensor = self._tensors_of.get(name)
+                    if tensor is not None and tensor.rows is not None and tensor.is_float:
+                        values[name] = self._stand_in(tensor.rows)
+        return self._pieces.connected(own, anchors, walk.reads)
+
+    def _is_sparse(self, values: Collection[Value]) -> bool:
+        """Whether a layer's weights, its first constant, are mostly zero."""
+        weights = next((value for value in values if not isinstance(value, Signal)), None)
+        if issparse(weights):
+            return True
+        return isinstance(weights, np.ndarray) and bool(np.count_nonzero(weights) < self._sparse_below * weights.size)
+
+    def _stand_in(self, rows: RowTensor) -> Signal:
+        """Return a signal of a shape, while nobody knows the piece that gives it."""
+        first = next(iter(self._signals.values()))
+        layer = ForeignLayer(b"", (RowTensor((first.width,)),), (rows,))
+        return self._given(layer, (first,))[0]
+
+    # ---- Foreign pieces ----------------------------------------------------------------------------------------------
+
+    def _add_foreign(self, places: Collection[int], values: dict[str, Value]) -> None:
+        """Add the outputs of a foreign piece to values."""
+        piece = self._pieces.extracted(places, lambda name: isinstance(values.get(name), Signal), self._tensors_of)
+        sources = [values[name] for name in piece.inputs]
+        gives = tuple(self._rows_of(name) for name in piece.outputs)
+        takes = tuple(RowTensor(each.shape, each.axis) for each in sources)
+        layer = ForeignLayer(piece.model, takes, gives, self._row_by_row, piece.operators)
+        values.update(zip(piece.outputs, self._given(layer, sources), strict=True))
+
+    def _rows_of(self, name: str) -> RowTensor:
+        rows = self._tensors_of[name].rows
+        assert rows is not None, "only what can pass is an output"
+        return rows
+
+    def _as_read(self, signal: Signal) -> Signal:
+        """Return a signal with nothing pending, whose layers hold its rows in its own order."""
+        signal = signal.in_order().flushed()
+        if signal.lies is None:
+            return signal.images() if signal.is_image and self._takes_images else signal.flat()
+        return signal
+
+    def _given(self, layer: ForeignLayer, sources: Collection[Signal]) -> list[Signal]:
+        """Return the signals of a layer's outputs."""
+        settled = [self._as_read(each) for each in sources]
+        node = Node(layer, tuple(each.node for each in settled))
+        base = replace(settled[0], order=None, integers=False)
+        if len(layer.gives) == 1:
+            (only,) = layer.gives
+            lies = layer.combined_shape([(each.width,) for each in layer.takes])
+            return [replace(base, shape=only.shape, axis=0 if only.axis is None else only.axis, node=node, lies=lies)]
+        return list(_slices(base, node, layer))
+
+
+def _slices(base: Signal, node: Node, layer: ForeignLayer) -> Iterator[Signal]:
+    first = 0
+    for each in layer.gives:
+        image = each.image
+        part = Node(Slice(first, first + each.width, image), (node,))
+        axis = 0 if each.axis is None else each.axis
+        yield replace(base, shape=each.shape, axis=axis, node=part, lies=image or (each.width,))
+        first += each.width

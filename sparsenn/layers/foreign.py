@@ -1,0 +1,96 @@
+"""Layers of another program's graph that this package has none for, and that ONNX Runtime computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar, NamedTuple
+
+from sparsenn.errors import ShapeError
+from sparsenn.formats.rebuilt import Rebuilt
+from sparsenn.layers.combining import CombiningLayer
+from sparsenn.layers.images import Image
+
+__all__ = ["ForeignLayer", "RowTensor"]
+
+
+class RowTensor(NamedTuple):
+    """A tensor of several rows.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of one row, without the axis of rows.
+    axis : int or None
+        The axis of rows; None where a tensor is one row.
+    """
+
+    shape: tuple[int, ...]
+    axis: int | None = 0
+
+    @property
+    def width(self) -> int:
+        """Numbers of a row."""
+        return prod(self.shape)
+
+    @property
+    def image(self) -> Image | None:
+        """Channels, height and width of rows that are images, of height 1 where they have two axes; else None."""
+        if self.axis != 0 or len(self.shape) not in (2, 3):
+            return None
+        channels, *height, width = self.shape
+        return channels, height[0] if height else 1, width
+
+
+@dataclass(frozen=True, eq=False)
+class ForeignLayer(Rebuilt, CombiningLayer):
+    """Y' holds the outputs of an ONNX graph, which ONNX Runtime computes on the host, one after the other.
+
+    Parameters
+    ----------
+    model : bytes
+        A serialised `onnx.ModelProto`. Its inputs and outputs are tensors of float32, whose rows are independent.
+    takes : tuple of RowTensor
+        The inputs, in the graph's order: what the layer reads, each row flattened, its first axis slowest.
+    gives : tuple of RowTensor
+        The outputs, likewise.
+    row_by_row : bool, default False
+        Whether the graph takes one row at a time.
+    operators : tuple of str
+        Names of the graph's operators, for plans and messages.
+    """
+
+    name: ClassVar[str] = "foreign"
+    least_sources: ClassVar[int] = 1
+    model: bytes
+    takes: tuple[RowTensor, ...]
+    gives: tuple[RowTensor, ...]
+    row_by_row: bool = False
+    operators: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> int:
+        """Numbers of a row of the first input."""
+        return self.takes[0].width
+
+    @property
+    def outputs(self) -> int:
+        """Numbers of a row of all outputs."""
+        return sum(each.width for each in self.gives)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the graph, most of which are weights."""
+        return len(self.model)
+
+    def _combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        """Return the shape of a single output that is an image, and otherwise the numbers of all outputs."""
+        if [prod(shape) for shape in shapes] != [each.width for each in self.takes]:
+            wanted = ", ".join(f"{each.width:,}" for each in self.takes)
+            raise ShapeError(f"it takes rows of {wanted} numbers; they have {[prod(shape) for shape in shapes]}")
+        image = self.gives[0].image if len(self.gives) == 1 else None
+        return image or (self.outputs,)
+
+    def __repr__(self) -> str:
+        return f"ForeignLayer({len(self.model):,} bytes, operators={self.operators})"
