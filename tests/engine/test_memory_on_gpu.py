@@ -104,8 +104,8 @@ PROBLEMS = {
     "dense, own product": (lambda rng, rows: dense(rng, rows, (64, 1024, 1024, 8)), "matmul_relu", {}),
     "dense, narrow": (lambda rng, rows: dense(rng, 2 * rows, (256, 128, 8)), "auto", {}),
     "convolution": (lambda rng, rows: images(rng, rows // 4), "auto", {}),
-    "convolution, on tensor cores": (lambda rng, rows: images(rng, rows // 4), "implicit_float32", {}),
-    "convolution, by columns": (lambda rng, rows: images(rng, rows // 4), "library", {}),
+    "convolution, on tensor cores": (lambda rng, rows: images(rng, rows // 4), "conv_implicit_float32", {}),
+    "convolution, by columns": (lambda rng, rows: images(rng, rows // 4), "conv_unrolled", {}),
 }
 
 

@@ -34,6 +34,7 @@ from sparsenn.backends.cuda.runtime.device import cupy, machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
 from sparsenn.backends.cuda.runtime.loader import program, rehearses
 from sparsenn.backends.cuda.runtime.recorder import launch, section
+from sparsenn.backends.cuda.runtime.row_copies import as_rows, copy_rows
 from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import LAUNCH_SECONDS, Prior
@@ -200,14 +201,16 @@ def _convolve(precision: str, layer: ConvLayer, images: Array, outputs: Array) -
     geometry, cp = layer.geometry, cupy()
     made = _plan(precision, geometry, images.shape[0], layer.device)
     if made is None:
-        outputs[...] = launch_unrolled(layer, images.astype(np.float32, copy=False))
+        rows = images.shape[0]
+        pixels = as_rows(images.reshape(rows, -1), np.float32).reshape(images.shape)
+        copy_rows(launch_unrolled(layer, pixels).reshape(rows, -1), outputs.reshape(rows, -1))
         return
-    pixels = geometry.output_height * geometry.output_width
+    size = geometry.output_height * geometry.output_width
     if precision == "float32":
         made.run(layer.device, images, layer.weights, outputs)
         kernel = _FINISH.kernel("finish")
         blocks = min(parts_of(outputs.size, THREADS), BLOCKS * machine_of(layer.device).multiprocessors)
-        sizes = map(np.uint32, (outputs.size, pixels, geometry.filters))
+        sizes = map(np.uint32, (outputs.size, size, geometry.filters))
         launch("conv2d", kernel, (blocks,), (THREADS,), outputs, layer.bias, *sizes, layer.activation, layer.clip)
         return
     factor = np.dtype(np.float16 if precision == "float16" else np.float32)
@@ -221,7 +224,7 @@ def _convolve(precision: str, layer: ConvLayer, images: Array, outputs: Array) -
         _transpose(layer, images, laid, (geometry.channels, inputs), images.shape[0], False)
     sums = cp.empty(outputs.size, made.sums_type)
     made.run(layer.device, laid, weights, sums)
-    _transpose(layer, sums, outputs, (pixels, geometry.filters), images.shape[0], True)
+    _transpose(layer, sums, outputs, (size, geometry.filters), images.shape[0], True)
 
 
 def _arranged(number: Any, weights: Array) -> Array:

@@ -48,6 +48,7 @@ from sparsenn.formats import Array
 __all__ = [
     "FUSED_FMA",
     "KERNELS",
+    "MOST_LAYERS",
     "MOST_TILES",
     "TENSOR_FLOAT32",
     "TENSOR_HALF",
@@ -76,8 +77,9 @@ LEAST_WARPS = 4  # warps that must find room beside weights in shared memory; we
 FMA_THREADS = 256  # of a block
 FMA_ROWS = (128, 64, 32)  # that a block may take
 
-MOST_TILES = 16_384
-"""Tiles of 8 x 8 weights, in all layers, that code is written out for: more takes seconds to compile."""
+# Code is written out for every tile of 8 x 8 weights; that of 120 layers took a minute to compile.
+MOST_TILES = 4096
+MOST_LAYERS = 16
 
 
 # ---- Which networks, and how they are cut -----------------------------------------------------------------------
@@ -88,6 +90,8 @@ def fits(machine: Machine, shape: StackShape) -> str | None:
     widest = max(shape.widths)
     if widest > WIDEST:
         return f"a layer has {widest:,} inputs or outputs; the fused kernels take up to {WIDEST}"
+    if len(shape.widths) > MOST_LAYERS + 1:
+        return f"{len(shape.widths) - 1:,} layers; the fused kernels take up to {MOST_LAYERS} together"
     held = sum(tiles_of(before) * tiles_of(after) for before, after in pairwise(shape.widths))
     if held > MOST_TILES:
         return (
@@ -273,7 +277,7 @@ def _tensor_seconds(kind: Kind) -> Callable[..., float]:
     return partial(one_launch_seconds, TENSOR_PRIORS[kind], (TILE, TILE), TILE_ROWS * kind.warps)
 
 
-_NARROW = (f"layers up to {WIDEST} wide, {MOST_TILES:,} tiles of 8 x 8 weights in all",)
+_NARROW = (f"up to {MOST_LAYERS} layers, {WIDEST} wide, of {MOST_TILES:,} tiles of 8 x 8 weights in all",)
 
 TENSOR_FLOAT32 = dense_kernel(
     "tensor_float32",
