@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         Concatenate,
         Conv2d,
         Flatten,
+        ForeignLayer,
         Linear,
         LogSoftmax,
         MaxPool2d,
@@ -97,6 +98,7 @@ __all__ = [
     "Conv2d",
     "Dataset",
     "Flatten",
+    "ForeignLayer",
     "GELUTanh",
     "HardSigmoid",
     "HardSwish",
@@ -175,8 +177,8 @@ _HOMES = {
     ),
     "sparsenn.io.importers.onnx": ("from_onnx", "to_onnx"),
     "sparsenn.layers": (
-        *("Add", "AvgPool2d", "Concatenate", "Conv2d", "Flatten", "Linear", "LogSoftmax", "MaxPool2d"),
-        *("Multiply", "Slice", "Softmax", "SparseLinear"),
+        *("Add", "AvgPool2d", "Concatenate", "Conv2d", "Flatten", "ForeignLayer", "Linear"),
+        *("LogSoftmax", "MaxPool2d", "Multiply", "Slice", "Softmax", "SparseLinear"),
     ),
     "sparsenn.layers.activation": (
         *("CELU", "ELU", "GELU", "GELUTanh", "HardSigmoid", "HardSwish", "Identity", "LeakyReLU", "Mish", "ReLU"),

@@ -12,8 +12,8 @@ infinite beyond 65,504; weights must not exceed that.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import cache, partial, reduce
 from itertools import pairwise
 from typing import Any
 
@@ -77,9 +77,9 @@ LEAST_WARPS = 4  # warps that must find room beside weights in shared memory; we
 FMA_THREADS = 256  # of a block
 FMA_ROWS = (128, 64, 32)  # that a block may take
 
-# Code is written out for every tile of 8 x 8 weights; that of 120 layers took a minute to compile.
-MOST_TILES = 4096
-MOST_LAYERS = 16
+# Code is written out for every tile of 8 x 8 weights: that of 120 layers took a minute to compile.
+MOST_TILES = 16_384
+MOST_LAYERS = 16  # of a launch
 
 
 # ---- Which networks, and how they are cut -----------------------------------------------------------------------
@@ -87,11 +87,16 @@ MOST_LAYERS = 16
 
 def fits(machine: Machine, shape: StackShape) -> str | None:
     """Return why the kernels cannot run a stack; None if they can."""
+    if len(shape.widths) > MOST_LAYERS + 1:
+        return f"{len(shape.widths) - 1:,} layers; the kernels on tensor cores take up to {MOST_LAYERS}"
+    return fits_any_depth(machine, shape)
+
+
+def fits_any_depth(machine: Machine, shape: StackShape) -> str | None:
+    """Return why `fused_fma`, which takes deep stacks in groups, cannot run one; None if it can."""
     widest = max(shape.widths)
     if widest > WIDEST:
         return f"a layer has {widest:,} inputs or outputs; the fused kernels take up to {WIDEST}"
-    if len(shape.widths) > MOST_LAYERS + 1:
-        return f"{len(shape.widths) - 1:,} layers; the fused kernels take up to {MOST_LAYERS} together"
     held = sum(tiles_of(before) * tiles_of(after) for before, after in pairwise(shape.widths))
     if held > MOST_TILES:
         return (
@@ -227,6 +232,15 @@ def plain_weights(stack: DenseStack) -> Array:
     return cache_on_device(stack, "plain", lambda: from_host(concatenated))
 
 
+def _prepare_groups(stack: DenseStack, given: Given) -> Callable[[Array], Array]:
+    if len(stack.layers) <= MOST_LAYERS:
+        return _prepare_fused_fma(stack, given)
+    first, *others = stack.groups(MOST_LAYERS)
+    between = replace(given, aligned=True)
+    launches = [_prepare_fused_fma(first, given), *(_prepare_fused_fma(group, between) for group in others)]
+    return lambda features: reduce(lambda rows, launch: launch(rows), launches, features)
+
+
 def _prepare_fused_fma(stack: DenseStack, given: Given) -> Ready:
     machine = machine_of(stack.device)
     size, staged, shared = rows_of_block(stack.widths, given.rows, machine)
@@ -277,24 +291,25 @@ def _tensor_seconds(kind: Kind) -> Callable[..., float]:
     return partial(one_launch_seconds, TENSOR_PRIORS[kind], (TILE, TILE), TILE_ROWS * kind.warps)
 
 
-_NARROW = (f"up to {MOST_LAYERS} layers, {WIDEST} wide, of {MOST_TILES:,} tiles of 8 x 8 weights in all",)
+_NARROW = f"layers up to {WIDEST} wide, {MOST_TILES:,} tiles of 8 x 8 weights in all"
+_ON_TENSOR_CORES = (_NARROW, f"up to {MOST_LAYERS} layers")
 
 TENSOR_FLOAT32 = dense_kernel(
     "tensor_float32",
     prepared((np.float32,), partial(_prepare_on_tensor_cores, FLOAT32)),
     "tensor cores, each number split into two of TF32, rows in registers",
     fits,
-    needs=_NARROW,
+    needs=_ON_TENSOR_CORES,
     auto=True,
     seconds=_tensor_seconds(FLOAT32),
     tf32_products=SPLIT_PRODUCTS,
 )
 FUSED_FMA = dense_kernel(
     "fused_fma",
-    prepared((np.float32,), _prepare_fused_fma),
+    prepared((np.float32,), _prepare_groups),
     "any widths up to 256 in one kernel, squares of sums in registers",
-    fits,
-    needs=_NARROW,
+    fits_any_depth,
+    needs=(_NARROW,),
     auto=True,
     seconds=partial(one_launch_seconds, FMA_PRIOR, FMA_TOGETHER, FMA_BLOCK_ROWS),
     reproducible=True,
@@ -304,7 +319,7 @@ TENSOR_TF32 = dense_kernel(
     prepared((np.float32,), partial(_prepare_on_tensor_cores, TF32)),
     "tensor cores in TF32, rows in registers from layer to layer",
     fits,
-    needs=_NARROW,
+    needs=_ON_TENSOR_CORES,
     auto=True,
     seconds=_tensor_seconds(TF32),
     precision="tf32",
@@ -314,7 +329,7 @@ TENSOR_HALF = dense_kernel(
     prepared((np.float32, np.float16), _prepare_tensor_half),
     "tensor cores in half precision, sums in float32",
     fits,
-    needs=_NARROW,
+    needs=_ON_TENSOR_CORES,
     auto=True,
     seconds=_tensor_seconds(HALF),
     precision="float16",

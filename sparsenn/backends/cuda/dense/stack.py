@@ -82,6 +82,17 @@ class DenseStack:
         """Inputs of the first layer, then outputs of each."""
         return self.shape.widths
 
+    def groups(self, size: int) -> tuple[DenseStack, ...]:
+        """Return stacks of `size` consecutive layers each, the last of fewer; the same ones in all calls."""
+        if size not in self._groups:
+            starts = range(0, len(self.layers), size)
+            self._groups[size] = tuple(DenseStack(self.device, self.layers[start : start + size]) for start in starts)
+        return self._groups[size]
+
+    @cached_property
+    def _groups(self) -> dict[int, tuple[DenseStack, ...]]:
+        return {}
+
     def on_host(self) -> tuple[DenseLayer, ...]:
         """Return the layers over their arrays in host memory."""
         return tuple(layer.on_host() for layer in self.layers)

@@ -12,11 +12,13 @@ from sparsenn.backends import automatic
 from sparsenn.backends.cuda.dense.fused import (
     FUSED_FMA,
     KERNELS,
+    MOST_LAYERS,
     MOST_TILES,
     TENSOR_FLOAT32,
     TENSOR_HALF,
     WIDEST,
     fits,
+    fits_any_depth,
     plan,
     rows_of_block,
 )
@@ -287,11 +289,32 @@ def test_auto_takes_them_first_those_on_tensor_cores_before_others():
     assert [entry.precision for entry in KERNELS] == ["float32", "float32", "tf32", "float16"]
 
 
-def test_deep_chains_do_not_fit(rng):
+def test_deep_chains_do_not_fit():
     deepest = (256,) * (MOST_TILES // 1024 + 1)
-    assert fits(H200, StackShape(deepest, ((0, False),) * (len(deepest) - 1))) is None
-    reason = fits(H200, StackShape((*deepest, 8), ((0, False),) * len(deepest)))
+    assert fits_any_depth(H200, StackShape(deepest, ((0, False),) * (len(deepest) - 1))) is None
+    reason = fits_any_depth(H200, StackShape((*deepest, 8), ((0, False),) * len(deepest)))
     assert f"{MOST_TILES + 32:,} tiles" in reason
+
+
+def test_tensor_cores_take_few_layers():
+    for layers, is_fine in ((MOST_LAYERS, True), (MOST_LAYERS + 1, False)):
+        reason = fits(H200, StackShape((8,) * (layers + 1), ((0, False),) * layers))
+        assert (reason is None) == is_fine
+    assert reason.startswith(f"{MOST_LAYERS + 1} layers")
+
+
+@pytest.mark.gpu
+def test_deep_stacks_are_run_in_groups(rng):
+    import cupy as cp
+
+    layers = layers_of(rng, (24,) * (2 * MOST_LAYERS + 4))
+    rows = cp.asarray(rng.normal(size=(77, 24)).astype(np.float32))
+    expected = rows
+    for first in range(0, len(layers), 5):
+        expected = FUSED_FMA.launch(upload_dense(0, layers[first : first + 5]), expected)
+    stack = upload_dense(0, layers)
+    for _ in range(2):
+        assert cp.array_equal(FUSED_FMA.launch(stack, rows), expected)
 
 
 def test_wide_layers_do_not_fit(rng):
