@@ -58,6 +58,7 @@ __all__ = [
     "blocks_at_once",
     "check_half_range",
     "fits",
+    "fits_any_depth",
     "fma_defines",
     "network_defines",
     "plain_weights",
