@@ -18,7 +18,8 @@ __all__ = ["describe"]
 
 def describe(plan: Plan) -> str:
     """Return a plan as a few sentences."""
-    sentences = [_compiled(plan), *_kernels(plan), _merging(plan), _weights(plan), _rows(plan), _precisions(plan)]
+    sentences = [_compiled(plan), *_kernels(plan), _foreign(plan), _merging(plan), _weights(plan), _rows(plan)]
+    sentences.append(_precisions(plan))
     if plan.options.reproducible:
         sentences.append("Reproducible: a sample's outputs do not depend on other samples, memory or threads.")
     return " ".join(filter(None, sentences))
@@ -39,8 +40,14 @@ def _compiled(plan: Plan) -> str:
     return f"{plan.inputs:,} samples ({dense}) through {layers} {size} on {plan.device}, {batches}."
 
 
-def _foreign(layer: ForeignLayer) -> str:
-    return f"ONNX Runtime ({', '.join(layer.operators)}), on the CPU and in float32"
+def _foreign(plan: Plan) -> str | None:
+    """Say what ONNX Runtime computes."""
+    layers = [
+        f"{number} ({', '.join(layer.operators)})"
+        for number, layer in enumerate(plan.merged.network, start=1)
+        if isinstance(layer, ForeignLayer)
+    ]
+    return f"ONNX Runtime computes layers {', '.join(layers)} on the CPU, in float32." if layers else None
 
 
 def _kernels(plan: Plan) -> list[str]:
@@ -50,9 +57,8 @@ def _kernels(plan: Plan) -> list[str]:
     for step in plan.steps:
         kernel = step.kernel
         if kernel.operation == IMAGE_OPERATION:
-            names = {plan.merged.network[number] for number in step.layers}
-            name = next((_foreign(layer) for layer in names if isinstance(layer, ForeignLayer)), kernel.name)
-            others.setdefault(name, []).extend(str(number + 1) for number in step.layers)
+            if kernel.name != ForeignLayer.name:
+                others.setdefault(kernel.name, []).extend(str(number + 1) for number in step.layers)
             continue
         rounding = "" if kernel.precision == "float32" else f"; factors are rounded to {kernel.precision}"
         text = f"kernel {kernel.name}: {kernel.summary}{rounding}"

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sparsenn.layers import AvgPool2d, Conv2d, ImageLayer, Linear, MaxPool2d, Pool2d, SparseLinear
+from sparsenn.layers import AvgPool2d, Conv2d, ForeignLayer, ImageLayer, Linear, MaxPool2d, Pool2d, SparseLinear
 from sparsenn.network import Network
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, percentage
@@ -55,6 +55,11 @@ def _(layer: Linear) -> str:
 @layer_title.register
 def _(layer: ImageLayer) -> str:
     return layer.name
+
+
+@layer_title.register
+def _(layer: ForeignLayer) -> str:
+    return f"ONNX Runtime: {', '.join(layer.operators)}"
 
 
 @layer_title.register

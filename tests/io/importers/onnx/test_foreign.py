@@ -348,7 +348,7 @@ def test_without_onnx_runtime_the_package_is_named(monkeypatch: pytest.MonkeyPat
 
 def test_plans_say_what_onnx_runtime_computes() -> None:
     plan = Session(from_onnx(normalised()), device="cpu").plan(np.zeros((3, 20), np.float32))
-    assert "ONNX Runtime (LayerNormalization), on the CPU and in float32 (2)" in str(plan)
+    assert "ONNX Runtime computes layers 2 (LayerNormalization) on the CPU, in float32." in str(plan)
 
 
 def test_reproducible_sessions_refuse_foreign_layers() -> None:
