@@ -20,7 +20,7 @@ __all__ = ["onnx_runtime", "run_foreign", "runtime_session"]
 _sessions: WeakKeyDictionary[ForeignLayer, Any] = WeakKeyDictionary()
 _making = threading.Lock()
 
-_ONLY_ERRORS = 3  # of ONNX Runtime's severities
+_ONLY_ERRORS, _NOTHING = 3, 4  # of ONNX Runtime's severities
 
 
 def onnx_runtime() -> Any:
@@ -39,12 +39,15 @@ def onnx_runtime() -> Any:
         ) from error
 
 
-def runtime_session(model: bytes) -> Any:
-    """Return an `onnxruntime.InferenceSession` on the CPU, whose idle threads sleep: they share cores with others."""
+def runtime_session(model: bytes, quiet: bool = False) -> Any:
+    """Return an `onnxruntime.InferenceSession` on the CPU, whose idle threads sleep: they share cores with others.
+
+    A quiet one reports errors as exceptions alone.
+    """
     runtime = onnx_runtime()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = thread_count()
-    options.log_severity_level = _ONLY_ERRORS
+    options.log_severity_level = _NOTHING if quiet else _ONLY_ERRORS
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
@@ -85,10 +88,13 @@ def _run_rows(layer: ForeignLayer, session: Any, matrices: Sequence[Array], outp
     except Exception as error:  # of whatever kinds that ONNX Runtime raises
         raise InputError(f"ONNX Runtime cannot compute {', '.join(layer.operators)}: {_line(error)}") from error
     for tensor, result in zip(layer.gives, results, strict=True):
-        if result.size != outputs.shape[0] * tensor.width:
+        shape = list(tensor.shape)
+        if tensor.axis is not None:
+            shape.insert(tensor.axis, outputs.shape[0])
+        if result.shape != tuple(shape):
             raise InputError(
                 f"what ONNX Runtime computes ({', '.join(layer.operators)}) has the shape {result.shape} for these "
-                f"inputs; for others it had rows of {tensor.width:,} numbers"
+                f"inputs; as for others it would have {tuple(shape)}"
             )
         rows = result[None] if tensor.axis is None else np.moveaxis(result, tensor.axis, 0)
         outputs[:, first : first + tensor.width] = rows.reshape(outputs.shape[0], tensor.width)

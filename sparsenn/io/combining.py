@@ -136,7 +136,7 @@ def network_between(inputs: Mapping[str, Signal], outputs: Mapping[str, Signal])
 
 
 def _as_row(signal: Signal) -> Signal:
-    return replace(signal, shape=(signal.width,), axis=None if signal.axis is None else 0)
+    return replace(signal, shape=(signal.width,), axis=0)
 
 
 def _order(signal: Signal) -> Array:

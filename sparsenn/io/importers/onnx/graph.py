@@ -95,7 +95,7 @@ class Walk:
         unknown = set()
         for place in sorted(self._needed):
             node = self._graph.node[place]
-            if computed.intersection(self.reads(place)):
+            if node.op_type not in ("Shape", "Size") and computed.intersection(self.reads(place)):
                 computed.update(node.output)
                 if place not in self._gates and node.op_type not in OPERATORS:
                     unknown.add(node.op_type)

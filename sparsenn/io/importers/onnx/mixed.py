@@ -17,7 +17,7 @@ from sparsenn.io.importers.onnx.call import Value
 from sparsenn.io.importers.onnx.graph import Imported, Walk
 from sparsenn.io.importers.onnx.graph_inputs import input_signals
 from sparsenn.io.importers.onnx.library import onnx_library
-from sparsenn.io.importers.onnx.pieces import Pieces
+from sparsenn.io.importers.onnx.pieces import Pieces, without_dead_nodes
 from sparsenn.io.importers.onnx.probing import Probed, probed
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.signal import Signal
@@ -71,6 +71,8 @@ def import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: boo
         raise InputError(f"{first}; {error}") from error
     if found is not None:
         return found
+    if foreign:
+        raise InputError(f"{first}; nor does ONNX Runtime compute each row by itself") from first
     rows = next(iter(choices[0].values())).rows
     if not others or str(first) == str(others[0]) or rows == 1:
         raise first
@@ -103,12 +105,12 @@ class _Mixed:
     def __init__(self, model: Any, tensors: Tensors, signals: dict[str, Signal], row_by_row: bool) -> None:
         self._tensors, self._signals, self._row_by_row = tensors, signals, row_by_row
         self._sparse_below = next(iter(signals.values())).sparse_below
-        self._model = model = tensors.with_all(model)
-        found = probed(model, signals, row_by_row)
+        self._model = without_dead_nodes(tensors.with_all(model))
+        found = probed(self._model, signals, row_by_row)
         if found is None:
             raise _RowsError
         self._tensors_of: Mapping[str, Probed] = found
-        self._pieces = Pieces(model)
+        self._pieces = Pieces(self._model)
         self._takes_images = True
 
     def run(self) -> Imported:
@@ -125,7 +127,7 @@ class _Mixed:
         walk = Walk(self._model, self._tensors)
         values.update(walk.constants)
         values.update(self._signals)
-        for is_own, places in self._pieces.stages(own, self._crosses):
+        for is_own, places in self._pieces.stages(own):
             if not is_own:
                 self._add_foreign(places, values)
                 continue
@@ -137,9 +139,9 @@ class _Mixed:
         return walk.imported(self._signals, values)
 
     def _crosses(self, name: str) -> bool:
-        """Whether a value can pass between layers and a foreign piece."""
+        """Whether a value can pass between pieces, and between them and layers."""
         tensor = self._tensors_of.get(name)
-        return name in self._signals or (tensor is not None and tensor.rows is not None)
+        return name in self._signals or (tensor is not None and tensor.crosses)
 
     # ---- Whose each node is ------------------------------------------------------------------------------------------
 
@@ -186,7 +188,11 @@ class _Mixed:
 
     def _add_foreign(self, places: Collection[int], values: dict[str, Value]) -> None:
         """Add the outputs of a foreign piece to values."""
-        piece = self._pieces.extracted(places, lambda name: isinstance(values.get(name), Signal), self._tensors_of)
+
+        def is_known(name: str) -> bool:
+            return isinstance(values.get(name), Signal) and self._crosses(name)
+
+        piece = self._pieces.extracted(places, is_known, self._tensors_of)
         sources = [values[name] for name in piece.inputs]
         gives = tuple(self._rows_of(name) for name in piece.outputs)
         takes = tuple(RowTensor(each.shape, each.axis) for each in sources)
@@ -213,7 +219,7 @@ class _Mixed:
         if len(layer.gives) == 1:
             (only,) = layer.gives
             lies = layer.combined_shape([(each.width,) for each in layer.takes])
-            return [replace(base, shape=only.shape, axis=0 if only.axis is None else only.axis, node=node, lies=lies)]
+            return [replace(base, shape=only.shape, axis=only.axis, node=node, lies=lies)]
         return list(_slices(base, node, layer))
 
 
@@ -222,6 +228,5 @@ def _slices(base: Signal, node: Node, layer: ForeignLayer) -> Iterator[Signal]:
     for each in layer.gives:
         image = each.image
         part = Node(Slice(first, first + each.width, image), (node,))
-        axis = 0 if each.axis is None else each.axis
-        yield replace(base, shape=each.shape, axis=axis, node=part, lies=image or (each.width,))
+        yield replace(base, shape=each.shape, axis=each.axis, node=part, lies=image or (each.width,))
         first += each.width

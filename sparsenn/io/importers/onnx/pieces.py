@@ -10,7 +10,7 @@ from sparsenn.errors import InputError
 from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.io.importers.onnx.probing import Probed
 
-__all__ = ["Piece", "Pieces"]
+__all__ = ["Piece", "Pieces", "without_dead_nodes"]
 
 _MOST_BYTES = (1 << 31) - 1
 
@@ -69,7 +69,7 @@ class Pieces:
             waiting += new
         return found
 
-    def stages(self, own: set[int], crosses: Callable[[str], bool]) -> Iterator[tuple[bool, list[int]]]:
+    def stages(self, own: set[int]) -> Iterator[tuple[bool, list[int]]]:
         """Yield nodes in stages, each after those that it reads: whether they become layers, and their places.
 
         Foreign nodes of a stage are one piece: no value leads from one to another through a layer.
@@ -147,7 +147,25 @@ class Pieces:
         read = {output.name for output in self._graph.output}
         read = read.union(*(self._reads(place) for place in self.needed if place not in inside))
         names = (name for place in sorted(places) for name in self._graph.node[place].output)
-        return tuple(name for name in names if name in read and name in tensors and tensors[name].rows is not None)
+        last = {output.name for output in self._graph.output}
+
+        def is_output(name: str) -> bool:
+            tensor = tensors.get(name)
+            return tensor is not None and (tensor.crosses or (name in last and tensor.rows is not None))
+
+        return tuple(name for name in names if name in read and is_output(name))
+
+
+def without_dead_nodes(model: Any) -> Any:
+    """Return a model of the nodes that its outputs depend on."""
+    needed = Pieces(model).needed
+    if len(needed) == len(model.graph.node):
+        return model
+    live = onnx_library().ModelProto()
+    live.CopyFrom(model)
+    del live.graph.node[:]
+    live.graph.node.extend(model.graph.node[place] for place in needed)
+    return live
 
 
 def _converted(graph: Any, name: str, kind: int, entering: bool) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,13 @@ __all__ = ["Probed", "probed"]
 
 _FEW, _MORE = 2, 3
 """Numbers of rows that a graph is run for."""
+
+_SCALES = 1.0, 30.0
+"""What random numbers are multiplied by: a graph may be the same for all small ones."""
+
+_RANDOM = frozenset(
+    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+)
 
 _NEAR = 1e-3
 """What another number of rows may change of an output, in parts of its largest number."""
@@ -35,6 +42,13 @@ class Probed:
 
     rows: RowTensor | None
     type_number: int
+
+    @property
+    def crosses(self) -> bool:
+        """Whether it can pass from one piece to another as rows of float32, which hold all of its numbers."""
+        types = onnx_library().TensorProto
+        small = (types.BOOL, types.INT8, types.UINT8, types.INT16, types.UINT16)
+        return self.rows is not None and self.type_number in (types.FLOAT, types.FLOAT16, *small)
 
     @property
     def is_float(self) -> bool:
@@ -63,36 +77,64 @@ def probed(model: Any, signals: Mapping[str, Signal], row_by_row: bool) -> dict[
     by_rows = not row_by_row and all(signal.axis is not None for signal in signals.values())
     if not by_rows and not row_by_row:
         return None
-    traced = onnx.ModelProto()
-    traced.CopyFrom(model)
-    graph = traced.graph
-    for value in graph.input:
-        if by_rows and value.name in signals:
-            value.type.tensor_type.shape.dim[signals[value.name].axis or 0].dim_param = "rows"
-    names = [value.name for value in graph.output]
-    asked = dict.fromkeys(name for node in graph.node for name in node.output if name)
-    for value in graph.output:
-        if by_rows:
-            value.type.tensor_type.ClearField("shape")
-    del graph.value_info[:]
-    graph.output.extend(onnx.ValueInfoProto(name=name) for name in asked if name not in names)
+    if any(node.op_type in _RANDOM for node in model.graph.node):
+        return None
+    traced = _traced(model, signals, by_rows)
     try:
-        session = runtime_session(traced.SerializeToString())
-        runs = [_run(session, signals, rows) for rows in ((_FEW, _MORE) if by_rows else (1,))]
+        session = runtime_session(traced, quiet=True)
+        sizes = (slice(_FEW), slice(_MORE)) if by_rows else (slice(1),)
+        runs = [_run(session, signals, rows, 1.0) for rows in sizes]
+        if by_rows and not all(_are_independent(session, model, signals, scale) for scale in _SCALES):
+            return None
     except Exception:  # of whatever kinds that ONNX Runtime raises
         return None
     found = {}
     for name in runs[0]:
         values = [run[name] for run in runs]
+        is_numbers = values[0].dtype.kind in "fiub"
         rows = _axis(*values) if by_rows else _one_row(values[0], signals)
-        if by_rows and name in names and (rows is None or not _alike(rows, *values)):
-            return None
-        kind = onnx.helper.np_dtype_to_tensor_dtype(values[0].dtype) if values[0].dtype != object else 0
-        found[name] = Probed(rows if values[0].dtype.kind in "fiub" else None, int(kind))
+        kind = onnx.helper.np_dtype_to_tensor_dtype(values[0].dtype) if is_numbers else 0
+        found[name] = Probed(rows if is_numbers else None, int(kind))
     return found
 
 
-def _run(session: Any, signals: Mapping[str, Signal], rows: int) -> dict[str, Array]:
+def _traced(model: Any, signals: Mapping[str, Signal], by_rows: bool) -> bytes:
+    """Return a model that gives all of its values, of which none has a shape."""
+    onnx = onnx_library()
+    traced = onnx.ModelProto()
+    traced.CopyFrom(model)
+    graph = traced.graph
+    constants = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name in signals or value.name in constants]
+    del graph.input[:], graph.value_info[:]
+    graph.input.extend(inputs)
+    for value in graph.input:
+        if by_rows and value.name in signals:
+            value.type.tensor_type.shape.dim[signals[value.name].axis or 0].dim_param = "rows"
+    for value in graph.output:
+        if by_rows:
+            value.type.tensor_type.ClearField("shape")
+    known = {value.name for value in graph.output}
+    made = dict.fromkeys(name for node in graph.node for name in node.output if name and name not in known)
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
+    content: bytes = traced.SerializeToString()
+    return content
+
+
+def _are_independent(session: Any, model: Any, signals: Mapping[str, Signal], scale: float) -> bool:
+    """Whether the outputs of each of a few rows are the same alone as among the others."""
+    few, together, *alone = (
+        _run(session, signals, rows, scale)
+        for rows in (slice(_FEW), slice(_MORE), *(slice(row, row + 1) for row in range(_MORE)))
+    )
+    names = [output.name for output in model.graph.output]
+    axes = {name: _axis(few[name], together[name]) for name in names if name in few}
+    return len(axes) == len(names) and all(
+        rows is not None and _alike(rows, together[name], [run[name] for run in alone]) for name, rows in axes.items()
+    )
+
+
+def _run(session: Any, signals: Mapping[str, Signal], rows: slice, scale: float) -> dict[str, Array]:
     feeds = {}
     for value in session.get_inputs():
         generator = np.random.default_rng(0)
@@ -100,8 +142,9 @@ def _run(session: Any, signals: Mapping[str, Signal], rows: int) -> dict[str, Ar
         whole = "int" in value.type
         kind = {"float16": np.float16, "double": np.float64, "float": np.float32}.get(value.type[7:-1])
         kind = kind or np.dtype(value.type[7:-1])
-        numbers = generator.standard_normal((_MORE, *signal.shape)) if not whole else np.ones((_MORE, *signal.shape))
-        some = np.moveaxis(numbers[:rows], 0, signal.axis) if signal.axis is not None else numbers[0]
+        shape = _MORE, *signal.shape
+        numbers = generator.integers(0, 2, shape) if whole else scale * generator.standard_normal(shape)
+        some = np.moveaxis(numbers[rows], 0, signal.axis) if signal.axis is not None else numbers[0]
         feeds[value.name] = some.astype(kind)
     names = [output.name for output in session.get_outputs()]
     found = session.run(names, feeds)
@@ -128,10 +171,17 @@ def _one_row(value: Array, signals: Mapping[str, Signal]) -> RowTensor | None:
     return RowTensor(value.shape, None)
 
 
-def _alike(rows: RowTensor, few: Array, more: Array) -> bool:
-    """Whether the first rows are the same in both."""
+def _alike(rows: RowTensor, together: Array, alone: Sequence[Array]) -> bool:
+    """Whether single rows are the same as among others."""
     assert rows.axis is not None
-    first = np.moveaxis(few, rows.axis, 0).astype(np.float64)
-    again = np.moveaxis(more, rows.axis, 0)[:_FEW].astype(np.float64)
-    largest = max(1e-30, float(np.nanmax(np.abs(first), initial=0.0)))
+    if together.dtype.kind not in "fiub":
+        return False
+    shape = (*rows.shape[: rows.axis], 1, *rows.shape[rows.axis :])
+    if any(each.shape != shape for each in alone):
+        return False
+    first, again = together.astype(np.float64), np.concatenate(alone, rows.axis).astype(np.float64)
+    finite = np.isfinite(first)
+    if not finite.any() or not np.array_equal(finite, np.isfinite(again)):
+        return False
+    largest = max(1e-30, float(np.abs(first[finite]).max()))
     return bool(np.allclose(first, again, rtol=_NEAR, atol=_NEAR * largest, equal_nan=True))

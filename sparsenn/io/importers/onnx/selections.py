@@ -102,7 +102,10 @@ def _taken(signal: Signal, axis: int, positions: Array) -> Signal:
     if isinstance(signal.pending, Product):
         return _columns(signal, taken, places.shape)
     if _is_picture(signal) and axis == 1 and positions.ndim == 1 and np.all(np.diff(positions) == 1):
-        return _channels(signal, int(positions[0]), int(positions[-1]) + 1)
+        images = signal.images().flushed()
+        if len(images.lies or ()) == 3:
+            first, last = int(positions[0]), int(positions[-1]) + 1
+            return images.then(Slice(first, last)).as_image((last - first, *images.pixels[1:]))
     ones = np.ones(taken.size, np.float32)
     selection = csc_array((ones, (taken, np.arange(taken.size))), shape=(signal.width, taken.size))
     return signal.product(selection, places.shape)
@@ -111,11 +114,6 @@ def _taken(signal: Signal, axis: int, positions: Array) -> Signal:
 def _is_picture(signal: Signal) -> bool:
     """Whether a signal is images for its layers, or a network's input that looks like images."""
     return signal.is_image and (len(signal.shape) == 3 or signal.lies is not None)
-
-
-def _channels(signal: Signal, first: int, last: int) -> Signal:
-    images = signal.images().flushed()
-    return images.then(Slice(first, last)).as_image((last - first, *images.pixels[1:]))
 
 
 def _columns(signal: Signal, taken: Array, shape: tuple[int, ...]) -> Signal:

@@ -319,10 +319,134 @@ def test_subgraphs_read_values_from_outside() -> None:
     assert close(Session(from_onnx(model), device="cpu")(inputs["x"]), expected(model, inputs))
 
 
-def test_rows_that_change_each_other_are_refused() -> None:
-    nodes = [node("MatMul", ["x", "w"], ["a"]), node("Softmax", ["a"], ["y"], axis=0)]
-    with pytest.raises(InputError, match="compares rows"):
-        from_onnx(graph(nodes, [weights("w", 4, 4)], {"x": ["n", 4]}, {"y": ["n", 4]}))
+DEPENDENT = {
+    "compared": [node("Softmax", ["a"], ["y"], axis=0)],
+    "summed up": [node("CumSum", ["a", "zero"], ["y"])],
+    "the first": [node("Gather", ["a", "zeros"], ["f"], axis=0), node("Sub", ["a", "f"], ["y"])],
+    "numbered": [
+        node("Shape", ["a"], ["s"], start=0, end=1),
+        node("Squeeze", ["s"], ["n"]),
+        node("Range", ["zero", "n", "one"], ["r"]),
+        node("Cast", ["r"], ["f"], to=FLOAT),
+        node("Unsqueeze", ["f", "ones"], ["c"]),
+        node("Add", ["a", "c"], ["y"]),
+    ],
+    "the largest": [node("ReduceMax", ["a"], ["m"], keepdims=0), node("Sub", ["a", "m"], ["y"])],
+    "random": [node("RandomNormalLike", ["a"], ["y"])],
+    "rarely": [
+        node("Abs", ["a"], ["b"]),
+        node("Sub", ["b", "limit"], ["c"]),
+        node("Relu", ["c"], ["d"]),
+        node("ReduceMean", ["a", "zeros"], ["m"], keepdims=1),
+        node("Mul", ["d", "m"], ["e"]),
+        node("Sin", ["e"], ["y"]),
+    ],
+}
+
+
+@pytest.mark.parametrize("nodes", DEPENDENT.values(), ids=DEPENDENT)
+def test_rows_that_change_each_other_are_refused(nodes: list[Any]) -> None:
+    scalars = [numpy_helper.from_array(np.array(number, np.int64), name) for name, number in (("zero", 0), ("one", 1))]
+    limit = numpy_helper.from_array(np.array(20, np.float32), "limit")
+    constants = [*scalars, whole("zeros", 0), whole("ones", 1), limit, weights("w", 4, 4)]
+    model = graph([node("MatMul", ["x", "w"], ["a"]), *nodes], constants, {"x": ["n", 4]}, {"y": ["n", 4]})
+    with pytest.raises(InputError, match="each row by itself"):
+        from_onnx(model)
+
+
+def test_a_mean_over_rows_of_integers_is_refused() -> None:
+    nodes = [
+        node("Cast", ["ids"], ["a"], to=FLOAT),
+        node("ReduceMean", ["a", "zeros"], ["m"]),
+        node("Sub", ["a", "m"], ["y"]),
+    ]
+    with pytest.raises(InputError, match="each row by itself"):
+        from_onnx(graph(nodes, [whole("zeros", 0)], {"ids": ["n", 4]}, {"y": ["n", 4]}))
+
+
+@pytest.mark.parametrize("shape", [[16], [1, 16]])
+def test_values_without_an_axis_of_rows(shape: list[int]) -> None:
+    nodes = [
+        node("Reshape", ["x", "square"], ["r"]),
+        node("Sin", ["r"], ["a"]),
+        node("Slice", ["a", "zeros", "ends", "ones"], ["c"]),
+        node("Reshape", ["c", "flat"], ["d"]),
+        node("MatMul", ["d", "w"], ["y"]),
+    ]
+    constants = [whole("square", 4, 4), whole("zeros", 0), whole("ends", 2), whole("ones", 1), whole("flat", 1, 8)]
+    model = graph(nodes, [*constants, weights("w", 8, 5, density=0.3)], {"x": shape}, {"y": [1, 5]})
+    rows = np.random.default_rng(1).normal(size=(1, 16)).astype(np.float32)
+    found = Session(from_onnx(model), device="cpu")(rows)
+    assert close(found, expected(model, {"x": rows.reshape(shape)}))
+
+
+def test_a_squeeze_of_whatever_axes_is_refused() -> None:
+    nodes = [node("Sin", ["x"], ["a"]), node("Squeeze", ["a"], ["y"])]
+    with pytest.raises(InputError, match="each row by itself"):
+        from_onnx(graph(nodes, [], {"x": [5, "n", 6]}, {"y": [5, "n", 6]}))
+
+
+def test_outputs_of_another_shape_are_refused() -> None:
+    """As a model file may hold them."""
+    model = graph([node("Squeeze", ["x"], ["y"])], [], {"x": [5, "n", 6]}, {"y": ["m", "k"]})
+    rows = RowTensor((5, 6), 1)
+    network = Network((ForeignLayer(model.SerializeToString(), (rows,), (rows,), operators=("Squeeze",)),))
+    with pytest.raises(InputError, match=r"the shape \(5, 6\)"):
+        Session(network, device="cpu")(np.ones((1, 30), np.float32))
+
+
+def test_large_integers_are_not_rounded_between_pieces() -> None:
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("Floor", ["a"], ["b"]),
+        node("Cast", ["b"], ["c"], to=INT64),
+        node("Add", ["c", "big"], ["d"]),
+        node("MatMul", ["b", "last"], ["e"]),
+        node("Floor", ["e"], ["f"]),
+        node("Cast", ["f"], ["g"], to=INT64),
+        node("Add", ["d", "g"], ["h"]),
+        node("Mod", ["h", "seven"], ["k"]),
+        node("Cast", ["k"], ["y"], to=FLOAT),
+    ]
+    few = [numpy_helper.from_array((np.arange(each).reshape(size) % 5 == 0).astype(np.float32), name)
+           for name, size, each in (("w", (20, 8), 160), ("last", (8, 8), 64))]  # fmt: skip
+    constants = [*few, whole("big", 1234567890123), whole("seven", 7)]
+    model = graph(nodes, constants, {"x": ["n", 20]}, {"y": ["n", 8]})
+    rows = np.random.default_rng(2).integers(-9, 9, (5, 20)).astype(np.float32)
+    assert np.array_equal(Session(from_onnx(model), device="cpu")(rows), expected(model, {"x": rows}))
+
+
+def test_outputs_of_texts_are_refused() -> None:
+    table = numpy_helper.from_array(np.array(["a", "b", "c", "d"], object), "table")
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("Sin", ["a"], ["s"]),
+        node("ArgMax", ["s"], ["m"], axis=1),
+        node("Gather", ["table", "m"], ["y"]),
+    ]
+    model = graph(nodes, [weights("w", 6, 4, density=0.3), table], {"x": ["n", 6]}, {"y": ["n", 1]})
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.STRING
+    with pytest.raises(InputError, match="each row by itself"):
+        from_onnx(model)
+
+
+def test_sizes_that_are_computed_change_nothing() -> None:
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("Shape", ["a"], ["s"], start=1, end=2),
+        node("Expand", ["bias", "s"], ["e"]),
+        node("Add", ["a", "e"], ["b"]),
+        node("Softmax", ["b"], ["y"]),
+    ]
+    model = graph(nodes, [weights("w", 20, 8), weights("bias", 1)], {"x": ["n", 20]}, {"y": ["n", 8]})
+    assert [type(layer) for layer in from_onnx(model)] == [type(layer) for layer in from_onnx(model, foreign=False)]
+
+
+def test_inputs_that_nothing_reads_are_left_out() -> None:
+    nodes = [node("MatMul", ["x", "w"], ["a"]), node("Sin", ["a"], ["y"]), node("Cos", ["z"], ["dead"])]
+    model = graph(nodes, [weights("w", 20, 8, density=0.2)], {"x": ["n", 20], "z": ["n", 3]}, {"y": ["n", 8]})
+    inputs = inputs_of(model, 4)
+    assert close(Session(from_onnx(model), device="cpu")(inputs["x"]), expected(model, inputs))
 
 
 def test_a_graph_without_zeros_stays_whole() -> None:
