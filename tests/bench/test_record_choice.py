@@ -82,7 +82,7 @@ def test_the_choice_stands_beside_the_other_candidates(
     assert chain["ratio"] == pytest.approx(1 / 0.8)
     assert chain["chosen"] != chain["fastest"]
     assert {"rows 1-2", "panel 1-2"} <= set(chain["candidates"])
-    assert (convolutions["chosen"], convolutions["ratio"]) == ("direct 1-2", 1.0)
+    assert (convolutions["chosen"], convolutions["ratio"]) == ("conv_direct 1-2", 1.0)
     assert "the fastest candidate for 1 of 2" in recorded().title
 
 

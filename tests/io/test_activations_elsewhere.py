@@ -216,7 +216,7 @@ def test_a_slope_of_zero_is_a_relu() -> None:
 def test_selu_of_other_numbers_is_refused() -> None:
     proto = of_sums(node("Selu", "z", alpha=1.0))
     with pytest.raises(InputError, match="Selu"):
-        sparsenn.from_onnx(proto)
+        sparsenn.from_onnx(proto, foreign=False)
     proto = of_sums(node("Selu", "z"))
     check(sparsenn.from_onnx(proto), SELU())
 

@@ -49,6 +49,13 @@ def import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: boo
     ResourceError
         What it computes of constants is larger than memory.
     """
+    try:
+        return _import_graph(model, tensors, sparse_below, foreign)
+    except UnicodeDecodeError as error:
+        raise InputError(f"a name in it is no text ({error})") from error
+
+
+def _import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: bool) -> Imported:
     if model.functions:
         model = onnx_library().inliner.inline_local_functions(model)
     walk = Walk(model, tensors)
