@@ -17,8 +17,8 @@ from sparsenn.io.importers.onnx.call import Value
 from sparsenn.io.importers.onnx.graph import Imported, Walk
 from sparsenn.io.importers.onnx.graph_inputs import input_signals
 from sparsenn.io.importers.onnx.library import onnx_library
-from sparsenn.io.importers.onnx.pieces import Pieces, without_dead_nodes
 from sparsenn.io.importers.onnx.probing import Probed, probed
+from sparsenn.io.importers.onnx.subgraphs import Subgraphs, without_dead_nodes
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.signal import Signal
 from sparsenn.layers import ForeignLayer, RowTensor, Slice
@@ -104,7 +104,7 @@ class _RowsError(Exception):
 
 
 class _Mixed:
-    """A graph of which ONNX Runtime computes the nodes that have no layer here, in as few pieces as there can be.
+    """A graph of which ONNX Runtime computes the nodes that have no layer here, in as few subgraphs as there can be.
 
     Nodes without weights of their own stay with the nodes around them.
     """
@@ -117,7 +117,7 @@ class _Mixed:
         if found is None:
             raise _RowsError
         self._tensors_of: Mapping[str, Probed] = found
-        self._pieces = Pieces(self._model)
+        self._subgraphs = Subgraphs(self._model)
         self._takes_images = True
 
     def run(self) -> Imported:
@@ -134,7 +134,7 @@ class _Mixed:
         walk = Walk(self._model, self._tensors)
         values.update(walk.constants)
         values.update(self._signals)
-        for is_own, places in self._pieces.stages(own):
+        for is_own, places in self._subgraphs.stages(own):
             if not is_own:
                 self._add_foreign(places, values)
                 continue
@@ -146,7 +146,7 @@ class _Mixed:
         return walk.imported(self._signals, values)
 
     def _crosses(self, name: str) -> bool:
-        """Whether a value can pass between pieces, and between them and layers."""
+        """Whether a value can pass between subgraphs, and between them and layers."""
         tensor = self._tensors_of.get(name)
         return name in self._signals or (tensor is not None and tensor.crosses)
 
@@ -157,7 +157,7 @@ class _Mixed:
         walk, own = Walk(self._model, self._tensors), set()
         values: dict[str, Value] = {**walk.constants, **self._signals}
         anchors = set()
-        for place in self._pieces.needed:
+        for place in self._subgraphs.needed:
             node = self._model.graph.node[place]
             try:
                 if any(name and name not in values for name in walk.reads(place)):
@@ -176,7 +176,7 @@ class _Mixed:
                     tensor = self._tensors_of.get(name)
                     if tensor is not None and tensor.rows is not None and tensor.is_float:
                         values[name] = self._stand_in(tensor.rows)
-        return self._pieces.connected(own, anchors, walk.reads)
+        return self._subgraphs.connected(own, anchors, walk.reads)
 
     def _is_sparse(self, values: Collection[Value]) -> bool:
         """Whether a layer's weights, its first constant, are mostly zero."""
@@ -186,25 +186,25 @@ class _Mixed:
         return isinstance(weights, np.ndarray) and bool(np.count_nonzero(weights) < self._sparse_below * weights.size)
 
     def _stand_in(self, rows: RowTensor) -> Signal:
-        """Return a signal of a shape, while nobody knows the piece that gives it."""
+        """Return a signal of a shape, while nobody knows the subgraph that gives it."""
         first = next(iter(self._signals.values()))
         layer = ForeignLayer(b"", (RowTensor((first.width,)),), (rows,))
         return self._given(layer, (first,))[0]
 
-    # ---- Foreign pieces ----------------------------------------------------------------------------------------------
+    # ---- Foreign subgraphs -------------------------------------------------------------------------------------------
 
     def _add_foreign(self, places: Collection[int], values: dict[str, Value]) -> None:
-        """Add the outputs of a foreign piece to values."""
+        """Add the outputs of a foreign subgraph to values."""
 
         def is_known(name: str) -> bool:
             return isinstance(values.get(name), Signal) and self._crosses(name)
 
-        piece = self._pieces.extracted(places, is_known, self._tensors_of)
-        sources = [values[name] for name in piece.inputs]
-        gives = tuple(self._rows_of(name) for name in piece.outputs)
+        subgraph = self._subgraphs.extracted(places, is_known, self._tensors_of)
+        sources = [values[name] for name in subgraph.inputs]
+        gives = tuple(self._rows_of(name) for name in subgraph.outputs)
         takes = tuple(RowTensor(each.shape, each.axis) for each in sources)
-        layer = ForeignLayer(piece.model, takes, gives, self._row_by_row, piece.operators)
-        values.update(zip(piece.outputs, self._given(layer, sources), strict=True))
+        layer = ForeignLayer(subgraph.model, takes, gives, self._row_by_row, subgraph.operators)
+        values.update(zip(subgraph.outputs, self._given(layer, sources), strict=True))
 
     def _rows_of(self, name: str) -> RowTensor:
         rows = self._tensors_of[name].rows
@@ -234,6 +234,6 @@ def _slices(base: Signal, node: Node, layer: ForeignLayer) -> Iterator[Signal]:
     first = 0
     for each in layer.gives:
         image = each.image
-        part = Node(Slice(first, first + each.width, image), (node,))
-        yield replace(base, shape=each.shape, axis=each.axis, node=part, lies=image or (each.width,))
+        taken = Node(Slice(first, first + each.width, image), (node,))
+        yield replace(base, shape=each.shape, axis=each.axis, node=taken, lies=image or (each.width,))
         first += each.width

@@ -45,7 +45,7 @@ class Probed:
 
     @property
     def crosses(self) -> bool:
-        """Whether it can pass from one piece to another as rows of float32, which hold all of its numbers."""
+        """Whether it can pass from one subgraph to another as rows of float32, which hold all of its numbers."""
         types = onnx_library().TensorProto
         small = (types.BOOL, types.INT8, types.UINT8, types.INT16, types.UINT16)
         return self.rows is not None and self.type_number in (types.FLOAT, types.FLOAT16, *small)

@@ -1,4 +1,4 @@
-"""Graphs of which ONNX Runtime computes some nodes: outputs are its own, cut into as few pieces as there can be."""
+"""Graphs of which ONNX Runtime computes some nodes: outputs are its own, cut into as few subgraphs as there can be."""
 
 from __future__ import annotations
 
@@ -395,7 +395,7 @@ def test_outputs_of_another_shape_are_refused() -> None:
         Session(network, device="cpu")(np.ones((1, 30), np.float32))
 
 
-def test_large_integers_are_not_rounded_between_pieces() -> None:
+def test_large_integers_are_not_rounded_between_subgraphs() -> None:
     nodes = [
         node("MatMul", ["x", "w"], ["a"]),
         node("Floor", ["a"], ["b"]),

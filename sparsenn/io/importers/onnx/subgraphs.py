@@ -1,4 +1,4 @@
-"""Cutting a graph into what becomes layers and pieces that ONNX Runtime computes."""
+"""Cutting a graph into what becomes layers and subgraphs that ONNX Runtime computes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from sparsenn.errors import InputError
 from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.io.importers.onnx.probing import Probed
 
-__all__ = ["Piece", "Pieces", "without_dead_nodes"]
+__all__ = ["Subgraph", "Subgraphs", "without_dead_nodes"]
 
 _MOST_BYTES = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A part of a graph as a model of its own.
+class Subgraph:
+    """Nodes of a graph as a model of its own.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Piece:
     operators: tuple[str, ...]
 
 
-class Pieces:
+class Subgraphs:
     """A model's nodes, by their places in the graph."""
 
     def __init__(self, model: Any) -> None:
@@ -72,7 +72,7 @@ class Pieces:
     def stages(self, own: set[int]) -> Iterator[tuple[bool, list[int]]]:
         """Yield nodes in stages, each after those that it reads: whether they become layers, and their places.
 
-        Foreign nodes of a stage are one piece: no value leads from one to another through a layer.
+        Foreign nodes of a stage are one subgraph: no value leads from one to another through a layer.
         """
         stage: dict[int, int] = {}
         for place in self.needed:
@@ -87,13 +87,13 @@ class Pieces:
 
     def extracted(
         self, places: Collection[int], is_known: Callable[[str], bool], tensors: Mapping[str, Probed]
-    ) -> Piece:
+    ) -> Subgraph:
         """Return nodes as a model of their own, with what they read that is not known, such as sizes.
 
         Raises
         ------
         InputError
-            The piece is larger than a protobuf may be.
+            The subgraph is larger than a protobuf may be.
         """
         onnx = onnx_library()
         constants = {tensor.name: tensor for tensor in self._graph.initializer}
@@ -120,7 +120,7 @@ class Pieces:
         )
         made.opset_import.extend(used_opsets)
         graph = made.graph
-        graph.name = "piece"
+        graph.name = "subgraph"
         names = {}
         graph.initializer.extend(constants[name] for name in used if name in constants)
         graph.sparse_initializer.extend(sparse[name] for name in used if name in sparse)
@@ -136,9 +136,9 @@ class Pieces:
             value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
         graph.output.extend(onnx.ValueInfoProto(name=names[name]) for name in outputs)
         if made.ByteSize() > _MOST_BYTES:
-            raise InputError("a piece of it is larger than a protobuf may be")
+            raise InputError("a subgraph of it is larger than a protobuf may be")
         operators = dict.fromkeys(node.op_type for node in nodes)
-        return Piece(made.SerializeToString(), tuple(inputs), outputs, tuple(operators))
+        return Subgraph(made.SerializeToString(), tuple(inputs), outputs, tuple(operators))
 
     def _outputs(
         self, places: Collection[int], inside: Collection[int], tensors: Mapping[str, Probed]
@@ -158,7 +158,7 @@ class Pieces:
 
 def without_dead_nodes(model: Any) -> Any:
     """Return a model of the nodes that its outputs depend on."""
-    needed = Pieces(model).needed
+    needed = Subgraphs(model).needed
     if len(needed) == len(model.graph.node):
         return model
     live = onnx_library().ModelProto()
