@@ -220,6 +220,7 @@ def test_a_lone_worker_that_is_lost_before_it_answers_is_waited_for(
     client: Any, problem: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not said to be unfit; nor is one of several."""
+    client.wait_for_workers(2, timeout=60)
     first, *others = client.nthreads()
     real = type(client).run
 

@@ -27,7 +27,7 @@ from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.cuda.sparse.stack import upload
 from sparsenn.errors import UsageError
 from sparsenn.formats import from_dense
-from sparsenn.layers import Conv2d
+from sparsenn.layers import Conv2d, ForeignLayer, RowTensor
 from sparsenn.structure.merging import merge_equal_outputs
 
 U = 2.0**-24
@@ -452,3 +452,9 @@ def test_within_the_bound_the_order_decides(device: str) -> None:
         network = Network.from_scipy([sp.csc_array(np.float32(weights)[:, None])])
         for kernel in KERNELS[device]:
             assert bool(outputs(network, rows, device, kernel).any()) is category
+
+
+def test_reproducible_sessions_refuse_foreign_layers() -> None:
+    layer = ForeignLayer(b"", (RowTensor((3,)),), (RowTensor((2,)),), operators=("Sin",))
+    with pytest.raises(UsageError, match="leave out reproducible"):
+        Session(Network((layer,)), device="cpu", reproducible=True)(np.ones((1, 3), np.float32))

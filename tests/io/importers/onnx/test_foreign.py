@@ -15,7 +15,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from sparsenn import Model, Network, Session, from_onnx, read_model, to_onnx, write_model
-from sparsenn.errors import FileFormatError, InputError, UsageError
+from sparsenn.errors import FileFormatError, InputError
 from sparsenn.layers import ForeignLayer, RowTensor
 
 pytestmark = pytest.mark.usefixtures("foreign_layers")
@@ -473,11 +473,6 @@ def test_without_onnx_runtime_the_package_is_named(monkeypatch: pytest.MonkeyPat
 def test_plans_say_what_onnx_runtime_computes() -> None:
     plan = Session(from_onnx(normalised()), device="cpu").plan(np.zeros((3, 20), np.float32))
     assert "ONNX Runtime computes layers 2 (LayerNormalization) on the CPU, in float32." in str(plan)
-
-
-def test_reproducible_sessions_refuse_foreign_layers() -> None:
-    with pytest.raises(UsageError, match="leave out reproducible"):
-        Session(from_onnx(normalised()), device="cpu", reproducible=True)(np.zeros((3, 20), np.float32))
 
 
 def test_errors_of_onnx_runtime_are_a_line() -> None:
