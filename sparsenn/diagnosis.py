@@ -24,7 +24,7 @@ REQUIRED = ("numpy", "scipy", "numba", "llvmlite", "h5py", "pyarrow", "matplotli
 
 OPTIONAL = {
     "onnx": "pip install onnx, to read and write ONNX files",
-    "onnxruntime": "pip install onnxruntime, to compare with it in sparsenn benchmark",
+    "onnxruntime": "pip install onnxruntime, for operators that have no layers here, and to compare with it",
     "torch": "pip install torch, to import PyTorch's modules",
     "scikit-learn": "pip install scikit-learn, to import its models and to serve as its estimator",
     "dask": "pip install 'dask[array]' distributed, to run on a cluster",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-__all__ = ["kind_of", "one_line", "printable"]
+__all__ = ["kind_of", "one_line", "printable", "reason_of"]
 
 _LONGEST = 60
 """Characters of a field that are shown as they are."""
@@ -44,3 +44,8 @@ def _brief(value: Any) -> str:
         return f"<{kind} of {len(value):,}>"
     text = printable(repr(value))
     return text if len(text) <= _LONGEST else f"<{kind}>"
+
+
+def reason_of(error: Exception) -> str:
+    """Return in a line an error's message; its kind where it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

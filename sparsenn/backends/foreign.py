@@ -13,6 +13,7 @@ import numpy as np
 from sparsenn.errors import InputError, UsageError
 from sparsenn.formats import Array
 from sparsenn.layers.foreign import ForeignLayer
+from sparsenn.printable import reason_of
 from sparsenn.runtime.workers import thread_count
 
 __all__ = ["onnx_runtime", "run_foreign", "runtime_session"]
@@ -61,18 +62,14 @@ def run_foreign(layer: ForeignLayer, matrices: Sequence[Array]) -> Array:
                 session = _sessions[layer] = runtime_session(layer.model)
             except UsageError:
                 raise
-            except Exception as error:  # likewise
-                raise InputError(f"ONNX Runtime does not take a layer's graph: {_line(error)}") from error
+            except Exception as error:  # of whatever kinds that ONNX Runtime raises
+                raise InputError(f"ONNX Runtime does not take a layer's graph: {reason_of(error)}") from error
     rows = matrices[0].shape[0]
     outputs = np.empty((rows, layer.outputs), np.float32)
     step = 1 if layer.row_by_row else max(1, rows)
     for first in range(0, rows, step):
         _run_rows(layer, session, [matrix[first : first + step] for matrix in matrices], outputs[first : first + step])
     return outputs
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _run_rows(layer: ForeignLayer, session: Any, matrices: Sequence[Array], outputs: Array) -> None:
@@ -85,8 +82,8 @@ def _run_rows(layer: ForeignLayer, session: Any, matrices: Sequence[Array], outp
     first = 0
     try:
         results = session.run(None, feeds)
-    except Exception as error:  # of whatever kinds that ONNX Runtime raises
-        raise InputError(f"ONNX Runtime cannot compute {', '.join(layer.operators)}: {_line(error)}") from error
+    except Exception as error:  # likewise
+        raise InputError(f"ONNX Runtime cannot compute {', '.join(layer.operators)}: {reason_of(error)}") from error
     for tensor, result in zip(layer.gives, results, strict=True):
         shape = list(tensor.shape)
         if tensor.axis is not None:

@@ -83,7 +83,7 @@ def tune(
                 try:
                     batch = _rows(network, sample, form, count)
                 except MemoryError:
-                    raise UsageError(f"--rows {count}: memory has no room for so many rows") from None
+                    raise UsageError(f"--rows {count}: memory has no room for these rows") from None
                 start = time.perf_counter()
                 tunings.append(Tuning(session.plan(batch), time.perf_counter() - start))
                 report("numbers of rows", len(tunings), len(counts))

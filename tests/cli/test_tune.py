@@ -126,7 +126,7 @@ def test_rows_beyond_memory_are_refused(run: Run, model: Path, monkeypatch: pyte
 
     monkeypatch.setattr("sparsenn.cli.tune._rows", no_memory)
     done = run("tune", model, "--device", "cpu", "--rows", "7")
-    assert (done.exit_code, done.stderr) == (2, "error: --rows 7: memory has no room for so many rows\n")
+    assert (done.exit_code, done.stderr) == (2, "error: --rows 7: memory has no room for these rows\n")
 
 
 def test_inputs_go_with_a_model(run: Run, problem: Path, model: Path) -> None:

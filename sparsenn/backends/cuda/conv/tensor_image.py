@@ -22,7 +22,7 @@ __all__ = ["FLOAT32", "HALF", "HALF_ROWS", "TF32", "Kind", "Layout", "columns_of
 
 @dataclass(frozen=True)
 class Kind:
-    """What sets the kernels apart."""
+    """The differences between the kernels."""
 
     source: str  # the kernel
     quad: int  # numbers of an image's row that the four lanes of an item read at once: 1 or 2 each

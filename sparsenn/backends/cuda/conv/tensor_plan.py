@@ -109,7 +109,7 @@ def fits_any_precision(machine: Machine, geometry: Geometry) -> str | None:
 
 
 def plan(kind: Kind, geometry: Geometry, images: int, machine: Machine) -> Plan | None:
-    """Return the plan by which a multiprocessor has the least to do for so many images; None if there is none."""
+    """Return the plan with the least work of a multiprocessor for a number of images; None if there is none."""
     return _plan(kind, geometry, min(MANY, 1 << max(0, images - 1).bit_length()), machine)
 
 

@@ -99,7 +99,7 @@ def row_of(geometry: Geometry) -> Row:
 
 @dataclass(frozen=True)
 class Tile:
-    """What a block computes; a kernel is compiled for each."""
+    """The sums of a block; a kernel is compiled for each shape."""
 
     down: int  # warpgroups one below the other
     across: int  # warpgroups beside each other

@@ -14,14 +14,14 @@ from sparsenn.errors import FileFormatError, InputError, ResourceError, SparseNN
 from sparsenn.io.bounded import Source
 from sparsenn.io.importers.onnx.export import export_graph
 from sparsenn.io.importers.onnx.graph import Imported
-from sparsenn.io.importers.onnx.library import onnx_library, reason_of
+from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.io.importers.onnx.mixed import import_graph
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.model import Model, description_of, imported_model, model_described
 from sparsenn.io.rounding import check_rounding
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
-from sparsenn.printable import kind_of
+from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.storage import open_to_write, replacing
 

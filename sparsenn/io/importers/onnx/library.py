@@ -7,7 +7,7 @@ from typing import Any
 
 from sparsenn.errors import UsageError
 
-__all__ = ["onnx_library", "reason_of"]
+__all__ = ["onnx_library"]
 
 
 def onnx_library() -> Any:
@@ -24,8 +24,3 @@ def onnx_library() -> Any:
         return import_module("onnx")
     except ImportError as error:
         raise UsageError(f"ONNX files need the package onnx ({error}); install it: pip install onnx") from error
-
-
-def reason_of(error: Exception) -> str:
-    """Return in a line what the package says is wrong; the kind of error where it says nothing."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,4 +1,4 @@
-"""What the tensors of a graph are: ONNX Runtime computes them for different numbers of rows."""
+"""The tensors of a graph: ONNX Runtime computes them for different numbers of rows."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _FEW, _MORE = 2, 3
 """Numbers of rows that a graph is run for."""
 
 _SCALES = 1.0, 30.0
-"""What random numbers are multiplied by: a graph may be the same for all small ones."""
+"""Factors of random inputs: a graph may compute the same for all small ones."""
 
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
 
 _NEAR = 1e-3
-"""What another number of rows may change of an output, in parts of its largest number."""
+"""The largest difference that other rows may make to an output, relative to its largest number."""
 
 
 @dataclass(frozen=True)
