@@ -70,6 +70,9 @@ def test_a_session_takes_modules_and_exported_ones_of_pytorch() -> None:
     np.testing.assert_allclose(run(program, rows), module(rows).detach(), rtol=1e-5)
     with pytest.raises(InputError, match="dynamic_shapes"):
         Session(torch.export.export(module, (rows,)))
+    open_sizes = ({0: torch.export.Dim("rows"), 1: torch.export.Dim("length")},)
+    with pytest.raises(InputError, match="open sizes besides the number of rows"):
+        Session(torch.export.export(torch.nn.ReLU(), (rows,), dynamic_shapes=open_sizes))
 
 
 def test_a_session_takes_estimators_of_scikit_learn_and_of_classes_derived_from_them() -> None:

@@ -66,6 +66,11 @@ def exported(
                 f"{name}: its input {node.name!r} has no open number of rows; export it with dynamic_shapes that say "
                 '{0: torch.export.Dim("rows")} of each input'
             )
+        if not all(isinstance(size, int) for size in tensor.shape[1:]):
+            raise InputError(
+                f"{name}: its input {node.name!r} of shape {tuple(tensor.shape)} has open sizes besides the number of "
+                "rows; export it with these fixed"
+            )
     inputs = slices_of_inputs({node.name: make_input(tuple(node.meta["val"].shape[1:])) for node in placeholders})
     signals: dict[Any, Signal] = {node: inputs[node.name] for node in placeholders}
     rows, outputs = placeholders[0].meta["val"].shape[0], dict[str, Signal]()
