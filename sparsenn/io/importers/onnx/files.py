@@ -133,6 +133,8 @@ def read_onnx(path: str | os.PathLike[str], shape: InputShapes | None = None) ->
     provenance = {"format": f"ONNX, {', '.join(versions)}"}
     if proto.producer_name:
         provenance["producer"] = f"{proto.producer_name} {proto.producer_version}".strip()
+    if imported.dequantised:
+        provenance["quantised weights"] = f"{imported.dequantised:,} tensors, dequantised to float32"
     own = next((entry.value for entry in proto.metadata_props if entry.key == _METADATA), None)
     if own is not None:
         return _described(path, imported.network, own, provenance)
