@@ -280,14 +280,18 @@ def _named_matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any
     size, actual = prod(shape), tuple(array.shape)
     if actual[1:] == (size,):
         return array
-    layout = InputLayout(shape or (1,))
-    if not hasattr(array, "tocsr"):
+    if actual == (size,) and not hasattr(array, "tocsr"):
+        return array.reshape(1, size)
+    layouts = [InputLayout(shape or (1,))]
+    if network.input_layout is not None and network.input_layout.channels_last and len(shape) > 1:
+        layouts.insert(0, InputLayout((*shape[1:], shape[0]), channels_last=True))
+    for layout in () if hasattr(array, "tocsr") else layouts:
         if len(actual) > (size > 1) and layout.holds(actual[1:], size):
-            return array.reshape(actual[0], size)
-        if actual == (size,) or layout.holds(actual, size):
-            return array.reshape(1, size)
-    expected = ", ".join(map(str, ("rows", *shape)))
-    raise MatrixError(f"the input {name!r} has the shape {actual}; it takes ({expected})")
+            return layout.matrix(array)
+        if layout.holds(actual, size):
+            return layout.matrix(array.reshape(1, *actual))
+    expected = " or ".join(f"({', '.join(map(str, ('rows', *(layout.shape or ()))))})" for layout in layouts)
+    raise MatrixError(f"the input {name!r} has the shape {actual}; it takes {expected}")
 
 
 def _side_by_side(matrices: list[Any]) -> Any:

@@ -76,7 +76,8 @@ def _sizes(value: Any) -> list[int | None]:
 def _shown(value: Any, without: int | None = None) -> str:
     dimensions = value.type.tensor_type.shape.dim
     names = [str(size or each.dim_param or "?") for size, each in zip(_sizes(value), dimensions, strict=True)]
-    return f"({', '.join(name for axis, name in enumerate(names) if axis != without)})"
+    shown = [name for axis, name in enumerate(names) if axis != without]
+    return f"({', '.join(shown)}{',' if len(shown) == 1 else ''})"
 
 
 def input_signals(
