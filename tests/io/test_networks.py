@@ -173,6 +173,32 @@ def test_columns_of_numbers_are_known_by_their_names() -> None:
         assert network_of(Model(network(), encoding=encoding)).input_layout is None
 
 
+TABLES: dict[str, Any] = {
+    "pandas": lambda library, columns: library.DataFrame(columns),
+    "polars": lambda library, columns: library.DataFrame(columns),
+    "pyarrow": lambda library, columns: library.table(columns),
+}
+
+
+@pytest.mark.parametrize("library", TABLES)
+def test_columns_of_tables_go_by_name_where_a_model_knows_names(library: str) -> None:
+    columns = dict(zip("abc", ROWS.T, strict=True))
+    moved = TABLES[library](pytest.importorskip(library), {name: columns[name] for name in "cab"})
+    encoding = TableEncoding(tuple(Column(name) for name in "abc"), ("y",), named=True)
+    nodes = network().nodes
+
+    def taken(*names: str) -> Any:
+        return moved[list(names)] if library == "pandas" else moved.select(list(names))
+
+    for model in (Model(network(), encoding=encoding), Network(nodes, named_inputs=dict.fromkeys("abc", (1,)))):
+        np.testing.assert_array_equal(run(model, moved), run(network()))
+        with pytest.raises(InputError, match="missing are 'c'"):
+            run(model, taken("b", "a"))
+    np.testing.assert_array_equal(run(network(), moved), run(network(), ROWS[:, [2, 0, 1]]))
+    wider = Network(nodes, named_inputs={"a": (1,), "bc": (2,)})
+    np.testing.assert_array_equal(run(wider, {"a": taken("a"), "bc": taken("b", "c")}), run(network()))
+
+
 # ---- Models without a loss -------------------------------------------------------------------------------------------
 
 
