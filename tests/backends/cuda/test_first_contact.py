@@ -71,9 +71,10 @@ from cupyx.scipy.sparse import csr_matrix
 create, sources = nvrtc.createProgram, []
 
 def create_and_log(source, *rest):
-    is_own = source.startswith("#line 1 ")
-    if source.strip():
-        sources.append(source[:60] if is_own else source[-900:] + "".join(traceback.format_stack(limit=12)))
+    if source.startswith("#line 1 "):
+        sources.append(source[:60])
+    elif source.strip() and any("/sparsenn/" in frame.filename for frame in traceback.extract_stack()):
+        sources.append(source[-900:] + "".join(traceback.format_stack(limit=12)))
     return create(source, *rest)
 
 nvrtc.createProgram = create_and_log
