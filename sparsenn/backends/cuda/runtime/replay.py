@@ -223,7 +223,7 @@ def _copy(target: int, source: int, size: int, stream: Any) -> None:
 
 
 def _seconds(call: Callable[[], Any]) -> float:
-    stream, seconds = cupy().cuda.get_current_stream(), []
+    stream, seconds = cupy().cuda.get_current_stream(), list[float]()
     while len(seconds) < MIN_RUNS or sum(seconds) < MIN_SECONDS:
         stream.synchronize()
         start = time.perf_counter()
