@@ -19,7 +19,7 @@ InputShapes: TypeAlias = Sequence[int] | Mapping[str, Sequence[int]]
 
 
 def fix_sizes(graph: Any, shapes: InputShapes) -> None:
-    """Fix the open sizes of a graph's inputs, but for the axis of rows.
+    """Fix the open sizes of a graph's inputs, but for the axis of rows; sizes of one name are the same in all inputs.
 
     Parameters
     ----------
@@ -43,25 +43,33 @@ def fix_sizes(graph: Any, shapes: InputShapes) -> None:
     checked = checked_shapes(shapes, "shapes of inputs")
     if unknown := [name for name in checked if name not in inputs]:
         raise UsageError(f"the model has no input {', '.join(map(repr, unknown))}; its inputs are {names}")
+    named: dict[str, int] = {}
     for name, shape in checked.items():
-        _fix(inputs[name], shape)
+        named.update(_fix(inputs[name], shape))
+    for value in inputs.values():
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param in named:
+                axis.dim_value = named[axis.dim_param]
 
 
-def _fix(value: Any, shape: tuple[int, ...]) -> None:
+def _fix(value: Any, shape: tuple[int, ...]) -> dict[str, int]:
+    """Fix the sizes of an input; return those that have a name, which hold for other inputs, too."""
     kind = value.type.tensor_type
-    if not kind.HasField("shape"):
-        for size in ("rows", *shape):
-            kind.shape.dim.add(**({"dim_param": size} if isinstance(size, str) else {"dim_value": size}))
+    if value.type.HasField("tensor_type") and not kind.HasField("shape"):
+        for size in (None, *shape):
+            kind.shape.dim.add(dim_value=size)
     sizes = _sizes(value)
     open_axes = [axis for axis, size in enumerate(sizes) if axis and size is None]
-    for axis in (None, 0, *open_axes):  # of rows
-        axes = [place for place in range(len(sizes)) if place != axis]
-        if len(axes) == len(shape) and all(
-            sizes[place] in (None, size) for place, size in zip(axes, shape, strict=True)
-        ):
-            for place, size in zip(axes, shape, strict=True):
-                kind.shape.dim[place].dim_value = size
-            return
+    for rows in (None, 0, *open_axes):
+        axes = [axis for axis in range(len(sizes)) if axis != rows]
+        if len(axes) != len(shape):
+            continue
+        pairs = list(zip(axes, shape, strict=True))
+        if all(sizes[axis] in (None, size) for axis, size in pairs):
+            fixed = {kind.shape.dim[axis].dim_param: size for axis, size in pairs if sizes[axis] is None}
+            for axis, size in pairs:
+                kind.shape.dim[axis].dim_value = size
+            return {name: size for name, size in fixed.items() if name}
     raise ShapeError(
         f"the input {value.name!r} has the shape {_shown(value)}; one sample cannot have the shape {shape}"
     )

@@ -70,6 +70,20 @@ def test_shapes_of_several_inputs_go_by_name() -> None:
         from_onnx(two(), shape={"image": (2, 3, 3)})
 
 
+def test_sizes_of_one_name_are_fixed_in_all_inputs() -> None:
+    nodes = [node("Add", "a", "b", to="s"), node("MatMul", "s", "w")]
+    proto = model(nodes, {"a": ["n", "length"], "b": ["n", "length"]}, w=normal(5, 2))
+    network = from_onnx(proto, shape={"a": (5,)})
+    assert network.named_inputs == {"a": (5,), "b": (5,)}
+
+
+def test_an_input_without_a_shape() -> None:
+    proto = model([node("MatMul", "x", "w")], None, w=normal(5, 2))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"'x' is not known.*shape="):
+        from_onnx(proto)
+    assert from_onnx(proto, shape=(5,)).sizes == (5, 2)
+
+
 @pytest.mark.parametrize("shape", [(4, 6, 5), (3, 6), (3, 6, 0), {"x": (3, 6, 5, 2)}, {"x": 3}, 3])
 def test_shapes_that_do_not_fit(shape: Any) -> None:
     with pytest.raises(ShapeError, match="'x'"):
