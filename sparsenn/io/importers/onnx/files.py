@@ -12,9 +12,7 @@ import numpy as np
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError, SparseNNError, UsageError
 from sparsenn.io.bounded import Source
-from sparsenn.io.importers.onnx.export import export_graph
 from sparsenn.io.importers.onnx.graph import Imported
-from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.io.importers.onnx.mixed import import_graph
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.model import Model, description_of, imported_model, model_described
@@ -24,6 +22,8 @@ from sparsenn.network import Network
 from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.storage import open_to_write, replacing
+from sparsenn.structure.onnx_graph import export_graph
+from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["from_onnx", "read_onnx", "to_onnx", "write_onnx"]
 

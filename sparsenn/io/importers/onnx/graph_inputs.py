@@ -8,8 +8,8 @@ from typing import Any
 from sparsenn.errors import InputError
 from sparsenn.formats import InputLayout
 from sparsenn.io.combining import slices_of_inputs
-from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.io.signal import Signal
+from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["input_signals"]
 

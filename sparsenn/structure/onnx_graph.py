@@ -12,7 +12,6 @@ import numpy as np
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, Scaling
 from sparsenn.formats.named_shapes import named_columns
-from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.layers import (
     Activation,
     Add,
@@ -36,6 +35,7 @@ from sparsenn.layers.activation_names import elsewhere_of
 from sparsenn.network import Network
 from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.storage.records import package_version
+from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["export_graph"]
 
