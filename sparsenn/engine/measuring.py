@@ -2,7 +2,8 @@
 
 A network that is one chain is timed as a session's calls run it. Of others, each segment is a network of its own,
 timed on random numbers unless it reads the network's rows; the times of convolutions and dense layers do not depend on
-values. Segments of equal layers are timed once.
+values. Segments of equal layers are timed once. Where ONNX Runtime may run the whole network, it is timed beside the
+fastest of all segments.
 """
 
 from __future__ import annotations
@@ -23,17 +24,18 @@ import numpy as np
 from sparsenn.backends import Features
 from sparsenn.engine.bound_steps import QUIET
 from sparsenn.engine.choices import Choice, Measured, bucket_of_choice, label_of
-from sparsenn.engine.choosing import CLOSE, ORDER_GAIN, Alternative, RowsShape, Segment, segments_of
+from sparsenn.engine.choosing import CLOSE, ORDER_GAIN, Alternative, RowsShape, Segment, choose_steps, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
-from sparsenn.engine.fitting import prepared_bytes
+from sparsenn.engine.fitting import MAX_DENSE_BYTES, prepared_bytes
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
-from sparsenn.errors import OutOfMemoryError
+from sparsenn.engine.whole import may_run_whole, onnx_runtime_version, whole_step
+from sparsenn.errors import InputError, OutOfMemoryError, UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Conv2d, SparseLinear
+from sparsenn.layers import Conv2d, ForeignLayer, SparseLinear
 from sparsenn.network import Network
 from sparsenn.runtime.spans import span
 from sparsenn.runtime.storage import package_version
@@ -69,6 +71,15 @@ AGREEMENT = 2 / 3
 REPEATS = 8
 """Runs of a segment that are timed as one: inside a network, no wait for the device follows it."""
 
+WHOLE_ROUNDS = 5
+"""Blocks of runs of the whole network, by kernels and by ONNX Runtime in turns; fewer where one run is long."""
+
+BLOCK_SECONDS = 0.01
+"""Time of a block of runs."""
+
+PAUSE_SECONDS = 0.02
+"""Pause before a block: idle threads of ONNX Runtime spin for up to 15 ms, on cores that kernels need."""
+
 MAX_RANDOM_VALUES = 1 << 25
 """Random numbers that a segment is timed on, at most."""
 
@@ -92,7 +103,7 @@ def choice_key(compiled: CompiledNetwork, rows: RowsShape) -> dict[str, str | in
     machine, options = compiled.backend.machine, compiled.options
     return {
         "device": f"{compiled.backend.device}: {machine.name}",
-        "versions": _versions(compiled.backend.device),
+        "versions": _versions(compiled.backend.device, may_run_whole(compiled, rows.form)),
         "sources": _sources_digest(),
         "network": _network_digest(compiled.merged.network),
         "kernel": options.kernel,
@@ -106,7 +117,10 @@ def choice_key(compiled: CompiledNetwork, rows: RowsShape) -> dict[str, str | in
 def measure(
     compiled: CompiledNetwork, segments: Sequence[Segment], rows: RowsShape, features: Features, weights: WeightCache
 ) -> Choice:
-    """Time the close alternatives of segments; return the fastest of each, and drop weights that only others read."""
+    """Time the close alternatives of segments, then ONNX Runtime where it may run the whole network.
+
+    The fastest are returned; weights that only others read are dropped.
+    """
     network = compiled.merged.network
     equal: dict[Any, Measured] = {}
     measured = {}
@@ -128,7 +142,49 @@ def measure(
         shift = segment.first - found.names[0][0]
         names = tuple((first + shift, last + shift, name) for first, last, name in found.names)
         measured[segment.first, segment.last] = replace(found, names=names)
-    return Choice(measured)
+    choice = Choice(measured)
+    if not may_run_whole(compiled, rows.form):
+        return choice
+    with span("measure ONNX Runtime", "plan"):
+        return replace(choice, whole=_beside_whole(compiled, choice, rows, features, weights))
+
+
+def _beside_whole(
+    compiled: CompiledNetwork, choice: Choice, rows: RowsShape, features: Features, weights: WeightCache
+) -> Measured | None:
+    """Time ONNX Runtime beside the steps of a choice, and return the faster; None where it cannot run the network."""
+    own = Alternative(choose_steps(compiled, rows, MAX_DENSE_BYTES, choice), 0.0, in_order=True)
+    whole = Alternative((whole_step(compiled.merged.network),), 0.0, in_order=False)
+    if sum(prepared_bytes(compiled, *own.steps, *whole.steps)) > compiled.weight_memory:
+        return None
+    known, replays = weights.keys, ReplayCache(compiled.backend)
+    executables = _executables(compiled, (own, whole), rows, weights, replays)
+    trials = {one: _trial_of(each, features, 1) for one, each in zip((own, whole), executables, strict=True)}
+    times: dict[Alternative, list[float]] = {own: [], whole: []}
+    fastest, measured = own, None
+    with suppress(OutOfMemoryError, MemoryError, InputError, UsageError):
+        for trial in trials.values():
+            trial()  # prepares and compiles
+        for number in range(WHOLE_ROUNDS):
+            for one, trial in trials.items():
+                times[one].append(_timed_block(trial))
+            least, most = sorted(map(min, times.values()))
+            if most > HOPELESS * least or (number >= 2 and most > LONG_SECONDS):
+                break
+        fastest, measured = _fastest(own, times)
+        measured = replace(measured, rows=int(features.shape[0]))
+    weights.retain(known, fastest.steps)
+    return measured
+
+
+def _timed_block(trial: Callable[[], Any]) -> float:
+    """Return the median time of runs one after the other."""
+    time.sleep(PAUSE_SECONDS)
+    times = [_timed(trial)]
+    stop = time.perf_counter() + BLOCK_SECONDS
+    while times[0] < LONG_SECONDS and (len(times) < 2 or time.perf_counter() < stop):
+        times.append(_timed(trial))
+    return median(times[1:] or times)
 
 
 def _rehearse_apart(
@@ -346,6 +402,8 @@ def _network_digest(network: Network) -> str:
             indices = layer.weights.indices
             sample = indices[:: max(1, indices.size // SAMPLED_INDICES)]
             digest.update(np.ascontiguousarray(sample, np.int64).tobytes() + str(layer.edges).encode())
+        if isinstance(layer, ForeignLayer):
+            digest.update(layer.model)
         if isinstance(layer, Conv2d):
             digest.update(repr((layer.weights.shape, layer.stride, layer.padding, layer.groups)).encode())
     return digest.hexdigest()
@@ -367,7 +425,9 @@ def _sources_digest() -> str:
     return digest.hexdigest()
 
 
-def _versions(device: str) -> str:
+def _versions(device: str, runs_whole: bool) -> str:
     libraries = ("numpy", "numba", *(["cupy"] if device.startswith("cuda") else []))
     versions = {name: sys.modules[name].__version__ for name in libraries if name in sys.modules}
+    if runs_whole:
+        versions["onnxruntime"] = onnx_runtime_version()
     return ", ".join(f"{name} {number}" for name, number in {"sparsenn": package_version(), **versions}.items())

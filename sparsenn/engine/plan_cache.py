@@ -22,6 +22,7 @@ from sparsenn.engine.measuring import MAX_MEASURED_ROWS, choice_key, measure, op
 from sparsenn.engine.plan import Plan, bucket, plan_for
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
+from sparsenn.engine.whole import may_run_whole
 from sparsenn.errors import UnsortedError
 from sparsenn.formats import CSR
 from sparsenn.runtime import choices
@@ -94,7 +95,8 @@ class PlanCache:
         density = 1.0 if inputs.density is None else inputs.density
         segments = open_segments(compiled, RowsShape(bucket_of_choice(count), form, density), MAX_DENSE_BYTES)
         key = choice_key(compiled, RowsShape(inputs.total, form))
-        choice = Choice.of_record((choices.read(key) or {}).get("choices")) if segments else Choice({})
+        is_open = segments or may_run_whole(compiled, form)
+        choice = Choice.of_record((choices.read(key) or {}).get("choices")) if is_open else Choice({})
         if choice is None:
             count = min(count, inputs.count)
             if not 0 < count <= size or plan_for(compiled, inputs.total, inputs.density, form, size).streams:

@@ -51,7 +51,8 @@ def from_onnx(model: Any, *, sparse_below: float = SPARSE_BELOW, foreign: bool =
     sparse_below : float, default 0.5
         A fully connected layer in which a smaller share of weights is not zero becomes sparse.
     foreign : bool, default True
-        Whether nodes that have no layer here become layers that ONNX Runtime computes; False refuses them.
+        Whether nodes that have no layer here become layers that ONNX Runtime computes, and sessions may let it run the
+        whole network where that is faster; False refuses both.
 
     Returns
     -------
@@ -192,4 +193,5 @@ def _built(proto: Any, folder: Path | None, sparse_below: float, foreign: bool) 
             imported = import_graph(proto, Tensors(folder), sparse_below, foreign)
     except MemoryError as error:
         raise ResourceError("the model is larger than the memory that is left") from error
-    return replace(imported, network=check_rounding(imported.network, imported.entering))
+    network = check_rounding(imported.network, imported.entering)
+    return replace(imported, network=replace(network, allows_onnx_runtime=foreign))
