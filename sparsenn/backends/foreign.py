@@ -83,10 +83,11 @@ class ForeignNetwork:
                 for name, shape, first, last in self._inputs
             }
         try:
-            results = [each.reshape(count, -1) for each in self._session.run(self._outputs, feeds)]
+            results = self._session.run(self._outputs, feeds)
         except Exception as error:  # of whatever kinds that ONNX Runtime raises
             raise InputError(f"ONNX Runtime cannot compute the network: {reason_of(error)}") from error
-        return results[0] if len(results) == 1 else np.concatenate(results, axis=1)
+        matrices: list[Array] = [each if each.ndim == 2 else each.reshape(count, -1) for each in results]
+        return matrices[0] if len(matrices) == 1 else np.concatenate(matrices, axis=1)
 
 
 ONNX_RUNTIME = Kernel(
