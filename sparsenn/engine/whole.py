@@ -11,7 +11,7 @@ from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.kernels import PRECISIONS
 from sparsenn.engine.steps import Step
 from sparsenn.errors import InputError, SparseNNError
-from sparsenn.layers import Concatenate, ForeignLayer, FullyConnected, Slice
+from sparsenn.layers import ForeignLayer, FullyConnected
 from sparsenn.network import Network
 from sparsenn.printable import reason_of
 from sparsenn.structure.onnx_graph import export_graph
@@ -32,8 +32,6 @@ def may_run_whole(compiled: CompiledNetwork, form: str) -> bool:
     plain = form == "dense" and options.kernel == "auto" and options.precision == PRECISIONS[0]
     if not (permitted and plain and compiled.backend.device == ONNX_RUNTIME.device and onnx_runtime_version()):
         return False
-    if all(isinstance(layer, ForeignLayer | Slice | Concatenate) for layer in network):
-        return False  # it does so already
     if any(isinstance(layer, ForeignLayer) and layer.row_by_row for layer in network):
         return False
     stored = sum(layer.weight_bytes for layer in network)

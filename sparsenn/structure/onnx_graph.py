@@ -275,7 +275,8 @@ class _Writer:
         for value, tensor, described in zip((self._value, *self._others), layer.takes, graph.input, strict=True):
             self._place, self._value = described.name, value
             self._node("Reshape", self._tensor("shape", np.array([-1, *tensor.shape], np.int64)))
-            self._node("Transpose", perm=_moved(len(tensor.shape), 0, tensor.axis or 0))
+            if tensor.axis:
+                self._node("Transpose", perm=_moved(len(tensor.shape), 0, tensor.axis))
             self.nodes[-1].output[0] = described.name
         self.nodes.extend(graph.node)
         self.tensors.extend(graph.initializer)
@@ -283,7 +284,8 @@ class _Writer:
         rows = []
         for tensor, described in zip(layer.gives, graph.output, strict=True):
             self._place, self._value = described.name, described.name
-            self._node("Transpose", perm=_moved(len(tensor.shape), tensor.axis or 0, 0))
+            if tensor.axis:
+                self._node("Transpose", perm=_moved(len(tensor.shape), tensor.axis, 0))
             self._node("Reshape", self._tensor("shape", np.array([-1, tensor.width], np.int64)))
             rows.append(self._value)
         self._place, self._value = f"layer{self._number}", rows[0]

@@ -208,14 +208,12 @@ def test_without_the_package_nothing_is_measured(rng, speeds, monkeypatch):
     assert not calls[0]
 
 
-def test_networks_that_it_runs_already_or_row_by_row_are_not_measured(rng, speeds):
+@pytest.mark.parametrize("row_by_row", [False, True])
+def test_subgraphs_that_take_single_rows_stay(rng, row_by_row):
     tensors = (RowTensor((12,)),)
-    calls = speeds("onnxruntime")
-    only = Network([ForeignLayer(b"", tensors, tensors)], allows_onnx_runtime=True)
-    by_row = Network([ForeignLayer(b"", tensors, tensors, row_by_row=True), *dense(rng)], allows_onnx_runtime=True)
-    for network in (only, by_row):
-        assert not whole.may_run_whole(Session(network, device="cpu")._compiled, "dense")
-    assert not calls[0]
+    layers = [ForeignLayer(b"", tensors, tensors, row_by_row), *dense(rng)]
+    session = Session(Network(layers, allows_onnx_runtime=True), device="cpu")
+    assert whole.may_run_whole(session._compiled, "dense") != row_by_row
 
 
 def test_hopeless_networks_are_not_measured(rng):
