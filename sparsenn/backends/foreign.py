@@ -70,24 +70,28 @@ class ForeignNetwork:
     def __init__(self, model: bytes, inputs: NamedShapes, outputs: NamedShapes) -> None:
         self._session = runtime_session(model, spins=True)
         self._inputs, self._outputs = tuple(named_columns(inputs)), list(outputs)
+        # those of most networks of a few microseconds
+        self._only_input = next(iter(inputs)) if [len(shape) for shape in inputs.values()] == [1] else None
+        self._is_matrix = [len(shape) for shape in outputs.values()] == [1]
 
     def run(self, rows: Array) -> Array:
         """Return (rows, outputs) float32 for a matrix of float32 in host memory."""
-        count = rows.shape[0]
-        if len(self._inputs) == 1:
-            ((name, shape, *_),) = self._inputs
-            feeds = {name: rows if len(shape) == 1 else rows.reshape(count, *shape)}
-        else:
-            feeds = {
-                name: np.ascontiguousarray(rows[:, first:last]).reshape(count, *shape)
-                for name, shape, first, last in self._inputs
-            }
+        feeds = self._feeds(rows) if self._only_input is None else {self._only_input: rows}
         try:
             results = self._session.run(self._outputs, feeds)
         except Exception as error:  # of whatever kinds that ONNX Runtime raises
             raise InputError(f"ONNX Runtime cannot compute the network: {reason_of(error)}") from error
-        matrices: list[Array] = [each if each.ndim == 2 else each.reshape(count, -1) for each in results]
+        if self._is_matrix:
+            found: Array = results[0]
+            return found
+        matrices = [each.reshape(rows.shape[0], -1) for each in results]
         return matrices[0] if len(matrices) == 1 else np.concatenate(matrices, axis=1)
+
+    def _feeds(self, rows: Array) -> dict[str, Array]:
+        return {
+            name: np.ascontiguousarray(rows[:, first:last]).reshape(-1, *shape)
+            for name, shape, first, last in self._inputs
+        }
 
 
 ONNX_RUNTIME = Kernel(
