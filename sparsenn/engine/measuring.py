@@ -8,14 +8,11 @@ fastest of all segments.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import lru_cache, partial
-from hashlib import blake2b
-from importlib.resources import files
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -23,7 +20,7 @@ import numpy as np
 
 from sparsenn.backends import Features
 from sparsenn.engine.bound_steps import QUIET
-from sparsenn.engine.choices import Choice, Measured, bucket_of_choice, label_of
+from sparsenn.engine.choices import Choice, Measured, label_of
 from sparsenn.engine.choosing import CLOSE, ORDER_GAIN, Alternative, RowsShape, Segment, choose_steps, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
@@ -32,16 +29,15 @@ from sparsenn.engine.fitting import MAX_DENSE_BYTES, prepared_bytes
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
-from sparsenn.engine.whole import may_run_whole, onnx_runtime_version, whole_step
+from sparsenn.engine.whole import may_run_whole, whole_step
 from sparsenn.errors import InputError, OutOfMemoryError, UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Conv2d, ForeignLayer, SparseLinear
+from sparsenn.layers import Conv2d, SparseLinear
 from sparsenn.network import Network
 from sparsenn.runtime.spans import span
-from sparsenn.runtime.storage import package_version
 from sparsenn.structure.merging import unmerged
 
-__all__ = ["MAX_MEASURED_ROWS", "choice_key", "measure", "open_segments", "telling_rows"]
+__all__ = ["MAX_MEASURED_ROWS", "measure", "open_segments", "telling_rows"]
 
 MAX_MEASURED_ROWS = {True: 2048, False: 65_536}
 """Rows that kernels are timed on, at most: in host memory, and on a GPU."""
@@ -86,9 +82,6 @@ PAUSE_SECONDS = 0.02
 MAX_RANDOM_VALUES = 1 << 25
 """Random numbers that a segment is timed on, at most."""
 
-SAMPLED_INDICES = 4096
-"""Indices of a sparse layer that its digest covers, evenly spread."""
-
 
 def open_segments(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -> list[Segment]:
     """Return the segments for which more than one alternative may be the fastest; parameters as `choose_steps`.
@@ -99,22 +92,6 @@ def open_segments(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) 
     if rows.form == "half" and not all(any(one.takes_half for one in each.alternatives) for each in segments):
         return []
     return [segment for segment in segments if len(segment.close(rows)) > 1]
-
-
-def choice_key(compiled: CompiledNetwork, rows: RowsShape) -> dict[str, str | int]:
-    """Return what a choice depends on, as plain values."""
-    machine, options = compiled.backend.machine, compiled.options
-    return {
-        "device": f"{compiled.backend.device}: {machine.name}",
-        "versions": _versions(compiled.backend.device, may_run_whole(compiled, rows.form)),
-        "sources": _sources_digest(),
-        "network": _network_digest(compiled.merged.network),
-        "kernel": options.kernel,
-        "precision": options.precision,
-        "rows": bucket_of_choice(rows.count),
-        "form": rows.form,
-        "in_order": int(compiled.in_order),
-    }
 
 
 def measure(
@@ -405,45 +382,3 @@ def _layer_key(network: Network, number: int) -> Any:
     sparse = id(layer) if isinstance(layer, SparseLinear) else 0
     sizes = (layer.stride, layer.padding, layer.groups) if isinstance(layer, Conv2d) else ()
     return type(layer), shapes, sizes, sparse, type(getattr(layer, "activation", None))
-
-
-def _network_digest(network: Network) -> str:
-    """Return a digest of what times depend on: layers, their sizes, and samples of where sparse weights are."""
-    digest = blake2b(digest_size=16)
-    for number, node in enumerate(network.nodes):
-        layer = node.layer
-        words = type(layer).__name__, node.sources, network.shapes[number + 1], getattr(layer, "activation", None)
-        digest.update(repr(words).encode())
-        if isinstance(layer, SparseLinear):
-            indices = layer.weights.indices
-            sample = indices[:: max(1, indices.size // SAMPLED_INDICES)]
-            digest.update(np.ascontiguousarray(sample, np.int64).tobytes() + str(layer.edges).encode())
-        if isinstance(layer, ForeignLayer):
-            digest.update(layer.model)
-        if isinstance(layer, Conv2d):
-            digest.update(repr((layer.weights.shape, layer.stride, layer.padding, layer.groups)).encode())
-    return digest.hexdigest()
-
-
-@lru_cache(maxsize=1)
-def _sources_digest() -> str:
-    """Return a digest of the sources of all kernels, and of the code that launches them."""
-    digest = blake2b(digest_size=16)
-
-    def add(folder: Any) -> None:
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-            if entry.is_dir():
-                add(entry)
-            elif entry.name.endswith((".py", ".cu", ".cuh")):
-                digest.update(entry.read_bytes())
-
-    add(files("sparsenn.backends"))
-    return digest.hexdigest()
-
-
-def _versions(device: str, runs_whole: bool) -> str:
-    libraries = ("numpy", "numba", *(["cupy"] if device.startswith("cuda") else []))
-    versions = {name: sys.modules[name].__version__ for name in libraries if name in sys.modules}
-    if runs_whole:
-        versions["onnxruntime"] = onnx_runtime_version()
-    return ", ".join(f"{name} {number}" for name, number in {"sparsenn": package_version(), **versions}.items())

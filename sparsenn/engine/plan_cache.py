@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Features, RowsCheck, SparseKernel, SparseRows
+from sparsenn.engine.choice_key import choice_key
 from sparsenn.engine.choices import Choice, bucket_of_choice
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
@@ -18,7 +19,7 @@ from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.fitting import MAX_DENSE_BYTES
 from sparsenn.engine.inputs import InputRows, canonical
-from sparsenn.engine.measuring import MAX_MEASURED_ROWS, choice_key, measure, open_segments, telling_rows
+from sparsenn.engine.measuring import MAX_MEASURED_ROWS, measure, open_segments, telling_rows
 from sparsenn.engine.plan import Plan, bucket, plan_for
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
