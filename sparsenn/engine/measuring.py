@@ -33,11 +33,10 @@ from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.errors import OutOfMemoryError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Conv2d, SparseLinear
+from sparsenn.layers import Conv2d, SparseLinear, connected_layer, positions_of
 from sparsenn.network import Network
 from sparsenn.runtime.spans import span
 from sparsenn.runtime.storage import package_version
-from sparsenn.structure.merging import unmerged
 
 __all__ = ["MAX_MEASURED_ROWS", "choice_key", "measure", "open_segments", "telling_rows"]
 
@@ -124,6 +123,7 @@ def measure(
                     repeats = 1 if compiled.backend.in_host_memory else REPEATS
                     with closing(WeightCache(compiled.backend)) as own:
                         found = _measured(*_apart(compiled, segment, rows, features), own, repeats)
+                        found = replace(found, rows=max(1, found.rows // positions_of(network[segment.first])))
         equal[key] = found
         shift = segment.first - found.names[0][0]
         names = tuple((first + shift, last + shift, name) for first, last, name in found.names)
@@ -149,20 +149,16 @@ def _apart(
 ) -> tuple[CompiledNetwork, list[Alternative], RowsShape, Features]:
     """Return a segment as a network of its own, its alternatives, and rows for it."""
     network, first = compiled.merged.network, segment.first
-    (shape,) = network.input_shapes(first)
-    image = (shape[0], shape[1], shape[2]) if len(shape) == 3 else None
-    alone = Network(network.layers[first : segment.last], image=image)
-    options = replace(compiled.options, merging=False)
-    part = replace(compiled, network=alone, merged=unmerged(alone), options=options, chosen={})
+    part, positions = compiled.part(first, segment.last), positions_of(network[first])
+    width, most = part.network.inputs, max(1, MAX_MEASURED_ROWS[compiled.backend.in_host_memory] // positions)
     if 0 not in network.nodes[first].sources:
-        width = int(np.prod(shape))
-        rows = RowsShape(max(1, min(rows.count, MAX_RANDOM_VALUES // width)))
-        features = compiled.backend.place(_random_rows(rows.count, width))
-    alternatives = [
-        replace(one, steps=tuple(replace(step, first=step.first - first, last=step.last - first) for step in one.steps))
-        for one in _fitting(compiled, segment, rows)
-    ]
-    return part, alternatives, rows, features
+        count = positions * max(1, min(rows.count, most, MAX_RANDOM_VALUES // (positions * width)))
+        rows = RowsShape(count)
+        features = compiled.backend.place(_random_rows(count, width))
+    elif positions > 1:
+        features = compiled.backend.as_dense(features)[:most].reshape(-1, width)
+        rows = RowsShape(int(features.shape[0]))
+    return part, [one.moved(-first) for one in _fitting(compiled, segment, rows)], rows, features
 
 
 def _fitting(compiled: CompiledNetwork, segment: Segment, rows: RowsShape) -> tuple[Alternative, ...]:
@@ -329,8 +325,8 @@ def _wins(times: Sequence[float], others: Sequence[float]) -> tuple[int, int]:
 
 def _layer_key(network: Network, number: int) -> Any:
     layer = network[number]
-    shapes = network.input_shapes(number), network.shapes[number + 1]
-    sparse = id(layer) if isinstance(layer, SparseLinear) else 0
+    shapes = network.input_shapes(number), network.shapes[number + 1], positions_of(layer)
+    sparse = id(layer) if isinstance(connected_layer(layer), SparseLinear) else 0
     sizes = (layer.stride, layer.padding, layer.groups) if isinstance(layer, Conv2d) else ()
     return type(layer), shapes, sizes, sparse, type(getattr(layer, "activation", None))
 
@@ -339,9 +335,11 @@ def _network_digest(network: Network) -> str:
     """Return a digest of what times depend on: layers, their sizes, and samples of where sparse weights are."""
     digest = blake2b(digest_size=16)
     for number, node in enumerate(network.nodes):
-        layer = node.layer
+        layer, positions = connected_layer(node.layer), positions_of(node.layer)
         words = type(layer).__name__, node.sources, network.shapes[number + 1], getattr(layer, "activation", None)
         digest.update(repr(words).encode())
+        if positions > 1:
+            digest.update(repr(positions).encode())
         if isinstance(layer, SparseLinear):
             indices = layer.weights.indices
             sample = indices[:: max(1, indices.size // SAMPLED_INDICES)]
