@@ -74,7 +74,7 @@ class Scaling:
 
     def at_each(self, positions: int) -> Scaling | None:
         """Return it for each of as many positions of a row; None where positions differ."""
-        scale, shift = by_position(self.scale, positions), by_position(self.shift, positions)
+        scale, shift = _by_position(self.scale, positions), _by_position(self.shift, positions)
         return None if scale is None or shift is None else Scaling(scale, shift)
 
     def as_product(self, width: int) -> Product:
@@ -162,7 +162,7 @@ class PositionProduct:
 
     def by_output(self, numbers: Array, shape: tuple[int, ...]) -> Array | None:
         """Return one of a row's numbers for each output of a position; None where positions have several."""
-        return by_position(numbers, self.positions)
+        return _by_position(numbers, self.positions)
 
     def layer(self, activation: Activation, sparse_below: float) -> Layer:
         """Return the layer."""
@@ -254,7 +254,7 @@ def by_channel(factor: Factor, image: tuple[int, ...]) -> Array | None:
     return pixels[:, 0] if bool((pixels == pixels[:, :1]).all()) else None
 
 
-def by_position(factor: Factor, positions: int) -> Array | None:
+def _by_position(factor: Factor, positions: int) -> Array | None:
     """Return one number for each output of a position; None where positions have several."""
     if np.ndim(factor) == 0:
         return np.asarray(factor, np.float64)
