@@ -84,8 +84,8 @@ class PlanCache:
     def measure(self, inputs: InputRows, form: str, size: int) -> None:
         """Time the kernels that may be the fastest for rows of a form, where nobody has yet.
 
-        Choices on disk are read, and new ones written. The prior decides where weights stream, or batches are smaller
-        than the rows to time, and for rows that say nothing of others.
+        Choices on disk are read, and new ones written. The prior decides where weights stream, or batches are much
+        smaller than the rows to time, and for rows that say nothing of others.
         """
         compiled = self._compiled
         if not compiled.measures or compiled.choices.get(inputs.total, form) is not None:
@@ -97,8 +97,10 @@ class PlanCache:
         choice = Choice.of_record((choices.read(key) or {}).get("choices")) if segments else Choice({})
         if choice is None:
             count = min(count, inputs.count)
-            if not 0 < count <= size or plan_for(compiled, inputs.total, inputs.density, form, size).streams:
+            is_small = size < min(count, MAX_MEASURED_ROWS[True])
+            if not count or is_small or plan_for(compiled, inputs.total, inputs.density, form, size).streams:
                 return
+            count = min(count, size)
             features = telling_rows(compiled, self.upload(inputs.slice(0, count), form == "half"))
             if features is None:
                 return
