@@ -181,9 +181,26 @@ class _Mixed:
                     tensor = self._tensors_of.get(name)
                     if tensor is not None and tensor.rows is not None and tensor.is_float:
                         values[name] = self._stand_in(tensor.rows)
-        shared = self._per_position(own, values)
-        apart = (shared, own - shared)
-        return set().union(*(self._subgraphs.connected(some, anchors & some, walk.reads) for some in apart))
+        folded = {place: self._folded(walk.reads(place), own, values) for place in own}
+        shared = self._per_position({place for place, makers in folded.items() if makers is not None}, values)
+        apart = (self._subgraphs.connected(some, anchors & some, walk.reads) for some in (shared, own - shared))
+        chosen: set[int] = set().union(*apart)
+        return chosen.union(*(folded[place] or () for place in chosen & shared))
+
+    def _folded(self, reads: Collection[str], own: set[int], values: Mapping[str, Value]) -> set[int] | None:
+        """Return the places of the nodes that make the constants of a node; None if they read the network's input."""
+        found, waiting = set[int](), [name for name in reads if name and not isinstance(values.get(name), Signal)]
+        while waiting:
+            maker = self._subgraphs.maker.get(waiting.pop())
+            if maker is not None and maker not in found:
+                if maker not in own or any(isinstance(values.get(name), Signal) for name in self._reads(maker)):
+                    return None
+                found.add(maker)
+                waiting += self._reads(maker)
+        return found
+
+    def _reads(self, place: int) -> list[str]:
+        return [name for name in self._model.graph.node[place].input if name]
 
     def _per_position(self, own: set[int], values: Mapping[str, Value]) -> set[int]:
         """Return the places of the nodes that become part of layers that positions share.
