@@ -13,7 +13,16 @@ from sparsenn.backends.launching import combine_rows
 from sparsenn.backends.oracle.images import forward_images
 from sparsenn.formats import Array
 from sparsenn.io.affine import UNSCALED, Scaling
-from sparsenn.layers import CombiningLayer, Conv2d, ForeignLayer, FullyConnected, Identity, ImageLayer, SparseLinear
+from sparsenn.layers import (
+    CombiningLayer,
+    Conv2d,
+    ForeignLayer,
+    FullyConnected,
+    Identity,
+    ImageLayer,
+    PerPosition,
+    SparseLinear,
+)
 from sparsenn.network import Network
 
 __all__ = ["MOST", "RoundingWarning", "check_rounding", "rounding_of"]
@@ -140,6 +149,12 @@ def _(layer: FullyConnected, features: Array, shape: tuple[int, ...], rng: np.ra
 def _(layer: ImageLayer, features: Array, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     outputs = forward_images(layer, features.reshape(len(features), *shape))
     return outputs.reshape(len(features), -1).astype(features.dtype)
+
+
+@_forward.register
+def _(layer: PerPosition, features: Array, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    positions = features.reshape(-1, layer.layer.inputs)
+    return _forward(layer.layer, positions, positions.shape[1:], rng).reshape(len(features), layer.outputs)
 
 
 @_forward.register

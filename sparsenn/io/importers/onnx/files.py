@@ -12,10 +12,8 @@ import numpy as np
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError, SparseNNError, UsageError
 from sparsenn.io.bounded import Source
-from sparsenn.io.importers.onnx.export import export_graph
 from sparsenn.io.importers.onnx.graph import Imported
 from sparsenn.io.importers.onnx.graph_inputs import InputShapes, fix_sizes
-from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.io.importers.onnx.mixed import import_graph
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.model import Model, description_of, imported_model, model_described
@@ -25,6 +23,8 @@ from sparsenn.network import Network
 from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.storage import open_to_write, replacing
+from sparsenn.structure.onnx_graph import export_graph
+from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["from_onnx", "read_onnx", "to_onnx", "write_onnx"]
 
@@ -57,7 +57,8 @@ def from_onnx(
     sparse_below : float, default 0.5
         A fully connected layer in which a smaller share of weights is not zero becomes sparse.
     foreign : bool, default True
-        Whether nodes that have no layer here become layers that ONNX Runtime computes; False refuses them.
+        Whether nodes that have no layer here become layers that ONNX Runtime computes, and sessions may let it run the
+        whole network where that is faster; False refuses both.
 
     Returns
     -------
@@ -211,4 +212,5 @@ def _built(proto: Any, folder: Path | None, sparse_below: float, foreign: bool) 
             imported = import_graph(proto, Tensors(folder), sparse_below, foreign)
     except MemoryError as error:
         raise ResourceError("the model is larger than the memory that is left") from error
-    return replace(imported, network=check_rounding(imported.network, imported.entering))
+    network = check_rounding(imported.network, imported.entering)
+    return replace(imported, network=replace(network, allows_onnx_runtime=foreign))

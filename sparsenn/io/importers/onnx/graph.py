@@ -14,13 +14,13 @@ from sparsenn.io.combining import network_between
 from sparsenn.io.importers.onnx.call import Call, Classes, Value
 from sparsenn.io.importers.onnx.folding import fold
 from sparsenn.io.importers.onnx.gates import Gate, Gates
-from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.io.importers.onnx.operators import OPERATORS
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Softmax
 from sparsenn.network import Network
 from sparsenn.printable import reason_of
+from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["Imported", "Walk"]
 
