@@ -34,6 +34,7 @@ from sparsenn.layers import (
     FullyConnected,
     ImageLayer,
     Linear,
+    PerPosition,
     ReLU,
     SparseLinear,
 )
@@ -134,7 +135,9 @@ class Network(Rebuilt):
     def _shapes(self) -> tuple[tuple[int, ...], ...]:
         """Follow the shape of one input through the layers."""
         readers = [node.layer for node in self.nodes if 0 in node.sources]
-        width = next((layer.inputs for layer in readers if isinstance(layer, FullyConnected | ForeignLayer)), None)
+        width = next(
+            (layer.inputs for layer in readers if isinstance(layer, FullyConnected | ForeignLayer | PerPosition)), None
+        )
         if self.named_inputs is not None:
             width = total_width(self.named_inputs)
         if self.image is None and width is None:
@@ -344,7 +347,12 @@ class Network(Rebuilt):
             A network that shares the weights.
         """
         layers = (
-            replace(layer, bias=bias) if isinstance(layer, FullyConnected | Conv2d) else layer for layer in self.layers
+            layer.with_layer(bias=bias)
+            if isinstance(layer, PerPosition)
+            else replace(layer, bias=bias)
+            if isinstance(layer, FullyConnected | Conv2d)
+            else layer
+            for layer in self.layers
         )
         return self.with_layers(layers)
 

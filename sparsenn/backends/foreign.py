@@ -20,7 +20,7 @@ from sparsenn.runtime.workers import thread_count
 
 __all__ = ["ONNX_RUNTIME", "ForeignNetwork", "onnx_runtime", "run_foreign", "runtime_session"]
 
-_sessions: WeakKeyDictionary[ForeignLayer, Any] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[ForeignLayer, tuple[Any, tuple[str, ...]]] = WeakKeyDictionary()
 _making = threading.Lock()
 
 _ONLY_ERRORS, _NOTHING = 3, 4  # of ONNX Runtime's severities
@@ -106,44 +106,52 @@ ONNX_RUNTIME = Kernel(
 
 def run_foreign(layer: ForeignLayer, matrices: Sequence[Array]) -> Array:
     """Return (rows, outputs) float32 for matrices of rows in host memory."""
-    with _making:
-        session = _sessions.get(layer)
-        if session is None:
-            try:
-                session = _sessions[layer] = runtime_session(layer.model)
-            except UsageError:
-                raise
-            except Exception as error:  # of whatever kinds that ONNX Runtime raises
-                raise InputError(f"ONNX Runtime does not take a layer's graph: {reason_of(error)}") from error
     rows = matrices[0].shape[0]
-    outputs = np.empty((rows, layer.outputs), np.float32)
     step = 1 if layer.row_by_row else max(1, rows)
-    for first in range(0, rows, step):
-        _run_rows(layer, session, [matrix[first : first + step] for matrix in matrices], outputs[first : first + step])
-    return outputs
+    found = [_run_rows(layer, [matrix[first : first + step] for matrix in matrices]) for first in range(0, rows, step)]
+    if len(found) == 1:  # without a copy, as most are
+        return found[0]
+    return np.concatenate(found) if found else np.empty((0, layer.outputs), np.float32)
 
 
-def _run_rows(layer: ForeignLayer, session: Any, matrices: Sequence[Array], outputs: Array) -> None:
-    feeds = {}
-    for described, tensor, matrix in zip(session.get_inputs(), layer.takes, matrices, strict=True):
+def _session_of(layer: ForeignLayer) -> tuple[Any, tuple[str, ...]]:
+    """Return a layer's session, and the names of its inputs."""
+    known = _sessions.get(layer)
+    if known is None:
+        with _making:
+            known = _sessions.get(layer)
+            if known is None:
+                try:
+                    session = runtime_session(layer.model)
+                except UsageError:
+                    raise
+                except Exception as error:  # of whatever kinds that ONNX Runtime raises
+                    raise InputError(f"ONNX Runtime does not take a layer's graph: {reason_of(error)}") from error
+                known = _sessions[layer] = session, tuple(described.name for described in session.get_inputs())
+    return known
+
+
+def _run_rows(layer: ForeignLayer, matrices: Sequence[Array]) -> Array:
+    session, names = _session_of(layer)
+    count, feeds = matrices[0].shape[0], {}
+    for name, tensor, matrix in zip(names, layer.takes, matrices, strict=True):
         rows = np.asarray(matrix, np.float32).reshape(-1, *tensor.shape)
-        feeds[described.name] = np.ascontiguousarray(
-            rows[0] if tensor.axis is None else np.moveaxis(rows, 0, tensor.axis)
-        )
-    first = 0
+        rows = rows[0] if tensor.axis is None else np.moveaxis(rows, 0, tensor.axis) if tensor.axis else rows
+        feeds[name] = np.ascontiguousarray(rows)
     try:
         results = session.run(None, feeds)
     except Exception as error:  # likewise
         raise InputError(f"ONNX Runtime cannot compute {', '.join(layer.operators)}: {reason_of(error)}") from error
+    found = []
     for tensor, result in zip(layer.gives, results, strict=True):
         shape = list(tensor.shape)
         if tensor.axis is not None:
-            shape.insert(tensor.axis, outputs.shape[0])
+            shape.insert(tensor.axis, count)
         if result.shape != tuple(shape):
             raise InputError(
                 f"what ONNX Runtime computes ({', '.join(layer.operators)}) has the shape {result.shape} for these "
                 f"inputs; as for others it would have {tuple(shape)}"
             )
-        rows = result[None] if tensor.axis is None else np.moveaxis(result, tensor.axis, 0)
-        outputs[:, first : first + tensor.width] = rows.reshape(outputs.shape[0], tensor.width)
-        first += tensor.width
+        rows = np.moveaxis(result, tensor.axis, 0) if tensor.axis else result
+        found.append(rows.reshape(count, tensor.width))
+    return found[0] if len(found) == 1 else np.concatenate(found, axis=1)

@@ -14,7 +14,7 @@ from sparsenn.engine.choices import bucket_of_choice
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.whole import may_run_whole, onnx_runtime_version
-from sparsenn.layers import Conv2d, ForeignLayer, SparseLinear
+from sparsenn.layers import Conv2d, ForeignLayer, SparseLinear, connected_layer, positions_of
 from sparsenn.network import Network
 from sparsenn.runtime.storage import package_version
 
@@ -44,9 +44,11 @@ def _network_digest(network: Network) -> str:
     """Return a digest of what times depend on: layers, their sizes, and samples of where sparse weights are."""
     digest = blake2b(digest_size=16)
     for number, node in enumerate(network.nodes):
-        layer = node.layer
+        layer, positions = connected_layer(node.layer), positions_of(node.layer)
         words = type(layer).__name__, node.sources, network.shapes[number + 1], getattr(layer, "activation", None)
         digest.update(repr(words).encode())
+        if positions > 1:
+            digest.update(repr(positions).encode())
         if isinstance(layer, SparseLinear):
             indices = layer.weights.indices
             sample = indices[:: max(1, indices.size // SAMPLED_INDICES)]

@@ -27,7 +27,16 @@ from sparsenn.engine.steps import Step, layers_text
 from sparsenn.engine.whole import may_run_whole, whole_step
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, from_dense
-from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import (
+    Activation,
+    Conv2d,
+    FullyConnected,
+    ImageLayer,
+    Linear,
+    PerPosition,
+    SparseLinear,
+    positions_of,
+)
 from sparsenn.network import Layer, Network
 
 __all__ = ["Alternative", "RowsShape", "Segment", "choose_steps", "few_rows", "segments_of"]
@@ -96,6 +105,11 @@ class Alternative:
     def names(self) -> tuple[tuple[int, int, str], ...]:
         """Layers and kernel of each step: first layer, counted from 0, the one after the last, the kernel's name."""
         return tuple((step.first, step.last, step.kernel.name) for step in self.steps)
+
+    def moved(self, by: int) -> Alternative:
+        """Return the same steps for layers whose numbers are larger by so much."""
+        steps = tuple(replace(step, first=step.first + by, last=step.last + by) for step in self.steps)
+        return replace(self, steps=steps)
 
     @property
     def takes_half(self) -> bool:
@@ -251,12 +265,26 @@ class _Chooser:
     def segments(self) -> list[Segment]:
         segments: list[Segment] = []
         for chain in self.network.chains:
-            for connected, group in groupby(
-                range(*chain), lambda number: isinstance(self.network[number], FullyConnected)
-            ):
+            for (kind, positions), group in groupby(range(*chain), self._kind):
                 numbers = list(group)
-                segments += [self._connected(numbers[0], numbers[-1] + 1)] if connected else map(self._image, numbers)
+                if kind is ImageLayer:
+                    segments += map(self._image, numbers)
+                elif kind is PerPosition:
+                    segments.append(self._per_position(numbers[0], numbers[-1] + 1, positions))
+                else:
+                    segments.append(self._connected(numbers[0], numbers[-1] + 1))
         return segments
+
+    def _kind(self, number: int) -> tuple[type, int]:
+        layer = self.network[number]
+        kinds = FullyConnected, PerPosition, ImageLayer
+        return next(kind for kind in kinds if isinstance(layer, kind)), positions_of(layer)
+
+    def _per_position(self, first: int, last: int, positions: int) -> Segment:
+        """Return the alternatives of layers that positions share: those of as many rows as there are positions."""
+        rows = RowsShape(positions * self.rows.count)
+        (segment,) = _Chooser(self.compiled.part(first, last), rows, self.dense_bytes).segments()
+        return Segment(first, last, tuple(one.moved(first) for one in segment.alternatives))
 
     def _image(self, number: int) -> Segment:
         layer = self.network[number]

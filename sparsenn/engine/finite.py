@@ -14,7 +14,7 @@ from sparsenn.backends import Backend, Features, Kernel, SparseRows, all_finite
 from sparsenn.engine.steps import layers_text
 from sparsenn.errors import InputError, NumericError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Add, AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, Multiply, SparseLinear
+from sparsenn.layers import Add, AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, Multiply, SparseLinear, connected_layer
 from sparsenn.layers.activation_names import table_row
 from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.sparse_or_dense import with_zeros
@@ -126,7 +126,7 @@ class OverflowGuard:
     def bounds_of(self, number: int) -> _LayerBounds:
         """Return the bounds of a layer, whose weights are read once."""
         if number not in self._bounds:
-            layer = self.network[number]
+            layer = connected_layer(self.network[number])
             if isinstance(layer, SparseLinear):  # one whose zeros are multiplied, too
                 layer = with_zeros(layer)
             assert isinstance(layer, Linear | Conv2d), "other layers have no kernels in half precision"

@@ -8,7 +8,7 @@ from sparsenn.backends.kernel_records import DENSE_OPERATION, WHOLE_OPERATION
 from sparsenn.engine.choosing import RowsShape, choose_steps
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.steps import Step
-from sparsenn.layers import SparseLinear
+from sparsenn.layers import SparseLinear, connected_layer
 
 __all__ = ["MAX_DENSE_BYTES", "fit_steps", "prepared_bytes"]
 
@@ -50,7 +50,7 @@ def prepared_bytes(compiled: CompiledNetwork, *steps: Step) -> list[int]:
             layer, step.kernel.operation in (DENSE_OPERATION, WHOLE_OPERATION) and isinstance(layer, SparseLinear)
         )
         for step in steps
-        for layer in compiled.merged.network.layers[step.first : step.last]
+        for layer in map(connected_layer, compiled.merged.network.layers[step.first : step.last])
     ]
 
 

@@ -32,10 +32,9 @@ from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.engine.whole import may_run_whole, whole_step
 from sparsenn.errors import InputError, OutOfMemoryError, UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Conv2d, SparseLinear
+from sparsenn.layers import Conv2d, SparseLinear, connected_layer, positions_of
 from sparsenn.network import Network
 from sparsenn.runtime.spans import span
-from sparsenn.structure.merging import unmerged
 
 __all__ = ["MAX_MEASURED_ROWS", "measure", "open_segments", "telling_rows"]
 
@@ -121,6 +120,7 @@ def measure(
                     repeats = 1 if compiled.backend.in_host_memory else REPEATS
                     with closing(WeightCache(compiled.backend)) as own:
                         found = _measured(*_apart(compiled, segment, rows, features), own, repeats)
+                        found = replace(found, rows=max(1, found.rows // positions_of(network[segment.first])))
         equal[key] = found
         shift = segment.first - found.names[0][0]
         names = tuple((first + shift, last + shift, name) for first, last, name in found.names)
@@ -198,20 +198,16 @@ def _apart(
 ) -> tuple[CompiledNetwork, list[Alternative], RowsShape, Features]:
     """Return a segment as a network of its own, its alternatives, and rows for it."""
     network, first = compiled.merged.network, segment.first
-    (shape,) = network.input_shapes(first)
-    image = (shape[0], shape[1], shape[2]) if len(shape) == 3 else None
-    alone = Network(network.layers[first : segment.last], image=image)
-    options = replace(compiled.options, merging=False)
-    part = replace(compiled, network=alone, merged=unmerged(alone), options=options, chosen={})
+    part, positions = compiled.part(first, segment.last), positions_of(network[first])
+    width, most = part.network.inputs, max(1, MAX_MEASURED_ROWS[compiled.backend.in_host_memory] // positions)
     if 0 not in network.nodes[first].sources:
-        width = int(np.prod(shape))
-        rows = RowsShape(max(1, min(rows.count, MAX_RANDOM_VALUES // width)))
-        features = compiled.backend.place(_random_rows(rows.count, width))
-    alternatives = [
-        replace(one, steps=tuple(replace(step, first=step.first - first, last=step.last - first) for step in one.steps))
-        for one in _fitting(compiled, segment, rows)
-    ]
-    return part, alternatives, rows, features
+        count = positions * max(1, min(rows.count, most, MAX_RANDOM_VALUES // (positions * width)))
+        rows = RowsShape(count)
+        features = compiled.backend.place(_random_rows(count, width))
+    elif positions > 1:
+        features = compiled.backend.as_dense(features)[:most].reshape(-1, width)
+        rows = RowsShape(int(features.shape[0]))
+    return part, [one.moved(-first) for one in _fitting(compiled, segment, rows)], rows, features
 
 
 def _fitting(compiled: CompiledNetwork, segment: Segment, rows: RowsShape) -> tuple[Alternative, ...]:
@@ -381,7 +377,7 @@ def _wins(times: Sequence[float], others: Sequence[float]) -> tuple[int, int]:
 
 def _layer_key(network: Network, number: int) -> Any:
     layer = network[number]
-    shapes = network.input_shapes(number), network.shapes[number + 1]
-    sparse = id(layer) if isinstance(layer, SparseLinear) else 0
+    shapes = network.input_shapes(number), network.shapes[number + 1], positions_of(layer)
+    sparse = id(layer) if isinstance(connected_layer(layer), SparseLinear) else 0
     sizes = (layer.stride, layer.padding, layer.groups) if isinstance(layer, Conv2d) else ()
     return type(layer), shapes, sizes, sparse, type(getattr(layer, "activation", None))

@@ -13,7 +13,7 @@ from sparsenn.engine.fitting import prepared_bytes
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.steps import Step
 from sparsenn.engine.whole import foreign_network
-from sparsenn.layers import SparseLinear
+from sparsenn.layers import SparseLinear, connected_layer, positions_of
 from sparsenn.layers.sparse_or_dense import with_zeros
 from sparsenn.runtime.interrupts import held_signals
 from sparsenn.runtime.spans import span
@@ -134,8 +134,11 @@ def _prepare(compiled: CompiledNetwork, step: Step) -> Any:
     with span(f"prepare {step.title}", "prepare"):
         if step.kernel.operation == WHOLE_OPERATION:
             return foreign_network(network)
-        layers = network.layers[first:last]
+        layers = tuple(map(connected_layer, network.layers[first:last]))
+        copies = merged.copies[first:last]
+        if positions_of(network[first]) > 1:
+            copies = tuple(each[: layer.outputs] for each, layer in zip(copies, layers, strict=True))
         if step.kernel.operation == DENSE_OPERATION:
             layers = tuple(with_zeros(layer) if isinstance(layer, SparseLinear) else layer for layer in layers)
         shapes = *network.input_shapes(first)[:1], *network.shapes[first + 1 : last + 1]
-        return backend.prepare(layers, merged.copies[first:last], shapes)
+        return backend.prepare(layers, copies, shapes)

@@ -11,7 +11,7 @@ from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.kernels import PRECISIONS
 from sparsenn.engine.steps import Step
 from sparsenn.errors import InputError, SparseNNError
-from sparsenn.layers import ForeignLayer, FullyConnected
+from sparsenn.layers import ForeignLayer, FullyConnected, connected_layer
 from sparsenn.network import Network
 from sparsenn.printable import reason_of
 from sparsenn.structure.onnx_graph import export_graph
@@ -37,7 +37,7 @@ def may_run_whole(compiled: CompiledNetwork, form: str) -> bool:
     stored = sum(layer.weight_bytes for layer in network)
     places = sum(
         FLOAT_BYTES * layer.inputs * layer.outputs if isinstance(layer, FullyConnected) else layer.weight_bytes
-        for layer in network
+        for layer in map(connected_layer, network)
     )
     return places <= MAX_WHOLE_BYTES and stored >= LEAST_DENSITY * places
 

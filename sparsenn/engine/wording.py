@@ -10,7 +10,7 @@ from sparsenn.backends.registry import LAYERS_OF
 from sparsenn.engine.compiled_network import merges
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.steps import Step
-from sparsenn.layers import Conv2d, ForeignLayer, ImageLayer, SparseLinear
+from sparsenn.layers import Conv2d, ForeignLayer, ImageLayer, SparseLinear, connected_layer
 from sparsenn.runtime.memory import shown_bytes
 
 __all__ = ["describe"]
@@ -94,7 +94,7 @@ def _kernels(plan: Plan) -> list[str]:
 
 def _title(plan: Plan, step: Step) -> str:
     layers = plan.network.layers[step.first : step.last]
-    if isinstance(layers[0], SparseLinear):
+    if isinstance(connected_layer(layers[0]), SparseLinear):
         return "Sparse layers"
     fused = step.kernel.operation == CONV_OPERATION and any(not isinstance(layer, Conv2d) for layer in layers)
     return "Convolutions and pooling" if fused else LAYERS_OF[step.kernel.operation].capitalize()

@@ -5,12 +5,12 @@ Everything is stored as it is in memory, uncompressed and contiguous.
 ::
 
     attributes          format = "sparsenn model", version
-    description         JSON: loss, classes (whether the outputs are scores of classes), provenance; image (channels,
-                        height and width, or null) and resize (how other images become so, or null); input_layout (the
-                        fields of an `InputLayout`; absent where there is none); needs_float64 (true where float32 does
-                        not suffice, else absent); allows_onnx_runtime (likewise, where ONNX Runtime may run the whole
-                        network); named_inputs and named_outputs (the shape of each by its name; absent
-                        where there are none); class_names (of text, or null) and table (columns, each with name,
+    description         JSON: loss (or null), classes (whether the outputs are scores of classes), provenance; image
+                        (channels, height and width, or null) and resize (how other images become so, or null);
+                        input_layout (the fields of an `InputLayout`; absent where there is none); needs_float64 (true
+                        where float32 does not suffice, else absent); allows_onnx_runtime (likewise, where ONNX Runtime
+                        may run the whole network); named_inputs and named_outputs (the shape of each by its name;
+                        absent where there are none); class_names (of text, or null) and table (columns, each with name,
                         categories and fill; targets; named; or null)
     layers, layerK/, sources  the layers and what they read, as `sparsenn.io.model_layers` has them
     scaling/            float64 factor, mean, deviation: one number, or one per column; absent where there is none
@@ -90,7 +90,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     if not isinstance(model, Model):
         raise UsageError(
             f"write_model takes a path and a Model, not {kind_of(path)} and {kind_of(model)}; "
-            "sparsenn.Model(network, loss, classes) makes a Model of a network"
+            "sparsenn.Model(network) makes a Model of a network"
         )
     description = {
         **description_of(model),
