@@ -30,6 +30,7 @@ from sparsenn.layers import (
     Flatten,
     ForeignLayer,
     Linear,
+    PerPosition,
     ReLU,
     RowTensor,
     Slice,
@@ -100,7 +101,13 @@ def named(rng):
     return Network(nodes, named_inputs=inputs, named_outputs=outputs, allows_onnx_runtime=True)
 
 
-NETWORKS = {"dense": dense, "residual": residual, "merging": merging, "named": named}
+def shared(rng):
+    """Return a network of layers that three positions share."""
+    layers = [PerPosition(Linear(weights(rng, 4, 6), 0.1, ReLU()), 3), PerPosition(Linear(weights(rng, 6, 2), 0.1), 3)]
+    return Network(layers, allows_onnx_runtime=True)
+
+
+NETWORKS = {"dense": dense, "shared": shared, "residual": residual, "merging": merging, "named": named}
 
 
 def rows_for(rng, network, count=5):
