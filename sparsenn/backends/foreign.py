@@ -1,4 +1,4 @@
-"""Foreign layers: ONNX Runtime computes them in host memory, with as many threads as the package uses."""
+"""Foreign layers and whole networks: ONNX Runtime computes them in host memory, on as many threads as the package."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from sparsenn.backends.kernel_records import WHOLE_OPERATION, Kernel
 from sparsenn.errors import InputError, UsageError
 from sparsenn.formats import Array
+from sparsenn.formats.named_shapes import NamedShapes, named_columns
 from sparsenn.layers.foreign import ForeignLayer
 from sparsenn.printable import reason_of
 from sparsenn.runtime.workers import thread_count
 
-__all__ = ["onnx_runtime", "run_foreign", "runtime_session"]
+__all__ = ["ONNX_RUNTIME", "ForeignNetwork", "onnx_runtime", "run_foreign", "runtime_session"]
 
 _sessions: WeakKeyDictionary[ForeignLayer, tuple[Any, tuple[str, ...]]] = WeakKeyDictionary()
 _making = threading.Lock()
@@ -40,17 +42,66 @@ def onnx_runtime() -> Any:
         ) from error
 
 
-def runtime_session(model: bytes, quiet: bool = False) -> Any:
-    """Return an `onnxruntime.InferenceSession` on the CPU, whose idle threads sleep: they share cores with others.
+def runtime_session(model: bytes, quiet: bool = False, spins: bool = False) -> Any:
+    """Return an `onnxruntime.InferenceSession` on the CPU.
 
-    A quiet one reports errors as exceptions alone.
+    A quiet one reports errors as exceptions alone. Idle threads of one that spins react faster to the next call, and
+    take cores from all else meanwhile.
     """
     runtime = onnx_runtime()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = thread_count()
     options.log_severity_level = _NOTHING if quiet else _ONLY_ERRORS
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
     return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+class ForeignNetwork:
+    """A whole network that ONNX Runtime computes, from rows to rows.
+
+    Parameters
+    ----------
+    model : bytes
+        A serialised `onnx.ModelProto`, whose tensors are float32 with rows along the first axis.
+    inputs, outputs : dict of str to tuple of int
+        Names and shapes; rows hold them side by side.
+    """
+
+    def __init__(self, model: bytes, inputs: NamedShapes, outputs: NamedShapes) -> None:
+        self._session = runtime_session(model, spins=True)
+        self._inputs, self._outputs = tuple(named_columns(inputs)), list(outputs)
+        # those of most networks of a few microseconds
+        self._only_input = next(iter(inputs)) if [len(shape) for shape in inputs.values()] == [1] else None
+        self._is_matrix = [len(shape) for shape in outputs.values()] == [1]
+
+    def run(self, rows: Array) -> Array:
+        """Return (rows, outputs) float32 for a matrix of float32 in host memory."""
+        feeds = self._feeds(rows) if self._only_input is None else {self._only_input: rows}
+        try:
+            results = self._session.run(self._outputs, feeds)
+        except Exception as error:  # of whatever kinds that ONNX Runtime raises
+            raise InputError(f"ONNX Runtime cannot compute the network: {reason_of(error)}") from error
+        if self._is_matrix:
+            found: Array = results[0]
+            return found
+        matrices = [each.reshape(rows.shape[0], -1) for each in results]
+        return matrices[0] if len(matrices) == 1 else np.concatenate(matrices, axis=1)
+
+    def _feeds(self, rows: Array) -> dict[str, Array]:
+        return {
+            name: np.ascontiguousarray(rows[:, first:last]).reshape(-1, *shape)
+            for name, shape, first, last in self._inputs
+        }
+
+
+ONNX_RUNTIME = Kernel(
+    operation=WHOLE_OPERATION,
+    name="onnxruntime",
+    device="cpu",
+    summary="ONNX Runtime computes the whole network",
+    launch=ForeignNetwork.run,
+)
+"""What runs a `ForeignNetwork`."""
 
 
 def run_foreign(layer: ForeignLayer, matrices: Sequence[Array]) -> Array:

@@ -24,6 +24,7 @@ from sparsenn.engine.choices import Choice, Measured
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.kernels import PRECISIONS, able_kernels, multiplies_zeros
 from sparsenn.engine.steps import Step, layers_text
+from sparsenn.engine.whole import may_run_whole, whole_step
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import (
@@ -141,14 +142,20 @@ class Segment:
         )
 
 
-def choose_steps(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -> tuple[Step, ...]:
+def choose_steps(
+    compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int, choice: Choice | None = None
+) -> tuple[Step, ...]:
     """Return the steps that run a network in the least time: as measured, else by priors.
 
-    Sparse layers whose zeros are stored, too, take at most `dense_bytes`. A `UsageError` says why no kernel can run
-    some layers, kernel by kernel.
+    Sparse layers whose zeros are stored, too, take at most `dense_bytes`. A `choice` goes before the network's own. A
+    `UsageError` says why no kernel can run some layers, kernel by kernel.
     """
-    choice = compiled.choices.get(rows.count, rows.form) if dense_bytes else None
+    choice = choice or (compiled.choices.get(rows.count, rows.form) if dense_bytes else None)
     key = compiled.backend.device, compiled.backend.machine, rows, dense_bytes, choice
+    if key not in compiled.chosen and choice is not None and choice.whole is not None:
+        whole = whole_step(compiled.merged.network)
+        if choice.whole.names == Alternative((whole,), 0.0, False).names and may_run_whole(compiled, rows.form):
+            compiled.chosen[key] = _measured_steps(Alternative((whole,), 0.0, False), choice.whole, rows)
     if key not in compiled.chosen:
         steps = [
             step

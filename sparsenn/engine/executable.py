@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch, SparseKernel
-from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION
+from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION, WHOLE_OPERATION
 from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.plan import Plan
@@ -95,6 +96,13 @@ class Executable:
             lambda features, guard: self._outputs_of(self.run(features, RunContext(watch=guard))), rows
         )
         return outputs
+
+    @property
+    def whole_launch(self) -> Callable[[Array], Any] | None:
+        """The function that takes dense rows through the whole network in ONNX Runtime; None where kernels do."""
+        is_whole = self.plan.kernel.operation == WHOLE_OPERATION and self.plan.leaves_outputs
+        step = self._steps.get(0) if is_whole else None
+        return None if step is None else step.launch
 
     @cached_property
     def is_capturable(self) -> bool:

@@ -43,9 +43,9 @@ class UnderflowWarning(UserWarning):
 
 def check_inputs(rows: CSR | SparseRows | Array) -> None:
     """Refuse rows that hold NaN or infinity, by an `InputError` that names the first; a matrix may be on a GPU."""
-    numbers: Any = rows.values if isinstance(rows, CSR | SparseRows) else rows
     if isinstance(rows, np.ndarray) and all_finite(rows):
         return
+    numbers: Any = rows.values if isinstance(rows, CSR | SparseRows) else rows
     finite = np.isfinite(numbers)
     if finite.all():
         return

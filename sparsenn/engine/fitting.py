@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sparsenn.backends.kernel_records import DENSE_OPERATION
+from sparsenn.backends.kernel_records import DENSE_OPERATION, WHOLE_OPERATION
 from sparsenn.engine.choosing import RowsShape, choose_steps
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.steps import Step
@@ -47,7 +47,7 @@ def prepared_bytes(compiled: CompiledNetwork, *steps: Step) -> list[int]:
     """Estimate the bytes of each layer's weights, prepared for the kernels of steps."""
     return [
         compiled.backend.prepared_bytes(
-            layer, step.kernel.operation == DENSE_OPERATION and isinstance(layer, SparseLinear)
+            layer, step.kernel.operation in (DENSE_OPERATION, WHOLE_OPERATION) and isinstance(layer, SparseLinear)
         )
         for step in steps
         for layer in map(connected_layer, compiled.merged.network.layers[step.first : step.last])

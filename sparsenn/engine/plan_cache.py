@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Features, RowsCheck, SparseKernel, SparseRows
+from sparsenn.engine.choice_key import choice_key
 from sparsenn.engine.choices import Choice, bucket_of_choice
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
@@ -18,10 +19,11 @@ from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.fitting import MAX_DENSE_BYTES
 from sparsenn.engine.inputs import InputRows, canonical
-from sparsenn.engine.measuring import MAX_MEASURED_ROWS, choice_key, measure, open_segments, telling_rows
+from sparsenn.engine.measuring import MAX_MEASURED_ROWS, measure, open_segments, telling_rows
 from sparsenn.engine.plan import Plan, bucket, plan_for
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
+from sparsenn.engine.whole import may_run_whole
 from sparsenn.errors import UnsortedError
 from sparsenn.formats import CSR
 from sparsenn.runtime import choices
@@ -94,7 +96,8 @@ class PlanCache:
         density = 1.0 if inputs.density is None else inputs.density
         segments = open_segments(compiled, RowsShape(bucket_of_choice(count), form, density), MAX_DENSE_BYTES)
         key = choice_key(compiled, RowsShape(inputs.total, form))
-        choice = Choice.of_record((choices.read(key) or {}).get("choices")) if segments else Choice({})
+        is_open = segments or may_run_whole(compiled, form)
+        choice = Choice.of_record((choices.read(key) or {}).get("choices")) if is_open else Choice({})
         if choice is None:
             count = min(count, inputs.count)
             is_small = size < min(count, MAX_MEASURED_ROWS[True])

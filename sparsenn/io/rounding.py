@@ -13,13 +13,25 @@ from sparsenn.backends.launching import combine_rows
 from sparsenn.backends.oracle.images import forward_images
 from sparsenn.formats import Array
 from sparsenn.io.affine import UNSCALED, Scaling
-from sparsenn.layers import CombiningLayer, Conv2d, FullyConnected, Identity, ImageLayer, PerPosition, SparseLinear
+from sparsenn.layers import (
+    CombiningLayer,
+    Conv2d,
+    ForeignLayer,
+    FullyConnected,
+    Identity,
+    ImageLayer,
+    PerPosition,
+    SparseLinear,
+)
 from sparsenn.network import Network
 
 __all__ = ["MOST", "RoundingWarning", "check_rounding", "rounding_of"]
 
 MOST = 1e-3
 """Of the largest output: what float32 may round without a warning."""
+
+_QUANTISING = {"DynamicQuantizeLinear", "QuantizeLinear"}
+"""Operators of ONNX that round to steps."""
 
 ROWS = 8
 """That are computed."""
@@ -47,8 +59,11 @@ def check_rounding(network: Network, entering: Scaling = UNSCALED) -> Network:
     Warns
     -----
     RoundingWarning
-        Float32 does; the message says that float64 is the default then.
+        Float32 does; the message says that float64 is the default then. Networks that quantise what goes through them
+        are not checked: a step there is larger than what float32 rounds, in float64, too.
     """
+    if any(isinstance(layer, ForeignLayer) and _QUANTISING & {*layer.operators} for layer in network):
+        return network
     try:
         found = rounding_of(network, entering)
     except MemoryError:

@@ -17,12 +17,12 @@ from sparsenn.io.branches import Node
 from sparsenn.io.importers.onnx.call import Value
 from sparsenn.io.importers.onnx.graph import Imported, Walk
 from sparsenn.io.importers.onnx.graph_inputs import input_signals
-from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.io.importers.onnx.probing import Probed, probed
 from sparsenn.io.importers.onnx.subgraphs import Subgraphs, without_dead_nodes
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.signal import Signal
 from sparsenn.layers import ForeignLayer, PerPosition, RowTensor, Slice
+from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["import_graph"]
 

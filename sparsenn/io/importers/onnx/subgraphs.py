@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparsenn.errors import InputError
-from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.io.importers.onnx.probing import Probed
+from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["Subgraph", "Subgraphs", "without_dead_nodes"]
 

@@ -12,7 +12,6 @@ import numpy as np
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, Scaling
 from sparsenn.formats.named_shapes import named_columns
-from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.layers import (
     Activation,
     Add,
@@ -37,6 +36,7 @@ from sparsenn.layers.activation_names import elsewhere_of
 from sparsenn.network import Network
 from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.storage.records import package_version
+from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["export_graph"]
 
@@ -299,7 +299,8 @@ class _Writer:
         for value, tensor, described in zip((self._value, *self._others), layer.takes, graph.input, strict=True):
             self._place, self._value = described.name, value
             self._node("Reshape", self._tensor("shape", np.array([-1, *tensor.shape], np.int64)))
-            self._node("Transpose", perm=_moved(len(tensor.shape), 0, tensor.axis or 0))
+            if tensor.axis:
+                self._node("Transpose", perm=_moved(len(tensor.shape), 0, tensor.axis))
             self.nodes[-1].output[0] = described.name
         self.nodes.extend(graph.node)
         self.tensors.extend(graph.initializer)
@@ -307,7 +308,8 @@ class _Writer:
         rows = []
         for tensor, described in zip(layer.gives, graph.output, strict=True):
             self._place, self._value = described.name, described.name
-            self._node("Transpose", perm=_moved(len(tensor.shape), tensor.axis or 0, 0))
+            if tensor.axis:
+                self._node("Transpose", perm=_moved(len(tensor.shape), tensor.axis, 0))
             self._node("Reshape", self._tensor("shape", np.array([-1, tensor.width], np.int64)))
             rows.append(self._value)
         self._place, self._value = f"layer{self._number}", rows[0]
