@@ -71,9 +71,16 @@ def _run(
     return outputs.to(_type(rows))
 
 
-def _run_nothing(rows: torch.Tensor, number: int, *parameters: torch.Tensor | None) -> torch.Tensor:
+def _run_nothing(
+    rows: torch.Tensor,
+    number: int,
+    weight: torch.Tensor | None = None,
+    weight_mask: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    bias_mask: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Return a tensor of what `_run` would give, without numbers."""
-    outputs = _runner(number).outputs_like(rows, parameters)
+    outputs = _runner(number).outputs_like(rows, (weight, weight_mask, bias, bias_mask))
     return rows.new_empty((outputs.shape[0], outputs.shape[1:].numel()), dtype=_type(rows))
 
 
