@@ -263,9 +263,12 @@ class _Chooser:
             self.compiled.kernels[CONV_OPERATION], layers_text(number, number + 1), machine, layer, image
         )
         reason = "; ".join(f"{name} cannot, because {why}" for name, why in refused.items())
+        overhead = STEP_SECONDS.get(self.backend.device, 0.0)
         known = []
         for kernel in able:
-            prior = None if kernel.seconds is None else self.rows.count * kernel.seconds(machine, layer, image)
+            prior = (
+                None if kernel.seconds is None else overhead + self.rows.count * kernel.seconds(machine, layer, image)
+            )
             known.append(Alternative((Step(number, number + 1, kernel, reason, prior),), prior or 0.0, True))
         if all(kernel.seconds is not None for kernel in able):
             known.sort(key=lambda one: one.prior)
