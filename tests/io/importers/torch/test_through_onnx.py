@@ -73,6 +73,29 @@ def test_an_encoder() -> None:
     np.testing.assert_allclose(found.reshape(4, 5, 16), expected.numpy(), rtol=1e-4, atol=1e-5)
 
 
+class Attending(nn.Module):
+    """PyTorch's own attention, which has a fast path that no ONNX operator computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.out = nn.MultiheadAttention(16, 2, batch_first=True), nn.Linear(16, 4)
+
+    def forward(self, rows: Any) -> Any:
+        return self.out(self.attention(rows, rows, rows, need_weights=False)[0])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_attention_without_its_fast_path() -> None:
+    module = Attending().eval()
+    network = from_torch(module, ROWS, through="onnx")
+    assert torch.backends.mha.get_fastpath_enabled()
+    with torch.no_grad():
+        expected = module(ROWS).reshape(4, -1)
+    np.testing.assert_allclose(
+        Session(network, device="cpu")(ROWS.numpy()).reshape(4, -1), expected, rtol=1e-4, atol=1e-5
+    )
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("named", [True, False])
 def test_several_inputs_and_outputs(named: bool) -> None:
