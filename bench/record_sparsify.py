@@ -74,9 +74,8 @@ class Block(nn.Module):
         return tokens + self._layers(second(tokens))
 
     def _attention(self, tokens: torch.Tensor) -> Any:
-        heads = (
-            layer(tokens).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
-        )
+        layers = self.query, self.key, self.value
+        heads = (layer(tokens).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in layers)
         mixed = nn.functional.scaled_dot_product_attention(*heads, is_causal=self.gate is not None)
         return self.out(mixed.transpose(1, 2).flatten(2))
 

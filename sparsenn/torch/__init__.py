@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from sparsenn.engine.options import NamedOptions
 from sparsenn.errors import UsageError
 from sparsenn.network import Network
+from sparsenn.torch.report import ModuleReport, SparsifyReport
 
 if TYPE_CHECKING:
     from sparsenn.torch.module import SparseModule
-    from sparsenn.torch.report import SparsifyReport
 
-__all__ = ["desparsify", "sparsify", "wrap"]
+__all__ = ["ModuleReport", "SparsifyReport", "desparsify", "sparsify", "wrap"]
 
 
 def wrap(network: Network, **options: Unpack[NamedOptions]) -> SparseModule:
@@ -94,10 +94,10 @@ def sparsify(
             outputs = model(tokens)
         sparsenn.torch.desparsify(model)              # the model as it was
 
-    Replaced modules keep their parameters, hooks and place, and so the model its `state_dict`; all else stays PyTorch's.
-    The model can be copied, pickled, moved to another device or type, and compiled by `torch.compile`, in which each
-    replaced module is one operator. Weights that change, as by `load_state_dict`, are compiled anew at the next call,
-    but for changes through `.data`. Masks of `torch.nn.utils.prune` are applied when weights are compiled.
+    Replaced modules keep their parameters, hooks and place, and so the model its `state_dict`; all else stays
+    PyTorch's. The model can be copied, pickled, moved to another device or type, and compiled by `torch.compile`, in
+    which each replaced module is one operator. Weights that change, as by `load_state_dict`, are compiled anew at the
+    next call, but for changes through `.data`. Masks of `torch.nn.utils.prune` are applied when weights are compiled.
 
     PyTorch's own forward runs where a gradient is recorded, with a warning, so that training stays correct: call the
     model under `torch.inference_mode()` or `torch.no_grad()`. So it does for rows of float64, in replicas of

@@ -32,7 +32,7 @@ _CONVOLUTION = ("stride", "padding", "dilation", "groups")
 class _Computed:
     """What a converted module has before the class that it had."""
 
-    _kind: type[nn.Module]
+    _kind: Any
     _runner: LayerRunner
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
@@ -56,21 +56,17 @@ class _Computed:
             return outputs.reshape(*shape, self.out_features)  # type: ignore[attr-defined]
         return outputs.reshape(*shape, self.out_channels, *_pixels(self, rows))  # type: ignore[attr-defined]
 
-    def extra_repr(self) -> str:
-        """Return what the module is shown as."""
-        return f"{self._kind.extra_repr(self)}, density={density(self):.3g}"
-
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return _blank, (self._kind,), self.__getstate__()  # type: ignore[attr-defined]
+        return _blank, (self._kind,), self.__getstate__()
 
 
 @cache
-def _class_of(kind: type[nn.Module]) -> Any:
+def _class_of(kind: Any) -> Any:
     """Return a class of modules that are computed by a session, and are else of this kind."""
     return type(f"Sparse{kind.__name__}", (_Computed, kind), {"_kind": kind, "__module__": __name__})
 
 
-def _blank(kind: type[nn.Module]) -> Any:
+def _blank(kind: Any) -> Any:
     """Return a converted module without attributes, for unpickling."""
     made = _class_of(kind)
     return made.__new__(made)
@@ -92,8 +88,8 @@ def _no_fast_path(module: Any, rows: Any) -> None:
 
 def convert(module: Any, runner: LayerRunner, parent: Any) -> None:
     """Have a module, of which `why_not` says nothing, computed by a runner."""
-    module._runner = runner
-    module.__class__ = _class_of(type(module))
+    kind: Any = type(module)
+    module._runner, module.__class__ = runner, _class_of(kind)
     for key, hook in module._forward_pre_hooks.items():
         if isinstance(hook, prune.BasePruningMethod):
             module._forward_pre_hooks[key] = _Skipped(hook)
@@ -135,7 +131,9 @@ def why_not(module: Any, parent: Any) -> str | None:
         return "hooks compute its weights at each call; remove these first"
     if kind is nn.Conv2d and module.padding_mode != "zeros":
         return f"it pads by {module.padding_mode!r}"
-    for tensor in filter(lambda each: each is not None, parameters_of(module)):
+    for tensor in parameters_of(module):
+        if tensor is None:
+            continue
         if nn.parameter.is_lazy(tensor) or type(tensor) not in (torch.Tensor, nn.Parameter):
             return f"its parameters are of type {type(tensor).__name__}"
         if tensor.layout != torch.strided or tensor.dtype not in _TYPES or tensor.device.type not in _DEVICES:
@@ -148,7 +146,8 @@ def why_not(module: Any, parent: Any) -> str | None:
 def density(module: Any) -> float:
     """Return the share of a module's weights that are not zero."""
     weight = masked(*parameters_of(module)[:2])
-    return float(weight.count_nonzero()) / max(1, weight.numel())
+    share: float = float(weight.count_nonzero()) / max(1, weight.numel())
+    return share
 
 
 def parameters_of(module: Any) -> Parameters:
@@ -197,8 +196,8 @@ def _fits(module: Any, rows: torch.Tensor, weight: torch.Tensor) -> bool:
     if rows.dtype != weight.dtype and not torch.is_autocast_enabled(rows.device.type):
         return False
     if isinstance(module, nn.Linear):
-        return rows.ndim > 0 and rows.shape[-1] == module.in_features
-    return rows.ndim in (3, 4) and rows.shape[-3] == module.in_channels and min(_pixels(module, rows)) > 0
+        return rows.ndim > 0 and bool(rows.shape[-1] == module.in_features)
+    return rows.ndim in (3, 4) and bool(rows.shape[-3] == module.in_channels) and min(_pixels(module, rows)) > 0
 
 
 def _pixels(module: Any, images: torch.Tensor) -> tuple[int, int]:

@@ -21,9 +21,7 @@ from sparsenn.printable import reason_of
 __all__ = ["network_through_onnx"]
 
 
-def network_through_onnx(
-    module: Any, example: Sequence[Any] | Mapping[str, Any], sparse_below: float
-) -> Network:
+def network_through_onnx(module: Any, example: Sequence[Any] | Mapping[str, Any], sparse_below: float) -> Network:
     """Return the network of the ONNX graph of a module.
 
     Parameters

@@ -114,7 +114,7 @@ def test_what_is_refused_names_both_other_ways() -> None:
     for example in (None, ROWS):
         with pytest.raises(InputError, match=r"(?s)sparsify\(module\).*through=\"onnx\""):
             from_torch(encoder(), example)
-    with pytest.raises(UsageError, match="give \"onnx\", and an example"):
+    with pytest.raises(UsageError, match='give "onnx", and an example'):
         from_torch(encoder(), through="onnx")
     with pytest.raises(UsageError, match="through is 'jit'"):
         from_torch(encoder(), ROWS, through="jit")
