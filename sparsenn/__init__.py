@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         LogSoftmax,
         MaxPool2d,
         Multiply,
+        PerPosition,
         Slice,
         Softmax,
         SparseLinear,
@@ -116,6 +117,7 @@ __all__ = [
     "Multiply",
     "Network",
     "Node",
+    "PerPosition",
     "Plan",
     "ReLU",
     "Result",
@@ -179,7 +181,8 @@ _HOMES = {
     "sparsenn.io.importers.onnx": ("from_onnx", "to_onnx"),
     "sparsenn.layers": (
         *("Add", "AvgPool2d", "Concatenate", "Conv2d", "Flatten", "ForeignLayer", "Linear"),
-        *("LogSoftmax", "MaxPool2d", "Multiply", "Slice", "Softmax", "SparseLinear"),
+        *("LogSoftmax", "MaxPool2d", "Multiply", "PerPosition", "Slice", "Softmax"),
+        "SparseLinear",
     ),
     "sparsenn.layers.activation": (
         *("CELU", "ELU", "GELU", "GELUTanh", "HardSigmoid", "HardSwish", "Identity", "LeakyReLU", "Mish", "ReLU"),

@@ -374,7 +374,7 @@ def test_infinite_numbers_pass() -> None:
 
 
 def test_what_is_refused() -> None:
-    layer = nn.Linear(4, 3)
+    layer = pruned(nn.Linear(4, 3))
     for arguments, options, words in (
         ((3,), {}, "takes a torch.nn.Module"),
         ((layer, 0), {}, "density_below is 0"),
@@ -386,6 +386,8 @@ def test_what_is_refused() -> None:
             sparsify(*arguments, **options)
     with pytest.raises(UsageError, match="desparsify takes"):
         desparsify(3)
+    with pytest.raises(UsageError, match=r"call sparsenn\.torch\.desparsify first"):
+        sparsenn.from_torch(nn.Sequential(sparsify(layer, 1.0, inplace=False), nn.ReLU()))
     assert sparsenn.torch.desparsify(layer) is layer
 
 

@@ -14,7 +14,7 @@ from kernel_registry import let_auto_take
 
 from sparsenn import Session, backends
 from sparsenn.backends.machine import H200
-from sparsenn.engine import measuring
+from sparsenn.engine import choice_key, measuring
 from sparsenn.engine.choices import Choice, Choices, Measured, bucket_of_choice, label_of
 from sparsenn.engine.choosing import RowsShape, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
@@ -127,7 +127,7 @@ def test_a_choice_is_of_the_sources_and_the_network(rng, delayed, monkeypatch, c
     Session(network, device="cpu")(rows)
     measured = calls["slow"]
     if change == "sources":
-        monkeypatch.setattr(measuring, "_sources_digest", lambda: "others")
+        monkeypatch.setattr(choice_key, "_sources_digest", lambda: "others")
     other = dense(rng, 8, 9) if change == "network" else network
     Session(other, device="cpu", precision="float32" if change != "precision" else "auto")(rows)
     assert (calls["slow"] > measured) == (change != "precision")

@@ -44,8 +44,8 @@ def from_torch(
 
     Parameters
     ----------
-    module : torch.nn.Module
-        The module; it stays as it is.
+    module : torch.nn.Module or torch.export.ExportedProgram
+        The module; it stays as it is. One that is exported has dynamic shapes, by which its rows are any number.
     example : torch.Tensor, or tuple or dict of str to torch.Tensor, optional
         A batch of inputs, of which the shape counts; needed where convolutions or pools come first, and for modules
         with a `forward` of their own. Several inputs of a module come in a tuple, or by the names of its arguments,
@@ -75,18 +75,24 @@ def from_torch(
         import torch
     except ImportError as error:
         raise UsageError("from_torch takes a module of PyTorch, which is not installed here") from error
+    if through is not None and (through != "onnx" or example is None):
+        raise UsageError(f'through is {through!r}; give "onnx", and an example of the inputs')
+    if isinstance(module, torch.export.ExportedProgram):
+        from sparsenn.io.importers.torch.graph import exported
+
+        return check_rounding(*network_between(*exported(module, (), lambda shape: inputs(shape, _HINT, sparse_below))))
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"{kind_of(module)} is not a torch.nn.Module; from_weights takes a state dict")
     if isinstance(module, torch.jit.ScriptModule):
         raise InputError("a TorchScript module cannot be inspected; give the module it was made from")
+    if any(type(each).__module__ == "sparsenn.torch.layers" for each in module.modules()):
+        raise UsageError("sparsenn.torch.sparsify has replaced modules of it; call sparsenn.torch.desparsify first")
     several = isinstance(example, tuple | dict)
     batches = () if example is None else example if several else (example,)
     tensors = batches.values() if isinstance(batches, dict) else batches
     shapes = [tuple(getattr(each, "shape", ())) for each in tensors]
     if any(len(shape) < 2 for shape in shapes) or (several and not shapes):
         raise UsageError("the example is not a batch of inputs; give a tensor whose first dimension counts them")
-    if through is not None and (through != "onnx" or example is None):
-        raise UsageError(f'through is {through!r}; give "onnx", and an example of the inputs')
     with torch.no_grad(), _evaluated(module):
         if through is not None:
             from sparsenn.io.importers.torch.through_onnx import network_through_onnx
