@@ -216,7 +216,7 @@ class Signal:
         later = None
         if isinstance(signal.pending, Scaling):
             later = signal.pending.pooled(signal.pixels, image)
-            means = isinstance(layer, AvgPool2d) and not any(layer.sliding_window.padding)
+            means = isinstance(layer, AvgPool2d) and not (layer.counts_padding and layer.is_padded)
             if not (signal.idle or means or (isinstance(layer, MaxPool2d) and np.all(signal.pending.scale > 0))):
                 later = None
         signal = (signal.flushed() if later is None else signal).images().then(layer)

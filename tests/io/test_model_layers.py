@@ -47,8 +47,8 @@ def model() -> Model:
     rng = np.random.default_rng(8)
     layers = (
         Conv2d(rng.normal(size=(4, 1, 3, 2)), rng.normal(size=4), Tanh(), (2, 1), (1, 3), (1, 2), groups=2),
-        MaxPool2d((2, 3), 2, (1, 0)),
-        AvgPool2d(2, padding=1),
+        MaxPool2d((2, 3), 2, (1, 0), 0),
+        AvgPool2d(2, padding=1, counts_padding=False),
         Conv2d(rng.normal(size=(3, 4, 1, 1)), None, ReLU(1.5)),
         Flatten(),
         sparse(24, 7, rng.normal(size=15).astype(np.float32)),

@@ -18,6 +18,7 @@ from sparsenn.io.affine import Sides
 from sparsenn.io.combining import combined
 from sparsenn.io.convolving import convolve, pad_with_zeros
 from sparsenn.io.importers.keras.reading import Layer, Reading, class_of, constant
+from sparsenn.io.pooling import pool
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, LogSoftmax, MaxPool2d, Multiply, ReLU
 from sparsenn.layers.activation_names import activation_elsewhere, attributes_elsewhere, names_elsewhere
@@ -189,13 +190,7 @@ def _pool(dimensions: int, kind: type[AvgPool2d] | type[MaxPool2d]) -> Reader:
         stride = window if config.get("strides") is None else _sizes(config["strides"], 1, dimensions)
         image = signal.images().pixels[1:]
         sides = _same(image, window, stride) if config["padding"] == "same" else ((0, 0), (0, 0))
-        around = sides[0][0], sides[1][0]
-        if any(map(any, sides)) and (kind is AvgPool2d or any(before != after for before, after in sides)):
-            raise InputError(
-                f"pads images of {image[0]} × {image[1]} by {sides}; sparsenn's layers pad both "
-                "sides alike, and means count the padding"
-            )
-        return signal.pooled(kind(window, stride, around))
+        return pool(signal, kind, window, stride, sides, counts_padding=False)
 
     return read
 

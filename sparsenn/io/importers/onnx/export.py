@@ -241,9 +241,9 @@ class _Writer:
     @add.register
     def _(self, layer: Pool2d) -> None:
         window, stride, padding, _ = layer.sliding_window
-        form: dict[str, Any] = {"kernel_shape": window, "strides": stride, "pads": padding * 2}
+        form: dict[str, Any] = {"kernel_shape": window, "strides": stride, "pads": (*padding, *layer.after)}
         if isinstance(layer, AvgPool2d):
-            self._node("AveragePool", count_include_pad=1, **form)
+            self._node("AveragePool", count_include_pad=int(layer.counts_padding), **form)
         elif isinstance(layer, MaxPool2d):
             self._node("MaxPool", **form)
         else:

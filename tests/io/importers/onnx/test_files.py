@@ -60,9 +60,9 @@ def of_images() -> Network:
     return Network(
         (
             Conv2d(normal(4, 2, 3, 3), normal(4), ReLU(6.0), padding=1),
-            MaxPool2d(2),
+            MaxPool2d(2, 2, 0, (1, 0)),
             Conv2d(normal(6, 2, 3, 2), None, Identity(), (2, 1), (1, 1), (1, 2), 2),
-            AvgPool2d((2, 2), (1, 1), (1, 0)),
+            AvgPool2d((2, 2), (1, 1), (1, 0), (0, 1), counts_padding=False),
             Softmax(),
             Flatten(),
             Linear(normal(72, 5), normal(5), ReLU()),

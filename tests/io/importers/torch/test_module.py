@@ -67,6 +67,12 @@ IMAGES = {
         *(nn.Conv2d(2, 3, 7), nn.MaxPool2d(2), nn.PReLU(3, -0.4), nn.MaxPool2d(2, 1), nn.PReLU(3)),
         *(nn.Flatten(), nn.PReLU(12, 0.1), nn.LeakyReLU(-0.3)),
     ),
+    "ceiling": lambda: nn.Sequential(
+        nn.MaxPool2d(3, 2, ceil_mode=True), nn.AvgPool2d(2, 3, ceil_mode=True), nn.Conv2d(2, 3, 2)
+    ),
+    "uncounted": lambda: nn.Sequential(
+        nn.AvgPool2d(3, 1, 1, count_include_pad=False), nn.Conv2d(2, 3, 1), nn.AvgPool2d(3, 2, 1, divisor_override=4)
+    ),
     "overlapping": lambda: nn.Sequential(nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(3, 1, 1), nn.ReLU()),
 }
 
@@ -380,8 +386,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
     "own statistics": (lambda: nn.BatchNorm2d(2, track_running_stats=False), PICTURE, "each batch's own mean"),
     "dilated pool": (lambda: nn.MaxPool2d(2, dilation=2), PICTURE, r"a dilation of 2"),
     "indices": (lambda: nn.MaxPool2d(2, return_indices=True), PICTURE, "also gives indices"),
-    "ceiling": (lambda: nn.MaxPool2d(2, ceil_mode=True), PICTURE, "ceil_mode"),
-    "uncounted": (lambda: nn.AvgPool2d(3, 1, 1, count_include_pad=False), PICTURE, "means without the padding"),
+    "ceiling": (lambda: nn.AvgPool2d(4, 3, 1, ceil_mode=True), PICTURE, "ceil_mode"),
+    "divided": (lambda: nn.AvgPool2d(2, ceil_mode=True, divisor_override=3), PICTURE, "a number of its own"),
     "uneven": (lambda: nn.AdaptiveAvgPool2d(3), PICTURE, "windows of several sizes"),
     "softmax of images": (lambda: nn.Softmax(1), PICTURE, "takes the softmax of images"),
     "softmax of pixels": (lambda: nn.Softmax(3), PICTURE, "a softmax over dimension 3"),
