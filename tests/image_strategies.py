@@ -52,10 +52,11 @@ def weightless_layers(draw: st.DrawFn) -> tuple[ImageLayer, tuple[int, ...]]:
 
 @st.composite
 def _slices(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[ImageLayer, tuple[int, ...]]:
-    first = draw(st.integers(0, shape[0] - 1))
-    last = draw(st.integers(first + 1, shape[0]))
-    image = (1, last - first, prod(shape[1:]))
-    return Slice(first, last, draw(st.sampled_from([None, image]))), shape
+    axis = draw(st.integers(0, len(shape) - 1))
+    first = draw(st.integers(0, shape[axis] - 1))
+    last = draw(st.integers(first + 1, shape[axis]))
+    image = (1, last - first, prod(shape) // shape[axis])
+    return Slice(first, last, draw(st.sampled_from([None, image])), axis), shape
 
 
 @st.composite

@@ -48,7 +48,7 @@ def outputs_of(layer: Any, values: np.ndarray) -> np.ndarray:
     if kind == "Flatten":
         return values.reshape(len(values), prod(values.shape[1:]))
     if kind == "Slice":
-        taken = values[:, layer.first : layer.last]
+        taken = values.take(range(layer.first, layer.last), axis=1 + layer.axis)
         return taken if layer.image is None else taken.reshape(len(values), *layer.image)
     if kind == "Softmax":
         rows = values.reshape(len(values), prod(values.shape[1:]))

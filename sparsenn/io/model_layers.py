@@ -71,7 +71,7 @@ LAYER = np.dtype(
         ("entries", "<i8"),  # stored weights
         ("window", "<i8", (2,)),  # of a convolution or a pool, down and across, as the next three; the image of a slice
         ("stride", "<i8", (2,)),
-        ("padding", "<i8", (2,)),
+        ("padding", "<i8", (2,)),  # of a slice its axis, and 0
         ("dilation", "<i8", (2,)),
         ("groups", "<i8"),  # of combining layers: how many they read; channels of a slice's image, or 0
         ("activation", "S16"),  # of layers with weights, and of sums and products
@@ -239,7 +239,7 @@ def _(layer: Pool2d) -> tuple[object, ...]:
 @_sizes.register
 def _(layer: Slice) -> tuple[object, ...]:
     channels, *pixels = layer.image or (0, *_NONE)
-    return layer.first, layer.last, 0, tuple(pixels), _ONE, _NONE, _ONE, channels
+    return layer.first, layer.last, 0, tuple(pixels), _ONE, (layer.axis, 0), _ONE, channels
 
 
 @_sizes.register
@@ -348,7 +348,8 @@ def _pool(source: Hdf5Source, place: str, record: Any) -> Layer:
 
 def _slice(source: Hdf5Source, place: str, record: Any) -> Layer:
     image = int(record["groups"]), *_pair(record["window"])
-    return Slice(int(record["inputs"]), int(record["outputs"]), image if any(image) else None)
+    axis = int(record["padding"][0])
+    return Slice(int(record["inputs"]), int(record["outputs"]), image if any(image) else None, axis)
 
 
 def _foreign(source: Hdf5Source, place: str, record: Any) -> Layer:

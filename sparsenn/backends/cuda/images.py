@@ -107,7 +107,8 @@ def _flatten(layer: Flatten, shape: tuple[int, ...], features: Array) -> Array:
 def _slice(layer: Slice, shape: tuple[int, ...], features: Array) -> Array:
     outputs, _ = _outputs(layer, shape, features)
     first, last = layer.columns(shape)
-    copy_rows(features[:, first:last], outputs)
+    rows = as_rows(features, features.dtype) if layer.axis else features
+    copy_rows(rows.reshape(-1, layer.block(shape))[:, first:last], outputs.reshape(-1, last - first))
     return outputs
 
 

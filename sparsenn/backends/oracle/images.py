@@ -103,7 +103,7 @@ def _flatten(layer: Flatten, images: Array) -> Array:
 
 @_forward.register
 def _slice(layer: Slice, images: Array) -> Array:
-    return images[:, layer.first : layer.last]
+    return images[(slice(None),) * (1 + layer.axis) + (slice(layer.first, layer.last),)]
 
 
 def _over_windows(

@@ -13,6 +13,7 @@ from sparsenn.io.affine import Sides
 from sparsenn.io.convolving import convolve, pad_with_zeros
 from sparsenn.io.importers.onnx.call import Call, floats
 from sparsenn.io.pooling import pool
+from sparsenn.io.rearranging import transpose
 from sparsenn.io.signal import Signal
 from sparsenn.layers import AvgPool2d, MaxPool2d, Pool2d
 from sparsenn.layers.images import Pair
@@ -123,11 +124,15 @@ def _reduced(layer: Callable[..., Pool2d]) -> Callable[[Call], Signal]:
     """Return what an operator does that makes one number of all pixels of a channel."""
 
     def pooled(call: Call) -> Signal:
-        signal = call.signal.images()
+        signal = call.signal
         axes = sorted(axis + signal.rank if axis < 0 else axis for axis in call.axes() or ())
-        if axes != list(range(2, signal.rank)):
+        last = axes == [1, 2] and signal.rank == 4 and signal.axis == 0  # channels
+        if axes != list(range(2, signal.rank)) and not last:
             raise InputError(f"it takes {signal}, and the axes {axes} together; those of whole images are known")
+        signal = (transpose(signal, [0, 3, 1, 2]) if last else signal).images()
         pooled = signal.pooled(layer((signal.pixels[1], signal.pixels[2])))
+        if last and call.attribute("keepdims", 1):
+            return transpose(pooled, [0, 2, 3, 1])
         return pooled if call.attribute("keepdims", 1) else replace(pooled, shape=pooled.shape[:1])
 
     return pooled

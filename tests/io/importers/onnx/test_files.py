@@ -25,6 +25,7 @@ from sparsenn import (
     Session,
     Sigmoid,
     SiLU,
+    Slice,
     Softmax,
     SparseLinear,
     Tanh,
@@ -80,6 +81,8 @@ def of_gates() -> Network:
             Conv2d(normal(4, 4, 1, 1), normal(4), Sigmoid()),
             Node(Multiply(), (1, 3)),
             Node(Multiply(SiLU()), (4, 1)),
+            Node(Slice(2, 7, axis=2), (5,)),
+            Node(Slice(1, 9, (4, 5, 8), 1), (6,)),
         ),
         image=(2, 10, 9),
     )

@@ -391,12 +391,11 @@ def test_the_output_may_be_channels_last() -> None:
     check(model(nodes, ["n", 3, 6, 5], W=normal(4, 3, 2, 2)), normal(2, 3, 6, 5))
 
 
-def test_images_of_one_channel_may_be_channels_last() -> None:
+def test_images_may_be_channels_last() -> None:
     nodes = [node("Transpose", "x", to="a", perm=[0, 3, 1, 2]), node("Conv", "a", "W")]
     check(model(nodes, ["n", 6, 5, 1], W=normal(4, 1, 2, 2)), normal(2, 6, 5, 1))
     pool = node("MaxPool", "a", kernel_shape=[2, 2])
-    with pytest.raises(InputError, match=r"node 2 \(MaxPool\): .* export with channels first"):
-        from_onnx(model([nodes[0], pool], ["n", 6, 5, 3]))
+    check(model([nodes[0], pool], ["n", 6, 5, 3]), normal(2, 6, 5, 3))
 
 
 def test_a_fixed_number_of_rows_is_left_open() -> None:

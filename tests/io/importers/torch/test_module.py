@@ -269,6 +269,43 @@ def test_branches_that_are_joined() -> None:
     assert network.shapes[-1] == (8, 6, 5)
 
 
+def unit(images: Any) -> Any:
+    """A unit of ShuffleNet: half of the channels go on as they are, and both halves are mixed."""
+    first, second = images.chunk(2, dim=1)
+    both = torch.cat([first, functional.conv2d(second, torch.linspace(-1, 1, 4).view(2, 2, 1, 1)).relu()], 1)
+    shape = both.shape
+    return both.view(shape[0], 2, 2, *shape[2:]).transpose(1, 2).reshape(shape)
+
+
+SELECTED: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
+    "columns": (lambda rows: torch.cat([rows[:, 2:].tanh(), rows[:, ::3], rows[:, [4, 0]]], 1), (6,)),
+    "one column": (lambda rows: rows.tanh()[:, 1:2] * rows[:, -1:], (6,)),
+    "policy": (lambda rows: [each.tanh() for each in rows.sigmoid().split([2, 4], 1)][1], (6,)),
+    "shuffled": (lambda images: unit(unit(images.tanh())), (4, 5, 6)),
+    "operator": (lambda images: functional.channel_shuffle(images, 2).tanh(), (4, 5, 6)),
+    "cropped": (lambda images: functional.max_pool2d(images.tanh()[:, :, 1:-1, 2:], 2), (4, 5, 6)),
+    "inputs cropped": (lambda images: functional.max_pool2d(images[..., 1:4, :-1] / 2 + 1, 2), (4, 5, 6)),
+    "every other": (lambda images: functional.avg_pool2d(images.tanh()[:, :, ::2, 1::3], 2), (4, 5, 6)),
+    "focused": (lambda images: torch.cat([images[..., ::2, ::2], images[..., 1::2, ::2]], 1).tanh(), (4, 4, 6)),
+    "channels": (lambda images: functional.max_pool2d(images.tanh()[:, [3, 0, 0, 1, 2]], 2), (4, 5, 6)),
+    "last": (lambda images: images.tanh().permute(0, 2, 3, 1).sigmoid().permute(0, 3, 1, 2), (4, 5, 6)),
+    "heads": (lambda images: torch.cat([images.flatten(2).tanh(), images.tanh()[:, :, 0].sigmoid()], 2), (4, 5, 6)),
+    "selected": (lambda images: images.tanh().select(2, 3).narrow(1, 1, 2), (4, 5, 6)),
+    "rows": (lambda rows: rows[:].tanh(), (6,)),
+}
+
+
+@pytest.mark.parametrize(("function", "shape"), SELECTED.values(), ids=SELECTED)
+def test_numbers_at_constant_places(function: Callable[[Any], Any], shape: tuple[int, ...]) -> None:
+    check(Called(function), shape)
+
+
+def test_shuffled_channels_are_folded_into_the_next_layer() -> None:
+    shuffled = nn.Sequential(nn.Conv2d(4, 6, 3), nn.ReLU(), nn.ChannelShuffle(3), nn.Conv2d(6, 5, 3), nn.ReLU())
+    network = check(Called(shuffled), (4, 8, 7))
+    assert [type(layer) for layer in network] == [Conv2d, Conv2d]
+
+
 class Gated(nn.Module):
     """A feed-forward block of transformers, whose hidden values are the product of two branches."""
 
@@ -333,7 +370,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
     "rows put together": (
         lambda: Called(lambda rows: torch.cat([rows, rows.relu()])),
         EXAMPLE,
-        "concatenates along dimension 0",
+        "concatenates them along axis 0",
     ),
     "channels padded": (
         lambda: Called(lambda image: functional.pad(image, (0, 0, 0, 0, 1, 1))),
