@@ -289,7 +289,10 @@ SELECTED: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
     "focused": (lambda images: torch.cat([images[..., ::2, ::2], images[..., 1::2, ::2]], 1).tanh(), (4, 4, 6)),
     "channels": (lambda images: functional.max_pool2d(images.tanh()[:, [3, 0, 0, 1, 2]], 2), (4, 5, 6)),
     "last": (lambda images: images.tanh().permute(0, 2, 3, 1).sigmoid().permute(0, 3, 1, 2), (4, 5, 6)),
-    "heads": (lambda images: torch.cat([images.flatten(2).tanh(), images.tanh()[:, :, 0].sigmoid()], 2), (4, 5, 6)),
+    "heads": (
+        lambda images: torch.cat([images.tanh().flatten(2).sigmoid(), images.tanh()[:, :, 0].sigmoid()], 2),
+        (4, 5, 6),
+    ),
     "selected": (lambda images: images.tanh().select(2, 3).narrow(1, 1, 2), (4, 5, 6)),
     "rows": (lambda rows: rows[:].tanh(), (6,)),
 }
