@@ -32,9 +32,9 @@ from session_networks import random_rows
 from wall_timing import Timing, gpu_wait, timed_in_turn, wait_for_nothing
 
 from sparsenn import Plan, Session
+from sparsenn.engine.choice_key import choice_key
 from sparsenn.engine.choosing import segments_of
 from sparsenn.engine.fitting import MAX_DENSE_BYTES
-from sparsenn.engine.measuring import choice_key
 from sparsenn.errors import SparseNNError
 from sparsenn.runtime import choices
 

@@ -61,6 +61,7 @@ TABLES = {
     "end-to-end": Recorder("bench/record_end_to_end.py", (*_ENGINE, _CUDA, "sparsenn/io"), "FILE.h5 …", _EITHER),
     "gemm": Recorder("bench/record_gemm.py", ("sparsenn/studies/gemm", f"{_CUDA}/dense"), "[--plot FILE]", _GPU),
     "general": Recorder("bench/record_general.py", (*_ENGINE, f"{_CUDA}/sparse"), needs=_GPU),
+    "golden": Recorder("bench/record_golden.py", (*_ENGINE, *_CPU, "sparsenn/backends/foreign.py"), needs="PyTorch"),
     "input-sizes": Recorder("bench/record_input_sizes.py", ("sparsenn/datasets",), "MNIST", "MNIST's folder"),
     "lenet": Recorder(
         "bench/record_lenet.py", (*_ENGINE, f"{_CUDA}/conv"), "MODEL IMAGES LABELS [--device cpu]", "MNIST's files"

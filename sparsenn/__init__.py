@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         LogSoftmax,
         MaxPool2d,
         Multiply,
+        PerPosition,
         Slice,
         Softmax,
         SparseLinear,
@@ -115,6 +116,7 @@ __all__ = [
     "Multiply",
     "Network",
     "Node",
+    "PerPosition",
     "Plan",
     "ReLU",
     "Result",
@@ -178,7 +180,8 @@ _HOMES = {
     "sparsenn.io.importers.onnx": ("from_onnx", "to_onnx"),
     "sparsenn.layers": (
         *("Add", "AvgPool2d", "Concatenate", "Conv2d", "Flatten", "ForeignLayer", "Linear"),
-        *("LogSoftmax", "MaxPool2d", "Multiply", "Slice", "Softmax", "SparseLinear"),
+        *("LogSoftmax", "MaxPool2d", "Multiply", "PerPosition", "Slice", "Softmax"),
+        "SparseLinear",
     ),
     "sparsenn.layers.activation": (
         *("CELU", "ELU", "GELU", "GELUTanh", "HardSigmoid", "HardSwish", "Identity", "LeakyReLU", "Mish", "ReLU"),

@@ -151,7 +151,7 @@ class SparseClassifier(_Estimator):
     n_features_in_ : int
         Numbers of one row.
     feature_names_in_ : array of str, shape (inputs,)
-        Their names; absent where they have none. Columns of tables must have these names, in this order.
+        Their names; absent where they have none. Columns of tables are taken by these names.
 
     Raises
     ------
@@ -323,7 +323,7 @@ class SparseRegressor(_Estimator):
     n_features_in_ : int
         Numbers of one row.
     feature_names_in_ : array of str, shape (inputs,)
-        Their names; absent where they have none. Columns of tables must have these names, in this order.
+        Their names; absent where they have none. Columns of tables are taken by these names.
 
     Raises
     ------

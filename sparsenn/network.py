@@ -34,6 +34,7 @@ from sparsenn.layers import (
     FullyConnected,
     ImageLayer,
     Linear,
+    PerPosition,
     ReLU,
     SparseLinear,
 )
@@ -74,6 +75,9 @@ class Network(Rebuilt):
         takes each out of it.
     named_outputs : dict of str to tuple of int, optional
         Names and shapes of several outputs, which are side by side in the network's, as a `Concatenate` leaves them.
+    allows_onnx_runtime : bool, default False
+        Whether ONNX Runtime may run the whole network on a CPU, where a session has measured that it is faster.
+        Importers of ONNX files say so.
 
     Attributes
     ----------
@@ -98,6 +102,7 @@ class Network(Rebuilt):
     input_layout: InputLayout | None = None
     named_inputs: NamedShapes | None = None
     named_outputs: NamedShapes | None = None
+    allows_onnx_runtime: bool = False
     shapes: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
 
     def __init__(
@@ -108,6 +113,7 @@ class Network(Rebuilt):
         input_layout: InputLayout | None = None,
         named_inputs: Mapping[str, Sequence[int]] | None = None,
         named_outputs: Mapping[str, Sequence[int]] | None = None,
+        allows_onnx_runtime: bool = False,
     ) -> None:
         object.__setattr__(self, "nodes", checked_nodes(nodes))
         if not self.nodes:
@@ -115,6 +121,7 @@ class Network(Rebuilt):
         object.__setattr__(self, "image", None if image is None else checked_image(image))
         object.__setattr__(self, "needs_float64", needs_float64)
         object.__setattr__(self, "input_layout", input_layout)
+        object.__setattr__(self, "allows_onnx_runtime", allows_onnx_runtime)
         for field_name, shapes in (("named_inputs", named_inputs), ("named_outputs", named_outputs)):
             checked = None if shapes is None else checked_shapes(shapes, field_name.replace("_", " "))
             object.__setattr__(self, field_name, checked)
@@ -128,7 +135,9 @@ class Network(Rebuilt):
     def _shapes(self) -> tuple[tuple[int, ...], ...]:
         """Follow the shape of one input through the layers."""
         readers = [node.layer for node in self.nodes if 0 in node.sources]
-        width = next((layer.inputs for layer in readers if isinstance(layer, FullyConnected | ForeignLayer)), None)
+        width = next(
+            (layer.inputs for layer in readers if isinstance(layer, FullyConnected | ForeignLayer | PerPosition)), None
+        )
         if self.named_inputs is not None:
             width = total_width(self.named_inputs)
         if self.image is None and width is None:
@@ -338,7 +347,12 @@ class Network(Rebuilt):
             A network that shares the weights.
         """
         layers = (
-            replace(layer, bias=bias) if isinstance(layer, FullyConnected | Conv2d) else layer for layer in self.layers
+            layer.with_layer(bias=bias)
+            if isinstance(layer, PerPosition)
+            else replace(layer, bias=bias)
+            if isinstance(layer, FullyConnected | Conv2d)
+            else layer
+            for layer in self.layers
         )
         return self.with_layers(layers)
 

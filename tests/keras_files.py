@@ -7,7 +7,7 @@ import json
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,24 +115,31 @@ def described(shape: Sequence[int | None], layers: Sequence[Layer]) -> dict[str,
 
 def write_functional(
     path: Path,
-    shape: Sequence[int | None],
+    shape: Sequence[int | None] | Mapping[str, Sequence[int | None]],
     layers: Sequence[Layer],
     taken: Sequence[Sequence[str]],
     change: Callable[[list[dict[str, Any]]], Any] = lambda listed: None,
+    **ends: Any,
 ) -> Path:
     """Write an archive of a functional model: `taken` says for each layer what it takes, `input`, `l1` and so on.
 
-    What the model says of its layers may be changed.
+    Several inputs have names, and `ends` says what the model lists as its inputs and outputs. What it says of its
+    layers may be changed.
     """
-    config = described(shape, layers)
-    inputs, *listed = config["config"]["layers"]
+    shapes = shape if isinstance(shape, Mapping) else {"input": shape}
+    listed = described((), layers)["config"]["layers"][1:]
+    inputs = [
+        {"class_name": "InputLayer", "config": {"batch_shape": [None, *each], "name": name}}
+        for name, each in shapes.items()
+    ]
     for entry, names in zip(listed, taken, strict=True):
         histories = [result(name) for name in names]
         entry["inbound_nodes"] = [{"args": [histories if len(names) > 1 else histories[0]], "kwargs": {}}]
-    for entry in (inputs, *listed):
+    for entry in (*inputs, *listed):
         entry["name"] = entry["config"]["name"]
-    change([inputs, *listed])
-    inner = {"name": "functional", "layers": [inputs, *listed], "output_layers": [[f"l{len(layers)}", 0, 0]]}
+    change([*inputs, *listed])
+    ends = {"input_layers": [[name, 0, 0] for name in shapes], "output_layers": [[f"l{len(layers)}", 0, 0]]} | ends
+    inner = {"name": "functional", "layers": [*inputs, *listed], **ends}
     return _write(path, {"class_name": "Functional", "config": inner}, layers)
 
 

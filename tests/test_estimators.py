@@ -203,10 +203,10 @@ def test_names_of_features_are_kept_and_checked(named: Any) -> None:
     assert classifier.feature_names_in_.tolist() == list("abc")
     assert classifier.predict(table).tolist() == pipeline.predict(table).tolist()
     others = {
-        "same order as in training: 'a', 'b', 'c'": table[["c", "a", "b"]],
         "unknown are 'z'; missing are 'b'": table.rename(columns={"b": "z"}),
         "unknown are 'd'$": table.assign(d=0.0),
         "missing are 'c'$": table[["a", "b"]],
+        "there more than once are 'b'$": table[["a", "b", "c", "b"]],
     }
     session = Session(classifier.network, device="cpu")
     for message, other in others.items():
@@ -215,6 +215,8 @@ def test_names_of_features_are_kept_and_checked(named: Any) -> None:
         for run in (classifier.predict, session, session.run, session.plan):
             with pytest.raises(InputError, match=message):
                 run(other)
+    for run in (classifier.decision_function, session):
+        np.testing.assert_array_equal(run(table[["c", "a", "b"]]), run(table))
     numbered = table.set_axis(range(3), axis=1)
     for unnamed in (table.to_numpy(), table.to_numpy().tolist(), numbered):
         assert classifier.predict(unnamed).tolist() == pipeline.predict(table).tolist()
@@ -232,8 +234,8 @@ def test_tables_of_other_libraries_are_rows(name: str, named: Any) -> None:
     classifier = SparseClassifier.from_sklearn(pipeline, device="cpu")
     other = TABLES[name](pytest.importorskip(name), {key: table[key].to_numpy() for key in table})
     np.testing.assert_array_equal(classifier.predict_proba(other), classifier.predict_proba(table))
-    with pytest.raises(InputError, match="same order"):
-        classifier.predict(other.select(["b", "a", "c"]))
+    moved = other.select(["b", "a", "c"])
+    np.testing.assert_array_equal(classifier.predict_proba(moved), classifier.predict_proba(table))
 
 
 def test_tables_need_numbers_and_no_names(named: Any) -> None:

@@ -69,8 +69,7 @@ class SparseRows:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class RowsLeft:
+class RowsLeft(NamedTuple):
     """The rows that survive layers, on the device."""
 
     features: Features  # the rows; some may belong to no input

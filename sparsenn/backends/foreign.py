@@ -1,4 +1,4 @@
-"""Foreign layers: ONNX Runtime computes them in host memory, with as many threads as the package uses."""
+"""Foreign layers and whole networks: ONNX Runtime computes them in host memory, on as many threads as the package."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from sparsenn.backends.kernel_records import WHOLE_OPERATION, Kernel
 from sparsenn.errors import InputError, UsageError
 from sparsenn.formats import Array
+from sparsenn.formats.named_shapes import NamedShapes, named_columns
 from sparsenn.layers.foreign import ForeignLayer
 from sparsenn.printable import reason_of
 from sparsenn.runtime.workers import thread_count
 
-__all__ = ["onnx_runtime", "run_foreign", "runtime_session"]
+__all__ = ["ONNX_RUNTIME", "ForeignNetwork", "onnx_runtime", "run_foreign", "runtime_session"]
 
-_sessions: WeakKeyDictionary[ForeignLayer, Any] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[ForeignLayer, tuple[Any, tuple[str, ...]]] = WeakKeyDictionary()
 _making = threading.Lock()
 
 _ONLY_ERRORS, _NOTHING = 3, 4  # of ONNX Runtime's severities
@@ -40,59 +42,116 @@ def onnx_runtime() -> Any:
         ) from error
 
 
-def runtime_session(model: bytes, quiet: bool = False) -> Any:
-    """Return an `onnxruntime.InferenceSession` on the CPU, whose idle threads sleep: they share cores with others.
+def runtime_session(model: bytes, quiet: bool = False, spins: bool = False) -> Any:
+    """Return an `onnxruntime.InferenceSession` on the CPU.
 
-    A quiet one reports errors as exceptions alone.
+    A quiet one reports errors as exceptions alone. Idle threads of one that spins react faster to the next call, and
+    take cores from all else meanwhile.
     """
     runtime = onnx_runtime()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = thread_count()
     options.log_severity_level = _NOTHING if quiet else _ONLY_ERRORS
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
     return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+class ForeignNetwork:
+    """A whole network that ONNX Runtime computes, from rows to rows.
+
+    Parameters
+    ----------
+    model : bytes
+        A serialised `onnx.ModelProto`, whose tensors are float32 with rows along the first axis.
+    inputs, outputs : dict of str to tuple of int
+        Names and shapes; rows hold them side by side.
+    """
+
+    def __init__(self, model: bytes, inputs: NamedShapes, outputs: NamedShapes) -> None:
+        self._session = runtime_session(model, spins=True)
+        self._inputs, self._outputs = tuple(named_columns(inputs)), list(outputs)
+        # those of most networks of a few microseconds
+        self._only_input = next(iter(inputs)) if [len(shape) for shape in inputs.values()] == [1] else None
+        self._is_matrix = [len(shape) for shape in outputs.values()] == [1]
+
+    def run(self, rows: Array) -> Array:
+        """Return (rows, outputs) float32 for a matrix of float32 in host memory."""
+        feeds = self._feeds(rows) if self._only_input is None else {self._only_input: rows}
+        try:
+            results = self._session.run(self._outputs, feeds)
+        except Exception as error:  # of whatever kinds that ONNX Runtime raises
+            raise InputError(f"ONNX Runtime cannot compute the network: {reason_of(error)}") from error
+        if self._is_matrix:
+            found: Array = results[0]
+            return found
+        matrices = [each.reshape(rows.shape[0], -1) for each in results]
+        return matrices[0] if len(matrices) == 1 else np.concatenate(matrices, axis=1)
+
+    def _feeds(self, rows: Array) -> dict[str, Array]:
+        return {
+            name: np.ascontiguousarray(rows[:, first:last]).reshape(-1, *shape)
+            for name, shape, first, last in self._inputs
+        }
+
+
+ONNX_RUNTIME = Kernel(
+    operation=WHOLE_OPERATION,
+    name="onnxruntime",
+    device="cpu",
+    summary="ONNX Runtime computes the whole network",
+    launch=ForeignNetwork.run,
+)
+"""What runs a `ForeignNetwork`."""
 
 
 def run_foreign(layer: ForeignLayer, matrices: Sequence[Array]) -> Array:
     """Return (rows, outputs) float32 for matrices of rows in host memory."""
-    with _making:
-        session = _sessions.get(layer)
-        if session is None:
-            try:
-                session = _sessions[layer] = runtime_session(layer.model)
-            except UsageError:
-                raise
-            except Exception as error:  # of whatever kinds that ONNX Runtime raises
-                raise InputError(f"ONNX Runtime does not take a layer's graph: {reason_of(error)}") from error
     rows = matrices[0].shape[0]
-    outputs = np.empty((rows, layer.outputs), np.float32)
     step = 1 if layer.row_by_row else max(1, rows)
-    for first in range(0, rows, step):
-        _run_rows(layer, session, [matrix[first : first + step] for matrix in matrices], outputs[first : first + step])
-    return outputs
+    found = [_run_rows(layer, [matrix[first : first + step] for matrix in matrices]) for first in range(0, rows, step)]
+    if len(found) == 1:  # without a copy, as most are
+        return found[0]
+    return np.concatenate(found) if found else np.empty((0, layer.outputs), np.float32)
 
 
-def _run_rows(layer: ForeignLayer, session: Any, matrices: Sequence[Array], outputs: Array) -> None:
-    feeds = {}
-    for described, tensor, matrix in zip(session.get_inputs(), layer.takes, matrices, strict=True):
+def _session_of(layer: ForeignLayer) -> tuple[Any, tuple[str, ...]]:
+    """Return a layer's session, and the names of its inputs."""
+    known = _sessions.get(layer)
+    if known is None:
+        with _making:
+            known = _sessions.get(layer)
+            if known is None:
+                try:
+                    session = runtime_session(layer.model)
+                except UsageError:
+                    raise
+                except Exception as error:  # of whatever kinds that ONNX Runtime raises
+                    raise InputError(f"ONNX Runtime does not take a layer's graph: {reason_of(error)}") from error
+                known = _sessions[layer] = session, tuple(described.name for described in session.get_inputs())
+    return known
+
+
+def _run_rows(layer: ForeignLayer, matrices: Sequence[Array]) -> Array:
+    session, names = _session_of(layer)
+    count, feeds = matrices[0].shape[0], {}
+    for name, tensor, matrix in zip(names, layer.takes, matrices, strict=True):
         rows = np.asarray(matrix, np.float32).reshape(-1, *tensor.shape)
-        feeds[described.name] = np.ascontiguousarray(
-            rows[0] if tensor.axis is None else np.moveaxis(rows, 0, tensor.axis)
-        )
-    first = 0
+        rows = rows[0] if tensor.axis is None else np.moveaxis(rows, 0, tensor.axis) if tensor.axis else rows
+        feeds[name] = np.ascontiguousarray(rows)
     try:
         results = session.run(None, feeds)
     except Exception as error:  # likewise
         raise InputError(f"ONNX Runtime cannot compute {', '.join(layer.operators)}: {reason_of(error)}") from error
+    found = []
     for tensor, result in zip(layer.gives, results, strict=True):
         shape = list(tensor.shape)
         if tensor.axis is not None:
-            shape.insert(tensor.axis, outputs.shape[0])
+            shape.insert(tensor.axis, count)
         if result.shape != tuple(shape):
             raise InputError(
                 f"what ONNX Runtime computes ({', '.join(layer.operators)}) has the shape {result.shape} for these "
                 f"inputs; as for others it would have {tuple(shape)}"
             )
-        rows = result[None] if tensor.axis is None else np.moveaxis(result, tensor.axis, 0)
-        outputs[:, first : first + tensor.width] = rows.reshape(outputs.shape[0], tensor.width)
-        first += tensor.width
+        rows = np.moveaxis(result, tensor.axis, 0) if tensor.axis else result
+        found.append(rows.reshape(count, tensor.width))
+    return found[0] if len(found) == 1 else np.concatenate(found, axis=1)

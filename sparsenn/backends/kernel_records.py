@@ -20,6 +20,7 @@ __all__ = [
     "DENSE_OPERATION",
     "IMAGE_OPERATION",
     "SPARSE_OPERATION",
+    "WHOLE_OPERATION",
     "ConvolutionKernel",
     "DenseKernel",
     "ImageStack",
@@ -36,6 +37,9 @@ DENSE_OPERATION = "mlp"
 CONV_OPERATION = "conv2d"
 IMAGE_OPERATION = "images"
 """Layers of images other than convolutions: no registered kernels, but one function of each backend."""
+
+WHOLE_OPERATION = "whole"
+"""All layers of a network in one launch, by another library."""
 
 Shapes: TypeAlias = Sequence[tuple[int, ...]]
 """Shapes of one input before each layer of images, and after the last: (channels, height, width) or (width,)."""

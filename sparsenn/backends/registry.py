@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION, Kernel
+from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION, WHOLE_OPERATION, Kernel
 from sparsenn.errors import SparseNNError, UsageError, unknown_name
 from sparsenn.plugins import load_plugins
 
@@ -24,7 +24,12 @@ __all__ = [
 
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 
-LAYERS_OF = {SPARSE_OPERATION: "sparse layers", DENSE_OPERATION: "dense layers", CONV_OPERATION: "convolutions"}
+LAYERS_OF = {
+    SPARSE_OPERATION: "sparse layers",
+    DENSE_OPERATION: "dense layers",
+    CONV_OPERATION: "convolutions",
+    WHOLE_OPERATION: "all layers",
+}
 """The layers that operations run, in words."""
 
 _KERNELS: dict[tuple[str, str, str], Kernel] = {}

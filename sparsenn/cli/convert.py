@@ -23,6 +23,7 @@ __all__ = ["convert"]
 
 _MATRIX_NAME = re.compile(r".+\.(mtx|tsv)(\.gz)?", re.IGNORECASE)
 _SHAPE = re.compile(r"([1-9][0-9]{0,9})x([1-9][0-9]{0,9})")
+_SAMPLE_SHAPE = re.compile(r"(?:([^=]+)=)?([1-9][0-9]{0,9}(?:x[1-9][0-9]{0,9})*)")
 
 
 def convert(
@@ -47,7 +48,11 @@ def convert(
     compress: Annotated[bool, typer.Option("--compress", help="For a folder: compress the text with gzip.")] = False,
     shape: Annotated[
         str | None,
-        typer.Option(metavar="ROWSxCOLUMNS", help="Shape of a .tsv matrix, which the file does not hold."),
+        typer.Option(
+            metavar="SIZExSIZE...",
+            help="Shape of a .tsv matrix, which the file does not hold: ROWSxCOLUMNS. For an .onnx model that leaves "
+            "sizes open: those of one sample, as 3x224x224, or of each input, as image=3x224x224,mask=224x224.",
+        ),
     ] = None,
     sparse: Annotated[
         bool, typer.Option("--sparse", help="For ONNX: write sparse initialisers, which few other programs read.")
@@ -69,6 +74,7 @@ def convert(
       sparsenn convert radixnet-1024x120 challenge/
       sparsenn convert n1024-l1.tsv layer.mtx --shape 1024x1024
       sparsenn convert network.onnx model.h5
+      sparsenn convert detector.onnx model.h5 --shape 3x640x640
     """
     options.check_finite("--bias", bias)
     matrix = bool(_MATRIX_NAME.fullmatch(source)) and not Path(source).is_dir()
@@ -86,8 +92,8 @@ def convert(
     with reporting(progress):  # what looks into a file takes a second to import
         model = not Path(source).is_dir() and kind_of(source) is not None and is_model(source)
     if model:
-        _refuse("a model", {**choice, **folder_only, "samples": samples, "shape": shape})
-        _convert_model(source, target, sparse, steps, progress)
+        _refuse("a model", {**choice, **folder_only, "samples": samples})
+        _convert_model(source, target, sparse, steps, _shape_of_sample(shape), progress)
         return
     _refuse("a dataset", {"shape": shape, "sparse": sparse, "steps": steps})
     check_dataset_target("DST", target)
@@ -120,7 +126,19 @@ def _convert_dataset(
     console().print(describe_dataset(dataset))
 
 
-def _convert_model(source: str, target: Path, sparse: bool, steps: str | None, progress: bool | None) -> None:
+def _shape_of_sample(text: str | None) -> tuple[int, ...] | dict[str, tuple[int, ...]] | None:
+    if text is None:
+        return None
+    found = [_SAMPLE_SHAPE.fullmatch(each) for each in text.split(",")]
+    shapes = {each[1]: tuple(map(int, each[2].split("x"))) for each in found if each}
+    if len(shapes) < len(found) or (None in shapes and len(found) > 1):
+        raise UsageError(f"--shape {text}: give sizes of one sample, as 3x224x224 or image=3x224x224,mask=224x224")
+    return shapes.get(None, shapes)
+
+
+def _convert_model(
+    source: str, target: Path, sparse: bool, steps: str | None, shape: Any, progress: bool | None
+) -> None:
     from sparsenn.io import read_model, write_model
     from sparsenn.io.importers.onnx import to_onnx
     from sparsenn.report import describe_model
@@ -130,7 +148,7 @@ def _convert_model(source: str, target: Path, sparse: bool, steps: str | None, p
     if not into_onnx:
         _refuse("HDF5, which keeps what is sparse so", {"sparse": sparse})
     with reporting(progress):
-        model = read_model(source, steps)
+        model = read_model(source, steps, shape=shape)
         if into_onnx:
             to_onnx(model, target, sparse)
         else:

@@ -149,6 +149,7 @@ def _data_for(model: Model, rows: Rows) -> TrainingData | InputRows:
         class_names=model.class_names,
         encoding=model.encoding,
         scale_bytes=rows.scale_bytes,
+        network=network,
     )
     try:
         data = read(classes=rows.classes or model.classes)
@@ -178,7 +179,8 @@ def _deliver(path: Path, inputs: Path, model: Model, result: ModelResult, files:
         notes = {"model": path.name, "plan": str(result.plan), **pruned}
         names = None if model.encoding is None else model.encoding.targets
         predicted = result.predicted if model.classes and model.network.outputs > 1 else None
-        write_model_output(files.output, result.outputs, predicted, notes, model.class_names, names)
+        named = model.network.named_outputs
+        write_model_output(files.output, result.outputs, predicted, notes, model.class_names, names, named)
     if files.json is not None:
         write_json(files.json, to_json(model_record(str(path), str(inputs), result)))
     if files.plot is not None:

@@ -25,6 +25,7 @@ from sparsenn.engine.result import concatenate_results, outputs_by_name
 from sparsenn.engine.session import check_form
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, from_dense
+from sparsenn.io.networks import NetworkSource
 from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress, silent
 from sparsenn.runtime.workers import chunks, renew_after_fork
@@ -88,7 +89,7 @@ _KNOWN = "give all, cpu, or GPUs by name or number, such as cuda:0,cuda:2 or 0,2
 
 
 def infer(
-    network: Network,
+    network: NetworkSource,
     inputs: Inputs,
     *,
     devices: Devices | None = None,
@@ -100,8 +101,8 @@ def infer(
 
     Parameters
     ----------
-    network : Network
-        The layers.
+    network : Network, or a model in another form
+        As `Session` takes it.
     inputs : array_like, CSR, sparse or dense array of any library
         As `Session` takes them: of shape (samples, network.inputs).
     devices : str or iterable of str, optional
@@ -126,7 +127,7 @@ def infer(
     return session_on(network, devices=devices, **options).run(inputs, statistics=statistics, progress=progress)
 
 
-def session_on(network: Network, *, devices: Devices | None = None, **options: Any) -> Session | Sessions:
+def session_on(network: NetworkSource, *, devices: Devices | None = None, **options: Any) -> Session | Sessions:
     """Return a session, or several where devices are named.
 
     Raises
@@ -153,8 +154,8 @@ class Sessions:
 
     Parameters
     ----------
-    network : Network
-        The layers.
+    network : Network, or a model in another form
+        As `Session` takes it.
     devices : str or iterable of str, default 'all'
         `all` for all GPUs that are here; `cpu`; or GPUs by name or number, as `cuda:0` or `0`: several texts, or one
         that commas divide.
@@ -171,7 +172,7 @@ class Sessions:
         As `Session` does.
     """
 
-    def __init__(self, network: Network, devices: Devices = "all", **options: Unpack[NamedOptions]) -> None:
+    def __init__(self, network: NetworkSource, devices: Devices = "all", **options: Unpack[NamedOptions]) -> None:
         for name in ("device", "machine"):
             if options.get(name) is not None:
                 raise UsageError(f"devices names the devices; leave out {name}")

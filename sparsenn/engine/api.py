@@ -10,18 +10,19 @@ from sparsenn.engine.options import NamedOptions, read_options
 from sparsenn.engine.plan import Plan, plan_for
 from sparsenn.engine.session import Session
 from sparsenn.formats.arrays import size
+from sparsenn.io.networks import NetworkSource
 from sparsenn.network import Network
 
 __all__ = ["plan", "plan_rows"]
 
 
-def plan(network: Network, inputs: Inputs, **options: Unpack[NamedOptions]) -> Plan:
+def plan(network: NetworkSource, inputs: Inputs, **options: Unpack[NamedOptions]) -> Plan:
     """Decide how a network is run on some inputs; kernels may be timed on them.
 
     Parameters
     ----------
-    network : Network
-        The layers.
+    network : Network, or a model in another form
+        As `Session` takes it.
     inputs : array_like, CSR, sparse or dense array of any library
         As `Session` takes them: of shape (samples, network.inputs).
     **options : Options

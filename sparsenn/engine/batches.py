@@ -22,7 +22,7 @@ from sparsenn.engine.timer import Timer, section
 from sparsenn.errors import InputError, OutOfMemoryError
 from sparsenn.formats import Array
 from sparsenn.runtime.progress import Progress
-from sparsenn.runtime.spans import span
+from sparsenn.runtime.spans import span, watchers
 
 __all__ = ["BatchRunner", "Report", "layer_report"]
 
@@ -224,9 +224,15 @@ class BatchRunner:
             return
         converts = source.dtype == np.float16 and not plan.keeps_half
         shape, checks = inputs.rows.shape, self._compiled.options.check_finite
+        is_replayed, launch = executable.is_capturable and not converts, executable.whole_launch
 
         def run(rows: Array) -> Any:
-            outputs = None if converts else executable.replayed(rows, shape, watch)
+            if launch is not None and not watchers["step"]:
+                rows = rows if rows.ndim == 2 else rows.reshape(shape)
+                if checks:
+                    check_inputs(rows)
+                return launch(rows)
+            outputs = executable.replayed(rows, shape, watch) if is_replayed else None
             if outputs is not None:
                 return outputs
             with np.errstate(all="ignore"):

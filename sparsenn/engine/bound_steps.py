@@ -28,7 +28,7 @@ from sparsenn.engine.steps import Step
 from sparsenn.engine.timer import Timer, now
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import FullyConnected, SparseLinear
+from sparsenn.layers import FullyConnected, PerPosition, SparseLinear, connected_layer, positions_of
 from sparsenn.runtime.spans import span
 
 __all__ = ["QUIET", "BoundStep", "RunContext", "bind_step"]
@@ -109,7 +109,7 @@ class _DenseStep:
 
     def __init__(self, plan: Plan, step: Step, stack: Any, weights: WeightCache) -> None:
         self._plan, self._step, self._weights = plan, step, weights
-        self.launch = launch_of(step.kernel, stack)
+        self.launch = _launch(plan, step, stack)
 
     nbytes = 0
 
@@ -140,8 +140,9 @@ class _DenseStep:
         return [*(LayerCounts(name, nonzeros.size, None, None, done) for done in hidden), last]
 
     def _readable(self, features: Features) -> Any:
-        """Return features as a dense matrix, unless the kernel reads sparse ones."""
-        if not isinstance(features, CSR) or self._step.kernel.sparse_rows:
+        """Return features as a dense matrix, unless the layers read sparse ones."""
+        is_shared = isinstance(self._plan.merged.network[self._step.first], PerPosition)
+        if not isinstance(features, CSR) or (self._step.kernel.sparse_rows and not is_shared):
             return features
         with span("to dense rows", "convert"):
             return self._plan.backend.as_dense(features)
@@ -159,7 +160,8 @@ class _DenseStep:
         while first < step.last:
             stop, launch = watch.before(kernel, matrices[0], first, step.last), self.launch
             if (first, stop) != (step.first, step.last):
-                launch = launch_of(kernel, self._weights.of_layers(self._plan.compiled, step.of_layers(first, stop)))
+                some = step.of_layers(first, stop)
+                launch = _launch(self._plan, some, self._weights.of_layers(self._plan.compiled, some))
             matrices = (launch(*matrices),)
             watch.after(kernel, matrices[0], first, stop)
             first = stop
@@ -167,11 +169,46 @@ class _DenseStep:
         return outputs
 
 
+def _launch(plan: Plan, step: Step, stack: Any) -> Callable[..., Array]:
+    """Return the function that runs layers on row-major matrices; layers that positions share take a row a position."""
+    layer = plan.merged.network[step.first]
+    if not isinstance(layer, PerPosition):
+        return launch_of(step.kernel, stack)
+    rows_of = launch_of(step.kernel, stack) if step.kernel.operation != SPARSE_OPERATION else _chain(plan, step, stack)
+    positions, inputs = layer.positions, layer.layer.inputs
+
+    def run(features: Array) -> Array:
+        rows = features.shape[0]
+        outputs = rows_of(features.reshape(rows * positions, inputs))
+        return outputs.reshape(rows, positions * outputs.shape[1])
+
+    return run
+
+
+def _chain(plan: Plan, step: Step, stack: Any) -> Callable[[Array], Array]:
+    """Return the function that runs sparse layers on a row for each position, none of which is dropped."""
+    backend, network = plan.backend, plan.merged.network
+    assert isinstance(step.kernel, SparseKernel)
+    layers = [connected_layer(layer) for layer in network.layers[step.first : step.last]]
+    problem = SparseProblem(plan.rows.count * positions_of(network[step.first]), "dense", len(layers), False)
+    chain: Any = chain_of(backend, step.kernel, stack, layers, problem, plan.options.kernel == "auto")
+
+    def run(rows: Array) -> Array:
+        left = chain.run(rows, False, None)
+        features: Array = left.features
+        if left.row_map.rows is not None or isinstance(left.features, CSR):
+            features = backend.spread(left, None)
+        return features
+
+    return run
+
+
 BoundStep: TypeAlias = _SparseStep | _DenseStep
 
 
 def bind_step(plan: Plan, step: Step, stack: Any, weights: WeightCache) -> BoundStep:
     """Bind a step of a plan to its prepared layers."""
-    if step.kernel.operation == SPARSE_OPERATION:
+    is_shared = isinstance(plan.merged.network[step.first], PerPosition)
+    if step.kernel.operation == SPARSE_OPERATION and not is_shared:
         return _SparseStep(plan, step, stack)
     return _DenseStep(plan, step, stack, weights)

@@ -72,21 +72,27 @@ class Choice:
     """What was measured for rows of one form and bucket."""
 
     segments: Mapping[tuple[int, int], Measured]  # by the first layer, counted from 0, and the one after the last
+    whole: Measured | None = None  # the steps of all segments, or ONNX Runtime in their place
 
     def record(self) -> list[dict[str, Any]]:
         """Return plain values."""
-        return [
+        records = [
             {"first": first, "last": last, **measured.record()} for (first, last), measured in self.segments.items()
         ]
+        if self.whole is not None:
+            records.append({"first": 0, "last": self.whole.names[-1][1], "whole": True, **self.whole.record()})
+        return records
 
     @classmethod
     def of_record(cls, record: Any) -> Choice | None:
         """Return what `record` returned the values of; None for anything else."""
         try:
-            found = {(int(one["first"]), int(one["last"])): Measured.of_record(one) for one in record}
+            measured = [(one, Measured.of_record(one)) for one in record]
+            found = {(int(one["first"]), int(one["last"])): each for one, each in measured if not one.get("whole")}
+            whole = next((each for one, each in measured if one.get("whole")), None)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             return None
-        return cls(found) if found else None
+        return cls(found, whole) if measured else None
 
 
 @dataclass(eq=False)

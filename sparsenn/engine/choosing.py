@@ -24,9 +24,19 @@ from sparsenn.engine.choices import Choice, Measured
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.kernels import PRECISIONS, able_kernels, multiplies_zeros
 from sparsenn.engine.steps import Step, layers_text
+from sparsenn.engine.whole import may_run_whole, whole_step
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, from_dense
-from sparsenn.layers import Activation, Conv2d, FullyConnected, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import (
+    Activation,
+    Conv2d,
+    FullyConnected,
+    ImageLayer,
+    Linear,
+    PerPosition,
+    SparseLinear,
+    positions_of,
+)
 from sparsenn.network import Layer, Network
 
 __all__ = ["Alternative", "RowsShape", "Segment", "choose_steps", "few_rows", "segments_of"]
@@ -96,6 +106,11 @@ class Alternative:
         """Layers and kernel of each step: first layer, counted from 0, the one after the last, the kernel's name."""
         return tuple((step.first, step.last, step.kernel.name) for step in self.steps)
 
+    def moved(self, by: int) -> Alternative:
+        """Return the same steps for layers whose numbers are larger by so much."""
+        steps = tuple(replace(step, first=step.first + by, last=step.last + by) for step in self.steps)
+        return replace(self, steps=steps)
+
     @property
     def takes_half(self) -> bool:
         """Whether rows of float16 stay so."""
@@ -127,14 +142,20 @@ class Segment:
         )
 
 
-def choose_steps(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -> tuple[Step, ...]:
+def choose_steps(
+    compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int, choice: Choice | None = None
+) -> tuple[Step, ...]:
     """Return the steps that run a network in the least time: as measured, else by priors.
 
-    Sparse layers whose zeros are stored, too, take at most `dense_bytes`. A `UsageError` says why no kernel can run
-    some layers, kernel by kernel.
+    Sparse layers whose zeros are stored, too, take at most `dense_bytes`. A `choice` goes before the network's own. A
+    `UsageError` says why no kernel can run some layers, kernel by kernel.
     """
-    choice = compiled.choices.get(rows.count, rows.form) if dense_bytes else None
+    choice = choice or (compiled.choices.get(rows.count, rows.form) if dense_bytes else None)
     key = compiled.backend.device, compiled.backend.machine, rows, dense_bytes, choice
+    if key not in compiled.chosen and choice is not None and choice.whole is not None:
+        whole = whole_step(compiled.merged.network)
+        if choice.whole.names == Alternative((whole,), 0.0, False).names and may_run_whole(compiled, rows.form):
+            compiled.chosen[key] = _measured_steps(Alternative((whole,), 0.0, False), choice.whole, rows)
     if key not in compiled.chosen:
         steps = [
             step
@@ -244,12 +265,26 @@ class _Chooser:
     def segments(self) -> list[Segment]:
         segments: list[Segment] = []
         for chain in self.network.chains:
-            for connected, group in groupby(
-                range(*chain), lambda number: isinstance(self.network[number], FullyConnected)
-            ):
+            for (kind, positions), group in groupby(range(*chain), self._kind):
                 numbers = list(group)
-                segments += [self._connected(numbers[0], numbers[-1] + 1)] if connected else map(self._image, numbers)
+                if kind is ImageLayer:
+                    segments += map(self._image, numbers)
+                elif kind is PerPosition:
+                    segments.append(self._per_position(numbers[0], numbers[-1] + 1, positions))
+                else:
+                    segments.append(self._connected(numbers[0], numbers[-1] + 1))
         return segments
+
+    def _kind(self, number: int) -> tuple[type, int]:
+        layer = self.network[number]
+        kinds = FullyConnected, PerPosition, ImageLayer
+        return next(kind for kind in kinds if isinstance(layer, kind)), positions_of(layer)
+
+    def _per_position(self, first: int, last: int, positions: int) -> Segment:
+        """Return the alternatives of layers that positions share: those of as many rows as there are positions."""
+        rows = RowsShape(positions * self.rows.count)
+        (segment,) = _Chooser(self.compiled.part(first, last), rows, self.dense_bytes).segments()
+        return Segment(first, last, tuple(one.moved(first) for one in segment.alternatives))
 
     def _image(self, number: int) -> Segment:
         layer = self.network[number]
@@ -263,9 +298,12 @@ class _Chooser:
             self.compiled.kernels[CONV_OPERATION], layers_text(number, number + 1), machine, layer, image
         )
         reason = "; ".join(f"{name} cannot, because {why}" for name, why in refused.items())
+        overhead = STEP_SECONDS.get(self.backend.device, 0.0)
         known = []
         for kernel in able:
-            prior = None if kernel.seconds is None else self.rows.count * kernel.seconds(machine, layer, image)
+            prior = (
+                None if kernel.seconds is None else overhead + self.rows.count * kernel.seconds(machine, layer, image)
+            )
             known.append(Alternative((Step(number, number + 1, kernel, reason, prior),), prior or 0.0, True))
         if all(kernel.seconds is not None for kernel in able):
             known.sort(key=lambda one: one.prior)

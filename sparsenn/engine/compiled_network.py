@@ -18,7 +18,7 @@ from sparsenn.engine.kernels import Kernels, choose_kernels
 from sparsenn.engine.options import Options, resolve_precision
 from sparsenn.engine.steps import Step
 from sparsenn.errors import ResourceError
-from sparsenn.layers import SparseLinear
+from sparsenn.layers import SparseLinear, connected_layer
 from sparsenn.network import Network
 from sparsenn.runtime.spans import span
 from sparsenn.structure.dead_outputs import without_dead_outputs
@@ -55,6 +55,7 @@ class CompiledNetwork:
     chosen: dict[Hashable, tuple[Step, ...]] = field(default_factory=dict)
     choices: Choices = field(default_factory=Choices)
     in_order: bool = False  # only kernels of equal bits may replace one another, as sessions elsewhere choose alone
+    parts: dict[tuple[int, int], CompiledNetwork] = field(default_factory=dict)  # of layers
     lock: threading.Lock = field(default_factory=threading.Lock)  # held by the device that prepares a step
 
     @classmethod
@@ -76,10 +77,24 @@ class CompiledNetwork:
         backend, kernels = choose_kernels(self.network, options)
         rows, weights = _limits(backend, options)
         moved = replace(self, options=options, backend=backend, kernels=kernels, memory_limit=rows)
-        moved = replace(moved, weight_memory=weights, seconds=0.0, compile_seconds=0.0)
+        moved = replace(moved, weight_memory=weights, seconds=0.0, compile_seconds=0.0, parts={})
         if all(getattr(options, name) == getattr(self.options, name) for name in _CHOOSING):
             return moved
         return replace(moved, chosen={}, choices=Choices())
+
+    def part(self, first: int, last: int) -> CompiledNetwork:
+        """Return a chain of layers as a network of their own; layers that positions share take a row a position."""
+        if (first, last) not in self.parts:
+            network = self.merged.network
+            (shape,) = network.input_shapes(first)
+            image = (shape[0], shape[1], shape[2]) if len(shape) == 3 else None
+            layers = tuple(map(connected_layer, network.layers[first:last]))
+            alone = Network(layers, image=None if layers[0] is not network[first] else image)
+            options = replace(self.options, merging=False)
+            self.parts[first, last] = replace(
+                self, network=alone, merged=unmerged(alone), options=options, chosen={}, parts={}
+            )
+        return self.parts[first, last]
 
     @property
     def measures(self) -> bool:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch, SparseKernel
-from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION
+from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION, WHOLE_OPERATION
 from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.plan import Plan
@@ -40,7 +41,7 @@ class Executable:
         self._overflow_guard = overflow_guard
         self._steps: dict[int, BoundStep] = {}
         self._spans = _spans(plan)
-        self._borrowed = _borrowed(plan)
+        self._flows = _flows(plan)
         self._is_rehearsed = False
         self._is_one_step = len(plan.steps) == 1 and len(plan.network.nodes[0].sources) == 1
 
@@ -96,6 +97,13 @@ class Executable:
         )
         return outputs
 
+    @property
+    def whole_launch(self) -> Callable[[Array], Any] | None:
+        """The function that takes dense rows through the whole network in ONNX Runtime; None where kernels do."""
+        is_whole = self.plan.kernel.operation == WHOLE_OPERATION and self.plan.leaves_outputs
+        step = self._steps.get(0) if is_whole else None
+        return None if step is None else step.launch
+
     @cached_property
     def is_capturable(self) -> bool:
         """Whether a device can replay the plan: not if a step drops rows, whose number the next step has to await."""
@@ -135,14 +143,15 @@ class Executable:
                 return self._without_rows(rows, number, context)  # and no layer makes others of rows of zeros
             if end > number + 1:
                 rows = self._tiles(number, end, rows, context)
+                values = {self.plan.steps[end - 1].last: rows.features}
             else:
                 bound = self._step(number, context)
                 with span(step.title, "step", **step.details, rows=rows.features.shape[0]) if traced else nullcontext():
                     rows = self._run_step(bound, number, rows, values, context)
                 del bound  # whose weights, if they stream, end before the next step's begin
-            if number < last and rows.row_map.rows is not None:
-                rows = self._without_unused(rows)
-            self._store(end - 1, rows.features, values)
+                if number < last and rows.row_map.rows is not None:
+                    rows = self._without_unused(rows)
+                self._store(number, rows.features, values)
             context.report(self.plan.steps[end - 1].last)
         return rows
 
@@ -166,17 +175,15 @@ class Executable:
         self, bound: BoundStep, number: int, rows: RowsLeft, values: dict[int, Features], context: RunContext
     ) -> RowsLeft:
         """Run a step on the values that it reads, all of which have the rows that the previous step left."""
-        first, *others = (values[source] for source in self.plan.network.nodes[self.plan.steps[number].first].sources)
-        return bound.run(rows if first is rows.features else replace(rows, features=first), context, *others)
+        first, *others = [values[source] for source in self._flows[number].sources]
+        return bound.run(rows if first is rows.features else rows._replace(features=first), context, *others)
 
     def _store(self, number: int, features: Features, values: dict[int, Features]) -> None:
         """Store the value of a step until its last consumer has run, and drop values without further consumers."""
-        network, value = self.plan.network, self.plan.steps[number].last
-        if value in self._borrowed and network.consumers[value][-1:] > (value + 1,) and not isinstance(features, CSR):
-            features = features.copy()
-        values[value] = features
-        for dead in values.keys() - network.live[value]:
-            del values[dead]
+        _, value, is_copied, dead = self._flows[number]
+        values[value] = features.copy() if is_copied and not isinstance(features, CSR) else features
+        for each in dead:
+            del values[each]
 
     def _tiles(self, first: int, end: int, rows: RowsLeft, context: RunContext) -> RowsLeft:
         """Take rows through steps of images, tile by tile on all cores."""
@@ -259,6 +266,25 @@ def _spans(plan: Plan) -> list[tuple[int, int]]:
         else:
             ranges += [(number, number + 1) for number in numbers]
     return ranges
+
+
+class _Flow(NamedTuple):
+    """The values that a step reads and leaves, by their nodes; 0 is the input."""
+
+    sources: tuple[int, ...]
+    value: int
+    is_copied: bool  # since a later step writes over it before its last consumer has run
+    dead: tuple[int, ...]  # that nothing reads after this step
+
+
+def _flows(plan: Plan) -> list[_Flow]:
+    network, borrowed, flows, present = plan.network, _borrowed(plan), list[_Flow](), {0}
+    for step in plan.steps:
+        dead = (present | {step.last}).difference(network.live[step.last])
+        present = (present | {step.last}) - dead
+        is_copied = step.last in borrowed and network.consumers[step.last][-1:] > (step.last + 1,)
+        flows.append(_Flow(network.nodes[step.first].sources, step.last, is_copied, tuple(dead)))
+    return flows
 
 
 def _borrowed(plan: Plan) -> frozenset[int]:

@@ -14,7 +14,7 @@ from sparsenn.backends import Backend, Features, Kernel, SparseRows, all_finite
 from sparsenn.engine.steps import layers_text
 from sparsenn.errors import InputError, NumericError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Add, AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, Multiply, SparseLinear
+from sparsenn.layers import Add, AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, Multiply, SparseLinear, connected_layer
 from sparsenn.layers.activation_names import table_row
 from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.sparse_or_dense import with_zeros
@@ -43,9 +43,9 @@ class UnderflowWarning(UserWarning):
 
 def check_inputs(rows: CSR | SparseRows | Array) -> None:
     """Refuse rows that hold NaN or infinity, by an `InputError` that names the first; a matrix may be on a GPU."""
-    numbers: Any = rows.values if isinstance(rows, CSR | SparseRows) else rows
     if isinstance(rows, np.ndarray) and all_finite(rows):
         return
+    numbers: Any = rows.values if isinstance(rows, CSR | SparseRows) else rows
     finite = np.isfinite(numbers)
     if finite.all():
         return
@@ -126,7 +126,7 @@ class OverflowGuard:
     def bounds_of(self, number: int) -> _LayerBounds:
         """Return the bounds of a layer, whose weights are read once."""
         if number not in self._bounds:
-            layer = self.network[number]
+            layer = connected_layer(self.network[number])
             if isinstance(layer, SparseLinear):  # one whose zeros are multiplied, too
                 layer = with_zeros(layer)
             assert isinstance(layer, Linear | Conv2d), "other layers have no kernels in half precision"

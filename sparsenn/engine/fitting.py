@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sparsenn.backends.kernel_records import DENSE_OPERATION
+from sparsenn.backends.kernel_records import DENSE_OPERATION, WHOLE_OPERATION
 from sparsenn.engine.choosing import RowsShape, choose_steps
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.steps import Step
-from sparsenn.layers import SparseLinear
+from sparsenn.layers import SparseLinear, connected_layer
 
 __all__ = ["MAX_DENSE_BYTES", "fit_steps", "prepared_bytes"]
 
@@ -47,10 +47,10 @@ def prepared_bytes(compiled: CompiledNetwork, *steps: Step) -> list[int]:
     """Estimate the bytes of each layer's weights, prepared for the kernels of steps."""
     return [
         compiled.backend.prepared_bytes(
-            layer, step.kernel.operation == DENSE_OPERATION and isinstance(layer, SparseLinear)
+            layer, step.kernel.operation in (DENSE_OPERATION, WHOLE_OPERATION) and isinstance(layer, SparseLinear)
         )
         for step in steps
-        for layer in compiled.merged.network.layers[step.first : step.last]
+        for layer in map(connected_layer, compiled.merged.network.layers[step.first : step.last])
     ]
 
 

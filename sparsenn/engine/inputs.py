@@ -84,7 +84,7 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
     """Return inputs of a session as rows of shape (rows, network.inputs), where they are; errors are `Session`'s."""
     if are_named(inputs):
         inputs = packed_inputs(network, inputs)
-    inputs = without_table(network.input_layout, _unwrapped(network, _with_sign(inputs)))
+    inputs = without_table(_column_names(network), _unwrapped(network, _with_sign(inputs)))
     device_rows = backend.device_rows(inputs)
     on_host = device_rows is None
     rows = _on_host(inputs) if device_rows is None else device_rows
@@ -99,6 +99,13 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
     if on_host and isinstance(rows, np.ndarray) and not backend.doubles:
         _check_range(rows)
     return InputRows(rows, on_host, inputs, int(rows.shape[0]))
+
+
+def _column_names(network: Network) -> tuple[str, ...] | None:
+    """Return what the numbers of a row are called: by the layout, or as inputs of one number each."""
+    if network.named_inputs is not None:
+        return tuple(network.named_inputs) if len(network.named_inputs) == network.inputs else None
+    return None if network.input_layout is None else network.input_layout.names
 
 
 def _with_sign(inputs: Any) -> Any:
@@ -272,7 +279,7 @@ def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None
 
 
 def _named_matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any) -> Any:
-    array = without_table(network.input_layout, rows)
+    array = without_table(None, rows)
     if isinstance(array, CSR):
         array = array.to_scipy()
     if not hasattr(array, "shape") or isinstance(array, np.ma.MaskedArray):
@@ -280,14 +287,18 @@ def _named_matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any
     size, actual = prod(shape), tuple(array.shape)
     if actual[1:] == (size,):
         return array
-    layout = InputLayout(shape or (1,))
-    if not hasattr(array, "tocsr"):
+    if actual == (size,) and not hasattr(array, "tocsr"):
+        return array.reshape(1, size)
+    layouts = [InputLayout(shape or (1,))]
+    if network.input_layout is not None and network.input_layout.channels_last and len(shape) > 1:
+        layouts.insert(0, InputLayout((*shape[1:], shape[0]), channels_last=True))
+    for layout in () if hasattr(array, "tocsr") else layouts:
         if len(actual) > (size > 1) and layout.holds(actual[1:], size):
-            return array.reshape(actual[0], size)
-        if actual == (size,) or layout.holds(actual, size):
-            return array.reshape(1, size)
-    expected = ", ".join(map(str, ("rows", *shape)))
-    raise MatrixError(f"the input {name!r} has the shape {actual}; it takes ({expected})")
+            return layout.matrix(array)
+        if layout.holds(actual, size):
+            return layout.matrix(array.reshape(1, *actual))
+    expected = " or ".join(f"({', '.join(map(str, ('rows', *(layout.shape or ()))))})" for layout in layouts)
+    raise MatrixError(f"the input {name!r} has the shape {actual}; it takes {expected}")
 
 
 def _side_by_side(matrices: list[Any]) -> Any:

@@ -26,9 +26,11 @@ from sparsenn.layers import (
     ForeignLayer,
     ImageLayer,
     Linear,
+    PerPosition,
     Slice,
     SoftmaxLayer,
     SparseLinear,
+    connected_layer,
 )
 from sparsenn.network import Network
 
@@ -49,7 +51,7 @@ cuSPARSE and cuBLAS."""
 PRECISIONS = ("float32", "tf32", "float16", DOUBLE_PRECISION)
 """Precisions in which layers may be multiplied; sums are float32, except in the last."""
 
-ON_GPU = (Flatten, Slice, SoftmaxLayer, CombiningLayer)
+ON_GPU = (Flatten, Slice, SoftmaxLayer, CombiningLayer, PerPosition)
 """Layers of images that GPUs compute in float64."""
 
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
@@ -69,7 +71,7 @@ _OPERATION_OF = {
 def operation_of(layer: Any) -> str:
     """Return the operation whose kernels run a layer."""
     for kind, operation in _OPERATION_OF.items():
-        if isinstance(layer, kind):
+        if isinstance(connected_layer(layer), kind):
             return operation
     raise UsageError(f"nothing runs the layer {type(layer).__name__}")
 

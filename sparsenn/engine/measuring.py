@@ -2,19 +2,17 @@
 
 A network that is one chain is timed as a session's calls run it. Of others, each segment is a network of its own,
 timed on random numbers unless it reads the network's rows; the times of convolutions and dense layers do not depend on
-values. Segments of equal layers are timed once.
+values. Segments of equal layers are timed once. Where ONNX Runtime may run the whole network, it is timed beside the
+fastest of all segments.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import lru_cache
-from hashlib import blake2b
-from importlib.resources import files
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -22,30 +20,32 @@ import numpy as np
 
 from sparsenn.backends import Features
 from sparsenn.engine.bound_steps import QUIET
-from sparsenn.engine.choices import Choice, Measured, bucket_of_choice, label_of
-from sparsenn.engine.choosing import CLOSE, ORDER_GAIN, Alternative, RowsShape, Segment, segments_of
+from sparsenn.engine.choices import Choice, Measured, label_of
+from sparsenn.engine.choosing import CLOSE, ORDER_GAIN, Alternative, RowsShape, Segment, choose_steps, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
-from sparsenn.engine.fitting import prepared_bytes
+from sparsenn.engine.fitting import MAX_DENSE_BYTES, prepared_bytes
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
-from sparsenn.errors import OutOfMemoryError
+from sparsenn.engine.whole import may_run_whole, whole_step
+from sparsenn.errors import InputError, OutOfMemoryError, UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Conv2d, SparseLinear
+from sparsenn.layers import Conv2d, SparseLinear, connected_layer, positions_of
 from sparsenn.network import Network
 from sparsenn.runtime.spans import span
-from sparsenn.runtime.storage import package_version
-from sparsenn.structure.merging import unmerged
 
-__all__ = ["MAX_MEASURED_ROWS", "choice_key", "measure", "open_segments", "telling_rows"]
+__all__ = ["MAX_MEASURED_ROWS", "measure", "open_segments", "telling_rows"]
 
-MAX_MEASURED_ROWS = {True: 2048, False: 16_384}
+MAX_MEASURED_ROWS = {True: 2048, False: 65_536}
 """Rows that kernels are timed on, at most: in host memory, and on a GPU."""
 
 LONG_SECONDS = 0.05
 """A run that takes longer is timed once before others have their turn, and is captured by no graph."""
+
+WARM_SECONDS = 1e-3
+"""Runs that are not timed before those that are: the host queues early calls more slowly."""
 
 MIN_RUNS = 5
 
@@ -69,11 +69,17 @@ AGREEMENT = 2 / 3
 REPEATS = 8
 """Runs of a segment that are timed as one: inside a network, no wait for the device follows it."""
 
+WHOLE_ROUNDS = 5
+"""Blocks of runs of the whole network, by kernels and by ONNX Runtime in turns; fewer where one run is long."""
+
+BLOCK_SECONDS = 0.01
+"""Time of a block of runs."""
+
+PAUSE_SECONDS = 0.02
+"""Pause before a block: idle threads of ONNX Runtime spin for up to 15 ms, on cores that kernels need."""
+
 MAX_RANDOM_VALUES = 1 << 25
 """Random numbers that a segment is timed on, at most."""
-
-SAMPLED_INDICES = 4096
-"""Indices of a sparse layer that its digest covers, evenly spread."""
 
 
 def open_segments(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -> list[Segment]:
@@ -87,26 +93,13 @@ def open_segments(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) 
     return [segment for segment in segments if len(segment.close(rows)) > 1]
 
 
-def choice_key(compiled: CompiledNetwork, rows: RowsShape) -> dict[str, str | int]:
-    """Return what a choice depends on, as plain values."""
-    machine, options = compiled.backend.machine, compiled.options
-    return {
-        "device": f"{compiled.backend.device}: {machine.name}",
-        "versions": _versions(compiled.backend.device),
-        "sources": _sources_digest(),
-        "network": _network_digest(compiled.merged.network),
-        "kernel": options.kernel,
-        "precision": options.precision,
-        "rows": bucket_of_choice(rows.count),
-        "form": rows.form,
-        "in_order": int(compiled.in_order),
-    }
-
-
 def measure(
     compiled: CompiledNetwork, segments: Sequence[Segment], rows: RowsShape, features: Features, weights: WeightCache
 ) -> Choice:
-    """Time the close alternatives of segments; return the fastest of each, and drop weights that only others read."""
+    """Time the close alternatives of segments, then ONNX Runtime where it may run the whole network.
+
+    The fastest are returned; weights that only others read are dropped.
+    """
     network = compiled.merged.network
     equal: dict[Any, Measured] = {}
     measured = {}
@@ -124,11 +117,64 @@ def measure(
                     repeats = 1 if compiled.backend.in_host_memory else REPEATS
                     with closing(WeightCache(compiled.backend)) as own:
                         found = _measured(*_apart(compiled, segment, rows, features), own, repeats)
+                        found = replace(found, rows=max(1, found.rows // positions_of(network[segment.first])))
         equal[key] = found
         shift = segment.first - found.names[0][0]
         names = tuple((first + shift, last + shift, name) for first, last, name in found.names)
         measured[segment.first, segment.last] = replace(found, names=names)
-    return Choice(measured)
+    choice = Choice(measured)
+    if not may_run_whole(compiled, rows.form):
+        return choice
+    with span("measure ONNX Runtime", "plan"):
+        return replace(choice, whole=_beside_whole(compiled, choice, rows, features, weights))
+
+
+def _beside_whole(
+    compiled: CompiledNetwork, choice: Choice, rows: RowsShape, features: Features, weights: WeightCache
+) -> Measured | None:
+    """Time ONNX Runtime beside the steps of a choice, and return the faster; None where it cannot run the network."""
+    own = Alternative(choose_steps(compiled, rows, MAX_DENSE_BYTES, choice), 0.0, in_order=True)
+    whole = Alternative((whole_step(compiled.merged.network),), 0.0, in_order=False)
+    if sum(prepared_bytes(compiled, *own.steps, *whole.steps)) > compiled.weight_memory:
+        return None
+    known, replays = weights.keys, ReplayCache(compiled.backend)
+    executables = _executables(compiled, (own, whole), rows, weights, replays)
+    trials = {one: partial(_call, each, features) for one, each in zip((own, whole), executables, strict=True)}
+    times: dict[Alternative, list[float]] = {own: [], whole: []}
+    fastest, measured = own, None
+    with suppress(OutOfMemoryError, MemoryError, InputError, UsageError):
+        for trial in trials.values():
+            trial()  # prepares and compiles
+        for number in range(WHOLE_ROUNDS):
+            for one, trial in trials.items():
+                times[one].append(_timed_block(trial))
+            least, most = sorted(map(min, times.values()))
+            if most > HOPELESS * least or (number >= 2 and most > LONG_SECONDS):
+                break
+        fastest, measured = _fastest(own, times)
+        measured = replace(measured, rows=int(features.shape[0]))
+    weights.retain(known, fastest.steps)
+    return measured
+
+
+def _call(executable: Executable, features: Any) -> None:
+    """Run an executable as a session's calls do, which matters where a run takes microseconds."""
+    launch = executable.whole_launch
+    if launch is not None:
+        launch(features)
+        return
+    with np.errstate(all="ignore"):
+        executable.outputs(features, QUIET)
+
+
+def _timed_block(trial: Callable[[], Any]) -> float:
+    """Return the median time of runs one after the other."""
+    time.sleep(PAUSE_SECONDS)
+    times = [_timed(trial)]
+    stop = time.perf_counter() + BLOCK_SECONDS
+    while times[0] < LONG_SECONDS and (len(times) < 2 or time.perf_counter() < stop):
+        times.append(_timed(trial))
+    return median(times[1:] or times)
 
 
 def _rehearse_apart(
@@ -149,20 +195,16 @@ def _apart(
 ) -> tuple[CompiledNetwork, list[Alternative], RowsShape, Features]:
     """Return a segment as a network of its own, its alternatives, and rows for it."""
     network, first = compiled.merged.network, segment.first
-    (shape,) = network.input_shapes(first)
-    image = (shape[0], shape[1], shape[2]) if len(shape) == 3 else None
-    alone = Network(network.layers[first : segment.last], image=image)
-    options = replace(compiled.options, merging=False)
-    part = replace(compiled, network=alone, merged=unmerged(alone), options=options, chosen={})
+    part, positions = compiled.part(first, segment.last), positions_of(network[first])
+    width, most = part.network.inputs, max(1, MAX_MEASURED_ROWS[compiled.backend.in_host_memory] // positions)
     if 0 not in network.nodes[first].sources:
-        width = int(np.prod(shape))
-        rows = RowsShape(max(1, min(rows.count, MAX_RANDOM_VALUES // width)))
-        features = compiled.backend.place(_random_rows(rows.count, width))
-    alternatives = [
-        replace(one, steps=tuple(replace(step, first=step.first - first, last=step.last - first) for step in one.steps))
-        for one in _fitting(compiled, segment, rows)
-    ]
-    return part, alternatives, rows, features
+        count = positions * max(1, min(rows.count, most, MAX_RANDOM_VALUES // (positions * width)))
+        rows = RowsShape(count)
+        features = compiled.backend.place(_random_rows(count, width))
+    elif positions > 1:
+        features = compiled.backend.as_dense(features)[:most].reshape(-1, width)
+        rows = RowsShape(int(features.shape[0]))
+    return part, [one.moved(-first) for one in _fitting(compiled, segment, rows)], rows, features
 
 
 def _fitting(compiled: CompiledNetwork, segment: Segment, rows: RowsShape) -> tuple[Alternative, ...]:
@@ -231,6 +273,9 @@ def _measured(
             with suppress(OutOfMemoryError, MemoryError):
                 trial()  # prepares and compiles
                 second = _timed(trial)  # a graph is captured
+                end = time.perf_counter() + WARM_SECONDS
+                while time.perf_counter() < end:
+                    trial()
                 times[one] = [second] if second > LONG_SECONDS else [_timed(trial), _timed(trial)]
                 trials[one] = trial
     backend.before_drop()
@@ -329,45 +374,7 @@ def _wins(times: Sequence[float], others: Sequence[float]) -> tuple[int, int]:
 
 def _layer_key(network: Network, number: int) -> Any:
     layer = network[number]
-    shapes = network.input_shapes(number), network.shapes[number + 1]
-    sparse = id(layer) if isinstance(layer, SparseLinear) else 0
+    shapes = network.input_shapes(number), network.shapes[number + 1], positions_of(layer)
+    sparse = id(layer) if isinstance(connected_layer(layer), SparseLinear) else 0
     sizes = (layer.stride, layer.padding, layer.groups) if isinstance(layer, Conv2d) else ()
     return type(layer), shapes, sizes, sparse, type(getattr(layer, "activation", None))
-
-
-def _network_digest(network: Network) -> str:
-    """Return a digest of what times depend on: layers, their sizes, and samples of where sparse weights are."""
-    digest = blake2b(digest_size=16)
-    for number, node in enumerate(network.nodes):
-        layer = node.layer
-        words = type(layer).__name__, node.sources, network.shapes[number + 1], getattr(layer, "activation", None)
-        digest.update(repr(words).encode())
-        if isinstance(layer, SparseLinear):
-            indices = layer.weights.indices
-            sample = indices[:: max(1, indices.size // SAMPLED_INDICES)]
-            digest.update(np.ascontiguousarray(sample, np.int64).tobytes() + str(layer.edges).encode())
-        if isinstance(layer, Conv2d):
-            digest.update(repr((layer.weights.shape, layer.stride, layer.padding, layer.groups)).encode())
-    return digest.hexdigest()
-
-
-@lru_cache(maxsize=1)
-def _sources_digest() -> str:
-    """Return a digest of the sources of all kernels, and of the code that launches them."""
-    digest = blake2b(digest_size=16)
-
-    def add(folder: Any) -> None:
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-            if entry.is_dir():
-                add(entry)
-            elif entry.name.endswith((".py", ".cu", ".cuh")):
-                digest.update(entry.read_bytes())
-
-    add(files("sparsenn.backends"))
-    return digest.hexdigest()
-
-
-def _versions(device: str) -> str:
-    libraries = ("numpy", "numba", *(["cupy"] if device.startswith("cuda") else []))
-    versions = {name: sys.modules[name].__version__ for name in libraries if name in sys.modules}
-    return ", ".join(f"{name} {number}" for name, number in {"sparsenn": package_version(), **versions}.items())

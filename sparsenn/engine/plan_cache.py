@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Features, RowsCheck, SparseKernel, SparseRows
+from sparsenn.engine.choice_key import choice_key
 from sparsenn.engine.choices import Choice, bucket_of_choice
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
@@ -18,10 +19,11 @@ from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.fitting import MAX_DENSE_BYTES
 from sparsenn.engine.inputs import InputRows, canonical
-from sparsenn.engine.measuring import MAX_MEASURED_ROWS, choice_key, measure, open_segments, telling_rows
+from sparsenn.engine.measuring import MAX_MEASURED_ROWS, measure, open_segments, telling_rows
 from sparsenn.engine.plan import Plan, bucket, plan_for
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
+from sparsenn.engine.whole import may_run_whole
 from sparsenn.errors import UnsortedError
 from sparsenn.formats import CSR
 from sparsenn.runtime import choices
@@ -84,8 +86,8 @@ class PlanCache:
     def measure(self, inputs: InputRows, form: str, size: int) -> None:
         """Time the kernels that may be the fastest for rows of a form, where nobody has yet.
 
-        Choices on disk are read, and new ones written. The prior decides where weights stream, or batches are smaller
-        than the rows to time, and for rows that say nothing of others.
+        Choices on disk are read, and new ones written. The prior decides where weights stream, or batches are much
+        smaller than the rows to time, and for rows that say nothing of others.
         """
         compiled = self._compiled
         if not compiled.measures or compiled.choices.get(inputs.total, form) is not None:
@@ -94,11 +96,14 @@ class PlanCache:
         density = 1.0 if inputs.density is None else inputs.density
         segments = open_segments(compiled, RowsShape(bucket_of_choice(count), form, density), MAX_DENSE_BYTES)
         key = choice_key(compiled, RowsShape(inputs.total, form))
-        choice = Choice.of_record((choices.read(key) or {}).get("choices")) if segments else Choice({})
+        is_open = segments or may_run_whole(compiled, form)
+        choice = Choice.of_record((choices.read(key) or {}).get("choices")) if is_open else Choice({})
         if choice is None:
             count = min(count, inputs.count)
-            if not 0 < count <= size or plan_for(compiled, inputs.total, inputs.density, form, size).streams:
+            is_small = size < min(count, MAX_MEASURED_ROWS[True])
+            if not count or is_small or plan_for(compiled, inputs.total, inputs.density, form, size).streams:
                 return
+            count = min(count, size)
             features = telling_rows(compiled, self.upload(inputs.slice(0, count), form == "half"))
             if features is None:
                 return

@@ -22,6 +22,7 @@ from sparsenn.engine.result import Result, Seconds, outputs_by_name
 from sparsenn.engine.timer import Timer
 from sparsenn.errors import OutOfMemoryError, UsageError
 from sparsenn.formats import Array
+from sparsenn.io.networks import NetworkSource, network_of
 from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress, silent
 from sparsenn.runtime.spans import span, watchers
@@ -40,7 +41,7 @@ class Session:
 
     ::
 
-        session = sparsenn.Session(network, device="cuda")
+        session = sparsenn.Session("model.onnx", device="cuda")
         outputs = session(rows)                       # where the rows are, and in their form
         result = session.run(rows)                    # categories, statistics by layer, timings
 
@@ -53,23 +54,28 @@ class Session:
 
     Parameters
     ----------
-    network : Network
-        The layers.
+    model : Network, Model, str, path-like, torch.nn.Module, torch.export.ExportedProgram, onnx.ModelProto or estimator
+        A network; or a model in a file that `sparsenn.read_model` takes, or of PyTorch, ONNX or scikit-learn, as
+        `from_torch`, `from_onnx` and `from_sklearn` take it. Call these yourself for their options. The scaling of a
+        `Model` becomes part of the layers.
     **options : Options
         As `sparsenn.engine.Options` describes them.
 
     Raises
     ------
     UsageError
-        The network is not a `Network`; an option, device, kernel or precision does not exist, or they do not go
-        together or with the network; or a size is not positive.
+        The model is none of these; an option, device, kernel or precision does not exist, or they do not go together
+        or with the network; or a size is not positive.
     DeviceError
         The device is not there.
+    SparseNNError
+        As these functions do.
     """
 
-    def __init__(self, network: Network, **options: Unpack[NamedOptions]) -> None:
+    def __init__(self, model: NetworkSource, **options: Unpack[NamedOptions]) -> None:
         with np.errstate(all="ignore"):
-            self._begin(CompiledNetwork.of(network, read_options(options)))
+            checked = read_options(options)
+            self._begin(CompiledNetwork.of(network_of(model), checked))
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Session:

@@ -7,12 +7,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from sparsenn.backends import Backend
-from sparsenn.backends.kernel_records import DENSE_OPERATION
+from sparsenn.backends.kernel_records import DENSE_OPERATION, WHOLE_OPERATION
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.fitting import prepared_bytes
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.steps import Step
-from sparsenn.layers import SparseLinear
+from sparsenn.engine.whole import foreign_network
+from sparsenn.layers import SparseLinear, connected_layer, positions_of
 from sparsenn.layers.sparse_or_dense import with_zeros
 from sparsenn.runtime.interrupts import held_signals
 from sparsenn.runtime.spans import span
@@ -131,8 +132,13 @@ def _prepare(compiled: CompiledNetwork, step: Step) -> Any:
     backend, merged = compiled.backend, compiled.merged
     network, first, last = merged.network, step.first, step.last
     with span(f"prepare {step.title}", "prepare"):
-        layers = network.layers[first:last]
+        if step.kernel.operation == WHOLE_OPERATION:
+            return foreign_network(network)
+        layers = tuple(map(connected_layer, network.layers[first:last]))
+        copies = merged.copies[first:last]
+        if positions_of(network[first]) > 1:
+            copies = tuple(each[: layer.outputs] for each, layer in zip(copies, layers, strict=True))
         if step.kernel.operation == DENSE_OPERATION:
             layers = tuple(with_zeros(layer) if isinstance(layer, SparseLinear) else layer for layer in layers)
         shapes = *network.input_shapes(first)[:1], *network.shapes[first + 1 : last + 1]
-        return backend.prepare(layers, merged.copies[first:last], shapes)
+        return backend.prepare(layers, copies, shapes)

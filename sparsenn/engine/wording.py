@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sparsenn.backends import SparseKernel
-from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION
+from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION, WHOLE_OPERATION
 from sparsenn.backends.registry import LAYERS_OF
 from sparsenn.engine.compiled_network import merges
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.steps import Step
-from sparsenn.layers import Conv2d, ForeignLayer, ImageLayer, SparseLinear
+from sparsenn.layers import Conv2d, ForeignLayer, ImageLayer, SparseLinear, connected_layer
 from sparsenn.runtime.memory import shown_bytes
 
 __all__ = ["describe"]
@@ -18,8 +18,8 @@ __all__ = ["describe"]
 
 def describe(plan: Plan) -> str:
     """Return a plan as a few sentences."""
-    sentences = [_compiled(plan), *_kernels(plan), _foreign(plan), _merging(plan), _weights(plan), _rows(plan)]
-    sentences.append(_precisions(plan))
+    sentences = [_compiled(plan), *_kernels(plan), _whole(plan), _foreign(plan), _merging(plan), _weights(plan)]
+    sentences += [_rows(plan), _precisions(plan)]
     if plan.options.reproducible:
         sentences.append("Reproducible: a sample's outputs do not depend on other samples, memory or threads.")
     return " ".join(filter(None, sentences))
@@ -42,12 +42,26 @@ def _compiled(plan: Plan) -> str:
 
 def _foreign(plan: Plan) -> str | None:
     """Say what ONNX Runtime computes."""
+    if plan.kernel.operation == WHOLE_OPERATION:
+        return None
     layers = [
         f"{number} ({', '.join(layer.operators)})"
         for number, layer in enumerate(plan.merged.network, start=1)
         if isinstance(layer, ForeignLayer)
     ]
     return f"ONNX Runtime computes layers {', '.join(layers)} on the CPU, in float32." if layers else None
+
+
+def _whole(plan: Plan) -> str | None:
+    """Say how much longer ONNX Runtime would take for the whole network."""
+    choice = plan.compiled.choices.get(plan.inputs, plan.rows.form)
+    if choice is None or choice.whole is None or plan.kernel.operation == WHOLE_OPERATION or not choice.whole.others:
+        return None
+    (_, seconds), *_ = choice.whole.others
+    return (
+        f"All layers are measured to take {_shown_seconds(choice.whole.seconds)}; ONNX Runtime, for the whole network, "
+        f"{_shown_seconds(seconds)}."
+    )
 
 
 def _kernels(plan: Plan) -> list[str]:
@@ -80,7 +94,7 @@ def _kernels(plan: Plan) -> list[str]:
 
 def _title(plan: Plan, step: Step) -> str:
     layers = plan.network.layers[step.first : step.last]
-    if isinstance(layers[0], SparseLinear):
+    if isinstance(connected_layer(layers[0]), SparseLinear):
         return "Sparse layers"
     fused = step.kernel.operation == CONV_OPERATION and any(not isinstance(layer, Conv2d) for layer in layers)
     return "Convolutions and pooling" if fused else LAYERS_OF[step.kernel.operation].capitalize()

@@ -84,6 +84,29 @@ class Scaling:
         for name in ("factor", "mean", "deviation"):
             _spread(name, getattr(self, name), width, image)
 
+    def affine(self, width: int, image: tuple[int, ...] | None = None) -> tuple[Array, Array]:
+        """Return what each of a row's numbers is multiplied by, and what is added then.
+
+        Parameters
+        ----------
+        width, image : as `check_width` takes them.
+
+        Returns
+        -------
+        (array, array), both float64 of shape (width,)
+            Factors and addends.
+
+        Raises
+        ------
+        ShapeError
+            As `check_width`.
+        """
+        factor, mean, deviation = (
+            np.broadcast_to(_spread(name, getattr(self, name), width, image), (width,))
+            for name in ("factor", "mean", "deviation")
+        )
+        return factor / deviation, -mean / deviation
+
     @overload
     def apply(self, rows: Array, image: tuple[int, ...] | None = None) -> Array: ...
 

@@ -11,12 +11,22 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy.sparse import csc_array, diags_array, issparse
 
 from sparsenn.formats import Array
-from sparsenn.layers import Activation, Conv2d
+from sparsenn.layers import Activation, Conv2d, PerPosition
 from sparsenn.layers.images import Pair
 from sparsenn.layers.sparse_or_dense import fully_connected
 from sparsenn.network import Layer
 
-__all__ = ["UNSCALED", "Affine", "Convolution", "Product", "Scaling", "Sides", "by_channel", "centred"]
+__all__ = [
+    "UNSCALED",
+    "Affine",
+    "Convolution",
+    "PositionProduct",
+    "Product",
+    "Scaling",
+    "Sides",
+    "by_channel",
+    "centred",
+]
 
 Factor: TypeAlias = Any
 """One float64 number, or an array of them, one for each number of a row."""
@@ -45,6 +55,10 @@ class Scaling:
         """Return this, then a sum with numbers."""
         return Scaling(self.scale, self.shift + addend)
 
+    def by_output(self, numbers: Array, shape: tuple[int, ...]) -> Array:
+        """Return a row's numbers, to multiply with or to add, as this takes them: as they are."""
+        return numbers
+
     def moved(self, order: Array) -> Scaling:
         """Return it for rows whose numbers come in another order: those at the places `order` of these."""
         return Scaling(*(each if np.ndim(each) == 0 else each[order] for each in (self.scale, self.shift)))
@@ -57,6 +71,11 @@ class Scaling:
         if scale is None or shift is None:
             return None
         return Scaling(np.repeat(scale, prod(pooled[1:])), np.repeat(shift, prod(pooled[1:])))
+
+    def at_each(self, positions: int) -> Scaling | None:
+        """Return it for each of as many positions of a row; None where positions differ."""
+        scale, shift = _by_position(self.scale, positions), _by_position(self.shift, positions)
+        return None if scale is None or shift is None else Scaling(scale, shift)
 
     def as_product(self, width: int) -> Product:
         """Return it as a product with a diagonal matrix."""
@@ -108,6 +127,10 @@ class Product:
         """Return this, then a sum with numbers."""
         return replace(self, bias=self.bias + addend)
 
+    def by_output(self, numbers: Array, shape: tuple[int, ...]) -> Array:
+        """Return a row's numbers, to multiply with or to add, as this takes them: as they are."""
+        return numbers
+
     def doubled(self, slopes: Factor) -> tuple[Product, Product]:
         """Return this with each output twice, once negated, and what makes rises and `slopes` · falls of the two."""
         width = self.weights.shape[1]
@@ -120,6 +143,31 @@ class Product:
     def layer(self, activation: Activation, sparse_below: float) -> Layer:
         """Return the layer."""
         return fully_connected(self.weights, _bias(self.bias), activation, sparse_below=sparse_below)
+
+
+@dataclass(frozen=True, eq=False)
+class PositionProduct:
+    """A product that is the same at each of a row's positions, one after the other."""
+
+    product: Product
+    positions: int
+
+    def times(self, factor: Factor) -> PositionProduct:
+        """Return this, then a product with numbers, one for all or one for each output."""
+        return replace(self, product=self.product.times(factor))
+
+    def plus(self, addend: Factor) -> PositionProduct:
+        """Return this, then a sum with numbers, one for all or one for each output."""
+        return replace(self, product=self.product.plus(addend))
+
+    def by_output(self, numbers: Array, shape: tuple[int, ...]) -> Array | None:
+        """Return one of a row's numbers for each output of a position; None where positions have several."""
+        return _by_position(numbers, self.positions)
+
+    def layer(self, activation: Activation, sparse_below: float) -> Layer:
+        """Return the layer."""
+        made = self.product.layer(activation, sparse_below)
+        return PerPosition(made, self.positions)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +222,10 @@ class Convolution:
         weights = np.einsum("fchw,cs->fshw", self.weights, taken.weights[:, :, 0, 0], optimize=True)
         return replace(self, weights=weights)
 
+    def by_output(self, numbers: Array, shape: tuple[int, ...]) -> Array | None:
+        """Return one of a row's numbers for each filter; None where pixels of one have several."""
+        return by_channel(numbers, shape)
+
     def doubled(self, slopes: Factor) -> tuple[Convolution, Convolution]:
         """Return this with each filter twice, once negated, and what makes rises and `slopes` · falls of the two."""
         width = self.weights.shape[0]
@@ -210,7 +262,7 @@ class Convolution:
         return Conv2d(self.weights, _bias(self.bias), activation, self.stride, self.padding, self.dilation, self.groups)
 
 
-Affine: TypeAlias = Scaling | Product | Convolution
+Affine: TypeAlias = Scaling | Product | PositionProduct | Convolution
 
 
 def by_channel(factor: Factor, image: tuple[int, ...]) -> Array | None:
@@ -219,6 +271,14 @@ def by_channel(factor: Factor, image: tuple[int, ...]) -> Array | None:
         return np.full(image[0], factor, np.float64)
     pixels: Array = np.reshape(factor, (image[0], prod(image[1:])))
     return pixels[:, 0] if bool((pixels == pixels[:, :1]).all()) else None
+
+
+def _by_position(factor: Factor, positions: int) -> Array | None:
+    """Return one number for each output of a position; None where positions have several."""
+    if np.ndim(factor) == 0:
+        return np.asarray(factor, np.float64)
+    numbers: Array = np.reshape(factor, (positions, -1))
+    return numbers[0] if bool((numbers == numbers[:1]).all()) else None
 
 
 def centred(weights: Array, dilation: Pair, padding: Sides) -> tuple[Array, Pair, Pair]:

@@ -14,6 +14,7 @@ from sparsenn.layers import (
     Linear,
     MaxPool2d,
     Multiply,
+    PerPosition,
     SparseLinear,
 )
 from sparsenn.layers.activation_names import table_row
@@ -74,11 +75,16 @@ def activated(node: Source, activation: Activation) -> Node | None:
     while node is not None and isinstance(node.layer, passed):
         after.append(node.layer)
         (node,) = node.sources
-    if node is None or not isinstance(node.layer, Add | Conv2d | Linear | Multiply | SparseLinear):
+    if node is None or not isinstance(node.layer, Add | Conv2d | Linear | Multiply | PerPosition | SparseLinear):
         return None
     if node.layer.activation != Identity():
         return None
-    node = Node(replace(node.layer, activation=activation), node.sources)
+    changed: Layer = (
+        node.layer.with_layer(activation=activation)
+        if isinstance(node.layer, PerPosition)
+        else replace(node.layer, activation=activation)
+    )
+    node = Node(changed, node.sources)
     for layer in reversed(after):
         node = Node(layer, (node,))
     return node

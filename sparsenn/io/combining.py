@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csc_array, hstack
 
 from sparsenn.errors import InputError, prefix_errors
 from sparsenn.formats import Array
-from sparsenn.io.affine import Convolution, Product, Scaling
+from sparsenn.io.affine import UNSCALED, Convolution, PositionProduct, Product, Scaling
 from sparsenn.io.branches import Node
 from sparsenn.io.rearranging import transpose
-from sparsenn.io.signal import Signal
+from sparsenn.io.signal import Signal, check_finite
 from sparsenn.layers import CombiningLayer, Concatenate, Multiply, Slice
 from sparsenn.network import Network
 
-__all__ = ["combined", "concatenated", "network_between", "products_of", "slices_of_inputs", "with_product"]
+__all__ = [
+    "combined",
+    "concatenated",
+    "network_between",
+    "product_per_position",
+    "products_of",
+    "slices_of_inputs",
+    "with_product",
+]
 
 
 def combined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
@@ -118,7 +128,7 @@ def products_of(signals: Sequence[Signal]) -> list[Product] | None:
         alike = signal.node is signals[0].node and signal.axis == signals[0].axis
         if not (alike and flat) or signal.order is not None:
             return None
-        if isinstance(signal.pending, Convolution):
+        if isinstance(signal.pending, Convolution | PositionProduct):
             return None
         pending = signal.pending
         products.append(pending.as_product(signal.width) if isinstance(pending, Scaling) else pending)
@@ -129,6 +139,29 @@ def with_product(signal: Signal, product: Product) -> Signal:
     """Return a product in the place of what was pending."""
     width = product.weights.shape[1]
     return replace(signal, shape=(width,), pending=product, lies=(width,), order=None)
+
+
+def product_per_position(signal: Signal, weights: Any) -> Signal:
+    """Return the product along the last axis of rows, whose numbers the signal's layers hold in its order.
+
+    Parameters
+    ----------
+    weights : a matrix of shape (length of the axis, outputs), dense or one of SciPy's.
+
+    Raises
+    ------
+    InputError
+        A weight is not finite.
+    """
+    check_finite(weights)
+    positions = prod(signal.shape[:-1])
+    scaling = signal.pending.at_each(positions) if isinstance(signal.pending, Scaling) else None
+    if scaling is None:
+        signal, scaling = signal.flushed(), UNSCALED
+    shape = *signal.shape[:-1], weights.shape[1]
+    return replace(
+        signal, shape=shape, pending=PositionProduct(Product(weights).after(scaling), positions), lies=(prod(shape),)
+    )
 
 
 def slices_of_inputs(inputs: Mapping[str, Signal]) -> dict[str, Signal]:

@@ -29,9 +29,9 @@ class Model:
     ----------
     network : Network
         The layers.
-    loss : str
-        What was minimised: "mse" or "cross_entropy".
-    classes : bool
+    loss : str, optional
+        What was minimised: "mse" or "cross_entropy"; None where that is not known.
+    classes : bool, default False
         Whether each output is the score, or the probability, of a class.
     provenance : dict of str to str, optional
         How it was made, in words and figures.
@@ -54,8 +54,8 @@ class Model:
     """
 
     network: Network
-    loss: str
-    classes: bool
+    loss: str | None = None
+    classes: bool = False
     provenance: dict[str, str] = field(default_factory=dict)
     resize: str | None = None
     class_names: tuple[str, ...] | None = None
@@ -67,7 +67,7 @@ class Model:
     def __post_init__(self) -> None:
         if not isinstance(self.network, Network):
             raise UsageError(f"the network is {kind_of(self.network)}; a model holds a sparsenn.Network")
-        if self.loss not in LOSSES:
+        if self.loss is not None and self.loss not in LOSSES:
             raise unknown_name("loss", str(self.loss), LOSSES)
         if self.resize is not None and self.resize not in RESIZES:
             raise unknown_name("way to resize", self.resize, RESIZES)
@@ -81,6 +81,11 @@ class Model:
             )
         if self.scaling is not None:
             self.scaling.check_width(self.network.inputs, self.network.image)
+
+    @property
+    def evaluation_loss(self) -> str:
+        """The loss that outputs are judged by: where that of the training is not known, the usual one."""
+        return self.loss or ("cross_entropy" if self.classes else "mse")
 
     def pruned(self, share: float) -> Model:
         """Keep only a share of each layer's weights, as `Network.pruned` does; the provenance says so.
@@ -120,7 +125,7 @@ def imported_model(network: Network, provenance: dict[str, str], classes: bool |
     """
     if classes is None:
         classes = network.outputs > 1 and network.named_outputs is None
-    return Model(network, "cross_entropy" if classes else "mse", classes, provenance)
+    return Model(network, None, classes, provenance)
 
 
 def description_of(model: Model) -> dict[str, Any]:
@@ -147,7 +152,7 @@ def model_described(network: Network, description: Mapping[str, Any], provenance
         The description is not sound, or does not fit the network.
     """
     loss, classes = description.get("loss"), description.get("classes")
-    if not (isinstance(loss, str) and loss in LOSSES and isinstance(classes, bool)):
+    if loss not in (None, *LOSSES) or not isinstance(classes, bool):
         raise InputError("description has no valid loss and classes")
     names, encoding = _class_names(description.get("class_names")), _encoding(description.get("table"))
     if "input_layout" in description:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sparsenn.errors import UsageError
 
 if TYPE_CHECKING:
+    from sparsenn.io.importers.onnx.graph_inputs import InputShapes
     from sparsenn.io.model import Model
 
 __all__ = ["KINDS", "WRITTEN_SUFFIXES", "ModelKind", "is_model", "kind_of", "read_model", "write_model"]
@@ -83,7 +84,7 @@ def is_model(path: str | os.PathLike[str]) -> bool:
     return found
 
 
-def read_model(path: str | os.PathLike[str], steps: str | None = None) -> Model:
+def read_model(path: str | os.PathLike[str], steps: str | None = None, *, shape: InputShapes | None = None) -> Model:
     """Read a model from any kind of file in `KINDS`; any other name is read as HDF5.
 
     Parameters
@@ -92,6 +93,8 @@ def read_model(path: str | os.PathLike[str], steps: str | None = None) -> Model:
         The file.
     steps : str, optional
         Of weights alone, what is applied and in which order, as `from_weights` takes it as text.
+    shape : tuple of int, or dict of str to tuple of int, optional
+        Of one sample, where an ONNX file leaves sizes open, as `from_onnx` takes it.
 
     Returns
     -------
@@ -105,7 +108,9 @@ def read_model(path: str | os.PathLike[str], steps: str | None = None) -> Model:
     InputError, ResourceError
         It is not there, cannot be read, is larger than memory, or holds what no layer here can do.
     UsageError
-        A library that reads it is not installed; or there are steps for a file that has its own.
+        A library that reads it is not installed; or there are steps or a shape for a file that has its own.
+    ShapeError
+        The shape does not fit the model.
     """
     kind = kind_of(path) or _HDF5
     if kind is _HDF5 and _function("sparsenn.io.hdf5_model:is_keras")(path):
@@ -114,7 +119,10 @@ def read_model(path: str | os.PathLike[str], steps: str | None = None) -> Model:
         raise UsageError(
             f"{path}: steps (--steps) apply only to files of weights alone, {' and '.join(_WEIGHTS.suffixes)} files"
         )
-    found: Model = _function(kind.reader)(path, *([] if steps is None else [steps]))
+    if shape is not None and kind is not _ONNX:
+        raise UsageError(f"{path}: a shape is for ONNX files that leave sizes open; leave it out")
+    options = {name: value for name, value in (("steps", steps), ("shape", shape)) if value is not None}
+    found: Model = _function(kind.reader)(path, **options)
     return found
 
 

@@ -50,6 +50,7 @@ from sparsenn.layers import (
     LogSoftmax,
     MaxPool2d,
     Multiply,
+    PerPosition,
     Pool2d,
     RowTensor,
     Slice,
@@ -73,7 +74,7 @@ LAYER = np.dtype(
         ("stride", "<i8", (2,)),
         ("padding", "<i8", (2,)),  # of a slice its axis, and 0
         ("dilation", "<i8", (2,)),
-        ("groups", "<i8"),  # of combining layers: how many they read; channels of a slice's image, or 0
+        ("groups", "<i8"),  # of combining layers: how many they read; channels of a slice's image, or 0; positions
         ("activation", "S16"),  # of layers with weights, and of sums and products
         ("clip", "<f8"),  # NaN: none
     ]
@@ -227,6 +228,12 @@ def _(layer: FullyConnected) -> tuple[object, ...]:
 
 
 @_sizes.register
+def _(layer: PerPosition) -> tuple[object, ...]:
+    *sizes, _ = _sizes(layer.layer)
+    return *sizes, layer.positions
+
+
+@_sizes.register
 def _(layer: Conv2d) -> tuple[object, ...]:
     return layer.channels, layer.filters, layer.edges, *layer.sliding_window, layer.groups
 
@@ -267,6 +274,11 @@ def _(layer: SparseLinear) -> dict[str, Array]:
 @_arrays.register
 def _(layer: Linear) -> dict[str, Array]:
     return {"weights": layer.weights, "bias": layer.bias_vector()}
+
+
+@_arrays.register
+def _(layer: PerPosition) -> dict[str, Array]:
+    return _arrays(layer.layer)
 
 
 @_arrays.register
@@ -323,6 +335,11 @@ def _sparse_linear(source: Hdf5Source, place: str, record: Any) -> Layer:
     values = source.vector(f"{place}/values", "<f4", "<f8")
     weights = CSC(shape, frozen(offsets), frozen(indices), frozen(values))
     return SparseLinear(weights, _bias(source, place, shape[1]), read_activation(record))
+
+
+def _per_position(source: Hdf5Source, place: str, record: Any) -> Layer:
+    read = _sparse_linear if source.has(f"{place}/offsets") else _linear
+    return PerPosition(read(source, place, record), int(record["groups"]))  # type: ignore[arg-type]
 
 
 def _conv2d(source: Hdf5Source, place: str, record: Any) -> Layer:
@@ -391,6 +408,7 @@ def _text(name: Any) -> str:
 _KIND_OF: dict[type[Layer], str] = {
     Linear: "linear",
     SparseLinear: "sparse_linear",
+    PerPosition: PerPosition.name,
     Conv2d: Conv2d.name,
     MaxPool2d: MaxPool2d.name,
     AvgPool2d: AvgPool2d.name,
@@ -406,6 +424,7 @@ _KIND_OF: dict[type[Layer], str] = {
 _READERS: dict[str, Callable[[Hdf5Source, str, Any], Layer]] = {
     _KIND_OF[Linear]: _linear,
     _KIND_OF[SparseLinear]: _sparse_linear,
+    _KIND_OF[PerPosition]: _per_position,
     _KIND_OF[Conv2d]: _conv2d,
     _KIND_OF[MaxPool2d]: _pool,
     _KIND_OF[AvgPool2d]: _pool,

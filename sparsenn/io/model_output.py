@@ -6,14 +6,18 @@ import csv
 import io
 import json
 import os
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from numpy.lib.format import write_array
 
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, from_dense
+from sparsenn.formats.named_shapes import NamedShapes, named_columns
 from sparsenn.io.idx import write_idx
 from sparsenn.io.matrix_market import write_matrix_market
 from sparsenn.io.parquet import write_parquet_columns
@@ -32,6 +36,7 @@ def write_model_output(
     notes: Mapping[str, str],
     class_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
+    named_outputs: NamedShapes | None = None,
 ) -> None:
     """Write what a model gives for some rows, whole or not at all.
 
@@ -39,7 +44,8 @@ def write_model_output(
     `.tsv`, `.csv`      a line a row: its class; without classes its outputs, with nine significant digits (of float64
                         seventeen), divided by tabs or commas
     `.npy`              the classes, int64 of shape (rows,); without classes the outputs
-    `.npz`              array outputs; and classes where there are some, and class_names where they have names
+    `.npz`              array outputs, or one for each of several named outputs; and classes where there are some, and
+                        class_names where they have names
     `.h5`, `.hdf5`      a result as `sparsenn.io.write_result` writes it; and dataset classes where there are some; the
                         notes have their names
     `.parquet`          column class where there are some; and a column an output
@@ -57,6 +63,7 @@ def write_model_output(
     notes : words on the run, which go into HDF5.
     class_names : what the classes are called, in the order of the outputs.
     output_names : what the outputs of a model without classes are called: columns of Parquet.
+    named_outputs : names and shapes of several outputs, for `.npz` and Parquet; a model with classes has none.
 
     Raises
     ------
@@ -77,18 +84,37 @@ def write_model_output(
     if suffix == ".idx":
         write_idx(path, np.asarray(outputs, np.float32))
         return
+    named = named_outputs if predicted is None else None
+    if named is not None and output_names is None:
+        output_names = [f"{name}[{place}]" for name, shape in named.items() for place in range(prod(shape))]
     write: dict[str, Callable[[IO[bytes]], None]] = {
         ".tsv": lambda file: _write_text(file, outputs, predicted, class_names, "\t"),
         ".csv": lambda file: _write_text(file, outputs, predicted, class_names, ","),
         ".npy": lambda file: np.save(file, outputs if predicted is None else predicted, allow_pickle=False),
-        ".npz": lambda file: np.savez(file, **_arrays(outputs, predicted, class_names)),
+        ".npz": lambda file: _write_npz(file, _arrays(outputs, predicted, class_names, named)),
         ".parquet": lambda file: write_parquet_columns(file, _columns(outputs, predicted, class_names, output_names)),
     }
     with replacing(path) as temporary, temporary.open("wb") as file:
         write[suffix](file)
 
 
-def _arrays(outputs: Array, predicted: Array | None, class_names: Sequence[str] | None) -> dict[str, Any]:
+def _write_npz(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
+    """Write arrays of any names, also those that `numpy.savez` takes for its own parameters."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                write_array(member, array, allow_pickle=False)
+
+
+def _arrays(
+    outputs: Array,
+    predicted: Array | None,
+    class_names: Sequence[str] | None,
+    named_outputs: NamedShapes | None,
+) -> dict[str, Array]:
+    if named_outputs is not None:
+        columns = named_columns(named_outputs)
+        return {name: outputs[:, first:last].reshape(-1, *shape) for name, shape, first, last in columns}
     named = {} if class_names is None else {"class_names": np.array(class_names)}
     return {"outputs": outputs} if predicted is None else {"outputs": outputs, "classes": predicted, **named}
 

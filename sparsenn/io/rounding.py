@@ -13,13 +13,25 @@ from sparsenn.backends.launching import combine_rows
 from sparsenn.backends.oracle.images import forward_images
 from sparsenn.formats import Array
 from sparsenn.io.affine import UNSCALED, Scaling
-from sparsenn.layers import CombiningLayer, Conv2d, FullyConnected, Identity, ImageLayer, SparseLinear
+from sparsenn.layers import (
+    CombiningLayer,
+    Conv2d,
+    ForeignLayer,
+    FullyConnected,
+    Identity,
+    ImageLayer,
+    PerPosition,
+    SparseLinear,
+)
 from sparsenn.network import Network
 
 __all__ = ["MOST", "RoundingWarning", "check_rounding", "rounding_of"]
 
 MOST = 1e-3
 """Of the largest output: what float32 may round without a warning."""
+
+_QUANTISING = {"DynamicQuantizeLinear", "QuantizeLinear"}
+"""Operators of ONNX that round to steps."""
 
 ROWS = 8
 """That are computed."""
@@ -47,8 +59,11 @@ def check_rounding(network: Network, entering: Scaling = UNSCALED) -> Network:
     Warns
     -----
     RoundingWarning
-        Float32 does; the message says that float64 is the default then.
+        Float32 does; the message says that float64 is the default then. Networks that quantise what goes through them
+        are not checked: a step there is larger than what float32 rounds, in float64, too.
     """
+    if any(isinstance(layer, ForeignLayer) and _QUANTISING & {*layer.operators} for layer in network):
+        return network
     try:
         found = rounding_of(network, entering)
     except MemoryError:
@@ -134,6 +149,12 @@ def _(layer: FullyConnected, features: Array, shape: tuple[int, ...], rng: np.ra
 def _(layer: ImageLayer, features: Array, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     outputs = forward_images(layer, features.reshape(len(features), *shape))
     return outputs.reshape(len(features), -1).astype(features.dtype)
+
+
+@_forward.register
+def _(layer: PerPosition, features: Array, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    positions = features.reshape(-1, layer.layer.inputs)
+    return _forward(layer.layer, positions, positions.shape[1:], rng).reshape(len(features), layer.outputs)
 
 
 @_forward.register

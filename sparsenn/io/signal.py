@@ -17,7 +17,7 @@ from scipy.sparse import csc_array, eye_array, issparse
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import Array, InputLayout
 from sparsenn.formats.named_shapes import NamedShapes
-from sparsenn.io.affine import Affine, Convolution, Product, Scaling, by_channel
+from sparsenn.io.affine import Affine, Convolution, PositionProduct, Product, Scaling, by_channel
 from sparsenn.io.branches import Node, Source, activated, network_nodes
 from sparsenn.layers import (
     Activation,
@@ -198,6 +198,7 @@ class Signal:
             (alpha,) = np.ravel(slope)
             return self.activated(LeakyReLU(float(alpha)) if alpha else ReLU())
         signal = self._of_width(np.size(slope))
+        signal = signal.flushed() if isinstance(signal.pending, PositionProduct) else signal
         signal, slopes = signal._ready_for(signal.for_channels("slope", slope))
         by_number = slopes.ndim and len(signal.lies or ()) == 3 and isinstance(signal.pending, Scaling)
         if by_number and by_channel(slopes, signal.pixels) is None:
@@ -205,7 +206,7 @@ class Signal:
         signal = signal._affine()
         if isinstance(signal.pending, Convolution) and slopes.size > signal.pixels[0]:
             slopes = by_channel(slopes, signal.pixels)
-        assert not isinstance(signal.pending, Scaling), "it is affine"
+        assert not isinstance(signal.pending, Scaling | PositionProduct), "it is another affine map"
         twice, taken = signal.pending.doubled(slopes)
         return replace(signal.then(twice.layer(ReLU(), self.sparse_below)), pending=taken)
 
@@ -405,10 +406,8 @@ class Signal:
             placed = np.empty_like(flat)
             placed[self.order] = flat
             flat = placed
-        if not isinstance(self.pending, Convolution) or self.lies is None:
-            return self, flat
-        channels = by_channel(flat, self.lies)
-        return (self.flushed(), flat) if channels is None else (self, channels)
+        alike = flat if self.lies is None else self.pending.by_output(flat, self.lies)
+        return (self.flushed(), flat) if alike is None else (self, alike)
 
     def as_image(self, image: tuple[int, ...]) -> Signal:
         """Return it with rows that are now images of this shape, with one axis less where they had no height."""

@@ -10,6 +10,7 @@ from sparsenn.layers.foreign import ForeignLayer, RowTensor
 from sparsenn.layers.fully_connected import FullyConnected
 from sparsenn.layers.images import ImageLayer
 from sparsenn.layers.linear import Linear
+from sparsenn.layers.per_position import PerPosition, connected_layer, positions_of
 from sparsenn.layers.pooling import AvgPool2d, MaxPool2d, Pool2d
 from sparsenn.layers.slicing import Slice
 from sparsenn.layers.softmax import LogSoftmax, Softmax, SoftmaxLayer
@@ -31,6 +32,7 @@ __all__ = [
     "LogSoftmax",
     "MaxPool2d",
     "Multiply",
+    "PerPosition",
     "Pool2d",
     "ReLU",
     "RowTensor",
@@ -41,4 +43,6 @@ __all__ = [
     "SparseLinear",
     "Tanh",
     "activation_named",
+    "connected_layer",
+    "positions_of",
 ]

@@ -12,6 +12,7 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers.conv2d import Conv2d
 from sparsenn.layers.linear import Linear
+from sparsenn.layers.per_position import PerPosition
 from sparsenn.layers.sparse_linear import SparseLinear
 from sparsenn.layers.sparse_or_dense import fully_connected
 
@@ -76,6 +77,12 @@ def _(layer: SparseLinear, share: float) -> SparseLinear:
     return SparseLinear.from_scipy(weights, layer.bias, layer.activation)
 
 
+@pruned.register
+def _(layer: PerPosition, share: float) -> PerPosition:
+    made = pruned(layer.layer, share)
+    return layer if made is layer.layer else replace(layer, layer=made)
+
+
 def _pruned_weights(weights: Array, share: float) -> Array | None:
     """Return weights, the outputs first, with zeros in place of all but the largest; None where nothing changes."""
     count = _count(weights.size, share)
@@ -104,3 +111,8 @@ def _(layer: Linear | Conv2d) -> int:
 @nonzeros.register
 def _(layer: SparseLinear) -> int:
     return int(np.count_nonzero(layer.weights.expanded_values()))
+
+
+@nonzeros.register
+def _(layer: PerPosition) -> int:
+    return nonzeros(layer.layer)

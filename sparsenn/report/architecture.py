@@ -8,7 +8,17 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sparsenn.layers import AvgPool2d, Conv2d, ForeignLayer, ImageLayer, Linear, MaxPool2d, Pool2d, SparseLinear
+from sparsenn.layers import (
+    AvgPool2d,
+    Conv2d,
+    ForeignLayer,
+    ImageLayer,
+    Linear,
+    MaxPool2d,
+    PerPosition,
+    Pool2d,
+    SparseLinear,
+)
 from sparsenn.network import Network
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, percentage
@@ -60,6 +70,11 @@ def _(layer: ImageLayer) -> str:
 @layer_title.register
 def _(layer: ForeignLayer) -> str:
     return f"ONNX Runtime: {', '.join(layer.operators)}"
+
+
+@layer_title.register
+def _(layer: PerPosition) -> str:
+    return f"{layer_title(layer.layer)}, at {count(layer.positions)} positions"
 
 
 @layer_title.register

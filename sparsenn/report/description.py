@@ -82,7 +82,7 @@ def describe_model(name: str, model: Model, structure: Structure | None = None) 
         ("weights", f"{count(network.edges)}; with biases {count(network.parameters)} parameters"),
         ("multiply-adds", f"{count(network.multiply_adds)} per sample"),
         *([("structure", Text(str(structure)))] if structure is not None and structure.layers else ()),
-        ("outputs", f"{purpose}; loss: {model.loss}"),
+        ("outputs", purpose if model.loss is None else f"{purpose}; loss: {model.loss}"),
         *model_facts(model),
         ("provenance", _origins(model.provenance)),
     ]

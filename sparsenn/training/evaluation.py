@@ -80,7 +80,7 @@ def evaluate(
     for start in range(0, len(inputs), _ROWS):
         expected = targets[start : start + _ROWS]
         with np.errstate(over="ignore", invalid="ignore"):
-            outputs = predict(inputs[start : start + _ROWS])
+            outputs = predict(inputs[start : start + _ROWS], form="dense")
             total += len(outputs) * loss_of(network, loss, outputs, expected)
         right += int((outputs.argmax(axis=1) == expected.argmax(axis=1)).sum())
     counted = loss == "cross_entropy" if classes is None else classes

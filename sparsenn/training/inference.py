@@ -120,9 +120,9 @@ def _judged(model: Model, data: TrainingData | InputRows, outputs: Array) -> Eva
     _check_finite(outputs)
     if not isinstance(data, TrainingData):
         return None
-    value = loss_of(model.network, model.loss, outputs, data.targets)
+    value = loss_of(model.network, model.evaluation_loss, outputs, data.targets)
     right = (outputs.argmax(axis=1) == data.targets.argmax(axis=1)).mean()
-    return Evaluation(data.rows, model.loss, value, float(right) if data.classes else None)
+    return Evaluation(data.rows, model.evaluation_loss, value, float(right) if data.classes else None)
 
 
 def rows_for(model: Model, data: TrainingData | InputRows, first: int = 0, last: int | None = None) -> Array | CSR:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sparsenn.engine.inputs import packed_inputs
 from sparsenn.errors import FileFormatError, InputError, ShapeError, UsageError
 from sparsenn.formats import Array, TableEncoding
 from sparsenn.formats.table import width_fault
@@ -20,7 +21,7 @@ from sparsenn.io.idx import read_idx
 from sparsenn.io.matrix_market import read_matrix_market_rows
 from sparsenn.io.npy import read_npy, read_npz, sparse_rows
 from sparsenn.io.parquet import read_parquet
-from sparsenn.network import Image
+from sparsenn.network import Image, Network
 from sparsenn.printable import kind_of
 from sparsenn.training.data import InputRows, TrainingData, of_columns
 from sparsenn.training.tables import DELIMITERS, TABLES, encoded, read_any_table, training_data_of, without
@@ -165,6 +166,7 @@ def read_rows(
     class_names: tuple[str, ...] | None = None,
     encoding: TableEncoding | None = None,
     scale_bytes: bool = True,
+    network: Network | None = None,
 ) -> TrainingData | InputRows:
     """Read what a model is to be run on, with targets or labels where there are some; the file's name says its kind.
 
@@ -173,8 +175,8 @@ def read_rows(
     and `.parquet`                      inputs and targets by name where the model knows names
     `.npy`                              (rows, inputs); or images, (rows, height, width) or (rows, channels, height,
                                         width)
-    `.npz`                              one such array, or inputs, and targets or labels, by name; or a sparse matrix
-                                        that SciPy saved: CSR, CSC or COO
+    `.npz`                              one such array, or inputs, and targets or labels, by name; or the inputs of a
+                                        network by their own names; or a sparse matrix that SciPy saved: CSR, CSC or COO
     `.mtx`, also with `.gz`             Matrix Market: a sparse matrix, or an array
     `.h5`, `.hdf5`                      dataset inputs; datasets targets or labels where they are known
     `…ubyte`, `….idx`, also with `.gz`  IDX images, their bytes scaled to 0 to 1; labels in a file of their own where
@@ -203,6 +205,8 @@ def read_rows(
         What the model takes of a table.
     scale_bytes : bool, default True
         Whether the bytes of IDX images are scaled to 0 to 1.
+    network : Network, optional
+        The model's, for the names of its inputs.
 
     Returns
     -------
@@ -242,7 +246,7 @@ def read_rows(
                 return InputRows(matrix)
             return of_columns(matrix[:, :-last], matrix[:, -last:], classes, counted)
         if suffix in (".npy", ".npz"):
-            return _of_arrays(path, suffix, classes, counted, scale_bytes)
+            return _of_arrays(path, suffix, classes, counted, scale_bytes, network)
         if suffix == ".mtx":
             return InputRows(read_matrix_market_rows(path))
         if name.endswith(_IDX):
@@ -276,16 +280,29 @@ def _matrix(path: str | os.PathLike[str], suffix: str, inputs: int, targets: int
 
 
 def _of_arrays(
-    path: str | os.PathLike[str], suffix: str, classes: bool, outputs: int | None, tell_bytes: bool = False
+    path: str | os.PathLike[str],
+    suffix: str,
+    classes: bool,
+    outputs: int | None,
+    tell_bytes: bool = False,
+    network: Network | None = None,
 ) -> TrainingData | InputRows:
-    arrays = {"inputs": read_npy(path)} if suffix == ".npy" else read_npz(path, _ARRAYS)
+    names = () if network is None or network.named_inputs is None else tuple(network.named_inputs)
+    arrays = {"inputs": read_npy(path)} if suffix == ".npy" else read_npz(path, (*_ARRAYS, *names))
+    named = {name: arrays.pop(name) for name in names if name in arrays and "format" not in arrays}
+    if named and network is not None:
+        try:
+            arrays["inputs"] = packed_inputs(network, named)
+        except UsageError as error:
+            raise FileFormatError(path, str(error)) from error
     sparse = sparse_rows(path, arrays)
     if sparse is not None:
         return InputRows(sparse)
     if len(arrays) == 1 and "inputs" not in arrays:
         arrays = {"inputs": next(iter(arrays.values()))}
     if "inputs" not in arrays:
-        raise FileFormatError(path, "holds several arrays, or none; name the rows 'inputs'")
+        known = "the rows 'inputs'" if not names else f"the inputs {', '.join(map(repr, names))}"
+        raise FileFormatError(path, f"holds several arrays, or none; name {known}")
     rows, image = _image_shape(arrays["inputs"])
     note = _BYTES if tell_bytes and rows.dtype == np.uint8 else None
     if "labels" in arrays and "targets" in arrays:

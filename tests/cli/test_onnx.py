@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import Result
 
-from sparsenn import Identity, Linear, Model, Network, ReLU, Softmax, SparseLinear, write_model
+from sparsenn import Identity, Linear, Model, Network, ReLU, Softmax, SparseLinear, read_model, write_model
 
 Run = Callable[..., Result]
 
@@ -123,3 +123,29 @@ def test_scaling_and_class_names_come_along(run: Run, tmp_path: Path) -> None:
         found.append((tmp_path / "classes.csv").read_text())
     assert found[0] == found[1]
     assert set(found[0].split()) <= {"a", "b", "c"}
+
+
+def test_convert_fixes_open_sizes(run: Run, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx", reason="writes ONNX files")
+    kinds = {"a": ["n", 2, "length"], "b": ["n", 3]}
+    helper = onnx.helper
+    graph = helper.make_graph(
+        [
+            helper.make_node("ReduceMax", ["a"], ["p"], axes=[2], keepdims=0),
+            helper.make_node("Concat", ["p", "b"], ["c"], axis=1),
+            helper.make_node("MatMul", ["c", "w"], ["y"]),
+        ],
+        "graph",
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in kinds.items()],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(np.eye(5, 2, dtype=np.float32), "w")],
+    )
+    source, target = tmp_path / "two.onnx", tmp_path / "two.h5"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), source)
+    refused = run("convert", source, target)
+    assert refused.exit_code == 2
+    assert "--shape" in refused.stderr
+    assert run("convert", source, target, "--shape", "a=2x4,b=3").exit_code == 0
+    assert read_model(target).network.named_inputs == {"a": (2, 4), "b": (3,)}
+    for text in ("2x4", "2x4,3", "a=2*4", "a=,b=3", "c=3", "a=3x4", ""):
+        assert run("convert", source, target, "--shape", text).exit_code == 2

@@ -25,6 +25,7 @@ from sparsenn import plan as planned
 from sparsenn.backends import kernel_named
 from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.cuda.sparse.stack import upload
+from sparsenn.engine.choices import Choice, Measured
 from sparsenn.errors import UsageError
 from sparsenn.formats import from_dense
 from sparsenn.layers import Conv2d, ForeignLayer, RowTensor
@@ -429,6 +430,29 @@ def test_what_is_not_reproducible_is_refused(rng: np.random.Generator) -> None:
     for options in ({"precision": "tf32"}, {"precision": "float16"}, {"precision": "float16", "machine": "h200"}):
         assert "not multiplied, if reproducibly," in refused(10, **{"device": "auto", **options})
     assert "on reference" in refused(10, device="reference")
+
+
+def test_onnx_runtime_stays_within_the_bound_or_is_ruled_out(rng: np.random.Generator) -> None:
+    pytest.importorskip("onnxruntime")
+    layers = [Linear(rng.normal(size=shape), 0.1, ReLU()) for shape in ((30, 40), (40, 20))]
+    network, rows = Network(layers), rng.random((7, 30), np.float32)
+    faster = Choice({}, Measured(((0, 2, "onnxruntime"),), 1e-6))
+
+    def found(allows: bool, **options: Any) -> tuple[str, np.ndarray]:
+        session = Session(replace(network, allows_onnx_runtime=allows), device="cpu", **options)
+        session._compiled.choices.put(7, "dense", faster)
+        first = session(rows)
+        assert np.array_equal(session(rows), first)
+        return session.plan(rows).kernel.name, first
+
+    values, error = expected(network, from_dense(rows))
+    kernel, outputs_there = found(True)
+    assert kernel == "onnxruntime"
+    assert (np.abs(outputs_there - values) <= error).all()
+    kernel, outputs_here = found(False)
+    assert kernel != "onnxruntime"
+    for options in ({"reproducible": True}, {"kernel": "register_tiled"}):
+        assert np.array_equal(found(True, **options)[1], outputs_here)
 
 
 # ---- Categories -----------------------------------------------------------------------------------------------------

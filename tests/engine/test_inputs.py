@@ -386,7 +386,7 @@ def test_scipy_matrices_that_break_their_format_are_refused(network, rows, devic
 
 def test_arguments_that_are_swapped_or_of_another_kind(network, inputs):
     for run in (sparsenn.plan, sparsenn.infer):
-        with pytest.raises(UsageError, match=r"the network is a CSR; give a sparsenn\.Network"):
+        with pytest.raises(UsageError, match=r"the model is a CSR; give a sparsenn\.Network"):
             run(inputs, network)
 
 

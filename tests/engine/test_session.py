@@ -117,7 +117,7 @@ def test_names_that_do_not_exist_are_refused(network, name, value):
 
 def test_what_is_no_network_is_refused(dense):
     for given_network in (list(dense), None, np.eye(3)):
-        with pytest.raises(UsageError, match=r"the network is an? \w+; give a sparsenn\.Network"):
+        with pytest.raises(UsageError, match=r"the model is an? \w+; give a sparsenn\.Network"):
             Session(given_network, device="cpu")
 
 

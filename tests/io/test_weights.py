@@ -274,4 +274,4 @@ def test_real_pruned_convolutions(shared_data: Path, device: str) -> None:
 def test_files_of_weights_are_models(tmp_path: Path) -> None:
     np.savez(tmp_path / "bag.npz", weight1=FIRST, weight2=SECOND)
     model = read_weights(tmp_path / "bag.npz")
-    assert (model.network.sizes, model.classes, model.loss) == ((7, 5, 3), True, "cross_entropy")
+    assert (model.network.sizes, model.classes, model.loss) == ((7, 5, 3), True, None)

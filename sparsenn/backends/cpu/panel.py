@@ -6,6 +6,9 @@ Zeros are multiplied too: a lane of a vector costs far less than a scattered sca
 are sparse enough, their first layer is computed from their non-zeros alone: rows of CSR scatter each through its row of
 weights into the panel; dense rows are summed one by one, and only their outputs become lines of the panel.
 
+A layer with many weights is computed block by block of its inputs, so that their lines stay in the first-level cache
+while every output adds up its products with them.
+
 Rows that have died leave the panel as soon as a quarter of it is dead; the rest move together.
 """
 
@@ -21,8 +24,8 @@ from sparsenn.backends.chains import LayerCounts
 from sparsenn.backends.cpu.panel_layers import LANE_STEP, finish_line, padded, run_layers
 from sparsenn.backends.cpu.processor import shared_seconds
 from sparsenn.backends.cpu.scratch import Scratch
-from sparsenn.backends.cpu.stack import Packed, Stack
-from sparsenn.backends.cpu.tiles import BITS, TILE, ask_for, lowest, nonzeros, one_filter
+from sparsenn.backends.cpu.stack import Packed, Stack, are_blocks, blocks_of
+from sparsenn.backends.cpu.tiles import BITS, TILE, VECTOR, ask_for, lowest, nonzeros, one_filter
 from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import Prior
@@ -41,6 +44,7 @@ CACHE_BYTES = 2 << 20  # room for a panel before and after a layer: a 2 MiB seco
 MOST_LANES = 256  # wider panels gain nothing: 512 lanes were no faster than 256 on the challenge's 1024 x 120
 CHUNK_ROWS = 2048  # rows a thread takes at a time: enough to hide the call, few enough to balance the load
 CHUNK_BYTES = 8 << 20  # of outputs of a thread at a time, at most
+CHUNK_TILES = 4  # panels that a thread takes at a time where layers are cut into blocks
 AHEAD = 2  # rows of which cache lines are asked for while one is looked at
 BLOCK = 16  # neurons moved at a time when lanes become rows: 16 floats are a cache line
 
@@ -141,8 +145,8 @@ def _enter_by_rows(features: Array, base: int, lanes: int, by_rows: Any, outputs
 
 
 @compiled
-def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int, packed: Any, first: int, last: int,
-            by_rows: Any, scatter: bool, weights: Array, droppable_from: int, a: Array,
+def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int, packed: Any, blocks: Any, first: int,
+            last: int, by_rows: Any, scatter: bool, weights: Array, droppable_from: int, a: Array,
             b: Array, stride: int, out: Array, survivors: Array, counters: Array) -> int:  # fmt: skip
     """Run CSR rows start to stop, panel by panel; returns how many rows were written to `out` and `survivors`."""
     counts, live, rows = np.empty(stride, np.int32), np.empty(stride, np.int64), np.empty(stride, np.int64)
@@ -167,7 +171,7 @@ def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int,
                     a[np.uintp(indices[entry]) * step + np.uintp(lane)] = value
         if scatter:
             _finish_scatter(packed, first, a, stride, wide, counts)
-        lanes, side = run_layers(packed, first, last, first + (1 if scatter else 0), edges, a, b, stride, rows,
+        lanes, side = run_layers(packed, blocks, first, last, first + (1 if scatter else 0), edges, a, b, stride, rows,
                                   lanes, counts, live, weights, droppable_from, counters)  # fmt: skip
         _emit(b if side else a, packed.widths[last], stride, lanes, out, written)
         survivors[written : written + lanes] = rows[:lanes]
@@ -176,7 +180,7 @@ def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int,
 
 
 @compiled
-def run_dense(features: Array, used: Array, start: int, stop: int, packed: Any, first: int, last: int,
+def run_dense(features: Array, used: Array, start: int, stop: int, packed: Any, blocks: Any, first: int, last: int,
               by_rows: Any, scatter: bool, weights: Array, droppable_from: int, a: Array,
               b: Array, stride: int, out: Array, survivors: Array, counters: Array) -> int:  # fmt: skip
     """Run dense rows as `run_csr`; `used` are the inputs that have a weight, which panels hold unless rows scatter."""
@@ -200,7 +204,7 @@ def run_dense(features: Array, used: Array, start: int, stop: int, packed: Any, 
             if wide > lanes:
                 _clear(a, width, stride, wide)
             _enter(features, base, lanes, used, a, stride)
-        lanes, side = run_layers(packed, first, last, first + (1 if scatter else 0), edges, a, b, stride, rows,
+        lanes, side = run_layers(packed, blocks, first, last, first + (1 if scatter else 0), edges, a, b, stride, rows,
                                   lanes, counts, live, weights, droppable_from, counters)  # fmt: skip
         _emit(b if side else a, packed.widths[last], stride, lanes, out, written)
         survivors[written : written + lanes] = rows[:lanes]
@@ -228,6 +232,13 @@ def _chunk(rows: int, width: int, stride: int) -> int:
     return min(sizes, key=lambda size: -(-rows // (threads * size)) * size)
 
 
+def _even_chunk(rows: int) -> int:
+    """Rows a thread takes at a time in panels of `TILE` lanes, whole vectors: as many for all threads."""
+    threads = thread_count()
+    turns = max(1, parts_of(rows, threads * CHUNK_TILES * TILE))
+    return max(1, parts_of(rows, threads * turns * VECTOR)) * VECTOR
+
+
 class _Collector:
     """Joins the rows that the threads hand in, in the order they come, in one buffer of the workspace."""
 
@@ -251,7 +262,8 @@ def _launch(step: StepInput, scatter: bool) -> StepOutput:
     widths = packed.widths[step.first : step.last + 1]
     rows, outputs = step.features.shape[0], int(widths[-1])
     panel_width = int(widths[1:].max() if scatter else widths.max())
-    stride = _stride(rows, panel_width, thread_count())
+    is_cut = any(map(are_blocks, stack.layers[step.first : step.last]))
+    stride = TILE if is_cut else _stride(rows, panel_width, thread_count())
     by_rows = stack.by_rows(step.first) if scatter else stack.no_rows
     collector = _Collector(stack.workspace.next(rows, outputs))
     features = step.features if isinstance(step.features, CSR) else np.ascontiguousarray(step.features)
@@ -262,7 +274,8 @@ def _launch(step: StepInput, scatter: bool) -> StepOutput:
         survivors = np.empty(stop - start, np.int64)
         out = _scratch.take("out", (stop - start) * outputs).reshape(stop - start, outputs)
         shared = (
-            start, stop, packed, step.first, step.last, by_rows, scatter, step.multiplicity, step.droppable_from,
+            start, stop, packed, stack.blocks, step.first, step.last, by_rows, scatter, step.multiplicity,
+            step.droppable_from,
             _scratch.take("a", panel_width * stride), _scratch.take("b", panel_width * stride), stride,
             out, survivors, counters,
         )  # fmt: skip
@@ -273,7 +286,7 @@ def _launch(step: StepInput, scatter: bool) -> StepOutput:
         collector.add(out[:written], survivors[:written])
         return counters
 
-    work = chunks(rows, _chunk(rows, max(1, outputs), stride))
+    work = chunks(rows, _even_chunk(rows) if is_cut else _chunk(rows, max(1, outputs), stride))
     counters = sum(map_threads(run, work), np.zeros((step.last - step.first, 4), np.int64))
     return StepOutput(
         features=collector.out[: collector.count],
@@ -297,15 +310,23 @@ def launch_scatter(step: StepInput) -> StepOutput:
 
 PRIOR = Prior(compute=0.4, memory=0.15, launch=6e-5)  # as measured on AMD EPYC (Zen 4)
 EDGE_LANES = 40  # lanes of a panel that are multiplied in the time of a weight's other instructions
+CUT_GAIN = 1.3  # how many times as fast lanes are multiplied where a layer is cut into blocks, as measured there
+CUT_EDGES = 2  # weights that are multiplied in the time in which the sums of an output in a block are loaded and stored
 
 
 def panel_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
     """Estimate the time of layers in one launch, no row of which dies."""
     widest = max(max(layer.inputs, layer.outputs) for layer in layers)
-    lanes = _stride(rows, widest, machine.multiprocessors)
+    is_cut = any(map(are_blocks, layers))
+    lanes = min(TILE, parts_of(rows, VECTOR) * VECTOR) if is_cut else _stride(rows, widest, machine.multiprocessors)
     panels = parts_of(rows, lanes)
     threads = max(1, min(panels, machine.multiprocessors))
-    edges = sum(layer.edges for layer in layers) * (lanes + EDGE_LANES)
+    edges = sum(
+        (layer.edges + CUT_EDGES * blocks_of(layer) * layer.outputs) * lanes / CUT_GAIN
+        if are_blocks(layer)
+        else layer.edges * (lanes + EDGE_LANES)
+        for layer in layers
+    )
     values = (layers[0].inputs + layers[-1].outputs) * min(rows, lanes)
     turns = parts_of(panels, threads) * threads
     return shared_seconds(PRIOR, machine, threads, turns * edges, turns * FLOAT_BYTES * values)

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
+from sparsenn.backends.cpu.tiles import TILE, VECTOR, four_vectors, one_vector, three_vectors, two_vectors
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
 
-__all__ = ["LANE_STEP", "finish_line", "gather_layer", "padded", "run_layers"]
+__all__ = ["LANE_STEP", "finish_line", "gather_blocks", "gather_layer", "padded", "run_layers"]
 
 LANE_STEP = 8  # panels are computed in multiples of this many lanes, one AVX register of float32
 
@@ -115,6 +116,38 @@ def gather_layer(packed: Any, layer: int, source: Array, target: Array, lanes: i
 
 
 @compiled
+def gather_blocks(packed: Any, blocks: Any, layer: int, source: Array, target: Array, lanes: int,
+                  counts: Array) -> int:  # fmt: skip
+    """Compute a layer that is cut into blocks, of a panel of `TILE` lanes; returns the multiply-adds per lane.
+
+    A block's lines of the source stay in the first-level cache while each output adds up its products with them.
+    """
+    outputs, offsets, inputs, values = packed.widths[layer + 1], blocks.offsets, blocks.inputs, blocks.values
+    start, count = blocks.starts[layer], (blocks.starts[layer + 1] - blocks.starts[layer] - 1) // outputs
+    vectors = (lanes + VECTOR - 1) // VECTOR
+    for block in range(count):
+        fresh = block == 0
+        for output in range(outputs):
+            at = start + block * outputs + output
+            first, last, to = offsets[at], offsets[at + 1], output * TILE
+            if vectors == 4:
+                four_vectors(source, inputs, first, last, values, fresh, target, to)
+            elif vectors == 3:
+                three_vectors(source, inputs, first, last, values, fresh, target, to)
+            elif vectors == 2:
+                two_vectors(source, inputs, first, last, values, fresh, target, to)
+            else:
+                one_vector(source, inputs, first, last, values, fresh, target, to)
+    kind, clip = packed.activations[layer], packed.clips[layer]
+    counts[:lanes] = 0
+    for output in range(outputs):
+        slot = packed.starts[layer] + output
+        finish_line(kind, clip, packed.bias[slot], packed.copies[slot], target, output * TILE, lanes, counts)
+    per_lane: int = offsets[start + count * outputs] - offsets[start]
+    return per_lane
+
+
+@compiled
 def _live_lanes(counts: Array, lanes: int, live: Array) -> int:
     found = 0
     for lane in range(lanes):
@@ -155,18 +188,22 @@ def _count_layer(counters: Array, row: int, rows: int, edges: int, counts: Array
 
 
 @compiled
-def run_layers(packed: Any, first: int, last: int, entered: int, edges: int, a: Array, b: Array, stride: int,
-                rows: Array, lanes: int, counts: Array, live: Array, weights: Array, droppable_from: int,
+def run_layers(packed: Any, blocks: Any, first: int, last: int, entered: int, edges: int, a: Array, b: Array,
+                stride: int, rows: Array, lanes: int, counts: Array, live: Array, weights: Array, droppable_from: int,
                 counters: Array) -> tuple[int, int]:  # fmt: skip
     """Take a panel through layers first to last; returns (lanes left, which of a (0) and b (1) holds them).
 
+    blocks : of the layers that are cut into such; the stride is then `TILE`.
     entered : `first + 1` if the panel holds that layer's outputs, of `edges` multiply-adds, non-zeros in `counts`; else
         `first`. rows : the row of each lane; reordered as lanes move.
     """
     source, target, side = a, b, 0
     for layer in range(first, last):
         if layer >= entered:
-            per_lane = gather_layer(packed, layer, source, target, padded(lanes, stride), stride, counts)
+            if blocks.starts[layer] < blocks.starts[layer + 1]:
+                per_lane = gather_blocks(packed, blocks, layer, source, target, padded(lanes, stride), counts)
+            else:
+                per_lane = gather_layer(packed, layer, source, target, padded(lanes, stride), stride, counts)
             edges = per_lane * lanes
             source, target, side = target, source, 1 - side
         _count_layer(counters, layer - first, lanes, edges, counts, weights, rows)

@@ -17,8 +17,27 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array, csc_to_csr, index_dtype
 from sparsenn.formats.arrays import read_only
 from sparsenn.layers import SparseLinear
+from sparsenn.runtime.jit import compiled
 
-__all__ = ["ByRows", "LayersByRows", "Packed", "Stack", "Workspace", "pack"]
+__all__ = [
+    "Blocks",
+    "ByRows",
+    "LayersByRows",
+    "Packed",
+    "Stack",
+    "Workspace",
+    "are_blocks",
+    "blocks_of",
+    "cut_into_blocks",
+    "pack",
+]
+
+BLOCK = 128
+"""Inputs whose lines of `TILE` lanes the first-level cache holds: 32 KiB, with vectors of 16."""
+
+BLOCK_ENTRIES = 6
+"""Mean entries of an output in a block from which on a layer is cut into blocks: loading and storing sums then take
+little beside."""
 
 
 class Packed(NamedTuple):
@@ -43,6 +62,19 @@ class Packed(NamedTuple):
     copies: Array  # (all outputs,) int64, how many neurons each output stands for
     activations: Array  # (L,) int64, codes of `sparsenn.backends.cpu.activation`
     clips: Array  # (L,) float32, the parameters of the activations, infinity where there is none
+
+
+class Blocks(NamedTuple):
+    """The entries of layers that are cut into blocks of `BLOCK` inputs: block by block, output by output.
+
+    starts : (L + 1,) int64, where each layer's offsets begin in `offsets`, one more than blocks times outputs; equal to
+        the next where the layer is not cut.
+    """
+
+    starts: Array
+    offsets: Array  # int64, where the entries of each output in a block begin
+    inputs: Array  # uint16 or int32, the input of each entry
+    values: Array  # float32
 
 
 class ByRows(NamedTuple):
@@ -115,6 +147,11 @@ class Stack:
         """All layers' weights by input, converted on first use."""
         return _pack_by_rows(self.layers, self.packed)
 
+    @cached_property
+    def blocks(self) -> Blocks:
+        """The layers that have enough weights, cut into blocks on first use."""
+        return cut_into_blocks(self.layers)
+
     def by_rows(self, layer: int) -> ByRows:
         """Return one layer's weights by input, converted on first use."""
         if layer not in self._by_rows:
@@ -138,6 +175,57 @@ def _by_rows(layer: SparseLinear) -> ByRows:
         weights = np.zeros((layer.inputs, -(-layer.outputs // TILE) * TILE), np.float32)
         weights[:, : layer.outputs] = rows.to_scipy().toarray()
     return ByRows(*map(read_only, (rows.indptr, rows.indices, rows.expanded_values(), weights.ravel())))
+
+
+def blocks_of(layer: SparseLinear) -> int:
+    """Return the number of blocks of a layer's inputs."""
+    return -(-layer.inputs // BLOCK)
+
+
+def are_blocks(layer: SparseLinear) -> bool:
+    """Return whether a layer has enough weights to be cut into blocks."""
+    return layer.edges >= BLOCK_ENTRIES * layer.outputs * blocks_of(layer)
+
+
+def cut_into_blocks(layers: Sequence[SparseLinear]) -> Blocks:
+    """Return the entries of those layers that have enough of them by blocks."""
+    sizes = [blocks_of(layer) * layer.outputs + 1 if are_blocks(layer) else 0 for layer in layers]
+    entries = sum(layer.edges for layer, size in zip(layers, sizes, strict=True) if size)
+    kind = np.result_type(*(index_dtype(layer.inputs) for layer in layers))
+    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    offsets, inputs, values = np.zeros(starts[-1], np.int64), np.empty(entries, kind), np.empty(entries, np.float32)
+    first = 0
+    for layer, start, size in zip(layers, starts, sizes, strict=False):
+        if size:
+            weights = layer.weights
+            _sort_by_blocks(
+                weights.indptr, weights.indices, weights.values, first, offsets[start : start + size], inputs, values
+            )
+            first += layer.edges
+    return Blocks(*map(read_only, (starts, offsets, inputs, values)))
+
+
+@compiled
+def _sort_by_blocks(indptr: Array, indices: Array, values: Array, first: int, offsets: Array, inputs: Array,
+                    sorted_values: Array) -> None:  # fmt: skip
+    outputs = indptr.size - 1
+    for output in range(outputs):
+        for entry in range(indptr[output], indptr[output + 1]):
+            offsets[indices[entry] // BLOCK * outputs + output] += 1
+    place = first
+    for number in range(offsets.size):
+        count = offsets[number]
+        offsets[number] = place
+        place += count
+    for output in range(outputs):
+        block, place = -1, 0
+        for entry in range(indptr[output], indptr[output + 1]):
+            if indices[entry] // BLOCK != block:
+                block = indices[entry] // BLOCK
+                place = offsets[block * outputs + output]
+            inputs[place] = indices[entry]
+            sorted_values[place] = values[0] if values.size == 1 else values[entry]
+            place += 1
 
 
 def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:

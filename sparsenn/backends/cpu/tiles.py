@@ -22,14 +22,18 @@ __all__ = [
     "WIDE_TILE",
     "ask_for",
     "four_filters",
+    "four_vectors",
     "largest_of_window",
     "lowest",
     "nonzeros",
     "one_filter",
     "one_filter_wide",
     "one_row",
+    "one_vector",
     "tall_rows",
+    "three_vectors",
     "two_rows",
+    "two_vectors",
 ]
 
 VECTOR = next((width for name, width in (("avx512f", 16), ("avx", 8)) if get_host_cpu_features().get(name)), 4)
@@ -177,6 +181,49 @@ def _rows_tile(height: int) -> Any:
     return intrinsic(tile)
 
 
+def _lines_tile(vectors: int) -> Any:
+    """Return a function that adds products of lines of `TILE` lanes to the sums of the first vectors of one.
+
+    It is called with lines; which of them, the first and the last; their weights; whether sums begin at zero; and sums,
+    and the place of the first.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        panel, lines, first, last, weights, fresh, sums, to = arguments
+        of_panel, of_lines, _, _, of_weights, _, of_sums, _ = signature.args
+
+        def number(value: int) -> Any:
+            return ir.Constant(to.type, value)
+
+        def place(of_array: Any, array: Any, start: Any, vector: int) -> Any:
+            return _vector_place(context, builder, of_array, array, builder.add(start, number(vector * VECTOR)))
+
+        totals = [cgutils.alloca_once(builder, _VECTOR) for _ in range(vectors)]
+        for total in totals:
+            builder.store(ir.Constant(_VECTOR, [0.0] * VECTOR), total)
+        with builder.if_then(builder.not_(fresh)):
+            for j, total in enumerate(totals):
+                builder.store(builder.load(place(of_sums, sums, to, j), align=4), total)
+        with cgutils.for_range(builder, builder.sub(last, first)) as loop:
+            at = builder.add(first, loop.index)
+            line = builder.zext(builder.load(_place(context, builder, of_lines, lines, at)), to.type)
+            start = builder.mul(line, number(TILE))
+            weight = _spread(builder, builder.load(_place(context, builder, of_weights, weights, at)))
+            for j, total in enumerate(totals):
+                met = builder.load(place(of_panel, panel, start, j), align=4)
+                builder.store(_multiplied(builder, met, weight, builder.load(total)), total)
+        for j, total in enumerate(totals):
+            builder.store(builder.load(total), place(of_sums, sums, to, j), align=4)
+        return context.get_dummy_value()
+
+    def tile(typing: Any, panel: Any, lines: Any, first: Any, last: Any, weights: Any, fresh: Any, sums: Any,
+             to: Any) -> Any:  # fmt: skip
+        whole = types.intp
+        return types.void(panel, lines, whole, whole, weights, types.boolean, sums, whole), generate
+
+    return intrinsic(tile)
+
+
 def _asking(typing: Any, array: Any, index: Any) -> Any:
     """Begin to bring the cache line of an array's element into the first-level cache; nothing waits for it."""
 
@@ -219,3 +266,4 @@ four_filters = _tile(4, 4, _multiplied)
 one_filter, one_filter_wide = _tile(1, 4, _multiplied), _tile(1, 8, _multiplied)
 largest_of_window = _tile(1, 4, _larger, weighted=False)
 tall_rows, two_rows, one_row = map(_rows_tile, (TALL, 2, 1))
+four_vectors, three_vectors, two_vectors, one_vector = map(_lines_tile, (4, 3, 2, 1))

@@ -15,7 +15,7 @@ from sparsenn.backends.oracle.images import forward_images
 from sparsenn.backends.oracle.sparse import forward_sparse
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import CombiningLayer, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import CombiningLayer, ImageLayer, Linear, PerPosition, SparseLinear
 from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress, silent
 
@@ -48,6 +48,13 @@ def _(layer: ImageLayer, features: Any, shape: tuple[int, ...] | None = None) ->
     images = features.toarray().reshape(rows, *((width,) if shape is None else shape))
     outputs = forward_images(layer, images)
     return csr_array(outputs.reshape(rows, prod(outputs.shape[1:])))
+
+
+@forward.register
+def _(layer: PerPosition, features: Any, shape: tuple[int, ...] | None = None) -> Any:
+    rows = features.shape[0]
+    found = forward(layer.layer, features.reshape((rows * layer.positions, layer.layer.inputs)).tocsr())
+    return found.reshape((rows, layer.outputs)).tocsr()
 
 
 def run(network: Network, inputs: CSR, progress: Progress = silent) -> Any:

@@ -22,8 +22,9 @@ __all__ = ["MAX_COPIED_BYTES", "DeviceReplay", "HostReplay"]
 MAX_SECONDS = 50e-3  # of work that is captured: the device computes longer work while the host queues it
 MAX_COPIED_BYTES = 64 << 20  # of rows that a graph copies to its own memory
 QUICK_BYTES = 4 << 20  # of rows whose copy takes next to no time
-LEAST_GAIN = 0.75  # of the launches' time that a graph may take for more: later calls queue them faster than the first
-TIMED_RUNS = 3  # runs of the launches, and of the graph, of which the fastest counts
+LEAST_GAIN = 0.9  # of the launches' time that a graph may take for more rows
+MIN_RUNS = 3  # of the launches, and of the graph, of which the fastest counts: early calls queue launches more slowly
+MIN_SECONDS = 2e-3  # of all runs together
 
 MAX_SPARE_BYTES = 1 << 20
 """Bytes of outputs up to which the next call's array is allocated while the device computes, on the same stream: CuPy's
@@ -222,8 +223,8 @@ def _copy(target: int, source: int, size: int, stream: Any) -> None:
 
 
 def _seconds(call: Callable[[], Any]) -> float:
-    stream, seconds = cupy().cuda.get_current_stream(), []
-    for _ in range(TIMED_RUNS):
+    stream, seconds = cupy().cuda.get_current_stream(), list[float]()
+    while len(seconds) < MIN_RUNS or sum(seconds) < MIN_SECONDS:
         stream.synchronize()
         start = time.perf_counter()
         call()

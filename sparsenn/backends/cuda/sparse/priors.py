@@ -18,7 +18,7 @@ FLOAT_BYTES = 4
 HALF_BYTES = 2
 EDGE_BYTES = 8  # a weight and a place
 
-RUN_LAUNCHES = 10  # of a run beside its layers: what queueing its graph and waiting for it take, in launches
+RUN_LAUNCHES = 2  # of a run beside its layers: rows are laid out, and outputs laid back
 
 # `chunks`: a multiply-add reads shared memory, which is what bounds it, and chunks come from the L2 cache, which is
 # faster than memory. On halves, shared memory bounds it likewise: float32's peak is what it is compared with.

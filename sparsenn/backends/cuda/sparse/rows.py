@@ -7,7 +7,6 @@ they are long: see `rows/tiles.cu` and `rows/dense_tiles.cu`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -165,7 +164,7 @@ def on_device(left: RowsLeft) -> RowsLeft:
     features = left.features if isinstance(left.features, CSR) else cp.asarray(left.features)
     if isinstance(rows, np.ndarray):
         rows = cp.asarray(rows, np.int32)
-    return replace(left, features=features, row_map=RowMap(rows))
+    return left._replace(features=features, row_map=RowMap(rows))
 
 
 def mapped_inputs(row_map: RowMap) -> tuple[RowMap, Callable[[], tuple[Array, int]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,7 +47,8 @@ class Placed(NamedTuple):
     kind : its class, as `class_of` gives it.
     config : its configuration.
     path : of its weights.
-    args : what it takes, of which `Source` stands for results; the model's input has that of "".
+    args : what it takes, of which `Source` stands for results; nothing where it is an input of the whole model. The
+        input of a model that lists none is the result of "".
     kwargs : what it takes by name: none where it is no operation.
     """
 
@@ -59,27 +60,31 @@ class Placed(NamedTuple):
     kwargs: dict[str, Any]
 
 
-def placed_layers(model: Any, store: KerasWeights) -> tuple[list[Placed], str]:
-    """Return the layers of a model, each after its sources, and the name of the one whose result the model gives.
+def placed_layers(model: Any, store: KerasWeights) -> tuple[list[Placed], dict[str, Source]]:
+    """Return the layers of a model, each after its sources, and those that give its outputs, by the outputs' names.
+
+    Inputs come first, in the order in which the model lists them.
 
     Raises
     ------
     InputError
-        The description is not sound, or more than one input, one output and layers that are called once.
+        The description is not sound; a layer is called more than once; or a model within it gives several outputs.
     """
     found: list[Placed] = []
-    last = _walk(model, "", store, "", 0, Source(""), found)
-    return found, last.name
+    outputs = _walk(model, "", store, "", 0, [], found)
+    inputs = list(_ends(model["config"], "input_layers").values()) if isinstance(model["config"], dict) else []
+    found.sort(key=lambda placed: inputs.index(placed.name) if placed.name in inputs else len(inputs))
+    return found, outputs
 
 
 def _walk(
-    model: Any, name: str, store: KerasWeights, path: str, depth: int, source: Source, found: list[Placed]
-) -> Source:
-    """Find the layers of a model, and of those within it; return which gives what it gives.
+    model: Any, name: str, store: KerasWeights, path: str, depth: int, sources: Sequence[Source], found: list[Placed]
+) -> dict[str, Source]:
+    """Find the layers of a model, and of those within it; return which give its outputs, by their names.
 
     Parameters
     ----------
-    source : the layer whose results the model takes.
+    sources : the layers whose results the model takes; none of the whole model.
     found : put the layers here.
     """
     if depth > DEEPEST:
@@ -92,35 +97,53 @@ def _walk(
         raise InputError(f"{name or 'the model'}: lists no layers")
     counted: Counter[str] = Counter()
     giving: dict[str, Source] = {}  # by the names that layers have in this model
-    before = source
+    inputs = list(_ends(config, "input_layers").values())
+    if depth and len(sources) != max(1, len(inputs)):
+        raise InputError(f"{name}: is called with {len(sources)} results; it takes {max(1, len(inputs))}")
+    before = sources[0] if sources else Source("")
     for layer in listed:
         kind, own = _described(name, layer)
         label = str(own.get("name", layer.get("name", kind)))
+        key = str(layer.get("name", label))
         place = f"{name}/{label}" if name else label
         args: list[Any] = [before]
         kwargs: dict[str, Any] = {}
         if kind not in _KNOWN:
             raise InputError(f"{place} ({kind}): has no counterpart in sparsenn; give a model without it")
         if kind == _INPUT:
-            args = [source]
-            if giving:
-                raise InputError(f"{place}: is another input; only models with one input are supported")
+            if key not in inputs if inputs else giving:
+                raise InputError(f"{place}: is another input, which the model does not list")
+            args = [sources[inputs.index(key) if inputs else 0]] if sources else []
         elif "inbound_nodes" in layer:
             args, kwargs = _arguments(f"{place} ({kind})", kind, layer["inbound_nodes"], giving)
         # Operations have no weights, and Keras does not count them where layers are named by their classes.
         inner = path if kind.startswith(OPERATION) else store.inner(path, kind, label, counted)
         if kind in _MODELS:
-            before = _walk(layer, place, store, inner, depth + 1, args[0], found)
+            taken = args[0] if isinstance(args[0], list) else args
+            results = list(_walk(layer, place, store, inner, depth + 1, taken, found).values())
+            if len(results) > 1:
+                raise InputError(f"{place} ({kind}): gives {len(results)} outputs within the model; one is supported")
+            (before,) = results
         else:
             found.append(Placed(place, kind, own, inner, args, kwargs))
             before = Source(place)
-        giving[str(layer.get("name", label))] = before
+        giving[key] = before
     if "output_layers" not in config:
-        return before
-    outputs = _names(_decoded([config["output_layers"]]))
-    if len(outputs) != 1 or outputs[0] not in giving:
-        raise InputError(f"{name or 'the model'}: gives {outputs}; the result of one layer is needed")
-    return giving[outputs[0]]
+        return {before.name: before}
+    outputs = _ends(config, "output_layers")
+    if not outputs or any(layer not in giving for layer in outputs.values()):
+        raise InputError(f"{name or 'the model'}: gives {list(outputs.values())}; results of its layers are needed")
+    return {output: giving[layer] for output, layer in outputs.items()}
+
+
+def _ends(config: Mapping[str, Any], which: str) -> dict[str, str]:
+    """Return the layers that a functional model lists as its inputs or outputs, by the names of these."""
+    given = config.get(which, [])
+    layers = _names(_decoded(list(given.values()) if isinstance(given, dict) else [given]))
+    names = list(given) if isinstance(given, dict) else layers
+    if len(names) != len(layers) or len(set(names)) < len(names):
+        raise InputError(f"{config.get('name', 'the model')}: has {which} {layers}; each is needed once")
+    return dict(zip(names, layers, strict=True))
 
 
 def _described(name: str, layer: Any) -> tuple[str, dict[str, Any]]:
@@ -137,7 +160,7 @@ def _arguments(label: str, kind: str, nodes: Any, giving: Mapping[str, Source]) 
     """Return what a layer or an operation is called with, once. A layer takes results of others, and nothing else."""
     calls = [_call(node) for node in nodes] if isinstance(nodes, list) else []
     taken = _names([[args, list(kwargs.values())] for args, kwargs in calls])
-    several = kind in JOINS or kind.startswith(OPERATION)
+    several = kind in JOINS or kind in _MODELS or kind.startswith(OPERATION)
     if not taken or len(calls) != 1 or any(name not in giving for name in taken) or (len(taken) > 1 and not several):
         raise InputError(f"{label}: takes {taken or 'nothing'}; the result of one layer is needed")
     args, kwargs = (_resolved(each, giving) for each in calls[0])
@@ -146,16 +169,21 @@ def _arguments(label: str, kind: str, nodes: Any, giving: Mapping[str, Source]) 
     said = [*((None, value) for value in args), *kwargs.items()]
     inputs = [value for _, value in said if _names(value)]
     for key, value in said:
-        if not (_names(value) or value is None or value is False):
+        if not (_names(value) or _says_nothing(value)):
             what = shown(value) if key is None else f"{key}={shown(value)}"
             raise InputError(f"{label}: is called with {what}, which has no counterpart in sparsenn")
     (argument,) = inputs if len(inputs) == 1 else (inputs,)
-    if kind in JOINS:
+    if kind in JOINS or kind in _MODELS:
         listed = argument if isinstance(argument, list) and not isinstance(argument, Source) else [argument]
         if not all(isinstance(each, Source) for each in listed):
             raise InputError(f"{label}: takes a list of more than results of layers")
         return [listed], {}
     return [argument[0] if isinstance(argument, list) and len(argument) == 1 else argument], {}
+
+
+def _says_nothing(value: Any) -> bool:
+    """Whether an argument is what a call has without it, such as the masks of several results."""
+    return all(map(_says_nothing, value)) if isinstance(value, list) else value is None or value is False
 
 
 def _call(node: Any) -> tuple[list[Any], dict[str, Any]]:

@@ -14,7 +14,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,6 +23,7 @@ from typing import IO, Any
 from sparsenn.errors import FileFormatError, InputError, UsageError, prefix_errors
 from sparsenn.formats import InputLayout
 from sparsenn.io.bounded import open_plain, reading
+from sparsenn.io.combining import network_between, slices_of_inputs
 from sparsenn.io.hdf5_heap import heap_texts
 from sparsenn.io.hdf5_model import KERAS_DESCRIPTION
 from sparsenn.io.hdf5_source import Hdf5Source, opened
@@ -52,10 +53,10 @@ def from_keras(
     architecture: str | os.PathLike[str] | None = None,
     sparse_below: float = SPARSE_BELOW,
 ) -> Network:
-    """Return the network of a model that Keras saved: a `Sequential`, or a functional one with one input and output.
+    """Return the network of a model that Keras saved: a `Sequential`, or a functional one.
 
     Images are rows channel by channel here, whichever way Keras held them: one of shape (height, width, channels) is
-    given as (channels, height, width).
+    given as (channels, height, width). Several inputs and outputs have the names of their layers.
 
     Parameters
     ----------
@@ -210,21 +211,24 @@ def _json(path: str | os.PathLike[str], text: bytes) -> dict[str, Any]:
 
 def _network(config: Any, store: KerasWeights, sparse_below: float) -> Network:
     """Return the network that a model's description and weights make."""
-    layers, last = placed_layers(config, store)
+    layers, outputs = placed_layers(config, store)
     formats = {placed.config["data_format"] for placed in layers if _slides(placed)}
     if len(formats) > 1:
         raise InputError("some layers hold images with the channels first, and some with the channels last")
     channels_last = formats != {"channels_first"}
-    sizes = _input_shape(config, layers)
-    first = None if sizes is None else _channels_first(sizes, channels_last)
-    layout = InputLayout(sizes, channels_last) if sizes is not None and len(sizes) > 1 else None
-    signal = inputs(first, "have the model begin with an Input", sparse_below)
-    # A sequence has two axes, not those of an image of one line, so that axes are counted as Keras does.
-    signals = {"": signal if first is None else replace(signal, shape=first, layout=layout)}
+    shapes = {placed.name: placed.config for placed in layers if placed.kind == "InputLayer" and not placed.args}
+    entering = slices_of_inputs(
+        {
+            name: _entering(_input_shape(config, layer), channels_last, sparse_below)
+            for name, layer in (shapes or {"": layers[0].config if layers else {}}).items()
+        }
+    )
+    signals = dict(entering)
     for name, kind, own, path, args, kwargs in layers:
         values = [_value(value, signals) for value in args]
         if kind == "InputLayer":
-            signals[name] = values[0]
+            if values:
+                signals[name] = values[0]
             continue
         with prefix_errors(f"{name} ({kind})"):
             layer = Layer(kind, own, partial(store.weights, path, name), channels_last)
@@ -232,7 +236,23 @@ def _network(config: Any, store: KerasWeights, sparse_below: float) -> Network:
                 signals[name] = operated(layer, values, {key: _value(value, signals) for key, value in kwargs.items()})
             else:
                 signals[name] = layer.read(LAYERS[kind], *values)
-    return check_rounding(signals[last].network(), signals[last].entering)
+    made = {name: signals[source.name] for name, source in outputs.items()}
+    if len(entering) == len(made) == 1:
+        (signal,) = made.values()
+        return check_rounding(signal.network(), signal.entering)
+    network, scaling = network_between(entering, made)
+    if len(entering) > 1 and channels_last:
+        network = replace(network, input_layout=InputLayout(channels_last=True))
+    return check_rounding(network, scaling)
+
+
+def _entering(sizes: tuple[int, ...] | None, channels_last: bool, sparse_below: float) -> Signal:
+    """Return an input of a shape, as Keras holds it."""
+    first = None if sizes is None else _channels_first(sizes, channels_last)
+    layout = InputLayout(sizes, channels_last) if sizes is not None and len(sizes) > 1 else None
+    signal = inputs(first, "have the model begin with an Input", sparse_below)
+    # A sequence has two axes, not those of an image of one line, so that axes are counted as Keras does.
+    return signal if first is None else replace(signal, shape=first, layout=layout)
 
 
 def _value(value: Any, signals: Mapping[str, Signal]) -> Any:
@@ -251,9 +271,8 @@ def _channels_first(sizes: tuple[int, ...], channels_last: bool) -> tuple[int, .
     return (sizes[-1], *sizes[:-1]) if channels_last else sizes
 
 
-def _input_shape(config: Mapping[str, Any], layers: Sequence[Placed]) -> tuple[int, ...] | None:
-    """Return the shape of one input, as Keras holds it; None if the file has none."""
-    first = layers[0].config if layers else {}
+def _input_shape(config: Mapping[str, Any], first: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """Return the shape of one input, as Keras holds it; None if neither the first layer nor the model has one."""
     inner = config["config"]
     outer = inner.get("build_input_shape") if isinstance(inner, dict) else None
     shape = first.get("batch_shape") or first.get("batch_input_shape") or outer

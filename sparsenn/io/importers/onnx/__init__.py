@@ -11,7 +11,6 @@
 `call`         a node with the values that it takes
 `operators`    what each operator makes of a signal; those of images are in `image_operators`, those
                that only move numbers in `movements`
-`export`       a network as a graph
 =============  =====================================================================================
 """
 

@@ -12,9 +12,8 @@ import numpy as np
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError, SparseNNError, UsageError
 from sparsenn.io.bounded import Source
-from sparsenn.io.importers.onnx.export import export_graph
 from sparsenn.io.importers.onnx.graph import Imported
-from sparsenn.io.importers.onnx.library import onnx_library
+from sparsenn.io.importers.onnx.graph_inputs import InputShapes, fix_sizes
 from sparsenn.io.importers.onnx.mixed import import_graph
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.model import Model, description_of, imported_model, model_described
@@ -24,6 +23,8 @@ from sparsenn.network import Network
 from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.storage import open_to_write, replacing
+from sparsenn.structure.onnx_graph import export_graph
+from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["from_onnx", "read_onnx", "to_onnx", "write_onnx"]
 
@@ -38,7 +39,9 @@ _METADATA = "sparsenn"
 """The key of the JSON that describes the model beyond its nodes."""
 
 
-def from_onnx(model: Any, *, sparse_below: float = SPARSE_BELOW, foreign: bool = True) -> Network:
+def from_onnx(
+    model: Any, *, shape: InputShapes | None = None, sparse_below: float = SPARSE_BELOW, foreign: bool = True
+) -> Network:
     """Return the network of an ONNX model.
 
     Rows are those of the model's input, each flattened, its first axis slowest. A softmax at the end stays; an ArgMax
@@ -48,10 +51,14 @@ def from_onnx(model: Any, *, sparse_below: float = SPARSE_BELOW, foreign: bool =
     ----------
     model : str, path-like or onnx.ModelProto
         A file, `.onnx` or `.onnx.gz`, or what `onnx.load` returns.
+    shape : tuple of int, or dict of str to tuple of int, optional
+        Of one sample of the input, or of each input by its name, where the file leaves sizes open besides the number of
+        rows, such as those of images: `(3, 224, 224)`.
     sparse_below : float, default 0.5
         A fully connected layer in which a smaller share of weights is not zero becomes sparse.
     foreign : bool, default True
-        Whether nodes that have no layer here become layers that ONNX Runtime computes; False refuses them.
+        Whether nodes that have no layer here become layers that ONNX Runtime computes, and sessions may let it run the
+        whole network where that is faster; False refuses both.
 
     Returns
     -------
@@ -66,13 +73,19 @@ def from_onnx(model: Any, *, sparse_below: float = SPARSE_BELOW, foreign: bool =
     ResourceError
         It is larger than memory, or the file cannot be read.
     UsageError
-        The package onnx is not installed, or that is no model.
+        The package onnx is not installed, that is no model, or the shape names no input of it.
+    ShapeError
+        The shape does not fit an input.
     """
     if isinstance(model, str | os.PathLike):
-        return _imported(model, sparse_below, foreign)[0].network
+        return _imported(model, shape, sparse_below, foreign)[0].network
     proto = onnx_library().ModelProto
     if not isinstance(model, proto):
         raise UsageError(f"the model is {kind_of(model)}; give a path or an onnx.ModelProto")
+    if shape is not None:
+        original, model = model, proto()
+        model.CopyFrom(original)
+        fix_sizes(model.graph, shape)
     return _built(model, None, sparse_below, foreign).network
 
 
@@ -111,16 +124,18 @@ def to_onnx(network: Network | Model, path: str | os.PathLike[str], sparse: bool
         file.write(content)
 
 
-def read_onnx(path: str | os.PathLike[str]) -> Model:
+def read_onnx(path: str | os.PathLike[str], shape: InputShapes | None = None) -> Model:
     """Read an ONNX file as a model; several outputs are taken for scores of classes unless the file says otherwise.
 
-    Errors are those of `from_onnx`.
+    The shape and the errors are those of `from_onnx`.
     """
-    imported, proto = _imported(path)
+    imported, proto = _imported(path, shape)
     versions = (f"{opset.domain or 'opset'} {opset.version}" for opset in proto.opset_import)
     provenance = {"format": f"ONNX, {', '.join(versions)}"}
     if proto.producer_name:
         provenance["producer"] = f"{proto.producer_name} {proto.producer_version}".strip()
+    if imported.dequantised:
+        provenance["quantised weights"] = f"{imported.dequantised:,} tensors, dequantised to float32"
     own = next((entry.value for entry in proto.metadata_props if entry.key == _METADATA), None)
     if own is not None:
         return _described(path, imported.network, own, provenance)
@@ -162,7 +177,10 @@ def _described(path: str | os.PathLike[str], network: Network, text: str, proven
 
 
 def _imported(
-    path: str | os.PathLike[str], sparse_below: float = SPARSE_BELOW, foreign: bool = True
+    path: str | os.PathLike[str],
+    shape: InputShapes | None = None,
+    sparse_below: float = SPARSE_BELOW,
+    foreign: bool = True,
 ) -> tuple[Imported, Any]:
     """Read a file and what its graph holds."""
     onnx = onnx_library()
@@ -176,6 +194,8 @@ def _imported(
         proto = onnx.ModelProto.FromString(content)
     except Exception as error:
         raise FileFormatError(path, "is not an ONNX model, or damaged; fetch or export it again") from error
+    if shape is not None:
+        fix_sizes(proto.graph, shape)
     try:
         return _built(proto, Path(path).parent, sparse_below, foreign), proto
     except FileFormatError:
@@ -192,4 +212,5 @@ def _built(proto: Any, folder: Path | None, sparse_below: float, foreign: bool) 
             imported = import_graph(proto, Tensors(folder), sparse_below, foreign)
     except MemoryError as error:
         raise ResourceError("the model is larger than the memory that is left") from error
-    return replace(imported, network=check_rounding(imported.network, imported.entering))
+    network = check_rounding(imported.network, imported.entering)
+    return replace(imported, network=replace(network, allows_onnx_runtime=foreign))

@@ -11,10 +11,10 @@ from scipy.sparse import issparse
 
 from sparsenn.errors import InputError, SparseNNError
 from sparsenn.formats import Array
-from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.io.importers.onnx.tensors import Constant, dense
 from sparsenn.printable import reason_of
 from sparsenn.runtime.memory import check_memory
+from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["ROWS", "ROWS_UNKNOWN", "fold", "names_rows"]
 

@@ -14,13 +14,13 @@ from sparsenn.io.combining import network_between
 from sparsenn.io.importers.onnx.call import Call, Classes, Value
 from sparsenn.io.importers.onnx.folding import fold
 from sparsenn.io.importers.onnx.gates import Gate, Gates
-from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.io.importers.onnx.operators import OPERATORS
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Softmax
 from sparsenn.network import Network
 from sparsenn.printable import reason_of
+from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["Imported", "Walk"]
 
@@ -53,12 +53,14 @@ class Imported:
     classes : whether its outputs are scores or probabilities of classes.
     labels : the classes' own labels, where the graph has them.
     entering : how the graph scales its input before all else.
+    dequantised : how many quantised constants, such as weights, became float32.
     """
 
     network: Network
     classes: bool
     labels: tuple[str, ...] = ()
     entering: Scaling = UNSCALED
+    dequantised: int = 0
 
 
 class Walk:
@@ -78,6 +80,7 @@ class Walk:
         self._gates = {place: gate for place, node in enumerate(self._graph.node) if (gate := gates.of(node))}
         self._needed = _needed(self._graph, self._gates)
         self._labels: tuple[str, ...] = ()
+        self._dequantised: set[str] = set()
 
     def _add(self, name: str, array: Callable[[Any], Value], tensor: Any) -> None:
         if name in self.constants:
@@ -138,7 +141,7 @@ class Walk:
     def imported(self, signals: Mapping[str, Signal], values: Mapping[str, Value]) -> Imported:
         """Return the network of the graph's outputs."""
         outputs = {output.name: _found(output.name, values) for output in self._graph.output}
-        return _imported(signals, outputs, self._labels)
+        return _imported(signals, outputs, self._labels, len(self._dequantised))
 
     def _made(self, node: Any, inputs: list[Value]) -> list[Value]:
         """Return a node's outputs."""
@@ -166,6 +169,8 @@ class Walk:
             for name, read in (("value", self._tensors.array), ("sparse_value", self._tensors.sparse)):
                 if name in attributes:
                     return [read(attributes[name])]
+        if node.op_type == "DequantizeLinear":
+            self._dequantised.add(node.output[0])
         return fold(node, inputs, self._opsets)
 
     def _number(self, name: str) -> float | None:
@@ -237,7 +242,9 @@ def _found(name: str, values: Mapping[str, Value]) -> Value:
     return values[name]
 
 
-def _imported(inputs: Mapping[str, Signal], outputs: Mapping[str, Value], labels: tuple[str, ...]) -> Imported:
+def _imported(
+    inputs: Mapping[str, Signal], outputs: Mapping[str, Value], labels: tuple[str, ...], dequantised: int
+) -> Imported:
     """Return the network of the graph's outputs: numbers, or those that numbers of classes are taken of."""
     found = {name: value for name, value in outputs.items() if isinstance(value, Signal | Classes)}
     scores = {name: value for name, value in found.items() if isinstance(value, Signal)}
@@ -252,7 +259,7 @@ def _imported(inputs: Mapping[str, Signal], outputs: Mapping[str, Value], labels
     if classes:
         scores = {"scores": next(iter(scores.values()), classes[0].scores)}
     network, entering = network_between(inputs, scores)
-    return Imported(network, bool(classes) or isinstance(network[-1], Softmax), labels, entering)
+    return Imported(network, bool(classes) or isinstance(network[-1], Softmax), labels, entering, dequantised)
 
 
 def _labels(node: Any, values: Mapping[str, Value]) -> tuple[str, ...]:

@@ -2,16 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
-from sparsenn.errors import InputError
+from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import InputLayout
+from sparsenn.formats.named_shapes import checked_shapes
 from sparsenn.io.combining import slices_of_inputs
-from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.io.signal import Signal
+from sparsenn.structure.onnx_library import onnx_library
 
-__all__ = ["input_signals"]
+__all__ = ["InputShapes", "fix_sizes", "input_signals"]
+
+InputShapes: TypeAlias = Sequence[int] | Mapping[str, Sequence[int]]
+"""The shape of one sample of each input by its name, or of a single input."""
+
+
+def fix_sizes(graph: Any, shapes: InputShapes) -> None:
+    """Fix the open sizes of a graph's inputs, but for the axis of rows; sizes of one name are the same in all inputs.
+
+    Parameters
+    ----------
+    graph : an `onnx.GraphProto`; its inputs are changed.
+    shapes : without the axis of rows, or with it, where it becomes fixed, too.
+
+    Raises
+    ------
+    UsageError
+        There is no such input, or one shape for several inputs.
+    ShapeError
+        The sizes that the graph fixes are others.
+    """
+    constants = {tensor.name for tensor in graph.initializer}
+    inputs = {value.name: value for value in graph.input if value.name not in constants}
+    names = ", ".join(map(repr, inputs))
+    if not isinstance(shapes, Mapping):
+        if len(inputs) != 1:
+            raise UsageError(f"the model's inputs are {names}; give the shape of each by its name, in a dictionary")
+        shapes = {next(iter(inputs)): shapes}
+    checked = checked_shapes(shapes, "shapes of inputs")
+    if unknown := [name for name in checked if name not in inputs]:
+        raise UsageError(f"the model has no input {', '.join(map(repr, unknown))}; its inputs are {names}")
+    named: dict[str, int] = {}
+    for name, shape in checked.items():
+        named.update(_fix(inputs[name], shape))
+    for value in inputs.values():
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param in named:
+                axis.dim_value = named[axis.dim_param]
+
+
+def _fix(value: Any, shape: tuple[int, ...]) -> dict[str, int]:
+    """Fix the sizes of an input; return those that have a name, which hold for other inputs, too."""
+    kind = value.type.tensor_type
+    if value.type.HasField("tensor_type") and not kind.HasField("shape"):
+        for size in (None, *shape):
+            kind.shape.dim.add(dim_value=size)
+    sizes = _sizes(value)
+    open_axes = [axis for axis, size in enumerate(sizes) if axis and size is None]
+    for rows in (None, 0, *open_axes):
+        axes = [axis for axis in range(len(sizes)) if axis != rows]
+        if len(axes) != len(shape):
+            continue
+        pairs = list(zip(axes, shape, strict=True))
+        if all(sizes[axis] in (None, size) for axis, size in pairs):
+            fixed = {kind.shape.dim[axis].dim_param: size for axis, size in pairs if sizes[axis] is None}
+            for axis, size in pairs:
+                kind.shape.dim[axis].dim_value = size
+            return {name: size for name, size in fixed.items() if name}
+    raise ShapeError(
+        f"the input {value.name!r} has the shape {_shown(value)}; one sample cannot have the shape {shape}"
+    )
+
+
+def _sizes(value: Any) -> list[int | None]:
+    """Return the sizes of an input's axes; None for open ones."""
+    dimensions = value.type.tensor_type.shape.dim
+    return [size.dim_value if size.HasField("dim_value") and size.dim_value > 0 else None for size in dimensions]
+
+
+def _shown(value: Any, without: int | None = None) -> str:
+    dimensions = value.type.tensor_type.shape.dim
+    names = [str(size or each.dim_param or "?") for size, each in zip(_sizes(value), dimensions, strict=True)]
+    shown = [name for axis, name in enumerate(names) if axis != without]
+    return f"({', '.join(shown)}{',' if len(shown) == 1 else ''})"
 
 
 def input_signals(
@@ -61,12 +135,16 @@ def _choices(value: Any, sparse_below: float) -> list[Signal]:
     if not value.type.HasField("tensor_type") or not (floating or whole):
         raise InputError(f"its input {name!r} is not a tensor of numbers")
     if not kind.HasField("shape"):
-        raise InputError(f"the shape of its input {name!r} is not known; fix it first")
-    sizes = [size.dim_value if size.HasField("dim_value") and size.dim_value > 0 else None for size in kind.shape.dim]
+        raise InputError(
+            f"the shape of its input {name!r} is not known; give that of one sample: shape={{{name!r}: …}}"
+        )
+    sizes = _sizes(value)
     open_axes = [axis for axis, size in enumerate(sizes) if size is None]
     if len(open_axes) > 1:
+        sample = _shown(value, without=open_axes[0])
         raise InputError(
-            f"its input {name!r} has open sizes at axes {open_axes}; only the axis of rows may be open: fix the others"
+            f"its input {name!r} of shape {_shown(value)} has open sizes at axes {open_axes}; only that of rows may "
+            f"be open: fix the others by shape={{{name!r}: {sample}}}, all numbers (--shape of convert)"
         )
     axes: list[int | None] = list(open_axes) if open_axes else [*([0] if len(sizes) > 1 else []), None]
     signals = []

@@ -12,16 +12,17 @@ import numpy as np
 from scipy.sparse import issparse
 
 from sparsenn.errors import InputError, ShapeError, SparseNNError, UsageError
+from sparsenn.io.affine import PositionProduct, Scaling
 from sparsenn.io.branches import Node
 from sparsenn.io.importers.onnx.call import Value
 from sparsenn.io.importers.onnx.graph import Imported, Walk
 from sparsenn.io.importers.onnx.graph_inputs import input_signals
-from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.io.importers.onnx.probing import Probed, probed
 from sparsenn.io.importers.onnx.subgraphs import Subgraphs, without_dead_nodes
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.signal import Signal
-from sparsenn.layers import ForeignLayer, RowTensor, Slice
+from sparsenn.layers import ForeignLayer, PerPosition, RowTensor, Slice
+from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["import_graph"]
 
@@ -164,11 +165,15 @@ class _Mixed:
                     raise InputError("it reads what only other foreign nodes read")
                 read = [values[name] for name in node.input if name in values]
                 signals = [value for value in read if isinstance(value, Signal)]
+                is_anchor = bool(signals) and node.op_type in _WITH_WEIGHTS and self._is_sparse(read)
                 if node.op_type == "MatMul" and any(len(signal.shape) > 1 for signal in signals):
-                    raise InputError("it multiplies along one of several axes, by as many copies of its weights")
+                    if not is_anchor or not isinstance(read[0], Signal):
+                        raise InputError("it multiplies along one of several axes, by weights that are not sparse")
+                    if not _is_shared(read[0]):  # what moves or scales its numbers stays with foreign nodes
+                        values[node.input[0]] = self._stand_in(RowTensor(read[0].shape, read[0].axis))
                 walk.add_outputs(place, values)
                 own.add(place)
-                if signals and node.op_type in _WITH_WEIGHTS and self._is_sparse(read):
+                if is_anchor:
                     anchors.add(place)
             except SparseNNError:
                 for name in node.output:
@@ -176,7 +181,42 @@ class _Mixed:
                     tensor = self._tensors_of.get(name)
                     if tensor is not None and tensor.rows is not None and tensor.is_float:
                         values[name] = self._stand_in(tensor.rows)
-        return self._subgraphs.connected(own, anchors, walk.reads)
+        folded = {place: self._folded(walk.reads(place), own, values) for place in own}
+        shared = self._per_position({place for place, makers in folded.items() if makers is not None}, values)
+        apart = (self._subgraphs.connected(some, anchors & some, walk.reads) for some in (shared, own - shared))
+        chosen: set[int] = set().union(*apart)
+        return chosen.union(*(folded[place] or () for place in chosen & shared))
+
+    def _folded(self, reads: Collection[str], own: set[int], values: Mapping[str, Value]) -> set[int] | None:
+        """Return the places of the nodes that make the constants of a node; None if they read the network's input."""
+        found, waiting = set[int](), [name for name in reads if name and not isinstance(values.get(name), Signal)]
+        while waiting:
+            maker = self._subgraphs.maker.get(waiting.pop())
+            if maker is not None and maker not in found:
+                if maker not in own or any(isinstance(values.get(name), Signal) for name in self._reads(maker)):
+                    return None
+                found.add(maker)
+                waiting += self._reads(maker)
+        return found
+
+    def _reads(self, place: int) -> list[str]:
+        return [name for name in self._model.graph.node[place].input if name]
+
+    def _per_position(self, own: set[int], values: Mapping[str, Value]) -> set[int]:
+        """Return the places of the nodes that become part of layers that positions share.
+
+        Others, such as sums of two tensors, are as fast in ONNX Runtime, which has what surrounds them.
+        """
+        node = self._model.graph.node
+        shared = {place for place in own if all(map(_is_shared, map(values.get, node[place].output)))}
+        while True:
+            scaled = {name for place in shared for name in node[place].output if not _is_whole(values[name])}
+            others = {name for place in self._subgraphs.needed if place not in shared for name in node[place].input}
+            others |= {output.name for output in self._model.graph.output}
+            wrong = {place for place in shared if scaled & others & set(node[place].output)}
+            if not wrong:
+                return shared
+            shared -= wrong
 
     def _is_sparse(self, values: Collection[Value]) -> bool:
         """Whether a layer's weights, its first constant, are mostly zero."""
@@ -228,6 +268,18 @@ class _Mixed:
             lies = layer.combined_shape([(each.width,) for each in layer.takes])
             return [replace(base, shape=only.shape, axis=only.axis, node=node, lies=lies)]
         return list(_slices(base, node, layer))
+
+
+def _is_shared(value: Value) -> bool:
+    """Whether a value is what a layer that positions share gives, but for a scaling that waits."""
+    if not isinstance(value, Signal) or value.order is not None:
+        return False
+    is_layer = value.node is not None and isinstance(value.node.layer, PerPosition)
+    return isinstance(value.pending, PositionProduct) or (is_layer and isinstance(value.pending, Scaling))
+
+
+def _is_whole(signal: Signal) -> bool:
+    return signal.idle or isinstance(signal.pending, PositionProduct)
 
 
 def _slices(base: Signal, node: Node, layer: ForeignLayer) -> Iterator[Signal]:

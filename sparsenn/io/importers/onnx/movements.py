@@ -134,7 +134,7 @@ def _dropout(call: Call) -> Value:
 
 
 def _cast(call: Call) -> Value:
-    from sparsenn.io.importers.onnx.library import onnx_library
+    from sparsenn.structure.onnx_library import onnx_library
 
     value = call.inputs[0]
     if isinstance(value, Classes):

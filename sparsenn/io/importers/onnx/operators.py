@@ -14,7 +14,7 @@ from scipy.sparse import csc_array, eye_array, issparse, kron
 from sparsenn.errors import InputError
 from sparsenn.formats import INDEX32_LIMIT
 from sparsenn.io.affine import Product
-from sparsenn.io.combining import combined, concatenated, products_of, with_product
+from sparsenn.io.combining import combined, concatenated, product_per_position, products_of, with_product
 from sparsenn.io.importers.onnx.call import Call, Classes, Value, aligned, deeper, floats, weights_of
 from sparsenn.io.importers.onnx.image_operators import IMAGE_OPERATORS
 from sparsenn.io.importers.onnx.movements import MOVEMENTS
@@ -56,6 +56,8 @@ def _times_weights(signal: Signal, constant: Constant) -> Signal:
     if weights.shape[0] != signal.shape[-1]:
         raise InputError(f"it takes {signal}, and its weights take {weights.shape[0]} inputs along the last axis")
     batch = (1,) * (constant.ndim - 2) if single else signal.shape[:-1]
+    if prod(batch) > 1 and signal.order is None and not vector:
+        return product_per_position(signal, weights)
     alike = _alike(prod(signal.shape[:-1]), weights, 1)
     return signal.product(alike, batch + (() if vector else weights.shape[1:]))
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from sparsenn.backends.foreign import onnx_runtime, runtime_session
 from sparsenn.formats import Array
-from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.io.signal import Signal
 from sparsenn.layers import RowTensor
+from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["Probed", "probed"]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparsenn.errors import InputError
-from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.io.importers.onnx.probing import Probed
+from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["Subgraph", "Subgraphs", "without_dead_nodes"]
 
@@ -37,7 +37,7 @@ class Subgraphs:
 
     def __init__(self, model: Any) -> None:
         self._model, self._graph = model, model.graph
-        self._maker = {name: place for place, node in enumerate(self._graph.node) for name in node.output if name}
+        self.maker = {name: place for place, node in enumerate(self._graph.node) for name in node.output if name}
         self.needed = self._needed()
 
     def _needed(self) -> list[int]:
@@ -58,7 +58,7 @@ class Subgraphs:
         readers: dict[int, set[int]] = {place: set() for place in own}
         for place in own:
             for name in reads(place):
-                maker = self._maker.get(name)
+                maker = self.maker.get(name)
                 if maker in own:
                     readers[place].add(maker)
                     readers[maker].add(place)
@@ -76,7 +76,7 @@ class Subgraphs:
         """
         stage: dict[int, int] = {}
         for place in self.needed:
-            before = [self._maker[name] for name in self._reads(place) if name in self._maker]
+            before = [self.maker[name] for name in self._reads(place) if name in self.maker]
             least = max((stage[other] + ((other in own) != (place in own)) for other in before), default=0)
             parity = int(place not in own)
             stage[place] = least if least % 2 == parity else least + 1
@@ -102,7 +102,7 @@ class Subgraphs:
         waiting = sorted(places)
         while waiting:
             for name in sorted(self._reads(waiting.pop())):
-                maker = self._maker.get(name)
+                maker = self.maker.get(name)
                 if name in constants or name in sparse:
                     used[name] = True
                 elif is_known(name):

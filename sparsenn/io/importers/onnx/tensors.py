@@ -14,8 +14,8 @@ from scipy.sparse import coo_array, issparse
 from sparsenn.errors import InputError
 from sparsenn.formats import INDEX32_LIMIT, Array
 from sparsenn.io.bounded import open_plain, reading
-from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.runtime.memory import check_memory
+from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["Constant", "Tensors", "dense"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,8 +32,8 @@ def exported(
 
     Parameters
     ----------
-    module : a `torch.nn.Module` in evaluation mode.
-    example : batches of inputs, in order or by name.
+    module : a `torch.nn.Module` in evaluation mode, or an exported one.
+    example : batches of inputs, in order or by name; none of an exported module.
     make_input : returns an input with the shape of one sample.
 
     Raises
@@ -43,7 +43,10 @@ def exported(
     """
     name = type(module).__name__
     positional, named = ((), dict(example)) if isinstance(example, Mapping) else (tuple(example), {})
-    program = _export(name, module, positional, named)
+    is_program = isinstance(module, torch.export.ExportedProgram)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # such as that pruning assigns weights
+        program = _without_mutation(module) if is_program else _export(name, module, positional, named)
     signature = program.graph_signature
     if signature.buffers_to_mutate:
         changed = ", ".join(sorted(signature.buffers_to_mutate.values()))
@@ -57,6 +60,18 @@ def exported(
     placeholders = [
         node for node in program.graph.nodes if node.op == "placeholder" and node.name in signature.user_inputs
     ]
+    for node in placeholders:
+        tensor = node.meta["val"]
+        if not (isinstance(tensor, torch.Tensor) and tensor.ndim > 1 and isinstance(tensor.shape[0], torch.SymInt)):
+            raise InputError(
+                f"{name}: its input {node.name!r} has no open number of rows; export it with dynamic_shapes that say "
+                '{0: torch.export.Dim("rows")} of each input'
+            )
+        if not all(isinstance(size, int) for size in tensor.shape[1:]):
+            raise InputError(
+                f"{name}: its input {node.name!r} of shape {tuple(tensor.shape)} has open sizes besides the number of "
+                "rows; export it with these fixed"
+            )
     inputs = slices_of_inputs({node.name: make_input(tuple(node.meta["val"].shape[1:])) for node in placeholders})
     signals: dict[Any, Any] = {node: inputs[node.name] for node in placeholders}
     rows, outputs = placeholders[0].meta["val"].shape[0], dict[str, Signal]()
@@ -102,35 +117,32 @@ def _output_names(structure: Any, count: int) -> list[str]:
 def _export(name: str, module: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """Return a module as a graph for any number of rows, in which no operator changes a tensor in place."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as that pruning assigns weights
-            rows = torch.export.Dim("rows")
-            shapes: Any = {each: {0: rows} for each in named} if named else tuple({0: rows} for _ in positional)
-            program = torch.export.export(
-                module,
-                tuple(map(_of_several_rows, positional)),
-                {each: _of_several_rows(batch) for each, batch in named.items()},
-                dynamic_shapes=shapes,
-            )
-            if any(getattr(schema, "is_mutable", False) for schema in _schemas(program)):
-                program = program.run_decompositions({})
+        rows = torch.export.Dim("rows")
+        shapes: Any = {each: {0: rows} for each in named} if named else tuple({0: rows} for _ in positional)
+        program = torch.export.export(
+            module,
+            tuple(map(_of_several_rows, positional)),
+            {each: _of_several_rows(batch) for each, batch in named.items()},
+            dynamic_shapes=shapes,
+        )
+        return _without_mutation(program)
     except Exception as error:  # of any kind: the module's own code runs
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         if reason.startswith("Constraints violated"):
             reason = "it computes with the number of rows of the example, or mixes rows"
         raise InputError(f"torch.export cannot make a graph of {name}: {reason}") from error
+
+
+def _without_mutation(program: Any) -> Any:
+    schemas = (getattr(node.target, "_schema", None) for node in program.graph.nodes)
+    if any(getattr(schema, "is_mutable", False) for schema in schemas):
+        return program.run_decompositions({})
     return program
 
 
 def _of_several_rows(batch: Any) -> Any:
     """Return a batch of more than one row, which `torch.export` takes for a special case."""
     return batch if len(batch) > 1 else batch.new_zeros((2, *batch.shape[1:]))
-
-
-def _schemas(program: Any) -> Iterator[Any]:
-    """Yield the schemas of a graph's operators."""
-    for node in program.graph.nodes:
-        yield getattr(node.target, "_schema", None)
 
 
 def _compute_constant(node: Any, known: dict[Any, Any]) -> Any:

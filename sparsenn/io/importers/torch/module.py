@@ -36,8 +36,8 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
 
     Parameters
     ----------
-    module : torch.nn.Module
-        The module; it stays as it is.
+    module : torch.nn.Module or torch.export.ExportedProgram
+        The module; it stays as it is. One that is exported has dynamic shapes, by which its rows are any number.
     example : torch.Tensor, or tuple or dict of str to torch.Tensor, optional
         A batch of inputs, of which the shape counts; needed where convolutions or pools come first, and for modules
         with a `forward` of their own. Several inputs of a module come in a tuple, or by the names of its arguments,
@@ -62,6 +62,10 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
         import torch
     except ImportError as error:
         raise UsageError("from_torch takes a module of PyTorch, which is not installed here") from error
+    if isinstance(module, torch.export.ExportedProgram):
+        from sparsenn.io.importers.torch.graph import exported
+
+        return check_rounding(*network_between(*exported(module, (), lambda shape: inputs(shape, _HINT, sparse_below))))
     if not isinstance(module, torch.nn.Module):
         raise UsageError(f"{kind_of(module)} is not a torch.nn.Module; from_weights takes a state dict")
     if isinstance(module, torch.jit.ScriptModule):

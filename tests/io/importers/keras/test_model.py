@@ -433,7 +433,7 @@ def test_several_outputs_are_scores_of_classes_unless_told_otherwise(
     tmp_path: Path, change: Any, classes: bool
 ) -> None:
     model = read_keras(rewritten(tmp_path, change))
-    assert (model.classes, model.loss) == (classes, "cross_entropy" if classes else "mse")
+    assert (model.classes, model.evaluation_loss) == (classes, "cross_entropy" if classes else "mse")
     assert model.provenance == {"source": "Keras"}
 
 

@@ -15,6 +15,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from sparsenn import Model, Network, Session, from_onnx, read_model, to_onnx, write_model
+from sparsenn.engine.choices import Choice, Measured
 from sparsenn.errors import FileFormatError, InputError
 from sparsenn.layers import ForeignLayer, RowTensor
 
@@ -215,12 +216,22 @@ def foreign_of(network: Network) -> list[ForeignLayer]:
 def test_outputs_are_those_of_onnx_runtime(name: str, options: dict[str, Any]) -> None:
     model = GRAPHS[name]()
     network = from_onnx(model)
-    assert len(foreign_of(network)) == 1
-    assert (len(network) > 1) == (name not in ("attention", "largest"))
+    assert len(foreign_of(network)) == (2 if name == "attention" else 1)
+    assert (len(network) > 1) == (name != "largest")
     for rows in (1, 5):
         inputs = inputs_of(model, rows)
         found = Session(network, device="cpu", **options)(as_rows(model, inputs))
         assert close(numbers_of(found), expected(model, inputs))
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_onnx_runtime_takes_cut_graphs_as_a_whole(name: str) -> None:
+    model = GRAPHS[name]()
+    inputs, session = inputs_of(model, 5), Session(from_onnx(model), device="cpu")
+    rows, layers = as_rows(model, inputs), len(session._compiled.merged.network)
+    session._compiled.choices.put(len(rows), "dense", Choice({}, Measured(((0, layers, "onnxruntime"),), 1e-6)))
+    assert session.plan(rows).kernel.name == "onnxruntime"
+    assert close(numbers_of(session(rows)), expected(model, inputs))
 
 
 @pytest.mark.gpu

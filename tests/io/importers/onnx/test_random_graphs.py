@@ -16,7 +16,7 @@ from onnx_graphs import Array, model, node  # noqa: E402
 
 from sparsenn import Session, from_onnx  # noqa: E402
 from sparsenn.errors import SparseNNError  # noqa: E402
-from sparsenn.io.importers.onnx.export import export_graph  # noqa: E402
+from sparsenn.structure.onnx_graph import export_graph  # noqa: E402
 
 ROWS = 3
 """Rows of the inputs where the graph leaves their number open; weights never have this size, so that no axis fits by

@@ -12,7 +12,6 @@ import numpy as np
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, Scaling
 from sparsenn.formats.named_shapes import named_columns
-from sparsenn.io.importers.onnx.library import onnx_library
 from sparsenn.layers import (
     Activation,
     Add,
@@ -26,6 +25,7 @@ from sparsenn.layers import (
     LogSoftmax,
     MaxPool2d,
     Multiply,
+    PerPosition,
     Pool2d,
     ReLU,
     Slice,
@@ -36,6 +36,7 @@ from sparsenn.layers.activation_names import elsewhere_of
 from sparsenn.network import Network
 from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.storage.records import package_version
+from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["export_graph"]
 
@@ -61,16 +62,12 @@ def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None)
     """
     onnx = onnx_library()
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
-    writer = _Writer(onnx, sparse, network)
-    writer.begin(scaling is not None)
-    if scaling is not None:
-        writer.scale(scaling)
-    for number in range(1, len(network) + 1):
-        writer.write(number)
-    writer.end()
+    writer = _Writer(onnx, sparse, network, _OPSET).written(scaling)
     own = {node.op_type for node in writer.nodes if not node.domain}
-    versions = {**writer.versions, "": max((writer.versions[""], *map(_first_version, own)))}
-    opsets = [helper.make_opsetid(domain, version) for domain, version in versions.items()]
+    newest = max((writer.versions[""], *map(_first_version, own)))
+    if newest > _OPSET:  # which foreign layers' operators have to be of, too
+        writer = _Writer(onnx, sparse, network, newest).written(scaling)
+    opsets = [helper.make_opsetid(domain, version) for domain, version in writer.versions.items()]
     inputs = network.named_inputs or {_INPUT: network.shapes[0]}
     outputs = network.named_outputs or {_OUTPUT: network.shapes[-1]}
     graph = helper.make_graph(
@@ -105,17 +102,27 @@ def _first_version(operator: str) -> int:
 class _Writer:
     """Nodes and initialisers, layer by layer; within a layer, a node's output is the next one's input."""
 
-    def __init__(self, onnx: Any, sparse: bool, network: Network) -> None:
+    def __init__(self, onnx: Any, sparse: bool, network: Network, version: int) -> None:
         self._onnx, self._sparse, self._network = onnx, sparse, network
         self._number, self._place = 0, "inputs"
         self._value, self._others = _INPUT, tuple[str, ...]()
         self._values = [_INPUT]  # of the network's input, and of each layer so far
         self._direct = dict[int, str]()  # slices that are one of several inputs
-        self.versions = {"": _OPSET}  # of the operators of each domain
+        self.versions = {"": version}  # of the operators of each domain
         self._uses = Counter[str]()  # of each name of a node, so that none is there twice
         self.nodes: list[Any] = []
         self.tensors: list[Any] = []
         self.sparse_tensors: list[Any] = []
+
+    def written(self, scaling: Scaling | None) -> _Writer:
+        """Add all of the network."""
+        self.begin(scaling is not None)
+        if scaling is not None:
+            self.scale(scaling)
+        for number in range(1, len(self._network) + 1):
+            self.write(number)
+        self.end()
+        return self
 
     def begin(self, packed: bool) -> None:
         """Find the slices that are one of several inputs; put these side by side if `packed`, or others read them."""
@@ -222,13 +229,30 @@ class _Writer:
     @add.register
     def _(self, layer: SparseLinear) -> None:
         if self._sparse:
-            self._node("MatMul", self._sparse_tensor("weights", layer))
-            if layer.bias is not None:
-                self._node("Add", *self._bias(layer))
+            self._multiply(layer)
         else:
-            dense = layer.weights.to_scipy().astype(np.float32).toarray()
-            self._node("Gemm", self._tensor("weights", dense), *self._bias(layer))
+            self._node("Gemm", self._weights(layer), *self._bias(layer))
         self._activate(layer.activation)
+
+    @add.register
+    def _(self, layer: PerPosition) -> None:
+        self._node("Reshape", self._tensor("split", np.array([-1, layer.positions, layer.layer.inputs], np.int64)))
+        self._multiply(layer.layer)
+        self._activate(layer.activation)
+        self._node("Reshape", self._tensor("shape", np.array([-1, layer.outputs], np.int64)))
+
+    def _multiply(self, layer: Any) -> None:
+        """Multiply along the last axis, and add the bias."""
+        self._node("MatMul", self._weights(layer))
+        if layer.bias is not None:
+            self._node("Add", *self._bias(layer))
+
+    def _weights(self, layer: Any) -> str:
+        if not isinstance(layer, SparseLinear):
+            return self._tensor("weights", layer.weights)
+        if self._sparse:
+            return self._sparse_tensor("weights", layer)
+        return self._tensor("weights", layer.weights.to_scipy().astype(np.float32).toarray())
 
     @add.register
     def _(self, layer: Conv2d) -> None:
@@ -275,7 +299,8 @@ class _Writer:
         for value, tensor, described in zip((self._value, *self._others), layer.takes, graph.input, strict=True):
             self._place, self._value = described.name, value
             self._node("Reshape", self._tensor("shape", np.array([-1, *tensor.shape], np.int64)))
-            self._node("Transpose", perm=_moved(len(tensor.shape), 0, tensor.axis or 0))
+            if tensor.axis:
+                self._node("Transpose", perm=_moved(len(tensor.shape), 0, tensor.axis))
             self.nodes[-1].output[0] = described.name
         self.nodes.extend(graph.node)
         self.tensors.extend(graph.initializer)
@@ -283,7 +308,8 @@ class _Writer:
         rows = []
         for tensor, described in zip(layer.gives, graph.output, strict=True):
             self._place, self._value = described.name, described.name
-            self._node("Transpose", perm=_moved(len(tensor.shape), tensor.axis or 0, 0))
+            if tensor.axis:
+                self._node("Transpose", perm=_moved(len(tensor.shape), tensor.axis, 0))
             self._node("Reshape", self._tensor("shape", np.array([-1, tensor.width], np.int64)))
             rows.append(self._value)
         self._place, self._value = f"layer{self._number}", rows[0]
@@ -294,9 +320,10 @@ class _Writer:
     def _converted(self, model: Any) -> Any:
         """Return a model whose operators are of this graph's versions, or newer ones."""
         versions = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in model.opset_import}
-        if versions.get("", _OPSET) < _OPSET:
+        newest = self.versions[""]
+        if versions.get("", newest) < newest:
             try:
-                model = self._onnx.version_converter.convert_version(model, _OPSET)
+                model = self._onnx.version_converter.convert_version(model, newest)
             except Exception as error:  # of several kinds
                 raise UsageError(
                     f"layer {self._number}: ONNX does not convert its operators: {reason_of(error)}"

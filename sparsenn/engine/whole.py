@@ -1,0 +1,77 @@
+"""Whole networks in ONNX Runtime, in place of all kernels: where a network allows it, and a session has measured it."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+
+from sparsenn.backends.foreign import ONNX_RUNTIME, ForeignNetwork
+from sparsenn.backends.sizes import FLOAT_BYTES
+from sparsenn.engine.compiled_network import CompiledNetwork
+from sparsenn.engine.kernels import PRECISIONS
+from sparsenn.engine.steps import Step
+from sparsenn.errors import InputError, SparseNNError
+from sparsenn.layers import ForeignLayer, FullyConnected, connected_layer
+from sparsenn.network import Network
+from sparsenn.printable import reason_of
+from sparsenn.structure.onnx_graph import export_graph
+
+__all__ = ["foreign_network", "may_run_whole", "onnx_runtime_version", "whole_step"]
+
+MAX_WHOLE_BYTES = 1 << 30
+"""Bytes of weights, with their zeros: a protobuf holds less than 2 GiB, and several copies exist for a moment."""
+
+LEAST_DENSITY = 1 / 64
+"""Share of weights that are stored, below which a product with all zeros is never the fastest."""
+
+
+def may_run_whole(compiled: CompiledNetwork, form: str) -> bool:
+    """Return whether ONNX Runtime may run all layers for rows of a form, if that is measured to be faster."""
+    options, network = compiled.options, compiled.merged.network
+    permitted = compiled.network.allows_onnx_runtime and compiled.measures and not compiled.in_order
+    plain = form == "dense" and options.kernel == "auto" and options.precision == PRECISIONS[0]
+    if not (permitted and plain and compiled.backend.device == ONNX_RUNTIME.device and onnx_runtime_version()):
+        return False
+    if any(isinstance(layer, ForeignLayer) and layer.row_by_row for layer in network):
+        return False
+    stored = sum(layer.weight_bytes for layer in network)
+    places = sum(
+        FLOAT_BYTES * layer.inputs * layer.outputs if isinstance(layer, FullyConnected) else layer.weight_bytes
+        for layer in map(connected_layer, network)
+    )
+    return places <= MAX_WHOLE_BYTES and stored >= LEAST_DENSITY * places
+
+
+def whole_step(network: Network) -> Step:
+    """Return the step that takes rows through all layers of a network."""
+    return Step(0, len(network), ONNX_RUNTIME)
+
+
+def foreign_network(network: Network) -> ForeignNetwork:
+    """Return a network as ONNX Runtime computes it.
+
+    Raises
+    ------
+    InputError, UsageError
+        ONNX has no operator for a layer, or ONNX Runtime does not take the graph.
+    """
+    graph = export_graph(network, sparse=False)
+    inputs, outputs = (
+        {value.name: tuple(axis.dim_value for axis in value.type.tensor_type.shape.dim[1:]) for value in values}
+        for values in (graph.graph.input, graph.graph.output)
+    )
+    try:
+        return ForeignNetwork(graph.SerializeToString(), inputs, outputs)
+    except SparseNNError:
+        raise
+    except Exception as error:  # of whatever kinds that ONNX Runtime raises
+        raise InputError(f"ONNX Runtime does not take the network: {reason_of(error)}") from error
+
+
+@cache
+def onnx_runtime_version() -> str:
+    """Return the version of the package onnxruntime; an empty text where it is not installed."""
+    try:
+        return version("onnxruntime")
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,107 @@
+"""Networks of whatever a caller has a model in: a file, a `Model`, a module of PyTorch, an ONNX model, an estimator."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from sparsenn.errors import UsageError
+from sparsenn.formats import InputLayout
+from sparsenn.layers import Linear, Slice, SparseLinear
+from sparsenn.network import Network, Node
+from sparsenn.printable import kind_of
+
+if TYPE_CHECKING:
+    from sparsenn.formats import Scaling
+    from sparsenn.io.model import Model
+
+__all__ = ["NetworkSource", "network_of"]
+
+NetworkSource: TypeAlias = "Network | Model | str | os.PathLike[str] | Any"
+"""What `network_of` takes."""
+
+_READERS = {
+    "onnx": ("sparsenn.io.importers.onnx.files", "from_onnx"),
+    "sklearn": ("sparsenn.io.importers.sklearn.model", "from_sklearn"),
+    "torch": ("sparsenn.io.importers.torch.module", "from_torch"),
+}
+"""The packages whose objects are models, and the functions that read these."""
+
+
+def network_of(model: NetworkSource) -> Network:
+    """Return the network of a model in any form.
+
+    No package is imported but that of the object's own class.
+
+    Parameters
+    ----------
+    model : Network, Model, str, path-like, torch.nn.Module, torch.export.ExportedProgram, onnx.ModelProto or estimator
+        A path is that of a file that `read_model` takes. The scaling of a `Model` becomes part of its layers.
+
+    Returns
+    -------
+    Network
+        The layers.
+
+    Raises
+    ------
+    UsageError
+        The model is something else; or as `read_model`, `from_torch`, `from_onnx` and `from_sklearn` do.
+    InputError, ResourceError
+        As these functions do.
+    """
+    if isinstance(model, Network):
+        return model
+    from sparsenn.io.model import Model
+    from sparsenn.io.model_files import read_model
+
+    if isinstance(model, str | os.PathLike):
+        model = read_model(model)
+    if isinstance(model, Model):
+        return _of_model(model)
+    packages = [each.__module__.partition(".")[0] for each in type(model).__mro__]
+    package = next((each for each in packages if each in _READERS), None)
+    if package is None:
+        saved = "; save it: model.save('model.keras')" if "keras" in packages else ""
+        raise UsageError(
+            f"the model is {kind_of(model)}{saved}; give a sparsenn.Network or Model, the path of a model's file, a "
+            "torch.nn.Module, an onnx.ModelProto or a fitted estimator of scikit-learn"
+        )
+    module, function = _READERS[package]
+    network: Network = getattr(import_module(module), function)(model)
+    return network
+
+
+def _of_model(model: Model) -> Network:
+    network, encoding = model.network, model.encoding
+    if encoding is not None and encoding.named and network.input_layout is None:
+        columns = encoding.columns
+        if all(column.categories is None for column in columns):
+            network = replace(network, input_layout=InputLayout(names=tuple(column.name for column in columns)))
+    return network if model.scaling is None else _with_scaling(network, model.scaling)
+
+
+def _with_scaling(network: Network, scaling: Scaling) -> Network:
+    """Return a network whose first layer scales the inputs, or has a layer before it that does."""
+    from sparsenn.io.rounding import check_rounding
+    from sparsenn.io.signal import inputs
+
+    shape, first, rest = network.shapes[0], network[0], network.nodes
+    factor, addend = (numbers.reshape(shape) for numbers in scaling.affine(network.inputs, network.image))
+    signal = inputs(shape, "").times(factor).plus(addend)
+    if network.consumers[0] == (1,) and isinstance(first, Linear | SparseLinear):
+        is_sparse = isinstance(first, SparseLinear)
+        weights = first.weights.to_scipy() if isinstance(first, SparseLinear) else first.weights
+        signal = replace(signal, sparse_below=np.inf if is_sparse else 0.0).connected(weights, first.bias_vector())
+        signal, rest = signal.activated(first.activation), rest[1:]
+    scaled = signal.settled().network()
+    before: list[Node] = list(scaled.nodes)
+    if scaled.shapes[-1] != network.shapes[len(network) - len(rest)]:
+        before.append(Node(Slice(0, network.inputs, network.image), (len(before),)))
+    moved = len(before) - (len(network) - len(rest))
+    after = (Node(node.layer, tuple(source + moved for source in node.sources)) for node in rest)
+    return check_rounding(replace(network, nodes=(*before, *after)), signal.entering)

@@ -1,0 +1,310 @@
+"""Whole networks in ONNX Runtime: a session takes it where a network allows it and it is measured to be faster."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from kernel_registry import let_auto_take
+
+pytest.importorskip("onnxruntime", reason="runs whole networks")
+pytest.importorskip("onnx", reason="describes them")
+
+from sparsenn import Model, Session, backends, read_model, to_onnx, write_model
+from sparsenn.backends.foreign import ONNX_RUNTIME
+from sparsenn.engine import measuring, whole
+from sparsenn.engine.choices import Choice, Measured
+from sparsenn.engine.options import Options
+from sparsenn.errors import UsageError
+from sparsenn.io.importers.onnx.files import from_onnx
+from sparsenn.layers import (
+    Add,
+    Concatenate,
+    Conv2d,
+    Flatten,
+    ForeignLayer,
+    Linear,
+    ReLU,
+    RowTensor,
+    Slice,
+    SparseLinear,
+    Tanh,
+)
+from sparsenn.network import Network, Node
+
+pytestmark = pytest.mark.usefixtures("measuring_kernels")
+
+LATE = 4e-3  # seconds, far beyond the time of networks as small as these
+
+
+@pytest.fixture
+def speeds(monkeypatch):
+    """Have ONNX Runtime or the kernels of dense layers wait before they compute; calls of ONNX Runtime are counted."""
+    calls = [0]
+
+    def choose(faster):
+        def run(network, rows):
+            calls[0] += 1
+            time.sleep(LATE if faster == "kernels" else 0)
+            return ONNX_RUNTIME.launch(network, rows)
+
+        def launch(stack, rows):
+            time.sleep(LATE if faster == "onnxruntime" else 0)
+            return kernel.launch(stack, rows)
+
+        kernel = backends.kernel_named("mlp", "register_tiled", "cpu")
+        monkeypatch.setattr(whole, "ONNX_RUNTIME", replace(ONNX_RUNTIME, launch=run))
+        let_auto_take(monkeypatch, replace(kernel, launch=launch))
+        return calls
+
+    return choose
+
+
+def weights(rng, *shape):
+    return rng.standard_normal(shape, dtype=np.float32) / 4
+
+
+def dense(rng, allows=True):
+    layers = [Linear(weights(rng, 12, 20), 0.1, Tanh()), Linear(weights(rng, 20, 5), -0.1, ReLU())]
+    return Network(layers, allows_onnx_runtime=allows)
+
+
+def residual(rng):
+    filters = weights(rng, 3, 3, 3, 3)
+    convolution = Conv2d(filters, 0.1, ReLU(), padding=1)
+    nodes = [convolution, convolution, Node(Add(ReLU()), (1, 2)), Flatten(), Linear(weights(rng, 75, 4), None, ReLU())]
+    return Network(nodes, image=(3, 5, 5), allows_onnx_runtime=True)
+
+
+def merging(rng):
+    """Return a network of sparse layers, some of whose outputs are equal."""
+    first, last = (sp.csc_array(weights(rng, *shape)) for shape in ((12, 8), (8, 3)))
+    layers = [SparseLinear.from_scipy(first, 0.1, ReLU()), SparseLinear.from_scipy(last, -0.1, ReLU())]
+    doubled = SparseLinear.from_scipy(sp.hstack([last, last], "csc"), -0.1, ReLU())
+    return Network([*layers[:1], doubled, Linear(np.eye(6, dtype=np.float32), None, ReLU())], allows_onnx_runtime=True)
+
+
+def named(rng):
+    nodes = [
+        Node(Slice(0, 4), (0,)),
+        Node(Slice(4, 12), (0,)),
+        Node(Linear(weights(rng, 4, 3), 0.1, ReLU()), (1,)),
+        Node(Linear(weights(rng, 8, 2), 0.1, ReLU()), (2,)),
+        Node(Concatenate(), (3, 4)),
+    ]
+    inputs, outputs = {"state": (4,), "scan": (2, 4)}, {"action": (3,), "value": (2,)}
+    return Network(nodes, named_inputs=inputs, named_outputs=outputs, allows_onnx_runtime=True)
+
+
+NETWORKS = {"dense": dense, "residual": residual, "merging": merging, "named": named}
+
+
+def rows_for(rng, network, count=5):
+    return rng.standard_normal((count, network.inputs), dtype=np.float32)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_onnx_runtime_runs_a_network_where_it_is_faster(rng, speeds, name):
+    network = NETWORKS[name](rng)
+    rows, calls = rows_for(rng, network), speeds("onnxruntime")
+    session = Session(network, device="cpu")
+    outputs = session(rows, form="dense")
+    assert np.allclose(outputs, Session(network, device="reference")(rows, form="dense"), atol=1e-5)
+    plan = session.plan(rows)
+    assert {kernel.name for kernel in plan.kernels} == {"onnxruntime"}
+    assert plan.steps[0].is_measured
+    assert "ONNX Runtime computes the whole network" in str(plan)
+    assert "times as long" in str(plan)
+    before = calls[0]
+    assert np.array_equal(session(rows, form="dense"), outputs)
+    result = session.run(rows)
+    assert calls[0] == before + 2
+    assert np.array_equal(result.dense, outputs)
+    assert np.array_equal(result.categories, np.flatnonzero(outputs.any(axis=1)))
+    assert result.statistics[-1].kernel == "onnxruntime"
+
+
+def test_kernels_run_a_network_where_they_are_faster(rng, speeds):
+    network = dense(rng)
+    rows, calls = rows_for(rng, network), speeds("kernels")
+    session = Session(network, device="cpu")
+    outputs, measured = session(rows), calls[0]
+    assert measured
+    plan = session.plan(rows)
+    assert plan.kernel.name == "register_tiled"
+    assert "ONNX Runtime, for the whole network," in str(plan)
+    assert np.array_equal(outputs, Session(network, device="cpu", reproducible=True)(rows))
+    session(rows)
+    assert calls[0] == measured
+
+
+def test_each_bucket_of_rows_has_its_choice(rng, speeds):
+    network = dense(rng)
+    calls = speeds("kernels")
+    session = Session(network, device="cpu")
+    session(rows_for(rng, network, 5))
+    measured = calls[0]
+    session(rows_for(rng, network, 8))
+    assert calls[0] == measured
+    session(rows_for(rng, network, 9))
+    assert calls[0] > measured
+
+
+@pytest.mark.parametrize("faster", ["kernels", "onnxruntime"])
+def test_another_session_reads_the_choice_from_disk(rng, speeds, faster):
+    network = dense(rng)
+    rows, calls = rows_for(rng, network), speeds(faster)
+    chosen = Session(network, device="cpu").plan(rows).kernel.name
+    measured = calls[0]
+    again = Session(network, device="cpu").plan(rows)
+    assert (again.kernel.name, calls[0]) == (chosen, measured)
+    assert pickle.loads(pickle.dumps(again)).kernel.name == chosen
+
+
+def test_sparse_rows_stay_with_the_kernels(rng, speeds):
+    network = dense(rng)
+    rows, calls = sp.csr_array(rows_for(rng, network)), speeds("onnxruntime")
+    outputs = Session(network, device="cpu")(rows)
+    assert not calls[0]
+    assert np.allclose(outputs.toarray(), Session(network, device="reference")(rows).toarray(), atol=1e-5)
+
+
+OPTIONS = [{"reproducible": True}, {"precision": "float64"}, {"device": "reference"}, {"kernel": "register_tiled"}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_options_that_promise_something_else_rule_it_out(rng, speeds, options):
+    network = dense(rng)
+    rows, calls = rows_for(rng, network), speeds("onnxruntime")
+    Session(network, **{"device": "cpu", **options})(rows)
+    assert not calls[0]
+
+
+def test_sessions_that_measure_apart_do_without_it(rng, speeds):
+    network = dense(rng)
+    rows, calls = rows_for(rng, network), speeds("onnxruntime")
+    Session._in_order(network, Options(device="cpu"))(rows)
+    assert not calls[0]
+
+
+def test_a_network_has_to_allow_it(rng, speeds):
+    network = dense(rng, allows=False)
+    rows, calls = rows_for(rng, network), speeds("onnxruntime")
+    Session(network, device="cpu")(rows)
+    assert not calls[0]
+
+
+def test_without_the_package_nothing_is_measured(rng, speeds, monkeypatch):
+    network = dense(rng)
+    rows, calls = rows_for(rng, network), speeds("onnxruntime")
+    monkeypatch.setattr(whole, "onnx_runtime_version", lambda: "")
+    Session(network, device="cpu")(rows)
+    assert not calls[0]
+
+
+@pytest.mark.parametrize("row_by_row", [False, True])
+def test_subgraphs_that_take_single_rows_stay(rng, row_by_row):
+    tensors = (RowTensor((12,)),)
+    layers = [ForeignLayer(b"", tensors, tensors, row_by_row), *dense(rng)]
+    session = Session(Network(layers, allows_onnx_runtime=True), device="cpu")
+    assert whole.may_run_whole(session._compiled, "dense") != row_by_row
+
+
+def test_hopeless_networks_are_not_measured(rng):
+    sparse = SparseLinear.from_scipy(sp.random(400, 400, 0.001, "csc", np.float32, rng), 0.1, ReLU())
+    assert not whole.may_run_whole(
+        Session(Network([sparse], allows_onnx_runtime=True), device="cpu")._compiled, "dense"
+    )
+
+
+def test_a_network_that_onnx_cannot_hold_stays_with_the_kernels(rng, speeds, monkeypatch):
+    network = dense(rng)
+    rows, calls = rows_for(rng, network), speeds("onnxruntime")
+
+    def refuse(*arguments, **named):
+        raise UsageError("no operator")
+
+    monkeypatch.setattr(whole, "export_graph", refuse)
+    session = Session(network, device="cpu")
+    assert session(rows).shape == (5, 5)
+    assert session.plan(rows).kernel.name == "register_tiled"
+    assert not calls[0]
+
+
+def test_weights_have_to_fit(rng, speeds):
+    network = dense(rng)
+    rows, calls = rows_for(rng, network), speeds("onnxruntime")
+    session = Session(network, device="cpu", weight_memory=2500)
+    session(rows)
+    assert not calls[0]
+    assert session.plan(rows).kernel.name == "register_tiled"
+
+
+def test_a_memory_limit_cuts_batches(rng, speeds):
+    network = dense(rng)
+    rows, _ = rows_for(rng, network, 40), speeds("onnxruntime")
+    session = Session(network, device="cpu")
+    session(rows)
+    small = session.on("cpu", batch_size=7)
+    assert small.plan(rows).kernel.name == "onnxruntime"
+    assert np.allclose(small(rows), session(rows), atol=1e-6)
+
+
+def test_records_hold_both_times():
+    measured = Measured(((0, 2, "a"), (2, 3, "b")), 1e-3, (("onnxruntime", 2e-3),), 3, 3)
+    choice = Choice({(0, 3): replace(measured, seconds=9.0)}, measured)
+    again = Choice.of_record(choice.record())
+    assert again is not None
+    assert (again.segments, again.whole) == (choice.segments, measured)
+    alone = Choice.of_record(Choice({}, measured).record())
+    assert alone is not None
+    assert (alone.segments, alone.whole) == ({}, measured)
+
+
+def test_a_gain_below_a_twentieth_changes_no_order_of_sums():
+    own = measuring.Alternative((), 0.0, in_order=True)
+    other = measuring.Alternative((), 0.0, in_order=False)
+    assert measuring._fastest(own, {own: [1.0] * 5, other: [0.97] * 5})[0] is own
+    assert measuring._fastest(own, {own: [1.0] * 5, other: [0.9] * 5})[0] is other
+
+
+def test_files_say_that_it_is_allowed(rng, tmp_path):
+    network = dense(rng)
+    to_onnx(network, tmp_path / "a.onnx")
+    assert from_onnx(tmp_path / "a.onnx").allows_onnx_runtime
+    assert not from_onnx(tmp_path / "a.onnx", foreign=False).allows_onnx_runtime
+    for allows in (True, False):
+        model = Model(replace(network, allows_onnx_runtime=allows), "mse", False)
+        write_model(tmp_path / "a.h5", model)
+        again = read_model(tmp_path / "a.h5").network
+        assert (again.allows_onnx_runtime, pickle.loads(pickle.dumps(again)).allows_onnx_runtime) == (allows, allows)
+
+
+FORKED = """
+import os, sys, signal
+import numpy as np
+from sparsenn.engine.whole import foreign_network
+from sparsenn import Network
+from sparsenn.layers import Linear, ReLU
+rows = np.ones((64, 256), np.float32)
+network = foreign_network(Network([Linear(np.ones((256, 256), np.float32), None, ReLU())] * 3))
+outputs = network.run(rows)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    is_equal = np.array_equal(network.run(rows), outputs)
+    del network
+    os._exit(not is_equal)  # as multiprocessing does
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no fork")
+def test_a_forked_child_computes_and_drops_the_network():
+    assert subprocess.run([sys.executable, "-c", FORKED], timeout=60, check=False).returncode == 0

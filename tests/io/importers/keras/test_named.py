@@ -1,0 +1,160 @@
+"""Functional models of Keras with several inputs and outputs, and models within them that take several results."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from keras_files import conv2d, dense, flatten, layer, result, write_functional
+
+from sparsenn import Session, from_keras, read_model
+from sparsenn.errors import FileFormatError, MatrixError, UsageError
+
+RNG = np.random.default_rng(4)
+KERNEL, BIAS = RNG.standard_normal((2, 3)).astype(np.float32), np.float32([0.5, -1, 0])
+FILTERS = RNG.standard_normal((1, 1, 3, 2)).astype(np.float32)
+LAST = RNG.standard_normal((43, 2)).astype(np.float32)
+SHAPES = {"image": (4, 5, 3), "obs": (2,)}
+LAYERS = [
+    dense(KERNEL, BIAS),
+    conv2d(FILTERS, BIAS[:2]),
+    flatten(),
+    layer("Concatenate", axis=-1),
+    dense(LAST, BIAS[:2]),
+]
+TAKEN = [["obs"], ["image"], ["l2"], ["l1", "l3"], ["l4"]]
+KERAS = {"module": "keras.layers", "registered_name": None}
+INPUTS = {
+    "obs": RNG.standard_normal((6, 2)).astype(np.float32),
+    "image": RNG.standard_normal((6, 4, 5, 3)).astype(np.float32),
+}
+
+
+def policy(path: Path, **ends: Any) -> Path:
+    return write_functional(path, SHAPES, LAYERS, TAKEN, **ends)
+
+
+def expected() -> dict[str, Any]:
+    first, pixels = INPUTS["obs"] @ KERNEL + BIAS, INPUTS["image"] @ FILTERS[0, 0] + BIAS[:2]
+    return {"l1": first, "l2": pixels, "l5": np.concatenate([first, pixels.reshape(6, -1)], 1) @ LAST + BIAS[:2]}
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_several_inputs_by_name_with_channels_last_or_first(tmp_path: Path, last: bool) -> None:
+    session = Session(policy(tmp_path / "model.keras"), device="cpu")
+    assert session.network.named_inputs == {"image": (3, 4, 5), "obs": (2,)}
+    image = INPUTS["image"] if last else np.moveaxis(INPUTS["image"], -1, 1)
+    found = session(image=image, obs=INPUTS["obs"])
+    np.testing.assert_allclose(found, expected()["l5"], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(session({"image": image[0], "obs": INPUTS["obs"][0]}), found[:1])
+    row = np.moveaxis(INPUTS["image"], -1, 1)[0].ravel()
+    np.testing.assert_array_equal(session({"image": row, "obs": INPUTS["obs"][0]}), found[:1])
+
+
+def test_inputs_that_are_missing_or_have_other_shapes(tmp_path: Path) -> None:
+    session = Session(policy(tmp_path / "model.keras"), device="cpu")
+    with pytest.raises(UsageError, match=r"missing are 'image'; unknown are 'x'"):
+        session(x=INPUTS["image"], obs=INPUTS["obs"])
+    with pytest.raises(MatrixError, match=r"'image'.*\(rows, 4, 5, 3\) or \(rows, 3, 4, 5\)"):
+        session(image=INPUTS["image"][:, 1:], obs=INPUTS["obs"])
+
+
+@pytest.mark.parametrize(
+    ("listed", "names"),
+    [([["l5", 0, 0], ["l2", 0, 0]], ["l5", "l2"]), ({"value": ["l5", 0, 0], "map": ["l2", 0, 0]}, ["value", "map"])],
+)
+def test_several_outputs_by_name(tmp_path: Path, listed: Any, names: list[str]) -> None:
+    model = read_model(policy(tmp_path / "model.keras", output_layers=listed))
+    assert not model.classes
+    found = Session(model, device="cpu")(INPUTS)
+    assert list(found) == names
+    np.testing.assert_allclose(found[names[0]], expected()["l5"], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found[names[1]], np.moveaxis(expected()["l2"], -1, 1), rtol=1e-4, atol=1e-4)
+
+
+def test_the_order_of_inputs_is_that_of_the_list(tmp_path: Path) -> None:
+    listed = [["obs", 0, 0], ["image", 0, 0]]
+    network = from_keras(policy(tmp_path / "model.keras", input_layers=listed))
+    assert list(network.named_inputs or ()) == ["obs", "image"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "message"),
+    [
+        ({"input_layers": [["obs", 0, 0]]}, "image: is another input"),
+        ({"output_layers": [["l5", 0, 0], ["l5", 0, 0]]}, "each is needed once"),
+        ({"output_layers": [["l5", 0, 0], ["l6", 0, 0]]}, "results of its layers"),
+        ({"output_layers": {"a": ["l5", 0, 0], "b": 3}}, "each is needed once"),
+        ({"output_layers": []}, "results of its layers"),
+        ({"output_layers": [["l5", 0, 1]]}, "result 1 of l5"),
+    ],
+)
+def test_ends_that_are_not_sound(tmp_path: Path, ends: dict[str, Any], message: str) -> None:
+    with pytest.raises(FileFormatError, match=message):
+        from_keras(policy(tmp_path / "model.keras", **ends))
+
+
+def nested(path: Path, taken: list[str], **ends: Any) -> Path:
+    """A model that adds its second input to its first within another, which calls it with results of layers."""
+    inner = {
+        "name": "inner",
+        "layers": [
+            {**KERAS, "class_name": "InputLayer", "name": "b", "config": {"name": "b", "batch_shape": [None, 3]}},
+            {**KERAS, "class_name": "InputLayer", "name": "a", "config": {"name": "a", "batch_shape": [None, 3]}},
+            {
+                **KERAS,
+                "class_name": "Subtract",
+                "name": "difference",
+                "config": {"name": "difference"},
+                "inbound_nodes": [{"args": [[result("a"), result("b")]], "kwargs": {}}],
+            },
+        ],
+        "input_layers": [["a", 0, 0], ["b", 0, 0]],
+        "output_layers": [["difference", 0, 0]],
+        **ends,
+    }
+    layers = [dense(KERNEL, BIAS), dense(2 * KERNEL, BIAS)]
+    source = write_functional(path.with_name("sound.keras"), (2,), layers, [["input"], ["input"]])
+    with zipfile.ZipFile(source) as given, zipfile.ZipFile(path, "w") as made:
+        config = json.loads(given.read("config.json"))
+        call = {"args": [[result(name) for name in taken]], "kwargs": {"mask": [None, None]}}
+        config["config"]["layers"].append(
+            {**KERAS, "class_name": "Functional", "name": "inner", "config": inner, "inbound_nodes": [call]}
+        )
+        config["config"]["output_layers"] = [["inner", 0, 0]]
+        made.writestr("config.json", json.dumps(config))
+        made.writestr("model.weights.h5", given.read("model.weights.h5"))
+    return path
+
+
+def test_models_within_models_take_several_results(tmp_path: Path) -> None:
+    found = Session(nested(tmp_path / "model.keras", ["l1", "l2"]), device="cpu")(INPUTS["obs"])
+    np.testing.assert_allclose(found, -INPUTS["obs"] @ KERNEL, rtol=1e-4, atol=1e-4)
+    with pytest.raises(FileFormatError, match="is called with 1 results; it takes 2"):
+        from_keras(nested(tmp_path / "model.keras", ["l1"]))
+    several = [["difference", 0, 0], ["a", 0, 0]]
+    with pytest.raises(FileFormatError, match="gives 2 outputs within the model"):
+        from_keras(nested(tmp_path / "model.keras", ["l1", "l2"], output_layers=several))
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_models_that_keras_saves(tmp_path: Path) -> None:
+    keras = pytest.importorskip("keras")
+    of = keras.layers
+    obs, image = keras.Input((5,), name="obs"), keras.Input((6, 7, 3), name="image")
+    pixels = of.Conv2D(4, 3, padding="same", activation="relu")(image)
+    pixels = of.Add()([of.Conv2D(4, 3, padding="same")(pixels), pixels])
+    hidden = of.Concatenate()([of.Dense(8, activation="relu")(obs), of.GlobalAveragePooling2D()(pixels)])
+    hidden = of.Add()([of.Dense(12, activation="silu")(hidden), hidden])
+    model = keras.Model([image, obs], [of.Dense(1, name="value")(hidden), of.Dense(3, name="action")(hidden)])
+    rows = {"obs": RNG.standard_normal((9, 5), np.float32), "image": RNG.standard_normal((9, 6, 7, 3), np.float32)}
+    value, action = model.predict(rows, verbose=0)
+    for name in ("model.keras", "model.h5"):
+        model.save(tmp_path / name)
+        found = Session(tmp_path / name, device="cpu")(rows)
+        np.testing.assert_allclose(found["value"], value, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found["action"], action, rtol=1e-4, atol=1e-5)
