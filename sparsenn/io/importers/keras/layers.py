@@ -19,6 +19,7 @@ from sparsenn.io.combining import combined
 from sparsenn.io.convolving import convolve, pad_with_zeros
 from sparsenn.io.importers.keras.reading import Layer, Reading, class_of, constant
 from sparsenn.io.pooling import pool
+from sparsenn.io.rearranging import take
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, LogSoftmax, MaxPool2d, Multiply, ReLU
 from sparsenn.layers.activation_names import activation_elsewhere, attributes_elsewhere, names_elsewhere
@@ -274,6 +275,16 @@ def _padding(signal: Signal, layer: Layer) -> Signal:
     return pad_with_zeros(signal, (sides[-2] if len(sides) > 1 else (0, 0), sides[-1]))
 
 
+def _cropping(signal: Signal, layer: Layer) -> Signal:
+    cropping = layer.config["cropping"]
+    sides = [cropping] if isinstance(cropping[0], int) else cropping
+    if signal.axis != 0 or len(signal.shape) != 1 + len(sides):
+        raise InputError(f"crops {len(sides)} axes of {signal}; one less than an input has is needed")
+    for axis, (first, last) in enumerate(sides, start=2):
+        signal = take(signal, axis, np.arange(int(first), signal.shape[axis - 1] - int(last)))
+    return signal
+
+
 def _parametric(signal: Signal, layer: Layer) -> Signal:
     (slopes,) = layer.weights(["alpha"])
     if slopes.size != slopes.shape[-1] or not layer.channels_last:
@@ -359,6 +370,8 @@ LAYERS: dict[str, Reading] = {
     "GlobalAveragePooling1D": Reading(_pool_all(AvgPool2d), "data_format keepdims"),
     "GlobalAveragePooling2D": Reading(_pool_all(AvgPool2d), "data_format keepdims"),
     "ZeroPadding2D": Reading(_padding, "padding data_format"),
+    "Cropping1D": Reading(_cropping, "cropping"),
+    "Cropping2D": Reading(_cropping, "cropping data_format"),
     "Flatten": Reading(_flatten, "data_format"),
     "Reshape": Reading(_reshape, "target_shape"),
     "Activation": Reading(_activated, "activation"),

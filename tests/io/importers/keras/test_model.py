@@ -153,6 +153,20 @@ def test_what_no_layer_computes_is_refused(tmp_path: Path, suffix: str, shape: A
     assert "\n" not in str(raised.value)
 
 
+def test_cropped_images(tmp_path: Path, rng: np.random.Generator) -> None:
+    images = rng.standard_normal((4, 5, 6, 2)).astype(np.float32)
+    crop = layer("Cropping2D", cropping=((1, 0), (2, 1)), data_format="channels_last")
+    network = from_keras(write_archive(tmp_path / "model.keras", (5, 6, 2), [crop]))
+    expected = np.moveaxis(images[:, 1:, 2:-1], -1, 1).reshape(4, -1)
+    np.testing.assert_array_equal(Session(network, device="cpu")(images), expected)
+    network = from_keras(write_archive(tmp_path / "model.keras", (6, 2), [layer("Cropping1D", cropping=(0, 2))]))
+    np.testing.assert_array_equal(
+        Session(network, device="cpu")(images[:, 0]), np.moveaxis(images[:, 0, :-2], -1, 1).reshape(4, -1)
+    )
+    with pytest.raises(FileFormatError, match="crops 2 axes"):
+        from_keras(write_archive(tmp_path / "model.keras", (6, 2), [crop]))
+
+
 @pytest.mark.parametrize(("kind", "reduced"), [("MaxPooling2D", np.nanmax), ("AveragePooling2D", np.nanmean)])
 def test_pools_of_padded_images(tmp_path: Path, kind: str, reduced: Any, rng: np.random.Generator) -> None:
     """One line and one column after the image, which no mean counts."""
