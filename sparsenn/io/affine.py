@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from scipy.sparse import csc_array, diags_array, issparse
+from scipy.sparse import csc_array, diags_array, eye_array, issparse, kron
 
 from sparsenn.formats import Array
 from sparsenn.layers import Activation, Conv2d, PerPosition
@@ -163,6 +163,19 @@ class PositionProduct:
     def by_output(self, numbers: Array, shape: tuple[int, ...]) -> Array | None:
         """Return one of a row's numbers for each output of a position; None where positions have several."""
         return _by_position(numbers, self.positions)
+
+    @property
+    def edges(self) -> int:
+        """Weights of all positions."""
+        return self.positions * int(
+            self.product.weights.nnz if issparse(self.product.weights) else self.product.weights.size
+        )
+
+    def as_product(self) -> Product:
+        """Return it as a product with whole rows, with the weights once for each position."""
+        weights = csc_array(kron(eye_array(self.positions), csc_array(self.product.weights)))
+        bias = np.broadcast_to(self.product.bias, self.product.weights.shape[1:])
+        return Product(weights, np.tile(bias, self.positions))
 
     def layer(self, activation: Activation, sparse_below: float) -> Layer:
         """Return the layer."""

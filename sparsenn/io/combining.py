@@ -30,6 +30,10 @@ __all__ = [
 ]
 
 
+_MOST_COPIES = 1 << 18
+"""Weights that positions share, counted once for each, up to which they become part of a product of whole rows."""
+
+
 def combined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
     """Return the signal after a layer that combines several.
 
@@ -128,9 +132,11 @@ def products_of(signals: Sequence[Signal]) -> list[Product] | None:
         alike = signal.node is signals[0].node and signal.axis == signals[0].axis
         if not (alike and flat) or signal.order is not None:
             return None
-        if isinstance(signal.pending, Convolution | PositionProduct):
-            return None
         pending = signal.pending
+        if isinstance(pending, Convolution) or (isinstance(pending, PositionProduct) and pending.edges > _MOST_COPIES):
+            return None
+        if isinstance(pending, PositionProduct):
+            pending = pending.as_product()
         products.append(pending.as_product(signal.width) if isinstance(pending, Scaling) else pending)
     return products
 
@@ -154,11 +160,13 @@ def product_per_position(signal: Signal, weights: Any) -> Signal:
         A weight is not finite.
     """
     check_finite(weights)
-    positions = prod(signal.shape[:-1])
+    positions, shape = prod(signal.shape[:-1]), (*signal.shape[:-1], weights.shape[1])
     scaling = signal.pending.at_each(positions) if isinstance(signal.pending, Scaling) else None
     if scaling is None:
+        whole = PositionProduct(Product(weights), positions)
+        if isinstance(signal.pending, Scaling) and whole.edges <= _MOST_COPIES:
+            return signal.product(whole.as_product().weights, shape)
         signal, scaling = signal.flushed(), UNSCALED
-    shape = *signal.shape[:-1], weights.shape[1]
     return replace(
         signal, shape=shape, pending=PositionProduct(Product(weights).after(scaling), positions), lies=(prod(shape),)
     )

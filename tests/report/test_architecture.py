@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
-from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, Softmax, SparseLinear
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, PerPosition, Softmax, SparseLinear
 from sparsenn.report.architecture import layer_title, shape_text
 
 SPARSE = SparseLinear.from_scipy(csc_array(np.eye(8)), 0.5)
@@ -33,6 +33,7 @@ SPARSE = SparseLinear.from_scipy(csc_array(np.eye(8)), 0.5)
         (Softmax(), "softmax", 0),
         (Linear(np.ones((6, 5)), np.ones(5)), "dense", 35),
         (SPARSE, "sparse, 12.5 % of the weights", 16),
+        (PerPosition(SPARSE, 1970), "sparse, 12.5 % of the weights, at 1,970 positions", 16),
     ],
 )
 def test_layers(layer: Any, title: str, count: int) -> None:

@@ -13,6 +13,7 @@ from onnx_graphs import Array, check, model, node, normal
 
 from sparsenn import Conv2d, Flatten, Linear, MaxPool2d, PerPosition, Slice, SparseLinear, from_onnx
 from sparsenn.errors import InputError
+from sparsenn.io import combining
 
 
 def ints(*numbers: int) -> Array:
@@ -103,6 +104,22 @@ def test_weights_along_one_of_several_axes() -> None:
     network = check(model([node("MatMul", "x", "W")], ["n", 3, 40], W=sparse), normal(4, 3, 40))
     assert isinstance(network[0], PerPosition)
     assert network.edges == np.count_nonzero(sparse)
+
+
+@pytest.mark.parametrize("most", [0, 1 << 18])
+@pytest.mark.parametrize("scaled", [normal(5), normal(3, 1), normal(3, 5)])
+def test_scalings_before_and_after_weights_along_the_last_axis(
+    scaled: Array, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scalings that are the same at all positions become part of the layer that these share."""
+    monkeypatch.setattr(combining, "_MOST_COPIES", most)
+    before = [node("Mul", "x", "s", to="m"), node("MatMul", "m", "W")]
+    network = check(model(before, ["n", 3, 5], W=normal(5, 4), s=scaled), normal(2, 3, 5))
+    assert (len(network) == 1) == (scaled.shape == (5,) or most > 0)
+    after = [node("MatMul", "x", "W", to="m"), node("Add", "m", "s", to="a"), node("Relu", "a")]
+    network = check(model(after, ["n", 3, 4], W=normal(4, 5), s=scaled), normal(2, 3, 4))
+    assert isinstance(network[0], PerPosition)
+    assert (len(network) == 1) == (scaled.shape == (5,))
 
 
 def test_a_matrix_that_a_graph_mixes_is_one_row() -> None:
