@@ -40,7 +40,20 @@ def as_matrix(outputs: Any) -> np.ndarray:
     return np.concatenate([np.asarray(each).reshape(len(each), -1) for each in several], axis=1)
 
 
-def recorded(title: str, golden: Golden, seconds: float) -> list[dict[str, Any]]:
+COLUMNS = [
+    ("network", "network"),
+    ("rows", "rows"),
+    ("milliseconds", "sparsenn (ms)", "{:.3f}"),
+    ("onnxruntime", "ONNX Runtime (ms)", "{:.3f}"),
+    ("torch", "PyTorch (ms)", "{:.3f}"),
+    ("times", "× ONNX Runtime", "{:.2f}"),
+    ("layers", "layers here"),
+    ("foreign", "of ONNX Runtime"),
+]
+"""Columns of a table of what `recorded` returns."""
+
+
+def recorded(title: str, golden: Golden, seconds: float, counts: Sequence[int] = ROWS) -> list[dict[str, Any]]:
     """Time a network; return a row for each number of rows, `difference` in parts of the largest output."""
     module = golden.module()
     file = golden.onnx(module)
@@ -49,7 +62,7 @@ def recorded(title: str, golden: Golden, seconds: float) -> list[dict[str, Any]]
     foreign = sum(isinstance(layer, ForeignLayer) for layer in network)
     found = []
     with Session(network, device="cpu") as session, torch.no_grad():
-        for count in ROWS:
+        for count in counts:
             rows = golden.rows(count)
             inputs = rows if len(rows) > 1 else next(iter(rows.values()))
             tensors = [torch.from_numpy(each) for each in rows.values()]
@@ -95,16 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results_path("golden", folder=options.machine),
         table="golden",
         title=f"ONNX files of many kinds, on a CPU: at least {rows[0]['times']:.2f} times as fast as ONNX Runtime",
-        columns=[
-            ("network", "network"),
-            ("rows", "rows"),
-            ("milliseconds", "sparsenn (ms)", "{:.3f}"),
-            ("onnxruntime", "ONNX Runtime (ms)", "{:.3f}"),
-            ("torch", "PyTorch (ms)", "{:.3f}"),
-            ("times", "× ONNX Runtime", "{:.2f}"),
-            ("layers", "layers here"),
-            ("foreign", "of ONNX Runtime"),
-        ],
+        columns=COLUMNS,
         rows=rows,
         configuration={"rows": list(ROWS), "seconds": options.seconds},
         notes=[

@@ -97,6 +97,9 @@ TABLES = {
         "bench/record_ladder.py", ("sparsenn/studies/spmspm", f"{_CUDA}/sparse"), "FOLDER", _GPU, ("--sweep",)
     ),
     "streaming": Recorder("bench/record_streaming.py", (*_ENGINE, f"{_CUDA}/sparse"), needs=_GPU),
+    "torchvision": Recorder(
+        "bench/record_torchvision.py", (*_ENGINE, *_CPU, "sparsenn/io"), "[--only NAME …]", "torchvision"
+    ),
     "training": Recorder(
         "bench/record_training.py",
         ("sparsenn/training", f"{_CUDA}/training", "sparsenn/backends/cpu/training.py"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -33,11 +34,12 @@ def convolutions(draw: st.DrawFn) -> tuple[Conv2d, tuple[int, int, int]]:
 def pools(draw: st.DrawFn) -> tuple[ImageLayer, tuple[int, int, int]]:
     """A pooling of either kind and the shape of an image that it takes."""
     window = draw(_pairs(1, 4))
-    padding = (draw(st.integers(0, window[0] // 2)), draw(st.integers(0, window[1] // 2)))
+    before, after = (tuple(draw(st.integers(0, size - 1)) for size in window) for _ in range(2))
     stride = draw(st.none() | _pairs(1, 5))
-    image = [max(1, size - 2 * added + draw(st.integers(0, 9))) for size, added in zip(window, padding, strict=True)]
-    kind = draw(st.sampled_from([MaxPool2d, AvgPool2d]))
-    return kind(window, stride, padding), (draw(st.integers(1, 3)), image[0], image[1])
+    least = [size - first - last for size, first, last in zip(window, before, after, strict=True)]
+    image = [max(1, size + draw(st.integers(0, 9))) for size in least]
+    make = draw(st.sampled_from([MaxPool2d, AvgPool2d, partial(AvgPool2d, counts_padding=False)]))
+    return make(window, stride, before, after), (draw(st.integers(1, 3)), *image)
 
 
 @st.composite
@@ -50,10 +52,11 @@ def weightless_layers(draw: st.DrawFn) -> tuple[ImageLayer, tuple[int, ...]]:
 
 @st.composite
 def _slices(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[ImageLayer, tuple[int, ...]]:
-    first = draw(st.integers(0, shape[0] - 1))
-    last = draw(st.integers(first + 1, shape[0]))
-    image = (1, last - first, prod(shape[1:]))
-    return Slice(first, last, draw(st.sampled_from([None, image]))), shape
+    axis = draw(st.integers(0, len(shape) - 1))
+    first = draw(st.integers(0, shape[axis] - 1))
+    last = draw(st.integers(first + 1, shape[axis]))
+    image = (1, last - first, prod(shape) // shape[axis])
+    return Slice(first, last, draw(st.sampled_from([None, image])), axis), shape
 
 
 @st.composite

@@ -48,13 +48,13 @@ def outputs_of(layer: Any, values: np.ndarray) -> np.ndarray:
     if kind == "Flatten":
         return values.reshape(len(values), prod(values.shape[1:]))
     if kind == "Slice":
-        taken = values[:, layer.first : layer.last]
+        taken = values.take(range(layer.first, layer.last), axis=1 + layer.axis)
         return taken if layer.image is None else taken.reshape(len(values), *layer.image)
     if kind == "Softmax":
         rows = values.reshape(len(values), prod(values.shape[1:]))
         return softmax(rows, axis=1).reshape(values.shape) if rows.size else values
     if kind in ("MaxPool2d", "AvgPool2d"):
-        return _pooled(values, kind == "AvgPool2d", layer.window, layer.stride, layer.padding)
+        return _pooled(values, layer)
     if kind == "Conv2d":
         options = {name: getattr(layer, name) for name in ("stride", "padding", "dilation", "groups")}
         return activated(layer.activation, reference_conv2d(values, layer.weights, layer.bias, **options))
@@ -62,16 +62,20 @@ def outputs_of(layer: Any, values: np.ndarray) -> np.ndarray:
     return activated(layer.activation, values @ weights_of(layer) + bias)
 
 
-def _pooled(images: np.ndarray, mean: bool, window: Any, stride: Any, padding: Any) -> np.ndarray:
+def _pooled(images: np.ndarray, layer: Any) -> np.ndarray:
     """Return the mean or the largest number of each window, one window after the other."""
-    around = ((0, 0), (0, 0), *((added, added) for added in padding))
+    window, stride = layer.window, layer.stride
+    around = ((0, 0), (0, 0), *zip(layer.padding, layer.padding_after, strict=True))
+    mean = type(layer).__name__ == "AvgPool2d"
     padded = np.pad(images, around, constant_values=0.0 if mean else -np.inf)
+    divisors = np.pad(np.ones(images.shape), around, constant_values=float(mean and layer.counts_padding))
     sizes = [(length - size) // step + 1 for length, size, step in zip(padded.shape[2:], window, stride, strict=True)]
     found = np.empty((*images.shape[:2], *sizes))
     for row, column in product(*map(range, sizes)):
         top, left = row * stride[0], column * stride[1]
-        part = padded[:, :, top : top + window[0], left : left + window[1]]
-        found[:, :, row, column] = part.mean(axis=(2, 3)) if mean else part.max(axis=(2, 3))
+        place = np.s_[:, :, top : top + window[0], left : left + window[1]]
+        part, divisor = padded[place], divisors[place].sum(axis=(2, 3))
+        found[:, :, row, column] = part.sum(axis=(2, 3)) / divisor if mean else part.max(axis=(2, 3))
     return found
 
 

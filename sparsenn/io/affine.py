@@ -194,6 +194,11 @@ class Convolution:
     dilation: Pair = (1, 1)
     groups: int = 1
 
+    @classmethod
+    def of_channels(cls, sources: Array, channels: int) -> Convolution:
+        """Return what takes these channels of so many, by one weight of each filter."""
+        return cls(np.eye(channels, dtype=np.float32)[sources][:, :, None, None])
+
     def times(self, factor: Factor) -> Convolution:
         """Return this, then a product with numbers, one for all or one for each filter."""
         weights = self.weights * np.reshape(np.asarray(factor, np.float64), (-1, 1, 1, 1))
@@ -215,6 +220,20 @@ class Convolution:
         taken = part[:, None] * channels + np.arange(channels)
         bias = self.bias + np.einsum("fchw,fc->f", self.weights.astype(np.float64), shift[taken])
         return replace(self, weights=self.weights * scale[taken][:, :, None, None], bias=bias)
+
+    def after_channels(self, taken: Convolution) -> Convolution | None:
+        """Return what takes some channels, or multiples of them, and then this as one; None where that would cost more.
+
+        That is so of some of many channels but before single pixels, as weights of zero are multiplied, too.
+        """
+        filters, channels = taken.weights.shape[:2]
+        one_each = taken.weights.shape[2:] == (1, 1) and np.all(np.count_nonzero(taken.weights, axis=(1, 2, 3)) == 1)
+        costs_more = filters != channels and self.weights.shape[2:] != (1, 1)
+        sizes = taken.stride, taken.padding, taken.groups
+        if not one_each or sizes != ((1, 1), (0, 0), 1) or np.any(taken.bias) or self.groups != 1 or costs_more:
+            return None
+        weights = np.einsum("fchw,cs->fshw", self.weights, taken.weights[:, :, 0, 0], optimize=True)
+        return replace(self, weights=weights)
 
     def by_output(self, numbers: Array, shape: tuple[int, ...]) -> Array | None:
         """Return one of a row's numbers for each filter; None where pixels of one have several."""

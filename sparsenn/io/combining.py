@@ -14,6 +14,7 @@ from sparsenn.errors import InputError, prefix_errors
 from sparsenn.formats import Array
 from sparsenn.io.affine import UNSCALED, Convolution, PositionProduct, Product, Scaling
 from sparsenn.io.branches import Node
+from sparsenn.io.rearranging import transpose
 from sparsenn.io.signal import Signal, check_finite
 from sparsenn.layers import CombiningLayer, Concatenate, Multiply, Slice
 from sparsenn.network import Network
@@ -79,14 +80,48 @@ def combined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
     return replace(first, shape=shape, lies=lies, node=node, pending=Scaling(), order=None if same else order)
 
 
-def concatenated(signals: Sequence[Signal]) -> Signal:
-    """Return several signals side by side: one product, where all are affine in the same rows, or else a layer."""
+def concatenated(signals: Sequence[Signal], axis: int | None = None) -> Signal:
+    """Return several signals side by side: one product, where all are affine in the same rows, or else a layer.
+
+    Parameters
+    ----------
+    axis : of the tensors, counted from the first one or from the last; None for features and channels.
+
+    Raises
+    ------
+    ShapeError
+        They differ in other sizes, too.
+    InputError
+        There is no such axis, or it is that of rows; or rows lie along other axes.
+    """
+    first = signals[0]
+    if axis is not None:
+        axes = _with_first(first, axis)
+        for signal in signals:
+            if (signal.rank, signal.axis) != (first.rank, first.axis):
+                raise InputError(
+                    f"it concatenates {first} and {signal}, whose rows lie along other axes, or which have more"
+                )
+        if axes != list(range(first.rank)):
+            moved = concatenated([transpose(each, axes) for each in signals])
+            return transpose(moved, np.argsort(axes).tolist())
     products = products_of(signals)
     if products is None:
         return combined(signals, Concatenate())
     weights = hstack([csc_array(part.weights) for part in products], format="csc")
     bias = np.concatenate([np.broadcast_to(part.bias, (part.weights.shape[1],)) for part in products])
-    return with_product(signals[0], Product(weights, bias))
+    return with_product(first, Product(weights, bias))
+
+
+def _with_first(signal: Signal, axis: int) -> list[int]:
+    """Return the axes of a tensor with one of them before all others but that of rows, which stays where it is."""
+    if not -signal.rank <= axis < signal.rank or axis % signal.rank == signal.axis:
+        raise InputError(f"it takes {signal} and others, and concatenates them along axis {axis}, of rows or not there")
+    axes = [each for each in range(signal.rank) if each not in (axis % signal.rank, signal.axis)]
+    axes.insert(0, axis % signal.rank)
+    if signal.axis is not None:
+        axes.insert(signal.axis, signal.axis)
+    return axes
 
 
 def products_of(signals: Sequence[Signal]) -> list[Product] | None:

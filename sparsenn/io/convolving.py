@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.errors import InputError, ShapeError
+from sparsenn.errors import ShapeError
 from sparsenn.formats import Array
 from sparsenn.io.affine import Convolution, Scaling, Sides, centred
 from sparsenn.io.signal import Signal, check_finite
@@ -41,8 +41,6 @@ def convolve(
     ------
     ShapeError
         The filters do not fit, or the axes are no image's.
-    InputError
-        It is no image to the layers, and too large for a fully connected layer.
     """
     if filters.ndim != 4 or 0 in filters.shape:
         raise ShapeError(f"the weights have shape {filters.shape}; a convolution's have four dimensions")
@@ -53,12 +51,15 @@ def convolve(
     filters, dilation, around = centred(filters, dilation, padding)
     made = Convolution(filters, 0.0, stride, around, dilation, groups)
     image = made.layer(Identity()).output_shape((1, *signal.picture))[1:]
-    try:
-        images = signal.images()
-    except InputError as refusal:
-        convolved = _unrolled(signal, made, image, refusal)
+    pixels = signal.pending if isinstance(signal.pending, Scaling) else Scaling()
+    is_plain = not signal.is_scattered and pixels.as_convolution(signal.picture) is not None
+    is_point = signal.picture == (signal.width, 1, 1)
+    if is_plain or is_point or made.weights.size * prod(image[1:]) > _MOST_WEIGHTS:
+        convolved = _of_images(signal.images(), made, image)
     else:
-        convolved = _of_images(images, made, image)
+        rows = signal if signal.axis == 0 else replace(signal, shape=signal.shape[1:], axis=0)
+        shape = image if len(rows.shape) == 3 else (image[0], image[2])
+        convolved = rows.product(made.as_product(signal.picture).weights, shape)
     return convolved if bias is None else convolved.plus(convolved.for_channels("bias", bias))
 
 
@@ -70,21 +71,12 @@ def pad_with_zeros(signal: Signal, padding: Sides) -> Signal:
 
 def _of_images(signal: Signal, made: Convolution, image: tuple[int, ...]) -> Signal:
     """Return what a convolution that gives images of a shape makes of images."""
-    if not isinstance(signal.pending, Scaling):
-        return replace(signal.flushed(), pending=made).as_image(image)
-    scaled = made.after(signal.pending, signal.pixels)
-    if scaled is not None:
-        return replace(signal, pending=scaled).as_image(image)
-    if signal.pending.as_convolution(signal.pixels) is None:
-        refusal = InputError("it takes images whose pixels are scaled one by one; no layer of sparsenn does that")
-        return _unrolled(signal, made, image, refusal)
-    return replace(signal.flushed(), pending=made).as_image(image)
-
-
-def _unrolled(signal: Signal, made: Convolution, image: tuple[int, ...], refusal: InputError) -> Signal:
-    """Return a convolution as a fully connected layer; refuse one of too many weights."""
-    if made.weights.size * prod(image[1:]) > _MOST_WEIGHTS:
-        raise refusal
-    rows = signal if signal.axis == 0 else replace(signal, shape=signal.shape[1:], axis=0)
-    shape = image if len(rows.shape) == 3 else (image[0], image[2])
-    return rows.product(made.as_product(signal.picture).weights, shape)
+    if isinstance(signal.pending, Convolution):
+        composed = made.after_channels(signal.pending)
+        if composed is not None:
+            return replace(signal, pending=composed).as_image(image)
+    if isinstance(signal.pending, Scaling):
+        scaled = made.after(signal.pending, signal.pixels)
+        if scaled is not None:
+            return replace(signal, pending=scaled).as_image(image)
+    return replace(signal.flushed().images(), pending=made).as_image(image)

@@ -9,6 +9,8 @@
     layer1/indices      the rows of its entries, uint16, or int32 where it has more than 65,536 inputs
     layer1/values       float32 or float64, one for each entry, or one for all
     layer1/bias         of a layer with weights: float32 (outputs,)
+    layer1/pooling      of a pooling whose padding differs between sides, or is left out of means: int64, the pixels
+                        below and to the right of the image, and 1 where means count padding, else 0
     layer1/model        of a foreign layer: uint8, a serialised `onnx.ModelProto`
     layer1/operators    the names of its operators, uint8, separated by commas
     layer1/tensors      int64: 1 where it takes one row at a time, else 0; then of each of its inputs and outputs the
@@ -70,7 +72,7 @@ LAYER = np.dtype(
         ("entries", "<i8"),  # stored weights
         ("window", "<i8", (2,)),  # of a convolution or a pool, down and across, as the next three; the image of a slice
         ("stride", "<i8", (2,)),
-        ("padding", "<i8", (2,)),
+        ("padding", "<i8", (2,)),  # of a slice its axis, and 0
         ("dilation", "<i8", (2,)),
         ("groups", "<i8"),  # of combining layers: how many they read; channels of a slice's image, or 0; positions
         ("activation", "S16"),  # of layers with weights, and of sums and products
@@ -244,7 +246,7 @@ def _(layer: Pool2d) -> tuple[object, ...]:
 @_sizes.register
 def _(layer: Slice) -> tuple[object, ...]:
     channels, *pixels = layer.image or (0, *_NONE)
-    return layer.first, layer.last, 0, tuple(pixels), _ONE, _NONE, _ONE, channels
+    return layer.first, layer.last, 0, tuple(pixels), _ONE, (layer.axis, 0), _ONE, channels
 
 
 @_sizes.register
@@ -282,6 +284,14 @@ def _(layer: PerPosition) -> dict[str, Array]:
 @_arrays.register
 def _(layer: Conv2d) -> dict[str, Array]:
     return {"weights": layer.weights.reshape(layer.filters, -1), "bias": layer.bias_vector()}
+
+
+@_arrays.register
+def _(layer: Pool2d) -> dict[str, Array]:
+    counts_padding = not isinstance(layer, AvgPool2d) or layer.counts_padding
+    if layer.after == layer.sliding_window.padding and counts_padding:
+        return {}
+    return {"pooling": np.array([*layer.after, counts_padding], np.int64)}
 
 
 @_arrays.register
@@ -343,9 +353,20 @@ def _conv2d(source: Hdf5Source, place: str, record: Any) -> Layer:
     return Conv2d(weights, bias, read_activation(record), stride, padding, dilation, groups)
 
 
+def _pool(source: Hdf5Source, place: str, record: Any) -> Layer:
+    window, stride, padding = (_pair(record[name]) for name in ("window", "stride", "padding"))
+    *after, counts_padding = *padding, 1
+    if source.has(f"{place}/pooling"):
+        *after, counts_padding = source.vector(f"{place}/pooling", "<i8", length=3).tolist()
+    if _text(record["kind"]) == MaxPool2d.name:
+        return MaxPool2d(window, stride, padding, (after[0], after[1]))
+    return AvgPool2d(window, stride, padding, (after[0], after[1]), bool(counts_padding))
+
+
 def _slice(source: Hdf5Source, place: str, record: Any) -> Layer:
     image = int(record["groups"]), *_pair(record["window"])
-    return Slice(int(record["inputs"]), int(record["outputs"]), image if any(image) else None)
+    axis = int(record["padding"][0])
+    return Slice(int(record["inputs"]), int(record["outputs"]), image if any(image) else None, axis)
 
 
 def _foreign(source: Hdf5Source, place: str, record: Any) -> Layer:
@@ -405,12 +426,8 @@ _READERS: dict[str, Callable[[Hdf5Source, str, Any], Layer]] = {
     _KIND_OF[SparseLinear]: _sparse_linear,
     _KIND_OF[PerPosition]: _per_position,
     _KIND_OF[Conv2d]: _conv2d,
-    _KIND_OF[MaxPool2d]: lambda source, place, record: MaxPool2d(
-        _pair(record["window"]), _pair(record["stride"]), _pair(record["padding"])
-    ),
-    _KIND_OF[AvgPool2d]: lambda source, place, record: AvgPool2d(
-        _pair(record["window"]), _pair(record["stride"]), _pair(record["padding"])
-    ),
+    _KIND_OF[MaxPool2d]: _pool,
+    _KIND_OF[AvgPool2d]: _pool,
     _KIND_OF[Flatten]: lambda source, place, record: Flatten(),
     _KIND_OF[Slice]: _slice,
     _KIND_OF[Softmax]: lambda source, place, record: Softmax(),

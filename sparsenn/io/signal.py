@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csc_array, issparse
+from scipy.sparse import csc_array, eye_array, issparse
 
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import Array, InputLayout
@@ -217,7 +217,7 @@ class Signal:
         later = None
         if isinstance(signal.pending, Scaling):
             later = signal.pending.pooled(signal.pixels, image)
-            means = isinstance(layer, AvgPool2d) and not any(layer.sliding_window.padding)
+            means = isinstance(layer, AvgPool2d) and not (layer.counts_padding and layer.is_padded)
             if not (signal.idle or means or (isinstance(layer, MaxPool2d) and np.all(signal.pending.scale > 0))):
                 later = None
         signal = (signal.flushed() if later is None else signal).images().then(layer)
@@ -283,17 +283,16 @@ class Signal:
         signal = self.flushed()
         return signal if signal.node else signal._with_layer(Identity())
 
-    def _with_channels_in(self, order: Array) -> Signal:
-        """Return images with channels in another order, by a convolution of single pixels."""
-        size = prod(self.pixels[1:])
-        channels = order[::size] // size
-        if not np.array_equal(order, (channels[:, None] * size + np.arange(size)).ravel()):
-            raise InputError(
-                "it takes images whose pixels were put into another order by layers before it (Transpose, Reshape); "
-                "only whole channels can be: export the model with channels first throughout"
-            )
-        filters = np.eye(channels.size, dtype=np.float32)[channels][:, :, None, None]
-        return replace(self.flushed(), order=None, pending=Convolution(filters))
+    @property
+    def channels(self) -> Array | None:
+        """For each channel of images the one that layers have in its place; None where pixels are in another order."""
+        channels, *pixels = self.picture
+        size = prod(pixels)
+        if self.order is None:
+            return np.arange(channels)
+        first = self.order[::size]
+        is_whole = np.array_equal(self.order, (first[:, None] + np.arange(size)).ravel()) and not np.any(first % size)
+        return first // size if is_whole else None
 
     @property
     def picture(self) -> Image:
@@ -318,30 +317,32 @@ class Signal:
         channels, height, width = self.lies
         return channels, height, width
 
+    @property
+    def is_scattered(self) -> bool:
+        """Whether its layers hold rows of features, or another image, or pixels in another order."""
+        if self.lies is None:
+            return self.order is not None
+        return self.lies != self.picture or self.channels is None
+
     def images(self) -> Signal:
         """Return it as images, whose rows are channels, height and width for its layers, too; 1-D ones have height 1.
 
+        Numbers in another order than that are moved, whole channels by a convolution of single pixels.
+
         Raises
         ------
-        InputError
-            It is none: its axes are others, or in another order, or it was made of rows of features.
+        ShapeError
+            Its axes are no image's.
         """
         image = self.picture
         signal = self if self.axis == 0 else replace(self, shape=self.shape[1:], axis=0)
-        if signal.order is not None and signal.lies is None:
-            raise InputError(
-                "it takes images whose channels are not the first axis of the rows that the network takes; export with "
-                "channels first (tf2onnx: --inputs-as-nchw)"
-            )
-        if image == (signal.width, 1, 1) and signal.lies == (signal.width,):
-            signal = replace(signal.settled().then(Slice(0, signal.width, image)), lies=image)
-        if signal.lies not in (None, image):
-            raise InputError(
-                "it takes images made of rows of features, as a product makes them, or a convolution of an input whose "
-                "channels are not its first axis; only small convolutions can: export with channels first throughout"
-            )
+        if signal.is_scattered:
+            signal = replace(signal.in_order().settled().flat().then(Slice(0, signal.width, image)), lies=image)
         if signal.order is not None:
-            signal = signal._with_channels_in(signal.order)
+            channels = signal.channels
+            assert channels is not None, "it is not scattered"
+            moved = Convolution.of_channels(channels, channels.size)
+            signal = replace(signal.flushed(), order=None, pending=moved)
         if signal.lies is None and signal.node is not None:
             assert isinstance(signal.node.layer, Slice), "it is one of several inputs"
             return replace(signal, node=Node(replace(signal.node.layer, image=image), signal.node.sources), lies=image)
@@ -354,8 +355,7 @@ class Signal:
         """Return it with rows that its layers hold in the tensor's order, too."""
         if self.order is None:
             return self
-        moved = csc_array((np.ones(self.width, np.float32), (self.order, np.arange(self.width))))
-        return replace(self.settled(), order=None).product(moved, self.shape).flushed()
+        return self.product(eye_array(self.width, dtype=np.float32), self.shape).flushed()
 
     def network(self, named_inputs: NamedShapes | None = None, named_outputs: NamedShapes | None = None) -> Network:
         """Return the network of all layers, which gives rows in the tensor's order."""

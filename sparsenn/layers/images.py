@@ -41,13 +41,16 @@ class SlidingWindow(NamedTuple):
     padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
 
-    def positions(self, image: Pair) -> Pair:
+    def positions(self, image: Pair, after: Pair | None = None) -> Pair:
         """Return the number of positions of the window on an image.
 
         Parameters
         ----------
         image : (int, int)
             Height and width, without padding.
+        after : (int, int), optional
+            Pixels put below and to the right of the image; the padding, which is then above and to the left alone,
+            unless given.
 
         Returns
         -------
@@ -60,7 +63,8 @@ class SlidingWindow(NamedTuple):
             The window is larger than the padded image, or the padded image has more than 2^31 - 1 pixels.
         """
         spans = [dilation * (size - 1) + 1 for size, dilation in zip(self.size, self.dilation, strict=True)]
-        padded = [size + 2 * padding for size, padding in zip(image, self.padding, strict=True)]
+        sides = zip(image, self.padding, self.padding if after is None else after, strict=True)
+        padded = [sum(each) for each in sides]
         if spans[0] > padded[0] or spans[1] > padded[1]:
             raise ShapeError(
                 f"a window of {spans[0]} x {spans[1]} pixels is larger than an image of {padded[0]} x {padded[1]}, "

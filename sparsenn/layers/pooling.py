@@ -23,30 +23,36 @@ class Pool2d(Rebuilt, ImageLayer):
     stride : int or (int, int), optional
         Pixels from one window to the next, likewise; the window itself unless given, so that windows touch.
     padding : int or (int, int), default 0
-        Pixels put around the image on both sides, likewise; at most half of the window, so that every window holds a
+        Pixels put around the image on both sides, likewise; fewer than the window's, so that every window holds a
         pixel of the image.
+    padding_after : int or (int, int), optional
+        Pixels put below and to the right of the image, likewise; `padding`, which is then above and to the left alone,
+        unless given.
 
     Raises
     ------
     UsageError
-        A window or a stride is below 1, or a padding is below 0 or more than half of the window.
+        A window or a stride is below 1, or a padding is below 0 or not less than the window.
     """
 
     window: int | Pair
     stride: int | Pair | None = None
     padding: int | Pair = (0, 0)
+    padding_after: int | Pair | None = None
 
     def __post_init__(self) -> None:
         window = pair(self.window, "window", 1)
         padding = pair(self.padding, "padding", 0)
-        if 2 * padding[0] > window[0] or 2 * padding[1] > window[1]:
-            raise UsageError(
-                f"a padding of {padding[0]} x {padding[1]} pixels is more than half of a window of "
-                f"{window[0]} x {window[1]}"
-            )
+        after = padding if self.padding_after is None else pair(self.padding_after, "padding", 0)
+        for each in (padding, after):
+            if each[0] >= window[0] or each[1] >= window[1]:
+                raise UsageError(
+                    f"a padding of {each[0]} x {each[1]} pixels is not less than a window of {window[0]} x {window[1]}"
+                )
         object.__setattr__(self, "window", window)
         object.__setattr__(self, "stride", window if self.stride is None else pair(self.stride, "stride", 1))
         object.__setattr__(self, "padding", padding)
+        object.__setattr__(self, "padding_after", after)
 
     @cached_property
     def sliding_window(self) -> SlidingWindow:
@@ -54,6 +60,16 @@ class Pool2d(Rebuilt, ImageLayer):
         window = pair(self.window, "window", 1)
         stride = window if self.stride is None else pair(self.stride, "stride", 1)
         return SlidingWindow(window, stride, pair(self.padding, "padding", 0))
+
+    @cached_property
+    def after(self) -> Pair:
+        """Pixels put below the image, and to the right of it."""
+        return pair(self.padding if self.padding_after is None else self.padding_after, "padding", 0)
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether any pixel is put around the image."""
+        return any(self.sliding_window.padding) or any(self.after)
 
     @property
     def keeps_zero_rows(self) -> bool:
@@ -69,7 +85,7 @@ class Pool2d(Rebuilt, ImageLayer):
             Y does not have four dimensions, or the window is larger than a padded image.
         """
         images, channels, height, width = check_images(input_shape)
-        return images, channels, *self.sliding_window.positions((height, width))
+        return images, channels, *self.sliding_window.positions((height, width), self.after)
 
 
 @dataclass(frozen=True)
@@ -83,7 +99,9 @@ class MaxPool2d(Pool2d):
     stride : int or (int, int), optional
         Pixels from one window to the next, likewise; the window itself unless given.
     padding : int or (int, int), default 0
-        Pixels put around the image on both sides, likewise; at most half of the window.
+        Pixels put around the image on both sides, likewise; fewer than the window's.
+    padding_after : int or (int, int), optional
+        Pixels put below and to the right of the image, likewise; as many as `padding` unless given.
 
     Raises
     ------
@@ -96,7 +114,7 @@ class MaxPool2d(Pool2d):
 
 @dataclass(frozen=True)
 class AvgPool2d(Pool2d):
-    """The mean of each window, padding counted as zeros: the sum over the window divided by all of its pixels.
+    """The mean of each window: the sum over the window divided by its pixels, of which padding counts as zeros.
 
     Parameters
     ----------
@@ -105,7 +123,11 @@ class AvgPool2d(Pool2d):
     stride : int or (int, int), optional
         Pixels from one window to the next, likewise; the window itself unless given.
     padding : int or (int, int), default 0
-        Pixels put around the image on both sides, likewise; at most half of the window.
+        Pixels put around the image on both sides, likewise; fewer than the window's.
+    padding_after : int or (int, int), optional
+        Pixels put below and to the right of the image, likewise; as many as `padding` unless given.
+    counts_padding : bool, default True
+        Whether a sum is divided by all pixels of its window; else by those of the image alone.
 
     Raises
     ------
@@ -114,3 +136,4 @@ class AvgPool2d(Pool2d):
     """
 
     name = "avg_pool2d"
+    counts_padding: bool = True

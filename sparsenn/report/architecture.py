@@ -96,7 +96,9 @@ def _(layer: AvgPool2d) -> str:
 
 def _pool_title(kind: str, layer: Pool2d) -> str:
     window, stride, padding, _ = layer.sliding_window
-    return ", ".join([f"{kind} {_across(window)}", *_stride(stride, window, padding)])
+    options = [*_stride(stride, window, padding), *_unusual("padding after", layer.after, padding)]
+    counts = not layer.is_padded or not isinstance(layer, AvgPool2d) or layer.counts_padding
+    return ", ".join([f"{kind} {_across(window)}", *options, *([] if counts else ["padding left out"])])
 
 
 def shape_text(shape: tuple[int, ...]) -> str:

@@ -201,8 +201,8 @@ class _Writer:
         if shape != target:
             self._node("Reshape", self._tensor("shape", np.array([-1, *target], np.int64)))
 
-    def _slice(self, first: int, last: int) -> None:
-        bounds = (("first", first), ("last", last), ("axis", 1))
+    def _slice(self, first: int, last: int, axis: int = 1) -> None:
+        bounds = (("first", first), ("last", last), ("axis", axis))
         self._node("Slice", *(self._tensor(name, np.array([bound], np.int64)) for name, bound in bounds))
 
     def scale(self, scaling: Scaling) -> None:
@@ -265,9 +265,9 @@ class _Writer:
     @add.register
     def _(self, layer: Pool2d) -> None:
         window, stride, padding, _ = layer.sliding_window
-        form: dict[str, Any] = {"kernel_shape": window, "strides": stride, "pads": padding * 2}
+        form: dict[str, Any] = {"kernel_shape": window, "strides": stride, "pads": (*padding, *layer.after)}
         if isinstance(layer, AvgPool2d):
-            self._node("AveragePool", count_include_pad=1, **form)
+            self._node("AveragePool", count_include_pad=int(layer.counts_padding), **form)
         elif isinstance(layer, MaxPool2d):
             self._node("MaxPool", **form)
         else:
@@ -339,8 +339,9 @@ class _Writer:
     @add.register
     def _(self, layer: Slice) -> None:
         shape = self._network.input_shapes(self._number - 1)[0]
-        self._slice(layer.first, layer.last)
-        self._reshape((layer.last - layer.first, *shape[1:]), self._network.shapes[self._number])
+        self._slice(layer.first, layer.last, 1 + layer.axis)
+        sliced = (*shape[: layer.axis], layer.last - layer.first, *shape[layer.axis + 1 :])
+        self._reshape(sliced, self._network.shapes[self._number])
 
     @add.register
     def _(self, layer: SoftmaxLayer) -> None:

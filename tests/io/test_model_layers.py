@@ -26,6 +26,7 @@ from sparsenn.layers import (
     Linear,
     MaxPool2d,
     ReLU,
+    Slice,
     Softmax,
     SparseLinear,
     Tanh,
@@ -47,8 +48,8 @@ def model() -> Model:
     rng = np.random.default_rng(8)
     layers = (
         Conv2d(rng.normal(size=(4, 1, 3, 2)), rng.normal(size=4), Tanh(), (2, 1), (1, 3), (1, 2), groups=2),
-        MaxPool2d((2, 3), 2, (1, 0)),
-        AvgPool2d(2, padding=1),
+        MaxPool2d((2, 3), 2, (1, 0), 0),
+        AvgPool2d(2, padding=1, counts_padding=False),
         Conv2d(rng.normal(size=(3, 4, 1, 1)), None, ReLU(1.5)),
         Flatten(),
         sparse(24, 7, rng.normal(size=15).astype(np.float32)),
@@ -142,6 +143,12 @@ def image_networks(draw: st.DrawFn) -> Network:
     except ShapeError:  # the window is larger than what the convolution leaves
         front, width = front[::2], Network(front[::2], image).outputs
     return Network((*front, Linear(rng.normal(size=(width, 2)), None, draw(activations()))), image)
+
+
+def test_slices_along_each_axis(tmp_path: Path) -> None:
+    network = Network((Slice(1, 3, axis=2), Slice(0, 2, axis=1), Slice(1, 2, (2, 2, 1))), (2, 3, 4))
+    write_model(tmp_path / "model.h5", Model(network, "mse", False))
+    assert_same(read_model(tmp_path / "model.h5").network, network)
 
 
 @given(image_networks())

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import pickle
+from math import prod
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sparsenn.errors import ShapeError, UsageError
@@ -17,6 +19,9 @@ from sparsenn.layers import Slice
         (Slice(0, 4), (0, 4, 2, 3), (0, 4, 2, 3), (0, 24)),
         (Slice(5, 17, (3, 2, 2)), (5, 20), (5, 3, 2, 2), (5, 17)),
         (Slice(0, 2, (1, 4, 3)), (5, 4, 2, 3), (5, 1, 4, 3), (0, 12)),
+        (Slice(1, 2, axis=1), (5, 4, 2, 3), (5, 4, 1, 3), (3, 6)),
+        (Slice(1, 3, axis=2), (5, 4, 2, 3), (5, 4, 2, 2), (1, 3)),
+        (Slice(0, 1, (8, 1, 1), 2), (5, 4, 2, 3), (5, 8, 1, 1), (0, 1)),
     ],
 )
 def test_neighbouring_features_or_channels(
@@ -24,11 +29,14 @@ def test_neighbouring_features_or_channels(
 ) -> None:
     assert layer.output_shape(shape) == expected
     assert layer.columns(shape[1:]) == columns
+    rows = np.arange(prod(shape)).reshape(-1, layer.block(shape[1:]))
+    cut = np.take(np.arange(prod(shape)).reshape(shape), range(layer.first, layer.last), axis=1 + layer.axis)
+    np.testing.assert_array_equal(rows[:, slice(*columns)].ravel(), cut.ravel())
     assert layer.keeps_zero_rows
     assert pickle.loads(pickle.dumps(layer)) == layer
 
 
-@pytest.mark.parametrize("values", [(1, 1), (2, 1), (-1, 1), (0.0, 1), (0, 2**31)])
+@pytest.mark.parametrize("values", [(1, 1), (2, 1), (-1, 1), (0.0, 1), (0, 2**31), (0, 1, None, 3), (0, 1, None, -1)])
 def test_slices_that_are_none(values: Any) -> None:
     with pytest.raises(UsageError):
         Slice(*values)
@@ -41,7 +49,14 @@ def test_images_that_are_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layer", "shape"), [(Slice(0, 3), (5, 2)), (Slice(0, 3), (5,)), (Slice(0, 4, (1, 2, 3)), (5, 9))]
+    ("layer", "shape"),
+    [
+        (Slice(0, 3), (5, 2)),
+        (Slice(0, 3), (5,)),
+        (Slice(0, 4, (1, 2, 3)), (5, 9)),
+        (Slice(0, 1, axis=1), (5, 9)),
+        (Slice(2, 4, axis=2), (5, 4, 4, 3)),
+    ],
 )
 def test_inputs_that_do_not_fit(layer: Slice, shape: tuple[int, ...]) -> None:
     with pytest.raises(ShapeError, match="the slice"):

@@ -27,6 +27,8 @@ SPARSE = SparseLinear.from_scipy(csc_array(np.eye(8)), 0.5)
         (MaxPool2d(2), "max-pool 2 × 2", 0),
         (MaxPool2d((3, 2), 2, (1, 0)), "max-pool 3 × 2, stride 2 × 2, padding 1 × 0", 0),
         (AvgPool2d(3), "average pool 3 × 3", 0),
+        (AvgPool2d(3, 1, 1, 0), "average pool 3 × 3, stride 1 × 1, padding 1 × 1, padding after 0 × 0", 0),
+        (AvgPool2d(3, 3, 1, counts_padding=False), "average pool 3 × 3, padding 1 × 1, padding left out", 0),
         (Flatten(), "flatten", 0),
         (Softmax(), "softmax", 0),
         (Linear(np.ones((6, 5)), np.ones(5)), "dense", 35),

@@ -45,10 +45,13 @@ def _(layer: Flatten, shape: tuple[int, ...], features: Array) -> Array:
 @_run.register
 def _(layer: Slice, shape: tuple[int, ...], features: Array) -> Array:
     outputs, _ = _outputs(layer, shape, features)
-    columns = slice(*layer.columns(shape))
-    map_threads(
-        lambda piece: np.copyto(outputs[slice(*piece)], features[slice(*piece), columns]), _pieces(features.shape[0])
-    )
+    first, last = layer.columns(shape)
+
+    def copy(piece: tuple[int, int]) -> None:
+        blocks = features[slice(*piece)].reshape(-1, layer.block(shape))
+        np.copyto(outputs[slice(*piece)].reshape(-1, last - first), blocks[:, first:last])
+
+    map_threads(copy, _pieces(features.shape[0]))
     return outputs
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.backends.cpu.activation import IDENTITY, activation_code
+from sparsenn.backends.cpu.tiles import WIDE_TILE
 from sparsenn.formats import Array
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, MaxPool2d
 
@@ -28,8 +29,8 @@ SUM, LARGEST, MEAN = range(3)  # what is made of the pixels that a window meets
 
 (
     KIND, CHANNELS, HEIGHT, WIDTH, PLANE, COLUMNS, DOWN, ACROSS, ABOVE, BESIDE, FILTERS, OUTPUT_HEIGHT, OUTPUT_WIDTH,
-    ACTIVATION, FIRST_BIAS, FIRST_BLOCK, LAST_BLOCK, PIXELS,
-) = range(18)  # fmt: skip
+    PADDED, ACTIVATION, FIRST_BIAS, FIRST_BLOCK, LAST_BLOCK, PIXELS, FIRST_DIVISOR,
+) = range(20)  # fmt: skip
 """Columns of `Packed.layers`."""
 
 TOGETHER = 4  # filters of a block
@@ -42,11 +43,12 @@ filters takes about half the time of one alone."""
 class Packed(NamedTuple):
     """L layers in arrays that compiled functions take as one argument.
 
-    layers : (L, 18) int64, columns as named above.
+    layers : (L, 20) int64, columns as named above.
     blocks : (blocks, 5) int64: the first filter, how many filters, the first and last tap, the first weight.
     shifts : (taps,) int64: where, counted in pixels, output (0, 0) of a block meets each tap.
     weights : float32: of each block, for each tap, its filters' weights.
     biases : (all filters,) float32, what outputs begin with, one layer's after the other's.
+    divisors : float64: of each mean that leaves out padding, for each place of a plane, by what its sum is divided.
     """
 
     layers: Array
@@ -54,6 +56,7 @@ class Packed(NamedTuple):
     shifts: Array
     weights: Array
     biases: Array
+    divisors: Array
     clips: Array  # (L,) float32, infinity where there is none
 
 
@@ -93,6 +96,7 @@ def program_of(layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) 
     """Make layers ready for panels; `shapes` are those of one input before each layer, and after the last."""
     records, blocks, work = [], _Blocks(), []
     clips: list[float] = []
+    divisors = [np.zeros(0)]
     for layer, before, after in zip(layers, shapes, shapes[1:], strict=False):
         if isinstance(layer, Flatten):
             continue
@@ -108,15 +112,19 @@ def program_of(layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]]) 
                 first,
                 len(blocks.records),
                 prod(record[i] for i in (CHANNELS, PLANE, DOWN, ACROSS)),
+                sum(each.size for each in divisors) if _leaves_padding_out(layer) else -1,
             ]
         )
+        if _leaves_padding_out(layer):
+            divisors.append(_divisors(layer, record))
         clips.append(clip)
     packed = Packed(
-        np.array(records, np.int64).reshape(-1, PIXELS + 1),
+        np.array(records, np.int64).reshape(-1, FIRST_DIVISOR + 1),
         np.array(blocks.records, np.int64).reshape(-1, 5),
         np.concatenate([np.zeros(0, np.int64), *blocks.shifts]),
         np.concatenate([np.zeros(0, np.float32), *blocks.weights]),
         np.concatenate([np.zeros(0, np.float32), *blocks.biases]),
+        np.concatenate(divisors),
         np.array(clips, np.float32),
     )
     outputs = prod(shapes[-1])
@@ -128,9 +136,30 @@ def _planes(layer: Any, before: Sequence[int], after: Sequence[int]) -> list[int
     down, across = (stride if outputs > 1 else 1 for stride, outputs in zip(strides, after[1:], strict=True))
     kind = SUM if isinstance(layer, Conv2d) else LARGEST if isinstance(layer, MaxPool2d) else MEAN
     assert kind != MEAN or isinstance(layer, AvgPool2d)
-    lines, columns = -(-(before[1] + 2 * above) // down), -(-(before[2] + 2 * beside) // across)
+    below, right = (above, beside) if isinstance(layer, Conv2d) else layer.after
+    lines, columns = -(-(before[1] + above + below) // down), -(-(before[2] + beside + right) // across)
     plane = lines * columns | 1  # odd, so that a cache holds the same place of several planes in different sets
-    return [kind, *before, plane, columns, down, across, above, beside, *after]
+    padded = int(max(above, beside, below, right) > 0)
+    return [kind, *before, plane, columns, down, across, above, beside, *after, padded]
+
+
+def _leaves_padding_out(layer: Any) -> bool:
+    return isinstance(layer, AvgPool2d) and layer.is_padded and not layer.counts_padding
+
+
+def _divisors(layer: Any, record: Sequence[int]) -> Array:
+    """Return how many pixels of an image each window of a plane of outputs holds; 1 where a plane has none."""
+    (rows, columns), strides, paddings, _ = layer.sliding_window
+    counts = [
+        np.minimum(first + span, size) - np.maximum(first, 0)
+        for size, span, first in (
+            (record[HEIGHT], rows, np.arange(record[OUTPUT_HEIGHT]) * strides[0] - paddings[0]),
+            (record[WIDTH], columns, np.arange(record[OUTPUT_WIDTH]) * strides[1] - paddings[1]),
+        )
+    ]
+    divisors = np.ones((record[OUTPUT_HEIGHT], record[COLUMNS]))
+    divisors[:, : record[OUTPUT_WIDTH]] = np.outer(*counts)
+    return np.concatenate([divisors.ravel(), np.ones(WIDE_TILE)])
 
 
 def _shifts(layer: Any, record: Sequence[int]) -> Array:

@@ -68,7 +68,7 @@ def _put(sums: Array, at: int, apart: int, images: int, layers: Array, number: i
 def begin_layer(packed: Any, number: int, images: int, panel: Array) -> None:
     """Fill a layer's padding, where it has any, with what makes no difference."""
     layers = packed.layers
-    if layers[number, planes.ABOVE] + layers[number, planes.BESIDE] > 0:
+    if layers[number, planes.PADDED] > 0:
         nothing = np.float32(-np.inf if layers[number, planes.KIND] == planes.LARGEST else 0)
         for lane in range(np.uintp(layers[number, planes.PIXELS] * images)):
             panel[lane] = nothing
@@ -106,14 +106,18 @@ def _copy_out(sums: Array, at: int, images: int, place: int, wide: int, first: i
 
 
 @compiled
-def _take_mean(panel: Array, base: int, images: int, shifts: Array, first: int, last: int, totals: Array, sums: Array,
-               lanes: int) -> None:  # fmt: skip
+def _take_mean(panel: Array, base: int, images: int, shifts: Array, first: int, last: int, divisors: Array,
+               divisor: int, totals: Array, sums: Array, lanes: int) -> None:  # fmt: skip
     for lane in range(np.uintp(lanes)):
         totals[lane] = 0.0
     for tap in range(first, last):
         s0 = np.uintp((base + shifts[tap]) * images)
         for lane in range(np.uintp(lanes)):
             totals[lane] += panel[s0 + lane]
+    if divisor >= 0:
+        for lane in range(np.uintp(lanes)):
+            sums[lane] = np.float32(totals[lane] / divisors[np.uintp(divisor + base) + lane // np.uintp(images)])
+        return
     for lane in range(np.uintp(lanes)):
         sums[lane] = np.float32(totals[lane] / (last - first))
 
@@ -125,7 +129,8 @@ def _run_tiles(packed: Any, number: int, index: int, panel: Array, images: int, 
     kind, bias = packed.layers[number, planes.KIND], packed.layers[number, planes.FIRST_BIAS] + blocks[index, 0]
     first, last, v = blocks[index, 2], blocks[index, 3], blocks[index, 4]
     if kind == planes.MEAN:
-        _take_mean(panel, base, images, shifts, first, last, totals, sums, lanes)
+        divisor = packed.layers[number, planes.FIRST_DIVISOR]
+        _take_mean(panel, base, images, shifts, first, last, packed.divisors, divisor, totals, sums, lanes)
         return
     lane = 0
     while lane < lanes:

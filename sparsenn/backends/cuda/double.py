@@ -79,8 +79,9 @@ class DoubleCUDABackend(CUDABackend):
             return features
         if isinstance(layer, Slice):
             first, last = layer.columns(shape)
-            with self._here("the outputs of a slice", features.shape[0], last - first):
-                return features[:, first:last].copy()
+            blocks = features.reshape(-1, layer.block(shape))
+            with self._here("the outputs of a slice", blocks.shape[0], last - first):
+                return blocks[:, first:last].copy().reshape(features.shape[0], -1)
         if not isinstance(layer, SoftmaxLayer):
             raise UsageError(f"GPUs do not compute {layer.name} in float64; use device cpu")
         if not features.size:

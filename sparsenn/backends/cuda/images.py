@@ -58,7 +58,7 @@ _program = partial(program, carveout=WHOLE)
 before its first cache is divided in another way."""
 
 _ELEMENTWISE = _program("images/elementwise.cu", HALF=(0, 1), PRODUCT=(0, 1), FACTORS=(0, 1), THREADS=(THREADS,))
-_POOL = _program("images/pool.cu", HALF=(0, 1), MEAN=(0, 1))
+_POOL = _program("images/pool.cu", HALF=(0, 1), MEAN=(0, 1), COUNTS_PADDING=(0, 1))
 _POOL_PAIRS = program(
     "images/pool_pairs.cu", carveout=WHOLE, HALF=(0, 1), MEAN=(0, 1), THREADS=(THREADS,), EACH=(EACH,)
 )
@@ -107,7 +107,8 @@ def _flatten(layer: Flatten, shape: tuple[int, ...], features: Array) -> Array:
 def _slice(layer: Slice, shape: tuple[int, ...], features: Array) -> Array:
     outputs, _ = _outputs(layer, shape, features)
     first, last = layer.columns(shape)
-    copy_rows(features[:, first:last], outputs)
+    rows = as_rows(features, features.dtype) if layer.axis else features
+    copy_rows(rows.reshape(-1, layer.block(shape))[:, first:last], outputs.reshape(-1, last - first))
     return outputs
 
 
@@ -125,7 +126,8 @@ def _pool(layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], features: Array)
     sizes = map(np.int32, (*shape[1:], height, width, *window, *stride, *padding))
     across = min(THREADS, 1 << (pixels - 1).bit_length())
     down = THREADS // across
-    kernel = _kernel(_POOL, "pool", features, MEAN=mean)
+    counts_padding = int(isinstance(layer, AvgPool2d) and layer.counts_padding)
+    kernel = _kernel(_POOL, "pool", features, MEAN=mean, COUNTS_PADDING=counts_padding)
     grid = (-(-pixels // across), min(-(-planes // down), MOST_BLOCKS))
     launch("images", kernel, grid, (across, down), np.int64(planes), *sizes, features, outputs)
     return outputs

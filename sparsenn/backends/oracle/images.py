@@ -15,7 +15,7 @@ from sparsenn.backends.registry import register
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, LogSoftmax, MaxPool2d, Slice, SoftmaxLayer
-from sparsenn.layers.images import SlidingWindow
+from sparsenn.layers.images import Pair, SlidingWindow
 from sparsenn.runtime.workers import chunks
 
 __all__ = ["REFERENCE", "convolve", "forward_images", "softmax"]
@@ -48,21 +48,26 @@ def convolve(layer: Conv2d, images: Array) -> Array:
         found: Array = layer.activation(np.concatenate(sums, axis=3).transpose(0, 3, 1, 2) + bias)
         return found
 
-    return _over_windows(images, shape, layer.sliding_window, 0.0, product)
+    return _over_windows(images, shape, layer.sliding_window, layer.sliding_window.padding, 0.0, product)
 
 
 @_forward.register
 def _max_pool(layer: MaxPool2d, images: Array) -> Array:
     """Return the largest number of each window, float64; NaN where one is NaN."""
     shape = layer.output_shape(images.shape)
-    return _over_windows(images, shape, layer.sliding_window, -np.inf, lambda windows: np.max(windows, axis=(4, 5)))
+    sides = layer.sliding_window, layer.after
+    return _over_windows(images, shape, *sides, -np.inf, lambda windows: np.max(windows, axis=(4, 5)))
 
 
 @_forward.register
 def _average_pool(layer: AvgPool2d, images: Array) -> Array:
-    """Return the sum of each window, padding included, divided by the window's pixels; float64."""
-    shape = layer.output_shape(images.shape)
-    return _over_windows(images, shape, layer.sliding_window, 0.0, lambda windows: np.mean(windows, axis=(4, 5)))
+    """Return the sum of each window divided by its pixels, or by those of the image alone; float64."""
+    shape, sides = layer.output_shape(images.shape), (layer.sliding_window, layer.after)
+
+    def means(pixels: Array) -> Array:
+        return _over_windows(pixels, shape, *sides, 0.0, lambda windows: np.mean(windows, axis=(4, 5)))
+
+    return means(images) if layer.counts_padding else means(images) / means(np.ones(images.shape))
 
 
 def softmax(rows: Array) -> Array:
@@ -98,13 +103,14 @@ def _flatten(layer: Flatten, images: Array) -> Array:
 
 @_forward.register
 def _slice(layer: Slice, images: Array) -> Array:
-    return images[:, layer.first : layer.last]
+    return images[(slice(None),) * (1 + layer.axis) + (slice(layer.first, layer.last),)]
 
 
 def _over_windows(
     images: Array,
     shape: tuple[int, ...],
     window: SlidingWindow,
+    after: Pair,
     padding_value: float,
     reduced: Callable[[Array], Array],
 ) -> Array:
@@ -119,7 +125,7 @@ def _over_windows(
     for first, last in chunks(images.shape[0], max(1, WINDOW_BYTES // image_bytes)):
         padded = np.pad(
             images[first:last].astype(np.float64),
-            ((0, 0), (0, 0), (above, above), (beside, beside)),
+            ((0, 0), (0, 0), (above, after[0]), (beside, after[1])),
             constant_values=padding_value,
         )
         windows = sliding_window_view(padded, (span_down, span_across), axis=(2, 3))

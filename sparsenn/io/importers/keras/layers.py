@@ -18,6 +18,8 @@ from sparsenn.io.affine import Sides
 from sparsenn.io.combining import combined
 from sparsenn.io.convolving import convolve, pad_with_zeros
 from sparsenn.io.importers.keras.reading import Layer, Reading, class_of, constant
+from sparsenn.io.pooling import pool
+from sparsenn.io.rearranging import take
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, LogSoftmax, MaxPool2d, Multiply, ReLU
 from sparsenn.layers.activation_names import activation_elsewhere, attributes_elsewhere, names_elsewhere
@@ -189,13 +191,7 @@ def _pool(dimensions: int, kind: type[AvgPool2d] | type[MaxPool2d]) -> Reader:
         stride = window if config.get("strides") is None else _sizes(config["strides"], 1, dimensions)
         image = signal.images().pixels[1:]
         sides = _same(image, window, stride) if config["padding"] == "same" else ((0, 0), (0, 0))
-        around = sides[0][0], sides[1][0]
-        if any(map(any, sides)) and (kind is AvgPool2d or any(before != after for before, after in sides)):
-            raise InputError(
-                f"pads images of {image[0]} × {image[1]} by {sides}; sparsenn's layers pad both "
-                "sides alike, and means count the padding"
-            )
-        return signal.pooled(kind(window, stride, around))
+        return pool(signal, kind, window, stride, sides, counts_padding=False)
 
     return read
 
@@ -277,6 +273,16 @@ def _padding(signal: Signal, layer: Layer) -> Signal:
     padding = layer.config["padding"]
     sides = [(int(each), int(each)) if isinstance(each, int) else (int(each[0]), int(each[1])) for each in padding]
     return pad_with_zeros(signal, (sides[-2] if len(sides) > 1 else (0, 0), sides[-1]))
+
+
+def _cropping(signal: Signal, layer: Layer) -> Signal:
+    cropping = layer.config["cropping"]
+    sides = [cropping] if isinstance(cropping[0], int) else cropping
+    if signal.axis != 0 or len(signal.shape) != 1 + len(sides):
+        raise InputError(f"crops {len(sides)} axes of {signal}; one less than an input has is needed")
+    for axis, (first, last) in enumerate(sides, start=2):
+        signal = take(signal, axis, np.arange(int(first), signal.shape[axis - 1] - int(last)))
+    return signal
 
 
 def _parametric(signal: Signal, layer: Layer) -> Signal:
@@ -364,6 +370,8 @@ LAYERS: dict[str, Reading] = {
     "GlobalAveragePooling1D": Reading(_pool_all(AvgPool2d), "data_format keepdims"),
     "GlobalAveragePooling2D": Reading(_pool_all(AvgPool2d), "data_format keepdims"),
     "ZeroPadding2D": Reading(_padding, "padding data_format"),
+    "Cropping1D": Reading(_cropping, "cropping"),
+    "Cropping2D": Reading(_cropping, "cropping data_format"),
     "Flatten": Reading(_flatten, "data_format"),
     "Reshape": Reading(_reshape, "target_shape"),
     "Activation": Reading(_activated, "activation"),

@@ -12,6 +12,8 @@ from sparsenn.formats import Array
 from sparsenn.io.affine import Sides
 from sparsenn.io.convolving import convolve, pad_with_zeros
 from sparsenn.io.importers.onnx.call import Call, floats
+from sparsenn.io.pooling import pool
+from sparsenn.io.rearranging import transpose
 from sparsenn.io.signal import Signal
 from sparsenn.layers import AvgPool2d, MaxPool2d, Pool2d
 from sparsenn.layers.images import Pair
@@ -91,56 +93,21 @@ def _pair(call: Call, name: str, default: int, least: int) -> Pair:
     return (sizes[0], sizes[1]) if len(sizes) == 2 else (1, sizes[0])
 
 
-def _pool(layer: Callable[..., Pool2d]) -> Callable[[Call], Signal]:
+def _pool(kind: type[MaxPool2d] | type[AvgPool2d]) -> Callable[[Call], Signal]:
     """Return what an operator does that pools."""
 
-    def pooled(call: Call) -> Signal:
+    def read(call: Call) -> Signal:
         signal = call.signal.images()
         if "kernel_shape" not in call.attributes:
             raise InputError("it has no kernel_shape")
         window, stride = _pair(call, "kernel_shape", 1, 1), _pair(call, "strides", 1, 1)
         if _pair(call, "dilations", 1, 1) != (1, 1):
             raise InputError("it pools pixels with gaps between them; sparsenn would need a pooling with a dilation")
-        pads = _pads(call, signal, window, stride, (1, 1))
-        padding = _same_windows(signal, window, stride, pads, bool(call.attribute("ceil_mode", 0)))
-        signal = signal.pooled(layer(window, stride, padding))
-        if layer is AvgPool2d and any(map(any, pads)) and not call.attribute("count_include_pad", 0):
-            return signal.times(_shares(signal, call.signal, window, stride, padding))
-        if layer is AvgPool2d and pads != ((padding[0],) * 2, (padding[1],) * 2):
-            raise InputError(
-                "it counts padding that differs between two sides; sparsenn would need a pooling with four paddings"
-            )
-        return signal
+        sides = _pads(call, signal, window, stride, (1, 1))
+        counts_padding = kind is MaxPool2d or bool(call.attribute("count_include_pad", 0))
+        return pool(signal, kind, window, stride, sides, bool(call.attribute("ceil_mode", 0)), counts_padding)
 
-    return pooled
-
-
-def _same_windows(signal: Signal, window: Pair, stride: Pair, pads: Sides, ceil: bool) -> Pair:
-    """Return the paddings of both sides that give the same windows as those before and after an image."""
-    padding = pads[0][0], pads[1][0]
-    for size, span, step, (before, after) in zip(signal.pixels[1:], window, stride, pads, strict=True):
-        left = size + before + after - span
-        count = left // step + 1
-        if ceil and left % step and count * step < size + before:  # no window begins in the padding after the image
-            count += 1
-        if count != (size + 2 * before - span) // step + 1:
-            raise InputError(
-                f"its last window extends beyond {before} pixels of padding; a pooling with another padding after the "
-                "image than before it would be needed"
-            )
-    return padding
-
-
-def _shares(signal: Signal, before: Signal, window: Pair, stride: Pair, padding: Pair) -> Array:
-    """Return by how much means with padding are smaller than those without, by pixel."""
-    parts = []
-    for size, count, span, step, added in zip(
-        before.images().pixels[1:], signal.pixels[1:], window, stride, padding, strict=True
-    ):
-        first = np.arange(count) * step - added
-        parts.append(span / (np.minimum(first + span, size) - np.maximum(first, 0)))
-    shares: Array = np.outer(*parts)
-    return shares.reshape((1, *signal.shape[1:]) if len(signal.shape) == 3 else (1, -1))
+    return read
 
 
 def _global_pool(layer: Callable[..., Pool2d]) -> Callable[[Call], Signal]:
@@ -157,11 +124,15 @@ def _reduced(layer: Callable[..., Pool2d]) -> Callable[[Call], Signal]:
     """Return what an operator does that makes one number of all pixels of a channel."""
 
     def pooled(call: Call) -> Signal:
-        signal = call.signal.images()
+        signal = call.signal
         axes = sorted(axis + signal.rank if axis < 0 else axis for axis in call.axes() or ())
-        if axes != list(range(2, signal.rank)):
+        last = axes == [1, 2] and signal.rank == 4 and signal.axis == 0  # channels
+        if axes != list(range(2, signal.rank)) and not last:
             raise InputError(f"it takes {signal}, and the axes {axes} together; those of whole images are known")
+        signal = (transpose(signal, [0, 3, 1, 2]) if last else signal).images()
         pooled = signal.pooled(layer((signal.pixels[1], signal.pixels[2])))
+        if last and call.attribute("keepdims", 1):
+            return transpose(pooled, [0, 2, 3, 1])
         return pooled if call.attribute("keepdims", 1) else replace(pooled, shape=pooled.shape[:1])
 
     return pooled

@@ -12,31 +12,10 @@ from sparsenn.formats import Array
 from sparsenn.io.importers.onnx.call import Call, Classes, Value
 from sparsenn.io.importers.onnx.folding import ROWS
 from sparsenn.io.importers.onnx.tensors import dense
+from sparsenn.io.rearranging import transpose
 from sparsenn.io.signal import Signal
 
-__all__ = ["MOVEMENTS", "transposed"]
-
-
-def transposed(signal: Signal, axes: list[int]) -> Signal:
-    """Return a signal with its axes in another order.
-
-    Raises
-    ------
-    InputError
-        They are not its axes.
-    """
-    if sorted(axes) != list(range(signal.rank)):
-        raise InputError(f"it takes {signal}, and puts axes in the order {axes}")
-    old = [axis for axis in range(signal.rank) if axis != signal.axis]
-    mine = [old.index(axis) for axis in axes if axis != signal.axis]
-    places = np.arange(signal.width) if signal.order is None else signal.order
-    order = places.reshape(signal.shape).transpose(mine).reshape(-1)
-    return replace(
-        signal,
-        shape=tuple(signal.shape[axis] for axis in mine),
-        axis=None if signal.axis is None else axes.index(signal.axis),
-        order=None if (order == np.arange(order.size)).all() else order,
-    )
+__all__ = ["MOVEMENTS"]
 
 
 def _reshaped(signal: Signal, target: list[int]) -> Signal:
@@ -141,7 +120,7 @@ def _unsqueeze(call: Call) -> Value:
 
 def _transpose(call: Call) -> Signal:
     signal = _only_signal(call)
-    return transposed(signal, [int(axis) for axis in call.attribute("perm", range(signal.rank - 1, -1, -1))])
+    return transpose(signal, [int(axis) for axis in call.attribute("perm", range(signal.rank - 1, -1, -1))])
 
 
 def _identity(call: Call) -> Value:

@@ -17,9 +17,10 @@ from sparsenn.io.affine import Product
 from sparsenn.io.combining import combined, concatenated, product_per_position, products_of, with_product
 from sparsenn.io.importers.onnx.call import Call, Classes, Value, aligned, deeper, floats, weights_of
 from sparsenn.io.importers.onnx.image_operators import IMAGE_OPERATORS
-from sparsenn.io.importers.onnx.movements import MOVEMENTS, transposed
+from sparsenn.io.importers.onnx.movements import MOVEMENTS
 from sparsenn.io.importers.onnx.selections import SELECTIONS
 from sparsenn.io.importers.onnx.tensors import Constant
+from sparsenn.io.rearranging import transpose
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Add, LogSoftmax, Multiply, Softmax
 from sparsenn.layers.activation import HardSigmoid
@@ -109,7 +110,7 @@ def _gemm(call: Call) -> Signal:
 
 def _transposed(value: Value) -> Value:
     """Return a matrix with its axes swapped."""
-    return transposed(value, list(range(value.rank - 1, -1, -1))) if isinstance(value, Signal) else value.T
+    return transpose(value, list(range(value.rank - 1, -1, -1))) if isinstance(value, Signal) else value.T
 
 
 def _add(call: Call) -> Signal:
@@ -280,15 +281,10 @@ def _concat(call: Call) -> Signal:
     signals = [value for value in call.inputs if isinstance(value, Signal)]
     if len(signals) != len(call.inputs):
         raise InputError("it concatenates constants with values of the network's input; no layer of sparsenn does")
-    first, axis = signals[0], int(call.attribute("axis", 0))
-    axis += first.rank if axis < 0 else 0
+    first = signals[0]
     if len(signals) == 1:
         return first
-    if axis == first.axis or axis - (first.axis is not None and first.axis < axis) != 0:
-        raise InputError(
-            f"it takes {first} and others, and concatenates them along axis {axis}, not as features or channels"
-        )
-    return concatenated([_check_floats(signal) for signal in signals])
+    return concatenated([_check_floats(signal) for signal in signals], int(call.attribute("axis", 0)))
 
 
 def _sum(call: Call) -> Value:

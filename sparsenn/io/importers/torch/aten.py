@@ -7,30 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 
 from sparsenn.errors import InputError
-from sparsenn.io.combining import combined
+from sparsenn.io.combining import combined, concatenated
 from sparsenn.io.foreign_arrays import host_array, host_matrix
-from sparsenn.io.importers.torch import operators
+from sparsenn.io.importers.torch import movements, operators
+from sparsenn.io.importers.torch.movements import Arguments, Made
 from sparsenn.io.signal import Signal
-from sparsenn.layers import Add, AvgPool2d, Concatenate, LogSoftmax, Multiply
+from sparsenn.layers import Add, AvgPool2d, LogSoftmax, Multiply
 from sparsenn.layers.activation_names import attributes_elsewhere, names_elsewhere
 
-__all__ = ["OPERATORS", "ROWS", "ROWS_COUNT", "Operator", "apply_operator"]
-
-ROWS = -1
-"""The number of rows in a shape."""
+__all__ = ["OPERATORS", "ROWS_COUNT", "Operator", "apply_operator"]
 
 ROWS_COUNT = object()
 """The number of rows, or what is computed from it, as an argument."""
-
-Arguments: TypeAlias = dict[str, Any]
-"""An operator's arguments by the names of its schema; what depends on the input is a `Signal`."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +40,15 @@ class Operator:
     only : arguments of which these values alone are supported.
     """
 
-    compute: Callable[[Arguments], Signal]
+    compute: Callable[[Arguments], Made]
     signals: tuple[str, ...]
     reads: tuple[str, ...]
     ignores: tuple[str, ...]
     only: Mapping[str, tuple[Any, ...]]
 
 
-def apply_operator(schema: Any, arguments: Arguments, made: tuple[int, ...]) -> Signal:
-    """Return what layers make of an operator's arguments.
+def apply_operator(schema: Any, arguments: Arguments, made: tuple[int, ...]) -> Made:
+    """Return what layers make of an operator's arguments: a signal, or a list of several.
 
     Parameters
     ----------
@@ -152,17 +146,6 @@ def _mean(at: Arguments) -> Signal:
     return means if at["keepdim"] else means.flattened()
 
 
-def _reshape(at: Arguments) -> Signal:
-    """Return rows of images, or images of the inputs."""
-    signal: Signal = at["self"]
-    made = at["made"]
-    if signal.width != prod(made[1:]):
-        raise InputError(f"makes {made} of {signal.full(ROWS)}; samples must not be mixed")
-    if signal.full(ROWS) == made:
-        return signal
-    return signal.flattened() if len(made) == 2 else signal.become(made[1:])
-
-
 def _product(second: str) -> Operator:
     """Return what multiplies rows and a matrix, which has this name."""
 
@@ -247,16 +230,14 @@ def _clipped(lower: str | None, upper: str | None) -> Operator:
 
 def _concatenation(at: Arguments) -> Signal:
     tensors: list[Signal] = at["tensors"]
-    dimension = at["dim"]
+    first, axis = tensors[0], at["dim"]
     if not all(isinstance(each, Signal) for each in tensors):
         raise InputError("concatenates a layer's output and constants; only layers' outputs are supported")
-    if dimension not in (1, 1 - tensors[0].rank):
-        raise InputError(f"concatenates along dimension {dimension}; only channels or features can be concatenated")
-    return combined(tensors, Concatenate()) if len(tensors) > 1 else tensors[0]
+    return concatenated(tensors, axis) if len(tensors) > 1 else first
 
 
 def _operator(
-    compute: Callable[[Arguments], Signal], signals: str = "self", reads: str = "", ignores: str = "", **only: Any
+    compute: Callable[[Arguments], Made], signals: str = "self", reads: str = "", ignores: str = "", **only: Any
 ) -> Operator:
     """Return an operator of which arguments are given by names in a line each."""
     return Operator(compute, tuple(signals.split()), tuple(reads.split()), tuple(ignores.split()), only)
@@ -272,7 +253,7 @@ def _activation(name: str) -> Operator:
 
 _CONVOLUTION = _operator(_convolution, "input", "weight bias stride padding dilation groups")
 _NORM = "weight bias running_mean running_var eps"
-_RESHAPE = _operator(_reshape, ignores="size shape sizes dim start_dim end_dim")
+_RESHAPE = _operator(movements.reshape, ignores="size shape sizes dim start_dim end_dim")
 _NOTHING = _operator(lambda at: at["self"], ignores="memory_format")
 _DROPOUT = _operator(lambda at: at["input"], "input", ignores="p", train=(False,))
 
@@ -317,6 +298,17 @@ OPERATORS: dict[str, Operator] = {
     **dict.fromkeys(("flatten", "view", "reshape", "_unsafe_view", "unflatten", "squeeze", "unsqueeze"), _RESHAPE),
     **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"), _DROPOUT),
     **dict.fromkeys(("contiguous", "clone", "alias", "detach"), _NOTHING),
+    "slice": _operator(movements.slice_axis, reads="dim start end step"),
+    "narrow": _operator(movements.narrow, reads="dim start length"),
+    "select": _operator(movements.select, reads="dim index"),
+    "index_select": _operator(movements.select, reads="dim index"),
+    "index": _operator(movements.index, reads="indices"),
+    "split": _operator(movements.split, reads="split_size dim"),
+    "split_with_sizes": _operator(movements.split, reads="split_sizes dim"),
+    "chunk": _operator(movements.split, reads="chunks dim"),
+    "permute": _operator(movements.permute, reads="dims"),
+    "transpose": _operator(movements.permute, reads="dim0 dim1"),
+    **dict.fromkeys(("channel_shuffle", "native_channel_shuffle"), _operator(movements.shuffle, reads="groups")),
     "cat": _operator(_concatenation, "tensors", "dim"),
 }
 """What layers compute of each operator, by its name without `aten` and overload."""

@@ -16,7 +16,8 @@ from torch.export.graph_signature import OutputKind
 
 from sparsenn.errors import InputError, prefix_errors
 from sparsenn.io.combining import slices_of_inputs
-from sparsenn.io.importers.torch.aten import ROWS, ROWS_COUNT, apply_operator
+from sparsenn.io.importers.torch.aten import ROWS_COUNT, apply_operator
+from sparsenn.io.importers.torch.movements import ROWS, Made
 from sparsenn.io.signal import Signal
 
 __all__ = ["exported", "of_several_rows", "output_names"]
@@ -72,7 +73,7 @@ def exported(
                 "rows; export it with these fixed"
             )
     inputs = slices_of_inputs({node.name: make_input(tuple(node.meta["val"].shape[1:])) for node in placeholders})
-    signals: dict[Any, Signal] = {node: inputs[node.name] for node in placeholders}
+    signals: dict[Any, Any] = {node: inputs[node.name] for node in placeholders}
     rows, outputs = placeholders[0].meta["val"].shape[0], dict[str, Signal]()
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in parameters:
@@ -159,10 +160,15 @@ def _compute_constant(node: Any, known: dict[Any, Any]) -> Any:
         raise InputError(f"cannot be computed beforehand ({reason})") from error
 
 
-def _make_signal(node: Any, signals: dict[Any, Signal], known: dict[Any, Any], rows: Any) -> Signal:
-    """Return what one operator makes of what others gave."""
-    if node.target is operator.getitem and node.args[1] == 0:  # the first of several results is the signal
-        return signals[node.args[0]]
+def _make_signal(node: Any, signals: dict[Any, Any], known: dict[Any, Any], rows: Any) -> Made:
+    """Return what one operator makes of what others gave: a signal, or a list of several."""
+    if node.target is operator.getitem:
+        results: Made = signals[node.args[0]]
+        if isinstance(results, Signal) and node.args[1] == 0:  # the first of several results is the signal
+            return results
+        if isinstance(results, list):
+            found: Signal = results[node.args[1]]
+            return found
     if not isinstance(node.target, torch._ops.OpOverload):
         raise InputError("has no counterpart in sparsenn; give a module without it")
     values, options = torch.fx.node.map_arg(
@@ -172,14 +178,15 @@ def _make_signal(node: Any, signals: dict[Any, Signal], known: dict[Any, Any], r
     arguments = {argument.name: argument.default_value for argument in schema.arguments}
     arguments.update(zip(arguments, values, strict=False))
     arguments.update(options)
-    result = node.meta["val"]
-    result = result[0] if isinstance(result, tuple | list) else result
-    shape = tuple(_size(size, rows) for size in result.shape)
-    made = apply_operator(schema, arguments, shape)
-    if not result.dtype.is_floating_point:
-        raise InputError(f"computes {result.dtype}; layers compute floating-point numbers")
-    if made.full(ROWS) != shape:
-        raise InputError(f"makes a tensor of shape {shape}; sparsenn's layers would make {made.full(ROWS)}")
+    given = node.meta["val"]
+    tensors = list(given) if isinstance(given, tuple | list) else [given]
+    shapes = [tuple(_size(size, rows) for size in tensor.shape) for tensor in tensors]
+    made = apply_operator(schema, arguments, shapes[0])
+    for signal, tensor, shape in zip(made if isinstance(made, list) else [made], tensors, shapes, strict=False):
+        if not tensor.dtype.is_floating_point:
+            raise InputError(f"computes {tensor.dtype}; layers compute floating-point numbers")
+        if signal.full(ROWS) != shape:
+            raise InputError(f"makes a tensor of shape {shape}; sparsenn's layers would make {signal.full(ROWS)}")
     return made
 
 

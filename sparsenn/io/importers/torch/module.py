@@ -9,7 +9,7 @@ from typing import Any
 
 from sparsenn.errors import InputError, UsageError, prefix_errors
 from sparsenn.io.combining import combined, network_between
-from sparsenn.io.importers.torch import operators
+from sparsenn.io.importers.torch import movements, operators
 from sparsenn.io.rounding import check_rounding
 from sparsenn.io.signal import Signal, inputs
 from sparsenn.layers import Add, AvgPool2d, LogSoftmax, MaxPool2d, Tanh
@@ -36,11 +36,11 @@ def from_torch(
 
     Known are `Linear`, `Conv1d`, `Conv2d`, `BatchNorm1d`, `BatchNorm2d`, `MaxPool`, `AvgPool` and their adaptive kinds
     in one and two dimensions, `ReLU6`, `PReLU`, `Hardtanh`, all modules of activations that `sparsenn` has, `Softmax`,
-    `LogSoftmax`, `Softmin`, `Tanhshrink`, `Flatten`, `Unflatten` of inputs, padding with zeros, and what does nothing
-    when a module is evaluated. Masks of `torch.nn.utils.prune` are applied, and weights may be sparse tensors of any
-    layout. A `Sequential` of these is read module by module, each as often as it stands there; what else there is, by
-    `torch.export`, for which an example is needed. What depends on the number of rows, or changes the module at each
-    call, is refused.
+    `LogSoftmax`, `Softmin`, `Tanhshrink`, `Flatten`, `Unflatten` of inputs, `ChannelShuffle`, padding with zeros, and
+    what does nothing when a module is evaluated. Masks of `torch.nn.utils.prune` are applied, and weights may be sparse
+    tensors of any layout. A `Sequential` of these is read module by module, each as often as it stands there; what else
+    there is, by `torch.export`, for which an example is needed. What depends on the number of rows, or changes the
+    module at each call, is refused.
 
     Parameters
     ----------
@@ -301,6 +301,7 @@ _READERS: dict[str, Reader] = {
     "Softmin": lambda signal, part: operators.softmax(signal.times(-1.0), part.dim),
     "Flatten": lambda signal, part: operators.flatten(signal, part.start_dim, part.end_dim),
     "Unflatten": _unflatten,
+    "ChannelShuffle": lambda signal, part: movements.shuffle({"self": signal, "groups": part.groups}),
     **dict.fromkeys(
         ("Identity", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"),
         _does_nothing,

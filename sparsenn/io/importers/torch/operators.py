@@ -7,6 +7,7 @@ layer does what is asked for, or where shapes do not fit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from sparsenn.errors import InputError, ShapeError
 from sparsenn.io.affine import Sides
 from sparsenn.io.convolving import convolve, pad_with_zeros
 from sparsenn.io.foreign_arrays import host_array, host_matrix
+from sparsenn.io.pooling import pool
 from sparsenn.io.signal import Signal
 from sparsenn.layers import AvgPool2d, MaxPool2d, SoftmaxLayer
 from sparsenn.layers.activation_names import activation_elsewhere
@@ -95,10 +97,7 @@ def max_pool(
     """Return the largest of each window."""
     if _pair(dilation, 1, dimensions) != (1, 1):
         raise InputError(f"a dilation of {dilation}; sparsenn's layers pool windows without gaps")
-    _check_rank(signal, dimensions)
-    sizes = _pair(window, 1, dimensions)
-    layer = MaxPool2d(sizes, _pair(stride, 1, dimensions) if stride else sizes, _pair(padding, 0, dimensions))
-    return _pooled(signal, layer, ceil)
+    return _pooled(signal, MaxPool2d, dimensions, window, stride, padding, ceil)
 
 
 def average_pool(
@@ -112,12 +111,12 @@ def average_pool(
     divisor: int | None = None,
 ) -> Signal:
     """Return the mean of each window."""
-    _check_rank(signal, dimensions)
-    sizes, around = _pair(window, 1, dimensions), _pair(padding, 0, dimensions)
-    if any(around) and not counts_padding:
-        raise InputError("means without the padding; sparsenn's layers count padding as zeros")
-    layer = AvgPool2d(sizes, _pair(stride, 1, dimensions) if stride else sizes, around)
-    return _pooled(signal, layer, ceil).times(1 if divisor is None else sizes[0] * sizes[1] / divisor)
+    if divisor is None:
+        return _pooled(signal, AvgPool2d, dimensions, window, stride, padding, ceil, counts_padding)
+    if ceil:
+        raise InputError("divides sums by a number of its own, of windows that may end beyond the image (ceil_mode)")
+    means = _pooled(signal, AvgPool2d, dimensions, window, stride, padding, ceil)
+    return means.times(prod(_pair(window, 1, dimensions)) / divisor)
 
 
 def adaptive_pool(signal: Signal, dimensions: int, kind: type[AvgPool2d] | type[MaxPool2d], size: Any) -> Signal:
@@ -177,14 +176,20 @@ def _check_rank(signal: Signal, dimensions: int) -> None:
         raise ShapeError(f"takes tensors of {dimensions + 2} axes, the first of them rows, but is given {signal}")
 
 
-def _pooled(signal: Signal, layer: AvgPool2d | MaxPool2d, ceil: bool) -> Signal:
-    """Return what a pooling gives; one whose windows extend beyond an image is refused."""
-    window, stride, padding, _ = layer.sliding_window
-    image = signal.images().pixels[1:]
-    rest = [(image[axis] + 2 * padding[axis] - window[axis]) % stride[axis] for axis in (0, 1)]
-    if ceil and any(rest):
-        raise ShapeError("windows extend beyond the image (ceil_mode); sparsenn's layers leave such windows out")
-    return signal.pooled(layer)
+def _pooled(
+    signal: Signal,
+    kind: type[AvgPool2d] | type[MaxPool2d],
+    dimensions: int,
+    window: Size,
+    stride: Size,
+    padding: Size,
+    ceil: bool,
+    counts_padding: bool = True,
+) -> Signal:
+    _check_rank(signal, dimensions)
+    sizes, (down, across) = _pair(window, 1, dimensions), _pair(padding, 0, dimensions)
+    strides = _pair(stride, 1, dimensions) if stride else sizes
+    return pool(signal, kind, sizes, strides, ((down, down), (across, across)), ceil, counts_padding)
 
 
 def _pair(value: Size, otherwise: int, dimensions: int) -> tuple[int, int]:

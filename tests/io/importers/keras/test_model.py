@@ -94,10 +94,6 @@ PICTURE = (6, 6, 2)
 FILTERS, FOUR = np.ones((3, 3, 2, 4), np.float32), np.ones(4, np.float32)
 
 
-def padded_pool(kind: str) -> Any:
-    return layer(kind, pool_size=(2, 2), strides=(2, 2), padding="same", data_format="channels_last")
-
-
 PIXELS = {
     "strides": (1, 1),
     "dilation_rate": (1, 1),
@@ -136,12 +132,6 @@ REFUSED: dict[str, tuple[Any, list[Any], str]] = {
     "unknown size": ((None, None, 2), [conv2d(FILTERS, FOUR)], "all sizes but the first are needed"),
     "padding": (PICTURE, [conv2d(FILTERS, FOUR, padding="wide")], "no valid configuration .*padding 'wide'"),
     "too large": (PICTURE, [conv2d(np.ones((9, 9, 2, 1)), [1])], r"l1 \(Conv2D\): a window of 9 x 9"),
-    "padded pool": (
-        (5, 5, 1),
-        [padded_pool("MaxPooling2D")],
-        r"pads images of 5 × 5 by \(\(0, 1\), \(0, 1\)\); sparsenn's layers",
-    ),
-    "padded mean": ((5, 5, 1), [padded_pool("AveragePooling2D")], "and means count the padding"),
     "axis": (PICTURE, [layer("Softmax", axis=2)], "a softmax along axis 2"),
     "rows of channels": ((72,), [layer("Reshape", target_shape=PICTURE)], "makes images of 2 channels of rows"),
     "reshaped between": (
@@ -161,6 +151,31 @@ def test_what_no_layer_computes_is_refused(tmp_path: Path, suffix: str, shape: A
         from_keras(path)
     assert str(raised.value).startswith(str(path))
     assert "\n" not in str(raised.value)
+
+
+def test_cropped_images(tmp_path: Path, rng: np.random.Generator) -> None:
+    images = rng.standard_normal((4, 5, 6, 2)).astype(np.float32)
+    crop = layer("Cropping2D", cropping=((1, 0), (2, 1)), data_format="channels_last")
+    network = from_keras(write_archive(tmp_path / "model.keras", (5, 6, 2), [crop]))
+    expected = np.moveaxis(images[:, 1:, 2:-1], -1, 1).reshape(4, -1)
+    np.testing.assert_array_equal(Session(network, device="cpu")(images), expected)
+    network = from_keras(write_archive(tmp_path / "model.keras", (6, 2), [layer("Cropping1D", cropping=(0, 2))]))
+    np.testing.assert_array_equal(
+        Session(network, device="cpu")(images[:, 0]), np.moveaxis(images[:, 0, :-2], -1, 1).reshape(4, -1)
+    )
+    with pytest.raises(FileFormatError, match="crops 2 axes"):
+        from_keras(write_archive(tmp_path / "model.keras", (6, 2), [crop]))
+
+
+@pytest.mark.parametrize(("kind", "reduced"), [("MaxPooling2D", np.nanmax), ("AveragePooling2D", np.nanmean)])
+def test_pools_of_padded_images(tmp_path: Path, kind: str, reduced: Any, rng: np.random.Generator) -> None:
+    """One line and one column after the image, which no mean counts."""
+    pool = layer(kind, pool_size=(2, 2), strides=(2, 2), padding="same", data_format="channels_last")
+    network = from_keras(write_archive(tmp_path / "model.keras", (5, 5, 1), [pool]))
+    images = rng.standard_normal((4, 5, 5)).astype(np.float32)
+    padded = np.pad(images, ((0, 0), (0, 1), (0, 1)), constant_values=np.nan).reshape(4, 3, 2, 3, 2)
+    found = Session(network, device="cpu")(images.reshape(4, 25))
+    np.testing.assert_allclose(found, reduced(padded, axis=(2, 4)).reshape(4, 9), rtol=1e-6)
 
 
 def test_branches_are_joined(tmp_path: Path, rng: np.random.Generator) -> None:

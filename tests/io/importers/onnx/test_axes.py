@@ -11,7 +11,7 @@ pytest.importorskip("onnx", reason="reads ONNX files")
 from onnx import TensorProto, helper
 from onnx_graphs import Array, check, model, node, normal
 
-from sparsenn import Conv2d, Linear, PerPosition, SparseLinear, from_onnx
+from sparsenn import Conv2d, Flatten, Linear, MaxPool2d, PerPosition, Slice, SparseLinear, from_onnx
 from sparsenn.errors import InputError
 from sparsenn.io import combining
 
@@ -84,7 +84,7 @@ def test_rows_are_not_joined_with_features(operator: str, layers: list[Any]) -> 
     axis = {"axis": 1} if operator == "Concat" else {}
     nodes = [*layers, node("Transpose", first, to="t", perm=[1, 0]), node(operator, first, "t", **axis)]
     with pytest.raises(InputError, match="whose rows lie along other axes"):
-        from_onnx(model(nodes, [2, 2]))
+        from_onnx(model(nodes, ["n" if operator == "Concat" else 2, 2]))
 
 
 def test_weights_of_more_axes_add_axes() -> None:
@@ -204,13 +204,30 @@ def test_grouped_convolutions_of_rows_of_features() -> None:
     assert [type(layer) for layer in network if isinstance(layer, Linear | SparseLinear | Conv2d)] == [SparseLinear]
 
 
-def test_large_images_of_rows_of_features_are_refused() -> None:
-    nodes = [node("Mul", "x", "m", to="v"), node("Conv", "v", "F")]
-    with pytest.raises(InputError, match="pixels are scaled one by one"):
-        from_onnx(model(nodes, ["n", 3, 90, 90], m=normal(3, 90, 90), F=normal(64, 3, 3, 3)))
+def test_large_images_of_rows_of_features() -> None:
+    nodes, weights = [node("Mul", "x", "m", to="v"), node("Conv", "v", "F")], {"F": normal(64, 3, 3, 3)}
+    made = check(model(nodes, ["n", 3, 90, 90], m=normal(3, 90, 90), **weights), normal(1, 3, 90, 90))
+    assert [type(layer) for layer in made] == [Flatten, SparseLinear, Slice, Conv2d]
     nodes = [node("Transpose", "x", to="a", perm=[0, 3, 1, 2]), node("Conv", "a", "F")]
-    with pytest.raises(InputError, match="export with channels first"):
-        from_onnx(model(nodes, ["n", 90, 90, 3], F=normal(64, 3, 3, 3)))
+    made = check(model(nodes, ["n", 90, 90, 3], **weights), normal(1, 90, 90, 3))
+    assert [type(layer) for layer in made] == [SparseLinear, Slice, Conv2d]
+
+
+def test_images_with_channels_last_between_layers() -> None:
+    """As TensorFlow's exporters write them: each convolution between two transpositions."""
+    first, last = {"perm": [0, 3, 1, 2]}, {"perm": [0, 2, 3, 1]}
+    nodes = [
+        *(node("Conv", "x", "F", to="a"), node("Transpose", "a", to="b", **last), node("Add", "b", "bias", to="c")),
+        *(node("Relu", "c", to="d"), node("Concat", "d", "b", to="e", axis=-1)),
+        *(node("Slice", "e", "one", "far", "axis", to="f"), node("Transpose", "f", to="g", **first)),
+        *(node("Conv", "g", "G", to="h"), node("Transpose", "h", to="i", **last)),
+        *(node("ReduceMean", "i", to="j", axes=[1, 2]), node("Transpose", "j", to="k", **first)),
+        node("Conv", "k", "H"),
+    ]
+    constants = {"one": ints(1, 1), "far": ints(9, 9), "axis": ints(1, 3), "bias": normal(4)}
+    weights = {"F": normal(4, 3, 2, 2), "G": normal(5, 7, 3, 3), "H": normal(2, 5, 1, 1)}
+    network = check(model(nodes, ["n", 3, 8, 7], **constants, **weights), normal(2, 3, 8, 7))
+    assert not any(isinstance(layer, Linear | SparseLinear) for layer in network)
 
 
 def test_shuffled_channels() -> None:
@@ -229,12 +246,60 @@ def test_shuffled_channels() -> None:
     assert sum(isinstance(layer, Conv2d) for layer in network) == 3
 
 
-def test_images_with_moved_pixels_are_refused_for_what_they_are() -> None:
+def test_images_with_moved_pixels() -> None:
     nodes = [node("Conv", "x", "F", to="a"), node("Transpose", "a", to="b", perm=[0, 1, 3, 2])]
-    pooled = node("MaxPool", "b", kernel_shape=[2, 2])
-    with pytest.raises(InputError, match=r"whose pixels were put into another order .*; only whole channels") as caught:
-        from_onnx(model([*nodes, pooled], ["n", 3, 4, 4], F=normal(8, 3, 1, 1)))
-    assert "tf2onnx" not in str(caught.value)
+    pooled = node("MaxPool", "b", kernel_shape=[2, 1])
+    check(model([*nodes, pooled], ["n", 3, 4, 5], F=normal(8, 3, 1, 1)), normal(2, 3, 4, 5))
+
+
+def test_images_of_the_outputs_of_a_layer() -> None:
+    """As generators make them."""
+    nodes = [node("MatMul", "x", "W", to="a"), node("Relu", "a", to="b"), node("Reshape", "b", "s", to="c")]
+    nodes += [node("MaxPool", "c", to="d", kernel_shape=[2, 2]), node("Conv", "d", "F")]
+    constants = {"W": normal(6, 40), "s": ints(-1, 2, 4, 5), "F": normal(3, 2, 2, 2)}
+    check(model(nodes, ["n", 6], **constants), normal(3, 6))
+
+
+def test_the_unit_of_shufflenet() -> None:
+    split = helper.make_node("Split", ["a"], ["b", "c"], axis=1)
+    nodes = [
+        *(node("Relu", "x", to="a"), split, node("Conv", "c", "F", to="d"), node("Concat", "b", "d", to="e", axis=1)),
+        *(node("Reshape", "e", "apart", to="f"), node("Transpose", "f", to="g", perm=[0, 2, 1, 3, 4])),
+        *(node("Reshape", "g", "together", to="h"), helper.make_node("Split", ["h"], ["i", "j"], axis=1)),
+        *(node("Conv", "j", "G", to="k"), node("Concat", "i", "k", to="l", axis=1)),
+        node("GlobalAveragePool", "l"),
+    ]
+    constants = {"apart": ints(-1, 2, 3, 4, 5), "together": ints(-1, 6, 4, 5)}
+    weights = {"F": normal(3, 3, 1, 1), "G": normal(3, 3, 1, 1)}
+    network = check(model(nodes, ["n", 6, 4, 5], **constants, **weights), normal(2, 6, 4, 5))
+    assert not any(isinstance(layer, Linear | SparseLinear) for layer in network)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "kinds"),
+    [
+        ([node("Slice", "a", "s", "e", "hw", to="b")], [Slice, Slice]),
+        ([node("Slice", "a", "s", "far", "hw", "two", to="b")], [Slice, MaxPool2d, MaxPool2d]),
+        ([node("Gather", "a", "p", to="b", axis=1)], []),
+        ([node("Gather", "a", "q", to="b", axis=1)], [Slice]),
+        ([node("Gather", "a", "p", to="b", axis=2)], None),
+    ],
+)
+def test_numbers_of_images_at_constant_places(nodes: list[Any], kinds: list[type] | None) -> None:
+    nodes = [node("Conv", "x", "F", to="y0"), node("Relu", "y0", to="a"), *nodes, node("Conv", "b", "G")]
+    places = {"s": ints(1, 0), "e": ints(5, -1), "far": ints(9, 9), "hw": ints(2, 3), "two": ints(2, 2)}
+    channels = 2 if any("q" in each.input for each in nodes) else 4 if any("p" in each.input for each in nodes) else 3
+    channels = 3 if kinds is None else channels
+    places |= {"p": ints(2, 0, 1, -1), "q": ints(1, 2), "F": normal(3, 2, 1, 1), "G": normal(2, channels, 1, 1)}
+    network = check(model(nodes, ["n", 2, 6, 7], **places), normal(2, 2, 6, 7))
+    if kinds is not None:
+        assert [type(layer) for layer in network] == [Conv2d, *kinds, Conv2d]
+
+
+def test_images_beside_each_other() -> None:
+    nodes = [node("Relu", "x", to="a"), node("Sigmoid", "x", to="b"), node("Concat", "a", "b", "a", to="c", axis=3)]
+    check(model(nodes, ["n", 2, 3, 4], outputs=("c",)), normal(2, 2, 3, 4))
+    check(model([*nodes, node("MaxPool", "c", kernel_shape=[2, 2])], ["n", 2, 3, 4]), normal(2, 2, 3, 4))
 
 
 def test_heads_of_a_detector_are_joined() -> None:

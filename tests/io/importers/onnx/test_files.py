@@ -25,6 +25,7 @@ from sparsenn import (
     Session,
     Sigmoid,
     SiLU,
+    Slice,
     Softmax,
     SparseLinear,
     Tanh,
@@ -60,9 +61,9 @@ def of_images() -> Network:
     return Network(
         (
             Conv2d(normal(4, 2, 3, 3), normal(4), ReLU(6.0), padding=1),
-            MaxPool2d(2),
+            MaxPool2d(2, 2, 0, (1, 0)),
             Conv2d(normal(6, 2, 3, 2), None, Identity(), (2, 1), (1, 1), (1, 2), 2),
-            AvgPool2d((2, 2), (1, 1), (1, 0)),
+            AvgPool2d((2, 2), (1, 1), (1, 0), (0, 1), counts_padding=False),
             Softmax(),
             Flatten(),
             Linear(normal(72, 5), normal(5), ReLU()),
@@ -80,6 +81,8 @@ def of_gates() -> Network:
             Conv2d(normal(4, 4, 1, 1), normal(4), Sigmoid()),
             Node(Multiply(), (1, 3)),
             Node(Multiply(SiLU()), (4, 1)),
+            Node(Slice(2, 7, axis=2), (5,)),
+            Node(Slice(1, 9, (4, 5, 8), 1), (6,)),
         ),
         image=(2, 10, 9),
     )

@@ -134,7 +134,7 @@ JOINED = [node("Flatten", "b", to="f"), node("Concat", "a", "f", axis=1)]
     ("nodes", "outputs", "sizes", "words"),
     [
         (JOINED, ("y",), {"a": ["n", 4], "b": [1, 2, 3, 3]}, "differ in their rows"),
-        (JOINED, ("y",), {"a": [2, 4], "b": [3, 2, 3, 3]}, "not as features or channels"),
+        (JOINED, ("y",), {"a": [2, 4], "b": [3, 2, 3, 3]}, "differ in more than features or channels"),
         (
             [node("ArgMax", "a", axis=1), node("Relu", "a", to="z"), node("Tanh", "a", to="w")],
             "yzw",

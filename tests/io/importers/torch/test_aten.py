@@ -67,6 +67,13 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     ).map(lambda shape: normal(*shape)),
     "other": NUMBERS | CONSTANTS | st.just(signal) | st.just(normal(CHANNELS, 3)),
     "divisor_override": st.none() | st.integers(1, 5),
+    "indices": st.sampled_from([[None, torch.tensor([1, 0])], [None, None, torch.tensor([2, 0, -1])]]),
+    "index": AXES | st.just(torch.tensor([1, 0, 1])),
+    "split_size": st.integers(1, 4) | st.just([1, 1]) | st.just([2, 4]),
+    "split_sizes": st.sampled_from([[1, 1], [2, 4], [3, 3]]),
+    "chunks": st.integers(1, 4),
+    "length": st.integers(1, 3),
+    "step": st.integers(1, 3),
     "start_dim": AXES,
     "end_dim": AXES,
     "memory_format": st.sampled_from([torch.contiguous_format, torch.preserve_format, torch.channels_last]),
@@ -129,7 +136,7 @@ class Applied(torch.nn.Module):
             *(value for name, value in zip(names, values, strict=True) if name in positional),
             **{name: value for name, value in zip(names, values, strict=True) if name not in positional},
         )
-        found = found[0] if isinstance(found, tuple) else found
+        found = found[0] if isinstance(found, tuple) else found[-1] if isinstance(found, list) else found
         return base + 1 if self.through_view and self.operator._schema.is_mutable else found + 1
 
     @staticmethod

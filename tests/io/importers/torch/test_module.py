@@ -67,6 +67,12 @@ IMAGES = {
         *(nn.Conv2d(2, 3, 7), nn.MaxPool2d(2), nn.PReLU(3, -0.4), nn.MaxPool2d(2, 1), nn.PReLU(3)),
         *(nn.Flatten(), nn.PReLU(12, 0.1), nn.LeakyReLU(-0.3)),
     ),
+    "ceiling": lambda: nn.Sequential(
+        nn.MaxPool2d(3, 2, ceil_mode=True), nn.AvgPool2d(2, 3, ceil_mode=True), nn.Conv2d(2, 3, 2)
+    ),
+    "uncounted": lambda: nn.Sequential(
+        nn.AvgPool2d(3, 1, 1, count_include_pad=False), nn.Conv2d(2, 3, 1), nn.AvgPool2d(3, 2, 1, divisor_override=4)
+    ),
     "overlapping": lambda: nn.Sequential(nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(3, 1, 1), nn.ReLU()),
 }
 
@@ -263,6 +269,46 @@ def test_branches_that_are_joined() -> None:
     assert network.shapes[-1] == (8, 6, 5)
 
 
+def unit(images: Any) -> Any:
+    """A unit of ShuffleNet: half of the channels go on as they are, and both halves are mixed."""
+    first, second = images.chunk(2, dim=1)
+    both = torch.cat([first, functional.conv2d(second, torch.linspace(-1, 1, 4).view(2, 2, 1, 1)).relu()], 1)
+    shape = both.shape
+    return both.view(shape[0], 2, 2, *shape[2:]).transpose(1, 2).reshape(shape)
+
+
+SELECTED: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
+    "columns": (lambda rows: torch.cat([rows[:, 2:].tanh(), rows[:, ::3], rows[:, [4, 0]]], 1), (6,)),
+    "one column": (lambda rows: rows.tanh()[:, 1:2] * rows[:, -1:], (6,)),
+    "policy": (lambda rows: [each.tanh() for each in rows.sigmoid().split([2, 4], 1)][1], (6,)),
+    "shuffled": (lambda images: unit(unit(images.tanh())), (4, 5, 6)),
+    "operator": (lambda images: functional.channel_shuffle(images, 2).tanh(), (4, 5, 6)),
+    "cropped": (lambda images: functional.max_pool2d(images.tanh()[:, :, 1:-1, 2:], 2), (4, 5, 6)),
+    "inputs cropped": (lambda images: functional.max_pool2d(images[..., 1:4, :-1] / 2 + 1, 2), (4, 5, 6)),
+    "every other": (lambda images: functional.avg_pool2d(images.tanh()[:, :, ::2, 1::3], 2), (4, 5, 6)),
+    "focused": (lambda images: torch.cat([images[..., ::2, ::2], images[..., 1::2, ::2]], 1).tanh(), (4, 4, 6)),
+    "channels": (lambda images: functional.max_pool2d(images.tanh()[:, [3, 0, 0, 1, 2]], 2), (4, 5, 6)),
+    "last": (lambda images: images.tanh().permute(0, 2, 3, 1).sigmoid().permute(0, 3, 1, 2), (4, 5, 6)),
+    "heads": (
+        lambda images: torch.cat([images.tanh().flatten(2).sigmoid(), images.tanh()[:, :, 0].sigmoid()], 2),
+        (4, 5, 6),
+    ),
+    "selected": (lambda images: images.tanh().select(2, 3).narrow(1, 1, 2), (4, 5, 6)),
+    "rows": (lambda rows: rows[:].tanh(), (6,)),
+}
+
+
+@pytest.mark.parametrize(("function", "shape"), SELECTED.values(), ids=SELECTED)
+def test_numbers_at_constant_places(function: Callable[[Any], Any], shape: tuple[int, ...]) -> None:
+    check(Called(function), shape)
+
+
+def test_shuffled_channels_are_folded_into_the_next_layer() -> None:
+    shuffled = nn.Sequential(nn.Conv2d(4, 6, 3), nn.ReLU(), nn.ChannelShuffle(3), nn.Conv2d(6, 5, 3), nn.ReLU())
+    network = check(Called(shuffled), (4, 8, 7))
+    assert [type(layer) for layer in network] == [Conv2d, Conv2d]
+
+
 class Gated(nn.Module):
     """A feed-forward block of transformers, whose hidden values are the product of two branches."""
 
@@ -327,7 +373,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
     "rows put together": (
         lambda: Called(lambda rows: torch.cat([rows, rows.relu()])),
         EXAMPLE,
-        "concatenates along dimension 0",
+        "concatenates them along axis 0",
     ),
     "channels padded": (
         lambda: Called(lambda image: functional.pad(image, (0, 0, 0, 0, 1, 1))),
@@ -380,8 +426,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
     "own statistics": (lambda: nn.BatchNorm2d(2, track_running_stats=False), PICTURE, "each batch's own mean"),
     "dilated pool": (lambda: nn.MaxPool2d(2, dilation=2), PICTURE, r"a dilation of 2"),
     "indices": (lambda: nn.MaxPool2d(2, return_indices=True), PICTURE, "also gives indices"),
-    "ceiling": (lambda: nn.MaxPool2d(2, ceil_mode=True), PICTURE, "ceil_mode"),
-    "uncounted": (lambda: nn.AvgPool2d(3, 1, 1, count_include_pad=False), PICTURE, "means without the padding"),
+    "ceiling": (lambda: nn.AvgPool2d(4, 3, 1, ceil_mode=True), PICTURE, "ceil_mode"),
+    "divided": (lambda: nn.AvgPool2d(2, ceil_mode=True, divisor_override=3), PICTURE, "a number of its own"),
     "uneven": (lambda: nn.AdaptiveAvgPool2d(3), PICTURE, "windows of several sizes"),
     "softmax of images": (lambda: nn.Softmax(1), PICTURE, "takes the softmax of images"),
     "softmax of pixels": (lambda: nn.Softmax(3), PICTURE, "a softmax over dimension 3"),
