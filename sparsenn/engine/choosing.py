@@ -20,6 +20,7 @@ import numpy as np
 
 from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, image_kernel
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION
+from sparsenn.backends.prior import LAUNCH_SECONDS
 from sparsenn.engine.choices import Choice, Measured
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.kernels import PRECISIONS, able_kernels, multiplies_zeros
@@ -39,9 +40,6 @@ NARROW = 256
 
 DENSE_ENOUGH = 1 / 64
 """Sparse layers with at least this share of stored weights are blocks of their own: multiplying their zeros may pay."""
-
-STEP_SECONDS = {"cuda": 3e-6, "cpu": 5e-6}
-"""Overhead of a step beyond its kernel's prior, by device; none elsewhere."""
 
 ORDER_GAIN = 0.95
 """In float32, sparse layers are summed in an order of a kernel's own only where that takes less than this fraction of
@@ -85,6 +83,11 @@ class Alternative:
     steps: tuple[Step, ...]
     prior: float  # seconds
     in_order: bool  # whether sparse layers are summed in the order of all sparse kernels
+
+    def followed_by(self, other: Alternative) -> Alternative:
+        """Return the steps of both, one after the other."""
+        seconds = self.prior + other.prior + LAUNCH_SECONDS
+        return Alternative((*self.steps, *other.steps), seconds, self.in_order and other.in_order)
 
     @property
     def rank(self) -> float:
@@ -276,7 +279,6 @@ class _Chooser:
         bounds = self._blocks(first, last)
         paths: list[list[Alternative]] = [[Alternative((), 0.0, True)]]  # up to each bound, the best first
         refused: UsageError | None = None
-        overhead = STEP_SECONDS.get(self.backend.device, 0.0)
         for end in range(1, len(bounds)):
             longer: list[Alternative] = []
             for start, before in zip(bounds, paths, strict=False):
@@ -285,13 +287,7 @@ class _Chooser:
                 except UsageError as error:
                     refused = refused or error
                     continue
-                longer += [
-                    Alternative(
-                        (*path.steps, *one.steps), path.prior + one.prior + overhead, path.in_order and one.in_order
-                    )
-                    for path in before
-                    for one in ways
-                ]
+                longer += [path.followed_by(one) for path in before for one in ways]
             longer.sort(key=lambda path: (path.rank, len(path.steps)))
             whole = [path for path in longer if len(path.steps) == 1]
             many = self.rows.count >= MIN_SKIPPED_ROWS and any(path.skips_rows for path in whole)

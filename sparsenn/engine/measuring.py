@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Features
+from sparsenn.backends.contract import LONG_SECONDS
 from sparsenn.engine.bound_steps import QUIET
 from sparsenn.engine.choices import Choice, Measured, bucket_of_choice, label_of
 from sparsenn.engine.choosing import CLOSE, ORDER_GAIN, Alternative, RowsShape, Segment, segments_of
@@ -43,9 +44,6 @@ __all__ = ["MAX_MEASURED_ROWS", "choice_key", "measure", "open_segments", "telli
 
 MAX_MEASURED_ROWS = {True: 2048, False: 16_384}
 """Rows that kernels are timed on, at most: in host memory, and on a GPU."""
-
-LONG_SECONDS = 0.05
-"""A run that takes longer is timed once before others have their turn, and is captured by no graph."""
 
 MIN_RUNS = 5
 

@@ -22,7 +22,7 @@ LANES = 512  # sums computed side by side, of each of four filters: 8 KiB, which
 ROOM = LANES + WIDE_TILE  # numbers from one filter's sums to the next's
 PANEL = 16  # images of a full panel
 
-ENOUGH = 128
+ENOUGH = 2 * TILE
 """Lanes of one line that are worth a walk over the taps; of shorter ones some go together, with what is between."""
 
 

@@ -26,7 +26,7 @@ from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_hos
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.machine import REGISTERS, WARP, Machine
-from sparsenn.backends.prior import Prior
+from sparsenn.backends.prior import TUNED, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
@@ -328,5 +328,5 @@ REGISTER_TILED = convolution(
     fits,
     needs=("stride 1, no dilation, one group",),
     auto=True,
-    prior=Prior(compute=0.5),
+    prior=Prior(TUNED),
 )

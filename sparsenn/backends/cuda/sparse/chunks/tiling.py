@@ -22,7 +22,7 @@ from sparsenn.backends.cuda.sparse.chunks.blocks import (
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 
-__all__ = ["Tiling", "in_slices", "occupies", "shared_tilings", "stage_tilings"]
+__all__ = ["ROUNDS", "Tiling", "in_slices", "occupies", "shared_tilings", "stage_tilings"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Tiling:
     chunk: int  # inputs in shared memory at a time
 
 
-WHOLE_ROUNDS = 2
+ROUNDS = 2
 """Where blocks take a layer's work in more rounds than these, rows go through the layers in slices, side by side; of
 fewer rounds, a slice would have too little work for all multiprocessors."""
 
@@ -45,7 +45,7 @@ MARGIN = 1.16  # longest record over the average one; `chunk_weights` shortens c
 def in_slices(tiling: Tiling, rows: int, machine: Machine) -> bool:
     """Return whether a layer has enough work for rows to go through it and its neighbours in slices."""
     items = parts_of(rows, tiling.block.rows) * tiling.groups
-    return items > WHOLE_ROUNDS * machine.multiprocessors * tiling.block.blocks
+    return items > ROUNDS * machine.multiprocessors * tiling.block.blocks
 
 
 def shared_tilings(
