@@ -19,6 +19,7 @@ __all__ = [
     "CONV_OPERATION",
     "DENSE_OPERATION",
     "IMAGE_OPERATION",
+    "PANEL",
     "SPARSE_OPERATION",
     "ConvolutionKernel",
     "DenseKernel",
@@ -36,6 +37,8 @@ DENSE_OPERATION = "mlp"
 CONV_OPERATION = "conv2d"
 IMAGE_OPERATION = "images"
 """Layers of images other than convolutions: no registered kernels, but one function of each backend."""
+
+PANEL = 16  # images that a thread takes through several layers at a time, on the host: so they stay in its cache
 
 Shapes: TypeAlias = Sequence[tuple[int, ...]]
 """Shapes of one input before each layer of images, and after the last: (channels, height, width) or (width,)."""

@@ -70,16 +70,14 @@ class Machine:
 SUSTAINED = 0.88  # fraction of its highest clock, and of its memory's bandwidth, that a GPU sustains, as an H200 does
 
 
-def _gpu(name: str, *sizes: int, clock: float, bandwidth: float) -> Machine:
-    return Machine(name, "cuda", *sizes, clock=SUSTAINED * clock, copy_bandwidth=SUSTAINED * bandwidth)
+def _gpu(name: str, sizes: tuple[int, int, int, int, int], clock: float, bandwidth: float) -> Machine:
+    """Return a GPU of which NVIDIA states these sizes, in the order of `Machine`, and rates."""
+    return Machine(name, "cuda", *sizes, SUSTAINED * clock, SUSTAINED * bandwidth)
 
 
-# Sizes and rates as NVIDIA states them.
-H200 = _gpu("NVIDIA H200", 132, 90, 227 << 10, 228 << 10, 150_754_820_096, clock=1.98e9, bandwidth=4.8e12)
-A100 = _gpu("NVIDIA A100-SXM4-80GB", 108, 80, 163 << 10, 164 << 10, 85_899_345_920, clock=1.41e9, bandwidth=2.039e12)
-RTX_4090 = _gpu(
-    "NVIDIA GeForce RTX 4090", 128, 89, 99 << 10, 100 << 10, 25_769_803_776, clock=2.52e9, bandwidth=1.008e12
-)
+H200 = _gpu("NVIDIA H200", (132, 90, 227 << 10, 228 << 10, 150_754_820_096), 1.98e9, 4.8e12)
+A100 = _gpu("NVIDIA A100-SXM4-80GB", (108, 80, 163 << 10, 164 << 10, 85_899_345_920), 1.41e9, 2.039e12)
+RTX_4090 = _gpu("NVIDIA GeForce RTX 4090", (128, 89, 99 << 10, 100 << 10, 25_769_803_776), 2.52e9, 1.008e12)
 
 MACHINES = {"h200": H200, "a100": A100, "rtx-4090": RTX_4090}
 """GPUs that plans can be made for where they are not, by the names that users give them."""

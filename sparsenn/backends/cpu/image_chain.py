@@ -14,8 +14,8 @@ import numpy as np
 from sparsenn.backends.cpu.planes import FIRST_BLOCK, LAST_BLOCK, Program, program_of
 from sparsenn.backends.cpu.processor import LAST_CACHE_BYTES, PANELS, THREAD_WORK
 from sparsenn.backends.cpu.scratch import Scratch
-from sparsenn.backends.cpu.windows import PANEL, ROOM, begin_layer, copy_in, run_layer, run_panels
-from sparsenn.backends.kernel_records import ImageStack
+from sparsenn.backends.cpu.windows import ROOM, begin_layer, copy_in, run_layer, run_panels
+from sparsenn.backends.kernel_records import PANEL, ImageStack
 from sparsenn.formats import Array
 from sparsenn.layers import ImageLayer
 from sparsenn.runtime.workers import TASKS, chunks, map_threads, thread_count

@@ -192,7 +192,7 @@ def _completed(geometry: Geometry, shape: Tiling, registers: int, machine: Machi
 # ---- Which one to take --------------------------------------------------------------------------------------------
 
 # Instructions of a thread.
-STEP = 6  # of a turn of a loop, besides its work; of storing a sum; twice as many of copying pixels
+STEP = 6  # of a turn of a loop, besides its work; of storing a sum, or copying what is copied at a time
 PASS = 60  # of beginning a slice of the channels, or another tile
 
 
@@ -221,7 +221,7 @@ def _clocks(geometry: Geometry, tiling: Tiling, count: int, rates: _Rates) -> fl
     slices = geometry.channels // tiling.slice
     computing = rounds * (geometry.channels * width * column + STEP * sums + PASS)
     staged, weights = _staged_floats(geometry, tiling), _weight_floats(geometry, tiling)
-    copying = STEP * (2 * staged / tiling.vector + weights / 8)
+    copying = STEP * (staged / tiling.vector + weights / 4)
     warps = tiling.threads // WARP
     issued = warps * (computing + slices * (copying / tiling.threads + PASS)) / 4
     sets = parts_of(geometry.filters, tiling.bundles * tiling.each)

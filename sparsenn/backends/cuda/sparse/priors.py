@@ -97,12 +97,12 @@ def _run_seconds(machine: Machine, nbytes: float) -> float:
 def _in_chunks(machine: Machine, layer: SparseLinear, rows: int, number_bytes: int, least_rows: int) -> float:
     """Return the seconds of a layer whose inputs come in chunks, once for each block's outputs.
 
-    Fewer than two tiles of `least_rows` take as long as two: the latency of an edge is not hidden.
+    Fewer rows than `least_rows`, a tile's, take as long.
     """
     blocks = parts_of(max(1, layer.outputs), max(block.slots for block in BLOCKS))
     inputs_read = layer.inputs * max(rows * blocks, least_rows * machine.multiprocessors)
     moved = number_bytes * (inputs_read + rows * layer.outputs)
-    return CHUNKS.seconds(machine, layer.edges * max(rows, 2 * least_rows), moved)
+    return CHUNKS.seconds(machine, layer.edges * max(rows, least_rows), moved)
 
 
 def _passes(layer: SparseLinear) -> int:
