@@ -171,7 +171,6 @@ def _with_equal_bits(segment: Segment) -> Segment:
 
 
 def _steps_of(compiled: CompiledNetwork, segment: Segment, rows: RowsShape, choice: Choice | None) -> tuple[Step, ...]:
-    """Return the measured steps of a segment, else those of the best prior."""
     measured = None if choice is None else choice.segments.get((segment.first, segment.last))
     if measured is not None:
         known = next((one for one in segment.alternatives if one.names == measured.names), None)
@@ -301,11 +300,9 @@ class _Chooser:
         return Segment(first, last, tuple(paths[-1]))
 
     def _reads_input(self, number: int) -> bool:
-        """Whether a layer reads the network's rows, in the form in which they come."""
         return 0 in self.network.nodes[number].sources
 
     def _blocks(self, first: int, last: int) -> list[int]:
-        """Return where blocks begin, and the end."""
         layers: Sequence[Any] = self.network.layers[first:last]
         kinds = [
             (isinstance(layer, SparseLinear), max(layer.inputs, layer.outputs) <= NARROW, _is_dense_enough(layer))
@@ -319,7 +316,6 @@ class _Chooser:
         return bounds
 
     def _one_step(self, first: int, last: int) -> list[Alternative]:
-        """Return the kernels that can run some layers together, as steps; a `UsageError` if none can."""
         sparse = [isinstance(self.network[number], SparseLinear) for number in range(first, last)]
         known = self._sparse_steps(first, last) if all(sparse) else []
         if not any(sparse) or self._may_be_dense(first, last):
@@ -351,7 +347,6 @@ class _Chooser:
     def _alternative(
         self, kernel: Kernel, layers: Sequence[Any], first: int, in_order: bool, reason: str = ""
     ) -> Alternative:
-        """Return one step for layers from number `first` on."""
         prior = self._prior(kernel, layers, first)
         seconds = prior if math.isfinite(prior) and prior > 0 else None
         step = Step(first, first + len(layers), kernel, reason, seconds)

@@ -145,7 +145,6 @@ def _rehearse_apart(
 def _apart(
     compiled: CompiledNetwork, segment: Segment, rows: RowsShape, features: Features
 ) -> tuple[CompiledNetwork, list[Alternative], RowsShape, Features]:
-    """Return a segment as a network of its own, its alternatives, and rows for it."""
     network, first = compiled.merged.network, segment.first
     (shape,) = network.input_shapes(first)
     image = (shape[0], shape[1], shape[2]) if len(shape) == 3 else None
@@ -284,7 +283,6 @@ def _timed(trial: Callable[[], Any]) -> float:
 
 
 def _time_in_turns(trials: dict[Alternative, Callable[[], Any]], times: dict[Alternative, list[float]]) -> None:
-    """Run alternatives in turns, those that cannot win no longer than that takes to see."""
     deadline = time.perf_counter() + MAX_SECONDS
     least = min(map(min, times.values()), default=0.0)
     running = [one for one in trials if min(times[one]) <= HOPELESS * least]
