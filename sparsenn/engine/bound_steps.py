@@ -19,7 +19,7 @@ from sparsenn.backends import (
     Stepwise,
     launch_of,
 )
-from sparsenn.backends.kernel_records import SPARSE_OPERATION
+from sparsenn.backends.kernel_records import SPARSE_OPERATION, WHOLE_OPERATION
 from sparsenn.backends.stepwise import chain_of
 from sparsenn.engine.finite import BatchGuard
 from sparsenn.engine.plan import Plan
@@ -172,7 +172,7 @@ class _DenseStep:
 def _launch(plan: Plan, step: Step, stack: Any) -> Callable[..., Array]:
     """Return the function that runs layers on row-major matrices; layers that positions share take a row a position."""
     layer = plan.merged.network[step.first]
-    if not isinstance(layer, PerPosition):
+    if not isinstance(layer, PerPosition) or step.kernel.operation == WHOLE_OPERATION:
         return launch_of(step.kernel, stack)
     rows_of = launch_of(step.kernel, stack) if step.kernel.operation != SPARSE_OPERATION else _chain(plan, step, stack)
     positions, inputs = layer.positions, layer.layer.inputs

@@ -44,6 +44,9 @@ MAX_MEASURED_ROWS = {True: 2048, False: 65_536}
 LONG_SECONDS = 0.05
 """A run that takes longer is timed once before others have their turn, and is captured by no graph."""
 
+VERY_LONG_SECONDS = 0.5
+"""A run of the whole network that takes longer is not repeated."""
+
 WARM_SECONDS = 1e-3
 """Runs that are not timed before those that are: the host queues early calls more slowly."""
 
@@ -149,7 +152,7 @@ def _beside_whole(
             for one, trial in trials.items():
                 times[one].append(_timed_block(trial))
             least, most = sorted(map(min, times.values()))
-            if most > HOPELESS * least or (number >= 2 and most > LONG_SECONDS):
+            if most > HOPELESS * least or most > VERY_LONG_SECONDS or (number >= 2 and most > LONG_SECONDS):
                 break
         fastest, measured = _fastest(own, times)
         measured = replace(measured, rows=int(features.shape[0]))

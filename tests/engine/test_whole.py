@@ -21,7 +21,7 @@ from sparsenn.backends.foreign import ONNX_RUNTIME
 from sparsenn.engine import measuring, whole
 from sparsenn.engine.choices import Choice, Measured
 from sparsenn.engine.options import Options
-from sparsenn.errors import UsageError
+from sparsenn.errors import InputError, UsageError
 from sparsenn.io.importers.onnx.files import from_onnx
 from sparsenn.layers import (
     Add,
@@ -30,6 +30,7 @@ from sparsenn.layers import (
     Flatten,
     ForeignLayer,
     Linear,
+    PerPosition,
     ReLU,
     RowTensor,
     Slice,
@@ -40,27 +41,25 @@ from sparsenn.network import Network, Node
 
 pytestmark = pytest.mark.usefixtures("measuring_kernels")
 
-LATE = 4e-3  # seconds, far beyond the time of networks as small as these
-
 
 @pytest.fixture
 def speeds(monkeypatch):
-    """Have ONNX Runtime or the kernels of dense layers wait before they compute; calls of ONNX Runtime are counted."""
+    """Have ONNX Runtime or kernels take half the time of the other; calls of ONNX Runtime are counted."""
     calls = [0]
 
     def choose(faster):
         def run(network, rows):
             calls[0] += 1
-            time.sleep(LATE if faster == "kernels" else 0)
             return ONNX_RUNTIME.launch(network, rows)
 
-        def launch(stack, rows):
-            time.sleep(LATE if faster == "onnxruntime" else 0)
-            return kernel.launch(stack, rows)
+        def timed(trial):
+            trial()
+            name = trial.args[0].plan.kernel.name
+            return 1e-3 if (name == "onnxruntime") == (faster == "onnxruntime") else 2e-3
 
-        kernel = backends.kernel_named("mlp", "register_tiled", "cpu")
         monkeypatch.setattr(whole, "ONNX_RUNTIME", replace(ONNX_RUNTIME, launch=run))
-        let_auto_take(monkeypatch, replace(kernel, launch=launch))
+        monkeypatch.setattr(measuring, "_timed_block", timed)
+        let_auto_take(monkeypatch, backends.kernel_named("mlp", "register_tiled", "cpu"))
         return calls
 
     return choose
@@ -102,7 +101,13 @@ def named(rng):
     return Network(nodes, named_inputs=inputs, named_outputs=outputs, allows_onnx_runtime=True)
 
 
-NETWORKS = {"dense": dense, "residual": residual, "merging": merging, "named": named}
+def shared(rng):
+    """Return a network of layers that three positions share."""
+    layers = [PerPosition(Linear(weights(rng, 4, 6), 0.1, ReLU()), 3), PerPosition(Linear(weights(rng, 6, 2), 0.1), 3)]
+    return Network(layers, allows_onnx_runtime=True)
+
+
+NETWORKS = {"dense": dense, "shared": shared, "residual": residual, "merging": merging, "named": named}
 
 
 def rows_for(rng, network, count=5):
@@ -128,6 +133,20 @@ def test_onnx_runtime_runs_a_network_where_it_is_faster(rng, speeds, name):
     assert np.array_equal(result.dense, outputs)
     assert np.array_equal(result.categories, np.flatnonzero(outputs.any(axis=1)))
     assert result.statistics[-1].kernel == "onnxruntime"
+
+
+def test_rows_of_other_types_and_layouts(rng, speeds):
+    network = dense(rng)
+    speeds("onnxruntime")
+    session = Session(network, device="cpu")
+    rows = rows_for(rng, network)
+    for made in (np.asfortranarray(rows), rows.astype(np.float64), rows.astype(np.float16), rows.tolist(), rows[::-1]):
+        for _ in range(2):
+            wanted = Session(network, device="reference")(np.asarray(made, np.float32))
+            assert np.allclose(session(made), wanted, atol=1e-5)
+        assert session.plan(made).kernel.name == "onnxruntime"
+    with pytest.raises(InputError, match="not a finite number"):
+        session(np.full((5, 12), np.nan, np.float32))
 
 
 def test_kernels_run_a_network_where_they_are_faster(rng, speeds):
@@ -272,6 +291,16 @@ def test_a_gain_below_a_twentieth_changes_no_order_of_sums():
     other = measuring.Alternative((), 0.0, in_order=False)
     assert measuring._fastest(own, {own: [1.0] * 5, other: [0.97] * 5})[0] is own
     assert measuring._fastest(own, {own: [1.0] * 5, other: [0.9] * 5})[0] is other
+
+
+def test_a_block_of_runs_ends_in_time_and_a_long_run_is_alone(monkeypatch):
+    calls = []
+    assert measuring._timed_block(lambda: (calls.append(0), time.sleep(1e-3))) >= 1e-3
+    assert 2 <= len(calls) <= 11
+    calls.clear()
+    monkeypatch.setattr(measuring, "LONG_SECONDS", 1e-3)
+    assert measuring._timed_block(lambda: (calls.append(0), time.sleep(1e-3))) >= 1e-3
+    assert len(calls) == 1
 
 
 def test_files_say_that_it_is_allowed(rng, tmp_path):
