@@ -37,6 +37,7 @@ from sparsenn.layers import (
     PerPosition,
     ReLU,
     SparseLinear,
+    replace_fields,
 )
 from sparsenn.layers.images import Image, checked_image
 from sparsenn.layers.pruning import check_share, nonzeros, pruned
@@ -346,14 +347,8 @@ class Network(Rebuilt):
         Network
             A network that shares the weights.
         """
-        layers = (
-            layer.with_layer(bias=bias)
-            if isinstance(layer, PerPosition)
-            else replace(layer, bias=bias)
-            if isinstance(layer, FullyConnected | Conv2d)
-            else layer
-            for layer in self.layers
-        )
+        has_bias = FullyConnected | Conv2d | PerPosition
+        layers = (replace_fields(layer, bias=bias) if isinstance(layer, has_bias) else layer for layer in self.layers)
         return self.with_layers(layers)
 
     def pruned(self, share: float) -> Network:

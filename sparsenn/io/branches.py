@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from sparsenn.layers import (
@@ -16,6 +16,7 @@ from sparsenn.layers import (
     Multiply,
     PerPosition,
     SparseLinear,
+    replace_fields,
 )
 from sparsenn.layers.activation_names import table_row
 from sparsenn.network import Layer
@@ -79,12 +80,7 @@ def activated(node: Source, activation: Activation) -> Node | None:
         return None
     if node.layer.activation != Identity():
         return None
-    changed: Layer = (
-        node.layer.with_layer(activation=activation)
-        if isinstance(node.layer, PerPosition)
-        else replace(node.layer, activation=activation)
-    )
-    node = Node(changed, node.sources)
+    node = Node(replace_fields(node.layer, activation=activation), node.sources)
     for layer in reversed(after):
         node = Node(layer, (node,))
     return node

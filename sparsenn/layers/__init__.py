@@ -10,7 +10,7 @@ from sparsenn.layers.foreign import ForeignLayer, RowTensor
 from sparsenn.layers.fully_connected import FullyConnected
 from sparsenn.layers.images import ImageLayer
 from sparsenn.layers.linear import Linear
-from sparsenn.layers.per_position import PerPosition, connected_layer, positions_of
+from sparsenn.layers.per_position import PerPosition, connected_layer, positions_of, replace_fields
 from sparsenn.layers.pooling import AvgPool2d, MaxPool2d, Pool2d
 from sparsenn.layers.slicing import Slice
 from sparsenn.layers.softmax import LogSoftmax, Softmax, SoftmaxLayer
@@ -45,4 +45,5 @@ __all__ = [
     "activation_named",
     "connected_layer",
     "positions_of",
+    "replace_fields",
 ]

@@ -13,7 +13,7 @@ from sparsenn.layers.fully_connected import FullyConnected
 from sparsenn.layers.images import ImageLayer, integers
 from sparsenn.printable import kind_of, one_line
 
-__all__ = ["PerPosition", "connected_layer", "positions_of"]
+__all__ = ["PerPosition", "connected_layer", "positions_of", "replace_fields"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,21 +135,6 @@ class PerPosition(Rebuilt, ImageLayer):
         rows, _ = self.output_shape(input_shape)
         return rows * self.positions * self.layer.edges
 
-    def with_layer(self, **changes: Any) -> PerPosition:
-        """Return this with other fields of its layer.
-
-        Parameters
-        ----------
-        **changes
-            What `dataclasses.replace` takes, such as ``activation=ReLU()``.
-
-        Returns
-        -------
-        PerPosition
-            The layer for as many positions.
-        """
-        return replace(self, layer=replace(self.layer, **changes))  # type: ignore[type-var]
-
 
 def connected_layer(layer: Any) -> Any:
     """Return the layer that positions share; a layer of another kind as it is."""
@@ -159,3 +144,10 @@ def connected_layer(layer: Any) -> Any:
 def positions_of(layer: Any) -> int:
     """Return for how many positions of a row a layer runs: one, unless it is a `PerPosition`."""
     return layer.positions if isinstance(layer, PerPosition) else 1
+
+
+def replace_fields(layer: Any, **changes: Any) -> Any:
+    """Return a layer with other fields, as `dataclasses.replace` does; those of a `PerPosition` are its layer's."""
+    if isinstance(layer, PerPosition):
+        return replace(layer, layer=replace_fields(layer.layer, **changes))
+    return replace(layer, **changes)
