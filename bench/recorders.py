@@ -88,6 +88,7 @@ TABLES = {
         _GPU,
         ("--table", "sparse-layers"),
     ),
+    "sparsify": Recorder("bench/record_sparsify.py", ("sparsenn/torch", *_ENGINE, *_CPU), "[--device cuda]", "PyTorch"),
     "spmspm": Recorder("bench/bench_spmspm.py", _CPU, needs="MNIST, and the official 1024 × 120 network"),
     "spmspm-ladder": Recorder(
         "bench/record_ladder.py", ("sparsenn/studies/spmspm", f"{_CUDA}/sparse"), "FOLDER [--plot FILE]", _GPU

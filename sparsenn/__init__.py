@@ -10,7 +10,8 @@
     print(result.plan, result.categories + 1, result.edges_per_second)
 
 The public names are listed below; each is imported on first use, which keeps importing the package quick.
-`sparsenn.torch.wrap` turns a network into a PyTorch module; `sparsenn.distributed.infer` runs one on a Dask cluster.
+`sparsenn.torch.wrap` turns a network into a PyTorch module, `sparsenn.torch.sparsify` speeds up the pruned layers of
+one; `sparsenn.distributed.infer` runs a network on a Dask cluster.
 All errors are in `sparsenn.errors`.
 """
 

@@ -14,7 +14,9 @@ from sparsenn.formats import CSR, Array
 from sparsenn.layers import ImageLayer
 from sparsenn.network import Layer
 
-__all__ = ["Backend", "Replay"]
+__all__ = ["LONG_SECONDS", "Backend", "Replay"]
+
+LONG_SECONDS = 0.05  # of work, from which on no graph captures it: a device computes it while the host queues it
 
 
 class Replay(Protocol):

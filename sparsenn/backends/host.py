@@ -15,11 +15,9 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import CombiningLayer, ForeignLayer
 from sparsenn.runtime.memory import free_memory
-from sparsenn.runtime.workers import chunks, map_threads
+from sparsenn.runtime.workers import NUMBERS, chunks, map_threads
 
 __all__ = ["CheckAtOnce", "HostMemory", "checked_rows", "combine"]
-
-COMBINED_BYTES = 256 << 10  # bytes of each matrix that a thread combines at a time: they stay in its cache
 
 
 def checked_rows(rows: SparseRows) -> CSR:
@@ -40,7 +38,7 @@ def combine(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
     if isinstance(layer, ForeignLayer):
         return combine_rows(layer, matrices)
     rows, widths = matrices[0].shape[0], [matrix.shape[1] for matrix in matrices]
-    together = max(1, COMBINED_BYTES // (matrices[0].itemsize * max(1, *widths)))
+    together = max(1, NUMBERS // max(1, *widths))
     ranges = chunks(rows, together)
     if len(ranges) < 2:
         return combine_rows(layer, matrices)

@@ -12,16 +12,11 @@ from sparsenn.errors import InputError, MatrixError, UnsortedError
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.arrays import falls
 from sparsenn.printable import kind_of
-from sparsenn.runtime.workers import chunks, map_threads
+from sparsenn.runtime.workers import NUMBERS, chunks, map_threads
 
 __all__ = ["HOST_DEVICES", "all_finite", "fault_of", "is_on_host", "largest_number"]
 
 HOST_DEVICES = (1, 3)  # DLPack's kDLCPU and kDLCUDAHost
-PIECE = 1 << 17  # numbers that are looked at together: they stay in a core's cache, so that memory is read once
-
-
-FINITE_PIECE = 1 << 18
-"""Numbers that a thread is handed to see whether they are finite: as many as it takes to be worth waking one."""
 
 
 def is_on_host(rows: Any) -> bool:
@@ -79,16 +74,16 @@ def all_finite(numbers: Array) -> bool:
     """Return whether all numbers of a contiguous array are finite."""
     if numbers.dtype.char in "fd" and math.isfinite(np.vdot(numbers, numbers)):
         return True
-    if numbers.size <= FINITE_PIECE:
+    if numbers.size <= NUMBERS:
         return bool(np.isfinite(numbers).all())
     flat = numbers.reshape(-1)
-    return all(map_threads(lambda piece: all_finite(flat[slice(*piece)]), chunks(flat.size, FINITE_PIECE)))
+    return all(map_threads(lambda piece: all_finite(flat[slice(*piece)]), chunks(flat.size, NUMBERS)))
 
 
 def largest_number(numbers: Array) -> tuple[float, bool]:
     """Return the size of the largest finite number, 0 where there is none, and whether all are finite."""
     flat = numbers.reshape(-1)
-    found = [_largest_of(flat[slice(*piece)]) for piece in chunks(flat.size, PIECE)]
+    found = [_largest_of(flat[slice(*piece)]) for piece in chunks(flat.size, NUMBERS)]
     return max((size for size, _ in found), default=0.0), all(finite for _, finite in found)
 
 

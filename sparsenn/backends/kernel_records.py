@@ -19,6 +19,7 @@ __all__ = [
     "CONV_OPERATION",
     "DENSE_OPERATION",
     "IMAGE_OPERATION",
+    "PANEL",
     "SPARSE_OPERATION",
     "WHOLE_OPERATION",
     "ConvolutionKernel",
@@ -40,6 +41,8 @@ IMAGE_OPERATION = "images"
 
 WHOLE_OPERATION = "whole"
 """All layers of a network in one launch, by another library."""
+
+PANEL = 16  # images that a thread takes through several layers at a time, on the host: so they stay in its cache
 
 Shapes: TypeAlias = Sequence[tuple[int, ...]]
 """Shapes of one input before each layer of images, and after the last: (channels, height, width) or (width,)."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sparsenn.errors import unknown_name
 
-__all__ = ["A100", "H200", "MACHINES", "REGISTERS", "RTX_4090", "WARP", "Machine", "machine_named"]
+__all__ = ["A100", "H200", "MACHINES", "REGISTERS", "RTX_4090", "SUSTAINED", "WARP", "Machine", "machine_named"]
 
 WARP = 32  # threads of a GPU that execute together
 
@@ -47,6 +47,10 @@ class Machine:
         """Warps that a multiprocessor has at a time at most."""
         return WARPS_AT_ONCE[self._listed(WARPS_AT_ONCE)]
 
+    def filling_blocks(self, threads: int) -> int:
+        """Return the blocks of so many threads that the device has at a time at most."""
+        return self.multiprocessors * self.warps * WARP // threads
+
     def multiply_adds(self, precision: str) -> float:
         """Return the most multiply-adds a second in a precision, `float32`, `tf32` or `float16`."""
         per_clock = self.thread_multiply_adds or PER_CLOCK[self._listed(PER_CLOCK)][precision]
@@ -63,14 +67,17 @@ class Machine:
         return self.multiply_adds(precision) / clocks / (H200.multiply_adds(precision) / others)
 
 
-H200 = Machine("NVIDIA H200", "cuda", 132, 90, 227 << 10, 228 << 10, 150_754_820_096, 1.755e9, 4.2e12)
-"""The GPU that estimates were fitted to; clock and bandwidth as measured under load."""
+SUSTAINED = 0.88  # fraction of its highest clock, and of its memory's bandwidth, that a GPU sustains, as an H200 does
 
-A100 = Machine("NVIDIA A100-SXM4-80GB", "cuda", 108, 80, 163 << 10, 164 << 10, 85_899_345_920, 1.41e9, 1.75e12)
-"""Multiprocessors, memory and highest clock as NVIDIA states them; about 86 % of the bandwidth that it states."""
 
-RTX_4090 = Machine("NVIDIA GeForce RTX 4090", "cuda", 128, 89, 99 << 10, 100 << 10, 25_769_803_776, 2.52e9, 0.92e12)
-"""As `A100`; about 91 % of the stated bandwidth."""
+def _gpu(name: str, sizes: tuple[int, int, int, int, int], clock: float, bandwidth: float) -> Machine:
+    """Return a GPU of which NVIDIA states these sizes, in the order of `Machine`, and rates."""
+    return Machine(name, "cuda", *sizes, SUSTAINED * clock, SUSTAINED * bandwidth)
+
+
+H200 = _gpu("NVIDIA H200", (132, 90, 227 << 10, 228 << 10, 150_754_820_096), 1.98e9, 4.8e12)
+A100 = _gpu("NVIDIA A100-SXM4-80GB", (108, 80, 163 << 10, 164 << 10, 85_899_345_920), 1.41e9, 2.039e12)
+RTX_4090 = _gpu("NVIDIA GeForce RTX 4090", (128, 89, 99 << 10, 100 << 10, 25_769_803_776), 2.52e9, 1.008e12)
 
 MACHINES = {"h200": H200, "a100": A100, "rtx-4090": RTX_4090}
 """GPUs that plans can be made for where they are not, by the names that users give them."""

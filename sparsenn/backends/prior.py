@@ -10,9 +10,18 @@ from dataclasses import dataclass
 
 from sparsenn.backends.machine import Machine
 
-__all__ = ["LAUNCH_SECONDS", "Prior"]
+__all__ = ["CACHED", "LAID_OUT", "LAUNCH_SECONDS", "LIBRARY", "TUNED", "WARPS", "Prior"]
 
-LAUNCH_SECONDS = 4.5e-6  # of a kernel or a copy in a replayed graph, as measured on an H200
+LAUNCH_SECONDS = 4.5e-6  # of a kernel or a copy in a replayed graph on an H200; of a compiled function on a CPU
+
+# Fractions of a machine's peak of multiply-adds.
+LIBRARY = 0.7  # of libraries
+TUNED = 0.5  # of kernels that keep many sums in registers
+WARPS = 0.18  # of kernels whose warps wait for shared memory
+
+# Fractions of the copy bandwidth.
+CACHED = 2.0  # with which caches are read
+LAID_OUT = 0.3  # of passes that lay numbers out, round them, or gather pixels
 
 
 @dataclass(frozen=True)

@@ -29,15 +29,15 @@ FEW = 1 / 8  # a search that removes no more than this share of the rows doubles
 
 # Costs in scattered multiply-adds, about as `bench/bench_spmspm.py` shows with AVX-512; a value that is brought into a
 # panel costs as much as one.
-VECTOR_VALUE = 1 / 15  # of a multiply-add, or an element that is cleared, along vectors
+VECTOR_VALUE = 1 / 16  # of a multiply-add, or an element that is cleared, along vectors
 
 # Likewise, where dense rows are summed one by one: fitted to LeNet-300-100 with 1.9 and 20 % of its weights.
 SCANNED_VALUE = 0.75  # of a value that is read
 FOUND_VALUE = 6.0  # of a value that is not zero, without its products
 
-MOST_DENSE_WEIGHTS, DENSE_ROWS = 1 << 20, 1 / 20
-"""Weights of a layer with their zeros, up to which, and the share of them that is stored, from which on whole rows of
-weights are added: vectors of zeros cost less than the addresses of what is none, as long as a cache holds them."""
+MOST_DENSE_WEIGHTS = 1 << 20
+"""Weights of a layer with their zeros, up to which whole rows of weights are added where enough of them are stored:
+vectors of zeros cost less than the addresses of what is none, as long as a cache holds them."""
 
 SAMPLED_ROWS = 128  # rows of a matrix whose non-zeros are counted to estimate those of all rows
 
@@ -184,7 +184,7 @@ def chain_of(
 def has_dense_rows(layer: SparseLinear) -> bool:
     """Return whether a non-zero of a dense row is multiplied by all of its row of weights, their zeros included."""
     weights = layer.inputs * layer.outputs
-    return weights <= MOST_DENSE_WEIGHTS and layer.edges >= DENSE_ROWS * weights
+    return weights <= MOST_DENSE_WEIGHTS and layer.edges >= VECTOR_VALUE * weights
 
 
 def scatters(backend: Backend, layer: SparseLinear, features: Features) -> bool:

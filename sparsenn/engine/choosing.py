@@ -20,6 +20,7 @@ import numpy as np
 
 from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, image_kernel
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION
+from sparsenn.backends.prior import LAUNCH_SECONDS
 from sparsenn.engine.choices import Choice, Measured
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.kernels import PRECISIONS, able_kernels, multiplies_zeros
@@ -49,9 +50,6 @@ NARROW = 256
 
 DENSE_ENOUGH = 1 / 64
 """Sparse layers with at least this share of stored weights are blocks of their own: multiplying their zeros may pay."""
-
-STEP_SECONDS = {"cuda": 3e-6, "cpu": 5e-6}
-"""Overhead of a step beyond its kernel's prior, by device; none elsewhere."""
 
 ORDER_GAIN = 0.95
 """In float32, sparse layers are summed in an order of a kernel's own only where that takes less than this fraction of
@@ -95,6 +93,11 @@ class Alternative:
     steps: tuple[Step, ...]
     prior: float  # seconds
     in_order: bool  # whether sparse layers are summed in the order of all sparse kernels
+
+    def followed_by(self, other: Alternative) -> Alternative:
+        """Return the steps of both, one after the other."""
+        seconds = self.prior + other.prior + LAUNCH_SECONDS
+        return Alternative((*self.steps, *other.steps), seconds, self.in_order and other.in_order)
 
     @property
     def rank(self) -> float:
@@ -189,7 +192,6 @@ def _with_equal_bits(segment: Segment) -> Segment:
 
 
 def _steps_of(compiled: CompiledNetwork, segment: Segment, rows: RowsShape, choice: Choice | None) -> tuple[Step, ...]:
-    """Return the measured steps of a segment, else those of the best prior."""
     measured = None if choice is None else choice.segments.get((segment.first, segment.last))
     if measured is not None:
         known = next((one for one in segment.alternatives if one.names == measured.names), None)
@@ -298,11 +300,12 @@ class _Chooser:
             self.compiled.kernels[CONV_OPERATION], layers_text(number, number + 1), machine, layer, image
         )
         reason = "; ".join(f"{name} cannot, because {why}" for name, why in refused.items())
-        overhead = STEP_SECONDS.get(self.backend.device, 0.0)
         known = []
         for kernel in able:
             prior = (
-                None if kernel.seconds is None else overhead + self.rows.count * kernel.seconds(machine, layer, image)
+                None
+                if kernel.seconds is None
+                else LAUNCH_SECONDS + self.rows.count * kernel.seconds(machine, layer, image)
             )
             known.append(Alternative((Step(number, number + 1, kernel, reason, prior),), prior or 0.0, True))
         if all(kernel.seconds is not None for kernel in able):
@@ -314,7 +317,6 @@ class _Chooser:
         bounds = self._blocks(first, last)
         paths: list[list[Alternative]] = [[Alternative((), 0.0, True)]]  # up to each bound, the best first
         refused: UsageError | None = None
-        overhead = STEP_SECONDS.get(self.backend.device, 0.0)
         for end in range(1, len(bounds)):
             longer: list[Alternative] = []
             for start, before in zip(bounds, paths, strict=False):
@@ -323,13 +325,7 @@ class _Chooser:
                 except UsageError as error:
                     refused = refused or error
                     continue
-                longer += [
-                    Alternative(
-                        (*path.steps, *one.steps), path.prior + one.prior + overhead, path.in_order and one.in_order
-                    )
-                    for path in before
-                    for one in ways
-                ]
+                longer += [path.followed_by(one) for path in before for one in ways]
             longer.sort(key=lambda path: (path.rank, len(path.steps)))
             whole = [path for path in longer if len(path.steps) == 1]
             many = self.rows.count >= MIN_SKIPPED_ROWS and any(path.skips_rows for path in whole)
@@ -343,11 +339,9 @@ class _Chooser:
         return Segment(first, last, tuple(paths[-1]))
 
     def _reads_input(self, number: int) -> bool:
-        """Whether a layer reads the network's rows, in the form in which they come."""
         return 0 in self.network.nodes[number].sources
 
     def _blocks(self, first: int, last: int) -> list[int]:
-        """Return where blocks begin, and the end."""
         layers: Sequence[Any] = self.network.layers[first:last]
         kinds = [
             (isinstance(layer, SparseLinear), max(layer.inputs, layer.outputs) <= NARROW, _is_dense_enough(layer))
@@ -361,7 +355,6 @@ class _Chooser:
         return bounds
 
     def _one_step(self, first: int, last: int) -> list[Alternative]:
-        """Return the kernels that can run some layers together, as steps; a `UsageError` if none can."""
         sparse = [isinstance(self.network[number], SparseLinear) for number in range(first, last)]
         known = self._sparse_steps(first, last) if all(sparse) else []
         if not any(sparse) or self._may_be_dense(first, last):
@@ -393,7 +386,6 @@ class _Chooser:
     def _alternative(
         self, kernel: Kernel, layers: Sequence[Any], first: int, in_order: bool, reason: str = ""
     ) -> Alternative:
-        """Return one step for layers from number `first` on."""
         prior = self._prior(kernel, layers, first)
         seconds = prior if math.isfinite(prior) and prior > 0 else None
         step = Step(first, first + len(layers), kernel, reason, seconds)

@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch, SparseKernel
-from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION, WHOLE_OPERATION
+from sparsenn.backends.kernel_records import (
+    CONV_OPERATION,
+    IMAGE_OPERATION,
+    PANEL,
+    SPARSE_OPERATION,
+    WHOLE_OPERATION,
+)
 from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.plan import Plan
@@ -26,9 +32,6 @@ from sparsenn.runtime.spans import span, watchers
 from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = ["Executable"]
-
-TILE = 16
-"""Images that a thread takes through layers with branches together, on the host: so they stay in its cache."""
 
 
 class Executable:
@@ -208,7 +211,7 @@ class Executable:
 
         start = now(context.timer)
         with span(f"{plan.steps[first].title} to {last}, in tiles", "step"):
-            map_threads(run, chunks(count, max(1, min(TILE, -(-count // thread_count())))))
+            map_threads(run, chunks(count, max(1, min(PANEL, -(-count // thread_count())))))
         if context.counter is not None:
             for counter in counters:
                 context.counter.add_all(counter)

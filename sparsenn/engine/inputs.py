@@ -18,7 +18,7 @@ from sparsenn.formats.tables import without_table
 from sparsenn.layers.elementwise import FLOAT32_MAX
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
-from sparsenn.runtime.workers import chunks, map_threads
+from sparsenn.runtime.workers import NUMBERS, chunks, map_threads
 
 __all__ = [
     "InputRows",
@@ -32,9 +32,6 @@ __all__ = [
     "takes_shape",
     "to_input_type",
 ]
-
-CHUNK = 1 << 16
-"""Numbers of float64 that are checked together: they stay in a core's cache, so that memory is read once."""
 
 _SPARSE = {"scipy": "scipy.sparse", "cupyx": "cupyx.scipy.sparse"}
 """Libraries of sparse matrices, and the modules that stack these."""
@@ -189,7 +186,7 @@ def _check_range(matrix: Array) -> None:
     if matrix.dtype.kind == "f" and matrix.dtype.itemsize > 4 and matrix.size:
         beyond_range = map_threads(
             lambda rows: _beyond_float32(matrix[slice(*rows)]),
-            chunks(matrix.shape[0], max(1, CHUNK // matrix.shape[1])),
+            chunks(matrix.shape[0], max(1, NUMBERS // matrix.shape[1])),
         )
         beyond = next((number for number in beyond_range if number is not None), None)
         if beyond is not None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends import Features
+from sparsenn.backends.contract import LONG_SECONDS
 from sparsenn.engine.bound_steps import QUIET
 from sparsenn.engine.choices import Choice, Measured, label_of
 from sparsenn.engine.choosing import CLOSE, ORDER_GAIN, Alternative, RowsShape, Segment, choose_steps, segments_of
@@ -40,9 +41,6 @@ __all__ = ["MAX_MEASURED_ROWS", "measure", "open_segments", "telling_rows"]
 
 MAX_MEASURED_ROWS = {True: 2048, False: 65_536}
 """Rows that kernels are timed on, at most: in host memory, and on a GPU."""
-
-LONG_SECONDS = 0.05
-"""A run that takes longer is timed once before others have their turn, and is captured by no graph."""
 
 VERY_LONG_SECONDS = 0.5
 """A run of the whole network that takes longer is not repeated."""
@@ -196,7 +194,6 @@ def _rehearse_apart(
 def _apart(
     compiled: CompiledNetwork, segment: Segment, rows: RowsShape, features: Features
 ) -> tuple[CompiledNetwork, list[Alternative], RowsShape, Features]:
-    """Return a segment as a network of its own, its alternatives, and rows for it."""
     network, first = compiled.merged.network, segment.first
     part, positions = compiled.part(first, segment.last), positions_of(network[first])
     width, most = part.network.inputs, max(1, MAX_MEASURED_ROWS[compiled.backend.in_host_memory] // positions)
@@ -334,7 +331,6 @@ def _timed(trial: Callable[[], Any]) -> float:
 
 
 def _time_in_turns(trials: dict[Alternative, Callable[[], Any]], times: dict[Alternative, list[float]]) -> None:
-    """Run alternatives in turns, those that cannot win no longer than that takes to see."""
     deadline = time.perf_counter() + MAX_SECONDS
     least = min(map(min, times.values()), default=0.0)
     running = [one for one in trials if min(times[one]) <= HOPELESS * least]

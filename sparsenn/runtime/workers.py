@@ -17,7 +17,12 @@ from weakref import WeakSet
 
 from sparsenn.runtime.interrupts import held_signals
 
-__all__ = ["apart", "begin", "chunks", "map_threads", "renew_after_fork", "thread_count"]
+__all__ = ["NUMBERS", "TASKS", "apart", "begin", "chunks", "map_threads", "renew_after_fork", "thread_count"]
+
+NUMBERS = 1 << 17
+"""Numbers that a thread takes at a time: more work than the hand-over, and a core's cache holds them."""
+
+TASKS = 4  # of each thread, at most, so that all threads end at about the same time
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")

@@ -40,15 +40,12 @@ from sparsenn.formats.conversion import scan
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Layer, Network
 from sparsenn.runtime.jit import compiled
-from sparsenn.runtime.workers import map_threads
+from sparsenn.runtime.workers import NUMBERS, map_threads
 from sparsenn.structure.outputs import equal_outputs, largest, numbered, passes_scales, scaled_outputs
 
 __all__ = ["Merged", "merge_equal_outputs", "unmerged"]
 
 _Groups: TypeAlias = tuple[Array, Array, Array]
-
-_THREADED_EDGES = 200_000
-"""Mean edges a layer from which on threads search faster than one does: a call must outweigh the hand-over."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +184,7 @@ def _search(network: Network) -> list[_Groups | None]:
             return None
         return _groups(layer, _scaled(network, number))
 
-    if network.edges < _THREADED_EDGES * len(network):
+    if network.edges < NUMBERS * len(network):
         return list(map(groups, range(len(network))))
     return map_threads(groups, range(len(network)))
 

@@ -1,12 +1,9 @@
-"""The module of PyTorch that runs a network, and the operator by which it does."""
+"""The module of PyTorch that runs a network."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from itertools import count
 from typing import Any
-from weakref import WeakValueDictionary
 
 import torch
 from torch.autograd.forward_ad import unpack_dual
@@ -16,14 +13,9 @@ from sparsenn.engine.inputs import check_network
 from sparsenn.engine.options import read_options
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.network import Network
+from sparsenn.torch.operator import Parameters, register, run
 
 __all__ = ["SparseModule"]
-
-_SHORT = (torch.float16, torch.bfloat16)
-"""Types of rows that outputs keep; otherwise outputs are float32."""
-
-_modules: WeakValueDictionary[int, SparseModule] = WeakValueDictionary()
-_numbers = count()
 
 
 class SparseModule(torch.nn.Module):  # type: ignore[misc]
@@ -45,10 +37,9 @@ class SparseModule(torch.nn.Module):  # type: ignore[misc]
         self.options = options
         self._sessions: dict[str, Session] = {}
         self._inputs, self._shape = network.inputs, network.shapes[-1]
-        self._number = next(_numbers)
-        _modules[self._number] = self
+        self._number = register(self)
         if "device" in options:
-            self.session(torch.device("cpu"))
+            self._session("cpu")
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the network's outputs.
@@ -77,12 +68,19 @@ class SparseModule(torch.nn.Module):  # type: ignore[misc]
             raise UsageError("a wrapped network has no derivative; for torch.func.jvp, use the PyTorch module instead")
         if rows.ndim < 2 or rows.shape[1:].numel() != self._inputs:
             raise ShapeError(f"rows of shape {tuple(rows.shape)}; the network takes rows of {self._inputs} numbers")
-        outputs: torch.Tensor = torch.ops.sparsenn.run(rows.flatten(1), self._number)
+        outputs = run(rows.flatten(1), (), self._number)
         return outputs if len(self._shape) == 1 else outputs.unflatten(1, self._shape)
 
-    def session(self, device: torch.device) -> Session:
-        """Return what runs rows on a device, which is made ready when they come first."""
-        name = str(self.options.get("device", device))
+    def session(self, rows: torch.Tensor, parameters: Parameters = ()) -> Session:
+        """Return the session of the rows' device, which is made when rows come from there first."""
+        return self._session(str(rows.device))
+
+    def outputs_like(self, rows: torch.Tensor, parameters: Parameters = ()) -> torch.Tensor:
+        """Return a tensor with the shape of the outputs."""
+        return rows.new_empty((rows.shape[0], self.network.outputs))
+
+    def _session(self, device: str) -> Session:
+        name = self.options.get("device", device)
         if name not in self._sessions:
             self._sessions[name] = Session(self.network, **{**self.options, "device": name})
         return self._sessions[name]
@@ -93,42 +91,3 @@ class SparseModule(torch.nn.Module):  # type: ignore[misc]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SparseModule, (self.network, self.options)
-
-
-def _run(rows: torch.Tensor, number: int) -> torch.Tensor:
-    """Run the module of a number on rows of shape (rows, inputs)."""
-    module = _module(number)
-    given = rows.detach()
-    if given.dtype == torch.bfloat16 or not given.is_floating_point():
-        given = given.float()
-    with _stream(given.device):
-        outputs: torch.Tensor = module.session(given.device)(given, form="dense")
-    return outputs.to(_type(rows))
-
-
-def _run_nothing(rows: torch.Tensor, number: int) -> torch.Tensor:
-    """Return a tensor of what `_run` would give, without numbers."""
-    return rows.new_empty((rows.shape[0], _module(number).network.outputs), dtype=_type(rows))
-
-
-def _type(rows: torch.Tensor) -> torch.dtype:
-    return rows.dtype if rows.dtype in _SHORT else torch.float32
-
-
-def _module(number: int) -> SparseModule:
-    if number not in _modules:
-        raise UsageError("the network of this operator is gone: keep the module, or export the weights instead")
-    return _modules[number]
-
-
-def _stream(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context in which work on a GPU is queued on PyTorch's current stream."""
-    if device.type != "cuda":
-        return nullcontext()
-    from sparsenn.backends.cuda.runtime.streams import on_stream
-
-    return on_stream(torch.cuda.current_stream(device).cuda_stream)
-
-
-_operator = torch.library.custom_op("sparsenn::run", _run, mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,))
-_operator.register_fake(_run_nothing)

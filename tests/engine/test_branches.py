@@ -156,7 +156,7 @@ def test_tiles_do_not_matter(
     inputs = rng.standard_normal((50, images.inputs)).astype(np.float32)
     found = Session(images, device="cpu")(inputs)
     for tile in (1, 7, 1000):
-        monkeypatch.setattr(executable, "TILE", tile)
+        monkeypatch.setattr(executable, "PANEL", tile)
         np.testing.assert_array_equal(Session(images, device="cpu")(inputs), found)
 
 

@@ -10,8 +10,8 @@ from kernel_registry import let_auto_take
 from sessions import steps_of
 
 from sparsenn import backends
+from sparsenn.backends.prior import LAUNCH_SECONDS
 from sparsenn.engine import Session, plan
-from sparsenn.engine.choosing import STEP_SECONDS
 from sparsenn.errors import UsageError
 from sparsenn.formats import from_dense
 from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
@@ -184,7 +184,7 @@ def test_no_other_way_to_cut_the_layers_is_estimated_to_take_less(made_up, seed)
     least = [0.0]
     for last in range(1, 6):
         least.append(min(least[first] + cost(kind, first, last) for first in range(last) for kind in "sd"))
-    assert least[-1] * 0.9999 <= chosen.estimate <= least[-1] * 1.0001 + 5 * STEP_SECONDS["cpu"]
+    assert least[-1] * 0.9999 <= chosen.estimate <= least[-1] * 1.0001 + 5 * LAUNCH_SECONDS
 
 
 def test_what_no_kernel_can_run_is_told_with_the_reason(rng, made_up):

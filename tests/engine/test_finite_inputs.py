@@ -8,7 +8,7 @@ from emulation import emulated
 import sparsenn
 from sparsenn import Network, Session
 from sparsenn.backends.cuda import images
-from sparsenn.backends.host_arrays import FINITE_PIECE, all_finite
+from sparsenn.backends.host_arrays import NUMBERS, all_finite
 from sparsenn.errors import InputError, MatrixError
 from sparsenn.layers import Conv2d, Flatten, Identity, Linear
 
@@ -57,7 +57,7 @@ def test_sparse_rows_are_checked_in_any_case() -> None:
 
 
 @NOT_FINITE
-@pytest.mark.parametrize("size", [0, 1, FINITE_PIECE, 2 * FINITE_PIECE + 1])
+@pytest.mark.parametrize("size", [0, 1, NUMBERS, 2 * NUMBERS + 1])
 @pytest.mark.parametrize("others", [np.float32(1.0), np.finfo(np.float32).max])
 def test_each_number_is_looked_at(others: np.float32, size: int, value: float) -> None:
     numbers = np.full(size, others)

@@ -188,7 +188,7 @@ def test_merging_does_not_change_a_bit_where_sums_are_exact(rng, bias):
 
 def test_wide_layers_are_searched_on_threads_within_threads(monkeypatch):
     """Layers large enough for a thread each, and columns numerous enough for threads of their own."""
-    monkeypatch.setattr("sparsenn.structure.merging._THREADED_EDGES", 1)
+    monkeypatch.setattr("sparsenn.structure.merging.NUMBERS", 1)
     monkeypatch.setattr("sparsenn.formats.equality._HASHED", 4)
     merged = merge_equal_outputs(Network(tuple(layer(np.kron(np.eye(4), np.ones((8, 8)))) for _ in range(40))))
     assert {part.outputs for part in merged.network} == {4}

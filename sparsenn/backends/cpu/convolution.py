@@ -9,9 +9,9 @@ import numpy as np
 from sparsenn.backends.cpu.activation import activation_code
 from sparsenn.backends.cpu.image_chain import chain_of, run_chain
 from sparsenn.backends.cpu.planes import shared_taps
+from sparsenn.backends.cpu.processor import PANELS
 from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.prior import Prior
 from sparsenn.backends.registry import register
 from sparsenn.backends.sizes import FLOAT_BYTES
 from sparsenn.errors import UsageError
@@ -20,8 +20,6 @@ from sparsenn.layers import AvgPool2d, Conv2d, Flatten, MaxPool2d
 from sparsenn.network import Image
 
 __all__ = ["DIRECT", "launch_direct"]
-
-PRIOR = Prior(compute=0.55, memory=0.13, launch=0.0)  # as measured on AMD EPYC (Zen 4)
 
 
 def launch_direct(layer: Conv2d, images: Array) -> Array:
@@ -35,7 +33,7 @@ def _seconds_direct(machine: Machine, layer: Conv2d, image: Image) -> float:
     outputs = layer.output_shape((1, *image))
     weights = layer.weights.reshape(layer.filters, -1)
     products = sum(block.weights.size for block in shared_taps(weights, layer.filters // layer.groups))
-    return PRIOR.seconds(machine, products * prod(outputs[2:]), FLOAT_BYTES * (prod(image) + prod(outputs)))
+    return PANELS.seconds(machine, products * prod(outputs[2:]), FLOAT_BYTES * (prod(image) + prod(outputs)), 0)
 
 
 def _why_not_direct(machine: Machine, layer: Conv2d, image: Image) -> str | None:

@@ -16,13 +16,13 @@ import numpy as np
 
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line, activation_code
 from sparsenn.backends.cpu.incoming import sparse_to_dense
-from sparsenn.backends.cpu.processor import shared_seconds
+from sparsenn.backends.cpu.processor import CACHE_BYTES, THREAD_WORK, shared_seconds
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.tiles import TALL, TILE, one_filter, one_row, tall_rows, two_rows
 from sparsenn.backends.kernel_records import DenseKernel
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.dense import check_stack
-from sparsenn.backends.prior import Prior
+from sparsenn.backends.prior import CACHED, Prior
 from sparsenn.backends.registry import register
 from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
 from sparsenn.errors import ShapeError, UsageError
@@ -35,7 +35,6 @@ from sparsenn.runtime.workers import chunks, map_threads, thread_count
 __all__ = ["REGISTER_TILED", "DenseStack", "Packed", "launch", "prepare", "seconds"]
 
 DEPTH = 1024  # inputs whose weights, a quarter of a megabyte, all rows of a block meet before the next ones
-BLOCK_BYTES = 2 << 20  # room for a block of rows after a layer
 
 INPUTS, OUTPUTS, PANELS, FIRST_WEIGHT, FIRST_BIAS, ACTIVATION = range(6)  # columns of `Packed.layers`
 
@@ -207,7 +206,7 @@ def launch(stack: DenseStack | Sequence[Linear], features: Array | CSR) -> Array
     if threads > parts_of(rows, 2 * TALL):
         _run_shared(made, given, entries, rows, outputs.reshape(-1))
         return outputs
-    most = max(4 * TALL, BLOCK_BYTES // (4 * made.widest))
+    most = max(4 * TALL, CACHE_BYTES // (4 * made.widest))
     blocks = threads * parts_of(rows, threads * most)
     size = max(TALL, parts_of(parts_of(rows, TALL), blocks or 1) * TALL)
 
@@ -281,9 +280,8 @@ def _dense_examples() -> None:
 
 # ---- The prior ---------------------------------------------------------------------------------------------------
 
-PRIOR = Prior(compute=1.0, memory=1.6, launch=6e-6)  # as measured on AMD EPYC (Zen 4)
+PRIOR = Prior(compute=1.0, memory=CACHED)
 MOST_DENSITY = 1 / 8  # stored entries, as a share of all places, up to which multiplying them alone pays
-THREAD_WORK = 1 << 22  # multiply-adds for each of several threads, at least: waking one takes about as long
 LEAST_ROWS = 4  # rows that a weight is multiplied with while the next one comes from the cache
 
 

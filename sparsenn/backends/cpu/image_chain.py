@@ -12,21 +12,17 @@ from functools import cached_property
 import numpy as np
 
 from sparsenn.backends.cpu.planes import FIRST_BLOCK, LAST_BLOCK, Program, program_of
+from sparsenn.backends.cpu.processor import LAST_CACHE_BYTES, PANELS, THREAD_WORK
 from sparsenn.backends.cpu.scratch import Scratch
-from sparsenn.backends.cpu.windows import PANEL, ROOM, begin_layer, copy_in, run_layer, run_panels
-from sparsenn.backends.kernel_records import ImageStack
+from sparsenn.backends.cpu.windows import ROOM, begin_layer, copy_in, run_layer, run_panels
+from sparsenn.backends.kernel_records import PANEL, ImageStack
 from sparsenn.formats import Array
 from sparsenn.layers import ImageLayer
-from sparsenn.runtime.workers import chunks, map_threads, thread_count
+from sparsenn.runtime.workers import TASKS, chunks, map_threads, thread_count
 
 __all__ = ["ChainStack", "chain_of", "run_chain"]
 
-CACHE_BYTES = 8 << 20  # what a panel's pixels may take before a layer: about a core's share of the last-level cache
-
-WORTH_A_THREAD = 2_000_000
-"""Multiply-adds that are worth another thread: what waking one costs, some tens of microseconds, is small beside."""
-
-TASKS = 4  # parts of the work for each thread, so that all end at about the same time
+WORTH_A_THREAD = int(PANELS.compute * THREAD_WORK)  # multiply-adds of a thread, at least
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +51,7 @@ def run_chain(stack: ImageStack, features: Array) -> Array:
             _run_shared(program, features, row, threads, outputs)
         return outputs
     together = max(1, min(PANEL, -(-rows // threads)))
-    while together > 1 and 4 * together * program.largest > CACHE_BYTES:
+    while together > 1 and 4 * together * program.largest > LAST_CACHE_BYTES:
         together //= 2
 
     def run(part: tuple[int, int]) -> None:

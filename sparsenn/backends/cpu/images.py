@@ -14,11 +14,9 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import CombiningLayer, Flatten, ImageLayer, LogSoftmax, Pool2d, Slice, SoftmaxLayer
 from sparsenn.runtime.jit import compiled
-from sparsenn.runtime.workers import chunks, map_threads, thread_count
+from sparsenn.runtime.workers import TASKS, chunks, map_threads, thread_count
 
 __all__ = ["count_nonzeros", "run_layer"]
-
-PIECES = 4  # parts of the work for each thread, so that all end at about the same time
 
 
 def run_layer(layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
@@ -88,7 +86,7 @@ def count_nonzeros(features: Array) -> Array:
 
 
 def _pieces(count: int) -> list[tuple[int, int]]:
-    return chunks(count, -(-count // (PIECES * thread_count())) or 1)
+    return chunks(count, -(-count // (TASKS * thread_count())) or 1)
 
 
 @compiled

@@ -12,12 +12,10 @@ from sparsenn.errors import MatrixError, UnsortedError
 from sparsenn.formats import CSR, Array, from_dense, index_dtype
 from sparsenn.formats.arrays import as_floats, check_shape, collapse_iso, read_only
 from sparsenn.runtime.jit import compiled, example
-from sparsenn.runtime.workers import chunks, map_threads, thread_count
+from sparsenn.runtime.workers import NUMBERS, TASKS, chunks, map_threads, thread_count
 
 __all__ = ["check_rows", "dense_to_sparse", "sparse_to_dense"]
 
-PIECES = 4  # parts of the work for each thread, so that all end at about the same time
-LEAST_ENTRIES = 1 << 15  # entries that are worth a thread: fewer are looked at where they are asked for
 
 GOOD, OFFSETS, RANGE, ORDER = range(4)
 """What is wrong with a row: nothing; its offsets; an index; the order of its indices, or one is there twice."""
@@ -107,7 +105,7 @@ def _offsets(indptr: Array, height: int) -> Array:
 
 
 def _in_pieces(run: Callable[[tuple[int, int]], Any], total: int, entries: int) -> list[Any]:
-    pieces = min(PIECES * thread_count(), max(1, entries // LEAST_ENTRIES))
+    pieces = min(TASKS * thread_count(), max(1, entries // NUMBERS))
     return map_threads(run, chunks(total, max(1, -(-total // pieces))))
 
 

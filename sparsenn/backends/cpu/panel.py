@@ -22,13 +22,12 @@ import numpy as np
 
 from sparsenn.backends.chains import LayerCounts
 from sparsenn.backends.cpu.panel_layers import LANE_STEP, finish_line, padded, run_layers
-from sparsenn.backends.cpu.processor import shared_seconds
+from sparsenn.backends.cpu.processor import CACHE_BYTES, LAST_CACHE_BYTES, PANELS, WAKING_SECONDS, shared_seconds
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.stack import Packed, Stack, are_blocks, blocks_of
 from sparsenn.backends.cpu.tiles import BITS, TILE, VECTOR, ask_for, lowest, nonzeros, one_filter
 from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.prior import Prior
 from sparsenn.backends.registry import register
 from sparsenn.backends.row_map import RowMap
 from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
@@ -36,22 +35,14 @@ from sparsenn.formats import CSR, Array
 from sparsenn.formats.arrays import read_only
 from sparsenn.layers import SparseLinear
 from sparsenn.runtime.jit import compiled
-from sparsenn.runtime.workers import chunks, map_threads, thread_count
+from sparsenn.runtime.workers import TASKS, chunks, map_threads, thread_count
 
 __all__ = ["PANEL", "SCATTER", "launch_panel", "launch_scatter", "panel_seconds", "run_csr", "run_dense"]
 
-CACHE_BYTES = 2 << 20  # room for a panel before and after a layer: a 2 MiB second-level cache
 MOST_LANES = 256  # wider panels gain nothing: 512 lanes were no faster than 256 on the challenge's 1024 x 120
-CHUNK_ROWS = 2048  # rows a thread takes at a time: enough to hide the call, few enough to balance the load
-CHUNK_BYTES = 8 << 20  # of outputs of a thread at a time, at most
 CHUNK_TILES = 4  # panels that a thread takes at a time where layers are cut into blocks
 AHEAD = 2  # rows of which cache lines are asked for while one is looked at
-BLOCK = 16  # neurons moved at a time when lanes become rows: 16 floats are a cache line
-
-ROWS_AT_ONCE = 64
-# The same neuron of many rows shares few sets of the first-level cache where the width is such a multiple.
-CROWDED = 256  # rows that become lanes at a time
-CROWDED_AT_ONCE = 16  # rows, and neurons, at a time where the width is a multiple of `CROWDED`
+BLOCK = 16  # neurons, and rows, moved at a time between rows and lanes: 16 floats are a cache line
 
 
 @compiled
@@ -68,12 +59,10 @@ def _emit(panel: Array, width: int, stride: int, lanes: int, out: Array, at: int
 @compiled
 def _enter(features: Array, base: int, lanes: int, used: Array, panel: Array, stride: int) -> None:
     """Bring rows `base` and following into the lanes of a panel: the neurons that are used, line by line."""
-    crowded = features.shape[1] % CROWDED == 0
-    rows, lines = (CROWDED_AT_ONCE, CROWDED_AT_ONCE) if crowded else (ROWS_AT_ONCE, max(1, used.size))
-    for block in range(0, used.size, lines):
-        for begin in range(0, lanes, rows):
-            first, stop = np.uintp(begin), np.uintp(min(lanes, begin + rows))
-            for number in range(block, min(used.size, block + lines)):
+    for block in range(0, used.size, BLOCK):
+        for begin in range(0, lanes, BLOCK):
+            first, stop = np.uintp(begin), np.uintp(min(lanes, begin + BLOCK))
+            for number in range(block, min(used.size, block + BLOCK)):
                 line = np.uintp(used[number])
                 place = line * np.uintp(stride)
                 for lane in range(first, stop):
@@ -226,8 +215,8 @@ def _stride(rows: int, widest: int, threads: int) -> int:
 def _chunk(rows: int, width: int, stride: int) -> int:
     """Rows a thread takes at a time, a multiple of the panel's: many, but so that all threads end up with as many."""
     threads = thread_count()
-    share = -(-rows // (threads * stride)) * stride
-    longest = max(stride, min(CHUNK_ROWS, CHUNK_BYTES // (4 * width), share) // stride * stride)
+    share = -(-rows // (TASKS * threads * stride)) * stride
+    longest = max(stride, min(LAST_CACHE_BYTES // (4 * width), share) // stride * stride)
     sizes = range(longest, max(stride, longest // 2) - 1, -stride)
     return min(sizes, key=lambda size: -(-rows // (threads * size)) * size)
 
@@ -308,7 +297,6 @@ def launch_scatter(step: StepInput) -> StepOutput:
     return _launch(step, scatter=True)
 
 
-PRIOR = Prior(compute=0.4, memory=0.15, launch=6e-5)  # as measured on AMD EPYC (Zen 4)
 EDGE_LANES = 40  # lanes of a panel that are multiplied in the time of a weight's other instructions
 CUT_GAIN = 1.3  # how many times as fast lanes are multiplied where a layer is cut into blocks, as measured there
 CUT_EDGES = 2  # weights that are multiplied in the time in which the sums of an output in a block are loaded and stored
@@ -329,7 +317,7 @@ def panel_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -
     )
     values = (layers[0].inputs + layers[-1].outputs) * min(rows, lanes)
     turns = parts_of(panels, threads) * threads
-    return shared_seconds(PRIOR, machine, threads, turns * edges, turns * FLOAT_BYTES * values)
+    return WAKING_SECONDS + shared_seconds(PANELS, machine, threads, turns * edges, turns * FLOAT_BYTES * values)
 
 
 PANEL = register(

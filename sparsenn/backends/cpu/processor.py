@@ -11,10 +11,19 @@ from llvmlite.binding import get_host_cpu_name
 
 from sparsenn.backends.cpu.tiles import VECTOR
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.prior import Prior
+from sparsenn.backends.prior import TUNED, Prior
 from sparsenn.runtime.workers import thread_count
 
-__all__ = ["host_machine", "processor_of", "shared_seconds"]
+__all__ = [
+    "CACHE_BYTES",
+    "LAST_CACHE_BYTES",
+    "PANELS",
+    "THREAD_WORK",
+    "WAKING_SECONDS",
+    "host_machine",
+    "processor_of",
+    "shared_seconds",
+]
 
 CLOCK = 3e9  # clocks of a core in a second under load; about the same for all servers
 
@@ -25,6 +34,13 @@ UNITS = 1 if get_host_cpu_name() == "znver4" else 2
 """Vectors that a core multiplies in a clock: two, but where one takes both units that there are."""
 
 WAKING_SECONDS = 5e-5  # time to hand work to other threads, and to wait until they are done
+THREAD_WORK = int(WAKING_SECONDS * CLOCK * UNITS * VECTOR)  # multiply-adds of a thread in that time
+
+CACHE_BYTES = 2 << 20  # of a core's own cache
+LAST_CACHE_BYTES = 8 << 20  # a core's share of the last-level cache
+
+PANELS = Prior(compute=TUNED, memory=0.15)
+"""The prior of work on panels of rows or images, as measured on AMD EPYC (Zen 4)."""
 
 
 def host_machine() -> Machine:

@@ -27,7 +27,7 @@ from sparsenn.formats import CSC, CSR, Array, from_dense
 from sparsenn.formats.arrays import read_only
 from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.runtime.jit import compiled, example
-from sparsenn.runtime.workers import chunks, map_threads, thread_count
+from sparsenn.runtime.workers import TASKS, chunks, map_threads, thread_count
 
 __all__ = ["ROWS", "RowByRow", "rows_seconds", "run_rows", "run_sparse_rows"]
 
@@ -211,7 +211,7 @@ def _counts(counters: Array) -> tuple[LayerCounts, ...]:
 
 
 def _tasks(rows: int, edges: int, threads: int) -> int:
-    return max(1, min(4 * threads, rows, rows * edges // SHARED_EDGES))
+    return max(1, min(TASKS * threads, rows, rows * edges // SHARED_EDGES))
 
 
 def _shared(weights: LayersByRows, features: Features, span: tuple[int, int], out: Array, multiplicity: Array,
@@ -245,7 +245,7 @@ def _row_examples() -> None:
         chain.run(features, False)
 
 
-PRIOR = Prior(compute=1.0, memory=0.55, launch=2.5e-6)  # as measured on AMD EPYC (Zen 4)
+PRIOR = Prior(compute=1.0)
 EDGE_BYTES = 8  # bytes of a weight with its index
 VALUE_EDGES = 8  # weights that are multiplied in the time in which an input finds its row of weights
 LIVE = 0.5  # the share of non-zeros that ReLU is taken to leave

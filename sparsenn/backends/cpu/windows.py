@@ -13,16 +13,16 @@ import numpy as np
 from sparsenn.backends.cpu import planes
 from sparsenn.backends.cpu.activation import IDENTITY, activate_line
 from sparsenn.backends.cpu.tiles import TILE, WIDE_TILE, four_filters, largest_of_window, one_filter, one_filter_wide
+from sparsenn.backends.kernel_records import PANEL
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
 
-__all__ = ["ENOUGH", "LANES", "PANEL", "ROOM", "begin_layer", "copy_in", "run_layer", "run_panels"]
+__all__ = ["ENOUGH", "LANES", "ROOM", "begin_layer", "copy_in", "run_layer", "run_panels"]
 
 LANES = 512  # sums computed side by side, of each of four filters: 8 KiB, which stay in a first-level cache
 ROOM = LANES + WIDE_TILE  # numbers from one filter's sums to the next's
-PANEL = 16  # images of a full panel
 
-ENOUGH = 128
+ENOUGH = 2 * TILE
 """Lanes of one line that are worth a walk over the taps; of shorter ones some go together, with what is between."""
 
 

@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 
+from sparsenn.backends.cuda.clocks import MEMORY_CLOCKS, SHARED_L2_BYTES, busy_share
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 from sparsenn.backends.cuda.runtime.memory import lasting_memory
@@ -91,15 +92,8 @@ class Tile:
 
 RESERVED = 1 << 10  # bytes of shared memory that the system takes of each block
 INSTRUCTION = 1.6  # about the clocks of an H200's tensor cores for 16 x 8 sums and 32 bytes of each row and column
-CACHE_BYTES = 32.0  # bytes of a multiprocessor in a clock from the cache that all share, when all ask at once
-
-BUSY = {False: 0.75, True: 0.9}
-"""The part of the time in which a multiprocessor does what bounds it, with fewer than eight warps and with more."""
-
-# Clocks.
-SLAB = 40.0  # of a slab's barrier
-BLOCK = 2500.0  # of a block's beginning and end
-JOIN = 2500.0  # of waiting for the sums of other blocks
+BUSY_THREADS = 8 * WARP  # from which on more gain nothing
+BLOCK_CLOCKS = 3 * MEMORY_CLOCKS  # of a block's beginning and end; and of waiting for the sums of other blocks
 
 
 def work(
@@ -125,13 +119,13 @@ def work(
     instructions = tile.sums / 128 * 4 * kind.products * _instruction_clocks(kind, machine)
     warps = tile.warps_down * tile.warps_across
     lines = warps * (tile.rows // tile.warps_down + tile.columns // tile.warps_across)
-    busy = max(filled * instructions, filled * lines + copied / LINE, read / CACHE_BYTES)
+    busy = max(filled * instructions, filled * lines + copied / LINE, read / SHARED_L2_BYTES)
     blocks = parts_of(tiles * parts, machine.multiprocessors)
     together = min(blocks, resident)
-    clocks = blocks * slabs * (busy / BUSY[together * tile.warps >= 8] + SLAB)
-    clocks += parts_of(blocks, together) * (BLOCK + waiting)
+    clocks = blocks * slabs * busy / busy_share(min(together * tile.threads, BUSY_THREADS))
+    clocks += parts_of(blocks, together) * (BLOCK_CLOCKS + waiting)
     if parts > 1:
-        clocks += JOIN + blocks * 2 * 4 * tile.sums / CACHE_BYTES
+        clocks += BLOCK_CLOCKS + blocks * 2 * 4 * tile.sums / SHARED_L2_BYTES
     return clocks
 
 

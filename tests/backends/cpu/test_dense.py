@@ -38,7 +38,7 @@ def test_blocks_and_threads_change_no_bit_of_what_float64_gives(problem, block, 
     stack = prepare(layers)
     plain = launch(stack, rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dense, "BLOCK_BYTES", 4 * stack.widest * block)
+        patch.setattr(dense, "CACHE_BYTES", 4 * stack.widest * block)
         patch.setattr(dense, "THREAD_WORK", 1)
         patch.setattr(dense, "thread_count", lambda: threads)
         found = launch(stack, rows)

@@ -110,9 +110,9 @@ def test_bits_depend_on_no_cut(density, rng, monkeypatch):
     images = rng.normal(size=(37, 2, 23, 26)).astype(np.float32)
     expected = run(layers, images)
     for threads in (1, 2, 5):
-        for cache, worth in ((1, 1), (image_chain.CACHE_BYTES, 1), (1 << 16, 1 << 40)):
+        for cache, worth in ((1, 1), (image_chain.LAST_CACHE_BYTES, 1), (1 << 16, 1 << 40)):
             monkeypatch.setattr(image_chain, "thread_count", lambda threads=threads: threads)
-            monkeypatch.setattr(image_chain, "CACHE_BYTES", cache)
+            monkeypatch.setattr(image_chain, "LAST_CACHE_BYTES", cache)
             monkeypatch.setattr(image_chain, "WORTH_A_THREAD", worth)
             assert np.array_equal(run(layers, images), expected)
             assert np.array_equal(run(layers, images[5:6]), expected[5:6])

@@ -40,7 +40,7 @@ def test_any_types_become_the_projects(matrix, indices, offsets, values, base, s
     )
     with pytest.MonkeyPatch.context() as patch:
         if threads:
-            patch.setattr(incoming, "LEAST_ENTRIES", 1)
+            patch.setattr(incoming, "NUMBERS", 1)
         found = check_rows(given_rows).validate()
     assert np.array_equal(found.indptr, matrix.indptr)
     assert np.array_equal(found.indices, matrix.indices)
@@ -90,7 +90,7 @@ def test_one_value_serves_all_entries():
 )
 def test_what_is_wrong_is_said(rows, words, threads, monkeypatch):
     if threads:
-        monkeypatch.setattr(incoming, "LEAST_ENTRIES", 1)
+        monkeypatch.setattr(incoming, "NUMBERS", 1)
     with pytest.raises(MatrixError, match=words) as caught:
         check_rows(rows)
     assert not isinstance(caught.value, UnsortedError)
@@ -108,7 +108,7 @@ def test_what_sorting_mends_is_told_apart(indices, words):
 def test_dense_and_sparse_become_each_other(matrix, threads):
     with pytest.MonkeyPatch.context() as patch:
         if threads:
-            patch.setattr(incoming, "LEAST_ENTRIES", 1)
+            patch.setattr(incoming, "NUMBERS", 1)
         dense = sparse_to_dense(matrix)
         found = dense_to_sparse(dense).validate()
     expected = matrix.to_scipy().toarray()

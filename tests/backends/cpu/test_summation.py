@@ -38,7 +38,7 @@ def cut_into(lanes, chunk_rows):
     """Panels have at most so many lanes, and threads take at most so many rows at a time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(panel, "MOST_LANES", lanes)
-        patch.setattr(panel, "CHUNK_ROWS", chunk_rows)
+        patch.setattr(panel, "LAST_CACHE_BYTES", 4 * chunk_rows)
         yield
 
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry, why_too_large
-from sparsenn.backends.cuda.conv.kernel import HELD_BYTES, LAID_OUT, convolution
+from sparsenn.backends.cuda.conv.kernel import HELD_BYTES, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
 from sparsenn.backends.cuda.conv.unrolled import launch_unrolled
@@ -37,7 +37,7 @@ from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.backends.cuda.runtime.row_copies import as_rows, copy_rows
 from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.prior import LAUNCH_SECONDS, Prior
+from sparsenn.backends.prior import LAID_OUT, LAUNCH_SECONDS, LIBRARY, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
@@ -47,7 +47,6 @@ __all__ = ["CUDNN_FLOAT16", "CUDNN_FLOAT32", "CUDNN_TF32", "fits", "why_no_libra
 TILE = 32
 THREADS = 256
 SHARED_BYTES = 4 * TILE * (TILE + 1)
-BLOCKS = 16  # of a multiprocessor, that finish
 
 TRANSPOSE = "conv2d/transpose.cu"
 FINISH = "conv2d/finish.cu"
@@ -209,7 +208,7 @@ def _convolve(precision: str, layer: ConvLayer, images: Array, outputs: Array) -
     if precision == "float32":
         made.run(layer.device, images, layer.weights, outputs)
         kernel = _FINISH.kernel("finish")
-        blocks = min(parts_of(outputs.size, THREADS), BLOCKS * machine_of(layer.device).multiprocessors)
+        blocks = min(parts_of(outputs.size, THREADS), machine_of(layer.device).filling_blocks(THREADS))
         sizes = map(np.uint32, (outputs.size, size, geometry.filters))
         launch("conv2d", kernel, (blocks,), (THREADS,), outputs, layer.bias, *sizes, layer.activation, layer.clip)
         return
@@ -260,8 +259,6 @@ def _described(precision: str, summary: str, prior: Prior) -> ConvolutionKernel:
         half_rows=precision == "float16",
     )
 
-
-LIBRARY = 0.55  # fraction of the peak of multiply-adds
 
 CUDNN_FLOAT32 = _described(
     "float32",

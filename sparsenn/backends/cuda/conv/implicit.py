@@ -18,7 +18,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
 from sparsenn.backends.cuda.conv.implicit_plan import LEAST_ROWS, STEP_CHANNELS, Plan, arranged, plan
-from sparsenn.backends.cuda.conv.kernel import LAID_OUT, convolution
+from sparsenn.backends.cuda.conv.kernel import convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE, smallest
 from sparsenn.backends.cuda.conv.specialised import new_outputs, refuse
@@ -29,7 +29,7 @@ from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, Tile, counters, partial_sums
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.prior import Prior
+from sparsenn.backends.prior import LAID_OUT, WARPS, Prior
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 
@@ -113,7 +113,7 @@ IMPLICIT_FLOAT32 = convolution(
     fits,
     needs=(ONE_GROUP,),
     auto=True,
-    prior=Prior(compute=0.06, memory=LAID_OUT, precision="tf32"),
+    prior=Prior(WARPS / FLOAT32.products, LAID_OUT, precision="tf32"),
     multiples=(LEAST_ROWS, STEP_CHANNELS),
     tf32_products=FLOAT32.products,
 )

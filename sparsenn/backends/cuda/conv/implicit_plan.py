@@ -12,6 +12,7 @@ from math import gcd
 
 import numpy as np
 
+from sparsenn.backends.cuda.clocks import MEMORY_CLOCKS
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, LINE, Tile, work
 from sparsenn.backends.machine import WARP, Machine
@@ -39,7 +40,6 @@ MOST_PARTS = 16  # of the depth
 UNITS = LINE // 16  # of 16 bytes, that a place of the band consists of
 SAME_FOR_ALL = 16  # bytes of shared memory for what all threads of a block need now and then
 SECTOR = 32  # bytes that are read from memory at least
-LATENCY = 800.0  # clocks from asking for an image's numbers to having them
 
 # Units that a thread reads at a time.
 AT_ONCE = 4  # before the first product
@@ -174,7 +174,7 @@ def _clocks(geometry: Geometry, made: Plan, resident: int, machine: Machine) -> 
         resident=resident,
         machine=machine,
         filled=steps / (4 * made.chunks),
-        waiting=LATENCY * (parts_of(rounds, AT_ONCE) + late),
+        waiting=MEMORY_CLOCKS * (parts_of(rounds, AT_ONCE) + late),
     )
 
 

@@ -19,11 +19,10 @@ from sparsenn.formats import Array
 from sparsenn.layers import Conv2d
 from sparsenn.network import Image
 
-__all__ = ["HELD_BYTES", "LAID_OUT", "Fits", "Launch", "convolution", "everywhere"]
+__all__ = ["HELD_BYTES", "Fits", "Launch", "convolution", "everywhere"]
 
 HELD_BYTES = 1 << 30  # of images that are laid out at a time: little beside the device's memory
 IMAGES = 256  # images of which a prior takes the share of one: most devices are full, and launches cost little
-LAID_OUT = 0.25  # fraction of the copy bandwidth of kernels that lay images out first, or gather their pixels
 
 Launch = Callable[[ConvLayer, Array], Array]
 Fits = Callable[[Machine, Geometry], str | None]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sparsenn.backends.cuda.clocks import MEMORY_CLOCKS, busy_share
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.kernel import convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
@@ -25,7 +26,7 @@ from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_hos
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.machine import REGISTERS, WARP, Machine
-from sparsenn.backends.prior import Prior
+from sparsenn.backends.prior import TUNED, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
@@ -190,10 +191,9 @@ def _completed(geometry: Geometry, shape: Tiling, registers: int, machine: Machi
 
 # ---- Which one to take --------------------------------------------------------------------------------------------
 
-_LATENCY = 1200  # clocks from asking for pixels to having them
-
-_BUSY = (0.75, 0.9, 0.96, 1.0)
-"""Share of its clocks in which a scheduler has an instruction to issue, with 1, 2, 3 and more warps."""
+# Instructions of a thread.
+STEP = 6  # of a turn of a loop, besides its work; of storing a sum, or copying what is copied at a time
+PASS = 60  # of beginning a slice of the channels, or another tile
 
 
 class _Rates(NamedTuple):
@@ -216,25 +216,23 @@ def _clocks(geometry: Geometry, tiling: Tiling, count: int, rates: _Rates) -> fl
     """
     height, width = geometry.kernel
     sums = tiling.pixels * tiling.each
-    column = height * sums / rates.multiply_adds + tiling.pixels + height - 1 + parts_of(height * tiling.each, 4) + 6
+    column = height * sums / rates.multiply_adds + tiling.pixels + height - 1 + parts_of(height * tiling.each, 4) + STEP
     rounds = parts_of(tiling.tiles, tiling.threads)
     slices = geometry.channels // tiling.slice
-    computing = rounds * (geometry.channels * width * column + 3 * sums + 60)
-    whole = _takes_whole_images(geometry, tiling)
+    computing = rounds * (geometry.channels * width * column + STEP * sums + PASS)
     staged, weights = _staged_floats(geometry, tiling), _weight_floats(geometry, tiling)
-    copying = staged / tiling.vector * (3 if whole else 16) + 3 * weights / 4
+    copying = STEP * (staged / tiling.vector + weights / 4)
     warps = tiling.threads // WARP
-    issued = warps * (computing + slices * (copying / tiling.threads + 60)) / 4
+    issued = warps * (computing + slices * (copying / tiling.threads + PASS)) / 4
     sets = parts_of(geometry.filters, tiling.bundles * tiling.each)
     bands = parts_of(_row_tiles(geometry, tiling.pixels), tiling.band)
     strips = parts_of(geometry.output_width, tiling.strip)
     blocks = parts_of(parts_of(count, tiling.images) * sets * bands * strips, rates.multiprocessors)
     resident = min(tiling.blocks, blocks)
-    busy = _BUSY[min(resident * warps // 4, len(_BUSY)) - 1]
     outputs = tiling.images * min(geometry.filters, tiling.bundles * tiling.each) * tiling.band * tiling.pixels
     moved = 4 * (slices * (staged + weights) + outputs * tiling.strip) / rates.moved
-    waiting = slices * _LATENCY + moved
-    return blocks * max(issued / busy, (issued + waiting) / resident, moved)
+    waiting = slices * MEMORY_CLOCKS + moved
+    return blocks * max(issued / busy_share(resident * tiling.threads), (issued + waiting) / resident, moved)
 
 
 def tiling_for(geometry: Geometry, count: int, machine: Machine) -> Tiling | None:
@@ -330,5 +328,5 @@ REGISTER_TILED = convolution(
     fits,
     needs=("stride 1, no dilation, one group",),
     auto=True,
-    prior=Prior(compute=0.5),
+    prior=Prior(TUNED),
 )

@@ -29,7 +29,7 @@ from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_hos
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.machine import WARP
-from sparsenn.backends.prior import Prior
+from sparsenn.backends.prior import WARPS, Prior
 from sparsenn.formats import Array
 
 __all__ = [
@@ -114,8 +114,6 @@ def launch_tensor_half(layer: ConvLayer, images: Array) -> Array:
 # ---- Kernels -----------------------------------------------------------------------------------------------------
 
 
-EFFICIENCY = 0.15  # fraction of the peak of multiply-adds
-
 _described = partial(
     convolution,
     needs=("stride 1, no dilation, one group", "filters that fit into shared memory"),
@@ -127,7 +125,7 @@ TENSOR_FLOAT32 = _described(
     launch_tensor_float32,
     "tensor cores, each number split into two of TF32, no unrolled windows",
     fits_float32,
-    prior=Prior(EFFICIENCY, precision="tf32"),
+    prior=Prior(WARPS, precision="tf32"),
     tf32_products=FLOAT32.passes,
 )
 TENSOR_TF32 = _described(
@@ -135,7 +133,7 @@ TENSOR_TF32 = _described(
     launch_tensor_tf32,
     "tensor cores in TF32, windows read from images in shared memory",
     fits_any_precision,
-    prior=Prior(EFFICIENCY, precision="tf32"),
+    prior=Prior(WARPS, precision="tf32"),
     precision="tf32",
 )
 TENSOR_HALF = _described(
@@ -143,7 +141,7 @@ TENSOR_HALF = _described(
     launch_tensor_half,
     "tensor cores in half precision, sums in float32",
     fits_any_precision,
-    prior=Prior(EFFICIENCY, precision="float16"),
+    prior=Prior(WARPS, precision="float16"),
     precision="float16",
     half_rows=True,
 )

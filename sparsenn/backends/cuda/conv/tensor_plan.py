@@ -204,13 +204,12 @@ def _clocks(kind: Kind, geometry: Geometry, made: Plan, images: int, machine: Ma
     tiles = layout.panels(geometry) * layout.panel
     steps = layout.turns(geometry) * layout.steps(kind, geometry)
     products = steps * tiles * down * kind.passes
-    added = 4 * products / 3 if kind.passes > 1 else 0
     rows = layout.panels(geometry) * geometry.channels * (geometry.kernel[0] + down - 1)
     reads = 2 * rows * layout.quads(kind, geometry)
     weights = 0 if made.held else steps * tiles
     sums = 4 * down * tiles
-    instructions = products + added + 2 * reads + weights + 4 * sums
-    shared = reads * (2 if kind is HALF else 1) + weights * kind.words + kind.number * sums / 2
+    instructions = products + reads + weights + sums
+    shared = reads + weights * kind.words + kind.number * sums / 2
     item = products / machine.share(kind.multiplied) + shared + instructions / 4
     bands = parts_of(images * made.bands(geometry), machine.multiprocessors)
     rounds = parts_of(bands * parts_of(made.items(geometry), TILE), made.warps)

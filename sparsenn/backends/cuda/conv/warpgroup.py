@@ -21,7 +21,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry, why_too_large
 from sparsenn.backends.cuda.conv.implicit import MANY
-from sparsenn.backends.cuda.conv.kernel import HELD_BYTES, LAID_OUT, convolution
+from sparsenn.backends.cuda.conv.kernel import HELD_BYTES, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
@@ -34,7 +34,7 @@ from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
 from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.prior import LAUNCH_SECONDS, Prior
+from sparsenn.backends.prior import LAID_OUT, LAUNCH_SECONDS, TUNED, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
@@ -75,8 +75,6 @@ _LAYOUT = specialised(LAYING_OUT, dynamic_shared=True, carveout=WHOLE)
 # Of a block that lays images out.
 PLACES = 256
 UNITS = 4
-
-EFFICIENCY = 0.5  # fraction of the peak of multiply-adds, of which split numbers take three for one
 
 
 def fits(kind: Kind, machine: Machine, geometry: Geometry) -> str | None:
@@ -184,7 +182,7 @@ def _launch(kind: Kind, layer: ConvLayer, images: Array, outputs: Array) -> None
 
 def _described(kind: Kind, name: str, summary: str) -> ConvolutionKernel:
     peak = "float16" if kind is HALF else "tf32"
-    prior = Prior(EFFICIENCY / kind.products, LAID_OUT, 2 * LAUNCH_SECONDS, peak)
+    prior = Prior(TUNED / kind.products, LAID_OUT, 2 * LAUNCH_SECONDS, peak)
     return convolution(
         name,
         partial(run_warpgroup, kind),

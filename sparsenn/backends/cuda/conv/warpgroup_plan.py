@@ -12,6 +12,7 @@ from math import gcd
 
 import numpy as np
 
+from sparsenn.backends.cuda.clocks import OUTPUT_CLOCKS, READ_BYTES, SHARED_L2_BYTES
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
 from sparsenn.backends.cuda.runtime.precision import split_tf32
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, RESERVED, TF32, Kind
@@ -61,8 +62,6 @@ PLACES = (1 << 14) - 1  # that a band may have: the instructions encode no more
 LONGEST_RUN = 4  # outputs that are stored at once
 RUNS_COST = 1.07  # places for one, at most, that a pitch may take of which outputs can be stored several at once
 OTHER_REGISTERS = 32  # of a thread, besides its sums
-COPIED_BYTES = 32.0  # that a multiprocessor of an H200 gets in a clock from the level 2 cache, which all share
-STORED = 20.0  # clocks of storing the outputs of a place on an H200
 
 
 @dataclass(frozen=True)
@@ -263,10 +262,10 @@ def _clocks(kind: Kind, geometry: Geometry, made: Plan, machine: Machine) -> flo
     tile = made.tile
     slabs = geometry.kernel[0] * geometry.kernel[1] // tile.taps  # of a chunk
     products = tile.down * tile.across * tile.steps * tile.taps * kind.products
-    multiplied = products * max(tile.columns / 2, (ROWS + tile.columns) / 4)  # 128 bytes of shared memory a clock
-    copied = (tile.slab_bytes(kind) + tile.band_bytes(kind, made.band) / slabs) / COPIED_BYTES
+    multiplied = products * max(tile.columns / 2, 32 * (ROWS + tile.columns) / READ_BYTES)
+    copied = (tile.slab_bytes(kind) + tile.band_bytes(kind, made.band) / slabs) / SHARED_L2_BYTES
     rounds = parts_of(made.tiles, machine.multiprocessors)
-    return rounds * (made.chunks * slabs * max(multiplied, copied) + STORED * tile.columns)
+    return rounds * (made.chunks * slabs * max(multiplied, copied) + OUTPUT_CLOCKS * tile.columns)
 
 
 # ---- Filters in the kernel's order -------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.backends.cuda.runtime.row_copies import as_rows, copy_rows
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.prior import LAUNCH_SECONDS, Prior
+from sparsenn.backends.prior import LAID_OUT, LAUNCH_SECONDS, LIBRARY, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
@@ -40,7 +40,6 @@ from sparsenn.layers import Linear
 __all__ = ["CUBLAS", "CUBLAS_FLOAT16", "CUBLAS_TF32", "KERNELS", "padded_widths", "seconds"]
 
 THREADS = 256  # of a block that adds a bias and activates
-BLOCKS = 16  # of a multiprocessor
 
 MOST_TRIED = 2 << 30  # bytes of features and outputs up to which it is tried what a library's ReLU makes of NaN
 
@@ -77,10 +76,10 @@ def padded_widths(precision: str, widths: Sequence[int], rows: int) -> tuple[int
 
 # ---- The prior ------------------------------------------------------------------------------------------------------
 
-PRIORS = {precision: Prior(0.75, precision=precision) for precision in NUMBER_BYTES}
+PRIORS = {precision: Prior(LIBRARY, precision=precision) for precision in NUMBER_BYTES}
 
 TILE_COLUMNS = 32  # outputs of the narrowest tile: products of fewer take as long
-ROUNDING = Prior(1.0, 0.3)  # of a pass that rounds or pads rows, or cuts outputs
+ROUNDING = Prior(1.0, LAID_OUT)  # of a pass that rounds or pads rows, or cuts outputs
 
 
 def seconds(precision: str, machine: Machine, layers: Sequence[Linear], rows: int, row_bytes: int = 4) -> float:
@@ -143,7 +142,7 @@ def _finish(layer: DenseLayer, rows: int, number: Any, machine: Machine) -> _Fin
     width = layer.outputs // 4 if four else layer.outputs
     result = "half_bits" if number == np.float16 else "float"
     kernel = _EPILOGUE.kernel("add_bias_and_activate", VECTOR=int(four), RESULT=result)
-    blocks = min(parts_of(rows * width, THREADS), BLOCKS * machine.multiprocessors)
+    blocks = min(parts_of(rows * width, THREADS), machine.filling_blocks(THREADS))
     code = layer.bias, layer.activation, layer.clip
     return _Finish(kernel, blocks, np.int64(rows * width), np.int32(width), np.dtype(number), *code)
 

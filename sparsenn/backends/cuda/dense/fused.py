@@ -41,7 +41,7 @@ from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on
 from sparsenn.backends.cuda.runtime.loader import Program, specialised
 from sparsenn.backends.cuda.runtime.precision import HALF_MAX, SPLIT_PRODUCTS
 from sparsenn.backends.machine import WARP, Machine
-from sparsenn.backends.prior import Prior
+from sparsenn.backends.prior import TUNED, WARPS, Prior
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 
@@ -279,12 +279,11 @@ def _largest_weight(weights: Array) -> float:
 FMA_TOGETHER = 1, 4  # inputs that a thread of fused_fma multiplies together, and outputs
 FMA_BLOCK_ROWS = 2 * FMA_ROWS[-1]  # of the two blocks of a multiprocessor
 
-FMA_PRIOR = Prior(0.55)
-TENSOR_EFFICIENCY = 0.18  # fraction of the peak of multiply-adds; half of it where numbers are split
+FMA_PRIOR = Prior(TUNED)
 TENSOR_PRIORS = {
-    FLOAT32: Prior(TENSOR_EFFICIENCY / 2, precision="tf32"),
-    TF32: Prior(TENSOR_EFFICIENCY, precision="tf32"),
-    HALF: Prior(TENSOR_EFFICIENCY, precision="float16"),
+    FLOAT32: Prior(WARPS / 2, precision="tf32"),
+    TF32: Prior(WARPS, precision="tf32"),
+    HALF: Prior(WARPS, precision="float16"),
 }
 
 

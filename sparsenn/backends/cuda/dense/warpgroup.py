@@ -32,7 +32,7 @@ from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.precision import SPLIT_PRODUCTS
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.prior import Prior
+from sparsenn.backends.prior import TUNED, Prior
 from sparsenn.backends.sizes import parts_of
 
 __all__ = ["KERNELS", "SOURCES", "WARPGROUP_FLOAT32", "WARPGROUP_HALF", "WARPGROUP_TF32", "defines", "fits"]
@@ -93,9 +93,9 @@ TOGETHER = NEURONS, 2 * NEURONS
 BLOCK_ROWS = 32  # rows up to which a multiprocessor waits for weights longer than it multiplies
 
 PRIORS = {
-    FLOAT32: Prior(0.42 / SPLIT_PRODUCTS, precision="tf32"),
-    TF32: Prior(0.42, precision="tf32"),
-    HALF: Prior(0.24, precision="float16"),
+    FLOAT32: Prior(TUNED / SPLIT_PRODUCTS, precision="tf32"),
+    TF32: Prior(TUNED, precision="tf32"),
+    HALF: Prior(TUNED, precision="tf32"),  # in which it multiplies no faster: it waits for weights
 }
 
 _NEEDS = (f"layers up to {WIDEST} outputs wide",)

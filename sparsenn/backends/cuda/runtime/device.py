@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from sparsenn.backends.machine import MACHINES, Machine
+from sparsenn.backends.machine import MACHINES, SUSTAINED, Machine
 from sparsenn.runtime.storage.folder import cupy_folder
 
 __all__ = ["as_current", "cupy", "current_machine", "machine_of"]
@@ -58,14 +58,10 @@ CLOCK_RATE = 13  # cudaDevAttrClockRate, in kHz
 MEMORY_CLOCK_RATE = 36  # cudaDevAttrMemoryClockRate, in kHz
 MEMORY_BUS_WIDTH = 37  # cudaDevAttrGlobalMemoryBusWidth, in bits
 
-# Shares that a GPU sustains under load, where none is known.
-SUSTAINED = 0.9  # of its highest clock
-COPIED = 0.88  # of the bandwidth of its memory
-
 
 @cache
 def machine_of(device: int) -> Machine:
-    """Ask a device what it offers; rates that it does not tell are those measured on its like, or about 9 tenths."""
+    """Ask a device what it offers; rates are what it sustains."""
     runtime = cupy().cuda.runtime
     found = runtime.getDeviceProperties(device)
     name = found["name"].decode() if isinstance(found["name"], bytes) else found["name"]
@@ -95,4 +91,4 @@ def _rates(runtime: Any, device: int, name: str) -> tuple[float, float]:
     clock, memory, width = (
         runtime.deviceGetAttribute(attribute, device) for attribute in (CLOCK_RATE, MEMORY_CLOCK_RATE, MEMORY_BUS_WIDTH)
     )
-    return SUSTAINED * 1e3 * clock, COPIED * 2e3 * memory * width / 8
+    return SUSTAINED * 1e3 * clock, SUSTAINED * 2e3 * memory * width / 8

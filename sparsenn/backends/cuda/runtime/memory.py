@@ -30,7 +30,7 @@ __all__ = [
     "within_memory",
 ]
 
-STAGED_BYTES = 8 << 20  # of each pinned buffer: so large that starting a copy costs little beside it
+STAGED_BYTES = 4 << 20  # of each pinned buffer: so large that starting a copy costs little beside it
 ALIGNMENT = 512  # bytes, as of arrays of their own: where arrays share a block, each begins at a multiple of so many
 _ALLOCATION_FAILED = 2  # cudaErrorMemoryAllocation
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.contract import LONG_SECONDS
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.graph_copies import copies_of
 from sparsenn.backends.cuda.runtime.memory import lent_memory
@@ -19,7 +20,6 @@ from sparsenn.formats import Array
 
 __all__ = ["MAX_COPIED_BYTES", "DeviceReplay", "HostReplay"]
 
-MAX_SECONDS = 50e-3  # of work that is captured: the device computes longer work while the host queues it
 MAX_COPIED_BYTES = 64 << 20  # of rows that a graph copies to its own memory
 QUICK_BYTES = 4 << 20  # of rows whose copy takes next to no time
 LEAST_GAIN = 0.9  # of the launches' time that a graph may take for more rows
@@ -118,7 +118,7 @@ class _Replay(ABC):
         self._features = cupy().ndarray(self._shape, rows.dtype)
         self._bring(rows, current)
         self._queued_seconds = _seconds(lambda: run(self._features))
-        if self._queued_seconds > MAX_SECONDS:
+        if self._queued_seconds > LONG_SECONDS:
             return None
         return captured(enqueue)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS, HALF_BLOCKS
 from sparsenn.backends.cuda.sparse.resident.stages import CLUSTER, WIDE, few_rows, fits_in_shared, rows_at_once
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.prior import LAUNCH_SECONDS, Prior
+from sparsenn.backends.prior import CACHED, LAUNCH_SECONDS, TUNED, WARPS, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.layers import SparseLinear
 
@@ -20,18 +20,18 @@ EDGE_BYTES = 8  # a weight and a place
 
 RUN_LAUNCHES = 2  # of a run beside its layers: rows are laid out, and outputs laid back
 
-# `chunks`: a multiply-add reads shared memory, which is what bounds it, and chunks come from the L2 cache, which is
-# faster than memory. On halves, shared memory bounds it likewise: float32's peak is what it is compared with.
-CHUNKS = Prior(compute=0.22, memory=3.0)
+# `chunks`: a multiply-add reads shared memory, which is what bounds it, and chunks come from the L2 cache. On halves,
+# shared memory bounds it likewise: float32's peak is what it is compared with.
+CHUNKS = Prior(WARPS, CACHED)
 
 # `two_of_four`: tensor cores, for which shared memory is too slow.
-TWO_OF_FOUR = Prior(compute=0.55, precision="float16")
+TWO_OF_FOUR = Prior(TUNED, precision="float16")
 MENDED_OUTPUTS = 8  # that have three weights in a group of four, and an order of inputs avoids; more take a second pass
 
 # `resident`: rows in tiles, each layer with its share of the stage's launches; and rows with a cluster of blocks each,
 # which reads a layer's edges for its row alone.
-TILES = Prior(compute=0.12, launch=8e-6)
-CLUSTERS = Prior(compute=1.0, memory=1.4, launch=2e-6)
+TILES = Prior(0.12, launch=2 * LAUNCH_SECONDS)
+CLUSTERS = Prior(1.0, 1.4, LAUNCH_SECONDS / 2)
 
 
 def chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
@@ -97,12 +97,12 @@ def _run_seconds(machine: Machine, nbytes: float) -> float:
 def _in_chunks(machine: Machine, layer: SparseLinear, rows: int, number_bytes: int, least_rows: int) -> float:
     """Return the seconds of a layer whose inputs come in chunks, once for each block's outputs.
 
-    Fewer than two tiles of `least_rows` take as long as two: the latency of an edge is not hidden.
+    Fewer rows than `least_rows`, a tile's, take as long.
     """
     blocks = parts_of(max(1, layer.outputs), max(block.slots for block in BLOCKS))
     inputs_read = layer.inputs * max(rows * blocks, least_rows * machine.multiprocessors)
     moved = number_bytes * (inputs_read + rows * layer.outputs)
-    return CHUNKS.seconds(machine, layer.edges * max(rows, 2 * least_rows), moved)
+    return CHUNKS.seconds(machine, layer.edges * max(rows, least_rows), moved)
 
 
 def _passes(layer: SparseLinear) -> int:

@@ -19,6 +19,7 @@ import numpy as np
 
 from sparsenn.backends.chains import SparseRows
 from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.memory import STAGED_BYTES
 from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.transfer.copy_loops import Driver, Route, Share, Stages, driver, receive, send
 from sparsenn.backends.cuda.transfer.slices import Part, Shared, convert, cut
@@ -27,18 +28,16 @@ from sparsenn.runtime.workers import map_threads, thread_count
 
 __all__ = ["Transfer"]
 
-PIECE_BYTES = 4 << 20  # pinned memory of a piece: a thread fills one while others travel
+PIECE_BYTES = STAGED_BYTES  # pinned memory of a piece: a thread fills one while others travel
+
+THREADS = 8  # that copy between ordinary and pinned memory: no more than chunks, of which each holds one
 
 # Chunks of pinned memory at most.
-PIECES_UP = 16  # 64 MiB for copies to the device
-PIECES_DOWN = 8  # 32 MiB for copies to the host
-PIECES_WAITING = 4  # 16 MiB of copies to the host that nobody has read yet
+PIECES_UP = 2 * THREADS  # 64 MiB for copies to the device
+PIECES_DOWN = THREADS  # 32 MiB for copies to the host
+PIECES_WAITING = THREADS // 2  # 16 MiB of copies to the host that nobody has read yet
 
-# Threads that copy between ordinary and pinned memory: no more than chunks, of which each holds one.
-THREADS_UP = 8
-THREADS_DOWN = 8
-
-PART_BYTES = 1 << 20  # what a compiled loop copies at a time, at most: half of a piece or less
+PART_BYTES = PIECE_BYTES // 4  # what a compiled loop copies at a time, at most: half of a piece or less
 SMALL_BYTES = 1 << 20  # up to here the calling thread copies, on the current stream: threads would cost more
 BLOCKS_KEPT = 2  # blocks of device memory that wait for further rows: one is filled while another is read
 ALIGNMENT = 512  # bytes that arrays of a block begin at multiples of, as CuPy's do
@@ -172,7 +171,7 @@ class Transfer:
     def _place(self, arrays: list[tuple[Array, np.dtype[Any]]]) -> list[Any]:
         cp = cupy()
         sizes = [array.size * dtype.itemsize for array, dtype in arrays]
-        most = _part_bytes(sum(size for size in sizes if size > SMALL_BYTES), THREADS_UP)
+        most = _part_bytes(sum(size for size in sizes if size > SMALL_BYTES), THREADS)
         routes: list[Route] = []
         parts: list[Part] = []
         with self._turns:
@@ -190,9 +189,9 @@ class Transfer:
                     else:
                         parts += cut(array, targets[-1], most)
             if routes:
-                self._relay(send, routes, THREADS_UP, self._pieces_up, self._up)
+                self._relay(send, routes, THREADS, self._pieces_up, self._up)
             if parts:
-                self._on_threads(THREADS_UP, lambda shared: self._stage(shared, self._up), parts)
+                self._on_threads(THREADS, lambda shared: self._stage(shared, self._up), parts)
             if routes or parts:
                 self._arrived.record(self._up)
                 current.wait_event(self._arrived)
@@ -347,10 +346,10 @@ class _Fetch:
             transfer._down.wait_event(self._made)
             if _travels_as_it_is(self._target, source.dtype):
                 routes = [_route(self._target, source)]
-                transfer._relay(receive, routes, THREADS_DOWN, transfer._pieces_down, transfer._down)
+                transfer._relay(receive, routes, THREADS, transfer._pieces_down, transfer._down)
             else:
-                parts = cut(self._target, source, _part_bytes(source.nbytes, THREADS_DOWN))
-                transfer._on_threads(THREADS_DOWN, transfer._fetch_parts, parts)
+                parts = cut(self._target, source, _part_bytes(source.nbytes, THREADS))
+                transfer._on_threads(THREADS, transfer._fetch_parts, parts)
 
 
 def _part_bytes(size: int, threads: int, most: int | None = None) -> int:

@@ -20,7 +20,7 @@ from sparsenn.io.importers.torch.aten import ROWS_COUNT, apply_operator
 from sparsenn.io.importers.torch.movements import ROWS, Made
 from sparsenn.io.signal import Signal
 
-__all__ = ["exported"]
+__all__ = ["exported", "of_several_rows", "output_names"]
 
 _SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -84,7 +84,9 @@ def exported(
             results = [each for each, kind in zip(node.args[0], kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
             if any(result not in signals for result in results):
                 raise InputError(f"{name}: gives an output that does not depend on its input")
-            names = _output_names(program.call_spec.out_spec, len(results))
+            structure = program.call_spec.out_spec
+            is_flat = structure.num_leaves == len(results)
+            names = output_names(structure.unflatten(range(len(results)))) if is_flat else []
             if len(names) != len(results):
                 raise InputError(
                     f"{name}: gives {len(results)} outputs, some within others; give a module without them"
@@ -104,9 +106,8 @@ def _is_of_sizes(node: Any) -> bool:
     return str(node.target).startswith("aten._assert") or isinstance(node.meta.get("val"), _SIZES)
 
 
-def _output_names(structure: Any, count: int) -> list[str]:
+def output_names(outputs: Any) -> list[str]:
     """Return what a module's outputs are called: keys of a dictionary, fields of a named tuple, or numbered."""
-    outputs = structure.unflatten(range(count)) if structure.num_leaves == count else ()
     if isinstance(outputs, Mapping):
         return list(map(str, outputs))
     if isinstance(outputs, tuple | list):
@@ -121,8 +122,8 @@ def _export(name: str, module: Any, positional: tuple[Any, ...], named: dict[str
         shapes: Any = {each: {0: rows} for each in named} if named else tuple({0: rows} for _ in positional)
         program = torch.export.export(
             module,
-            tuple(map(_of_several_rows, positional)),
-            {each: _of_several_rows(batch) for each, batch in named.items()},
+            tuple(map(of_several_rows, positional)),
+            {each: of_several_rows(batch) for each, batch in named.items()},
             dynamic_shapes=shapes,
         )
         return _without_mutation(program)
@@ -140,7 +141,7 @@ def _without_mutation(program: Any) -> Any:
     return program
 
 
-def _of_several_rows(batch: Any) -> Any:
+def of_several_rows(batch: Any) -> Any:
     """Return a batch of more than one row, which `torch.export` takes for a special case."""
     return batch if len(batch) > 1 else batch.new_zeros((2, *batch.shape[1:]))
 

@@ -23,7 +23,15 @@ __all__ = ["from_torch"]
 _HINT = "from_torch(module, example) takes a batch of inputs"
 
 
-def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE_BELOW) -> Network:
+_OTHERWISE = (
+    "sparsenn.torch.sparsify(module) computes its pruned layers and leaves the rest to PyTorch; "
+    'from_torch(module, example, through="onnx") leaves it to ONNX Runtime'
+)
+
+
+def from_torch(
+    module: Any, example: Any = None, *, sparse_below: float = SPARSE_BELOW, through: str | None = None
+) -> Network:
     """Return a PyTorch module as a network that computes what the module does in evaluation mode.
 
     Known are `Linear`, `Conv1d`, `Conv2d`, `BatchNorm1d`, `BatchNorm2d`, `MaxPool`, `AvgPool` and their adaptive kinds
@@ -44,6 +52,9 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
         which the network calls them by.
     sparse_below : float, default 0.5
         A fully connected layer in which a smaller share of weights is not zero becomes sparse.
+    through : {"onnx"}, optional
+        Have `torch.onnx.export` make an ONNX graph of the module, by its newer exporter where onnxscript is installed,
+        and read that as `from_onnx` does: what has no layer here, ONNX Runtime computes. It needs an example.
 
     Returns
     -------
@@ -54,14 +65,18 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
     Raises
     ------
     InputError
-        The module computes something that no layer here does; the message names the module's part.
+        The module computes something that no layer here does; the message names the module's part, and what else there
+        is: `sparsenn.torch.sparsify`, and `through`.
     UsageError
-        PyTorch is not installed, or the argument is not a module.
+        PyTorch is not installed, the argument is not a module, or there is no other format of that name or no example
+        for it.
     """
     try:
         import torch
     except ImportError as error:
         raise UsageError("from_torch takes a module of PyTorch, which is not installed here") from error
+    if through is not None and (through != "onnx" or example is None):
+        raise UsageError(f'through is {through!r}; give "onnx", and an example of the inputs')
     if isinstance(module, torch.export.ExportedProgram):
         from sparsenn.io.importers.torch.graph import exported
 
@@ -70,36 +85,49 @@ def from_torch(module: Any, example: Any = None, *, sparse_below: float = SPARSE
         raise UsageError(f"{kind_of(module)} is not a torch.nn.Module; from_weights takes a state dict")
     if isinstance(module, torch.jit.ScriptModule):
         raise InputError("a TorchScript module cannot be inspected; give the module it was made from")
+    if any(type(each).__module__ == "sparsenn.torch.layers" for each in module.modules()):
+        raise UsageError("sparsenn.torch.sparsify has replaced modules of it; call sparsenn.torch.desparsify first")
     several = isinstance(example, tuple | dict)
     batches = () if example is None else example if several else (example,)
     tensors = batches.values() if isinstance(batches, dict) else batches
     shapes = [tuple(getattr(each, "shape", ())) for each in tensors]
     if any(len(shape) < 2 for shape in shapes) or (several and not shapes):
         raise UsageError("the example is not a batch of inputs; give a tensor whose first dimension counts them")
-    signal = inputs(shapes[0][1:] if shapes else None, _HINT, sparse_below)
     with torch.no_grad(), _evaluated(module):
-        parts = [
-            (f"{name or 'the module'} ({_kind(part).__name__})", part, _reader(part))
-            for name, part in _parts("", module)
-        ]
-        unknown = next(((name, part) for name, part, reader in parts if reader is None), None)
-        if unknown is None and not several:
-            _apply_masks(module)
-            for name, part, reader in parts:
-                assert reader is not None, "every part has one"
-                with prefix_errors(name):
-                    signal = reader(signal, part)
-            return check_rounding(signal.network(), signal.entering)
-        if unknown is not None and example is None:
-            name, part = unknown
-            raise InputError(f"{name}: {_why_unread(part)}")
-        from sparsenn.io.importers.torch.graph import exported
+        if through is not None:
+            from sparsenn.io.importers.torch.through_onnx import network_through_onnx
 
+            return network_through_onnx(module, batches, sparse_below)
         try:
-            signals = exported(module, batches, lambda shape: inputs(shape, _HINT, sparse_below))
-        finally:
-            _apply_masks(module)  # which are no numbers while a graph is made
-        return check_rounding(*network_between(*signals))
+            return _read(module, batches, several, shapes[0][1:] if shapes else None, sparse_below)
+        except InputError as error:
+            raise type(error)(f"{error}; {_OTHERWISE}") from error
+
+
+def _read(module: Any, batches: Any, several: bool, shape: tuple[int, ...] | None, sparse_below: float) -> Network:
+    """Return the network of a module, read module by module where all are known, else from a graph."""
+    signal = inputs(shape, _HINT, sparse_below)
+    parts = [
+        (f"{name or 'the module'} ({_kind(part).__name__})", part, _reader(part)) for name, part in _parts("", module)
+    ]
+    unknown = next(((name, part) for name, part, reader in parts if reader is None), None)
+    if unknown is None and not several:
+        _apply_masks(module)
+        for name, part, reader in parts:
+            assert reader is not None, "every part has one"
+            with prefix_errors(name):
+                signal = reader(signal, part)
+        return check_rounding(signal.network(), signal.entering)
+    if unknown is not None and not batches:
+        name, part = unknown
+        raise InputError(f"{name}: {_why_unread(part)}")
+    from sparsenn.io.importers.torch.graph import exported
+
+    try:
+        signals = exported(module, batches, lambda shape: inputs(shape, _HINT, sparse_below))
+    finally:
+        _apply_masks(module)  # which are no numbers while a graph is made
+    return check_rounding(*network_between(*signals))
 
 
 def _parts(name: str, module: Any) -> Iterator[tuple[str, Any]]:

@@ -28,8 +28,7 @@ def little_memory():
             patch.setattr(transfer, name, value)
         for name, value in {"PIECES_UP": 4, "PIECES_DOWN": 3, "PIECES_WAITING": 2}.items():
             patch.setattr(transfer, name, value)
-        for name in ("THREADS_UP", "THREADS_DOWN"):
-            patch.setattr(transfer, name, 3)
+        patch.setattr(transfer, "THREADS", 3)
         patch.setattr(transfer, "ALIGNMENT", 16)
         patch.setattr(transfer, "thread_count", lambda: 3)
         yield

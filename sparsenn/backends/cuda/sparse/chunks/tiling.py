@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from sparsenn.backends.cuda.clocks import EDGE_CLOCKS, L2_BYTES, MEMORY_CLOCKS, OUTPUT_CLOCKS, READ_BYTES
 from sparsenn.backends.cuda.sparse.chunks.blocks import (
     BLOCKS,
     COUNTING_BLOCKS,
@@ -21,7 +22,7 @@ from sparsenn.backends.cuda.sparse.chunks.blocks import (
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 
-__all__ = ["L2_BYTES", "Tiling", "in_slices", "occupies", "shared_tilings", "stage_tilings"]
+__all__ = ["ROUNDS", "Tiling", "in_slices", "occupies", "shared_tilings", "stage_tilings"]
 
 
 @dataclass(frozen=True)
@@ -33,26 +34,18 @@ class Tiling:
     chunk: int  # inputs in shared memory at a time
 
 
-WHOLE_ROUNDS = 2
+ROUNDS = 2
 """Where blocks take a layer's work in more rounds than these, rows go through the layers in slices, side by side; of
 fewer rounds, a slice would have too little work for all multiprocessors."""
 
 LEAST_STAGES = 2  # chunks in shared memory: one is read while the next one arrives
 MARGIN = 1.16  # longest record over the average one; `chunk_weights` shortens chunks where that is not enough
 
-# What a shape is chosen by, in clocks of a multiprocessor.
-READ_BYTES = 128  # of shared memory, a clock
-EDGE_READS = 0.5  # of shared memory, for an edge itself: several are read at once
-L2_BYTES = 64  # from the L2 cache to shared memory, a clock
-EDGE_CLOCKS = 40  # from reading an edge's line until its products are added
-OUTPUT_CLOCKS = 16  # for a block to begin and finish an output
-GROUP_CLOCKS = 1000  # to begin and finish a group
-
 
 def in_slices(tiling: Tiling, rows: int, machine: Machine) -> bool:
     """Return whether a layer has enough work for rows to go through it and its neighbours in slices."""
     items = parts_of(rows, tiling.block.rows) * tiling.groups
-    return items > WHOLE_ROUNDS * machine.multiprocessors * tiling.block.blocks
+    return items > ROUNDS * machine.multiprocessors * tiling.block.blocks
 
 
 def shared_tilings(
@@ -124,10 +117,10 @@ def _cut(block: BlockShape, rows: int, inputs: int, outputs: int, edges: int, ma
     share = parts_of(tiles * groups, multiprocessors)
     warp_outputs = parts_of(outputs, groups * block.warps)  # of the warp that the others wait for
     group_edges = edges / outputs * warp_outputs * block.warps
-    read = group_edges * (block.line / READ_BYTES + EDGE_READS)
+    read = group_edges * (block.line / READ_BYTES + 1 / block.edges_at_once)
     brought = (inputs * block.line + group_edges * _edge_bytes(block)) / L2_BYTES
     waited = (group_edges / block.warps * EDGE_CLOCKS + block.slots * OUTPUT_CLOCKS) / min(block.blocks, share)
-    return share * (math.hypot(read, brought, waited) + GROUP_CLOCKS), tiling
+    return share * (math.hypot(read, brought, waited) + MEMORY_CLOCKS), tiling
 
 
 def _chunk(block: BlockShape, machine: Machine, inputs: int, group_edges: float) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.cuda.clocks import EDGE_CLOCKS, L2_BYTES
 from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.memory import to_device
 from sparsenn.backends.cuda.sparse.chunks.blocks import (
@@ -29,7 +30,7 @@ from sparsenn.backends.cuda.sparse.chunks.edges import (
     write_edges,
 )
 from sparsenn.backends.cuda.sparse.chunks.teams import Teams, teams_of_weights
-from sparsenn.backends.cuda.sparse.chunks.tiling import L2_BYTES, Tiling
+from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling
 from sparsenn.backends.cuda.sparse.half_weights import scaled_weights
 from sparsenn.backends.cuda.sparse.stack import LayerNumbers
 from sparsenn.backends.machine import H200, Machine
@@ -48,7 +49,6 @@ MOST_UNITS = (1 << 31) - 1  # records are addressed by 32-bit numbers of 16 byte
 BEHIND_ALL = -1  # the place behind all outputs, as places are unsigned
 NO_OUTPUT = 63 << 18  # an edge of no output, where rows are in half precision
 ARRAYS = ("records", "starts", "runs", "run_starts", "slots")  # in the order in which kernels take them
-RUN_CLOCKS = 55  # clocks that the copy engine takes for a copy, however short
 
 
 def block_program(source: str, block: BlockShape, **more: Any) -> Program:
@@ -185,7 +185,7 @@ def _lines(weights: CSC, group: Array, tiling: Tiling) -> Array:
     runs = find_lines(weights.indptr, weights.indices, group, lines)
     clocks = tiling.block.line / L2_BYTES  # of an input, on its way
     reads = int(lines.max(axis=1, initial=-1).sum()) + groups
-    if runs * RUN_CLOCKS + reads * clocks > groups * inputs * clocks:
+    if runs * EDGE_CLOCKS + reads * clocks > groups * inputs * clocks:
         return np.arange(inputs, dtype=np.int32)[None]
     return lines
 

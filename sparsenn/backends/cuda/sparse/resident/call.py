@@ -9,6 +9,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import program
+from sparsenn.backends.cuda.sparse.resident.stages import CACHE_BYTES
 from sparsenn.backends.cuda.sparse.row_slices import NOTHING
 from sparsenn.formats import CSR
 
@@ -18,7 +19,6 @@ CALL_BYTES = 32  # size of a `Call` record in `sparse/resident.cuh`, in bytes
 
 THREADS = 256
 CACHE_LINE = 128  # bytes
-MOST_PREFETCHED = 16 << 20  # bytes of weights up to which a run begins by bringing them into the L2 cache
 
 _BEGIN = program("sparse/begin_run.cu")
 
@@ -35,7 +35,7 @@ class Call:
         self.record: Any = cupy().zeros(CALL_BYTES, np.uint8)
         self._kernel = _BEGIN.kernel("begin_run")
         every = int(weights[-1].data.ptr + weights[-1].nbytes - weights[0].data.ptr)
-        size = 0 if every > MOST_PREFETCHED else every
+        size = every if every <= CACHE_BYTES else 0  # which a run begins by bringing into the L2 cache
         self._always = weights[0], np.int64(size), tallies, np.int32(tallies.size)
         self._grid = (max(1, -(-size // (CACHE_LINE * THREADS))),)
 

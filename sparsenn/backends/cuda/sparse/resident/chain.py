@@ -34,8 +34,7 @@ from sparsenn.backends.cuda.sparse.resident.counted import count_inputs, counted
 from sparsenn.backends.cuda.sparse.resident.packed import PackedNetwork, bytes_of, pack_network
 from sparsenn.backends.cuda.sparse.resident.stages import (
     CLUSTER,
-    DISTINCT_FROM,
-    FIRST_STAGES,
+    FIRST_STAGE,
     KERNEL_BYTES,
     TILED_LAYERS,
     TILED_WIDTH,
@@ -64,7 +63,9 @@ _STAGE = np.dtype(
     [(name, "u8") for name in _POINTERS] + [(name, "i4") for name in ("mask", "first", "last", "droppable_from")]
 )
 
-_TILES = program("sparse/tile_layers.cu", dynamic_shared=True, THREADS=(256, 512, 1024), INDEX=INDEX_TYPES)
+TILE_THREADS = (256, 512, 1024)  # of a block: the fewest that fill half of a multiprocessor
+
+_TILES = program("sparse/tile_layers.cu", dynamic_shared=True, THREADS=TILE_THREADS, INDEX=INDEX_TYPES)
 _ROWS = program("sparse/row_layers.cu", dynamic_shared=True, THREADS=(128, 256), CLUSTER=(1, CLUSTER))
 _EQUAL = program("sparse/equal_rows.cu")
 
@@ -81,11 +82,6 @@ def tile_shape(widths: Sequence[int], inputs: int, room: int) -> tuple[int, int,
         if 4 * both + KERNEL_BYTES <= room:
             return log_rows, half, both
     return None
-
-
-def _threads(half: int) -> int:
-    """Threads of a block for a tile of so many floats: enough of them on a multiprocessor, whatever the tile."""
-    return 256 if half <= 3000 else 512 if half <= 12000 else 1024
 
 
 def why_not(machine: Machine, network: Network, inputs: CSR) -> str | None:
@@ -122,7 +118,7 @@ class _Cut:
 def _cuts(widths: tuple[int, ...], reads: _Reads, deduplicate: bool, at_once: bool) -> list[_Cut]:
     """Cut a network into stages; with `at_once`, dropping or grouping rows gains nothing."""
     layers = len(widths) - 1
-    first = {_Reads.COUNTS: 1, _Reads.BITS: min(layers, FIRST_STAGES[0]), _Reads.ROWS: 0}[reads]
+    first = {_Reads.COUNTS: 1, _Reads.BITS: min(layers, FIRST_STAGE), _Reads.ROWS: 0}[reads]
     if at_once:
         lengths = [length for length in (first, layers - first) if length]
     else:
@@ -133,7 +129,7 @@ def _cuts(widths: tuple[int, ...], reads: _Reads, deduplicate: bool, at_once: bo
             first,
             last,
             widths[first : last + 1],
-            deduplicate and not at_once and last >= DISTINCT_FROM,
+            deduplicate and not at_once and last > FIRST_STAGE,
             _Reads.ROWS if first else reads,
         )
         for first, last in zip([0, *ends], ends, strict=False)
@@ -297,9 +293,11 @@ class ResidentChain:
         """Launch as many blocks as the device holds; they take the tiles in turn."""
         assert shape is not None, "`why_not` refuses what does not fit"
         log_rows, half, both = shape
-        threads, memory = _threads(half), 4 * both
+        memory = 4 * both
+        tiles = max(1, self._room // (memory + KERNEL_BYTES))  # that a multiprocessor has room for
+        threads = next((size for size in TILE_THREADS if 2 * size * tiles >= self._threads), TILE_THREADS[-1])
         kernel = _TILES.kernel(name, THREADS=threads, INDEX=index)
-        resident = max(1, min(self._threads // threads, self._room // (memory + KERNEL_BYTES)))
+        resident = max(1, min(self._threads // threads, tiles))
         blocks = max(1, min(self.capacity, self._multiprocessors * resident))
         kernel((blocks,), (threads,), (*first, np.int32(log_rows), np.int32(half), *rest), shared_mem=memory)
 

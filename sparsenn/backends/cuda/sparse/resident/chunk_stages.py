@@ -26,7 +26,6 @@ from sparsenn.backends.machine import WARP, Machine
 __all__ = ["ChunkStages", "StageTiles", "laid_out"]
 
 THREADS = 256  # of a block that moves rows
-TURNING_BLOCKS = 8  # of a multiprocessor, each with 16 KiB of shared memory
 
 _PROGRAMS = {block: block_program("sparse/chunk_layers.cu", block) for block in (*COUNTING_BLOCKS, TEAM_BLOCK)}
 
@@ -131,7 +130,7 @@ class ChunkStages:
         tiles, multiprocessors = self._stages[number], self._machine.multiprocessors
         block, buffers = tiles.block, self._buffers[number * _BUFFERS.itemsize :]
         source, common = _PROGRAMS[block], (network, stage)
-        few_rows, turning = np.int32(few), ((TURNING_BLOCKS * multiprocessors,), (THREADS,))
+        few_rows, turning = np.int32(few), ((self._machine.filling_blocks(THREADS),), (THREADS,))
         source.kernel("stage_to_tiles")(*turning, (*common, few_rows, buffers))
         source.kernel("chunk_layers")(
             (multiprocessors * block.blocks,),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from sparsenn.backends.cuda.sparse.chunks.blocks import BlockShape
+from sparsenn.backends.cuda.sparse.chunks.tiling import ROUNDS
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 
 __all__ = [
+    "CACHE_BYTES",
     "CLUSTER",
-    "DISTINCT_FROM",
-    "FIRST_STAGES",
+    "FIRST_STAGE",
     "KERNEL_BYTES",
     "TILED_LAYERS",
     "TILED_WIDTH",
@@ -30,9 +31,9 @@ all by counting (1024 x 120), 256 took 23 % less."""
 CLUSTER = 8  # blocks of a cluster
 FEW_ROWS = 2  # rows of a multiprocessor up to which each has a block to itself, all at once
 
-FIRST_STAGES = (3, 3, 3, 3, 6, 6)
-"""Layers of the first stages; later ones double. Rows go fastest at the start, and a stage costs some ten
-microseconds; (2, 2, 2, 2, 4, …) and (4, 4, 4, …) took 4 to 20 % longer on 1024 x 120."""
+FIRST_STAGE = 3
+"""Layers of the first stage; each later one has half of those before it, if that is more. Rows go fastest at the start,
+and a stage costs some ten microseconds. Equal rows are looked for from the second stage on."""
 
 TILED_WIDTH = 1024
 """Width from which on stages with many rows are computed in tiles that pass through the L2 cache. Rows of 64, 256, 1024
@@ -42,10 +43,8 @@ TILED_LAYERS = 30
 """Layers up to which that is done: laying weights out for it takes milliseconds a layer. Rows that do not fit into
 shared memory are computed in tiles in all layers, however few they are."""
 
-WAVE_BYTES = 24 << 20  # features of a wave before and after a layer: an L2 cache of 50 MB holds them beside the weights
-WAVE_ROUNDS = 2  # tiles of a wave at least, and rounds of work: blocks done with a tile's layer continue with another's
+CACHE_BYTES = 24 << 20  # half of an H200's L2 cache: of features of a wave before and after a layer; of weights
 KERNEL_BYTES = 1 << 10  # shared memory that the kernels declare themselves, rounded up
-DISTINCT_FROM = 4  # layers after which equal rows are looked for
 
 
 def fits_in_shared(width: int, room: int) -> bool:
@@ -67,16 +66,15 @@ def stage_lengths(layers: int) -> list[int]:
     """Cut the layers into stages: short ones first, then ever longer ones; the last has what makes no further one."""
     lengths: list[int] = []
     while rest := layers - sum(lengths):
-        at = len(lengths)
-        if at < len(FIRST_STAGES):
-            lengths.append(min(FIRST_STAGES[at], rest))
-        else:
-            longer = 2 * lengths[-1]
-            lengths.append(rest if rest < 2 * longer else longer)
+        length = max(FIRST_STAGE, sum(lengths) // 2)
+        lengths.append(rest if rest < 2 * length else length)
     return lengths
 
 
 def tiles_of_wave(machine: Machine, block: BlockShape, groups: int, width: int) -> int:
-    """Return how many tiles go through the layers of a stage together, before the next ones begin."""
+    """Return how many tiles go through the layers of a stage together, before the next ones begin.
+
+    Blocks that are done with a tile's layer continue with another's.
+    """
     blocks = machine.multiprocessors * block.blocks
-    return max(WAVE_ROUNDS, parts_of(WAVE_ROUNDS * blocks, groups), WAVE_BYTES // (2 * block.line * width))
+    return max(ROUNDS, parts_of(ROUNDS * blocks, groups), CACHE_BYTES // (2 * block.line * width))

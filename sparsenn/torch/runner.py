@@ -1,0 +1,105 @@
+"""Sessions of a single layer whose weights PyTorch holds: made anew when these change."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.functional import conv2d, linear
+
+from sparsenn.engine import Session
+from sparsenn.io.importers.torch import operators
+from sparsenn.io.signal import inputs
+from sparsenn.layers.sparse_or_dense import fully_connected
+from sparsenn.network import Network
+from sparsenn.runtime.workers import renew_after_fork
+from sparsenn.torch.operator import Parameters, register
+
+__all__ = ["LayerRunner", "masked"]
+
+MOST_SESSIONS = 8
+"""Sessions of a layer: one for each device, and of convolutions for each size of image. Those used last stay."""
+
+ALWAYS_SPARSE = 2.0
+"""A share of weights that no layer exceeds."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Compiled:
+    session: Session
+    versions: tuple[Any, ...]
+    tensors: tuple[torch.Tensor | None, ...]  # their memory goes to no other tensor meanwhile
+
+
+class LayerRunner:
+    """The sessions of a layer, by device and size of images; a copy, or an unpickled one, begins with none.
+
+    Parameters
+    ----------
+    convolution : stride, padding, dilation and groups; None for a fully connected layer.
+    options : of the sessions.
+    """
+
+    def __init__(self, convolution: Mapping[str, Any] | None, options: Mapping[str, Any]) -> None:
+        self.convolution, self.options = convolution, options
+        self.number = register(self)
+        self._compiled: OrderedDict[Any, _Compiled] = OrderedDict()
+        self._after_fork()
+        renew_after_fork(self)
+
+    def session(self, rows: torch.Tensor, parameters: Parameters) -> Session:
+        """Return the session for rows of a device and shape, with the weights that the parameters have now."""
+        key = str(rows.device), tuple(rows.shape[1:])
+        versions = tuple(map(_version, parameters))
+        with self._lock:
+            compiled = self._compiled.get(key)
+            if compiled is None or compiled.versions != versions:
+                session = Session(self._network(key[1], parameters), device=key[0], **self.options)
+                tensors = tuple(None if each is None else each.detach() for each in parameters)
+                compiled = self._compiled[key] = _Compiled(session, versions, tensors)
+            self._compiled.move_to_end(key)
+            if len(self._compiled) > MOST_SESSIONS:
+                self._compiled.popitem(last=False)
+        return compiled.session
+
+    def outputs_like(self, rows: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+        """Return what PyTorch makes of rows."""
+        weight, bias = masked(*parameters[:2]), masked(*parameters[2:])
+        rows = rows.to(weight.dtype)  # which differ under autocast
+        product: torch.Tensor = (
+            linear(rows, weight, bias) if self.convolution is None else conv2d(rows, weight, bias, **self.convolution)
+        )
+        return product
+
+    def _network(self, shape: tuple[int, ...], parameters: Parameters) -> Network:
+        weight, bias = masked(*parameters[:2]), masked(*parameters[2:])
+        if self.convolution is not None:
+            return operators.convolution(inputs(shape, "images"), weight, bias, **self.convolution).network()
+        shift = None if bias is None else _on_host(bias)
+        return Network((fully_connected(_on_host(weight).T, shift, sparse_below=ALWAYS_SPARSE),))
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LayerRunner, (self.convolution, self.options)
+
+
+def masked(tensor: torch.Tensor | None, mask: torch.Tensor | None) -> Any:
+    """Return a parameter times its mask, where it has one."""
+    return tensor if tensor is None or mask is None else tensor * mask
+
+
+def _version(tensor: torch.Tensor | None) -> Any:
+    """Return what changes when a tensor's numbers do, but for changes through `.data`."""
+    if tensor is None:
+        return None
+    return tensor.data_ptr(), tensor.dtype, 0 if tensor.is_inference() else tensor._version
+
+
+def _on_host(tensor: Any) -> Any:
+    return tensor.detach().float().cpu().numpy()

@@ -1,0 +1,106 @@
+"""Times of modules within a model, computed by PyTorch and by sessions in turns."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from statistics import median
+from typing import Any
+
+import torch
+from torch import nn
+
+__all__ = ["call_model", "evaluated", "times_in_turns"]
+
+WARM_UPS = 2
+"""Runs of each kind before those that count: the first prepares, the second captures a graph."""
+
+MIN_RUNS = 5
+MAX_RUNS = 25
+MAX_SECONDS = 2.0
+"""Seconds after which no run follows the least number of them."""
+
+
+def call_model(model: Any, example: Any) -> None:
+    """Call a model with one batch, a tuple of arguments, or a dictionary of them by name."""
+    if isinstance(example, Mapping):
+        model(**example)
+    else:
+        model(*(example if isinstance(example, tuple) else (example,)))
+
+
+@contextmanager
+def evaluated(model: nn.Module) -> Iterator[None]:
+    """Have a model, and its modules, in evaluation mode for a while, without gradients."""
+    training = [module for module in model.modules() if module.training]
+    try:
+        with torch.no_grad():
+            yield model.eval()
+    finally:
+        for module in training:
+            module.training = True
+
+
+def times_in_turns(
+    model: nn.Module, modules: Sequence[Any], switches: Sequence[Callable[[], None]], example: Any
+) -> list[dict[Any, float]]:
+    """Run a model after each of some switches in turns.
+
+    Parameters
+    ----------
+    model : in evaluation mode.
+    modules : those whose times count; one that is called several times in a run has the sum.
+    switches : functions that change how modules compute.
+    example : as of `call_model`.
+
+    Returns
+    -------
+    For each switch, the median seconds of each module that is called.
+    """
+    times: list[dict[Any, list[float]]] = [defaultdict(list) for _ in switches]
+    start = 0.0
+    for count in range(WARM_UPS + MAX_RUNS):
+        if count == WARM_UPS:
+            start = time.perf_counter()
+        if count >= WARM_UPS + MIN_RUNS and time.perf_counter() > start + MAX_SECONDS:
+            break
+        for switch, known in zip(switches, times, strict=True):
+            switch()
+            for module, seconds in _timed_run(model, modules, example).items():
+                if count >= WARM_UPS:
+                    known[module].append(seconds)
+    return [{module: median(seconds) for module, seconds in known.items()} for known in times]
+
+
+def _timed_run(model: nn.Module, modules: Sequence[Any], example: Any) -> dict[Any, float]:
+    """Return the seconds of each module in one call of a model."""
+    seconds: dict[Any, float] = {}
+    starts: dict[Any, float] = {}
+    with ExitStack() as stack:
+        for module in modules:
+            for register, hook in (
+                (module.register_forward_pre_hook, partial(_begin, starts)),
+                (module.register_forward_hook, partial(_end, starts, seconds)),
+            ):
+                stack.callback(register(hook).remove)
+        call_model(model, example)
+    return seconds
+
+
+def _begin(starts: dict[Any, float], module: Any, rows: Any) -> None:
+    _wait(rows)
+    starts[module] = time.perf_counter()
+
+
+def _end(starts: dict[Any, float], seconds: dict[Any, float], module: Any, rows: Any, outputs: Any) -> None:
+    _wait(rows)
+    seconds[module] = seconds.get(module, 0.0) + time.perf_counter() - starts[module]
+
+
+def _wait(rows: Any) -> None:
+    for each in rows:
+        if isinstance(each, torch.Tensor) and each.device.type == "cuda":
+            torch.cuda.synchronize(each.device)
