@@ -31,7 +31,7 @@ MENDED_OUTPUTS = 8  # that have three weights in a group of four, and an order o
 # `resident`: rows in tiles, each layer with its share of the stage's launches; and rows with a cluster of blocks each,
 # which reads a layer's edges for its row alone.
 TILES = Prior(0.12, launch=2 * LAUNCH_SECONDS)
-CLUSTERS = Prior(1.0, 1.4, LAUNCH_SECONDS / 2)
+CLUSTERS = Prior(1.0, 1.3, LAUNCH_SECONDS / 2)
 
 
 def chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
