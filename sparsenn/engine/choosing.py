@@ -55,7 +55,7 @@ ORDER_GAIN = 0.95
 """In float32, sparse layers are summed in an order of a kernel's own only where that takes less than this fraction of
 the time. In other precisions no bits are given up for it."""
 
-CLOSE = 2.0
+CLOSE = 2.5
 """Alternatives up to this multiple of the best prior may be the fastest."""
 
 MAX_CUT = 2
