@@ -2,16 +2,15 @@
 
 Usage: python bench/record_golden.py [--seconds S] [--machine NAME]
 
-`golden_networks.py` has the networks. All take the same rows in turns, with the threads that each takes by itself, and
-outputs are compared first. Writes bench/results/<machine>/golden.json, the slowest beside ONNX Runtime first. The exit
-code is 1 if outputs differ.
+`golden_networks.py` has the networks. All take the same rows, in blocks of calls in turns, with the threads that each
+takes by itself; outputs are compared first. Writes bench/results/<machine>/golden.json, the slowest beside ONNX Runtime
+first. The exit code is 1 if outputs differ.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,13 +20,11 @@ import onnxruntime
 import torch
 from golden_networks import NETWORKS, Golden
 from results_file import results_path, write_results
-from wall_timing import timed_in_turn
+from wall_timing import timed_in_blocks
 
 from sparsenn import ForeignLayer, Session, from_onnx
 
 ROWS = (1, 64)
-MOST_RUNS = 1000
-LEAST_RUNS = 15
 TOLERANCE = 1e-4
 """The largest difference of two outputs, in parts of the largest output, or of 1."""
 
@@ -49,6 +46,7 @@ COLUMNS = [
     ("times", "× ONNX Runtime", "{:.2f}"),
     ("layers", "layers here"),
     ("foreign", "of ONNX Runtime"),
+    ("chosen", "kernels"),
 ]
 """Columns of a table of what `recorded` returns."""
 
@@ -74,11 +72,7 @@ def recorded(title: str, golden: Golden, seconds: float, counts: Sequence[int] =
             own, *others = (as_matrix(call()) for call in calls)
             largest = max(1.0, *(float(np.abs(each).max()) for each in others))
             difference = max(float(np.abs(own - each).max()) for each in others) / largest
-            start = time.perf_counter()
-            for call in calls:
-                call()
-            runs = int(seconds / (time.perf_counter() - start))
-            ours, by_runtime, by_torch = timed_in_turn(calls, runs=max(LEAST_RUNS, min(MOST_RUNS, runs)))
+            ours, by_runtime, by_torch = timed_in_blocks(calls, seconds)
             found.append(
                 {
                     "key": f"{title}-{count}",
@@ -88,6 +82,7 @@ def recorded(title: str, golden: Golden, seconds: float, counts: Sequence[int] =
                     "onnxruntime": by_runtime.median,
                     "torch": by_torch.median,
                     "times": by_runtime.median / ours.median,
+                    "chosen": ", ".join(dict.fromkeys(kernel.name for kernel in session.plan(inputs).kernels)),
                     "layers": len(network) - foreign,
                     "foreign": foreign,
                     "difference": difference,
@@ -112,9 +107,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows=rows,
         configuration={"rows": list(ROWS), "seconds": options.seconds},
         notes=[
-            "Medians of warm calls in turns, rows and outputs in host memory, each library with its own number of "
-            "threads. Outputs were compared first. A fifth of the weights is left in policies, transformers, the head "
-            "of the LSTM, and the layers of the table; others are dense.",
+            "Medians of warm calls, in blocks for each library in turns, rows and outputs in host memory, each library "
+            "with its own number of threads. Outputs were compared first. A fifth of the weights is left in policies, "
+            "transformers, the head of the LSTM, and the layers of the table; others are dense. The kernel onnxruntime "
+            "is ONNX Runtime with the whole network.",
         ],
     )
     wrong = [row for row in rows if not row["difference"] <= TOLERANCE]

@@ -76,8 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows=rows,
         configuration={"rows": list(ROWS), "seconds": options.seconds, "pixels": PIXELS},
         notes=[
-            f"Images of {PIXELS} × {PIXELS} pixels of random numbers. Medians of warm calls in turns, rows and outputs "
-            "in host memory, each library with its own number of threads. Outputs were compared first. Pruned models "
+            f"Images of {PIXELS} × {PIXELS} pixels of random numbers. Medians of warm calls, in blocks of each library "
+            "in turns, rows and outputs in host memory, with its own number of threads. Outputs were "
+            "compared first. The kernel onnxruntime is ONNX Runtime with the whole network. Pruned models "
             "have the largest tenth of the weights of each layer.",
         ],
     )

@@ -8,11 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["RUNS", "Timing", "gpu_wait", "timed", "timed_in_turn", "wait_for_nothing"]
+__all__ = ["RUNS", "Timing", "gpu_wait", "timed", "timed_in_blocks", "timed_in_turn", "wait_for_nothing"]
 
 RUNS = 50
 LEAST_RUNS = 5
 WARM_UP = 5
+
+BLOCKS = 5
+PAUSE_SECONDS = 0.02  # longer than threads spin
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,26 @@ def timed_in_turn(
             if run >= warm_up:
                 own.append(time.perf_counter() - start)
     return [_timing(own) for own in seconds]
+
+
+def timed_in_blocks(calls: Sequence[Callable[[], Any]], seconds: float) -> list[Timing]:
+    """Time calls of several libraries on a CPU, for some seconds in all, in blocks with a pause before each.
+
+    Threads of a library that spin after its calls do not hold up those of another so.
+    """
+    found: list[list[float]] = [[] for _ in calls]
+    for _ in range(BLOCKS):
+        for call, own in zip(calls, found, strict=True):
+            time.sleep(PAUSE_SECONDS)
+            call()
+            end = time.perf_counter() + seconds / (BLOCKS * len(calls))
+            while True:
+                start = time.perf_counter()
+                call()
+                own.append(time.perf_counter() - start)
+                if start + own[-1] >= end:
+                    break
+    return [_timing(own) for own in found]
 
 
 def _timing(seconds: Sequence[float]) -> Timing:

@@ -33,6 +33,9 @@ __all__ = [
     "to_input_type",
 ]
 
+EXACT_INTEGER = 1 << 24
+"""The largest integer up to which all are numbers of float32."""
+
 _SPARSE = {"scipy": "scipy.sparse", "cupyx": "cupyx.scipy.sparse"}
 """Libraries of sparse matrices, and the modules that stack these."""
 
@@ -298,6 +301,13 @@ def _named_matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any
     raise MatrixError(f"the input {name!r} has the shape {actual}; it takes {expected}")
 
 
+def _fits_float32(matrix: Array) -> bool:
+    """Return whether numbers are float32, or integers that are numbers of float32, too."""
+    if matrix.dtype.kind not in "iu":
+        return matrix.dtype == np.float32
+    return not matrix.size or max(-int(matrix.min()), int(matrix.max())) <= EXACT_INTEGER
+
+
 def _side_by_side(matrices: list[Any]) -> Any:
     if len(matrices) == 1:
         return matrices[0]
@@ -312,6 +322,8 @@ def _side_by_side(matrices: list[Any]) -> Any:
         libraries = {root: sys.modules[root] for root in roots}
         if len(libraries) > 1 or not hasattr(libraries[roots[0]], "concatenate"):
             return np.concatenate([np.from_dlpack(matrix) for matrix in matrices], axis=1)
+        if libraries == {"numpy": np} and all(map(_fits_float32, matrices)):  # of which NumPy would make float64
+            return np.concatenate(matrices, axis=1, dtype=np.float32, casting="unsafe")
         return libraries[roots[0]].concatenate(matrices, axis=1)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         kinds = ", ".join(dict.fromkeys(map(kind_of, matrices)))

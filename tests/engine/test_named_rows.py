@@ -30,6 +30,7 @@ from sparsenn import (
     read_model,
     write_model,
 )
+from sparsenn.engine.inputs import packed_inputs
 from sparsenn.errors import FileFormatError, InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import from_dense
 from sparsenn.formats.named_shapes import named_columns
@@ -249,3 +250,12 @@ def test_any_names(shapes: list[list[int]], rows: int, random: Any) -> None:
     assert list(found) == [name for name, *_ in order]
     for name, array in arrays.items():
         np.testing.assert_array_equal(found[name], array)
+
+
+@pytest.mark.parametrize(("largest", "kind"), [(1 << 24, np.float32), ((1 << 24) + 1, np.float64)])
+def test_integers_beside_float32_are_float32_where_that_is_exact(network: Network, largest: int, kind: type) -> None:
+    image, obs = np.full((2, 3, 8, 8), 0.5, np.float32), np.full((2, 17), -largest)
+    packed = packed_inputs(network, {"obs": obs, "image": image})
+    assert packed.dtype == kind
+    assert (packed[:, :17] == -largest).all()
+    assert (packed[:, 17:] == 0.5).all()
