@@ -48,7 +48,7 @@ class Machine:
         return WARPS_AT_ONCE[self._listed(WARPS_AT_ONCE)]
 
     def filling_blocks(self, threads: int) -> int:
-        """Return the blocks of so many threads that the device has at a time at most."""
+        """Return the blocks of a number of threads that the device has at a time at most."""
         return self.multiprocessors * self.warps * WARP // threads
 
     def multiply_adds(self, precision: str) -> float:

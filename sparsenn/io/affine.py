@@ -196,7 +196,7 @@ class Convolution:
 
     @classmethod
     def of_channels(cls, sources: Array, channels: int) -> Convolution:
-        """Return what takes these channels of so many, by one weight of each filter."""
+        """Return the convolution that takes these of some channels, by one weight of each filter."""
         return cls(np.eye(channels, dtype=np.float32)[sources][:, :, None, None])
 
     def times(self, factor: Factor) -> Convolution:

@@ -110,7 +110,7 @@ def _columns(signal: Signal, taken: Array, shape: tuple[int, ...]) -> Signal:
 
 
 def _is_picture(signal: Signal) -> bool:
-    """Whether a signal is images for its layers, or a network's input that looks like images."""
+    """Whether a signal is images for its layers, or a network's input that has the shape of images."""
     if signal.lies is None:
         return signal.is_image and len(signal.shape) == 3
     return signal.axis == 0 and len(signal.shape) in (2, 3) and signal.lies == signal.picture

@@ -24,5 +24,5 @@ STALLED = 0.3  # share of the time in which a warp cannot issue
 
 
 def busy_share(threads: int) -> float:
-    """Return the share of the time in which a multiprocessor's four schedulers issue, with so many threads in all."""
+    """Return the share of the time in which a multiprocessor's four schedulers issue, of its threads."""
     return float(1 - STALLED ** max(1, threads // (4 * WARP)))

@@ -192,7 +192,7 @@ def _completed(geometry: Geometry, shape: Tiling, registers: int, machine: Machi
 # ---- Which one to take --------------------------------------------------------------------------------------------
 
 # Instructions of a thread.
-STEP = 6  # of a turn of a loop, besides its work; of storing a sum, or copying what is copied at a time
+STEP = 6  # of an iteration of a loop, besides its work; of storing a sum, or copying what is copied at a time
 PASS = 60  # of beginning a slice of the channels, or another tile
 
 

@@ -138,9 +138,9 @@ def _walk(
 
 def _ends(config: Mapping[str, Any], which: str) -> dict[str, str]:
     """Return the layers that a functional model lists as its inputs or outputs, by the names of these."""
-    given = config.get(which, [])
-    layers = _names(_decoded(list(given.values()) if isinstance(given, dict) else [given]))
-    names = list(given) if isinstance(given, dict) else layers
+    ends = config.get(which, [])
+    layers = _names(_decoded(list(ends.values()) if isinstance(ends, dict) else [ends]))
+    names = list(ends) if isinstance(ends, dict) else layers
     if len(names) != len(layers) or len(set(names)) < len(names):
         raise InputError(f"{config.get('name', 'the model')}: has {which} {layers}; each is needed once")
     return dict(zip(names, layers, strict=True))

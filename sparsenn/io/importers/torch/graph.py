@@ -178,8 +178,8 @@ def _make_signal(node: Any, signals: dict[Any, Any], known: dict[Any, Any], rows
     arguments = {argument.name: argument.default_value for argument in schema.arguments}
     arguments.update(zip(arguments, values, strict=False))
     arguments.update(options)
-    given = node.meta["val"]
-    tensors = list(given) if isinstance(given, tuple | list) else [given]
+    value = node.meta["val"]
+    tensors = list(value) if isinstance(value, tuple | list) else [value]
     shapes = [tuple(_size(size, rows) for size in tensor.shape) for tensor in tensors]
     made = apply_operator(schema, arguments, shapes[0])
     for signal, tensor, shape in zip(made if isinstance(made, list) else [made], tensors, shapes, strict=False):

@@ -65,7 +65,7 @@ _ENDLESS = 2**63 - 1
 
 
 def narrow(at: Arguments) -> Signal:
-    """Return so many numbers from a position on."""
+    """Return what `torch.narrow` does."""
     return _positions(at["self"], at["dim"], slice(at["start"], at["start"] + at["length"]))
 
 
