@@ -46,7 +46,7 @@ class Executable:
         self._spans = _spans(plan)
         self._flows = _flows(plan)
         self._is_rehearsed = False
-        self._is_one_step = len(plan.steps) == 1 and len(plan.network.nodes[0].sources) == 1
+        self._is_one_step = len(plan.steps) == 1 and len(self._flows[0].sources) == 1
 
     @property
     def nbytes(self) -> int:
@@ -286,7 +286,8 @@ def _flows(plan: Plan) -> list[_Flow]:
         dead = (present | {step.last}).difference(network.live[step.last])
         present = (present | {step.last}) - dead
         is_copied = step.last in borrowed and network.consumers[step.last][-1:] > (step.last + 1,)
-        flows.append(_Flow(network.nodes[step.first].sources, step.last, is_copied, tuple(dead)))
+        sources = (0,) if step.kernel.operation == WHOLE_OPERATION else network.nodes[step.first].sources
+        flows.append(_Flow(sources, step.last, is_copied, tuple(dead)))
     return flows
 
 

@@ -38,7 +38,8 @@ def without_table(known: Sequence[str] | None, inputs: Any) -> Any:
     places = _places(known, found) if are_named and known is not None else slice(None)
     try:
         numbers = _numbers(inputs)
-        return (numbers.astype(np.float64) if numbers.dtype == object else numbers)[:, places]
+        numbers = numbers.astype(np.float64) if numbers.dtype == object else numbers
+        return numbers if numbers.ndim == 1 else numbers[:, places]  # a single column of a table has none
     except (TypeError, ValueError) as error:
         raise InputError(f"the table, {kind_of(inputs)}, does not hold numbers alone: {error}") from error
 

@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd.forward_ad import unpack_dual
+from torch.autograd.graph import increment_version
 from torch.nn.utils import parametrize, prune
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from sparsenn.torch.operator import SHORT, Parameters, run
 from sparsenn.torch.runner import LayerRunner, masked
@@ -42,9 +44,6 @@ class _Computed:
         """
         parameters = parameters_of(self)
         if _needs_pytorch(self, rows, parameters):
-            for name in ("weight", "bias"):
-                if f"{name}_mask" in self._buffers:  # type: ignore[attr-defined]
-                    setattr(self, name, masked(getattr(self, f"{name}_orig"), getattr(self, f"{name}_mask")))
             own: torch.Tensor = self._kind.forward(self, rows)
             return own
         if torch.is_autocast_enabled(rows.device.type):
@@ -72,16 +71,6 @@ def _blank(kind: Any) -> Any:
     return made.__new__(made)
 
 
-class _Skipped:
-    """A hook that masks weights at each call, in its place among the hooks while the module does without."""
-
-    def __init__(self, hook: Any) -> None:
-        self.hook = hook
-
-    def __call__(self, module: Any, rows: Any) -> None:
-        pass
-
-
 def _no_fast_path(module: Any, rows: Any) -> None:
     """Stand among a module's hooks: `TransformerEncoderLayer` then calls it, and does not read its weights."""
 
@@ -90,9 +79,6 @@ def convert(module: Any, runner: LayerRunner, parent: Any) -> None:
     """Have a module, of which `why_not` says nothing, computed by a runner."""
     kind: Any = type(module)
     module._runner, module.__class__ = runner, _class_of(kind)
-    for key, hook in module._forward_pre_hooks.items():
-        if isinstance(hook, prune.BasePruningMethod):
-            module._forward_pre_hooks[key] = _Skipped(hook)
     if isinstance(parent, nn.TransformerEncoderLayer):
         module.register_forward_pre_hook(_no_fast_path)
 
@@ -103,8 +89,6 @@ def restore(module: Any) -> None:
     for key, hook in list(hooks.items()):
         if hook is _no_fast_path:
             del hooks[key]
-        elif isinstance(hook, _Skipped):
-            hooks[key] = hook.hook
     module.__class__ = module._kind
     del module._runner
 
@@ -138,7 +122,7 @@ def why_not(module: Any, parent: Any) -> str | None:
             return f"its parameters are of type {type(tensor).__name__}"
         if tensor.layout != torch.strided or tensor.dtype not in _TYPES or tensor.device.type not in _DEVICES:
             return f"its parameters are {tensor.dtype}, {tensor.layout}, on {tensor.device}"
-        if not tensor.numel() or not tensor.isfinite().all():
+        if not tensor.numel() or not tensor.detach().isfinite().all():
             return "its parameters are empty, or not finite"
     return None
 
@@ -167,10 +151,22 @@ def convolution_of(module: Any) -> Mapping[str, Any] | None:
     return {name: getattr(module, name) for name in _CONVOLUTION}
 
 
+def _count_step(optimizer: torch.optim.Optimizer, *arguments: Any) -> None:
+    """Raise the versions of parameters that a fused optimizer has changed, as others do."""
+    for group in optimizer.param_groups:
+        if group.get("fused"):
+            increment_version([each for each in group["params"] if each.grad is not None])
+
+
+register_optimizer_step_post_hook(_count_step)
+
+
 def _needs_pytorch(module: Any, rows: torch.Tensor, parameters: Parameters) -> bool:
     """Return whether PyTorch's own forward has to run, which also reports what is wrong with rows."""
     weight = parameters[0]
     if not isinstance(weight, nn.Parameter):  # `DataParallel` and `functional_call` have others in its place
+        return True
+    if convolution_of(module) != module._runner.convolution:  # which somebody has changed
         return True
     if torch.is_grad_enabled() and (
         rows.requires_grad or any(each is not None and each.requires_grad for each in parameters)

@@ -48,7 +48,7 @@ def sparsify_model(
             raise UsageError(f"modules run on the device of their rows; leave out {name}")
     options = {**_DEFAULTS, **options}
     read_options(options)
-    model = desparsify_model(model if inplace else copy.deepcopy(model))
+    model = desparsify_model(model if inplace else _copied(model))
     reports: dict[str, ModuleReport] = {}
     chosen: dict[str, tuple[Any, LayerRunner, Any]] = {}
     runners: dict[Any, LayerRunner] = {}
@@ -68,6 +68,15 @@ def sparsify_model(
         with evaluated(model):
             reports.update(_keep_faster(model, chosen, reports, example))
     return model, SparsifyReport(tuple(reports.values()))
+
+
+def _copied(model: Any) -> Any:
+    """Return a copy, also of a model with masks, whose products with weights PyTorch does not copy with gradients."""
+    for module in model.modules():
+        for name in ("weight", "bias"):
+            if f"{name}_mask" in module._buffers:
+                setattr(module, name, getattr(module, name).detach())  # its hook makes another at the next call
+    return copy.deepcopy(model)
 
 
 def desparsify_model(model: Any) -> Any:

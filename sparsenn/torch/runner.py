@@ -33,6 +33,11 @@ class _Compiled:
     session: Session
     versions: tuple[Any, ...]
     tensors: tuple[torch.Tensor | None, ...]  # their memory goes to no other tensor meanwhile
+    copies: tuple[torch.Tensor, ...]  # of those of inference mode, whose changes nothing counts
+
+    def is_of(self, parameters: Parameters) -> bool:
+        """Return whether parameters of inference mode have the numbers that were compiled."""
+        return all(map(torch.equal, self.copies, _uncounted(parameters, copied=False)))
 
 
 class LayerRunner:
@@ -57,10 +62,10 @@ class LayerRunner:
         versions = tuple(map(_version, parameters))
         with self._lock:
             compiled = self._compiled.get(key)
-            if compiled is None or compiled.versions != versions:
+            if compiled is None or compiled.versions != versions or not compiled.is_of(parameters):
                 session = Session(self._network(key[1], parameters), device=key[0], **self.options)
                 tensors = tuple(None if each is None else each.detach() for each in parameters)
-                compiled = self._compiled[key] = _Compiled(session, versions, tensors)
+                compiled = self._compiled[key] = _Compiled(session, versions, tensors, _uncounted(parameters))
             self._compiled.move_to_end(key)
             if len(self._compiled) > MOST_SESSIONS:
                 self._compiled.popitem(last=False)
@@ -98,7 +103,13 @@ def _version(tensor: torch.Tensor | None) -> Any:
     """Return what changes when a tensor's numbers do, but for changes through `.data`."""
     if tensor is None:
         return None
-    return tensor.data_ptr(), tensor.dtype, 0 if tensor.is_inference() else tensor._version
+    counted = -1 if tensor.is_inference() else tensor._version
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), counted
+
+
+def _uncounted(parameters: Parameters, copied: bool = True) -> tuple[torch.Tensor, ...]:
+    tensors = (each for each in parameters if each is not None and each.is_inference())
+    return tuple(each.clone() if copied else each for each in tensors)
 
 
 def _on_host(tensor: Any) -> Any:

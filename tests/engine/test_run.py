@@ -159,7 +159,7 @@ def test_progress_counts_layers_over_batches_and_ends_complete(rng):
 def test_progress_completes_when_all_rows_die():
     network = Network(tuple(layer(-np.eye(3)) for _ in range(30)))
     seen = []
-    result = infer(network, from_dense(np.eye(3)), progress=lambda *state: seen.append(state[1]))
+    result = infer(network, from_dense(np.eye(3)), kernel="panel", progress=lambda *state: seen.append(state[1]))
     assert seen[-1] == 30
     assert [statistics.rows for statistics in result.statistics][-1] == 0
 

@@ -337,3 +337,16 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.skipif(sys.platform == "win32", reason="has no fork")
 def test_a_forked_child_computes_and_drops_the_network():
     assert subprocess.run([sys.executable, "-c", FORKED], timeout=60, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("layer", "width"), [(Add(), 12), (Concatenate(), 24)], ids=["sum", "channels"])
+def test_a_first_layer_that_reads_its_rows_twice(rng, speeds, layer, width):
+    calls = speeds("onnxruntime")
+    nodes = [Node(layer, (0, 0)), Flatten(), Linear(weights(rng, width, 3))]
+    network = Network(nodes, image=(3, 2, 2), allows_onnx_runtime=True)
+    rows = rng.random((5, 12), np.float32)
+    expected = Session(replace(network, allows_onnx_runtime=False), device="reference")(rows)
+    with Session(network, device="cpu") as session:
+        for _ in range(2):
+            np.testing.assert_allclose(session(rows), expected, rtol=1e-5, atol=1e-5)
+    assert calls[0]

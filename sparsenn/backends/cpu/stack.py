@@ -17,7 +17,7 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array, csc_to_csr, index_dtype
 from sparsenn.formats.arrays import read_only
 from sparsenn.layers import SparseLinear
-from sparsenn.runtime.jit import compiled
+from sparsenn.runtime.jit import compiled, example
 
 __all__ = [
     "Blocks",
@@ -226,6 +226,13 @@ def _sort_by_blocks(indptr: Array, indices: Array, values: Array, first: int, of
             inputs[place] = indices[entry]
             sorted_values[place] = values[0] if values.size == 1 else values[entry]
             place += 1
+
+
+@example
+def _sort_example() -> None:
+    offsets, index, value = np.zeros(1, np.int64), np.zeros(1, np.uint16), np.zeros(1, np.float32)
+    entries = read_only(np.array([0, 1])), read_only(index), read_only(value)
+    _sort_by_blocks(*entries, 0, offsets, np.zeros_like(index), np.zeros_like(value))
 
 
 def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:

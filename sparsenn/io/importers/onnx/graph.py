@@ -174,11 +174,16 @@ class Walk:
         return fold(node, inputs, self._opsets)
 
     def _number(self, name: str) -> float | None:
-        """Return a constant of one number by its name; None for other tensors."""
+        """Return a constant of one number and at most one axis by its name; None for others."""
         constant = self.constants.get(name)
         if constant is None and (node := self._constants.get(name)) is not None:
             constant = self._folded(node, self._attributes(node), [])[0]
-        if isinstance(constant, np.ndarray) and constant.size == 1 and constant.dtype.kind in "fiu":
+        if (
+            isinstance(constant, np.ndarray)
+            and constant.size == 1
+            and constant.ndim < 2
+            and constant.dtype.kind in "fiu"
+        ):
             return float(constant.reshape(-1)[0])
         return None
 

@@ -192,11 +192,11 @@ def _clip(call: Call) -> Signal:
 
 
 def _max(call: Call) -> Signal:
-    return _between(_one_signal(call), max(_bounds(call)), inf)
+    return _between(_deepest(call), max(_bounds(call)), inf)
 
 
 def _min(call: Call) -> Signal:
-    return _between(_one_signal(call), -inf, min(_bounds(call)))
+    return _between(_deepest(call), -inf, min(_bounds(call)))
 
 
 def _bounds(call: Call) -> list[float]:
@@ -204,6 +204,12 @@ def _bounds(call: Call) -> list[float]:
     if any(bound.size != 1 for bound in bounds):
         raise InputError("it has a bound for each number; it must have one for all")
     return [float(bound.reshape(-1)[0]) for bound in bounds]
+
+
+def _deepest(call: Call) -> Signal:
+    """Return the only signal, with as many axes as any value has."""
+    signal = _one_signal(call)
+    return deeper(signal, max(np.ndim(value) for value in call.inputs if not isinstance(value, Signal)) - signal.rank)
 
 
 def _one_signal(call: Call) -> Signal:

@@ -123,18 +123,21 @@ def _traced(model: Any, signals: Mapping[str, Signal], by_rows: bool) -> bytes:
 
 def _are_independent(session: Any, model: Any, signals: Mapping[str, Signal], scale: float) -> bool:
     """Whether the outputs of each of a few rows are the same alone as among the others."""
+    names = [output.name for output in model.graph.output]
     few, together, *alone = (
-        _run(session, signals, rows, scale)
+        _run(session, signals, rows, scale, names)
         for rows in (slice(_FEW), slice(_MORE), *(slice(row, row + 1) for row in range(_MORE)))
     )
-    names = [output.name for output in model.graph.output]
     axes = {name: _axis(few[name], together[name]) for name in names if name in few}
     return len(axes) == len(names) and all(
         rows is not None and _alike(rows, together[name], [run[name] for run in alone]) for name, rows in axes.items()
     )
 
 
-def _run(session: Any, signals: Mapping[str, Signal], rows: slice, scale: float) -> dict[str, Array]:
+def _run(
+    session: Any, signals: Mapping[str, Signal], rows: slice, scale: float, names: Sequence[str] = ()
+) -> dict[str, Array]:
+    """Return outputs, all unless some are named."""
     feeds = {}
     for value in session.get_inputs():
         generator = np.random.default_rng(0)
@@ -146,7 +149,7 @@ def _run(session: Any, signals: Mapping[str, Signal], rows: slice, scale: float)
         numbers = generator.integers(0, 2, shape) if whole else scale * generator.standard_normal(shape)
         some = np.moveaxis(numbers[rows], 0, signal.axis) if signal.axis is not None else numbers[0]
         feeds[value.name] = some.astype(kind)
-    names = [output.name for output in session.get_outputs()]
+    names = names or [output.name for output in session.get_outputs()]
     found = session.run(names, feeds)
     return {name: np.asarray(value) for name, value in zip(names, found, strict=True) if isinstance(value, np.ndarray)}
 

@@ -371,3 +371,16 @@ def test_other_selections_are_refused(nodes: list[Any], why: str) -> None:
     constants = {"p": ints(0), "q": ints(2), "zero": ints(0), "far": ints(9), "table": normal(9)}
     with pytest.raises(InputError, match=why):
         from_onnx(model(nodes, ["n", 5], dtype=np.int64 if nodes[0].op_type == "Cast" else np.float32, **constants))
+
+
+@pytest.mark.parametrize(("operator", "bound"), [("Max", 0.0), ("Min", 1.0)])
+def test_bounds_of_more_axes_give_these_to_results(operator: str, bound: float) -> None:
+    nodes = [node(operator, "x", "bound", to="z"), node("Squeeze", "z", "axes")]
+    made = model(nodes, ["n", 4], bound=np.full((1, 1, 1), bound, np.float32), axes=ints(0))
+    check(made, normal(3, 4))
+
+
+def test_constants_of_more_axes_make_no_activation() -> None:
+    nodes = [node("Mul", "x", "one", to="a"), node("Sigmoid", "a", to="s"), node("Mul", "x", "s")]
+    with pytest.raises(InputError, match="whose rows lie along other axes"):
+        from_onnx(model(nodes, ["n", 4], one=np.ones((1, 1, 1), np.float32)))
