@@ -256,6 +256,7 @@ def _launch(step: StepInput, scatter: bool) -> StepOutput:
     by_rows = stack.by_rows(step.first) if scatter else stack.no_rows
     collector = _Collector(stack.workspace.next(rows, outputs))
     features = step.features if isinstance(step.features, CSR) else np.ascontiguousarray(step.features)
+    blocks = stack.blocks
 
     def run(bounds: tuple[int, int]) -> Array:
         start, stop = bounds
@@ -263,7 +264,7 @@ def _launch(step: StepInput, scatter: bool) -> StepOutput:
         survivors = np.empty(stop - start, np.int64)
         out = _scratch.take("out", (stop - start) * outputs).reshape(stop - start, outputs)
         shared = (
-            start, stop, packed, stack.blocks, step.first, step.last, by_rows, scatter, step.multiplicity,
+            start, stop, packed, blocks, step.first, step.last, by_rows, scatter, step.multiplicity,
             step.droppable_from,
             _scratch.take("a", panel_width * stride), _scratch.take("b", panel_width * stride), stride,
             out, survivors, counters,

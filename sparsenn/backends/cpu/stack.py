@@ -132,6 +132,7 @@ class Stack:
         self.layers = tuple(layers)
         self.copies = tuple(copies)
         self.packed = pack(self.layers, self.copies)
+        self._blocks: Blocks | None = None
         self._by_rows: dict[int, ByRows] = {}
         self._used_inputs: dict[int, Array] = {}
 
@@ -147,10 +148,12 @@ class Stack:
         """All layers' weights by input, converted on first use."""
         return _pack_by_rows(self.layers, self.packed)
 
-    @cached_property
+    @property
     def blocks(self) -> Blocks:
         """The layers that have enough weights, cut into blocks on first use."""
-        return cut_into_blocks(self.layers)
+        if self._blocks is None:  # without a lock, which a child that is forked meanwhile would wait for
+            self._blocks = cut_into_blocks(self.layers)
+        return self._blocks
 
     def by_rows(self, layer: int) -> ByRows:
         """Return one layer's weights by input, converted on first use."""
