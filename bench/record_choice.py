@@ -54,7 +54,7 @@ CELL_SECONDS = 0.6
 LEAST_RUNS = 5
 
 WITHIN = 4.0
-"""Candidates whose prior is longer, in parts of the shortest, are left out: a session measures those within 2."""
+"""Candidates whose prior is longer, in parts of the shortest, are left out; a session measures fewer."""
 
 COLUMNS = (
     Column("cell", "network and rows"),

@@ -101,7 +101,7 @@ ONNX_RUNTIME = Kernel(
     summary="ONNX Runtime computes the whole network",
     launch=ForeignNetwork.run,
 )
-"""What runs a `ForeignNetwork`."""
+"""The kernel that runs a `ForeignNetwork`."""
 
 
 def run_foreign(layer: ForeignLayer, matrices: Sequence[Array]) -> Array:

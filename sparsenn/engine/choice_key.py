@@ -1,4 +1,4 @@
-"""What a measured choice depends on, as plain values: device, versions, network, options and rows."""
+"""The key of a measured choice, in plain values: device, versions, network, options and rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAMPLED_INDICES = 4096
 
 
 def choice_key(compiled: CompiledNetwork, rows: RowsShape) -> dict[str, str | int]:
-    """Return what a choice depends on, as plain values."""
+    """Return the key of a choice: all that times depend on."""
     machine, options = compiled.backend.machine, compiled.options
     return {
         "device": f"{compiled.backend.device}: {machine.name}",

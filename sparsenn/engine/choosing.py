@@ -110,7 +110,7 @@ class Alternative:
         return tuple((step.first, step.last, step.kernel.name) for step in self.steps)
 
     def moved(self, by: int) -> Alternative:
-        """Return the same steps for layers whose numbers are larger by so much."""
+        """Return the same steps for layers that stand further back by a number."""
         steps = tuple(replace(step, first=step.first + by, last=step.last + by) for step in self.steps)
         return replace(self, steps=steps)
 

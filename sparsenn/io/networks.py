@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["NetworkSource", "network_of"]
 
 NetworkSource: TypeAlias = "Network | Model | str | os.PathLike[str] | Any"
-"""What `network_of` takes."""
+"""The models that `network_of` reads."""
 
 _READERS = {
     "onnx": ("sparsenn.io.importers.onnx.files", "from_onnx"),

@@ -97,7 +97,8 @@ def sparsify(
     Replaced modules keep their parameters, hooks and place, and so the model its `state_dict`; all else stays
     PyTorch's. The model can be copied, pickled, moved to another device or type, and compiled by `torch.compile`, in
     which each replaced module is one operator. Weights that change, as by `load_state_dict`, are compiled anew at the
-    next call, but for changes through `.data`. Masks of `torch.nn.utils.prune` are applied when weights are compiled.
+    next call, but for changes through `.data` or `.numpy()`. Masks of `torch.nn.utils.prune` cost a product at each
+    call, as without sparsify; `prune.remove` ends that.
 
     PyTorch's own forward runs where a gradient is recorded, with a warning, so that training stays correct: call the
     model under `torch.inference_mode()` or `torch.no_grad()`. So it does for rows of float64, in replicas of
@@ -116,10 +117,10 @@ def sparsify(
     inplace : bool, default True
         False leaves the model as it is, and returns a deep copy.
     report : bool, default False
-        Whether to return what became of each module, as well.
+        Whether to return the decisions on all modules, too.
     **options : Options
         As `sparsenn.Session` takes them, but for the device, which is that of the rows. `check_finite` is False by
-        default, as PyTorch computes with NaN and infinite numbers, too; of these, a zero weight makes zero.
+        default, as PyTorch computes with NaN and infinite numbers, too; of these, a zero weight may make zero.
 
     Returns
     -------

@@ -32,7 +32,7 @@ _CONVOLUTION = ("stride", "padding", "dilation", "groups")
 
 
 class _Computed:
-    """What a converted module has before the class that it had."""
+    """The base, before the former class, of a converted module."""
 
     _kind: Any
     _runner: LayerRunner

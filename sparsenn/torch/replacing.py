@@ -39,7 +39,7 @@ _DEFAULTS = {"check_finite": False}
 def sparsify_model(
     model: Any, density_below: float, example: Any, inplace: bool, options: Mapping[str, Any]
 ) -> tuple[Any, SparsifyReport]:
-    """Return a model with its sparse modules replaced, and what became of each; see `sparsenn.torch.sparsify`."""
+    """Return a model with its sparse modules replaced, and the report; see `sparsenn.torch.sparsify`."""
     _check_model(model, "sparsify")
     if not isinstance(density_below, int | float) or not 0 < density_below <= 1:
         raise UsageError(f"density_below is {density_below!r}; give a share of weights, above 0 and up to 1")

@@ -1,4 +1,4 @@
-"""What `sparsify` made of a model's modules."""
+"""The report of `sparsify`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["ModuleReport", "SparsifyReport"]
 
 @dataclass(frozen=True)
 class ModuleReport:
-    """What became of a `Linear` or `Conv2d`.
+    """The decision on a `Linear` or `Conv2d`.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class ModuleReport:
 
 @dataclass(frozen=True)
 class SparsifyReport:
-    """What became of a model's `Linear` and `Conv2d` modules; `str` makes it a table.
+    """The decisions on a model's `Linear` and `Conv2d` modules; `str` makes a table of them.
 
     Parameters
     ----------

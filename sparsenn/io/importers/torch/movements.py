@@ -1,4 +1,4 @@
-"""What PyTorch's operators make of a signal that only move its numbers, or take some of them at constant places."""
+"""Signals of PyTorch's operators that only move numbers, or take some of them at constant places."""
 
 from __future__ import annotations
 
