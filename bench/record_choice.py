@@ -33,8 +33,8 @@ from wall_timing import Timing, gpu_wait, timed_in_turn, wait_for_nothing
 
 from sparsenn import Plan, Session
 from sparsenn.engine.choice_key import choice_key
-from sparsenn.engine.choosing import segments_of
-from sparsenn.engine.fitting import MAX_DENSE_BYTES
+from sparsenn.engine.choosing import layers_of, segments_of
+from sparsenn.engine.steps import prior_of, skips_rows
 from sparsenn.errors import SparseNNError
 from sparsenn.runtime import choices
 
@@ -71,18 +71,18 @@ Cell = Chain | Convolutions
 
 def candidates_of(plan: Plan) -> Iterator[Plan]:
     """Yield the plans that differ from a session's in the kernels of one segment, and may be as fast."""
-    for segment in segments_of(plan.compiled, plan.rows, MAX_DENSE_BYTES):
-        limit = WITHIN * segment.alternatives[0].prior
-        chosen = plan.kernels[segment.first : segment.last]
-        for other in segment.alternatives:
-            kernels = tuple(step.kernel for step in other.steps for _ in step.layers)
-            if kernels == chosen or (other.prior > limit and not other.skips_rows):
+    for segment in segments_of(plan.compiled, plan.rows):
+        limit, (first, last) = WITHIN * prior_of(segment[0]), layers_of(segment)
+        chosen = plan.kernels[first:last]
+        for other in segment:
+            kernels = tuple(step.kernel for step in other for _ in step.layers)
+            if kernels == chosen or (prior_of(other) > limit and not skips_rows(other)):
                 continue
             if plan.keeps_half and not all(kernel.half_rows for kernel in kernels):
                 continue
-            before = (step for step in plan.steps if step.last <= segment.first)
-            after = (step for step in plan.steps if step.first >= segment.last)
-            yield replace(plan, steps=(*before, *other.steps, *after))
+            before = (step for step in plan.steps if step.last <= first)
+            after = (step for step in plan.steps if step.first >= last)
+            yield replace(plan, steps=(*before, *other, *after))
 
 
 def kernels_of(plan: Plan) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-__all__ = ["Choice", "Choices", "Measured", "Names", "bucket_of_choice", "label_of"]
+__all__ = ["WHOLE", "Choice", "Measured", "Names", "bucket_of_choice", "choice_of", "label_of", "records_of"]
 
 Names: TypeAlias = tuple[tuple[int, int, str], ...]
 """Of each step: the first layer, counted from 0, the one after the last, and the kernel's name."""
@@ -53,7 +53,7 @@ class Measured:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> Measured:
-        """Return what `record` returned the values of; raises an error for others, as `Choice.of_record` expects."""
+        """Return what `record` returned the values of; raises an error for others, as `choice_of` expects."""
         names = tuple((int(first), int(last), str(name)) for first, last, name in record["steps"])
         others = tuple((str(label), float(seconds)) for label, seconds in record["others"].items())
         counts = tuple(int(record[name]) for name in ("wins", "runs", "rows"))
@@ -67,47 +67,33 @@ class Measured:
         return measured
 
 
-@dataclass(frozen=True, eq=False)
-class Choice:
-    """What was measured for rows of one form and bucket."""
+WHOLE = "whole"
+"""The key of the whole network: the steps of all segments, or ONNX Runtime in their place."""
 
-    segments: Mapping[tuple[int, int], Measured]  # by the first layer, counted from 0, and the one after the last
-    whole: Measured | None = None  # the steps of all segments, or ONNX Runtime in their place
-
-    def record(self) -> list[dict[str, Any]]:
-        """Return plain values."""
-        records = [
-            {"first": first, "last": last, **measured.record()} for (first, last), measured in self.segments.items()
-        ]
-        if self.whole is not None:
-            records.append({"first": 0, "last": self.whole.names[-1][1], "whole": True, **self.whole.record()})
-        return records
-
-    @classmethod
-    def of_record(cls, record: Any) -> Choice | None:
-        """Return what `record` returned the values of; None for anything else."""
-        try:
-            measured = [(one, Measured.of_record(one)) for one in record]
-            found = {(int(one["first"]), int(one["last"])): each for one, each in measured if not one.get("whole")}
-            whole = next((each for one, each in measured if one.get("whole")), None)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            return None
-        return cls(found, whole) if measured else None
+Choice: TypeAlias = dict[tuple[int, int] | str, Measured]
+"""The fastest steps for rows of one form and bucket: of segments, by the first layer, counted from 0, and the one after
+the last; and of the network, as `WHOLE`, where ONNX Runtime was timed beside them."""
 
 
-@dataclass(eq=False)
-class Choices:
-    """The choices of a network, which all of its sessions, devices and threads share."""
+def records_of(choice: Choice) -> list[dict[str, Any]]:
+    """Return a choice as plain values."""
+    return [
+        {"first": 0, "last": measured.names[-1][1], "whole": True, **measured.record()}
+        if isinstance(key, str)
+        else {"first": key[0], "last": key[1], **measured.record()}
+        for key, measured in choice.items()
+    ]
 
-    known: dict[tuple[int, str], Choice] = field(default_factory=dict)
 
-    def get(self, rows: int, form: str) -> Choice | None:
-        """Return the choice for a number of rows of a form; None where none was measured."""
-        return self.known.get((bucket_of_choice(rows), form))
-
-    def put(self, rows: int, form: str, choice: Choice) -> None:
-        """Add a choice; one that is there stays, so that equal calls run alike."""
-        self.known.setdefault((bucket_of_choice(rows), form), choice)
+def choice_of(records: Any) -> Choice | None:
+    """Return the choice that `records_of` returned the values of; None for anything else."""
+    try:
+        return {
+            WHOLE if record.get("whole") else (int(record["first"]), int(record["last"])): Measured.of_record(record)
+            for record in records
+        } or None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
 
 
 def bucket_of_choice(rows: int) -> int:

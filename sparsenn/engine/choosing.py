@@ -12,19 +12,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from itertools import groupby
-from typing import Any
+from functools import lru_cache
+from itertools import compress, groupby
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, image_kernel
+from sparsenn.backends import ConvolutionKernel, Kernel, SparseKernel, image_kernel
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION
 from sparsenn.backends.prior import LAUNCH_SECONDS
-from sparsenn.engine.choices import Choice, Measured
+from sparsenn.backends.sizes import FLOAT_BYTES
+from sparsenn.engine.choices import WHOLE, Choice, Measured, bucket_of_choice
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.kernels import PRECISIONS, able_kernels, multiplies_zeros
-from sparsenn.engine.steps import Step, layers_text
+from sparsenn.engine.steps import (
+    Alternative,
+    Step,
+    is_in_order,
+    layers_text,
+    names_of,
+    prior_of,
+    skips_rows,
+    takes_half,
+)
 from sparsenn.engine.whole import may_run_whole, whole_step
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, from_dense
@@ -40,7 +50,15 @@ from sparsenn.layers import (
 )
 from sparsenn.network import Layer, Network
 
-__all__ = ["Alternative", "RowsShape", "Segment", "choose_steps", "few_rows", "segments_of"]
+__all__ = [
+    "RowsShape",
+    "Segment",
+    "choose_steps",
+    "close_alternatives",
+    "few_rows",
+    "layers_of",
+    "segments_of",
+]
 
 MAX_BLOCKS = 12
 """Blocks of a chain up to which all sequences of steps are weighed; of more, neighbours of one family are one block."""
@@ -68,6 +86,9 @@ MIN_SKIPPED_ROWS = 1024
 CLOSE_SKIPPING = 8.0
 """The multiple of the best prior up to which such a kernel may be the fastest."""
 
+MAX_DENSE_BYTES = 1 << 30
+"""Bytes of sparse layers with their zeros stored, at most: constant, so that results do not depend on free memory."""
+
 HALF_BYTES = 2  # of a number of float16 rows
 
 
@@ -86,119 +107,73 @@ def few_rows(width: int, iso: bool) -> CSR:
     return from_dense(np.repeat([[1]] if iso else [[1], [2]], width, axis=1))
 
 
-@dataclass(frozen=True, eq=False)
-class Alternative:
-    """Steps that can run the layers of a segment, in the order in which they run."""
-
-    steps: tuple[Step, ...]
-    prior: float  # seconds
-    in_order: bool  # whether sparse layers are summed in the order of all sparse kernels
-
-    def followed_by(self, other: Alternative) -> Alternative:
-        """Return the steps of both, one after the other."""
-        seconds = self.prior + other.prior + LAUNCH_SECONDS
-        return Alternative((*self.steps, *other.steps), seconds, self.in_order and other.in_order)
-
-    @property
-    def rank(self) -> float:
-        """The prior, increased where another order of sums has to pay."""
-        return self.prior if self.in_order else self.prior / ORDER_GAIN
-
-    @cached_property
-    def names(self) -> tuple[tuple[int, int, str], ...]:
-        """Layers and kernel of each step: first layer, counted from 0, the one after the last, the kernel's name."""
-        return tuple((step.first, step.last, step.kernel.name) for step in self.steps)
-
-    def moved(self, by: int) -> Alternative:
-        """Return the same steps for layers that stand further back by a number."""
-        steps = tuple(replace(step, first=step.first + by, last=step.last + by) for step in self.steps)
-        return replace(self, steps=steps)
-
-    @property
-    def takes_half(self) -> bool:
-        """Whether rows of float16 stay so."""
-        return all(step.kernel.half_rows for step in self.steps)
-
-    @property
-    def skips_rows(self) -> bool:
-        """Whether rows that die, or are equal to others, take no time."""
-        kernels = [step.kernel for step in self.steps if isinstance(step.kernel, SparseKernel)]
-        return any(kernel.groups_rows or (kernel.drops_rows and kernel.fuses) for kernel in kernels)
+Segment: TypeAlias = tuple[Alternative, ...]
+"""What can run consecutive layers of one kind, best prior first."""
 
 
-@dataclass(frozen=True, eq=False)
-class Segment:
-    """Consecutive layers of one kind, and what can run them."""
-
-    first: int  # layer, counted from 0
-    last: int  # excluded
-    alternatives: tuple[Alternative, ...]  # best prior first
-
-    def close(self, rows: RowsShape) -> tuple[Alternative, ...]:
-        """Return the alternatives that may be the fastest for rows: of float16 rows, those for such if any is."""
-        known = self.alternatives
-        if rows.form == "half":
-            known = tuple(one for one in known if one.takes_half) or known
-        least, many = known[0].prior, rows.count >= MIN_SKIPPED_ROWS
-        return tuple(
-            one for one in known if one.prior <= least * (CLOSE_SKIPPING if many and one.skips_rows else CLOSE)
-        )
+def layers_of(segment: Segment) -> tuple[int, int]:
+    """Return the first layer of a segment, counted from 0, and the one after its last."""
+    return segment[0][0].first, segment[0][-1].last
 
 
-def choose_steps(
-    compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int, choice: Choice | None = None
-) -> tuple[Step, ...]:
+def close_alternatives(segment: Segment, rows: RowsShape) -> Segment:
+    """Return the alternatives that may be the fastest for rows: of float16 rows, those for such if any is."""
+    known = (tuple(filter(takes_half, segment)) if rows.form == "half" else ()) or segment
+    many = rows.count >= MIN_SKIPPED_ROWS
+    most = {skips: prior_of(known[0]) * (CLOSE_SKIPPING if many and skips else CLOSE) for skips in (True, False)}
+    return tuple(one for one in known if prior_of(one) <= most[skips_rows(one)])
+
+
+def choose_steps(compiled: CompiledNetwork, rows: RowsShape, choice: Choice | None = None) -> tuple[Step, ...]:
     """Return the steps that run a network in the least time: as measured, else by priors.
 
-    Sparse layers whose zeros are stored, too, take at most `dense_bytes`. A `choice` goes before the network's own. A
-    `UsageError` says why no kernel can run some layers, kernel by kernel.
+    A `choice` goes before the network's own. A `UsageError` says why no kernel can run some layers, kernel by kernel.
     """
-    choice = choice or (compiled.choices.get(rows.count, rows.form) if dense_bytes else None)
-    key = compiled.backend.device, compiled.backend.machine, rows, dense_bytes, choice
-    if key not in compiled.chosen and choice is not None and choice.whole is not None:
-        whole = whole_step(compiled.merged.network)
-        if choice.whole.names == Alternative((whole,), 0.0, False).names and may_run_whole(compiled, rows.form):
-            compiled.chosen[key] = _measured_steps(Alternative((whole,), 0.0, False), choice.whole, rows)
+    if choice is not None:
+        return _chosen_steps(compiled, rows, choice)
+    known = compiled.choices.get((bucket_of_choice(rows.count), rows.form)) if compiled.stores_zeros else None
+    key = compiled.backend.device, compiled.backend.machine, rows, compiled.stores_zeros, known is None
     if key not in compiled.chosen:
-        steps = [
-            step
-            for segment in segments_of(compiled, rows, dense_bytes)
-            for step in _steps_of(compiled, segment, rows, choice)
-        ]
-        compiled.chosen[key] = _fused(compiled.merged.network, steps)
+        compiled.chosen[key] = _chosen_steps(compiled, rows, known or {})
     return compiled.chosen[key]
 
 
-def segments_of(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -> tuple[Segment, ...]:
-    """Return the segments of a network; parameters and errors are those of `choose_steps`."""
+def _chosen_steps(compiled: CompiledNetwork, rows: RowsShape, choice: Choice) -> tuple[Step, ...]:
+    measured, whole = choice.get(WHOLE), (whole_step(compiled.merged.network),)
+    if measured is not None and measured.names == names_of(whole) and may_run_whole(compiled, rows.form):
+        return _measured_steps(whole, measured, rows)
+    segments = segments_of(compiled, rows)
+    steps = [step for segment in segments for step in _steps_of(compiled, segment, rows, choice)]
+    return _fused(compiled.merged.network, steps)
+
+
+def segments_of(compiled: CompiledNetwork, rows: RowsShape) -> tuple[Segment, ...]:
+    """Return the segments of a network; errors are those of `choose_steps`."""
     try:
-        segments = _Chooser(compiled, rows, dense_bytes).segments()
-        return tuple(map(_with_equal_bits, segments)) if compiled.in_order else tuple(segments)
+        segments = _segments(compiled, rows)
     except UsageError as error:
         if not compiled.options.reproducible:
             raise
         remedy = "leave out reproducible, or use device cpu"
         raise UsageError(f"{error}; no other kernel is reproducible: {remedy}") from error
+    return tuple(map(_with_equal_bits, segments)) if compiled.in_order else tuple(segments)
 
 
 def _with_equal_bits(segment: Segment) -> Segment:
     """Return a segment with alternatives of one order of sums: that of sparse kernels, or else of the best prior."""
-    known = tuple(
-        one
-        for one in segment.alternatives
-        if all(step.kernel.operation == SPARSE_OPERATION and step.kernel.reproducible for step in one.steps)
-    )
-    return replace(segment, alternatives=known or segment.alternatives[:1])
+    kernels = [[step.kernel for step in one] for one in segment]
+    known = [all(each.operation == SPARSE_OPERATION and each.reproducible for each in one) for one in kernels]
+    return tuple(compress(segment, known)) or segment[:1]
 
 
-def _steps_of(compiled: CompiledNetwork, segment: Segment, rows: RowsShape, choice: Choice | None) -> tuple[Step, ...]:
-    measured = None if choice is None else choice.segments.get((segment.first, segment.last))
+def _steps_of(compiled: CompiledNetwork, segment: Segment, rows: RowsShape, choice: Choice) -> Alternative:
+    measured = choice.get(layers_of(segment))
     if measured is not None:
-        known = next((one for one in segment.alternatives if one.names == measured.names), None)
+        known = next((one for one in segment if names_of(one) == measured.names), None)
         known = known or _alternative_named(compiled, measured)
         if known is not None:
             return _measured_steps(known, measured, rows)
-    return segment.close(rows)[0].steps
+    return close_alternatives(segment, rows)[0]
 
 
 def _alternative_named(compiled: CompiledNetwork, measured: Measured) -> Alternative | None:
@@ -206,23 +181,21 @@ def _alternative_named(compiled: CompiledNetwork, measured: Measured) -> Alterna
     kernels = {kernel.name: kernel for permitted in compiled.kernels.values() for kernel in permitted}
     if not all(name in kernels for *_, name in measured.names):
         return None
-    steps = tuple(Step(first, last, kernels[name]) for first, last, name in measured.names)
-    return Alternative(steps, 0.0, in_order=True)
+    return tuple(Step(first, last, kernels[name]) for first, last, name in measured.names)
 
 
-def _measured_steps(alternative: Alternative, measured: Measured, rows: RowsShape) -> tuple[Step, ...]:
+def _measured_steps(alternative: Alternative, measured: Measured, rows: RowsShape) -> Alternative:
     """Return the steps with their times: of several, each has its prior's share of the measured time."""
-    total = measured.seconds * max(1.0, rows.count / measured.rows)
-    factor = total / alternative.prior if alternative.prior else 0.0
-    only = len(alternative.steps) == 1
+    total, prior = measured.seconds * max(1.0, rows.count / measured.rows), prior_of(alternative)
+    factor = total / prior if prior else 0.0
     return tuple(
         replace(
             step,
-            seconds=total if only else factor * (step.seconds or 0.0),
+            seconds=total if len(alternative) == 1 else factor * (step.seconds or 0.0),
             reason="; ".join(filter(None, (step.reason, measured.reason))),
             is_measured=True,
         )
-        for step in alternative.steps
+        for step in alternative
     )
 
 
@@ -248,180 +221,177 @@ def _fused_pair(network: Network, first: Step, second: Step) -> Step | None:
     return Step(first.first, second.last, kernels[0], first.reason or second.reason, seconds, measured)
 
 
-@dataclass(frozen=True, eq=False)
-class _Chooser:
-    """Lists the alternatives of layers; parameters as `choose_steps`."""
+def _segments(compiled: CompiledNetwork, rows: RowsShape) -> list[Segment]:
+    network, segments = compiled.merged.network, list[Segment]()
+    for chain in network.chains:
+        for (kind, positions), group in groupby(range(*chain), lambda number: _kind(network[number])):
+            numbers = list(group)
+            bounds = numbers[0], numbers[-1] + 1
+            if kind is ImageLayer:
+                segments += [_image_segment(compiled, rows, number) for number in numbers]
+            elif kind is PerPosition:  # layers that positions share: those of as many rows as there are positions
+                part = compiled.part(*bounds)
+                (segment,) = _segments(part, RowsShape(positions * rows.count))
+                segments.append(tuple(tuple(step.moved(bounds[0]) for step in one) for one in segment))
+            else:
+                segments.append(_connected_segment(compiled, rows, *bounds))
+    return segments
 
-    compiled: CompiledNetwork
-    rows: RowsShape
-    dense_bytes: int
 
-    @property
-    def network(self) -> Network:
-        return self.compiled.merged.network
+def _kind(layer: Layer) -> tuple[type, int]:
+    kinds = FullyConnected, PerPosition, ImageLayer
+    return next(kind for kind in kinds if isinstance(layer, kind)), positions_of(layer)
 
-    @property
-    def backend(self) -> Backend:
-        return self.compiled.backend
 
-    def segments(self) -> list[Segment]:
-        segments: list[Segment] = []
-        for chain in self.network.chains:
-            for (kind, positions), group in groupby(range(*chain), self._kind):
-                numbers = list(group)
-                if kind is ImageLayer:
-                    segments += map(self._image, numbers)
-                elif kind is PerPosition:
-                    segments.append(self._per_position(numbers[0], numbers[-1] + 1, positions))
-                else:
-                    segments.append(self._connected(numbers[0], numbers[-1] + 1))
-        return segments
-
-    def _kind(self, number: int) -> tuple[type, int]:
-        layer = self.network[number]
-        kinds = FullyConnected, PerPosition, ImageLayer
-        return next(kind for kind in kinds if isinstance(layer, kind)), positions_of(layer)
-
-    def _per_position(self, first: int, last: int, positions: int) -> Segment:
-        """Return the alternatives of layers that positions share: those of as many rows as there are positions."""
-        rows = RowsShape(positions * self.rows.count)
-        (segment,) = _Chooser(self.compiled.part(first, last), rows, self.dense_bytes).segments()
-        return Segment(first, last, tuple(one.moved(first) for one in segment.alternatives))
-
-    def _image(self, number: int) -> Segment:
-        layer = self.network[number]
+def _image_segment(compiled: CompiledNetwork, rows: RowsShape, number: int) -> Segment:
+    network, machine = compiled.merged.network, compiled.backend.machine
+    layer, layers = network[number], (number, number + 1)
+    if not isinstance(layer, Conv2d):
         assert isinstance(layer, ImageLayer)
-        if not isinstance(layer, Conv2d):
-            step = Step(number, number + 1, image_kernel(self.backend, layer))
-            return Segment(number, number + 1, (Alternative((step,), 0.0, True),))
-        ((channels, height, width),) = self.network.input_shapes(number)
-        image, machine = (channels, height, width), self.backend.machine
-        able, refused = able_kernels(
-            self.compiled.kernels[CONV_OPERATION], layers_text(number, number + 1), machine, layer, image
-        )
-        reason = "; ".join(f"{name} cannot, because {why}" for name, why in refused.items())
-        known = []
-        for kernel in able:
-            prior = (
-                None
-                if kernel.seconds is None
-                else LAUNCH_SECONDS + self.rows.count * kernel.seconds(machine, layer, image)
-            )
-            known.append(Alternative((Step(number, number + 1, kernel, reason, prior),), prior or 0.0, True))
-        if all(kernel.seconds is not None for kernel in able):
-            known.sort(key=lambda one: one.prior)
-        return Segment(number, number + 1, tuple(known))
+        return ((Step(*layers, image_kernel(compiled.backend, layer)),),)
+    ((channels, height, width),) = network.input_shapes(number)
+    problem = machine, layer, (channels, height, width)
+    able, refused = able_kernels(compiled.kernels[CONV_OPERATION], layers_text(*layers), *problem)
+    reason = "; ".join(f"{name} cannot, because {why}" for name, why in refused.items())
+    priors = [
+        None if kernel.seconds is None else LAUNCH_SECONDS + rows.count * kernel.seconds(*problem) for kernel in able
+    ]
+    known = [
+        (Step(*layers, kernel, reason, prior, prior=prior or 0.0),) for kernel, prior in zip(able, priors, strict=True)
+    ]
+    return tuple(known if None in priors else sorted(known, key=prior_of))
 
-    def _connected(self, first: int, last: int) -> Segment:
-        """Return the alternatives of fully connected layers: the sequences of steps with the least priors in all."""
-        bounds = self._blocks(first, last)
-        paths: list[list[Alternative]] = [[Alternative((), 0.0, True)]]  # up to each bound, the best first
-        refused: UsageError | None = None
-        for end in range(1, len(bounds)):
-            longer: list[Alternative] = []
-            for start, before in zip(bounds, paths, strict=False):
-                try:
-                    ways = self._one_step(start, bounds[end]) if before else []
-                except UsageError as error:
-                    refused = refused or error
-                    continue
-                longer += [path.followed_by(one) for path in before for one in ways]
-            longer.sort(key=lambda path: (path.rank, len(path.steps)))
-            whole = [path for path in longer if len(path.steps) == 1]
-            many = self.rows.count >= MIN_SKIPPED_ROWS and any(path.skips_rows for path in whole)
-            cut = [path for path in longer if len(path.steps) > 1 and not (many and path.skips_rows)]
-            fewest = {tuple(dict.fromkeys(step.kernel for step in path.steps)): path for path in reversed(longer)}
-            cut = [path for path in cut if path in fewest.values()]
-            paths.append(sorted([*whole, *cut[:MAX_CUT]], key=lambda path: (path.rank, len(path.steps))))
-        if not paths[-1]:
-            assert refused is not None
-            raise refused
-        return Segment(first, last, tuple(paths[-1]))
 
-    def _reads_input(self, number: int) -> bool:
-        return 0 in self.network.nodes[number].sources
-
-    def _blocks(self, first: int, last: int) -> list[int]:
-        layers: Sequence[Any] = self.network.layers[first:last]
-        kinds = [
-            (isinstance(layer, SparseLinear), max(layer.inputs, layer.outputs) <= NARROW, _is_dense_enough(layer))
-            for layer in layers
-        ]
-        for length in (3, 1):
-            inner = [first + at for at in range(1, len(kinds)) if kinds[at][:length] != kinds[at - 1][:length]]
-            bounds = [first, *inner, last]
-            if len(bounds) <= MAX_BLOCKS + 1:
-                break
-        return bounds
-
-    def _one_step(self, first: int, last: int) -> list[Alternative]:
-        sparse = [isinstance(self.network[number], SparseLinear) for number in range(first, last)]
-        known = self._sparse_steps(first, last) if all(sparse) else []
-        if not any(sparse) or self._may_be_dense(first, last):
+def _connected_segment(compiled: CompiledNetwork, rows: RowsShape, first: int, last: int) -> Segment:
+    """Return the alternatives of fully connected layers: the sequences of steps with the least priors in all."""
+    bounds = _blocks(compiled.merged.network, first, last)
+    paths: list[list[Alternative]] = [[()]]  # up to each bound, the best first
+    refused: UsageError | None = None
+    for end in range(1, len(bounds)):
+        longer: list[Alternative] = []
+        for start, before in zip(bounds, paths, strict=False):
             try:
-                known += self._dense_steps(first, last, any(sparse))
-            except UsageError:
-                if not known:
-                    raise
-        return known
+                steps = _single_steps(compiled, rows, start, bounds[end]) if before else []
+            except UsageError as error:
+                refused = refused or error
+                continue
+            longer += [(*path, step) for path in before for step in steps]
+        longer.sort(key=_rank)
+        whole = [path for path in longer if len(path) == 1]
+        many = rows.count >= MIN_SKIPPED_ROWS and any(map(skips_rows, whole))
+        best = {tuple(dict.fromkeys(step.kernel for step in path)): path for path in reversed(longer)}
+        cut = [path for path in longer if len(path) > 1 and path in best.values() and not (many and skips_rows(path))]
+        paths.append(sorted([*whole, *cut[:MAX_CUT]], key=_rank))
+    if not paths[-1]:
+        assert refused is not None
+        raise refused
+    return tuple(paths[-1])
 
-    def _sparse_steps(self, first: int, last: int) -> list[Alternative]:
-        layers = self.network.layers_of(SparseLinear, first, last)
-        rows = few_rows(layers[0].inputs, self.rows.form == "iso" and self._reads_input(first))
-        problem = self.backend.machine, Network(tuple(layers)), rows
-        able, _ = able_kernels(self.compiled.kernels[SPARSE_OPERATION], layers_text(first, last), *problem)
-        able = tuple(kernel for kernel in able if self._may_round(kernel, first, last)) or able
-        return [self._alternative(kernel, layers, first, kernel.reproducible) for kernel in able]
 
-    def _may_round(self, kernel: SparseKernel, first: int, last: int) -> bool:
-        """Whether a kernel may add up sparse layers as it does.
+def _rank(path: Alternative) -> tuple[float, int]:
+    """Return what alternatives are ordered by: the prior, increased where another order of sums has to pay."""
+    return prior_of(path) / (1.0 if is_in_order(path) else ORDER_GAIN), len(path)
 
-        Those that store zeros do so in an order of their own, too. Layers of few weights stay in order in float32.
-        """
-        if not kernel.stores_zeros:
-            return True
-        few = not all(map(_is_dense_enough, self.network.layers[first:last]))
-        return self._may_be_dense(first, last) and not (few and kernel.precision == PRECISIONS[0])
 
-    def _alternative(
-        self, kernel: Kernel, layers: Sequence[Any], first: int, in_order: bool, reason: str = ""
-    ) -> Alternative:
-        prior = self._prior(kernel, layers, first)
-        seconds = prior if math.isfinite(prior) and prior > 0 else None
-        step = Step(first, first + len(layers), kernel, reason, seconds)
-        return Alternative((step,), prior, in_order or kernel.precision != PRECISIONS[0])
+def _reads_input(compiled: CompiledNetwork, number: int) -> bool:
+    return 0 in compiled.merged.network.nodes[number].sources
 
-    def _prior(self, kernel: Kernel, layers: Sequence[Any], first: int) -> float:
-        """Return the prior of a kernel for layers from number `first` on; 0 where it has none."""
-        if kernel.seconds is None:
-            return 0.0
-        form, keywords = self.rows.form if self._reads_input(first) else "dense", dict[str, Any]()
-        if isinstance(kernel, SparseKernel) and kernel.groups_rows:
-            keywords["form"] = form
-        if form in ("csr", "iso") and kernel.sparse_rows:
-            keywords["density"] = self.rows.density
-        if form == "half" and kernel.half_rows:
-            keywords["row_bytes"] = HALF_BYTES
-        return kernel.seconds(self.backend.machine, layers, self.rows.count, **keywords)
 
-    def _may_be_dense(self, first: int, last: int) -> bool:
-        if not multiplies_zeros(self.compiled.options, self.backend):
-            return False
-        layers = [layer for layer in self.network.layers[first:last] if isinstance(layer, SparseLinear)]
-        places = [layer.inputs * layer.outputs for layer in layers]
-        return min(places, default=1) > 0 and 4 * sum(places) <= self.dense_bytes
+def _blocks(network: Network, first: int, last: int) -> list[int]:
+    layers: Sequence[Any] = network.layers[first:last]
+    kinds = [
+        (isinstance(layer, SparseLinear), max(layer.inputs, layer.outputs) <= NARROW, _is_dense_enough(layer))
+        for layer in layers
+    ]
+    for length in (3, 1):
+        inner = [first + at for at in range(1, len(kinds)) if kinds[at][:length] != kinds[at - 1][:length]]
+        bounds = [first, *inner, last]
+        if len(bounds) <= MAX_BLOCKS + 1:
+            break
+    return bounds
 
-    def _dense_steps(self, first: int, last: int, converted: bool) -> list[Alternative]:
-        members: Sequence[Any] = self.network.layers[first:last]
-        layers = [
-            layer if isinstance(layer, Linear) else _DenseShape(layer.inputs, layer.outputs, layer.activation)
-            for layer in members
-        ]
-        kernels, machine = self.compiled.kernels[DENSE_OPERATION], self.backend.machine
-        able, _ = able_kernels(kernels, layers_text(first, last), machine, layers)
-        reason = "multiplied with their zeros" if converted else ""
-        in_order = not converted or self.backend.in_host_memory
-        return [self._alternative(kernel, layers, first, in_order, reason) for kernel in able]
+
+def _single_steps(compiled: CompiledNetwork, rows: RowsShape, first: int, last: int) -> list[Step]:
+    """Return the steps of one kernel each that can run layers."""
+    sparse = [isinstance(layer, SparseLinear) for layer in compiled.merged.network.layers[first:last]]
+    known = _sparse_steps(compiled, rows, first, last) if all(sparse) else []
+    if not any(sparse) or _may_be_dense(compiled, first, last):
+        try:
+            known += _dense_steps(compiled, rows, first, last, any(sparse))
+        except UsageError:
+            if not known:
+                raise
+    return known
+
+
+def _sparse_steps(compiled: CompiledNetwork, rows: RowsShape, first: int, last: int) -> list[Step]:
+    layers = compiled.merged.network.layers_of(SparseLinear, first, last)
+    inputs = few_rows(layers[0].inputs, rows.form == "iso" and _reads_input(compiled, first))
+    problem = compiled.backend.machine, Network(tuple(layers)), inputs
+    able, _ = able_kernels(compiled.kernels[SPARSE_OPERATION], layers_text(first, last), *problem)
+    able = tuple(kernel for kernel in able if _may_round(compiled, kernel, first, last)) or able
+    return [_step(compiled, rows, kernel, layers, first, kernel.reproducible) for kernel in able]
+
+
+def _may_round(compiled: CompiledNetwork, kernel: SparseKernel, first: int, last: int) -> bool:
+    """Return whether a kernel may add up sparse layers as it does.
+
+    Those that store zeros do so in an order of their own, too. Layers of few weights stay in order in float32.
+    """
+    if not kernel.stores_zeros:
+        return True
+    few = not all(map(_is_dense_enough, compiled.merged.network.layers[first:last]))
+    return _may_be_dense(compiled, first, last) and not (few and kernel.precision == PRECISIONS[0])
+
+
+def _step(
+    compiled: CompiledNetwork,
+    rows: RowsShape,
+    kernel: Kernel,
+    layers: Sequence[Any],
+    first: int,
+    in_order: bool,
+    reason: str = "",
+) -> Step:
+    prior, last = _prior(compiled, rows, kernel, layers, first), first + len(layers)
+    seconds = prior if math.isfinite(prior) and prior > 0 else None
+    in_order = in_order or kernel.precision != PRECISIONS[0]  # which gives up no bits
+    return Step(first, last, kernel, reason, seconds, prior=prior + LAUNCH_SECONDS, in_order=in_order)
+
+
+def _prior(compiled: CompiledNetwork, rows: RowsShape, kernel: Kernel, layers: Sequence[Any], first: int) -> float:
+    """Return the prior of a kernel for layers from number `first` on; 0 where it has none."""
+    if kernel.seconds is None:
+        return 0.0
+    form, keywords = rows.form if _reads_input(compiled, first) else "dense", dict[str, Any]()
+    if isinstance(kernel, SparseKernel) and kernel.groups_rows:
+        keywords["form"] = form
+    if form in ("csr", "iso") and kernel.sparse_rows:
+        keywords["density"] = rows.density
+    if form == "half" and kernel.half_rows:
+        keywords["row_bytes"] = HALF_BYTES
+    return kernel.seconds(compiled.backend.machine, layers, rows.count, **keywords)
+
+
+def _may_be_dense(compiled: CompiledNetwork, first: int, last: int) -> bool:
+    if not (compiled.stores_zeros and multiplies_zeros(compiled.options, compiled.backend)):
+        return False
+    layers = [layer for layer in compiled.merged.network.layers[first:last] if isinstance(layer, SparseLinear)]
+    places = [layer.inputs * layer.outputs for layer in layers]
+    return min(places, default=1) > 0 and FLOAT_BYTES * sum(places) <= MAX_DENSE_BYTES
+
+
+def _dense_steps(compiled: CompiledNetwork, rows: RowsShape, first: int, last: int, converted: bool) -> list[Step]:
+    members: Sequence[Any] = compiled.merged.network.layers[first:last]
+    layers = [
+        layer if isinstance(layer, Linear) else _DenseShape(layer.inputs, layer.outputs, layer.activation)
+        for layer in members
+    ]
+    kernels, machine = compiled.kernels[DENSE_OPERATION], compiled.backend.machine
+    able, _ = able_kernels(kernels, layers_text(first, last), machine, layers)
+    reason = "multiplied with their zeros" if converted else ""
+    in_order = not converted or compiled.backend.in_host_memory
+    return [_step(compiled, rows, kernel, layers, first, in_order, reason) for kernel in able]
 
 
 def _is_dense_enough(layer: Layer) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from sparsenn.backends import Backend
-from sparsenn.engine.choices import Choices
+from sparsenn.engine.choices import Choice
 from sparsenn.engine.inputs import check_network
 from sparsenn.engine.kernels import Kernels, choose_kernels
 from sparsenn.engine.options import Options, resolve_precision
@@ -51,10 +51,11 @@ class CompiledNetwork:
     weight_memory: int  # bytes that prepared weights may take; larger ones stream: prepared step by step in each batch
     seconds: float  # spent on finding equal outputs and kernels
     compile_seconds: float  # of them
-    # by rows and kind of device; all devices share these
-    chosen: dict[Hashable, tuple[Step, ...]] = field(default_factory=dict)
-    choices: Choices = field(default_factory=Choices)
+    # all devices of a network, and its sessions, share these
+    chosen: dict[Hashable, tuple[Step, ...]] = field(default_factory=dict)  # by rows and kind of device
+    choices: dict[tuple[int, str], Choice] = field(default_factory=dict)  # by `bucket_of_choice` and form
     in_order: bool = False  # only kernels of equal bits may replace one another, as sessions elsewhere choose alone
+    stores_zeros: bool = True  # whether sparse layers may be multiplied as dense ones, as far as memory goes
     parts: dict[tuple[int, int], CompiledNetwork] = field(default_factory=dict)  # of layers
     lock: threading.Lock = field(default_factory=threading.Lock)  # held by the device that prepares a step
 
@@ -80,7 +81,7 @@ class CompiledNetwork:
         moved = replace(moved, weight_memory=weights, seconds=0.0, compile_seconds=0.0, parts={})
         if all(getattr(options, name) == getattr(self.options, name) for name in _CHOOSING):
             return moved
-        return replace(moved, chosen={}, choices=Choices())
+        return replace(moved, chosen={}, choices={})
 
     def part(self, first: int, last: int) -> CompiledNetwork:
         """Return a chain of layers as a network of their own; layers that positions share take a row a position."""

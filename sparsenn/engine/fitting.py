@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from sparsenn.backends.kernel_records import DENSE_OPERATION, WHOLE_OPERATION
 from sparsenn.engine.choosing import RowsShape, choose_steps
@@ -10,13 +11,10 @@ from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.steps import Step
 from sparsenn.layers import SparseLinear, connected_layer
 
-__all__ = ["MAX_DENSE_BYTES", "fit_steps", "prepared_bytes"]
+__all__ = ["fit_steps", "prepared_bytes"]
 
 PREPARED_BYTE_SECONDS = 2e-9
 """Time to prepare a byte of weights: on the host, measured on AMD EPYC (Zen 5), and for an H100, with its copy."""
-
-MAX_DENSE_BYTES = 1 << 30
-"""Bytes of sparse layers with their zeros stored, at most: constant, so that results do not depend on free memory."""
 
 
 def fit_steps(compiled: CompiledNetwork, rows: RowsShape) -> tuple[tuple[Step, ...], bool, float]:
@@ -28,12 +26,12 @@ def fit_steps(compiled: CompiledNetwork, rows: RowsShape) -> tuple[tuple[Step, .
     them is estimated to take for each batch, 0 where they do not stream.
     """
     backend, free = compiled.backend, compiled.weight_memory
-    steps = choose_steps(compiled, rows, MAX_DENSE_BYTES)
+    steps = choose_steps(compiled, rows)
     sizes = prepared_bytes(compiled, *steps)
     if sum(sizes) <= free:
         return steps, False, 0.0
     if backend.in_host_memory:
-        sparse = choose_steps(compiled, rows, 0)
+        sparse = choose_steps(replace(compiled, stores_zeros=False, parts={}), rows)
         sparse_sizes = prepared_bytes(compiled, *sparse)
         if sum(sparse_sizes) <= free:
             return sparse, False, 0.0

@@ -21,14 +21,24 @@ import numpy as np
 from sparsenn.backends import Features
 from sparsenn.backends.contract import LONG_SECONDS
 from sparsenn.engine.bound_steps import QUIET
-from sparsenn.engine.choices import Choice, Measured, label_of
-from sparsenn.engine.choosing import CLOSE, ORDER_GAIN, Alternative, RowsShape, Segment, choose_steps, segments_of
+from sparsenn.engine.choices import WHOLE, Choice, Measured, label_of
+from sparsenn.engine.choosing import (
+    CLOSE,
+    ORDER_GAIN,
+    RowsShape,
+    Segment,
+    choose_steps,
+    close_alternatives,
+    layers_of,
+    segments_of,
+)
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
-from sparsenn.engine.fitting import MAX_DENSE_BYTES, prepared_bytes
+from sparsenn.engine.fitting import prepared_bytes
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.replay_cache import ReplayCache
+from sparsenn.engine.steps import Alternative, is_in_order, names_of, prior_of, skips_rows, takes_half
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.engine.whole import may_run_whole, whole_step
 from sparsenn.errors import InputError, OutOfMemoryError, UsageError
@@ -83,15 +93,15 @@ MAX_RANDOM_VALUES = 1 << 25
 """Random numbers that a segment is timed on, at most."""
 
 
-def open_segments(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -> list[Segment]:
-    """Return the segments for which more than one alternative may be the fastest; parameters as `choose_steps`.
+def open_segments(compiled: CompiledNetwork, rows: RowsShape) -> list[Segment]:
+    """Return the segments for which more than one alternative may be the fastest.
 
     None for float16 rows that have to become float32, as kernels of a segment take no others.
     """
-    segments = segments_of(compiled, rows, dense_bytes)
-    if rows.form == "half" and not all(any(one.takes_half for one in each.alternatives) for each in segments):
+    segments = segments_of(compiled, rows)
+    if rows.form == "half" and not all(any(map(takes_half, segment)) for segment in segments):
         return []
-    return [segment for segment in segments if len(segment.close(rows)) > 1]
+    return [segment for segment in segments if len(close_alternatives(segment, rows)) > 1]
 
 
 def measure(
@@ -103,40 +113,42 @@ def measure(
     """
     network = compiled.merged.network
     equal: dict[Any, Measured] = {}
-    measured = {}
-    keys = [(*(_layer_key(network, at) for at in range(each.first, each.last)),) for each in segments]
+    choice: Choice = {}
+    keys = [(*(_layer_key(network, at) for at in range(*layers_of(each))),) for each in segments]
     if compiled.backend.rehearses and len(segments) > 1:
         _rehearse_apart(compiled, dict(zip(reversed(keys), reversed(segments), strict=True)).values(), rows, features)
     for segment, key in zip(segments, keys, strict=True):
-        whole = (segment.first, segment.last) == (0, len(network))
+        first, last = layers_of(segment)
+        whole = (first, last) == (0, len(network))
         found = None if whole else equal.get(key)
         if found is None:
-            with span(f"measure layers {segment.first + 1} to {segment.last}", "plan"):
+            with span(f"measure layers {first + 1} to {last}", "plan"):
                 if whole:
                     found = _measured(compiled, _fitting(compiled, segment, rows), rows, features, weights, repeats=1)
                 else:
                     repeats = 1 if compiled.backend.in_host_memory else REPEATS
                     with closing(WeightCache(compiled.backend)) as own:
                         found = _measured(*_apart(compiled, segment, rows, features), own, repeats)
-                        found = replace(found, rows=max(1, found.rows // positions_of(network[segment.first])))
+                        found = replace(found, rows=max(1, found.rows // positions_of(network[first])))
         equal[key] = found
-        shift = segment.first - found.names[0][0]
-        names = tuple((first + shift, last + shift, name) for first, last, name in found.names)
-        measured[segment.first, segment.last] = replace(found, names=names)
-    choice = Choice(measured)
-    if not may_run_whole(compiled, rows.form):
-        return choice
-    with span("measure ONNX Runtime", "plan"):
-        return replace(choice, whole=_beside_whole(compiled, choice, rows, features, weights))
+        shift = first - found.names[0][0]
+        names = tuple((start + shift, end + shift, name) for start, end, name in found.names)
+        choice[first, last] = replace(found, names=names)
+    if may_run_whole(compiled, rows.form):
+        with span("measure ONNX Runtime", "plan"):
+            fastest = _beside_whole(compiled, choice, rows, features, weights)
+        if fastest is not None:
+            choice[WHOLE] = fastest
+    return choice
 
 
 def _beside_whole(
     compiled: CompiledNetwork, choice: Choice, rows: RowsShape, features: Features, weights: WeightCache
 ) -> Measured | None:
     """Time ONNX Runtime beside the steps of a choice, and return the faster; None where it cannot run the network."""
-    own = Alternative(choose_steps(compiled, rows, MAX_DENSE_BYTES, choice), 0.0, in_order=True)
-    whole = Alternative((whole_step(compiled.merged.network),), 0.0, in_order=False)
-    if sum(prepared_bytes(compiled, *own.steps, *whole.steps)) > compiled.weight_memory:
+    own = choose_steps(compiled, rows, choice)
+    whole = (replace(whole_step(compiled.merged.network), in_order=False),)
+    if sum(prepared_bytes(compiled, *own, *whole)) > compiled.weight_memory:
         return None
     known, replays = weights.keys, ReplayCache(compiled.backend)
     executables = _executables(compiled, (own, whole), rows, weights, replays)
@@ -154,7 +166,7 @@ def _beside_whole(
                 break
         fastest, measured = _fastest(own, times)
         measured = replace(measured, rows=int(features.shape[0]))
-    weights.retain(known, fastest.steps)
+    weights.retain(known, fastest)
     return measured
 
 
@@ -183,7 +195,7 @@ def _rehearse_apart(
 ) -> None:
     """Have the kernels of segments of dense layers compiled side by side, before any is timed."""
     for segment in segments:
-        layers = compiled.merged.network.layers[segment.first : segment.last]
+        layers = compiled.merged.network.layers[slice(*layers_of(segment))]
         if not any(isinstance(layer, SparseLinear) for layer in layers):  # whose weights take longer to prepare
             with closing(WeightCache(compiled.backend)) as weights, suppress(OutOfMemoryError, MemoryError):
                 part, alternatives, count, taken = _apart(compiled, segment, rows, features)
@@ -194,8 +206,8 @@ def _rehearse_apart(
 def _apart(
     compiled: CompiledNetwork, segment: Segment, rows: RowsShape, features: Features
 ) -> tuple[CompiledNetwork, list[Alternative], RowsShape, Features]:
-    network, first = compiled.merged.network, segment.first
-    part, positions = compiled.part(first, segment.last), positions_of(network[first])
+    network, (first, last) = compiled.merged.network, layers_of(segment)
+    part, positions = compiled.part(first, last), positions_of(network[first])
     width, most = part.network.inputs, max(1, MAX_MEASURED_ROWS[compiled.backend.in_host_memory] // positions)
     if 0 not in network.nodes[first].sources:
         count = positions * max(1, min(rows.count, most, MAX_RANDOM_VALUES // (positions * width)))
@@ -204,13 +216,18 @@ def _apart(
     elif positions > 1:
         features = compiled.backend.as_dense(features)[:most].reshape(-1, width)
         rows = RowsShape(int(features.shape[0]))
-    return part, [one.moved(-first) for one in _fitting(compiled, segment, rows)], rows, features
+    return (
+        part,
+        [tuple(step.moved(-first) for step in one) for one in _fitting(compiled, segment, rows)],
+        rows,
+        features,
+    )
 
 
 def _fitting(compiled: CompiledNetwork, segment: Segment, rows: RowsShape) -> tuple[Alternative, ...]:
     """Return the close alternatives whose weights memory holds; all of them, if it holds none."""
-    close, free = segment.close(rows), compiled.weight_memory
-    return tuple(one for one in close if sum(prepared_bytes(compiled, *one.steps)) <= free) or close
+    close, free = close_alternatives(segment, rows), compiled.weight_memory
+    return tuple(one for one in close if sum(prepared_bytes(compiled, *one)) <= free) or close
 
 
 def telling_rows(compiled: CompiledNetwork, features: Features) -> Features | None:
@@ -255,8 +272,8 @@ def _measured(
         hopeful = [
             one
             for one in alternatives
-            if one.skips_rows == skips
-            and (skips or not times or one.prior * repeats <= CLOSE * min(map(min, times.values())))
+            if skips_rows(one) == skips
+            and (skips or not times or prior_of(one) * repeats <= CLOSE * min(map(min, times.values())))
         ]
         executables = dict(zip(hopeful, _executables(compiled, hopeful, rows, weights, replays), strict=True))
         ready: list[Alternative] = []
@@ -285,7 +302,7 @@ def _measured(
     backend.before_drop()
     trials.clear()
     replays.clear()
-    weights.retain(known, fastest.steps)
+    weights.retain(known, fastest)
     return replace(measured, rows=int(features.shape[0]))
 
 
@@ -298,7 +315,7 @@ def _executables(
 ) -> list[Executable]:
     guard = OverflowGuard(compiled.merged.network, compiled.backend)
     saving = replace(compiled, options=replace(compiled.options, compaction=True, deduplication=True))
-    plans = (Plan(saving, rows.count, None, rows, one.steps, rows.count) for one in alternatives)
+    plans = (Plan(saving, rows.count, None, rows, one, rows.count) for one in alternatives)
     return [Executable(plan, weights, guard, replays) for plan in plans]
 
 
@@ -348,21 +365,21 @@ def _time_in_turns(trials: dict[Alternative, Callable[[], Any]], times: dict[Alt
 def _fastest(first: Alternative, times: dict[Alternative, list[float]]) -> tuple[Alternative, Measured]:
     """Return the alternative with the least median; one of another order of sums only where it gains enough."""
     if not times:
-        return first, Measured(first.names, first.prior)
+        return first, Measured(names_of(first), prior_of(first))
     medians = {one: median(seconds) for one, seconds in times.items()}
-    ordered = sorted(times, key=lambda one: medians[one] / (1.0 if one.in_order else ORDER_GAIN))
-    if first in times and first is not ordered[0] and first.in_order >= ordered[0].in_order:
+    ordered = sorted(times, key=lambda one: medians[one] / (1.0 if is_in_order(one) else ORDER_GAIN))
+    if first in times and first is not ordered[0] and is_in_order(first) >= is_in_order(ordered[0]):
         wins, runs = _wins(times[ordered[0]], times[first])
         if wins < AGREEMENT * runs:
             ordered = [first, *(one for one in ordered if one is not first)]
     best, *others = ordered
     if not others:
-        return best, Measured(best.names, medians[best])
+        return best, Measured(names_of(best), medians[best])
     wins, runs = _wins(times[best], times[others[0]])
     known: dict[str, float] = {}
     for one in others:
-        known.setdefault(label_of(one.names), medians[one])
-    return best, Measured(best.names, medians[best], tuple(known.items()), wins, runs)
+        known.setdefault(label_of(names_of(one)), medians[one])
+    return best, Measured(names_of(best), medians[best], tuple(known.items()), wins, runs)
 
 
 def _wins(times: Sequence[float], others: Sequence[float]) -> tuple[int, int]:

@@ -9,14 +9,14 @@ from typing import Any
 
 from sparsenn.backends import Backend, Kernel, SparseKernel
 from sparsenn.backends.kernel_records import IMAGE_OPERATION
-from sparsenn.engine.choices import Choice
+from sparsenn.engine.choices import bucket_of_choice, choice_of, records_of
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork, merges
 from sparsenn.engine.finite import HALF_PRECISION
 from sparsenn.engine.fitting import fit_steps
 from sparsenn.engine.kernels import DOUBLE_PRECISION, operation_of
 from sparsenn.engine.options import Options
-from sparsenn.engine.steps import Step
+from sparsenn.engine.steps import Step, takes_half
 from sparsenn.network import Network
 from sparsenn.printable import one_line
 from sparsenn.structure.merging import Merged
@@ -128,7 +128,7 @@ class Plan:
     @cached_property
     def keeps_half(self) -> bool:
         """Whether rows are float16 and stay so: the kernels of all steps take them."""
-        return self.rows.form == "half" and all(step.kernel.half_rows for step in self.steps)
+        return self.rows.form == "half" and takes_half(self.steps)
 
     @cached_property
     def has_half(self) -> bool:
@@ -201,17 +201,16 @@ class Plan:
         return describe(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        choice = self.compiled.choices.get(bucket(self.inputs), self.rows.form)
-        record = None if choice is None else choice.record()
-        return _planned_again, (self.network, self.options, self.inputs, self.density, self.rows, record)
+        choice = self.compiled.choices.get((bucket_of_choice(self.inputs), self.rows.form), {})
+        return _planned_again, (self.network, self.options, self.inputs, self.density, self.rows, records_of(choice))
 
 
 def _planned_again(
-    network: Network, options: Options, inputs: int, density: float | None, rows: RowsShape, record: Any = None
+    network: Network, options: Options, inputs: int, density: float | None, rows: RowsShape, records: Any = None
 ) -> Plan:
-    compiled, choice = CompiledNetwork.of(network, replace(options)), Choice.of_record(record)
+    compiled, choice = CompiledNetwork.of(network, replace(options)), choice_of(records)
     if choice is not None:
-        compiled.choices.put(bucket(inputs), rows.form, choice)
+        compiled.choices[bucket_of_choice(inputs), rows.form] = choice
     return plan_for(compiled, inputs, density, rows.form)
 
 

@@ -12,12 +12,11 @@ import numpy as np
 
 from sparsenn.backends import Features, RowsCheck, SparseKernel, SparseRows
 from sparsenn.engine.choice_key import choice_key
-from sparsenn.engine.choices import Choice, bucket_of_choice
+from sparsenn.engine.choices import bucket_of_choice, choice_of, records_of
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
-from sparsenn.engine.fitting import MAX_DENSE_BYTES
 from sparsenn.engine.inputs import InputRows, canonical
 from sparsenn.engine.measuring import MAX_MEASURED_ROWS, measure, open_segments, telling_rows
 from sparsenn.engine.plan import Plan, bucket, plan_for
@@ -90,14 +89,15 @@ class PlanCache:
         smaller than the rows to time, and for rows that say nothing of others.
         """
         compiled = self._compiled
-        if not compiled.measures or compiled.choices.get(inputs.total, form) is not None:
+        place = bucket_of_choice(inputs.total), form
+        if not compiled.measures or place in compiled.choices:
             return
         count = min(inputs.total, MAX_MEASURED_ROWS[self._backend.in_host_memory])
         density = 1.0 if inputs.density is None else inputs.density
-        segments = open_segments(compiled, RowsShape(bucket_of_choice(count), form, density), MAX_DENSE_BYTES)
+        segments = open_segments(compiled, RowsShape(bucket_of_choice(count), form, density))
         key = choice_key(compiled, RowsShape(inputs.total, form))
         is_open = segments or may_run_whole(compiled, form)
-        choice = Choice.of_record((choices.read(key) or {}).get("choices")) if is_open else Choice({})
+        choice = choice_of((choices.read(key) or {}).get("choices")) if is_open else {}
         if choice is None:
             count = min(count, inputs.count)
             is_small = size < min(count, MAX_MEASURED_ROWS[True])
@@ -109,13 +109,14 @@ class PlanCache:
                 return
             rows = RowsShape(bucket(count), form_of_features(features), density)
             choice = measure(compiled, segments, rows, features, self.weights)
-            choices.write(key, {"choices": choice.record(), "measured": datetime.now(UTC).date().isoformat()})
-        compiled.choices.put(inputs.total, form, choice)
+            choices.write(key, {"choices": records_of(choice), "measured": datetime.now(UTC).date().isoformat()})
+        compiled.choices.setdefault(place, choice)  # one that is there stays, so that equal calls run alike
 
     def learn(self, other: PlanCache) -> None:
         """Copy the forms and choices of another session of the network, so that both choose alike."""
         if self._compiled.choices is not other._compiled.choices:
-            self._compiled.choices.known.update(other._compiled.choices.known)
+            self._compiled.choices.update(other._compiled.choices)
+            self._compiled.chosen.clear()
             self._drop(set(self._executables))
         self._forms = dict(other._forms)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sparsenn.backends import SparseKernel
 from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION, WHOLE_OPERATION
 from sparsenn.backends.registry import LAYERS_OF
+from sparsenn.engine.choices import WHOLE, bucket_of_choice
 from sparsenn.engine.compiled_network import merges
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.steps import Step
@@ -54,12 +55,12 @@ def _foreign(plan: Plan) -> str | None:
 
 def _whole(plan: Plan) -> str | None:
     """Say how much longer ONNX Runtime would take for the whole network."""
-    choice = plan.compiled.choices.get(plan.inputs, plan.rows.form)
-    if choice is None or choice.whole is None or plan.kernel.operation == WHOLE_OPERATION or not choice.whole.others:
+    whole = plan.compiled.choices.get((bucket_of_choice(plan.inputs), plan.rows.form), {}).get(WHOLE)
+    if whole is None or plan.kernel.operation == WHOLE_OPERATION or not whole.others:
         return None
-    (_, seconds), *_ = choice.whole.others
+    (_, seconds), *_ = whole.others
     return (
-        f"All layers are measured to take {_shown_seconds(choice.whole.seconds)}; ONNX Runtime, for the whole network, "
+        f"All layers are measured to take {_shown_seconds(whole.seconds)}; ONNX Runtime, for the whole network, "
         f"{_shown_seconds(seconds)}."
     )
 

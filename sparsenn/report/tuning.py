@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparsenn.engine import Plan
+from sparsenn.engine.choices import bucket_of_choice, records_of
 from sparsenn.printable import printable
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, duration
@@ -32,8 +33,8 @@ class Tuning(NamedTuple):
     @property
     def choices(self) -> list[dict[str, Any]]:
         """Measured choices of consecutive layers, counted from 1; none for one candidate, or weights that stream."""
-        choice = self.plan.compiled.choices.get(self.plan.inputs, self.plan.rows.form)
-        records = [] if choice is None else choice.record()
+        place = bucket_of_choice(self.plan.inputs), self.plan.rows.form
+        records = records_of(self.plan.compiled.choices.get(place, {}))
         for record in records:
             record["first"] += 1
             del record["steps"]

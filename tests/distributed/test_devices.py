@@ -157,9 +157,9 @@ def test_equal_outputs_are_looked_for_once(network, monkeypatch):
 def test_kernels_are_chosen_once_for_devices_of_a_kind_however_many_rows_each_takes(
     network, rows, small_pieces, monkeypatch
 ):
-    chooser = import_module("sparsenn.engine.choosing")._Chooser
-    chosen, real = [], chooser.segments
-    monkeypatch.setattr(chooser, "segments", lambda self: chosen.append(self.rows) or real(self))
+    module = import_module("sparsenn.engine.choosing")
+    chosen, real = [], module.segments_of
+    monkeypatch.setattr(module, "segments_of", lambda compiled, rows: chosen.append(rows) or real(compiled, rows))
     sessions = several(network, 4)
     sessions.run(rows)
     assert len(chosen) == 1

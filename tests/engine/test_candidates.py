@@ -10,10 +10,10 @@ import pytest
 from sparsenn import radixnet
 from sparsenn.backends.machine import H200
 from sparsenn.engine.choices import label_of
-from sparsenn.engine.choosing import RowsShape, segments_of
+from sparsenn.engine.choosing import RowsShape, close_alternatives, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.fitting import MAX_DENSE_BYTES
 from sparsenn.engine.options import Options
+from sparsenn.engine.steps import names_of
 from sparsenn.formats import CSC
 from sparsenn.layers import Linear, ReLU, SparseLinear
 from sparsenn.network import Network
@@ -48,8 +48,8 @@ def candidates(network: Network, rows: int, precision: str = "float32", form: st
     """Return the labels of the alternatives that would be timed for the layers of a chain."""
     compiled = CompiledNetwork.of(network, Options(machine=H200, precision=precision))
     shape = RowsShape(rows, form)
-    (segment,) = segments_of(compiled, shape, MAX_DENSE_BYTES)
-    return {label_of(one.names) for one in segment.close(shape)}
+    (segment,) = segments_of(compiled, shape)
+    return {label_of(names_of(one)) for one in close_alternatives(segment, shape)}
 
 
 @pytest.mark.parametrize("neurons", [1024, 65536])

@@ -106,7 +106,7 @@ def test_weights_that_take_too_much_with_their_zeros_stay_sparse(rng, made_up, m
     made_up([("sparse", 0, 1e-9)], [("dense", 0, 1e-12)])
     network, rows = Network((sparse(rng, 100, 100),)), rng.random((ROWS, 100))
     for most, name in ((40_000, "dense"), (39_999, "sparse")):
-        monkeypatch.setattr(import_module("sparsenn.engine.fitting"), "MAX_DENSE_BYTES", most)
+        monkeypatch.setattr(import_module("sparsenn.engine.choosing"), "MAX_DENSE_BYTES", most)
         assert names(plan(network, rows, device="cpu")) == [name]
 
 

@@ -25,7 +25,7 @@ from sparsenn import plan as planned
 from sparsenn.backends import kernel_named
 from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.cuda.sparse.stack import upload
-from sparsenn.engine.choices import Choice, Measured
+from sparsenn.engine.choices import WHOLE, Measured
 from sparsenn.errors import UsageError
 from sparsenn.formats import from_dense
 from sparsenn.layers import Conv2d, ForeignLayer, RowTensor
@@ -436,11 +436,11 @@ def test_onnx_runtime_stays_within_the_bound_or_is_ruled_out(rng: np.random.Gene
     pytest.importorskip("onnxruntime")
     layers = [Linear(rng.normal(size=shape), 0.1, ReLU()) for shape in ((30, 40), (40, 20))]
     network, rows = Network(layers), rng.random((7, 30), np.float32)
-    faster = Choice({}, Measured(((0, 2, "onnxruntime"),), 1e-6))
+    faster = {WHOLE: Measured(((0, 2, "onnxruntime"),), 1e-6)}
 
     def found(allows: bool, **options: Any) -> tuple[str, np.ndarray]:
         session = Session(replace(network, allows_onnx_runtime=allows), device="cpu", **options)
-        session._compiled.choices.put(7, "dense", faster)
+        session._compiled.choices[8, "dense"] = faster
         first = session(rows)
         assert np.array_equal(session(rows), first)
         return session.plan(rows).kernel.name, first

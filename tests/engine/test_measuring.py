@@ -15,11 +15,11 @@ from kernel_registry import let_auto_take
 from sparsenn import Session, backends
 from sparsenn.backends.machine import H200
 from sparsenn.engine import choice_key, measuring
-from sparsenn.engine.choices import Choice, Choices, Measured, bucket_of_choice, label_of
+from sparsenn.engine.choices import Measured, bucket_of_choice, choice_of, label_of, records_of
 from sparsenn.engine.choosing import RowsShape, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.fitting import MAX_DENSE_BYTES
 from sparsenn.engine.options import Options
+from sparsenn.engine.steps import Alternative, Step, names_of
 from sparsenn.errors import InputError
 from sparsenn.formats import from_dense
 from sparsenn.layers import Conv2d, Flatten, Linear, ReLU, SparseLinear
@@ -66,6 +66,10 @@ def delayed(monkeypatch):
 
 def dense(rng, *widths):
     return Network([Linear(rng.standard_normal(pair, dtype=np.float32), 0.1, ReLU()) for pair in pairwise(widths)])
+
+
+def alternative(in_order: bool = True) -> Alternative:
+    return (Step(0, 1, replace(backends.kernel_named("mlp", "register_tiled", "cpu"), name="a"), in_order=in_order),)
 
 
 def names(plan):
@@ -141,7 +145,7 @@ def test_a_damaged_choice_is_measured_again(rng, delayed, monkeypatch):
 
 def test_a_choice_on_disk_of_unknown_kernels_leaves_the_prior(rng, delayed, monkeypatch):
     delayed("mlp", "register_tiled", 1e-6, first=0, second=0)
-    other = Choice({(0, 1): Measured(((0, 1, "gone"),), 1e-6)}).record()
+    other = records_of({(0, 1): Measured(((0, 1, "gone"),), 1e-6)})
     monkeypatch.setattr(choice_store, "read", lambda key: {"choices": other})
     plan = Session(dense(rng, 8, 8), device="cpu").plan(rng.random((5, 8), np.float32))
     assert names(plan) == ["first"]
@@ -167,8 +171,7 @@ def test_a_pickled_plan_has_the_choice(rng, delayed):
 def test_sparse_layers_leave_their_order_of_sums_for_a_gain_only(rng):
     weights = from_dense(rng.standard_normal((8, 8), dtype=np.float32)).to_scipy()
     network = Network([SparseLinear.from_scipy(weights, 0.1, ReLU())])
-    own = measuring.Alternative((), 1e-6, in_order=False)
-    others = measuring.Alternative((), 1e-6, in_order=True)
+    own, others = alternative(in_order=False), alternative()
     assert network.edges
     assert measuring._fastest(own, {own: [0.97], others: [1.0]})[0] is others
     assert measuring._fastest(own, {own: [0.90], others: [1.0]})[0] is own
@@ -181,14 +184,14 @@ def test_convolutions_are_timed_each_by_itself(rng, delayed):
     session = Session(Network(layers, image=(4, 6, 6)), device="cpu")
     plan = session.plan(rng.random((3, 144), np.float32))
     assert set(names(plan)) <= {"fast", "flatten"}
-    for measured in plan.compiled.choices.get(3, "dense").segments.values():
+    for measured in plan.compiled.choices[4, "dense"].values():
         assert SLOW < dict(measured.others)["slow"] < SLOW * measuring.REPEATS / 2
 
 
 def test_of_equal_kernels_the_least_time_is_recorded():
-    own, *others = (measuring.Alternative((), 1e-6, in_order=True) for _ in range(3))
+    own, *others = (alternative() for _ in range(3))
     _, measured = measuring._fastest(own, {own: [1.0], others[0]: [3.0], others[1]: [2.0]})
-    assert measured.others == (("", 2.0),)
+    assert measured.others == (("a", 2.0),)
     assert (measured.wins, measured.runs) == (1, 1)
 
 
@@ -224,27 +227,17 @@ def test_bits_on_a_cpu_do_not_depend_on_what_was_measured(rng):
 
 def test_records_of_choices_are_read_as_they_were_written():
     measured = Measured(((0, 2, "a"), (2, 3, "b")), 1e-3, (("c", 2e-3),), 5, 5)
-    choice = Choice.of_record(Choice({(0, 3): measured}).record())
-    assert choice is not None
-    assert choice.segments == {(0, 3): measured}
-    assert Choice.of_record(None) is None
-    assert Choice.of_record([{"first": 0, "last": 1, "steps": 3}]) is None
+    assert choice_of(records_of({(0, 3): measured})) == {(0, 3): measured}
+    assert choice_of(None) is None
+    assert choice_of([{"first": 0, "last": 1, "steps": 3}]) is None
 
 
 def test_rows_are_rounded_up_to_a_power_of_two():
     assert [bucket_of_choice(rows) for rows in (0, 1, 2, 3, 9, 1024, 1025)] == [1, 1, 2, 4, 16, 1024, 2048]
 
 
-def test_the_first_choice_of_a_bucket_stays():
-    choices, first = Choices(), Choice({})
-    choices.put(9, "dense", first)
-    choices.put(16, "dense", Choice({}))
-    assert choices.get(12, "dense") is first
-    assert choices.get(12, "csr") is None
-
-
 def test_the_best_prior_stays_unless_others_win_most_runs():
-    first, other = (measuring.Alternative((), 1e-6, in_order=True) for _ in range(2))
+    first, other = (alternative() for _ in range(2))
     noisy = {first: [1.0, 1.0, 1.0, 1.0], other: [0.8, 0.9, 1.2, 1.3]}
     assert measuring._fastest(first, noisy)[0] is first
     assert measuring._fastest(first, {first: [1.0, 1.0], other: [0.8, 0.9, 0.8, 0.9]})[0] is other
@@ -255,11 +248,11 @@ def test_sessions_that_measure_apart_take_kernels_with_equal_bits(rng):
     sparse = SparseLinear.from_scipy(from_dense(weights).to_scipy(), 0.1, ReLU())
     network = Network([sparse, Linear(weights, 0.1, ReLU())])
     compiled = CompiledNetwork.of(network, Options(machine=H200), in_order=True)
-    (segment,) = segments_of(compiled, RowsShape(100), MAX_DENSE_BYTES)
-    assert len(segment.alternatives) == 1
+    (segment,) = segments_of(compiled, RowsShape(100))
+    assert len(segment) == 1
     only = CompiledNetwork.of(Network([sparse]), Options(machine=H200), in_order=True)
-    (segment,) = segments_of(only, RowsShape(100), MAX_DENSE_BYTES)
-    assert {label_of(one.names) for one in segment.alternatives} == {"resident", "chunks"}
+    (segment,) = segments_of(only, RowsShape(100))
+    assert {label_of(names_of(one)) for one in segment} == {"resident", "chunks"}
 
 
 @pytest.mark.parametrize(
@@ -276,9 +269,9 @@ def test_sessions_that_measure_apart_take_kernels_with_equal_bits(rng):
     ],
 )
 def test_records_that_are_damaged_are_no_choice(change):
-    (record,) = Choice({(0, 1): Measured(((0, 1, "a"),), 1e-3, (("b", 2e-3),), 5, 5)}).record()
-    assert Choice.of_record([record]) is not None
-    assert Choice.of_record([record | change]) is None
+    (record,) = records_of({(0, 1): Measured(((0, 1, "a"),), 1e-3, (("b", 2e-3),), 5, 5)})
+    assert choice_of([record]) is not None
+    assert choice_of([record | change]) is None
 
 
 def test_rows_that_hold_nan_leave_no_choice(rng, delayed):

@@ -19,8 +19,9 @@ pytest.importorskip("onnx", reason="describes them")
 from sparsenn import Model, Session, backends, read_model, to_onnx, write_model
 from sparsenn.backends.foreign import ONNX_RUNTIME
 from sparsenn.engine import measuring, whole
-from sparsenn.engine.choices import Choice, Measured
+from sparsenn.engine.choices import WHOLE, Measured, choice_of, records_of
 from sparsenn.engine.options import Options
+from sparsenn.engine.steps import Step
 from sparsenn.errors import InputError, UsageError
 from sparsenn.io.importers.onnx.files import from_onnx
 from sparsenn.layers import (
@@ -277,18 +278,12 @@ def test_a_memory_limit_cuts_batches(rng, speeds):
 
 def test_records_hold_both_times():
     measured = Measured(((0, 2, "a"), (2, 3, "b")), 1e-3, (("onnxruntime", 2e-3),), 3, 3)
-    choice = Choice({(0, 3): replace(measured, seconds=9.0)}, measured)
-    again = Choice.of_record(choice.record())
-    assert again is not None
-    assert (again.segments, again.whole) == (choice.segments, measured)
-    alone = Choice.of_record(Choice({}, measured).record())
-    assert alone is not None
-    assert (alone.segments, alone.whole) == ({}, measured)
+    for choice in ({(0, 3): replace(measured, seconds=9.0), WHOLE: measured}, {WHOLE: measured}):
+        assert choice_of(records_of(choice)) == choice
 
 
 def test_a_gain_below_a_twentieth_changes_no_order_of_sums():
-    own = measuring.Alternative((), 0.0, in_order=True)
-    other = measuring.Alternative((), 0.0, in_order=False)
+    own, other = ((Step(0, 1, ONNX_RUNTIME, in_order=order),) for order in (True, False))
     assert measuring._fastest(own, {own: [1.0] * 5, other: [0.97] * 5})[0] is own
     assert measuring._fastest(own, {own: [1.0] * 5, other: [0.9] * 5})[0] is other
 

@@ -15,7 +15,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from sparsenn import Model, Network, Session, from_onnx, read_model, to_onnx, write_model
-from sparsenn.engine.choices import Choice, Measured
+from sparsenn.engine.choices import WHOLE, Measured, bucket_of_choice
 from sparsenn.errors import FileFormatError, InputError
 from sparsenn.layers import ForeignLayer, RowTensor
 
@@ -229,7 +229,8 @@ def test_onnx_runtime_takes_cut_graphs_as_a_whole(name: str) -> None:
     model = GRAPHS[name]()
     inputs, session = inputs_of(model, 5), Session(from_onnx(model), device="cpu")
     rows, layers = as_rows(model, inputs), len(session._compiled.merged.network)
-    session._compiled.choices.put(len(rows), "dense", Choice({}, Measured(((0, layers, "onnxruntime"),), 1e-6)))
+    whole = Measured(((0, layers, "onnxruntime"),), 1e-6)
+    session._compiled.choices[bucket_of_choice(len(rows)), "dense"] = {WHOLE: whole}
     assert session.plan(rows).kernel.name == "onnxruntime"
     assert close(numbers_of(session(rows)), expected(model, inputs))
 
