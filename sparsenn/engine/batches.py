@@ -11,7 +11,6 @@ import numpy as np
 
 from sparsenn.backends import Features, NumberCheck, RowsCheck, RowsWatch
 from sparsenn.engine.bound_steps import QUIET, RunContext
-from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import BatchGuard, check_inputs
 from sparsenn.engine.inputs import InputRows
@@ -24,7 +23,7 @@ from sparsenn.formats import Array
 from sparsenn.runtime.progress import Progress
 from sparsenn.runtime.spans import span, watchers
 
-__all__ = ["BatchRunner", "Report", "layer_report"]
+__all__ = ["Report", "compute_outputs", "layer_report", "refuse_earlier", "run_rows"]
 
 UPLOAD_BYTES = 64 << 20
 """Bytes of host rows that are copied to a GPU at a time, while earlier ones are computed: enough for eight threads to
@@ -37,234 +36,247 @@ Report: TypeAlias = Callable[[int, int, int], None]
 """A function of rows done, the end of the batch that runs, and the layers that this batch has passed."""
 
 
-class BatchRunner:
-    """Runs rows through the layers, batch by batch, with the executables that a session has cached."""
+def _run_batches(
+    cache: PlanCache,
+    inputs: InputRows,
+    rows: tuple[int, int],
+    size: int,
+    context: RunContext,
+    report: Report,
+    run: Callable[[int, int, int, RunContext], None],
+) -> tuple[str, ...]:
+    """Run rows, at most `size` at a time; a batch for which memory does not suffice is repeated with fewer rows.
 
-    def __init__(self, compiled: CompiledNetwork, cache: PlanCache) -> None:
-        self._compiled, self._cache, self._backend = compiled, cache, compiled.backend
-        self._watch: RowsWatch | None = None
+    `run` takes a batch's first row, the one after its last, rows at a time, and its context. Notes are returned.
+    """
+    first, last = rows
+    size, too_many = min(size, last - first), 0
+    while first < last:
+        stop = min(first + size, last)
+        context = replace(context, following=stop < last, report=partial(report, first, stop))
+        try:
+            with span("batch", "batch", first=first, rows=stop - first):
+                run(first, stop, size, context)
+        except (OutOfMemoryError, MemoryError) as error:
+            if stop - first == 1:
+                raise
+            fitting = error.fitting if isinstance(error, OutOfMemoryError) else 0
+        else:
+            first = stop
+            continue
+        # past the handler: only now are the failed batch's arrays dropped
+        too_many = too_many or stop - first
+        size = (stop - first) // 2  # at least: the free memory may be in fragments
+        size = min(fitting, size) if fitting > 0 else size
+        cache.shrink_batches(size)
+    _refuse_infinite(inputs, context.check)
+    if not too_many:
+        return ()
+    return (f"There was not enough memory for {too_many:,} samples at a time; {size:,} were used.",)
 
-    def _run_batches(
-        self,
-        inputs: InputRows,
-        rows: tuple[int, int],
-        size: int,
-        context: RunContext,
-        report: Report,
-        run: Callable[[int, int, int, RunContext], None],
-    ) -> tuple[str, ...]:
-        """Run rows, at most `size` at a time; a batch for which memory does not suffice is repeated with fewer rows.
 
-        `run` takes a batch's first row, the one after its last, rows at a time, and its context. Notes are returned.
-        """
-        first, last = rows
-        size, too_many = min(size, last - first), 0
-        while first < last:
-            stop = min(first + size, last)
-            context = replace(context, following=stop < last, report=partial(report, first, stop))
-            try:
-                with span("batch", "batch", first=first, rows=stop - first):
-                    run(first, stop, size, context)
-            except (OutOfMemoryError, MemoryError) as error:
-                if stop - first == 1:
-                    raise
-                fitting = error.fitting if isinstance(error, OutOfMemoryError) else 0
-            else:
-                first = stop
-                continue
-            # past the handler: only now are the failed batch's arrays dropped
-            too_many = too_many or stop - first
-            size = (stop - first) // 2  # at least: the free memory may be in fragments
-            size = min(fitting, size) if fitting > 0 else size
-            self._cache.shrink_batches(size)
-        _refuse_infinite(inputs, context.check)
-        if not too_many:
-            return ()
-        return (f"There was not enough memory for {too_many:,} samples at a time; {size:,} were used.",)
+def _upload_rows(
+    cache: PlanCache,
+    inputs: InputRows,
+    first: int,
+    last: int,
+    size: int,
+    context: RunContext,
+    check: RowsCheck | None = None,
+) -> tuple[Executable, Features, RunContext]:
+    """Upload rows and plan for their form, which is known of a matrix before, of sparse rows after the upload."""
 
-    def _upload(
-        self, inputs: InputRows, first: int, last: int, size: int, context: RunContext, check: RowsCheck | None = None
-    ) -> tuple[Executable, Features, RunContext]:
-        """Upload rows and plan for their form, which is known of a matrix before, of sparse rows after the upload."""
-        cache = self._cache
+    def executable_for(form: str) -> Executable:
+        with section(context.timer, "plan", "plan"):
+            return cache.executable(inputs, form, size)
 
-        def executable_for(form: str) -> Executable:
-            with section(context.timer, "plan", "plan"):
-                return cache.executable(inputs, form, size)
+    executable = None if inputs.is_sparse else executable_for(cache.form_of(inputs))
+    with section(context.timer, "transfer", "copy in"):
+        keep_half = executable is not None and executable.plan.keeps_half
+        features = cache.upload(inputs.slice(first, last), keep_half) if check is None else check.rows
+    executable = executable or executable_for(form_of_features(features))
+    is_watched = inputs.on_host and executable.plan.has_half
+    if context.check is not None:
+        context.check.scan(features)
+        if is_watched or cache.backend.in_host_memory:  # the run waits in any case, or need not
+            _refuse_infinite(inputs, context.check)
+    if is_watched:
+        context = replace(context, watch=BatchGuard(cache.overflow_guard))
+    return executable, features, context
 
-        executable = None if inputs.is_sparse else executable_for(cache.form_of(inputs))
-        with section(context.timer, "transfer", "copy in"):
-            keep_half = executable is not None and executable.plan.keeps_half
-            features = cache.upload(inputs.slice(first, last), keep_half) if check is None else check.rows
-        executable = executable or executable_for(form_of_features(features))
-        is_watched = inputs.on_host and executable.plan.has_half
-        if context.check is not None:
-            context.check.scan(features)
-            if is_watched or self._backend.in_host_memory:  # the run waits in any case, or need not
-                _refuse_infinite(inputs, context.check)
-        if is_watched:
-            context = replace(context, watch=BatchGuard(cache.overflow_guard))
-        return executable, features, context
 
-    def run(
-        self, inputs: InputRows, first: int, last: int, size: int, counted: bool, timer: Timer, report: Report
-    ) -> Result:
-        """Run rows `first` to `last` of a run, at most `size` at a time; categories are counted from `first`."""
-        network, batches, categories = self._compiled.network, list[BatchOutput](), list[Array]()
-        plan: Any = None
-        total = LayerCounter(network) if counted else None
+def run_rows(
+    cache: PlanCache,
+    inputs: InputRows,
+    first: int,
+    last: int,
+    size: int,
+    counted: bool,
+    timer: Timer,
+    report: Report,
+) -> Result:
+    """Run rows `first` to `last` of a run, at most `size` at a time; categories are counted from `first`."""
+    network, backend = cache.compiled.network, cache.backend
+    batches, categories = list[BatchOutput](), list[Array]()
+    plan: Any = None
+    total = LayerCounter(network) if counted else None
 
-        def run(start: int, stop: int, size: int, context: RunContext) -> None:
-            nonlocal plan
-            with section(timer, "transfer", "check"):
-                check = self._cache.queue_check(inputs, start, stop, size)
-            while True:
-                counter = LayerCounter(network) if counted else None
-                own = replace(context, counter=counter)
-                executable, features, own = self._upload(inputs, start, stop, size, own, check)
-                left = executable.run(features, own)
-                with section(timer, "transfer", "copy out"):
-                    if check is not None:
-                        check.fetch()
-                    take_out = self._backend.take_out(left, executable.plan.owns_outputs)
-                with span("wait for the device", "wait"):  # while it computes
-                    living, left = take_out()
-                if check is None or check.passed():
-                    break
-                check = None  # the rows are not of one value, as expected
-            plan = executable.plan
-            fetch = None if self._backend.in_host_memory else self._backend.fetch
-            batches.append(BatchOutput(left, stop - start, fetch))
-            categories.append(living + (start - first) if start > first else living)
-            if total is not None and counter is not None:
-                total.add_all(counter)
+    def run(start: int, stop: int, size: int, context: RunContext) -> None:
+        nonlocal plan
+        with section(timer, "transfer", "check"):
+            check = cache.queue_check(inputs, start, stop, size)
+        while True:
+            counter = LayerCounter(network) if counted else None
+            own = replace(context, counter=counter)
+            executable, features, own = _upload_rows(cache, inputs, start, stop, size, own, check)
+            left = executable.run(features, own)
+            with section(timer, "transfer", "copy out"):
+                if check is not None:
+                    check.fetch()
+                take_out = backend.take_out(left, executable.plan.owns_outputs)
+            with span("wait for the device", "wait"):  # while it computes
+                living, left = take_out()
+            if check is None or check.passed():
+                break
+            check = None  # the rows are not of one value, as expected
+        plan = executable.plan
+        fetch = None if backend.in_host_memory else backend.fetch
+        batches.append(BatchOutput(left, stop - start, fetch))
+        categories.append(living + (start - first) if start > first else living)
+        if total is not None and counter is not None:
+            total.add_all(counter)
 
-        context = RunContext(timer, check=self._check_of(inputs, may_wait=True))
-        notes = self._run_batches(inputs, (first, last), size, context, report, run)
-        return Result(
-            plan=plan or self._cache.plan_of(inputs),
-            inputs=last - first,
-            neurons=network.inputs,
-            layers=len(network),
-            edges=network.multiply_adds,
-            categories=concatenate_categories(categories),
-            statistics=() if total is None else total.statistics(),
-            seconds=timer.seconds(),
-            batches=tuple(batches),
-            notes=notes,
-        )
+    context = RunContext(timer, check=_check_of(cache, inputs, may_wait=True))
+    notes = _run_batches(cache, inputs, (first, last), size, context, report, run)
+    return Result(
+        plan=plan or cache.plan_of(inputs),
+        inputs=last - first,
+        neurons=network.inputs,
+        layers=len(network),
+        edges=network.multiply_adds,
+        categories=concatenate_categories(categories),
+        statistics=() if total is None else total.statistics(),
+        seconds=timer.seconds(),
+        batches=tuple(batches),
+        notes=notes,
+    )
 
-    def outputs(
-        self,
-        inputs: InputRows,
-        first: int,
-        last: int,
-        target_of: Callable[[Any], Array] | None = None,
-        report: Report = lambda first, last, layers: None,
-    ) -> Any:
-        """Return dense outputs of rows `first` to `last` of a run, in the memory of the inputs.
 
-        `target_of` returns the host matrix of all outputs, for their type, in which they are written; without, one is
-        made.
-        """
-        network, backend = self._compiled.network, self._backend
-        target: Array | None = None
-        chunks: list[Any] = []
-        copies: list[Callable[[], None]] = []
-        moves = target_of is not None or (inputs.on_host and not backend.in_host_memory)
+def compute_outputs(
+    cache: PlanCache,
+    inputs: InputRows,
+    first: int,
+    last: int,
+    target_of: Callable[[Any], Array] | None = None,
+    report: Report = lambda first, last, layers: None,
+) -> Any:
+    """Return dense outputs of rows `first` to `last` of a run, in the memory of the inputs.
 
-        def finish_copies(most: int) -> None:
-            while len(copies) > most:
-                with span("wait for the copy", "wait"):
-                    copies.pop(0)()
+    `target_of` returns the host matrix of all outputs, for their type, in which they are written; without, one is made.
+    """
+    network, backend = cache.compiled.network, cache.backend
+    target: Array | None = None
+    chunks: list[Any] = []
+    copies: list[Callable[[], None]] = []
+    moves = target_of is not None or (inputs.on_host and not backend.in_host_memory)
 
-        def run(start: int, stop: int, size: int, context: RunContext) -> None:
-            nonlocal target
-            executable, features, context = self._upload(inputs, start, stop, size, context)
-            rows = executable.outputs(features, context)
-            if (start, stop) == (first, last) and target_of is None:
-                self._settle(inputs, executable)
-            if not moves:
-                chunks.append(rows)
-                return
-            if target is None:
-                whole = np.empty((last, network.outputs), rows.dtype) if target_of is None else target_of(rows.dtype)
-                target = whole[first:last]
-            with span("copy out", "transfer"):
-                copies.append(backend.fetch_later(rows, target[start - first : stop - first]))
-            finish_copies(MAX_COPIES)
+    def finish_copies(most: int) -> None:
+        while len(copies) > most:
+            with span("wait for the copy", "wait"):
+                copies.pop(0)()
 
-        context = RunContext(check=self._check_of(inputs, may_wait=False))
-        self._run_batches(inputs, (first, last), self._upload_size(inputs), context, report, run)
-        finish_copies(0)
-        if moves:
-            return np.empty((0, network.outputs), np.float32) if target is None else target
-        if not chunks:
-            return backend.place(np.zeros((0, network.outputs), np.float32))
-        return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
-
-    def _upload_size(self, inputs: InputRows) -> int:
-        """Return how many rows go through the network together: fewer where copies and computing can overlap."""
-        size = self._cache.batch_size(inputs.count)
-        if not inputs.on_host or not isinstance(inputs.rows, np.ndarray) or self._backend.in_host_memory:
-            return size
-        uploads = -(-inputs.rows.nbytes // UPLOAD_BYTES)
-        if uploads <= 1:
-            return size
-        plan = self._cache.plan_of(inputs)
-        return size if plan.groups_rows or plan.streams else min(size, -(-inputs.count // uploads))
-
-    def _settle(self, inputs: InputRows, executable: Executable) -> None:
-        """Let later calls with rows of this shape and type run an executable directly, where nothing else is needed.
-
-        The cached function does not refer to this object, so that it is freed with the session.
-        """
-        source, plan, backend, watch = inputs.source, executable.plan, self._backend, self._watch
-        if plan.streams or not backend.reads_as_is(source) or not _is_same(source, inputs.rows):
+    def run(start: int, stop: int, size: int, context: RunContext) -> None:
+        nonlocal target
+        executable, features, context = _upload_rows(cache, inputs, start, stop, size, context)
+        rows = executable.outputs(features, context)
+        if (start, stop) == (first, last) and target_of is None:
+            _settle(cache, inputs, executable)
+        if not moves:
+            chunks.append(rows)
             return
-        converts = source.dtype == np.float16 and not plan.keeps_half
-        shape, checks = inputs.rows.shape, self._compiled.options.check_finite
-        is_replayed, launch = executable.is_capturable and not converts, executable.whole_launch
+        if target is None:
+            whole = np.empty((last, network.outputs), rows.dtype) if target_of is None else target_of(rows.dtype)
+            target = whole[first:last]
+        with span("copy out", "transfer"):
+            copies.append(backend.fetch_later(rows, target[start - first : stop - first]))
+        finish_copies(MAX_COPIES)
 
-        def run(rows: Array) -> Any:
-            if launch is not None and not watchers["step"]:
-                rows = rows if rows.ndim == 2 else rows.reshape(shape)
-                if checks:
-                    check_inputs(rows)
-                return launch(rows)
-            outputs = executable.replayed(rows, shape, watch) if is_replayed else None
+    context = RunContext(check=_check_of(cache, inputs, may_wait=False))
+    _run_batches(cache, inputs, (first, last), _upload_size(cache, inputs), context, report, run)
+    finish_copies(0)
+    if moves:
+        return np.empty((0, network.outputs), np.float32) if target is None else target
+    if not chunks:
+        return backend.place(np.zeros((0, network.outputs), np.float32))
+    return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
+
+
+def _upload_size(cache: PlanCache, inputs: InputRows) -> int:
+    """Return how many rows go through the network together: fewer where copies and computing can overlap."""
+    size = cache.batch_size(inputs.count)
+    if not inputs.on_host or not isinstance(inputs.rows, np.ndarray) or cache.backend.in_host_memory:
+        return size
+    uploads = -(-inputs.rows.nbytes // UPLOAD_BYTES)
+    if uploads <= 1:
+        return size
+    plan = cache.plan_of(inputs)
+    return size if plan.groups_rows or plan.streams else min(size, -(-inputs.count // uploads))
+
+
+def _settle(cache: PlanCache, inputs: InputRows, executable: Executable) -> None:
+    """Let later calls with rows of this shape and type run an executable directly, where nothing else is needed.
+
+    The cached function does not refer to the cache, so that it is freed with the session.
+    """
+    source, plan, backend, watch = inputs.source, executable.plan, cache.backend, cache.watch
+    if plan.streams or not backend.reads_as_is(source) or not _is_same(source, inputs.rows):
+        return
+    converts = source.dtype == np.float16 and not plan.keeps_half
+    shape, checks = inputs.rows.shape, cache.compiled.options.check_finite
+    if inputs.on_host and not backend.in_host_memory:
+        if converts or not executable.is_capturable or not 0 < source.nbytes <= MAX_HOST_BYTES:
+            return
+        settled: Callable[[Array], Any] = partial(executable.host_outputs, shape=shape, is_checked=checks)
+    else:
+        check = check_inputs if checks and backend.in_host_memory else None if watch is None else watch.scan
+        direct = None if converts else executable.direct
+        key = None if converts else executable.replay_key(shape, source.dtype, watch)
+
+        def settled(rows: Array) -> Any:
+            rows = rows if rows.ndim == 2 else rows.reshape(shape)
+            if direct is None or watchers["step"]:
+                if check is check_inputs:
+                    check(rows)
+                with np.errstate(all="ignore"):
+                    return executable.outputs(backend.place(rows) if converts else rows, QUIET, watch)
+            outputs = None if key is None else executable.replayed(key, rows, watch)
             if outputs is not None:
                 return outputs
-            with np.errstate(all="ignore"):
-                rows = rows if rows.ndim == 2 else rows.reshape(shape)
-                if checks and backend.in_host_memory:
-                    check_inputs(rows)
-                return executable.outputs(backend.place(rows) if converts else rows, QUIET, watch, converts)
+            if check is not None:
+                check(rows)
+            return direct(rows)
 
-        settled: Callable[[Array], Any] = run
-        if inputs.on_host and not backend.in_host_memory:
-            if converts or not executable.is_capturable or not 0 < source.nbytes <= MAX_HOST_BYTES:
-                return
-            settled = partial(executable.host_outputs, shape=shape, is_checked=checks)
-        self._cache.settle((type(source), source.shape, source.dtype), settled)
+    cache.settle((type(source), source.shape, source.dtype), settled)
 
-    def _check_of(self, inputs: InputRows, may_wait: bool) -> NumberCheck | None:
-        """Return a check for NaN and infinity in a matrix; sparse rows are checked as they are uploaded."""
-        if inputs.is_sparse or not self._compiled.options.check_finite:
-            return None
-        if may_wait or inputs.on_host:
-            return self._backend.number_check()
-        if self._watch is None:
-            self._watch = self._backend.rows_watch()
-        return self._watch
 
-    def refuse_earlier(self) -> None:
-        """Refuse rows of earlier calls that were on a GPU, as far as their numbers are known, by an `InputError`."""
-        if self._watch is not None and self._watch.take_fault():
-            raise InputError(
-                "the rows of an earlier call, which were on the GPU, held NaN or an infinite number; check where they "
-                "come from, or have check_finite=False"
-            )
+def _check_of(cache: PlanCache, inputs: InputRows, may_wait: bool) -> NumberCheck | None:
+    """Return a check for NaN and infinity in a matrix; sparse rows are checked as they are uploaded."""
+    if inputs.is_sparse or not cache.compiled.options.check_finite:
+        return None
+    if may_wait or inputs.on_host:
+        return cache.backend.number_check()
+    if cache.watch is None:
+        cache.watch = cache.backend.rows_watch()
+    return cache.watch
+
+
+def refuse_earlier(watch: RowsWatch | None) -> None:
+    """Refuse rows of earlier calls that were on a GPU, as far as their numbers are known, by an `InputError`."""
+    if watch is not None and watch.take_fault():
+        raise InputError(
+            "the rows of an earlier call, which were on the GPU, held NaN or an infinite number; check where they "
+            "come from, or have check_finite=False"
+        )
 
 
 def layer_report(progress: Progress, layers: int, inputs: int, size: int) -> Report:

@@ -72,7 +72,8 @@ class _SparseStep:
         deduplication = options.deduplication and not self._in_order
         problem = SparseProblem(plan.rows.count, form, droppable_from, deduplication)
         self._chain: Any = chain_of(plan.backend, kernel, stack, layers, problem, options.kernel == "auto")
-        chain = self._chain  # the function does not refer to this object, so that it is freed with the session
+        chain = self._chain  # functions do not refer to this object, so that it is freed with the session
+        self.run_quietly: Callable[[Any], RowsLeft] = lambda rows: chain.run(rows, False, None)
         self.launch = None if kernel.drops_rows else lambda rows: chain.run(rows, False, None).features
 
     @property
@@ -109,7 +110,8 @@ class _DenseStep:
 
     def __init__(self, plan: Plan, step: Step, stack: Any, weights: WeightCache) -> None:
         self._plan, self._step, self._weights = plan, step, weights
-        self.launch = _launch(plan, step, stack)
+        launch = self.launch = _launch(plan, step, stack)
+        self.run_quietly: Callable[..., RowsLeft] = lambda *matrices: RowsLeft(launch(*matrices))
 
     nbytes = 0
 

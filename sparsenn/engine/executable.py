@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = ["Executable"]
 
+_ReplayKey: TypeAlias = tuple[object, tuple[int, int], Any, bool]
+"""Key of the executable, shape and type of the rows, and whether they are not watched."""
+
 
 class Executable:
     """A plan whose steps can run; `key` is the first item of its replays' keys."""
@@ -46,12 +49,22 @@ class Executable:
         self._spans = _spans(plan)
         self._flows = _flows(plan)
         self._is_rehearsed = False
-        self._is_one_step = len(plan.steps) == 1 and len(self._flows[0].sources) == 1
+        self._direct: Callable[[Array], Any] | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes that are cached for rows, replays excluded."""
         return sum(step.nbytes for step in self._steps.values())
+
+    @property
+    def direct(self) -> Callable[[Array], Any] | None:
+        """The function that takes dense rows through all bound steps to outputs that the caller owns, and does no more.
+
+        None before the first run, where steps drop rows that later ones need not read, and where weights stream.
+        """
+        if self._direct is None and len(self._steps) == len(self.plan.steps) and len(self._spans) == len(self._steps):
+            self._direct = _direct(self.plan, [self._steps[number] for number in range(len(self._steps))], self._flows)
+        return self._direct
 
     def outputs(
         self, features: Features, context: RunContext, watch: RowsWatch | None = None, replays: bool = True
@@ -61,22 +74,24 @@ class Executable:
             if watch is not None:
                 watch.scan(features)
             return self._outputs_of(self.run(features, context))
-        outputs = self.replayed(features, features.shape, watch) if replays else None
+        key = self.replay_key(features.shape, features.dtype, watch) if replays else None
+        outputs = None if key is None else self.replayed(key, features, watch)
         if outputs is None:
             outputs = self._outputs(watch, features)
         context.report(len(self.plan.network))
         return outputs
 
-    def replayed(self, rows: Array, shape: tuple[int, int], watch: RowsWatch | None = None) -> Any:
-        """Return outputs of contiguous rows on the device, by a replay; None without one, and in its first call."""
-        if not self.is_capturable or watchers["step"]:
+    def replay_key(self, shape: tuple[int, int], dtype: Any, watch: RowsWatch | None) -> _ReplayKey | None:
+        """Return the key of a replay for contiguous rows on the device; None where there is no replay for them."""
+        if not self.is_capturable or 0 in shape or self.plan.backend.replay(shape, on_host=False) is None:
             return None
-        key = self.key, shape, rows.dtype, watch is None
+        return self.key, shape, dtype, watch is None
+
+    def replayed(self, key: _ReplayKey, rows: Array, watch: RowsWatch | None = None) -> Any:
+        """Return outputs by a replay; None in the first call with a key, and where the replay is refused."""
         replay = self._replays.get(key)
         if replay is None:
-            replay = self.plan.backend.replay(shape, on_host=False) if rows.size else None
-            if replay is not None:
-                self._replays.put(key, replay)
+            self._replays.put(key, self.plan.backend.replay(key[1], on_host=False))
             return None
         results = replay(lambda features: (self._outputs(watch, features),), rows)
         return None if results is None else results[0]
@@ -100,13 +115,6 @@ class Executable:
         )
         return outputs
 
-    @property
-    def whole_launch(self) -> Callable[[Array], Any] | None:
-        """The function that takes dense rows through the whole network in ONNX Runtime; None where kernels do."""
-        is_whole = self.plan.kernel.operation == WHOLE_OPERATION and self.plan.leaves_outputs
-        step = self._steps.get(0) if is_whole else None
-        return None if step is None else step.launch
-
     @cached_property
     def is_capturable(self) -> bool:
         """Whether a device can replay the plan: not if a step drops rows, whose number the next step has to await."""
@@ -118,12 +126,11 @@ class Executable:
         return not any(isinstance(kernel, SparseKernel) and kernel.drops_rows for kernel in before)
 
     def _outputs(self, watch: RowsWatch | None, features: Array) -> Any:
-        """Return outputs of dense rows, and report nothing: by one launch, if the plan is one."""
+        """Return outputs of dense rows, and report nothing."""
         if watch is not None:
             watch.scan(features)
-        only = self._steps.get(0) if len(self.plan.steps) == 1 and self.plan.leaves_outputs else None
-        launch = None if only is None else only.launch
-        return self._outputs_of(self.run(features, QUIET)) if launch is None else launch(features)
+        direct = self.direct
+        return self._outputs_of(self.run(features, QUIET)) if direct is None else direct(features)
 
     def _outputs_of(self, left: RowsLeft) -> Any:
         if left.row_map.rows is None and self.plan.leaves_outputs:
@@ -134,10 +141,6 @@ class Executable:
         """Take rows through all layers, Y' = act(Y·W + b); the next run may write over the memory of the result."""
         if not self._is_rehearsed:
             self.rehearse(features, context)
-        if self._is_one_step and not watchers["step"]:
-            left = self._step(0, context).run(RowsLeft(features), context)
-            context.report(self.plan.steps[0].last)
-            return left
         values, rows = {0: features}, RowsLeft(features)
         last, traced = len(self.plan.steps) - 1, bool(watchers["step"])
         for number, end in self._spans:
@@ -251,6 +254,36 @@ class Executable:
             context.report(step.last)
         numbers = rows.features.values if isinstance(rows.features, CSR) else rows.features
         return RowsLeft(np.zeros((0, plan.merged.network.outputs), numbers.dtype), rows.row_map)
+
+
+def _direct(plan: Plan, steps: Sequence[BoundStep], flows: Sequence[_Flow]) -> Callable[[Array], Any] | None:
+    """Return the function that takes dense rows through steps to outputs; None where rows drop before the last step."""
+    *before, last = steps
+    if any(step.launch is None for step in before):
+        return None
+    backend, expansion, leaves_outputs = plan.backend, plan.merged.expansion, plan.leaves_outputs
+
+    def finish(*matrices: Array) -> Any:
+        left = last.run_quietly(*matrices)
+        is_output = leaves_outputs and left.row_map.rows is None
+        return left.features if is_output else backend.spread(left, expansion)
+
+    end = last.launch if leaves_outputs and last.launch is not None else finish
+    launches: list[Any] = [*(step.launch for step in before), end]
+
+    def run(rows: Array) -> Any:
+        values, outputs = {0: rows}, rows
+        for launch, (sources, value, is_copied, dead) in zip(launches, flows, strict=True):
+            outputs = launch(*[values[source] for source in sources])
+            values[value] = outputs.copy() if is_copied else outputs
+            for each in dead:
+                del values[each]
+        return outputs
+
+    known = end if flows[0].sources == (0,) and not before else run
+    if not backend.in_host_memory or plan.kernel.operation == WHOLE_OPERATION:  # NumPy computes nothing
+        return known
+    return np.errstate(all="ignore")(known)
 
 
 def _spans(plan: Plan) -> list[tuple[int, int]]:

@@ -172,9 +172,8 @@ def _beside_whole(
 
 def _call(executable: Executable, features: Any) -> None:
     """Run an executable as a session's calls do, which matters where a run takes microseconds."""
-    launch = executable.whole_launch
-    if launch is not None:
-        launch(features)
+    if executable.direct is not None and not isinstance(features, CSR):
+        executable.direct(features)
         return
     with np.errstate(all="ignore"):
         executable.outputs(features, QUIET)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Features, RowsCheck, SparseKernel, SparseRows
+from sparsenn.backends import Features, RowsCheck, RowsWatch, SparseKernel, SparseRows
 from sparsenn.engine.choice_key import choice_key
 from sparsenn.engine.choices import bucket_of_choice, choice_of, records_of
 from sparsenn.engine.choosing import RowsShape
@@ -40,10 +40,11 @@ class PlanCache:
     """Weights on the device, and executables by the form and number of rows."""
 
     def __init__(self, compiled: CompiledNetwork) -> None:
-        self._compiled, self._backend = compiled, compiled.backend
+        self.compiled, self.backend = compiled, compiled.backend
         self.weights = WeightCache(compiled.backend)
         self.overflow_guard = OverflowGuard(compiled.merged.network, compiled.backend)
         self.replays = ReplayCache(compiled.backend)
+        self.watch: RowsWatch | None = None  # of rows on the device, in the calls of the session
         self.settled: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
         self._executables: OrderedDict[tuple[str, int, int], Executable] = OrderedDict()
         self._forms: dict[str, str] = {}  # of sparse rows once uploaded, by their form before
@@ -59,11 +60,11 @@ class PlanCache:
     def upload(self, rows: Any, keep_half: bool = False) -> Features:
         """Bring rows to the device; entries of unsorted sparse rows are sorted, and duplicate ones summed."""
         try:
-            return self._backend.place(rows, keep_half)
+            return self.backend.place(rows, keep_half)
         except UnsortedError:
             if isinstance(rows, CSR):
                 raise
-            return self._backend.place(canonical(self._backend.fetch(rows)))
+            return self.backend.place(canonical(self.backend.fetch(rows)))
 
     def queue_check(self, inputs: InputRows, first: int, last: int, size: int) -> RowsCheck | None:
         """Begin to check rows that are expected to be of one value, as earlier ones of their form were.
@@ -75,7 +76,7 @@ class PlanCache:
             return None
         kernel = executable.plan.steps[0].kernel
         awaits = isinstance(kernel, SparseKernel) and kernel.awaits_check
-        return self._backend.queue_check(inputs.slice(first, last)) if awaits else None
+        return self.backend.queue_check(inputs.slice(first, last)) if awaits else None
 
     def form_of(self, inputs: InputRows) -> str:
         """Return the form that rows will have on the device, as far as earlier ones of their form show."""
@@ -88,11 +89,11 @@ class PlanCache:
         Choices on disk are read, and new ones written. The prior decides where weights stream, or batches are much
         smaller than the rows to time, and for rows that say nothing of others.
         """
-        compiled = self._compiled
+        compiled = self.compiled
         place = bucket_of_choice(inputs.total), form
         if not compiled.measures or place in compiled.choices:
             return
-        count = min(inputs.total, MAX_MEASURED_ROWS[self._backend.in_host_memory])
+        count = min(inputs.total, MAX_MEASURED_ROWS[self.backend.in_host_memory])
         density = 1.0 if inputs.density is None else inputs.density
         segments = open_segments(compiled, RowsShape(bucket_of_choice(count), form, density))
         key = choice_key(compiled, RowsShape(inputs.total, form))
@@ -114,15 +115,15 @@ class PlanCache:
 
     def learn(self, other: PlanCache) -> None:
         """Copy the forms and choices of another session of the network, so that both choose alike."""
-        if self._compiled.choices is not other._compiled.choices:
-            self._compiled.choices.update(other._compiled.choices)
-            self._compiled.chosen.clear()
+        if self.compiled.choices is not other.compiled.choices:
+            self.compiled.choices.update(other.compiled.choices)
+            self.compiled.chosen.clear()
             self._drop(set(self._executables))
         self._forms = dict(other._forms)
 
     def batch_size(self, count: int) -> int:
         """Return how many of `count` rows run at a time."""
-        size = self._compiled.batch_size(count)
+        size = self.compiled.batch_size(count)
         return size if self._max_rows is None else min(size, self._max_rows)
 
     def put(self, plan: Plan) -> Executable:
@@ -136,7 +137,7 @@ class PlanCache:
     def plan_of(self, inputs: InputRows) -> Plan:
         """Return the plan of rows that are not on the device yet; kernels may be timed on the first of them."""
         form, size = self.form_of(inputs), self.batch_size(inputs.count)
-        if inputs.is_sparse and inputs.count and self._compiled.measures:  # only once uploaded are they known to be iso
+        if inputs.is_sparse and inputs.count and self.compiled.measures:  # only once uploaded are they known to be iso
             form = form_of_features(self.upload(inputs.slice(0, min(size, inputs.count))))
         return self.executable(inputs, form, size).plan
 
@@ -154,7 +155,7 @@ class PlanCache:
         if executable is None:
             density = self._densities.setdefault(form, inputs.density)
             self.measure(inputs, form, size)
-            executable = self.put(plan_for(self._compiled, inputs.total, density, form, size))
+            executable = self.put(plan_for(self.compiled, inputs.total, density, form, size))
         self._executables.move_to_end(key)
         return executable
 
@@ -170,16 +171,16 @@ class PlanCache:
         self._drop(set(self._executables))
         self.weights.drop()
         gc.collect()
-        self._backend.release()
+        self.backend.release()
 
     def close(self) -> None:
         """Drop everything."""
         self._drop(set(self._executables))
         self.weights.close()
-        self._backend.release()
+        self.backend.release()
 
     def _drop(self, keys: set[tuple[str, int, int]]) -> None:
-        self._backend.before_drop()
+        self.backend.before_drop()
         self.settled.clear()
         for key in keys:
             self.replays.drop(self._executables.pop(key).key)

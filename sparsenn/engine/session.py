@@ -12,7 +12,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from sparsenn.backends import Backend
-from sparsenn.engine.batches import BatchRunner, Report, layer_report
+from sparsenn.engine.batches import Report, compute_outputs, layer_report, refuse_earlier, run_rows
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.inputs import InputRows, Inputs, are_named, packed_inputs, read_inputs, to_input_type
 from sparsenn.engine.options import NamedOptions, Options, read_options
@@ -98,7 +98,6 @@ class Session:
     def _begin(self, compiled: CompiledNetwork) -> None:
         self._compiled = compiled
         self._cache = PlanCache(compiled)
-        self._runner = BatchRunner(compiled, self._cache)
         self._lock = threading.RLock()
         self._unspent = compiled.seconds, compiled.compile_seconds
         self._names_outputs = compiled.network.named_outputs is not None
@@ -240,7 +239,7 @@ class Session:
         with self._traced_lock("call") if watchers["run"] else self._lock:
             self._begin_call()
             try:
-                self._runner.refuse_earlier()
+                refuse_earlier(self._cache.watch)
                 if form != "csr" and self.backend.reads_as_is(inputs):
                     rows: Any = inputs
                     run = self._cache.settled.get((type(rows), rows.shape, rows.dtype))
@@ -286,13 +285,13 @@ class Session:
         if not callable(progress):
             raise UsageError(f"the progress is {progress!r}; give a function of a task, steps done and all steps")
         with self._exclusive("run"):
-            self._runner.refuse_earlier()
+            refuse_earlier(self._cache.watch)
             timer = Timer(self.backend)
             rows = self._read(inputs)
             spent, self._unspent = self._unspent, NOTHING
             size = self._compiled.batch_size(rows.count)
             report = layer_report(progress, len(self.network), rows.count, size)
-            result = self._runner.run(rows, 0, rows.count, size, statistics, timer, report)
+            result = run_rows(self._cache, rows, 0, rows.count, size, statistics, timer, report)
             return replace(
                 result, plan=with_inputs(result.plan, rows.count, rows.density), seconds=timer.seconds(*spent)
             )
@@ -310,7 +309,7 @@ class Session:
         """
         with self._exclusive("check"):
             self._compiled.backend.wait()
-            self._runner.refuse_earlier()
+            refuse_earlier(self._cache.watch)
 
     def close(self) -> None:
         """Free the memory of weights and buffers; the session cannot be used afterwards."""
@@ -375,7 +374,7 @@ class Session:
 
     def _outputs(self, inputs: Inputs, form: str | None) -> Any:
         rows = self._read(inputs)
-        outputs = self._runner.outputs(rows, 0, rows.count)
+        outputs = compute_outputs(self._cache, rows, 0, rows.count)
         if (form or ("csr" if rows.is_sparse else "dense")) == "csr":
             with span("outputs to CSR", "convert"):
                 outputs = self.backend.as_csr(outputs)
@@ -404,14 +403,14 @@ class Session:
         with self._exclusive("run"):
             timer = Timer(self.backend)
             size = min(size, self._compiled.batch_size(rows.count))
-            result = self._runner.run(rows, first, last, size, counted, timer, report)
+            result = run_rows(self._cache, rows, first, last, size, counted, timer, report)
             self.backend.wait()  # other threads read the surviving rows on the device
             return replace(result, seconds=timer.seconds())
 
     def _fill(self, rows: InputRows, first: int, last: int, target_of: Callable[[Any], Array], report: Report) -> None:
         """Write the outputs of rows `first` to `last` into the matrix that `target_of` returns for their type."""
         with self._exclusive("call"):
-            self._runner.outputs(rows, first, last, target_of, report)
+            compute_outputs(self._cache, rows, first, last, target_of, report)
 
 
 def check_form(form: object) -> None:

@@ -22,7 +22,7 @@ from sessions import same
 import sparsenn
 from sparsenn import Linear, Network, Session, SparseLinear
 from sparsenn.engine import Options, Result
-from sparsenn.engine.batches import BatchRunner
+from sparsenn.engine import batches as batch_loop
 from sparsenn.engine.executable import Executable
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, from_dense
@@ -59,8 +59,8 @@ def dense(rng):
 
 def test_more_rows_than_came_before_run_in_one_batch(deep, monkeypatch):
     session, batches = Session(deep, device="cpu"), []
-    upload = BatchRunner._upload
-    monkeypatch.setattr(BatchRunner, "_upload", lambda self, *a, **k: batches.append(a[1:3]) or upload(self, *a, **k))
+    upload = batch_loop._upload_rows
+    monkeypatch.setattr(batch_loop, "_upload_rows", lambda *a, **k: batches.append(a[2:4]) or upload(*a, **k))
     for count in (1000, 1020):
         session(np.ones((count, 128), np.float32))
     assert batches == [(0, 1000), (0, 1020)]
@@ -397,17 +397,18 @@ def test_what_is_ready_is_let_go_of_where_memory_does_not_suffice(dense, rng, mo
     expected = session(rows)
     ready, release = weakref.ref(*session._cache._executables.values()), type(session.backend).release
 
-    def run(self, *given):
+    def run(*given):
         if len(failures) < 2:
             failures.append(None)
             raise MemoryError
-        return real(self, *given)
+        return real(*given)
 
     def released(self):
         held.append(ready())
         release(self)
 
     monkeypatch.setattr(Executable, "outputs", run)
+    session._cache.settled = dict.fromkeys(session._cache.settled, run)
     monkeypatch.setattr(type(session.backend), "release", released)
     np.testing.assert_allclose(session(rows), expected, rtol=1e-6)
     assert (len(failures), held) == (2, [None])
