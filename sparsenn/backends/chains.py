@@ -12,7 +12,6 @@ __all__ = [
     "Features",
     "LayerCounts",
     "NumberCheck",
-    "NumberLog",
     "RowsCheck",
     "RowsLeft",
     "RowsWatch",
@@ -112,26 +111,13 @@ class SparseChain(Protocol):
 
 
 class NumberCheck(Protocol):
-    """A check of batch after batch for numbers that are not finite."""
+    """A check of batch after batch, on a device with memory of its own, for numbers that are not finite."""
 
     def scan(self, features: Features) -> None:
         """Scan all numbers of features on the device; on a GPU the scan is queued, and not waited for."""
 
     def passed(self) -> bool:
         """Return whether all scanned numbers were finite; waits for the device once."""
-
-
-class NumberLog(Protocol):
-    """Scans of numbers on the device, each with a result of its own.
-
-    `results` is (scans, 2) uint32 on the device: the bits of the largest finite number's size in float32, and whether a
-    number is not finite.
-    """
-
-    results: Array
-
-    def scan(self, features: Features) -> None:
-        """Queue a scan of all numbers of features, in float32 or float16."""
 
 
 class RowsWatch(NumberCheck, Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-from sparsenn.backends.chains import Features, NumberCheck, NumberLog, RowsCheck, RowsLeft, RowsWatch, SparseRows
+from sparsenn.backends.chains import Features, NumberCheck, RowsLeft, RowsWatch, SparseRows
 from sparsenn.backends.kernel_records import Shapes
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.row_map import RowMap
@@ -86,9 +86,6 @@ class Backend(Protocol):
         """Return a replay of work of many launches on rows of one shape; None where there is no gain."""
         return None
 
-    def number_log(self, scans: int) -> NumberLog:
-        """Return a log of up to a number of scans, for a replay; only backends that replay need one."""
-
     def release(self) -> None:
         """Free memory that is cached for reuse. What a failed launch left behind is not used afterwards."""
         return
@@ -108,11 +105,17 @@ class Backend(Protocol):
         """End a call."""
         return
 
-    def number_check(self) -> NumberCheck:
-        """Return a check that has scanned nothing yet."""
+    def number_check(self, results: int = 1) -> NumberCheck | None:
+        """Return a check that has scanned nothing yet; None in host memory, where rows are checked at once.
 
-    def rows_watch(self) -> RowsWatch:
-        """Return a check of rows on the device that never waits; called only for rows that `device_rows` returned."""
+        With several `results`, for a replay, its attribute of that name is (results, 2) uint32 on the device: of each
+        scan the bits of the largest finite number's size in float32, and whether a number is not finite.
+        """
+        return None
+
+    def rows_watch(self) -> RowsWatch | None:
+        """Return a check of rows on the device that never waits; None in host memory."""
+        return None
 
     def reads_as_is(self, inputs: Any) -> bool:
         """Return whether inputs are a row-major array of a type that kernels read, float32 or float16. Cheap."""
@@ -126,10 +129,6 @@ class Backend(Protocol):
         What is returned may share memory only with rows in the device's memory. Columns of a row that do not increase
         raise UnsortedError, other faults MatrixError. `keep_half` says that a float16 matrix may stay float16.
         """
-
-    def queue_check(self, rows: CSR | SparseRows | Array) -> RowsCheck | None:
-        """Begin to check sparse rows that are on the device; None where there is none, or the check would wait."""
-        return None
 
     def fetch(self, features: Features | SparseRows) -> Any:
         """Move rows to the host, into memory that later launches do not touch; their type stays."""

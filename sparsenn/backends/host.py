@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.chains import Features, NumberCheck, NumberLog, RowsLeft, RowsWatch, SparseRows
+from sparsenn.backends.chains import Features, RowsLeft, SparseRows
 from sparsenn.backends.contract import Backend
-from sparsenn.backends.host_arrays import all_finite, is_on_host
+from sparsenn.backends.host_arrays import is_on_host
 from sparsenn.backends.launching import combine_rows, combined_width
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
@@ -17,7 +17,7 @@ from sparsenn.layers import CombiningLayer, ForeignLayer
 from sparsenn.runtime.memory import free_memory
 from sparsenn.runtime.workers import NUMBERS, chunks, map_threads
 
-__all__ = ["CheckAtOnce", "HostMemory", "checked_rows", "combine"]
+__all__ = ["HostMemory", "checked_rows", "combine"]
 
 
 def checked_rows(rows: SparseRows) -> CSR:
@@ -49,21 +49,6 @@ def combine(layer: CombiningLayer, matrices: Sequence[Array]) -> Array:
 
     map_threads(run, ranges)
     return combined
-
-
-class CheckAtOnce:
-    """A `NumberCheck` that scans at once, by a function that returns whether all numbers are finite."""
-
-    def __init__(self, finite: Callable[[Features], bool]) -> None:
-        self._finite, self._passed = finite, True
-
-    def scan(self, features: Features) -> None:
-        """Scan numbers, unless a fault is known."""
-        self._passed = self._passed and self._finite(features)
-
-    def passed(self) -> bool:
-        """Return whether all scanned numbers were finite."""
-        return self._passed
 
 
 class HostMemory(Backend):
@@ -108,18 +93,6 @@ class HostMemory(Backend):
             features = features.copy()
         return lambda: (np.flatnonzero(row_map.scatter(is_live)), RowsLeft(features, row_map))
 
-    def number_log(self, scans: int) -> NumberLog:
-        """Fail: there is no replay."""
-        raise NotImplementedError
-
     def as_csr(self, matrix: Array) -> CSR:
         """Return a matrix as CSR."""
         return from_dense(matrix, matrix.dtype.type)
-
-    def number_check(self) -> NumberCheck:
-        """Return a check that scans at once."""
-        return CheckAtOnce(lambda features: all_finite(features.values if isinstance(features, CSR) else features))
-
-    def rows_watch(self) -> RowsWatch:
-        """Fail: `device_rows` refuses what is on a GPU."""
-        raise NotImplementedError

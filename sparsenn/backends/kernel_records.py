@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from sparsenn.backends.chains import Features, LayerCounts, SparseChain, SparseProblem
+from sparsenn.backends.chains import Features, LayerCounts, RowsCheck, SparseChain, SparseProblem, SparseRows
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.row_map import RowMap
 from sparsenn.backends.trainer import TRAINING_OPERATION, Trainer, TrainingProblem
@@ -161,7 +161,7 @@ class SparseKernel(Kernel):
     drops_rows: bool = True  # whether rows that have died are computed no more
     stores_zeros: bool = False  # whether weights take memory, and work, as dense ones would
     prepare: Callable[[Any, SparseProblem], SparseChain] | None = None
-    awaits_check: bool = False  # whether a chain takes `iso` rows whose check is queued, and heeds its result
+    queue_check: Callable[[SparseRows], RowsCheck] | None = None  # of `iso` rows, whose result its chains heed
     own_outputs: bool = False  # whether a chain's outputs lie in memory that nothing else uses
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sparsenn.backends import Features, NumberCheck, RowsCheck, RowsWatch
+from sparsenn.backends import Features, NumberCheck, RowsCheck, RowsWatch, all_finite
 from sparsenn.engine.bound_steps import QUIET, RunContext
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import BatchGuard, check_inputs
@@ -19,7 +19,7 @@ from sparsenn.engine.replay_cache import MAX_HOST_BYTES
 from sparsenn.engine.result import BatchOutput, LayerCounter, Result, concatenate_categories
 from sparsenn.engine.timer import Timer, section
 from sparsenn.errors import InputError, OutOfMemoryError
-from sparsenn.formats import Array
+from sparsenn.formats import CSR, Array
 from sparsenn.runtime.progress import Progress
 from sparsenn.runtime.spans import span, watchers
 
@@ -98,8 +98,10 @@ def _upload_rows(
     is_watched = inputs.on_host and executable.plan.has_half
     if context.check is not None:
         context.check.scan(features)
-        if is_watched or cache.backend.in_host_memory:  # the run waits in any case, or need not
+        if is_watched:  # the run waits in any case
             _refuse_infinite(inputs, context.check)
+    elif cache.checks_on_host and not isinstance(features, CSR) and not all_finite(features):
+        check_inputs(inputs.rows)
     if is_watched:
         context = replace(context, watch=BatchGuard(cache.overflow_guard))
     return executable, features, context
@@ -238,7 +240,7 @@ def _settle(cache: PlanCache, inputs: InputRows, executable: Executable) -> None
             return
         settled: Callable[[Array], Any] = partial(executable.host_outputs, shape=shape, is_checked=checks)
     else:
-        check = check_inputs if checks and backend.in_host_memory else None if watch is None else watch.scan
+        check = check_inputs if cache.checks_on_host else None if watch is None else watch.scan
         direct = None if converts else executable.direct
         key = None if converts else executable.replay_key(shape, source.dtype, watch)
 

@@ -52,6 +52,11 @@ class PlanCache:
         self._max_rows: int | None = None
 
     @property
+    def checks_on_host(self) -> bool:
+        """Whether dense rows are checked for NaN and infinity where they are, before they are computed."""
+        return self.backend.in_host_memory and self.compiled.options.check_finite
+
+    @property
     def nbytes(self) -> int:
         """Memory on the device, in bytes: weights as prepared (estimated), and buffers for rows."""
         buffers = sum(executable.nbytes for executable in self._executables.values())
@@ -74,9 +79,12 @@ class PlanCache:
         executable = self._executables.get(_key("iso", inputs.total, size))
         if executable is None or len(executable.plan.steps) != 1 or self.form_of(inputs) != "iso":
             return None
-        kernel = executable.plan.steps[0].kernel
-        awaits = isinstance(kernel, SparseKernel) and kernel.awaits_check
-        return self.backend.queue_check(inputs.slice(first, last)) if awaits else None
+        kernel, rows = executable.plan.steps[0].kernel, inputs.slice(first, last)
+        if not isinstance(kernel, SparseKernel) or kernel.queue_check is None:
+            return None
+        if not isinstance(rows, SparseRows) or inputs.on_host or not rows.values.size:
+            return None
+        return kernel.queue_check(rows)
 
     def form_of(self, inputs: InputRows) -> str:
         """Return the form that rows will have on the device, as far as earlier ones of their form show."""

@@ -42,7 +42,7 @@ class ReplayCache:
         return sum(replay.nbytes for replay in self._replays.values())
 
     @cached_property
-    def host_watch(self) -> RowsWatch:
+    def host_watch(self) -> RowsWatch | None:
         """The check of rows in host memory, whose calls wait, and report no faults of earlier calls."""
         return self._backend.rows_watch()
 
@@ -149,7 +149,7 @@ class HostCall:
                 self._watch.scan(features)
             if self._overflow_guard is None:
                 return (run(features, None),)
-            log = self._backend.number_log(self._scans)
+            log: Any = self._backend.number_check(self._scans)
             self._guard = _LoggingGuard(self._overflow_guard, log.scan)
             return run(features, self._guard), log.results
 

@@ -85,7 +85,6 @@ def test_outputs_of_rows_on_gpus_are_compared_before_they_are_timed(
 
     time_calls = record_devices._calls
     monkeypatch.setattr(CPUBackend, "in_host_memory", False)
-    monkeypatch.setattr(CPUBackend, "rows_watch", lambda backend: None)
     monkeypatch.setattr(record_devices, "_on_device", lambda session, rows, first, last: rows[first:last])
     monkeypatch.setattr(record_devices, "_calls", called)
     assert record("random") == 0

@@ -57,7 +57,7 @@ class Replaying:
 
     def __init__(self) -> None:
         self.largest_number = backend_for("cpu").largest_number
-        self.number_log = Log
+        self.number_check = Log
         self.dropping = 0
 
     def replay(self, shape: tuple[int, int], on_host: bool) -> Any:

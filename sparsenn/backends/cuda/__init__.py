@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from sparsenn.backends.chains import Features, NumberCheck, NumberLog, RowsCheck, RowsLeft, RowsWatch, SparseRows
+from sparsenn.backends.chains import Features, NumberCheck, RowsLeft, RowsWatch, SparseRows
 from sparsenn.backends.contract import Replay
 from sparsenn.backends.cuda import images, training
 from sparsenn.backends.cuda.absent import AbsentCUDABackend
@@ -122,10 +122,6 @@ class CUDABackend:
             return HostReplay(shape)
         return DeviceReplay(shape) if 4 * math.prod(shape) <= MAX_COPIED_BYTES else None
 
-    def number_log(self, scans: int) -> NumberLog:
-        """Return a log of up to a number of scans."""
-        return images.NumberLog(scans)
-
     def release(self) -> None:
         """Give the memory that CuPy keeps for later back to the device."""
         with as_current(self.index):
@@ -228,13 +224,6 @@ class CUDABackend:
                 return incoming.check_rows(self._transfer.place_sparse(rows), rows)
             return incoming.matrix(rows, keep_half) if _is_here(rows) else self._transfer.place_dense(rows, keep_half)
 
-    def queue_check(self, rows: CSR | SparseRows | Array) -> RowsCheck | None:
-        """Begin to check sparse rows on this device."""
-        if not isinstance(rows, SparseRows) or not _is_here(rows.indptr) or not rows.values.size:
-            return None
-        with as_current(self.index), within_memory("the inputs", rows.shape[0], 16):
-            return incoming.QueuedCheck(rows)
-
     @property
     def _transfer(self) -> Transfer:
         if self._copies is None:
@@ -299,10 +288,9 @@ class CUDABackend:
         with as_current(self.index), within_memory("sparse outputs", matrix.shape[0], 16 * matrix.shape[1]):
             return incoming.to_cupy_csr(matrix)
 
-    def number_check(self) -> NumberCheck:
+    def number_check(self, results: int = 1) -> NumberCheck:
         """Return a check that waits only for its result."""
-        with as_current(self.index):
-            return images.NumberCheck()
+        return images.NumberCheck(results)
 
     def rows_watch(self) -> RowsWatch:
         """Return a check of rows on the device that never waits."""

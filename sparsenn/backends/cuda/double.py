@@ -14,7 +14,7 @@ from sparsenn.backends.chains import Features, LayerCounts, NumberCheck, RowsLef
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.runtime.device import as_current, cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
-from sparsenn.backends.host import CheckAtOnce, checked_rows
+from sparsenn.backends.host import checked_rows
 from sparsenn.backends.kernel_records import DenseKernel, ImageStack, Shapes, SparseKernel
 from sparsenn.backends.launching import combine_rows
 from sparsenn.backends.registry import register
@@ -98,9 +98,6 @@ class DoubleCUDABackend(CUDABackend):
         """Return False: rows become float64."""
         return False
 
-    def queue_check(self, rows: CSR | SparseRows | Array) -> None:
-        """Return None: a check ends before it returns."""
-
     def place(self, rows: CSR | SparseRows | Array, keep_half: bool = False) -> Features:
         """Bring rows to the device, as a matrix; sparse ones are checked on the host."""
         cp, (count, width) = cupy(), rows.shape
@@ -159,9 +156,9 @@ class DoubleCUDABackend(CUDABackend):
             counts: Array = cp.asnumpy((features != 0).sum(axis=1)).astype(np.int64)
             return counts
 
-    def number_check(self) -> NumberCheck:
+    def number_check(self, results: int = 1) -> NumberCheck:
         """Return a check that scans at once."""
-        return CheckAtOnce(lambda features: self.largest_number(features)[1])
+        return _CheckAtOnce(self)
 
     def largest_number(self, features: Features) -> tuple[float, bool]:
         """Look at the numbers on the device."""
@@ -177,6 +174,17 @@ class DoubleCUDABackend(CUDABackend):
     def _here(self, what: str, rows: int, width: int) -> Iterator[None]:
         with as_current(self.index), within_memory(what, rows, 8 * width):
             yield
+
+
+class _CheckAtOnce:
+    def __init__(self, backend: DoubleCUDABackend) -> None:
+        self._backend, self._passed = backend, True
+
+    def scan(self, features: Features) -> None:
+        self._passed = self._passed and self._backend.largest_number(features)[1]
+
+    def passed(self) -> bool:
+        return self._passed
 
 
 # ---- Layers -----------------------------------------------------------------------------------------------------

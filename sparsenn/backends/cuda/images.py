@@ -38,7 +38,7 @@ from sparsenn.layers import (
     SoftmaxLayer,
 )
 
-__all__ = ["NumberCheck", "NumberLog", "RowsWatch", "count_nonzeros", "largest_number", "run_layer"]
+__all__ = ["NumberCheck", "RowsWatch", "count_nonzeros", "largest_number", "run_layer"]
 
 THREADS = 256  # of a block
 EACH = 4  # windows of two by two that a thread pools at a time
@@ -187,45 +187,38 @@ def count_nonzeros(features: Array) -> Array:
 
 
 class NumberCheck:
-    """A check that reads each number once, and waits only for the result."""
+    """A check that reads each number once, and waits only for the result; see `sparsenn.backends.NumberCheck`.
 
-    def __init__(self) -> None:
-        self._found: Any = None
+    Each of the first scans has a result of its own; all others share the last one.
+    """
+
+    def __init__(self, results: int = 1) -> None:
+        self._shape, self._scans, self._results = (results, 2), 0, None
+
+    @property
+    def results(self) -> Any:
+        """Bits of the largest finite number, and whether a number is not finite: (results, 2) uint32 on the device."""
+        if self._results is None:
+            self._results = cupy().zeros(self._shape, np.uint32)
+        return self._results
 
     def scan(self, features: Features) -> None:
         """Queue a scan of all numbers of features, in float32 or float16; of an empty batch, none."""
         numbers = features.values if isinstance(features, CSR) else features
-        if not numbers.size:
-            return
-        if self._found is None:
-            self._found = cupy().zeros(2, np.uint32)
-        _scan(numbers, self._found)
+        if numbers.size:
+            _scan(numbers, self.results[min(self._scans, self._shape[0] - 1)])
+        self._scans += 1
 
     def result(self) -> tuple[float, bool]:
         """Return the size of the largest finite number or 0, and whether all were finite; waits for the device once."""
-        if self._found is None:
+        if self._results is None:
             return 0.0, True
-        largest, spoilt = cupy().asnumpy(self._found)
-        return float(largest.view(np.float32)), not spoilt
+        largest, spoilt = cupy().asnumpy(self._results).T
+        return float(largest.max().view(np.float32)), not spoilt.any()
 
     def passed(self) -> bool:
         """Return whether all scanned numbers were finite; waits for the device once."""
         return self.result()[1]
-
-
-class NumberLog:
-    """Scans of numbers, with separate results; see `sparsenn.backends.NumberLog`."""
-
-    def __init__(self, scans: int) -> None:
-        self.results: Any = cupy().zeros((scans, 2), np.uint32)
-        self._count = 0
-
-    def scan(self, features: Features) -> None:
-        """Queue a scan of all numbers of features, in float32 or float16."""
-        numbers = features.values if isinstance(features, CSR) else features
-        if numbers.size:
-            _scan(numbers, self.results[self._count])
-        self._count += 1
 
 
 def _scan(numbers: Array, result: Any) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseProblem
+from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseProblem, SparseRows
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
@@ -46,7 +46,7 @@ from sparsenn.backends.cuda.sparse.resident.stages import (
 )
 from sparsenn.backends.cuda.sparse.rows import to_dense
 from sparsenn.backends.cuda.sparse.stack import Stack
-from sparsenn.backends.cuda.transfer.incoming import UncheckedCSR
+from sparsenn.backends.cuda.transfer.incoming import QueuedCheck, UncheckedCSR
 from sparsenn.backends.kernel_records import SparseKernel
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.row_map import RowMap
@@ -347,6 +347,12 @@ def prepare(stack: Stack, problem: SparseProblem) -> ResidentChain:
         return ResidentChain(stack.device, packed, problem)
 
 
+def queue_check(rows: SparseRows) -> QueuedCheck:
+    """Begin to check sparse rows that are on the current device."""
+    with within_memory("the inputs", rows.shape[0], 16):
+        return QueuedCheck(rows)
+
+
 RESIDENT = SparseKernel(
     name="resident",
     device="cuda",
@@ -358,6 +364,6 @@ RESIDENT = SparseKernel(
     seconds=resident_seconds,
     fuses=True,
     groups_rows=True,
-    awaits_check=True,
+    queue_check=queue_check,
     reproducible=True,
 )
