@@ -29,8 +29,7 @@ UPLOAD_BYTES = 64 << 20
 """Bytes of host rows that are copied to a GPU at a time, while earlier ones are computed: enough for eight threads to
 fill pinned memory side by side, and a few milliseconds' work."""
 
-MAX_COPIES = 2
-"""Copies of outputs to the host at a time."""
+MAX_COPIES = 2  # copies of outputs to the host at a time
 
 Report: TypeAlias = Callable[[int, int, int], None]
 """A function of rows done, the end of the batch that runs, and the layers that this batch has passed."""

@@ -28,7 +28,7 @@ from sparsenn.engine.steps import Step
 from sparsenn.engine.timer import Timer, now
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import FullyConnected, PerPosition, SparseLinear, connected_layer, positions_of
+from sparsenn.layers import FullyConnected, PerPosition, connected_layer, positions_of
 from sparsenn.runtime.spans import span
 
 __all__ = ["QUIET", "BoundStep", "RunContext", "bind_step"]
@@ -46,8 +46,7 @@ class RunContext:
     following: bool = False  # whether another batch needs the weights of the first step again
 
 
-QUIET = RunContext()
-"""The context of rows that are not counted, timed or checked."""
+QUIET = RunContext()  # the context of rows that are not counted, timed or checked
 
 
 def _multiplicity(backend: Backend, rows: RowsLeft) -> Array | None:
@@ -60,21 +59,16 @@ class _SparseStep:
 
     def __init__(self, plan: Plan, step: Step, stack: Any) -> None:
         self._step, self._backend = step, plan.backend
-        kernel = step.kernel
-        assert isinstance(kernel, SparseKernel)
-        network, options = plan.merged.network, plan.options
-        layers = network.layers_of(SparseLinear, step.first, step.last)
-        droppable_from = max(0, plan.droppable_from - step.first) if options.compaction else len(network)
-        self._drops = droppable_from < len(layers)
+        network, options, layers = plan.merged.network, plan.options, len(step.layers)
+        droppable_from = max(0, plan.droppable_from - step.first) if options.compaction else layers
+        self._drops = droppable_from < layers
         form = plan.rows.form if 0 in network.nodes[step.first].sources else "dense"
         # a value that a later layer reads has a row for each of these
         self._in_order = bool(set(network.live[step.first]) & set(network.live[step.last]))
-        deduplication = options.deduplication and not self._in_order
-        problem = SparseProblem(plan.rows.count, form, droppable_from, deduplication)
-        self._chain: Any = chain_of(plan.backend, kernel, stack, layers, problem, options.kernel == "auto")
+        self._chain = _chain(plan, step, stack, form, droppable_from, options.deduplication and not self._in_order)
         chain = self._chain  # functions do not refer to this object, so that it is freed with the session
         self.run_quietly: Callable[[Any], RowsLeft] = lambda rows: chain.run(rows, False, None)
-        self.launch = None if kernel.drops_rows else lambda rows: chain.run(rows, False, None).features
+        self.launch = None if step.drops_rows else lambda rows: chain.run(rows, False, None).features
 
     @property
     def nbytes(self) -> int:
@@ -176,7 +170,9 @@ def _launch(plan: Plan, step: Step, stack: Any) -> Callable[..., Array]:
     layer = plan.merged.network[step.first]
     if not isinstance(layer, PerPosition) or step.kernel.operation == WHOLE_OPERATION:
         return launch_of(step.kernel, stack)
-    rows_of = launch_of(step.kernel, stack) if step.kernel.operation != SPARSE_OPERATION else _chain(plan, step, stack)
+    rows_of = (
+        launch_of(step.kernel, stack) if step.kernel.operation != SPARSE_OPERATION else _all_rows(plan, step, stack)
+    )
     positions, inputs = layer.positions, layer.layer.inputs
 
     def run(features: Array) -> Array:
@@ -187,22 +183,25 @@ def _launch(plan: Plan, step: Step, stack: Any) -> Callable[..., Array]:
     return run
 
 
-def _chain(plan: Plan, step: Step, stack: Any) -> Callable[[Array], Array]:
-    """Return the function that runs sparse layers on a row for each position, none of which is dropped."""
-    backend, network = plan.backend, plan.merged.network
-    assert isinstance(step.kernel, SparseKernel)
-    layers = [connected_layer(layer) for layer in network.layers[step.first : step.last]]
-    problem = SparseProblem(plan.rows.count * positions_of(network[step.first]), "dense", len(layers), False)
-    chain: Any = chain_of(backend, step.kernel, stack, layers, problem, plan.options.kernel == "auto")
+def _all_rows(plan: Plan, step: Step, stack: Any) -> Callable[[Array], Array]:
+    """Return the function that runs sparse layers on rows, none of which is dropped."""
+    backend, chain = plan.backend, _chain(plan, step, stack, "dense", len(step.layers), deduplicates=False)
 
     def run(rows: Array) -> Array:
         left = chain.run(rows, False, None)
-        features: Array = left.features
-        if left.row_map.rows is not None or isinstance(left.features, CSR):
-            features = backend.spread(left, None)
-        return features
+        is_whole = left.row_map.rows is None and not isinstance(left.features, CSR)
+        return left.features if is_whole else backend.spread(left, None)
 
     return run
+
+
+def _chain(plan: Plan, step: Step, stack: Any, form: str, droppable_from: int, deduplicates: bool) -> Any:
+    network, kernel = plan.merged.network, step.kernel
+    assert isinstance(kernel, SparseKernel)
+    layers: list[Any] = [connected_layer(layer) for layer in network.layers[step.first : step.last]]
+    rows = plan.rows.count * positions_of(network[step.first])
+    problem = SparseProblem(rows, form, droppable_from, deduplicates)
+    return chain_of(plan.backend, kernel, stack, layers, problem, plan.options.kernel == "auto")
 
 
 BoundStep: TypeAlias = _SparseStep | _DenseStep

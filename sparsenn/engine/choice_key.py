@@ -20,8 +20,7 @@ from sparsenn.runtime.storage import package_version
 
 __all__ = ["choice_key"]
 
-SAMPLED_INDICES = 4096
-"""Indices of a sparse layer that its digest covers, evenly spread."""
+SAMPLED_INDICES = 4096  # indices of a sparse layer that its digest covers, evenly spread
 
 
 def choice_key(compiled: CompiledNetwork, rows: RowsShape) -> dict[str, str | int]:

@@ -67,8 +67,7 @@ class Measured:
         return measured
 
 
-WHOLE = "whole"
-"""The key of the whole network: the steps of all segments, or ONNX Runtime in their place."""
+WHOLE = "whole"  # the key of the whole network: the steps of all segments, or ONNX Runtime in their place
 
 Choice: TypeAlias = dict[tuple[int, int] | str, Measured]
 """The fastest steps for rows of one form and bucket: of segments, by the first layer, counted from 0, and the one after

@@ -63,9 +63,7 @@ __all__ = [
 MAX_BLOCKS = 12
 """Blocks of a chain up to which all sequences of steps are weighed; of more, neighbours of one family are one block."""
 
-NARROW = 256
-"""The widest layer that fused kernels take: narrower and wider ones are different blocks."""
-
+NARROW = 256  # the widest layer that fused kernels take: narrower and wider ones are different blocks
 DENSE_ENOUGH = 1 / 64
 """Sparse layers with at least this share of stored weights are blocks of their own: multiplying their zeros may pay."""
 
@@ -73,9 +71,7 @@ ORDER_GAIN = 0.95
 """In float32, sparse layers are summed in an order of a kernel's own only where that takes less than this fraction of
 the time. In other precisions no bits are given up for it."""
 
-CLOSE = 2.5
-"""Alternatives up to this multiple of the best prior may be the fastest."""
-
+CLOSE = 2.5  # alternatives up to this multiple of the best prior may be the fastest
 MAX_CUT = 2
 """Alternatives of several steps, for a chain that one kernel may run whole. None of many rows begins with a kernel that
 skips rows if one runs the whole chain: how many go on is not known before."""
@@ -83,9 +79,7 @@ skips rows if one runs the whole chain: how many go on is not known before."""
 MIN_SKIPPED_ROWS = 1024
 """Rows from which on a kernel that skips rows may be faster than its prior, which assumes that all are computed."""
 
-CLOSE_SKIPPING = 8.0
-"""The multiple of the best prior up to which such a kernel may be the fastest."""
-
+CLOSE_SKIPPING = 8.0  # the multiple of the best prior up to which such a kernel may be the fastest
 MAX_DENSE_BYTES = 1 << 30
 """Bytes of sparse layers with their zeros stored, at most: constant, so that results do not depend on free memory."""
 

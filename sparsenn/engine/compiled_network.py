@@ -34,8 +34,7 @@ MIN_HOST_WEIGHT_MEMORY = 256 << 20
 _CHOOSING = ("kernel", "precision", "merging", "reproducible", "machine", "compaction", "deduplication")
 """Options on which the choice of kernels depends."""
 
-LARGE_LAYER = 4 << 20
-"""Bytes of weights whose copy to a device takes as long as all other work on a layer."""
+LARGE_LAYER = 4 << 20  # bytes of weights whose copy to a device takes as long as all other work on a layer
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch, SparseKernel
+from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch
 from sparsenn.backends.kernel_records import (
     CONV_OPERATION,
     IMAGE_OPERATION,
@@ -122,11 +122,9 @@ class Executable:
             return False
         if any(isinstance(layer, ForeignLayer) for layer in self.plan.merged.network):
             return False
-        before = [step.kernel for step in self.plan.steps[:-1]]
-        return not any(isinstance(kernel, SparseKernel) and kernel.drops_rows for kernel in before)
+        return not any(step.drops_rows for step in self.plan.steps[:-1])
 
     def _outputs(self, watch: RowsWatch | None, features: Array) -> Any:
-        """Return outputs of dense rows, and report nothing."""
         if watch is not None:
             watch.scan(features)
         direct = self.direct
@@ -169,7 +167,7 @@ class Executable:
         values, rows = {0: features}, RowsLeft(features)
         for number, step in enumerate(self.plan.steps):
             bound = self._step(number, context)
-            if isinstance(step.kernel, SparseKernel) and step.kernel.drops_rows:
+            if step.drops_rows:
                 return
             with self.plan.backend.rehearsal():
                 rows = self._run_step(bound, number, rows, values, QUIET)

@@ -22,9 +22,7 @@ from sparsenn.network import Network
 
 __all__ = ["HALF_MAX", "HALF_PRECISION", "BatchGuard", "OverflowGuard", "UnderflowWarning", "check_inputs", "is_half"]
 
-HALF_PRECISION = "float16"
-"""The precision whose numbers end at `HALF_MAX`."""
-
+HALF_PRECISION = "float16"  # the precision whose numbers end at `HALF_MAX`
 HALF_MAX = 65_504.0
 
 _HALF_SMALLEST = 2.0**-14

@@ -33,9 +33,7 @@ __all__ = [
     "to_input_type",
 ]
 
-EXACT_INTEGER = 1 << 24
-"""The largest integer up to which all are numbers of float32."""
-
+EXACT_INTEGER = 1 << 24  # the largest integer up to which all are numbers of float32
 _SPARSE = {"scipy": "scipy.sparse", "cupyx": "cupyx.scipy.sparse"}
 """Libraries of sparse matrices, and the modules that stack these."""
 

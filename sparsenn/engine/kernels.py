@@ -51,8 +51,7 @@ cuSPARSE and cuBLAS."""
 PRECISIONS = ("float32", "tf32", "float16", DOUBLE_PRECISION)
 """Precisions in which layers may be multiplied; sums are float32, except in the last."""
 
-ON_GPU = (Flatten, Slice, SoftmaxLayer, CombiningLayer, PerPosition)
-"""Layers of images that GPUs compute in float64."""
+ON_GPU = (Flatten, Slice, SoftmaxLayer, CombiningLayer, PerPosition)  # layers of images that GPUs compute in float64
 
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 

@@ -49,48 +49,20 @@ from sparsenn.runtime.spans import span
 
 __all__ = ["MAX_MEASURED_ROWS", "measure", "open_segments", "telling_rows"]
 
-MAX_MEASURED_ROWS = {True: 2048, False: 65_536}
-"""Rows that kernels are timed on, at most: in host memory, and on a GPU."""
-
-VERY_LONG_SECONDS = 0.5
-"""A run of the whole network that takes longer is not repeated."""
-
-WARM_SECONDS = 1e-3
-"""Runs that are not timed before those that are: the host queues early calls more slowly."""
-
-MIN_RUNS = 5
-
-MAX_RUNS = 21
-
-MAX_SECONDS = 0.1
-"""Time after which candidates of a segment are not run again, once each has `MIN_RUNS`."""
-
-MAX_PREPARING_SECONDS = 1.0
-"""Time after which no further candidates of a segment are prepared: those with the best priors come first."""
-
-HOPELESS = 3.0
-"""Candidates that take more than this multiple of the least time run twice."""
-
-SLOWER = 1.3
-"""Candidates whose median of `MIN_RUNS` is beyond this multiple of the least are not run again."""
-
-AGREEMENT = 2 / 3
-"""The share of runs that an alternative has to win to replace the one of the best prior."""
-
-REPEATS = 8
-"""Runs of a segment that are timed as one: inside a network, no wait for the device follows it."""
-
-WHOLE_ROUNDS = 5
-"""Blocks of runs of the whole network, by kernels and by ONNX Runtime in turns; fewer where one run is long."""
-
-BLOCK_SECONDS = 0.01
-"""Time of a block of runs."""
-
-PAUSE_SECONDS = 0.02
-"""Pause before a block: idle threads of ONNX Runtime spin for up to 15 ms, on cores that kernels need."""
-
-MAX_RANDOM_VALUES = 1 << 25
-"""Random numbers that a segment is timed on, at most."""
+MAX_MEASURED_ROWS = {True: 2048, False: 65_536}  # rows that kernels are timed on, at most: in host memory, and on a GPU
+VERY_LONG_SECONDS = 0.5  # a run of the whole network that takes longer is not repeated
+WARM_SECONDS = 1e-3  # runs that are not timed before those that are: the host queues early calls more slowly
+MIN_RUNS, MAX_RUNS = 5, 21  # of each candidate of a segment
+MAX_SECONDS = 0.1  # time after which candidates of a segment are not run again, once each has `MIN_RUNS`
+MAX_PREPARING_SECONDS = 1.0  # time after which no further candidates are prepared: the best priors come first
+HOPELESS = 3.0  # candidates that take more than this multiple of the least time run twice
+SLOWER = 1.3  # candidates whose median of `MIN_RUNS` is beyond this multiple of the least are not run again
+AGREEMENT = 2 / 3  # the share of runs that an alternative has to win to replace the one of the best prior
+REPEATS = 8  # runs of a segment that are timed as one: inside a network, no wait for the device follows it
+WHOLE_ROUNDS = 5  # blocks of runs by kernels and by ONNX Runtime in turns; fewer where one run is long
+BLOCK_SECONDS = 0.01  # time of a block of runs
+PAUSE_SECONDS = 0.02  # before a block: idle threads of ONNX Runtime spin for up to 15 ms, on cores that kernels need
+MAX_RANDOM_VALUES = 1 << 25  # random numbers that a segment is timed on, at most
 
 
 def open_segments(compiled: CompiledNetwork, rows: RowsShape) -> list[Segment]:

@@ -29,11 +29,8 @@ from sparsenn.runtime import choices
 
 __all__ = ["PlanCache", "form_of_features"]
 
-MAX_EXECUTABLES = 8
-"""Shapes of rows whose executables are cached; the one that was used least recently goes first."""
-
-MAX_SETTLED = 256
-"""Shapes and types of rows for which a call goes straight to its executable."""
+MAX_EXECUTABLES = 8  # shapes of rows whose executables are cached; the one that was used least recently goes first
+MAX_SETTLED = 256  # shapes and types of rows for which a call goes straight to its executable
 
 
 class PlanCache:

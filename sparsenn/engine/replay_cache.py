@@ -16,12 +16,8 @@ from sparsenn.formats import Array
 
 __all__ = ["MAX_HOST_BYTES", "HostCall", "ReplayCache"]
 
-MAX_BYTES = 512 << 20
-"""Device memory of all replays but the last one."""
-
-MAX_REPLAYS = 32
-"""Each takes memory of the driver as well: some 100 kB on the device, and as much on the host."""
-
+MAX_BYTES = 512 << 20  # device memory of all replays but the last one
+MAX_REPLAYS = 32  # each takes memory of the driver as well: some 100 kB on the device, and as much on the host
 MAX_HOST_BYTES = 1 << 20
 """Bytes of rows: larger ones are copied to the device by several threads, while the first rows are computed."""
 

@@ -30,10 +30,7 @@ __all__ = [
     "outputs_by_name",
 ]
 
-_EXPANDED_FLOATS = 1 << 24
-"""Outputs expanded at a time: 64 MiB of float32."""
-
-_NOTHING = LayerCounts("", 0, 0, 0, 0)
+_EXPANDED_FLOATS = 1 << 24  # outputs expanded at a time: 64 MiB of float32
 
 
 @dataclass(frozen=True)
@@ -124,57 +121,53 @@ class LayerStatistics:
     estimate: float | None = None
 
 
-@dataclass
-class _Layer:
-    counts: LayerCounts = _NOTHING
-    seconds: float = 0.0
-    estimate: float | None = 0.0
-
-
 class LayerCounter:
     """Counts and seconds of a network by layer, at first zero."""
 
     def __init__(self, network: Network) -> None:
-        self._network = network
-        self._layers = [_Layer() for _ in network]
+        self._sizes = network.sizes[1:]
+        self._counts = [LayerCounts("", 0, 0, 0, 0)] * len(network)
+        self._seconds, self._estimates = [0.0] * len(network), list[float | None]([0.0] * len(network))
 
     def add(self, first: int, counts: Sequence[LayerCounts], seconds: float, estimate: float | None) -> None:
         """Add the counts of one step; its layers share its time in proportion to their multiply-adds."""
         edges = sum(added.performed_edges for added in counts)
-        for layer, added in zip(self._layers[first : first + len(counts)], counts, strict=True):
+        for number, added in enumerate(counts, start=first):
             share = added.performed_edges / edges if edges else 1 / len(counts)
-            layer.counts = layer.counts.plus(added)
-            layer.seconds += seconds * share
-            layer.estimate = None if estimate is None or layer.estimate is None else layer.estimate + estimate * share
+            self._counts[number] = self._counts[number].plus(added)
+            self._seconds[number] += seconds * share
+            known = self._estimates[number]
+            self._estimates[number] = None if estimate is None or known is None else known + estimate * share
 
     def add_all(self, other: LayerCounter) -> None:
         """Add the counts of another counter of the same network."""
-        for number, layer in enumerate(other._layers):
-            self.add(number, (layer.counts,), layer.seconds, layer.estimate)
+        for number, counted in enumerate(zip(other._counts, other._seconds, other._estimates, strict=True)):
+            counts, seconds, estimate = counted
+            self.add(number, (counts,), seconds, estimate)
 
     def scale(self, first: int, last: int, seconds: float) -> None:
         """Scale the times of layers that threads ran side by side to the seconds that they took together."""
-        layers = self._layers[first:last]
-        whole = sum(layer.seconds for layer in layers)
-        for layer in layers:
-            layer.seconds *= seconds / whole if whole else 0.0
+        whole = sum(self._seconds[first:last])
+        for number in range(first, last):
+            self._seconds[number] *= seconds / whole if whole else 0.0
 
     def statistics(self) -> tuple[LayerStatistics, ...]:
         """Return one record per layer."""
+        layers = zip(self._counts, self._sizes, self._seconds, self._estimates, strict=True)
         return tuple(
             LayerStatistics(
                 layer=number,
-                kernel=layer.counts.kernel,
-                rows=layer.counts.rows,
-                active_rows=layer.counts.active_inputs,
-                distinct_rows=layer.counts.distinct,
-                nonzeros=layer.counts.nonzeros,
-                density=_density(layer.counts.nonzeros, layer.counts.active_inputs, outputs),
-                performed_edges=layer.counts.performed_edges,
-                seconds=layer.seconds,
-                estimate=layer.estimate,
+                kernel=counts.kernel,
+                rows=counts.rows,
+                active_rows=counts.active_inputs,
+                distinct_rows=counts.distinct,
+                nonzeros=counts.nonzeros,
+                density=_density(counts.nonzeros, counts.active_inputs, outputs),
+                performed_edges=counts.performed_edges,
+                seconds=seconds,
+                estimate=estimate,
             )
-            for number, (outputs, layer) in enumerate(zip(self._network.sizes[1:], self._layers, strict=True), start=1)
+            for number, (counts, outputs, seconds, estimate) in enumerate(layers, start=1)
         )
 
 

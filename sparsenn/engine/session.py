@@ -32,8 +32,7 @@ __all__ = ["Session", "check_form"]
 
 FORMS = ("dense", "csr")
 
-NOTHING = (0.0, 0.0)
-"""Seconds of planning, and of compiling among them, once they have been reported."""
+NOTHING = (0.0, 0.0)  # seconds of planning, and of compiling among them, once they have been reported
 
 
 class Session:

@@ -36,6 +36,11 @@ class Step:
         return range(self.first, self.last)
 
     @property
+    def drops_rows(self) -> bool:
+        """Whether rows that have died may leave."""
+        return isinstance(self.kernel, SparseKernel) and self.kernel.drops_rows
+
+    @property
     def title(self) -> str:
         """The kernel and its layers, counted from 1."""
         return f"{self.kernel.name}, {layers_text(self.first, self.last)}"
