@@ -185,7 +185,10 @@ def _launch_chain(prepare: Callable[[Any, SparseProblem], SparseChain], step: St
 
 @dataclass(frozen=True, kw_only=True)
 class DenseKernel(Kernel):
-    """A kernel of `mlp`: a stack of dense layers; `seconds` lasts until the host can have the outputs."""
+    """A kernel of `mlp`: a stack of dense layers; `seconds` lasts until the host can have the outputs.
+
+    Layers that `why_not` and `seconds` are asked about may be sparse, and are then multiplied with their zeros.
+    """
 
     operation: str = DENSE_OPERATION
     launch: Callable[[Any, Array], Array]

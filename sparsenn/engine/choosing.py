@@ -39,11 +39,9 @@ from sparsenn.engine.whole import may_run_whole, whole_step
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import (
-    Activation,
     Conv2d,
     FullyConnected,
     ImageLayer,
-    Linear,
     PerPosition,
     SparseLinear,
     positions_of,
@@ -376,11 +374,7 @@ def _may_be_dense(compiled: CompiledNetwork, first: int, last: int) -> bool:
 
 
 def _dense_steps(compiled: CompiledNetwork, rows: RowsShape, first: int, last: int, converted: bool) -> list[Step]:
-    members: Sequence[Any] = compiled.merged.network.layers[first:last]
-    layers = [
-        layer if isinstance(layer, Linear) else _DenseShape(layer.inputs, layer.outputs, layer.activation)
-        for layer in members
-    ]
+    layers: Sequence[Any] = compiled.merged.network.layers[first:last]
     kernels, machine = compiled.kernels[DENSE_OPERATION], compiled.backend.machine
     able, _ = able_kernels(kernels, layers_text(first, last), machine, layers)
     reason = "multiplied with their zeros" if converted else ""
@@ -390,16 +384,3 @@ def _dense_steps(compiled: CompiledNetwork, rows: RowsShape, first: int, last: i
 
 def _is_dense_enough(layer: Layer) -> bool:
     return not isinstance(layer, SparseLinear) or layer.edges >= DENSE_ENOUGH * layer.inputs * layer.outputs
-
-
-@dataclass(frozen=True)
-class _DenseShape:
-    """A sparse layer multiplied as a dense one, as estimates see it: all but its weights."""
-
-    inputs: int
-    outputs: int
-    activation: Activation
-
-    @property
-    def edges(self) -> int:
-        return self.inputs * self.outputs

@@ -35,11 +35,12 @@ def stack(rng, kinds, widths):
     )
 
 
-def a_call_and_an_edge(call, edge):
-    """An estimate: seconds for a launch, and for each multiply-add of the layers as they are given."""
+def a_call_and_an_edge(call, edge, operation):
+    """An estimate: seconds for a launch, and for each multiply-add, with all zeros in dense kernels."""
 
     def seconds(machine, layers, rows):
-        return call + edge * rows * sum(layer.edges for layer in layers)
+        edges = [layer.edges if operation == "spmspm" else layer.inputs * layer.outputs for layer in layers]
+        return call + edge * rows * sum(edges)
 
     return seconds
 
@@ -51,7 +52,9 @@ def made_up(monkeypatch):
     def register(sparse_kernels, dense_kernels, **changes):
         for operation, name, found in (("spmspm", "panel", sparse_kernels), ("mlp", "register_tiled", dense_kernels)):
             kernel = backends.kernel_named(operation, name, "cpu")
-            made = [replace(kernel, name=called, seconds=a_call_and_an_edge(*costs)) for called, *costs in found]
+            made = [
+                replace(kernel, name=called, seconds=a_call_and_an_edge(*costs, operation)) for called, *costs in found
+            ]
             let_auto_take(monkeypatch, *(replace(one, **changes.get(one.name, {})) for one in made))
 
     return register

@@ -291,7 +291,7 @@ def _threads_for(rows: int, edges: int, most: int) -> int:
 
 def seconds(machine: Machine, layers: Sequence[Linear], rows: int, density: float = 1.0) -> float:
     """Estimate the seconds of dense layers, of which `density` of the rows' elements is stored."""
-    first, *others = (layer.edges for layer in layers)
+    first, *others = (layer.inputs * layer.outputs for layer in layers)  # of sparse layers as well
     share = density if density <= MOST_DENSITY else 1.0
     edges = int(share * first) + sum(others)
     # Rows share the weights that they read; each entry of a CSR row reads those of its input.
