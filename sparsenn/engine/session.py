@@ -230,18 +230,21 @@ class Session:
         OutOfMemoryError, MemoryError
             Memory does not suffice for a single row, on the device or on the host.
         """
-        check_form(form)
+        if form is not None:
+            check_form(form)
         if named or are_named(inputs):
             inputs = packed_inputs(self.network, inputs, named)
         if form is None and self._names_outputs:
             return outputs_by_name(self.network, self(inputs, form="dense"))
+        backend, cache = self._compiled.backend, self._cache
         with self._traced_lock("call") if watchers["run"] else self._lock:
             self._begin_call()
             try:
-                refuse_earlier(self._cache.watch)
-                if form != "csr" and self.backend.reads_as_is(inputs):
+                if cache.watch is not None:
+                    refuse_earlier(cache.watch)
+                if form != "csr" and backend.reads_as_is(inputs):
                     rows: Any = inputs
-                    run = self._cache.settled.get((type(rows), rows.shape, rows.dtype))
+                    run = cache.settled.get((type(rows), rows.shape, rows.dtype))
                     if run is not None:
                         try:
                             outputs = run(rows)
@@ -361,10 +364,10 @@ class Session:
     def _begin_call(self) -> None:
         if self._closed:
             raise UsageError("the session is closed")
-        self.backend.begin_call()
+        self._compiled.backend.begin_call()
 
     def _end_call(self) -> None:
-        self.backend.end_call()
+        self._compiled.backend.end_call()
         self._cache.weights.end_run()
 
     def _read(self, inputs: Inputs) -> InputRows:

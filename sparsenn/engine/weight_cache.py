@@ -89,6 +89,8 @@ class WeightCache:
 
     def end_run(self) -> None:
         """Drop weights that stream, and end the thread."""
+        if not self._streaming:
+            return
         self.drop()
         if self._worker is not None:
             self._worker.shutdown(wait=True, cancel_futures=True)
