@@ -50,6 +50,10 @@ class Backend(Protocol):
     def machine(self) -> Machine:
         """What the device offers."""
 
+    @property
+    def calls(self) -> AbstractContextManager[None, Any]:
+        """The context of a call of one of several threads, whose work runs after the work of earlier calls."""
+
     def free_memory(self) -> int:
         """Return the bytes that rows may take, 0 where that is unknown."""
 
@@ -95,14 +99,6 @@ class Backend(Protocol):
 
     def wait(self) -> None:
         """Wait until the device has done all that was queued."""
-        return
-
-    def begin_call(self) -> None:
-        """Begin a call of one of several threads: work that it queues runs after the work of earlier calls."""
-        return
-
-    def end_call(self) -> None:
-        """End a call."""
         return
 
     def number_check(self, results: int = 1) -> NumberCheck | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,7 @@ class HostMemory(Backend):
 
     in_host_memory = True
     rehearses = False
+    calls = nullcontext()  # nothing is queued
 
     def free_memory(self) -> int:
         """Return the host's free memory."""

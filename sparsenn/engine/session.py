@@ -238,26 +238,27 @@ class Session:
             return outputs_by_name(self.network, self(inputs, form="dense"))
         backend, cache = self._compiled.backend, self._cache
         with self._traced_lock("call") if watchers["run"] else self._lock:
-            self._begin_call()
+            self._check_open()
             try:
-                if cache.watch is not None:
-                    refuse_earlier(cache.watch)
-                if form != "csr" and backend.reads_as_is(inputs):
-                    rows: Any = inputs
-                    run = cache.settled.get((type(rows), rows.shape, rows.dtype))
-                    if run is not None:
-                        try:
-                            outputs = run(rows)
-                            if outputs is not None:
-                                return outputs
-                        except (OutOfMemoryError, MemoryError):
-                            pass  # the code below takes fewer rows at a time
-                        run = None  # so that its executable can be freed
-                with np.errstate(all="ignore"):
-                    return self._outputs(inputs, form)
+                with backend.calls:
+                    if cache.watch is not None:
+                        refuse_earlier(cache.watch)
+                    if form != "csr" and backend.reads_as_is(inputs):
+                        rows: Any = inputs
+                        run = cache.settled.get((type(rows), rows.shape, rows.dtype))
+                        if run is not None:
+                            try:
+                                outputs = run(rows)
+                                if outputs is not None:
+                                    return outputs
+                            except (OutOfMemoryError, MemoryError):
+                                pass  # the code below takes fewer rows at a time
+                            run = None  # so that its executable can be freed
+                    with np.errstate(all="ignore"):
+                        return self._outputs(inputs, form)
             finally:
                 self._unspent = NOTHING
-                self._end_call()
+                cache.weights.end_run()
 
     def run(self, inputs: Inputs, *, statistics: bool = True, progress: Progress = silent) -> Result:
         """Run the network; return outputs, categories, counts by layer, and where the time went.
@@ -355,20 +356,16 @@ class Session:
     def _exclusive(self, name: str) -> Iterator[None]:
         """Hold the session's lock, on its device."""
         with self._traced_lock(name) if watchers["run"] else self._lock, np.errstate(all="ignore"):
-            self._begin_call()
+            self._check_open()
             try:
-                yield
+                with self._compiled.backend.calls:
+                    yield
             finally:
-                self._end_call()
+                self._cache.weights.end_run()
 
-    def _begin_call(self) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise UsageError("the session is closed")
-        self._compiled.backend.begin_call()
-
-    def _end_call(self) -> None:
-        self._compiled.backend.end_call()
-        self._cache.weights.end_run()
 
     def _read(self, inputs: Inputs) -> InputRows:
         with span("read inputs", "convert"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
 
@@ -202,9 +203,11 @@ def test_a_label_says_that_a_kernel_runs_several_steps():
 
 def test_plans_are_made_on_the_device_of_the_session(rng, monkeypatch):
     session, calls = Session(dense(rng, 8, 8), device="cpu"), []
-    monkeypatch.setattr(type(session.backend), "begin_call", lambda backend: calls.append("begin"))
+    entered = ExitStack()
+    entered.callback(calls.append, "end")
+    monkeypatch.setattr(type(session.backend), "calls", entered)
     session.plan(rng.random((5, 8), np.float32))
-    assert calls == ["begin"]
+    assert calls == ["end"]
 
 
 def test_bits_on_a_cpu_do_not_depend_on_what_was_measured(rng):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, cast
@@ -17,9 +16,9 @@ from sparsenn.backends.cuda.absent import AbsentCUDABackend
 from sparsenn.backends.cuda.conv import upload_conv
 from sparsenn.backends.cuda.dense import upload_dense
 from sparsenn.backends.cuda.runtime.availability import check_device
+from sparsenn.backends.cuda.runtime.calls import Calls, check_process
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, machine_of
 from sparsenn.backends.cuda.runtime.footprint import prepared_bytes
-from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 from sparsenn.backends.cuda.runtime.loader import compile_seconds, rehearsal, wait_for_modules
 from sparsenn.backends.cuda.runtime.memory import arriving, free_bytes, release_unused, staging, within_memory
 from sparsenn.backends.cuda.runtime.replay import MAX_COPIED_BYTES, DeviceReplay, HostReplay
@@ -33,7 +32,6 @@ from sparsenn.backends.cuda.transfer.copies import Transfer
 from sparsenn.backends.kernel_records import ImageStack, Shapes
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.row_map import SAME_ROWS, RowMap
-from sparsenn.errors import DeviceError
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
@@ -54,17 +52,12 @@ class CUDABackend:
     prepares_ahead = True
 
     def __init__(self, index: int = 0) -> None:
-        _check_process()
+        check_process()
         check_device(index)
         note_use()
-        self.index = index
+        self.index, self.calls = index, Calls(index)
         self._copies: Transfer | None = None
         self._expanded: tuple[Array, Any] | None = None
-        self._ended: Any = None
-        self._stream: Any = None
-        self._stream_key: Any = None
-        self._device_before = index
-        self._in_call = self._on_streams = self._captured = False
 
     @property
     def description(self) -> str:
@@ -146,54 +139,9 @@ class CUDABackend:
         with as_current(self.index):
             wait_for_device()
 
-    def begin_call(self) -> None:
-        """Make the current stream wait for the previous call's, if that was another; make the device current.
-
-        A call that was captured did not run: the order of its graph is up to the caller who launches the graph.
-        """
-        _check_process()
-        cuda = cupy().cuda
-        before = cuda.runtime.getDevice()
-        if before != self.index:
-            cuda.runtime.setDevice(self.index)
-        stream = cuda.get_current_stream()
-        key = stream_key(stream)
-        if self._stream is not None and self._stream_key != key:
-            if not self._captured or stream.is_capturing():
-                stream.wait_event(self._ended)
-            self._on_streams = True
-        self._stream, self._stream_key, self._device_before = stream, key, before
-        self._in_call = True
-
-    def end_call(self) -> None:
-        """Mark the end of the work on the current stream; make the previous device current again."""
-        self._in_call = False
-        self._mark()
-        if self._device_before != self.index:
-            cupy().cuda.runtime.setDevice(self._device_before)
-
-    def _mark(self) -> None:
-        if self._ended is None:
-            self._ended = cupy().cuda.Event(disable_timing=True)
-        self._ended.record(self._stream)
-        self._captured = self._stream.is_capturing()
-
     def before_drop(self) -> None:
-        """Make the stream that copies weights wait for what is queued.
-
-        CuPy's memory pool gives a freed block to the next request on the stream that it was allocated on, without
-        waiting for other streams that may still be reading it. Weights are allocated on a stream of their own. After
-        calls on several streams, the host waits. A caller who has captured a graph holds the memory that the graph
-        reads.
-        """
-        if self._stream is None or self._captured or _process != os.getpid():
-            return
-        with as_current(self.index):
-            if self._in_call:
-                self._mark()
-            staging(self.index).wait_for(self._ended)
-            if self._on_streams:
-                self._ended.synchronize()
+        """Make the stream that copies weights wait for what is queued."""
+        self.calls.before_drop()
 
     def reads_as_is(self, inputs: Any) -> bool:
         """Return whether inputs are a NumPy array, or a CuPy array on this device, of float32 or float16 by rows."""
@@ -325,22 +273,6 @@ class CUDABackend:
         """Look at the numbers on the device."""
         with as_current(self.index):
             return images.largest_number(features.values if isinstance(features, CSR) else features)
-
-
-_process: int | None = None  # the process that CUDA was first used in
-
-
-def _check_process() -> None:
-    """Refuse to use CUDA in a process that was forked from one that did so."""
-    global _process
-    here = os.getpid()
-    if _process is None:
-        _process = here
-    if _process != here:
-        raise DeviceError(
-            "CUDA was used before this process was forked, and cannot be used here: start processes with the method "
-            "spawn, or fork before the first use of a GPU, or use device cpu"
-        )
 
 
 def _own(features: Any, count: int, own: bool) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, NoReturn
 
 from sparsenn.backends.contract import Backend
@@ -22,6 +23,7 @@ class AbsentCUDABackend:
     in_host_memory = False
     rehearses = False
     prepares_ahead = True
+    calls = nullcontext()  # nothing is queued
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -45,8 +47,6 @@ class AbsentCUDABackend:
 
     def before_drop(self) -> None:
         """Do nothing: nothing is queued."""
-
-    begin_call = end_call = before_drop
 
     def release(self) -> None:
         """Do nothing: no memory is kept."""

@@ -17,7 +17,7 @@ from sessions import altered
 from sparsenn import Network, Session
 from sparsenn.backends import cuda
 from sparsenn.backends.cpu import CPUBackend
-from sparsenn.backends.cuda.runtime import device, memory
+from sparsenn.backends.cuda.runtime import calls, device, memory
 from sparsenn.layers import Linear
 
 DEVICE = 3
@@ -27,7 +27,7 @@ OLD, NEW = np.arange(12, dtype=np.float32), np.full(12, -1, np.float32)
 @pytest.fixture(params=[0.0, 0.3, 0.7])
 def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[LateCuPy]:
     fake = LateCuPy(request.param)
-    for module in (cuda, device, memory):
+    for module in (cuda, calls, device, memory):
         monkeypatch.setattr(module, "cupy", lambda: fake)
     monkeypatch.setattr(cuda, "check_device", lambda index: None)
     monkeypatch.setattr(memory, "STAGED_BYTES", 64)
@@ -44,15 +44,14 @@ def copied(backend: Any, numbers: np.ndarray) -> Any:
 
 def test_weights_dropped_within_a_turn_are_read_before_others_come(late: LateCuPy) -> None:
     backend, found = cuda.CUDABackend(DEVICE), []
-    backend.begin_call()
-    weights = copied(backend, OLD)
-    place = weights.data.ptr
-    late.read(weights, found)
-    backend.before_drop()
-    del weights
-    others = copied(backend, NEW)
-    assert others.data.ptr == place
-    backend.end_call()
+    with backend.calls:
+        weights = copied(backend, OLD)
+        place = weights.data.ptr
+        late.read(weights, found)
+        backend.before_drop()
+        del weights
+        others = copied(backend, NEW)
+        assert others.data.ptr == place
     late.default.synchronize()
     assert np.array_equal(found, [OLD])
     assert np.array_equal(others, NEW)
@@ -60,10 +59,9 @@ def test_weights_dropped_within_a_turn_are_read_before_others_come(late: LateCuP
 
 def test_weights_dropped_after_a_turn_are_read_before_others_come(late: LateCuPy) -> None:
     backend, found = cuda.CUDABackend(DEVICE), []
-    backend.begin_call()
-    weights = copied(backend, OLD)
-    late.read(weights, found)
-    backend.end_call()
+    with backend.calls:
+        weights = copied(backend, OLD)
+        late.read(weights, found)
     backend.before_drop()
     del weights
     copied(cuda.CUDABackend(DEVICE), NEW)
@@ -73,14 +71,11 @@ def test_weights_dropped_after_a_turn_are_read_before_others_come(late: LateCuPy
 
 def test_buffers_of_one_stream_that_another_reads(late: LateCuPy) -> None:
     backend, found, second = cuda.CUDABackend(DEVICE), [], late.cuda.Stream()
-    backend.begin_call()
-    buffer = late.empty(OLD.shape, OLD.dtype)
-    late.write(buffer, OLD)
-    backend.end_call()
-    with second:
-        backend.begin_call()
+    with backend.calls:
+        buffer = late.empty(OLD.shape, OLD.dtype)
+        late.write(buffer, OLD)
+    with second, backend.calls:
         late.read(buffer, found)
-        backend.end_call()
     backend.before_drop()
     del buffer
     late.write(late.empty(OLD.shape, OLD.dtype), NEW)
@@ -93,13 +88,12 @@ def test_a_turn_that_was_captured_is_not_waited_for(late: LateCuPy) -> None:
     backend, captured = cuda.CUDABackend(DEVICE), late.cuda.Stream()
     with captured:
         captured.capturing = True
-        backend.begin_call()
-        backend.end_call()
+        with backend.calls:
+            pass
         captured.capturing = False
     for stream in (late.default, late.cuda.Stream()):
-        with stream:
-            backend.begin_call()
-            backend.end_call()
+        with stream, backend.calls:
+            pass
 
 
 def test_nothing_is_waited_for_before_the_first_turn(late: LateCuPy) -> None:
