@@ -347,7 +347,7 @@ def prepare(stack: Stack, problem: SparseProblem) -> ResidentChain:
         return ResidentChain(stack.device, packed, problem)
 
 
-def queue_check(rows: SparseRows) -> QueuedCheck:
+def _queue_check(rows: SparseRows) -> QueuedCheck:
     """Begin to check sparse rows that are on the current device."""
     with within_memory("the inputs", rows.shape[0], 16):
         return QueuedCheck(rows)
@@ -364,6 +364,6 @@ RESIDENT = SparseKernel(
     seconds=resident_seconds,
     fuses=True,
     groups_rows=True,
-    queue_check=queue_check,
+    queue_check=_queue_check,
     reproducible=True,
 )
