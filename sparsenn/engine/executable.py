@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -49,22 +49,16 @@ class Executable:
         self._spans = _spans(plan)
         self._flows = _flows(plan)
         self._is_rehearsed = False
-        self._direct: Callable[[Array], Any] | None = None
+        self.direct: Callable[[Array], Any] | None = None
+        """The function that takes dense rows through all steps to outputs that the caller owns, and does no more.
+
+        None until all steps are bound; where a step before the last drops rows; and where weights stream.
+        """
 
     @property
     def nbytes(self) -> int:
         """Bytes that are cached for rows, replays excluded."""
         return sum(step.nbytes for step in self._steps.values())
-
-    @property
-    def direct(self) -> Callable[[Array], Any] | None:
-        """The function that takes dense rows through all bound steps to outputs that the caller owns, and does no more.
-
-        None before the first run, where steps drop rows that later ones need not read, and where weights stream.
-        """
-        if self._direct is None and len(self._steps) == len(self.plan.steps) and len(self._spans) == len(self._steps):
-            self._direct = _direct(self.plan, [self._steps[number] for number in range(len(self._steps))], self._flows)
-        return self._direct
 
     def outputs(
         self, features: Features, context: RunContext, watch: RowsWatch | None = None, replays: bool = True
@@ -83,9 +77,11 @@ class Executable:
 
     def replay_key(self, shape: tuple[int, int], dtype: Any, watch: RowsWatch | None) -> _ReplayKey | None:
         """Return the key of a replay for contiguous rows on the device; None where there is no replay for them."""
-        if not self.is_capturable or 0 in shape or self.plan.backend.replay(shape, on_host=False) is None:
+        if not self.is_capturable or 0 in shape:
             return None
-        return self.key, shape, dtype, watch is None
+        key = self.key, shape, dtype, watch is None
+        has_replay = self._replays.get(key) is not None or self.plan.backend.replay(shape, on_host=False) is not None
+        return key if has_replay else None
 
     def replayed(self, key: _ReplayKey, rows: Array, watch: RowsWatch | None = None) -> Any:
         """Return outputs by a replay; None in the first call with a key, and where the replay is refused."""
@@ -231,7 +227,37 @@ class Executable:
             bound = bind_step(plan, step, stack, self._weights)
         if not plan.streams:
             self._steps[number] = bound
+            if len(self._steps) == len(plan.steps) == len(self._spans):
+                self.direct = self._direct()
         return bound
+
+    def _direct(self) -> Callable[[Array], Any] | None:
+        plan, flows = self.plan, self._flows
+        *before, last = (self._steps[number] for number in range(len(flows)))
+        if any(step.launch is None for step in before):
+            return None
+        backend, expansion, leaves_outputs = plan.backend, plan.merged.expansion, plan.leaves_outputs
+
+        def finish(*matrices: Array) -> Any:
+            left = last.run_quietly(*matrices)
+            is_output = leaves_outputs and left.row_map.rows is None
+            return left.features if is_output else backend.spread(left, expansion)
+
+        end = last.launch if leaves_outputs and last.launch is not None else finish
+        launches: list[Any] = [*(step.launch for step in before), end]
+
+        def run(rows: Array) -> Any:
+            values, outputs = {0: rows}, rows
+            for launch, (sources, value, is_copied, dead) in zip(launches, flows, strict=True):
+                outputs = launch(*[values[source] for source in sources])
+                values[value] = outputs.copy() if is_copied else outputs
+                for each in dead:
+                    del values[each]
+            return outputs
+
+        known = end if not before and flows[0].sources == (0,) else run
+        is_without_numpy = self.is_capturable or plan.kernel.operation == WHOLE_OPERATION
+        return known if is_without_numpy else np.errstate(all="ignore")(known)
 
     def _without_unused(self, rows: RowsLeft) -> RowsLeft:
         """Return rows without those that belong to no input, and with their map on the host."""
@@ -252,36 +278,6 @@ class Executable:
             context.report(step.last)
         numbers = rows.features.values if isinstance(rows.features, CSR) else rows.features
         return RowsLeft(np.zeros((0, plan.merged.network.outputs), numbers.dtype), rows.row_map)
-
-
-def _direct(plan: Plan, steps: Sequence[BoundStep], flows: Sequence[_Flow]) -> Callable[[Array], Any] | None:
-    """Return the function that takes dense rows through steps to outputs; None where rows drop before the last step."""
-    *before, last = steps
-    if any(step.launch is None for step in before):
-        return None
-    backend, expansion, leaves_outputs = plan.backend, plan.merged.expansion, plan.leaves_outputs
-
-    def finish(*matrices: Array) -> Any:
-        left = last.run_quietly(*matrices)
-        is_output = leaves_outputs and left.row_map.rows is None
-        return left.features if is_output else backend.spread(left, expansion)
-
-    end = last.launch if leaves_outputs and last.launch is not None else finish
-    launches: list[Any] = [*(step.launch for step in before), end]
-
-    def run(rows: Array) -> Any:
-        values, outputs = {0: rows}, rows
-        for launch, (sources, value, is_copied, dead) in zip(launches, flows, strict=True):
-            outputs = launch(*[values[source] for source in sources])
-            values[value] = outputs.copy() if is_copied else outputs
-            for each in dead:
-                del values[each]
-        return outputs
-
-    known = end if flows[0].sources == (0,) and not before else run
-    if not backend.in_host_memory or plan.kernel.operation == WHOLE_OPERATION:  # NumPy computes nothing
-        return known
-    return np.errstate(all="ignore")(known)
 
 
 def _spans(plan: Plan) -> list[tuple[int, int]]:
