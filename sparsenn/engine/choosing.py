@@ -304,7 +304,6 @@ def _blocks(network: Network, first: int, last: int) -> list[int]:
 
 
 def _single_steps(compiled: CompiledNetwork, rows: RowsShape, first: int, last: int) -> list[Step]:
-    """Return the steps of one kernel each that can run layers."""
     sparse = [isinstance(layer, SparseLinear) for layer in compiled.merged.network.layers[first:last]]
     known = _sparse_steps(compiled, rows, first, last) if all(sparse) else []
     if not any(sparse) or _may_be_dense(compiled, first, last):

@@ -152,7 +152,6 @@ def _call(executable: Executable, features: Any) -> None:
 
 
 def _timed_block(trial: Callable[[], Any]) -> float:
-    """Return the median time of runs one after the other."""
     time.sleep(PAUSE_SECONDS)
     times = [_timed(trial)]
     stop = time.perf_counter() + BLOCK_SECONDS

@@ -354,7 +354,6 @@ class Session:
 
     @contextmanager
     def _exclusive(self, name: str) -> Iterator[None]:
-        """Hold the session's lock, on its device."""
         with self._traced_lock(name) if watchers["run"] else self._lock, np.errstate(all="ignore"):
             self._check_open()
             try:

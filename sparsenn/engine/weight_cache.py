@@ -103,7 +103,6 @@ class WeightCache:
         self._drop_all()
 
     def _drop_all(self) -> None:
-        """Drop the cached weights, which queued launches may still read."""
         if self._cached:
             self._backend.before_drop()
             self._cached.clear()

@@ -42,7 +42,6 @@ def _compiled(plan: Plan) -> str:
 
 
 def _foreign(plan: Plan) -> str | None:
-    """Say what ONNX Runtime computes."""
     if plan.kernel.operation == WHOLE_OPERATION:
         return None
     layers = [
@@ -54,7 +53,6 @@ def _foreign(plan: Plan) -> str | None:
 
 
 def _whole(plan: Plan) -> str | None:
-    """Say how much longer ONNX Runtime would take for the whole network."""
     whole = plan.compiled.choices.get((bucket_of_choice(plan.inputs), plan.rows.form), {}).get(WHOLE)
     if whole is None or plan.kernel.operation == WHOLE_OPERATION or not whole.others:
         return None
@@ -159,7 +157,6 @@ def _rows(plan: Plan) -> str:
 
 
 def _precisions(plan: Plan) -> str:
-    """Say which layers are multiplied in which precision, unless float32 was asked for."""
     asked = plan.options.precision
     if asked == "float32":
         return ""
