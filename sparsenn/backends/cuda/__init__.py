@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from sparsenn.backends.chains import Features, NumberCheck, RowsLeft, RowsWatch, SparseRows
-from sparsenn.backends.contract import Replay
+from sparsenn.backends.contract import CapturedCall, Replay
 from sparsenn.backends.cuda import images, training
 from sparsenn.backends.cuda.absent import AbsentCUDABackend
 from sparsenn.backends.cuda.conv import upload_conv
@@ -21,7 +21,7 @@ from sparsenn.backends.cuda.runtime.device import as_current, cupy, machine_of
 from sparsenn.backends.cuda.runtime.footprint import prepared_bytes
 from sparsenn.backends.cuda.runtime.loader import compile_seconds, rehearsal, wait_for_modules
 from sparsenn.backends.cuda.runtime.memory import arriving, free_bytes, release_unused, staging, within_memory
-from sparsenn.backends.cuda.runtime.replay import MAX_COPIED_BYTES, DeviceReplay, HostReplay
+from sparsenn.backends.cuda.runtime.replay import MAX_COPIED_BYTES, CapturedRun, DeviceReplay, HostReplay
 from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.runtime.spans import note_use
 from sparsenn.backends.cuda.runtime.streams import wait_for_device
@@ -114,6 +114,11 @@ class CUDABackend:
         if on_host:
             return HostReplay(shape)
         return DeviceReplay(shape) if 4 * math.prod(shape) <= MAX_COPIED_BYTES else None
+
+    def captured_call(self, run: Callable[[Array], Array], rows: Array, out: Array | None) -> CapturedCall:
+        """Capture the work as a graph that has no copies of rows, and none of outputs unless they go to `out`."""
+        with as_current(self.index):
+            return CapturedRun(run, rows, out)
 
     def release(self) -> None:
         """Give the memory that CuPy keeps for later back to the device."""

@@ -52,7 +52,7 @@ class Calls:
         stream = cuda.get_current_stream()
         key = stream_key(stream)
         if self._stream is not None and self._stream_key != key:
-            if not self._captured or stream.is_capturing():
+            if not (self._captured or stream.is_capturing()):
                 stream.wait_event(self._ended)
             self._on_streams = True
         self._stream, self._stream_key, self._device_before = stream, key, before
