@@ -11,6 +11,8 @@
     layer1/bias         of a layer with weights: float32 (outputs,)
     layer1/pooling      of a pooling whose padding differs between sides, or is left out of means: int64, the pixels
                         below and to the right of the image, and 1 where means count padding, else 0
+    layer1/scale        of a layer normalisation: float32 (inputs,), as layer1/shift
+    layer1/epsilon      float64 (1,): what is added to the variance
     layer1/model        of a foreign layer: uint8, a serialised `onnx.ModelProto`
     layer1/operators    the names of its operators, uint8, separated by commas
     layer1/tensors      int64: 1 where it takes one row at a time, else 0; then of each of its inputs and outputs the
@@ -46,6 +48,7 @@ from sparsenn.layers import (
     Flatten,
     ForeignLayer,
     FullyConnected,
+    LayerNorm,
     Linear,
     LogSoftmax,
     MaxPool2d,
@@ -234,6 +237,11 @@ def _(layer: PerPosition) -> tuple[object, ...]:
 
 
 @_sizes.register
+def _(layer: LayerNorm) -> tuple[object, ...]:
+    return layer.width, layer.width, 0, _NONE, _ONE, _NONE, _ONE, layer.positions
+
+
+@_sizes.register
 def _(layer: Conv2d) -> tuple[object, ...]:
     return layer.channels, layer.filters, layer.edges, *layer.sliding_window, layer.groups
 
@@ -279,6 +287,11 @@ def _(layer: Linear) -> dict[str, Array]:
 @_arrays.register
 def _(layer: PerPosition) -> dict[str, Array]:
     return _arrays(layer.layer)
+
+
+@_arrays.register
+def _(layer: LayerNorm) -> dict[str, Array]:
+    return {"scale": layer.scale, "shift": layer.shift, "epsilon": np.array([layer.epsilon])}
 
 
 @_arrays.register
@@ -340,6 +353,14 @@ def _sparse_linear(source: Hdf5Source, place: str, record: Any) -> Layer:
 def _per_position(source: Hdf5Source, place: str, record: Any) -> Layer:
     read = _sparse_linear if source.has(f"{place}/offsets") else _linear
     return PerPosition(read(source, place, record), int(record["groups"]))  # type: ignore[arg-type]
+
+
+def _layer_norm(source: Hdf5Source, place: str, record: Any) -> Layer:
+    scale, shift = (
+        frozen(source.vector(f"{place}/{name}", "<f4", length=int(record["inputs"]))) for name in ("scale", "shift")
+    )
+    epsilon = source.vector(f"{place}/epsilon", "<f8", length=1)
+    return LayerNorm(scale, shift, float(epsilon[0]), int(record["groups"]))
 
 
 def _conv2d(source: Hdf5Source, place: str, record: Any) -> Layer:
@@ -416,6 +437,7 @@ _KIND_OF: dict[type[Layer], str] = {
     Slice: Slice.name,
     Softmax: Softmax.name,
     LogSoftmax: LogSoftmax.name,
+    LayerNorm: LayerNorm.name,
     Add: Add.name,
     Multiply: Multiply.name,
     Concatenate: Concatenate.name,
@@ -432,6 +454,7 @@ _READERS: dict[str, Callable[[Hdf5Source, str, Any], Layer]] = {
     _KIND_OF[Slice]: _slice,
     _KIND_OF[Softmax]: lambda source, place, record: Softmax(),
     _KIND_OF[LogSoftmax]: lambda source, place, record: LogSoftmax(),
+    _KIND_OF[LayerNorm]: _layer_norm,
     _KIND_OF[Add]: lambda source, place, record: Add(read_activation(record)),
     _KIND_OF[Multiply]: lambda source, place, record: Multiply(read_activation(record)),
     _KIND_OF[Concatenate]: lambda source, place, record: Concatenate(),

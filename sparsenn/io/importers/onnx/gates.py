@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.formats import Array
+from sparsenn.io.signal import Signal
 from sparsenn.layers import Activation
 from sparsenn.layers.activation import ACTIVATIONS
 from sparsenn.layers.activation_names import activation_elsewhere
@@ -51,6 +52,15 @@ class Gate(NamedTuple):
     source: str
     activation: Activation
     factor: float
+
+    def of_signal(self, signal: Signal) -> Signal:
+        """Return what it makes of a signal."""
+        return signal.activated(self.activation).times(self.factor)
+
+    def of_constant(self, values: Array) -> Array:
+        """Return what it makes of an array."""
+        made: Array = (self.activation(values) * self.factor).astype(values.dtype)
+        return made
 
 
 class Gates:
