@@ -67,6 +67,10 @@ class Signal:
     sparse_below : as of `fully_connected`.
     hint : what messages say of the shape that is needed.
     layout : how the model holds one input, where that is not a row.
+
+    Attributes
+    ----------
+    before_activation : of what `activated` returned, the signal that it was called on, and the activation.
     """
 
     shape: tuple[int, ...]
@@ -82,6 +86,7 @@ class Signal:
     sparse_below: float = SPARSE_BELOW
     hint: str = "one of (rows, channels, width) or with a height, too, is needed"
     layout: InputLayout | None = None
+    before_activation: tuple[Signal, Activation] | None = field(init=False, default=None)
 
     @property
     def width(self) -> int:
@@ -179,7 +184,11 @@ class Signal:
 
     def activated(self, activation: Activation) -> Signal:
         """Return what one of this package's activations makes of it."""
-        return self if activation == Identity() else self.flushed(activation)
+        if activation == Identity():
+            return self
+        made = self.flushed(activation)
+        object.__setattr__(made, "before_activation", (self, activation))
+        return made
 
     def clipped(self, least: float | None, most: float | None) -> Signal:
         """Return it with numbers below `least` taken for that, and those above `most` for that; None is no bound."""
