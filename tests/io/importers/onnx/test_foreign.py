@@ -283,6 +283,21 @@ def test_files_hold_foreign_layers(name: str, tmp_path: Path) -> None:
         assert close(numbers_of(Session(copy, device="cpu")(rows)), want)
 
 
+def test_places_in_a_table_that_were_written_as_floats_are_read_again(tmp_path: Path) -> None:
+    nodes = [
+        node("Gather", ["table", "ids"], ["e"], axis=0),
+        node("Reshape", ["e", "rows"], ["f"]),
+        node("Gemm", ["f", "w"], ["y"]),
+    ]
+    constants = [weights("table", 2, 4), weights("w", 12, 4, density=0.3), whole("rows", -1, 12)]
+    model = graph(nodes, constants, {"ids": ["n", 3]}, {"y": ["n", 4]})
+    ids = np.random.default_rng(1).integers(0, 2, (5, 3))
+    to_onnx(from_onnx(model), tmp_path / "again.onnx")
+    again = from_onnx(tmp_path / "again.onnx")
+    assert [layer.operators for layer in foreign_of(again)]
+    assert close(Session(again, device="cpu")(ids.astype(np.float32)), expected(model, {"ids": ids}))
+
+
 def test_a_file_with_damaged_tensors_is_refused(tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
     write_model(tmp_path / "model.h5", Model(from_onnx(largest()), "mse", False))
