@@ -15,6 +15,7 @@ from sparsenn.io.combining import network_between
 from sparsenn.io.importers.onnx.call import Call, Classes, Value
 from sparsenn.io.importers.onnx.folding import fold
 from sparsenn.io.importers.onnx.gates import Gate, Gates
+from sparsenn.io.importers.onnx.labels import labels_of
 from sparsenn.io.importers.onnx.normalisations import Normalisation, Normalisations
 from sparsenn.io.importers.onnx.operators import OPERATORS
 from sparsenn.io.importers.onnx.tensors import Tensors
@@ -142,7 +143,7 @@ class Walk:
                 made = [pattern.of_constant(source)]
             else:
                 made = self._made(node, [_found(name, values) for name in node.input])
-            self._labels = self._labels or _labels(node, values)
+            self._labels = self._labels or labels_of(node, values)
         for name, value in zip(node.output, made, strict=False):
             if name in values:
                 raise InputError(f"{where}: {name!r} is given twice")
@@ -275,19 +276,3 @@ def _imported(
         scores = {"scores": next(iter(scores.values()), classes[0].scores)}
     network, entering = network_between(inputs, scores)
     return Imported(network, bool(classes) or isinstance(network[-1], Softmax), labels, entering, dequantised)
-
-
-def _labels(node: Any, values: Mapping[str, Value]) -> tuple[str, ...]:
-    """Return the labels of classes that a node holds, or picks from."""
-    if node.op_type == "ArrayFeatureExtractor":
-        if isinstance(values[node.input[0]], Signal):
-            return ()
-        return tuple(map(_text, np.asarray(values[node.input[0]]).reshape(-1)))
-    if node.op_type != "ZipMap":
-        return ()
-    lists = (onnx_library().helper.get_attribute_value(attribute) for attribute in node.attribute)
-    return tuple(_text(label) for labels in lists for label in labels)
-
-
-def _text(label: Any) -> str:
-    return label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label)

@@ -17,6 +17,7 @@ from sparsenn.io.branches import Node
 from sparsenn.io.importers.onnx.call import Value
 from sparsenn.io.importers.onnx.graph import Imported, Walk
 from sparsenn.io.importers.onnx.graph_inputs import input_signals
+from sparsenn.io.importers.onnx.labels import labels_of, with_numeric_outputs
 from sparsenn.io.importers.onnx.probing import Probed, probed
 from sparsenn.io.importers.onnx.subgraphs import Subgraphs, without_dead_nodes
 from sparsenn.io.importers.onnx.tensors import Tensors
@@ -94,11 +95,15 @@ def _import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: bo
 
 def _mixed(model: Any, tensors: Tensors, choices: Sequence[dict[str, Signal]]) -> Imported | None:
     """Return what ONNX Runtime and layers here compute together; None where rows cannot be taken in any way."""
+    labels = next(filter(None, (labels_of(node, {}) for node in model.graph.node)), ())
+    model = with_numeric_outputs(model)
     for signals, row_by_row in itertools.product(choices, (False, True)):
         if row_by_row and any(signal.axis is not None and signal.rows != 1 for signal in signals.values()):
             continue  # nobody knows what the graph makes of single rows
         with suppress(_RowsError):
-            return _Mixed(model, tensors, signals, row_by_row).run()
+            found = _Mixed(model, tensors, signals, row_by_row).run()
+            is_of_classes = len(labels) == found.network.outputs
+            return replace(found, classes=True, labels=labels) if is_of_classes else found
     return None
 
 
