@@ -146,15 +146,16 @@ class Signal:
         check_finite(weights)
         if self.order is not None:
             weights = (weights.tocsr() if issparse(weights) else weights)[np.argsort(self.order)]
-        before = self._centred() if isinstance(self.pending, Scaling) else self.flushed()
+        before = self.centred() if isinstance(self.pending, Scaling) else self.flushed()
         assert isinstance(before.pending, Scaling), "layers leave no other"
         made = Product(weights).after(before.pending)
         return replace(before.flat(), shape=shape, pending=made, lies=(weights.shape[1],), order=None)
 
-    def _centred(self) -> Signal:
+    def centred(self) -> Signal:
         """Return an input that is far from zero with a layer that moves it there, so that no large shift is rounded."""
         scaling = self.pending
-        assert isinstance(scaling, Scaling)
+        if not isinstance(scaling, Scaling):
+            return self
         is_far = np.max(np.abs(scaling.shift)) > FAR and bool(np.all(scaling.scale))
         if not is_far or self.node is not None or self.order is not None or len(self.shape) != 1:
             return self
