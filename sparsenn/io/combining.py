@@ -13,10 +13,10 @@ from scipy.sparse import csc_array, hstack
 from sparsenn.errors import InputError, prefix_errors
 from sparsenn.formats import Array
 from sparsenn.io.activations import POINTS, activation_of
-from sparsenn.io.affine import UNSCALED, Convolution, PositionProduct, Product, Scaling
+from sparsenn.io.affine import UNSCALED, Convolution, PositionProduct, Product, Scaling, check_finite
 from sparsenn.io.branches import Node
 from sparsenn.io.rearranging import transpose
-from sparsenn.io.signal import Signal, check_finite
+from sparsenn.io.signal import Signal
 from sparsenn.layers import CombiningLayer, Concatenate, Multiply, Slice
 from sparsenn.network import Network
 

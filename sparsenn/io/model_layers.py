@@ -19,9 +19,6 @@
                         axis of rows, -1 for none, the number of other axes, and their lengths
     sources             where the layers are no chain: int64, the numbers of the layers that each one reads, one layer
                         after the other; 0 is the network's input
-
-Files of before branches were sources have records of the kinds `keep`, which puts what it reads on a stack, and
-`recall`, which takes from it; sums and concatenations read the top of that stack, and the layer before.
 """
 
 from __future__ import annotations
@@ -39,6 +36,7 @@ from sparsenn.errors import FileFormatError, InputError, SparseNNError, UsageErr
 from sparsenn.formats import CSC, INDEX32_LIMIT, Array
 from sparsenn.formats.arrays import frozen, index_dtype
 from sparsenn.io.hdf5_source import Hdf5Source
+from sparsenn.io.model_sources import read_sources
 from sparsenn.layers import (
     Activation,
     Add,
@@ -87,13 +85,6 @@ LAYER = np.dtype(
 _NONE = (0, 0)  # windows and paddings of layers without any
 _ONE = (1, 1)  # strides and dilations of layers without any
 
-# Kinds of records that earlier versions wrote for branches.
-_KEEP = "keep"
-_RECALL = "recall"
-
-_COMBINING = tuple(layer.name.encode() for layer in (Add, Multiply, Concatenate, ForeignLayer))
-"""Kinds of records that read several layers."""
-
 _COUNTS = ("inputs", "outputs", "window", "stride", "padding", "dilation", "groups")
 
 
@@ -126,54 +117,14 @@ def read_model_layers(source: Hdf5Source) -> tuple[Node, ...]:
     table = source.vector("layers", LAYER)
     if not table.size:
         raise source.fault("layers is empty; a network needs at least one layer")
-    numbered = _read_sources(source, table) if source.has("sources") else _sources_of_stack(source, table)
     nodes = []
-    for number, sources in numbered:
+    for number, sources in read_sources(source, table):
         layer = _layer(source, number, table[number - 1])
         try:
             nodes.append(Node(layer, sources))
         except InputError as error:
             raise source.fault(f"layer {number}: {error}") from error
     return tuple(nodes)
-
-
-def _read_sources(source: Hdf5Source, table: Array) -> list[tuple[int, tuple[int, ...]]]:
-    """Return each record's number, counted from 1, and the nodes that it reads."""
-    combines = np.isin(table["kind"], _COMBINING)
-    counts = np.where(combines, np.clip(table["groups"], 0, INDEX32_LIMIT), 1)
-    sources = source.vector("sources", "<i8", length=int(counts.sum()))
-    ends = np.cumsum(counts)
-    return [
-        (number, tuple(sources[end - count : end].tolist()))
-        for number, (end, count) in enumerate(zip(ends, counts, strict=True), start=1)
-    ]
-
-
-def _sources_of_stack(source: Hdf5Source, table: Array) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the number of each record that is a layer, and the nodes that it reads; others move what is on a stack."""
-    found: list[tuple[int, tuple[int, ...]]] = []
-    stack: list[int] = []
-    current = 0
-    for number, record in enumerate(table, start=1):
-        kind = _text(record["kind"])
-        if kind == _KEEP:
-            stack.append(current)
-            continue
-        if kind == _RECALL:
-            place = len(stack) - int(record["inputs"])
-            if not 0 <= place < len(stack):
-                raise source.fault(f"layer {number} recalls {record['inputs']} of {len(stack)} values")
-            current = stack[place] if record["outputs"] else stack.pop(place)
-            continue
-        others = int(record["groups"]) - 1 if record["kind"] in _COMBINING else 0
-        if not 0 <= others <= len(stack):
-            raise source.fault(f"layer {number} reads {others} of {len(stack)} values that were stored")
-        found.append((number, (*stack[len(stack) - others :], current)))
-        del stack[len(stack) - others :]
-        current = len(found)
-    if not current:
-        raise source.fault("layers holds none that computes anything")
-    return found[:current]
 
 
 def activation_fields(number: int, activation: Activation) -> tuple[bytes, float]:
