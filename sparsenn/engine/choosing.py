@@ -24,7 +24,8 @@ from sparsenn.backends.prior import LAUNCH_SECONDS
 from sparsenn.backends.sizes import FLOAT_BYTES
 from sparsenn.engine.choices import WHOLE, Choice, Measured, bucket_of_choice
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.kernels import PRECISIONS, able_kernels, multiplies_zeros
+from sparsenn.engine.kernels import able_kernels, multiplies_zeros
+from sparsenn.engine.options import PRECISIONS
 from sparsenn.engine.steps import (
     Alternative,
     Step,
