@@ -22,7 +22,7 @@ from sparsenn.engine.timer import Timer, section
 from sparsenn.errors import InputError, OutOfMemoryError
 from sparsenn.formats import Array
 from sparsenn.runtime.progress import Progress
-from sparsenn.runtime.spans import span, watchers
+from sparsenn.runtime.spans import span
 
 __all__ = ["BatchRunner", "Report", "layer_report"]
 
@@ -220,18 +220,15 @@ class BatchRunner:
         The cached function does not refer to this object, so that it is freed with the session.
         """
         source, plan, backend, watch = inputs.source, executable.plan, self._backend, self._watch
+        if executable.foreign_network is not None:
+            self._cache.whole_calls.add(inputs.count, executable.foreign_network)
         if plan.streams or not backend.reads_as_is(source) or not _is_same(source, inputs.rows):
             return
         converts = source.dtype == np.float16 and not plan.keeps_half
         shape, checks = inputs.rows.shape, self._compiled.options.check_finite
-        is_replayed, launch = executable.is_capturable and not converts, executable.whole_launch
+        is_replayed = executable.is_capturable and not converts
 
         def run(rows: Array) -> Any:
-            if launch is not None and not watchers["step"]:
-                rows = rows if rows.ndim == 2 else rows.reshape(shape)
-                if checks:
-                    check_inputs(rows)
-                return launch(rows)
             outputs = executable.replayed(rows, shape, watch) if is_replayed else None
             if outputs is not None:
                 return outputs

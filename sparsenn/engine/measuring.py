@@ -160,9 +160,9 @@ def _beside_whole(
 
 def _call(executable: Executable, features: Any) -> None:
     """Run an executable as a session's calls do, which matters where a run takes microseconds."""
-    launch = executable.whole_launch
-    if launch is not None:
-        launch(features)
+    foreign = executable.foreign_network
+    if foreign is not None:
+        foreign.run(features)
         return
     with np.errstate(all="ignore"):
         executable.outputs(features, QUIET)
