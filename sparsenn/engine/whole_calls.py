@@ -20,7 +20,7 @@ __all__ = ["WholeCalls"]
 MAX_CALLS = 256
 """Shapes and types of arrays for which a function of their own is cached."""
 
-MAX_COPIED = 4096
+MAX_COPIED = 1 << 14
 """Numbers of inputs and outputs up to which copies take less time than ONNX Runtime's conversion of arrays."""
 
 ALIGNED = 16
@@ -45,9 +45,11 @@ class WholeCalls:
 
     def add(self, count: int, network: ForeignNetwork) -> None:
         """Have a network run all calls with a number of rows."""
-        if self.networks.get(count) is not network:
+        if any(each is not network for each in self.networks.values()):
             self.clear()
+        if count not in self.networks:
             self.networks[count] = network
+            self._calls = {key: call for key, call in self._calls.items() if call is not _no_outputs}
 
     def clear(self) -> None:
         """Drop all networks."""
@@ -148,7 +150,7 @@ def _copying_call(
         bound[each.name] = place.reshape(each.target)
         places.append((each.source, each.shape, each.dtype, place.reshape(each.shape)))
     results = [(name, np.zeros(shape, np.float32)) for name, shape in outputs.items()]
-    compute, squares = foreign.bind(bound, dict(results)), numbers.dot
+    compute, vdot = foreign.bind(bound, dict(results)), np.vdot
     matrix = None if is_named else results[0][1].reshape(results[0][1].shape[0], -1)
 
     def call(inputs: Any) -> Any:
@@ -160,7 +162,7 @@ def _copying_call(
             if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
                 return None
             place[...] = array
-        if limit is not None and not squares(numbers) < limit:
+        if limit is not None and not vdot(numbers, numbers) < limit:
             return None
         compute()
         if matrix is not None:
@@ -187,9 +189,11 @@ def _feeding_call(
             array = arrays.get(source)
             if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
                 return None
-            feeds[name] = array.astype(np.float32, copy=False).reshape(target)
-            if limit is not None and not np.vdot(feeds[name], feeds[name]) < limit:
+            if dtype != np.float32:
+                array = array.astype(np.float32)
+            if limit is not None and not np.vdot(array, array) < limit:
                 return None
+            feeds[name] = array if shape == target else array.reshape(target)
         results = foreign.results(feeds)
         return dict(zip(outputs, results, strict=True)) if is_named else results[0].reshape(results[0].shape[0], -1)
 
