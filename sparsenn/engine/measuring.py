@@ -36,7 +36,16 @@ from sparsenn.engine.whole_calls import WholeCalls
 from sparsenn.errors import InputError, OutOfMemoryError, UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.named_shapes import named_columns
-from sparsenn.layers import Conv2d, SparseLinear, connected_layer, positions_of
+from sparsenn.layers import (
+    Concatenate,
+    Conv2d,
+    Flatten,
+    ForeignLayer,
+    Slice,
+    SparseLinear,
+    connected_layer,
+    positions_of,
+)
 from sparsenn.network import Network
 from sparsenn.runtime.spans import span
 
@@ -84,6 +93,9 @@ PAUSE_SECONDS = 0.02
 
 MAX_RANDOM_VALUES = 1 << 25
 """Random numbers that a segment is timed on, at most."""
+
+_WITHOUT_SUMS = (ForeignLayer, Slice, Flatten, Concatenate)
+"""Layers that move numbers, or that ONNX Runtime computes: with the whole network, it sums in no other order."""
 
 
 def open_segments(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -> list[Segment]:
@@ -138,7 +150,8 @@ def _beside_whole(
 ) -> Measured | None:
     """Time ONNX Runtime beside the steps of a choice, and return the faster; None where it cannot run the network."""
     own = Alternative(choose_steps(compiled, rows, MAX_DENSE_BYTES, choice), 0.0, in_order=True)
-    whole = Alternative((whole_step(compiled.merged.network),), 0.0, in_order=False)
+    is_foreign = all(isinstance(layer, _WITHOUT_SUMS) for layer in compiled.merged.network)
+    whole = Alternative((whole_step(compiled.merged.network),), 0.0, in_order=is_foreign)
     if sum(prepared_bytes(compiled, *own.steps, *whole.steps)) > compiled.weight_memory:
         return None
     known, replays = weights.keys, ReplayCache(compiled.backend)
