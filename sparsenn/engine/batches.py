@@ -220,26 +220,27 @@ class BatchRunner:
         The cached function does not refer to this object, so that it is freed with the session.
         """
         source, plan, backend, watch = inputs.source, executable.plan, self._backend, self._watch
-        if executable.foreign_network is not None:
-            self._cache.whole_calls.add(inputs.count, executable.foreign_network)
+        if backend.in_host_memory:
+            if plan.rows.form == "dense" and not (plan.streams or backend.doubles):
+                run = executable.foreign_network or partial(_host_outputs, executable)
+                self._cache.direct_calls.add(inputs.count, run)
+            return
         if plan.streams or not backend.reads_as_is(source) or not _is_same(source, inputs.rows):
             return
         converts = source.dtype == np.float16 and not plan.keeps_half
         shape, checks = inputs.rows.shape, self._compiled.options.check_finite
         is_replayed = executable.is_capturable and not converts
 
-        def run(rows: Array) -> Any:
+        def replay(rows: Array) -> Any:
             outputs = executable.replayed(rows, shape, watch) if is_replayed else None
             if outputs is not None:
                 return outputs
             with np.errstate(all="ignore"):
                 rows = rows if rows.ndim == 2 else rows.reshape(shape)
-                if checks and backend.in_host_memory:
-                    check_inputs(rows)
                 return executable.outputs(backend.place(rows) if converts else rows, QUIET, watch, converts)
 
-        settled: Callable[[Array], Any] = run
-        if inputs.on_host and not backend.in_host_memory:
+        settled: Callable[[Array], Any] = replay
+        if inputs.on_host:
             if converts or not executable.is_capturable or not 0 < source.nbytes <= MAX_HOST_BYTES:
                 return
             settled = partial(executable.host_outputs, shape=shape, is_checked=checks)
@@ -262,6 +263,11 @@ class BatchRunner:
                 "the rows of an earlier call, which were on the GPU, held NaN or an infinite number; check where they "
                 "come from, or have check_finite=False"
             )
+
+
+def _host_outputs(executable: Executable, rows: Array) -> Any:
+    with np.errstate(all="ignore"):
+        return executable.outputs(rows, QUIET)
 
 
 def layer_report(progress: Progress, layers: int, inputs: int, size: int) -> Report:

@@ -24,6 +24,7 @@ from sparsenn.engine.bound_steps import QUIET
 from sparsenn.engine.choices import Choice, Measured, label_of
 from sparsenn.engine.choosing import CLOSE, ORDER_GAIN, Alternative, RowsShape, Segment, choose_steps, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
+from sparsenn.engine.direct_calls import DirectCalls
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard, check_inputs
 from sparsenn.engine.fitting import MAX_DENSE_BYTES, prepared_bytes
@@ -32,7 +33,6 @@ from sparsenn.engine.plan import Plan
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.engine.whole import may_run_whole, whole_step
-from sparsenn.engine.whole_calls import WholeCalls
 from sparsenn.errors import InputError, OutOfMemoryError, UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.named_shapes import named_columns
@@ -156,7 +156,7 @@ def _beside_whole(
         return None
     known, replays = weights.keys, ReplayCache(compiled.backend)
     executables = _executables(compiled, (own, whole), rows, weights, replays)
-    count, calls, inputs = int(features.shape[0]), WholeCalls(compiled), _by_name(compiled.network, features)
+    count, calls, inputs = int(features.shape[0]), DirectCalls(compiled), _by_name(compiled.network, features)
     trials = {
         one: partial(_call, each, calls, count, inputs) for one, each in zip((own, whole), executables, strict=True)
     }
@@ -188,7 +188,7 @@ def _by_name(network: Network, rows: Any) -> Any:
     }
 
 
-def _call(executable: Executable, calls: WholeCalls, count: int, inputs: Any) -> None:
+def _call(executable: Executable, calls: DirectCalls, count: int, inputs: Any) -> None:
     """Run an executable as a session's calls do, which matters where a run takes microseconds."""
     foreign = executable.foreign_network
     if foreign is not None:

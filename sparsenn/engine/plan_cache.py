@@ -15,6 +15,7 @@ from sparsenn.engine.choice_key import choice_key
 from sparsenn.engine.choices import Choice, bucket_of_choice
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
+from sparsenn.engine.direct_calls import DirectCalls
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.fitting import MAX_DENSE_BYTES
@@ -24,7 +25,6 @@ from sparsenn.engine.plan import Plan, bucket, plan_for
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.engine.whole import may_run_whole
-from sparsenn.engine.whole_calls import WholeCalls
 from sparsenn.errors import UnsortedError
 from sparsenn.formats import CSR
 from sparsenn.runtime import choices
@@ -47,7 +47,7 @@ class PlanCache:
         self.overflow_guard = OverflowGuard(compiled.merged.network, compiled.backend)
         self.replays = ReplayCache(compiled.backend)
         self.settled: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
-        self.whole_calls = WholeCalls(compiled)
+        self.direct_calls = DirectCalls(compiled)
         self._executables: OrderedDict[tuple[str, int, int], Executable] = OrderedDict()
         self._forms: dict[str, str] = {}  # of sparse rows once uploaded, by their form before
         self._densities: dict[str, float | None] = {}
@@ -182,7 +182,7 @@ class PlanCache:
     def _drop(self, keys: set[tuple[str, int, int]]) -> None:
         self._backend.before_drop()
         self.settled.clear()
-        self.whole_calls.clear()
+        self.direct_calls.clear()
         for key in keys:
             self.replays.drop(self._executables.pop(key).key)
 

@@ -232,14 +232,10 @@ class Session:
         OutOfMemoryError, MemoryError
             Memory does not suffice for a single row, on the device or on the host.
         """
-        whole = self._cache.whole_calls
-        if (
-            whole.networks
-            and form is None
-            and not (watchers["run"] or watchers["step"] or (named and inputs is not None))
-        ):
+        calls, is_plain = self._cache.direct_calls, form is None or (form == "dense" and not self._names_outputs)
+        if calls.runs and is_plain and not (watchers["run"] or watchers["step"] or (named and inputs is not None)):
             with self._lock:
-                outputs = whole.outputs(named if inputs is None else inputs)
+                outputs = calls.outputs(named if inputs is None else inputs)
             if outputs is not None:
                 return outputs
         check_form(form)
