@@ -55,7 +55,7 @@ class DirectCalls:
             self._calls = {key: call for key, call in self._calls.items() if call is not _no_outputs}
 
     def clear(self) -> None:
-        """Drop all."""
+        """Drop all functions, with what they run."""
         self.runs.clear()
         self._calls.clear()
         self._last = _no_outputs
@@ -207,7 +207,7 @@ def _matrix_call(
         if arrays is None:
             return None
         if len(arrays) == 1:
-            rows = np.ascontiguousarray(arrays[0]).reshape(count, width)
+            rows = arrays[0].reshape(count, width)
         else:
             rows = np.empty((count, width), np.float32)
             for (first, last), array in zip(columns, arrays, strict=True):
@@ -230,8 +230,7 @@ def _reader(inputs: Sequence[_Input], limit: float | None) -> Callable[[Any], li
             array = arrays.get(source)
             if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
                 return None
-            if dtype != np.float32:
-                array = array.astype(np.float32)
+            array = np.ascontiguousarray(array, np.float32)
             if limit is not None and not np.vdot(array, array) < limit:
                 return None
             numbers.append(array)

@@ -232,13 +232,14 @@ class Session:
         OutOfMemoryError, MemoryError
             Memory does not suffice for a single row, on the device or on the host.
         """
+        if form is not None:
+            check_form(form)
         calls, is_plain = self._cache.direct_calls, form is None or (form == "dense" and not self._names_outputs)
         if calls.runs and is_plain and not (watchers["run"] or watchers["step"] or (named and inputs is not None)):
             with self._lock:
                 outputs = calls.outputs(named if inputs is None else inputs)
             if outputs is not None:
                 return outputs
-        check_form(form)
         if named or are_named(inputs):
             inputs = packed_inputs(self.network, inputs, named)
         if form is None and self._names_outputs:
