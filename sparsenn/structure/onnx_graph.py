@@ -313,7 +313,7 @@ class _Writer(ValueWriter):
         rows = []
         for tensor, described in zip(layer.gives, graph.output, strict=True):
             self._place, self._value = described.name, described.name
-            self._rows_first(len(tensor.shape), tensor.axis or 0)
+            self._rows_first(tensor.shape, tensor.axis or 0)
             self._reshape(tensor.shape, (tensor.width,))
             rows.append(self._value)
         self._place = f"layer{self._number}"

@@ -15,6 +15,10 @@ from sparsenn.formats import Array
 __all__ = ["ValueWriter"]
 
 
+_NOT_ROWS = (-1,)
+"""In place of a shape of rows, that of a value whose first axis holds no rows."""
+
+
 class ValueWriter:
     """Nodes and initialisers; a node reads the value at hand, and its output is the next value at hand.
 
@@ -25,7 +29,9 @@ class ValueWriter:
         self._onnx, self._value, self._place = onnx, value, "inputs"
         self._uses = Counter[str]()  # of each name, so that none is there twice
         self._reshaped = dict[str, tuple[str, tuple[int, ...]]]()  # values by their other shapes, with their own shape
-        self._transposed = dict[str, tuple[str, int, int]]()  # by values with rows along the first axis, with axes
+        self._transposed = dict[
+            str, tuple[str, int]
+        ]()  # values by those with rows along the first axis, and their axis
         self._columns = dict[tuple[str, int, int], str]()  # by what holds them side by side, and their columns there
         self._shapes = set[str]()  # initialisers that only one node reads, a `Reshape`
         self.nodes: list[Any] = []
@@ -52,17 +58,22 @@ class ValueWriter:
             return
         self._value, shape = self._reshaped.get(self._value, (self._value, shape))
         if shape != target:
-            source, tensor = self._value, self._tensor("shape", np.array([-1, *target], np.int64))
-            self._shapes.add(tensor)
-            self._node("Reshape", tensor)
-            self._reshaped[self._value] = source, shape
+            self._new_shape(self._value, shape, target)
 
-    def _rows_first(self, rank: int, axis: int) -> None:
-        """Move the axis of rows to the front; `rank` are the others."""
-        if axis:
-            source = self._value
-            self._node("Transpose", perm=[axis, *(other for other in range(rank + 1) if other != axis)])
-            self._transposed[self._value] = source, rank, axis
+    def _new_shape(self, source: str, shape: tuple[int, ...], target: tuple[int, ...]) -> None:
+        tensor = self._tensor("shape", np.array([-1, *target], np.int64))
+        self._shapes.add(tensor)
+        self._node("Reshape", tensor)
+        self._reshaped[self._value] = source, shape
+
+    def _rows_first(self, shape: tuple[int, ...], axis: int) -> None:
+        """Move the axis of rows to the front; a shape has the others."""
+        source = self._value
+        if axis and prod(shape[:axis]) == 1:
+            self._new_shape(source, _NOT_ROWS, shape)
+        elif axis:
+            self._node("Transpose", perm=[axis, *(other for other in range(len(shape) + 1) if other != axis)])
+            self._transposed[self._value] = source, axis
 
     def _rows_at(self, rank: int, axis: int) -> None:
         """Move the axis of rows from the front to another place; `rank` are the others."""
@@ -92,10 +103,11 @@ class ValueWriter:
         if len(shape) < 2 or first % step or last % step:
             self._slice(first, last, 1)
             return
-        self._value, rank, axis = self._transposed.get(source, (source, 0, 0))
+        self._value, axis = self._transposed.get(source, (source, 0))
         self._slice(first // step, last // step, 0 if axis else 1)
-        self._rows_first(rank, axis)
-        self._reshape(((last - first) // step, *shape[1:]), (last - first,))
+        sliced = (last - first) // step, *shape[1:]
+        self._rows_first(sliced, axis)
+        self._reshape(sliced, (last - first,))
 
     def _drop_unread(self) -> None:
         """Drop nodes that only move numbers, and whose outputs no other node reads."""

@@ -14,12 +14,14 @@ import pytest
 pytest.importorskip("onnxruntime", reason="runs whole networks")
 pytest.importorskip("onnx", reason="describes them")
 
+import onnx
+
 from sparsenn import Session
 from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.engine import direct_calls, measuring
 from sparsenn.errors import InputError, MatrixError, ShapeError, SparseNNError, UsageError
 from sparsenn.formats import InputLayout
-from sparsenn.layers import Concatenate, Conv2d, Flatten, Linear, Multiply, ReLU, Slice
+from sparsenn.layers import Concatenate, Conv2d, Flatten, ForeignLayer, Linear, Multiply, ReLU, RowTensor, Slice
 from sparsenn.network import Network, Node
 from sparsenn.runtime.spans import watching
 
@@ -165,6 +167,24 @@ def test_single_samples_and_images(rng: np.random.Generator) -> None:
             assert_equal(other(np.moveaxis(images, 1, 3).copy()), expected)
         assert session._cache.direct_calls.outputs(images) is not None
         assert other._cache.direct_calls.outputs(np.moveaxis(images, 1, 3).copy()) is None
+
+
+def test_rows_reach_a_subgraph_in_its_shape(rng: np.random.Generator) -> None:
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    ends = [[helper.make_tensor_value_info(name, kind, ["rows", 3, 4])] for name in ("a", "z")]
+    graph = helper.make_graph([helper.make_node("Abs", ["a"], ["z"])], "g", *ends)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    tensors = (RowTensor((3, 4)),)
+    nodes = [ForeignLayer(model.SerializeToString(), tensors, tensors), Linear(weights(rng, 12, 2))]
+    network = Network(nodes, allows_onnx_runtime=True)
+    rows = rng.integers(-3, 4, (5, 12)).astype(np.float32)
+    expected = Session(network, device="reference")(rows)
+    with Session(network, device="cpu") as session:
+        assert_equal(settled(session, rows)(rows), expected)
+        (foreign,) = session._cache.direct_calls.runs.values()
+        assert isinstance(foreign, ForeignNetwork)
+        assert foreign.inputs == {"input": (3, 4)}
+        assert_equal(session.run(rows).dense, expected)
 
 
 FAULTS: list[tuple[dict[str, Any], type[SparseNNError], str]] = [

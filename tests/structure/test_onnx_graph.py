@@ -33,7 +33,9 @@ from sparsenn.network import Network, Node
 from sparsenn.structure.onnx_graph import export_graph
 
 
-def foreign(operators: list[tuple[str, list[str], list[str], dict[str, Any]]], takes: Any, gives: Any) -> ForeignLayer:
+def foreign(
+    operators: list[tuple[str, list[str], list[str], dict[str, Any]]], takes: Any, gives: Any, **constants: list[int]
+) -> ForeignLayer:
     """Return a layer of operators; inputs are called a, b, ..., outputs z, y, ..., each of a shape and axis of rows."""
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
 
@@ -42,10 +44,11 @@ def foreign(operators: list[tuple[str, list[str], list[str], dict[str, Any]]], t
         return [helper.make_tensor_value_info(name, kind, shape) for name, shape in zip(names, shapes, strict=False)]
 
     nodes = [helper.make_node(name, reads, makes, **attributes) for name, reads, makes, attributes in operators]
-    graph = helper.make_graph(nodes, "g", values("ab", takes), values("zy", gives))
+    tensors = [onnx.numpy_helper.from_array(np.array(each, np.int64), name) for name, each in constants.items()]
+    graph = helper.make_graph(nodes, "g", values("ab", takes), values("zy", gives), tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    tensors = ([RowTensor(shape, axis) for shape, axis in each] for each in (takes, gives))
-    return ForeignLayer(model.SerializeToString(), *map(tuple, tensors))
+    described = ([RowTensor(shape, axis) for shape, axis in each] for each in (takes, gives))
+    return ForeignLayer(model.SerializeToString(), *map(tuple, described))
 
 
 def linear(rng: np.random.Generator, inputs: int, outputs: int) -> Linear:
@@ -95,7 +98,15 @@ def test_a_selection_is_a_slice_before_numbers_move(rng: np.random.Generator) ->
     series = foreign([("Transpose", ["a"], ["z"], {"perm": [1, 0, 2]})], [((4, 3), 0)], [((4, 3), 1)])
     last = SparseLinear.from_scipy(sp.csc_array(np.eye(12, dtype=np.float32)[:, 9:]), None, Tanh())
     found = operators_of(Network([series, last, linear(rng, 3, 2)]))
-    assert found == {"Reshape": 2, "Transpose": 2, "Slice": 1, "Tanh": 1, "Gemm": 1}
+    assert found == {"Reshape": 2, "Transpose": 1, "Slice": 1, "Tanh": 1, "Gemm": 1}
+    two = SparseLinear.from_scipy(sp.csc_array(np.eye(12, dtype=np.float32)[:, 6:]), None, Identity())
+    assert operators_of(Network([series, two])) == {"Reshape": 2, "Transpose": 2, "Slice": 1}
+
+
+def test_rows_beside_axes_of_size_1_are_not_transposed() -> None:
+    apart = foreign([("Unsqueeze", ["a", "axes"], ["z"], {})], [((3,), 0)], [((1, 3), 1)], axes=[0])
+    nodes = [Node(apart, (0,)), Node(PerPosition(Linear(np.ones((1, 1))), 3), (1,)), Node(Concatenate(), (1, 2))]
+    assert operators_of(Network(nodes))["Transpose"] == 0
 
 
 @pytest.mark.parametrize(
