@@ -175,7 +175,7 @@ def test_rows_reach_a_subgraph_in_its_shape(rng: np.random.Generator) -> None:
     graph = helper.make_graph([helper.make_node("Abs", ["a"], ["z"])], "g", *ends)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     tensors = (RowTensor((3, 4)),)
-    nodes = [ForeignLayer(model.SerializeToString(), tensors, tensors), Linear(weights(rng, 12, 2))]
+    nodes = [ForeignLayer(model.SerializeToString(), tensors, tensors), Flatten(), Linear(weights(rng, 12, 2))]
     network = Network(nodes, allows_onnx_runtime=True)
     rows = rng.integers(-3, 4, (5, 12)).astype(np.float32)
     expected = Session(network, device="reference")(rows)
