@@ -77,8 +77,8 @@ class HostMemory(Backend):
         return free_memory() or 0
 
     def reads_as_is(self, inputs: Any) -> bool:
-        """Return False: calls read arrays of all types in host memory, without this backend."""
-        return False
+        """Return whether inputs are a NumPy matrix of float32 in row-major order."""
+        return type(inputs) is np.ndarray and inputs.dtype == np.float32 and inputs.flags.c_contiguous
 
     def device_rows(self, inputs: Any) -> CSR | SparseRows | Array | None:
         """Return None, or refuse rows that are on a GPU."""

@@ -25,7 +25,7 @@ from sparsenn.engine.plan import Plan, bucket, plan_for
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.engine.whole import may_run_whole
-from sparsenn.errors import UnsortedError
+from sparsenn.errors import OutOfMemoryError, UnsortedError
 from sparsenn.formats import CSR
 from sparsenn.runtime import choices
 
@@ -172,6 +172,14 @@ class PlanCache:
             executable = self.put(plan_for(self._compiled, inputs.total, density, form, size))
         self._executables.move_to_end(key)
         return executable
+
+    def settled_outputs(self, rows: Any) -> Any:
+        """Return outputs by the function that `settle` cached; None without, or if memory is too small."""
+        run = self.settled.get((type(rows), rows.shape, rows.dtype))
+        try:
+            return None if run is None else run(rows)
+        except (OutOfMemoryError, MemoryError):
+            return None
 
     def settle(self, rows: tuple[Any, ...], run: Callable[[Any], Any]) -> None:
         """Cache the function that runs rows of a shape and type, until an executable is dropped."""

@@ -21,7 +21,7 @@ from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import PlanCache
 from sparsenn.engine.result import Result, Seconds, outputs_by_name
 from sparsenn.engine.timer import Timer
-from sparsenn.errors import OutOfMemoryError, UsageError
+from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.io.networks import NetworkSource, network_of
 from sparsenn.network import Network
@@ -249,16 +249,9 @@ class Session:
             try:
                 self._runner.refuse_earlier()
                 if form != "csr" and self.backend.reads_as_is(inputs):
-                    rows: Any = inputs
-                    run = self._cache.settled.get((type(rows), rows.shape, rows.dtype))
-                    if run is not None:
-                        try:
-                            outputs = run(rows)
-                            if outputs is not None:
-                                return outputs
-                        except (OutOfMemoryError, MemoryError):
-                            pass  # the code below takes fewer rows at a time
-                        run = None  # so that its executable can be freed
+                    outputs = self._cache.settled_outputs(inputs)
+                    if outputs is not None:
+                        return outputs
                 with np.errstate(all="ignore"):
                     return self._outputs(inputs, form)
             finally:

@@ -59,6 +59,10 @@ class ReferenceBackend(HostMemory):
         """Return 0: nothing is compiled."""
         return 0.0
 
+    def reads_as_is(self, inputs: Any) -> bool:
+        """Return False: rows become float64."""
+        return False
+
     def place(self, rows: CSR | SparseRows | Array, keep_half: bool = False) -> Features:
         """Return checked CSR, or a float64 matrix."""
         if isinstance(rows, SparseRows):
