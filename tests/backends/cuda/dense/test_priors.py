@@ -37,7 +37,7 @@ def rows_of(name):
     return json.loads((RESULTS / name).read_text())["rows"]
 
 
-def direct_calls():
+def whole_calls():
     """Yield kernel, widths, rows, bytes of a number and seconds of the calls of one dense kernel on an H200."""
     for row in rows_of("h200/choice.json"):
         cell = CHAIN.fullmatch(row["cell"])
@@ -52,9 +52,9 @@ def direct_calls():
                 yield KERNELS[name], widths, rows, 2 if half else 4, times[name] / 1e3
 
 
-def test_priors_are_within_a_factor_of_two_of_direct_calls():
+def test_priors_are_within_a_factor_of_two_of_whole_calls():
     ratios = {}
-    for kernel, widths, rows, number_bytes, seconds in direct_calls():
+    for kernel, widths, rows, number_bytes, seconds in whole_calls():
         more = {"row_bytes": number_bytes} if kernel.half_rows else {}
         prior = CALL + kernel.seconds(H200, layers_of(widths), rows, **more)
         ratios[kernel.name, tuple(widths), rows] = prior / seconds
