@@ -20,12 +20,13 @@ from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.shared_memory import WHOLE, smallest
 from sparsenn.backends.cuda.conv.sparse_plan import PAIR_BYTES, Places, Tiling, places_of, smallest_tiling, tilings
 from sparsenn.backends.cuda.conv.specialised import activation_define, new_outputs, refuse
+from sparsenn.backends.cuda.conv.warpgroup_plan import divisor
 from sparsenn.backends.cuda.runtime.device import machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.memory import to_device
 from sparsenn.backends.cuda.runtime.recorder import launch
-from sparsenn.backends.machine import Machine
+from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.prior import WARPS, Prior
 from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
 from sparsenn.formats import Array
@@ -34,6 +35,7 @@ __all__ = [
     "SOURCE",
     "SPARSE_DIRECT",
     "LaidOut",
+    "blocks_of",
     "fits",
     "kernel_defines",
     "laid_out",
@@ -177,26 +179,20 @@ def kernel_defines(places: Places, tiling: Tiling, activation: int) -> dict[str,
 
 
 @lru_cache(maxsize=1024)
-def numbers_of(places: Places, tiling: Tiling, weight_bytes: int, count: int) -> tuple[np.int32, ...]:
+def numbers_of(places: Places, tiling: Tiling, weight_bytes: int, count: int) -> tuple[Any, ...]:
     """Return the kernel's last arguments for `count` images; `weight_bytes` are a stage's."""
     geometry, down, across = places.geometry, places.down, places.across
     pixels = tiling.pixel_bytes(places)
     found = (
         *(count * places.of_image, geometry.channels, geometry.height, geometry.width),
         *(geometry.filters, geometry.output_height, geometry.output_width, *geometry.stride),
-        *(down.first_phase, across.first_phase, places.phases, across.phase_count),
-        *(
-            down.places,
-            across.places,
-            places.reach,
-            tiling.pitch(places),
-            tiling.chunk,
-            parts_of(geometry.channels, tiling.chunk),
-        ),
+        *(down.first_phase, across.first_phase, down.phase_count, across.phase_count),
+        *(down.places, across.places, *divisor(places.of_image), *divisor(across.places)),
+        *(places.reach, tiling.pitch(places), tiling.chunk, parts_of(geometry.channels, tiling.chunk)),
         *(parts_of(geometry.filters, tiling.block_filters), tiling.warps // tiling.shares, tiling.stages),
         *(pixels, pixels + weight_bytes, places.copies_fours, places.is_gapless),
     )
-    return tuple(map(np.int32, found))
+    return tuple(number if isinstance(number, np.generic) else np.int32(number) for number in found)
 
 
 def _tiling_for(layer: ConvLayer, count: int) -> Tiling:
@@ -224,28 +220,32 @@ def launch_sparse_direct(layer: ConvLayer, images: Array) -> Array:
     most = max(1, MOST_NUMBERS // (2 * numbers))
     for first in range(0, images.shape[0], most):
         some = slice(first, first + most)
-        _launch(layer, places, images[some], outputs[some])
+        _launch(layer, machine, images[some], outputs[some])
     return outputs
 
 
-def _launch(layer: ConvLayer, places: Places, images: Array, outputs: Array) -> None:
+def _launch(layer: ConvLayer, machine: Machine, images: Array, outputs: Array) -> None:
     pointer: Any = images.data
-    if places.copies_fours and pointer.ptr % (4 * FLOAT_BYTES):
+    if places_of(layer.geometry).copies_fours and pointer.ptr % (4 * FLOAT_BYTES):
         images = images.copy()
-    count = images.shape[0]
+    count, places = images.shape[0], places_of(layer.geometry)
     bucket = min(MANY, 1 << max(0, count - 1).bit_length())
-    key = "sparse_direct", layer.geometry, bucket, machine_of(layer.device)
+    key = "sparse_direct", layer.geometry, bucket, machine
     tiling = cache_on_host(layer.source, key, partial(_tiling_for, layer, bucket))
     weights = cache_on_device(layer, tiling, lambda: _on_device(layer, tiling))
     kernel = _PROGRAM.kernel("conv2d", **kernel_defines(places, tiling, activation_define(layer)))
     sizes = numbers_of(places, tiling, weights.stage_bytes, count)
-    sets, tiles = (
-        parts_of(layer.geometry.filters, tiling.block_filters),
-        parts_of(count * places.of_image, tiling.block_places),
-    )
     arrays = images, weights.stream, weights.segments, weights.order, layer.bias, layer.clip, outputs
     shared = tiling.shared_bytes(places, weights.stage_bytes)
-    launch("conv2d", kernel, (sets * tiles,), (32 * tiling.warps,), *arrays, *sizes, shared_bytes=shared)
+    blocks = blocks_of(places, tiling, count, tiling.resident(shared, machine) * machine.multiprocessors)
+    launch("conv2d", kernel, (blocks,), (WARP * tiling.warps,), *arrays, *sizes, shared_bytes=shared)
+
+
+def blocks_of(places: Places, tiling: Tiling, count: int, at_a_time: int) -> int:
+    """Return the blocks of a launch, as many for each set of filters; each has one tile after the other."""
+    sets = parts_of(places.geometry.filters, tiling.block_filters)
+    tiles = parts_of(count * places.of_image, tiling.block_places)
+    return sets * min(tiles, max(1, at_a_time // sets))
 
 
 SPARSE_DIRECT = convolution(

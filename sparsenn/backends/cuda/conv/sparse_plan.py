@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,8 @@ from sparsenn.formats import Array
 __all__ = ["PAIR_BYTES", "Axis", "Places", "Tiling", "places_of", "smallest_tiling", "tilings"]
 
 MOST_SUMS = 64  # of a thread: more leave too few registers for pixels
-MOST_WARPS = 32  # of a multiprocessor: more leave too few registers for addresses
+ADDRESSES = 40  # registers that find pixels and weights
+MOST_WARPS = 32  # of a multiprocessor: more leave fewer registers than these
 PAIR_BYTES = 16  # of two weights and their distances
 RESERVED_BYTES = 1024  # of shared memory, of each block
 MOST_CHUNK = 512  # channels
@@ -154,33 +156,28 @@ class Tiling:
     @property
     def blocks(self) -> int:
         """Blocks of a multiprocessor that the compiler leaves registers for."""
-        by_registers = REGISTERS // (_registers(self.pixels, self.filters) * self.warps * WARP)
-        return max(1, min(by_registers, MOST_WARPS // self.warps))
+        return max(1, _warps(self.pixels, self.filters) // self.warps)
 
     def pitch(self, places: Places) -> int:
         """Return the places of a phase that a block sees, whole fours."""
         return parts_of(self.block_places + places.span, 4) * 4
 
-    def sources_bytes(self, places: Places) -> int:
-        """Return the bytes by which a block finds its pixels."""
-        return _whole_pairs(FLOAT_BYTES * places.phases * self.pitch(places))
-
     def pixel_bytes(self, places: Places) -> int:
         """Return the bytes of a stage's pixels, and the zeros after them."""
-        return _whole_pairs(FLOAT_BYTES * (self.chunk * places.phases * self.pitch(places) + self.block_places))
+        return FLOAT_BYTES * (self.chunk * places.phases * self.pitch(places) + self.block_places)
 
     def shared_bytes(self, places: Places, weight_bytes: int) -> int:
         """Return a block's shared memory, with so many bytes of weights in a stage."""
-        return self.sources_bytes(places) + self.stages * (self.pixel_bytes(places) + weight_bytes)
+        return self.stages * (self.pixel_bytes(places) + weight_bytes)
+
+    def resident(self, shared_bytes: int, machine: Machine) -> int:
+        """Return the blocks that a multiprocessor has at a time at least, each with so much shared memory."""
+        return max(1, min(self.blocks, machine.multiprocessor_bytes // (shared_bytes + RESERVED_BYTES)))
 
 
-def _whole_pairs(nbytes: int) -> int:
-    return parts_of(nbytes, PAIR_BYTES) * PAIR_BYTES
-
-
-def _registers(pixels: int, filters: int) -> int:
-    """Estimate a thread's registers: sums, pixels of two weights, and what finds these."""
-    return (pixels * filters + 2 * pixels + 47) // 8 * 8
+def _warps(pixels: int, filters: int) -> int:
+    """Estimate the warps of a multiprocessor that registers suffice for: sums, pixels of two weights, addresses."""
+    return min(MOST_WARPS, REGISTERS // WARP // (parts_of(pixels * filters + 2 * pixels + ADDRESSES, 8) * 8))
 
 
 def smallest_tiling() -> Tiling:
@@ -188,8 +185,7 @@ def smallest_tiling() -> Tiling:
     return Tiling(1, 1, 8, 1, 1, 1)
 
 
-@dataclass(frozen=True)
-class _Choices:
+class _Choices(NamedTuple):
     """Numbers of all tilings, an array each."""
 
     pixels: Array
@@ -198,16 +194,13 @@ class _Choices:
     shares: Array
     chunk: Array
     stages: Array
-
-    @cached_property
-    def registers(self) -> Array:
-        return _registers(self.pixels, self.filters)  # type: ignore[return-value, arg-type]
+    blocks: Array  # that registers suffice for
 
 
 @lru_cache(maxsize=1)
 def _choices() -> _Choices:
     found = [
-        (pixels, filters, warps, shares, chunk, stages)
+        (pixels, filters, warps, shares, chunk, stages, _warps(pixels, filters) // warps)
         for pixels in (1, 2, 4, 8)
         for filters in (1, 2, 4, 8, 16)
         if pixels * filters <= MOST_SUMS
@@ -234,26 +227,23 @@ def tilings(geometry: Geometry, nonzeros: int, count: int, machine: Machine) -> 
     block_filters = given.filters * (given.warps // given.shares)
     weight_bytes = PAIR_BYTES * of_warp * (given.warps // given.shares)
     numbers = chunk * places.phases * pitch
-    shared = FLOAT_BYTES * places.phases * pitch
-    shared = shared + given.stages * (FLOAT_BYTES * (numbers + block_places) + weight_bytes / chunks)
-    resident = np.minimum(
-        machine.multiprocessor_bytes // (shared + RESERVED_BYTES),
-        np.minimum(REGISTERS // (given.registers * given.warps * WARP), machine.warps // given.warps),
-    )
+    shared = given.stages * (FLOAT_BYTES * (numbers + block_places) + weight_bytes / chunks)
+    resident = np.minimum(machine.multiprocessor_bytes // (shared + RESERVED_BYTES), given.blocks)
     sets = -(-geometry.filters // block_filters)
     tiles = -(-count * places.of_image // block_places)
     rounds = -(-sets * tiles // machine.multiprocessors)
     live = np.maximum(1, np.minimum(resident, rounds))
     reads = given.warps * (of_warp * (2 * given.pixels + 1) + OUTPUT_CLOCKS * given.filters * chunks)
     reads = reads + 2 * chunks * numbers / WARP  # copies write, too
-    brought = (FLOAT_BYTES * chunks * numbers + weight_bytes) / SHARED_L2_BYTES
+    again = np.where(given.stages % chunks == 0, 0, weight_bytes)  # for each tile of a block
+    brought = (FLOAT_BYTES * chunks * numbers + again) / SHARED_L2_BYTES
     stored = FLOAT_BYTES * block_places * block_filters / SHARED_L2_BYTES
-    alone = np.where(given.stages > 1, brought / chunks, brought) + stored
-    # While a block waits for its chunks, or stores outputs, others of its multiprocessor read.
-    busy = rounds * (np.maximum(reads, brought) + (MEMORY_CLOCKS * chunks + alone) / live)
-    late = -(-rounds // np.maximum(1, resident)) * (EDGE_CLOCKS * of_warp + MEMORY_CLOCKS * chunks + alone)
-    clocks = np.maximum(busy, late)
-    useful = (resident >= 1) & (shared <= machine.block_bytes) & (given.stages <= chunks)
+    # Two stages, or a multiprocessor's other blocks, read while a chunk comes.
+    waiting = MEMORY_CLOCKS * chunks + np.where(given.stages > 1, 0, brought)
+    busy = rounds * (np.maximum(reads, brought + stored) + waiting / live)
+    late = -(-rounds // np.maximum(1, resident)) * (EDGE_CLOCKS * of_warp + waiting)
+    clocks = np.maximum(busy, late) + np.where(given.stages > 1, brought / chunks, 0) + stored
+    useful = (resident >= 1) & (shared <= machine.block_bytes)
     least = smallest_tiling()
     seen = {least}
     for number in np.argsort(np.where(useful, clocks, np.inf), kind="stable"):

@@ -24,6 +24,7 @@ from sparsenn.backends.cuda.conv import Geometry, sparse_direct, unrolled
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS
 from sparsenn.backends.cuda.conv.sparse_direct import (
     SOURCE,
+    blocks_of,
     fits,
     kernel_defines,
     laid_out,
@@ -72,7 +73,7 @@ def pruned(rng, count, geometry, left=0.3, integers=True):
 # ---- The kernel, emulated ------------------------------------------------------------------------------------------
 
 
-def by_emulation(count, geometry, given, tiling=SMALL, activation=IDENTITY, seed=1, shift=0, **planted):
+def by_emulation(count, geometry, given, tiling=SMALL, activation=IDENTITY, seed=1, at_a_time=6, **planted):
     """The outputs as the kernel computes them; places that it does not write stay NaN."""
     images, weights, bias = given
     places = places_of(geometry)
@@ -80,7 +81,7 @@ def by_emulation(count, geometry, given, tiling=SMALL, activation=IDENTITY, seed
     made = laid_out(places, tiling, weights)
     outputs = np.full((count, geometry.filters, geometry.output_height, geometry.output_width), np.nan, np.float32)
     kernel = emulated(SOURCE, kernel_defines(places, tiling, activation), **planted)
-    blocks = parts_of(geometry.filters, tiling.block_filters) * parts_of(count * places.of_image, tiling.block_places)
+    blocks = blocks_of(places, tiling, count, at_a_time)
     arrays = images, made.stream, made.segments, made.order, bias, np.float32(np.inf), outputs
     sizes = numbers_of(places, tiling, made.stage_bytes, count)
     assert tiling.shared_bytes(places, made.stage_bytes) <= H200.block_bytes
@@ -101,7 +102,7 @@ def test_weights_meet_their_pixels(case, rng):
             Tiling(4, 4, 8, 1, 8, 1),
             Tiling(8, 8, 8, 2, 512, 1),
             Tiling(1, 1, 8, 1, 1, 1),
-            Tiling(4, 16, 16, 1, 4, 2),
+            Tiling(4, 16, 16, 1, 64, 2),
             Tiling(2, 1, 16, 2, 2, 2),
         ],
         fast=2,
