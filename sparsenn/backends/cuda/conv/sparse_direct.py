@@ -9,7 +9,7 @@ compiles a kernel for its tiling and lays the weights out. Outputs of finite ima
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,7 @@ MANY = 1 << 12  # images from which on their number makes no difference to the c
 NO_WEIGHT = np.float32(-0.0).view(np.uint32)  # by which a zero is multiplied: the product changes no sum, even of -0.0
 
 
+@cache
 def fits(machine: Machine, geometry: Geometry) -> str | None:
     """Return why a machine cannot run a convolution with the kernel; None if it can."""
     if geometry.groups > 1:

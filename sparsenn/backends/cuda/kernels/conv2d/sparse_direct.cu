@@ -1,25 +1,26 @@
 // sparse_direct: a convolution by the weights that pruning left, each multiplied by pixels in shared memory.
 //
 // Idea      A weight is stored with the distance, in shared memory, from an output's place to the pixel that the weight
-//           multiplies. So a warp adds a filter's products for 32 * PIXELS neighbouring outputs with neither an index nor
-//           a test: it reads two weights at once, the same for all lanes, then PIXELS pixels for each. Sums of FILTERS
-//           filters stay in registers, while chunks of channels come to shared memory, the next one, if need be of other
-//           places, during the sums of this one where there are two stages. A sum starts at zero, and its products are added by channel, row and
-//           column of the window, by fused multiply-adds, as in unrolled: outputs have the same bits.
+//           multiplies. So a warp adds a filter's products for 32 * PIXELS neighbouring outputs with neither an index
+//           nor a test: it reads two weights at once, the same for all lanes, then PIXELS pixels for each. Sums of
+//           FILTERS filters stay in registers, while chunks of channels come to shared memory; where there are two
+//           stages, the next chunk, if need be of the next tile, comes during the sums of this one. A sum starts at
+//           zero, and its products are added by channel, row and column of the window, by fused multiply-adds, as in
+//           unrolled: outputs have the same bits.
 // Layout    images (image, channel, height, width) and outputs (image, filter, height, width) float32, as they come. In
 //           shared memory, places of a channel follow each other image by image and row by row, with enough zeros after
 //           each row and image for windows that reach over the edge. With strides, pixels whose row and column have the
-//           same remainders form a phase, and a channel has several phases. A block has a set of filters, FILTERS for each
-//           of warps_across warps, and goes from tile to tile of places; its other warps have the tile's other places.
-//           stream: for each set of filters and chunk of channels, a segment in
-//           units of 16 bytes: in bytes, where each warp's first filter begins; then, filter by filter, pairs of
-//           (distance in bytes, weight), of which the last has bit 0 of its second distance set. A filter of an odd
-//           number of weights, or of none, ends with weights of zero. segments: each one's first unit and their number.
-//           order: the filter of each slot, -1 for none.
-// Needs     cp.async (compute capability 8.0); one group; blocks of WARPS warps, as many for each set of filters. Places are counted in 32 bits. VECTOR
-//           numbers are copied at a time: 4 where windows have one tap, strides are 1, there is no padding, a channel is
-//           a multiple of 4 numbers, and images begin at a multiple of 16 bytes; else 1. FOURS: windows have one tap, and
-//           a lane has PIXELS / 4 times four neighbouring places.
+//           same remainders form a phase, and a channel has several phases. A block has a set of filters, FILTERS for
+//           each of warps_across warps, and goes from tile to tile of places; its other warps have the tile's other
+//           places. stream: for each set of filters and chunk of channels, a segment in units of 16 bytes: in bytes,
+//           where each warp's first filter begins; then, filter by filter, pairs of (distance in bytes, weight), of
+//           which the last has bit 0 of its second distance set. A filter of an odd number of weights, or of none, ends
+//           with weights of zero. segments: each one's first unit and their number. order: the filter of each slot, -1
+//           for none.
+// Needs     cp.async (compute capability 8.0); one group; blocks of WARPS warps, as many for each set of filters.
+//           Places are counted in 32 bits. Pixels are copied four at a time where windows have one tap, strides are 1,
+//           there is no padding, a channel is a multiple of 4 numbers, and images begin at a multiple of 16 bytes.
+//           FOURS: windows have one tap, and a lane has PIXELS / 4 times four neighbouring places.
 // Before    unrolled, which multiplies all weights, of global memory.
 // Changes   time falls with the weights. A weight takes PIXELS + 1/2 reads of 128 bytes for 32 * PIXELS multiply-adds:
 //           shared memory bounds the kernel at about a quarter of the peak of multiply-adds.
@@ -128,9 +129,11 @@ __device__ __forceinline__ void add_chunk(const unsigned char* weights, int warp
             read_pixels(pixels + pair.x, first);
             read_pixels(pixels + (pair.z & ~1u), second);
 #pragma unroll
-            for (int i = 0; i < PIXELS; ++i) sums[filter][i] = fmaf(first[i], __uint_as_float(pair.y), sums[filter][i]);
+            for (int i = 0; i < PIXELS; ++i)
+                sums[filter][i] = fmaf(first[i], __uint_as_float(pair.y), sums[filter][i]);
 #pragma unroll
-            for (int i = 0; i < PIXELS; ++i) sums[filter][i] = fmaf(second[i], __uint_as_float(pair.w), sums[filter][i]);
+            for (int i = 0; i < PIXELS; ++i)
+                sums[filter][i] = fmaf(second[i], __uint_as_float(pair.w), sums[filter][i]);
             pair = next;
         } while (more);
     }
@@ -144,8 +147,9 @@ __device__ __forceinline__ void store_sums(const Sizes& size, const int* __restr
     int at[PIXELS];  // in filter 0; -1 where there is none
 #pragma unroll
     for (int i = 0; i < PIXELS; ++i) {
-        const Place place(size, first + further(i));
-        const bool there = first + further(i) < size.places && place.row < size.out_height && place.column < size.out_width;
+        const int number = first + further(i);
+        const Place place(size, number);
+        const bool there = number < size.places && place.row < size.out_height && place.column < size.out_width;
         at[i] = there ? place.image * size.filters * size.out_plane() + place.row * size.out_width + place.column : -1;
     }
 #pragma unroll
