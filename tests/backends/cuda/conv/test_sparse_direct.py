@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import rest_slow
 
+from sparsenn import Network, Session
 from sparsenn.backends import automatic, kernel_named
 from sparsenn.backends.cuda.conv import Geometry, sparse_direct, unrolled
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS
@@ -242,6 +243,16 @@ def test_the_prior_counts_the_weights_that_are_left():
     others = [each for each in automatic("conv2d", "cuda") if each.precision == "float32" and each is not kernel]
     best = min(each.seconds(H200, Conv2d(few, padding=1), image) for each in others)
     assert tenth < best < full
+
+
+@pytest.mark.parametrize("reproducible", [True, False])
+def test_pruned_convolutions_are_planned_for_it(reproducible, rng):
+    weights = np.where(rng.random((256, 256, 3, 3)) < 0.1, np.float32(0.1), np.float32(0))
+    layers = Conv2d(weights, padding=1), Conv2d(np.ones((256, 1, 3, 3)), groups=256, padding=1), Conv2d(weights)
+    session = Session(Network(layers, image=(256, 14, 14)), machine="h200", reproducible=reproducible)
+    names = [step.kernel.name for step in session.plan(np.zeros((64, 256, 14, 14), np.float32)).steps]
+    assert names[::2] == ["conv_sparse_direct"] * 2
+    assert names[1] != "conv_sparse_direct"
 
 
 # ---- On a GPU ------------------------------------------------------------------------------------------------------

@@ -113,6 +113,17 @@ __device__ __forceinline__ void read_pixels(const unsigned char* from, float (&p
 #endif
 }
 
+// Adds the products of two weights.
+__device__ __forceinline__ void add_pair(const uint4& pair, const unsigned char* pixels, float (&sums)[PIXELS]) {
+    float first[PIXELS], second[PIXELS];
+    read_pixels(pixels + pair.x, first);
+    read_pixels(pixels + (pair.z & ~1u), second);
+#pragma unroll
+    for (int i = 0; i < PIXELS; ++i) sums[i] = fmaf(first[i], __uint_as_float(pair.y), sums[i]);
+#pragma unroll
+    for (int i = 0; i < PIXELS; ++i) sums[i] = fmaf(second[i], __uint_as_float(pair.w), sums[i]);
+}
+
 // Adds the products of a warp's filters and a chunk's pixels; `pixels` are those of the thread's first output.
 __device__ __forceinline__ void add_chunk(const unsigned char* weights, int warp, const unsigned char* pixels,
                                           float (&sums)[FILTERS][PIXELS]) {
@@ -120,22 +131,18 @@ __device__ __forceinline__ void add_chunk(const unsigned char* weights, int warp
     uint4 pair = *read;
 #pragma unroll
     for (int filter = 0; filter < FILTERS; ++filter) {
-        bool more;
 #pragma unroll 1
-        do {
+        while (true) {  // two at a time: no pair moves from register to register
             const uint4 next = *++read;
-            more = !(pair.z & 1);
-            float first[PIXELS], second[PIXELS];
-            read_pixels(pixels + pair.x, first);
-            read_pixels(pixels + (pair.z & ~1u), second);
-#pragma unroll
-            for (int i = 0; i < PIXELS; ++i)
-                sums[filter][i] = fmaf(first[i], __uint_as_float(pair.y), sums[filter][i]);
-#pragma unroll
-            for (int i = 0; i < PIXELS; ++i)
-                sums[filter][i] = fmaf(second[i], __uint_as_float(pair.w), sums[filter][i]);
-            pair = next;
-        } while (more);
+            add_pair(pair, pixels, sums[filter]);
+            if (pair.z & 1) {
+                pair = next;
+                break;
+            }
+            pair = *++read;
+            add_pair(next, pixels, sums[filter]);
+            if (next.z & 1) break;
+        }
     }
 }
 
