@@ -1,6 +1,7 @@
 """Convolutions by the weights that are left: emulated on the host; tilings and weights in order; and on a GPU."""
 
 import itertools
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from convolutions import (
     reference_conv2d,
     uploaded,
 )
+from device_emulation import OnDevice, emulated_device
 from emulation import EmulationError, emulated
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,8 +36,10 @@ from sparsenn.backends.cuda.conv.sparse_direct import (
     stage_bytes,
 )
 from sparsenn.backends.cuda.conv.sparse_plan import PAIR_BYTES, Tiling, places_of, tilings
+from sparsenn.backends.cuda.runtime import layer_cache
 from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS, IDENTITY, RELU
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
+from sparsenn.backends.cuda.runtime.loader import Program
 from sparsenn.backends.machine import H200, MACHINES
 from sparsenn.backends.sizes import parts_of
 from sparsenn.layers import Conv2d, Identity, ReLU, Tanh
@@ -147,6 +151,37 @@ def test_no_weights_leave_the_bias(rng):
     images, weights, bias = pruned(rng, count, geometry, left=0)
     found = by_emulation(count, geometry, (images, weights, bias))
     assert np.array_equal(found, np.broadcast_to(bias[:, None, None], found.shape))
+
+
+@pytest.mark.parametrize("most", [MOST_NUMBERS, 3000])
+@pytest.mark.parametrize("name", ["fours", "strided"])
+def test_launches(name, most, rng, monkeypatch):
+    """All but CuPy; a second launch finds what the first has laid out. With few numbers at most, images go apart."""
+    count, geometry = CASES[name]
+    images, weights, bias = pruned(rng, count, geometry)
+    machine, launches = replace(H200, multiprocessors=2), []
+
+    def emulated_kernel(program, name, **defines):
+        kernel = emulated(program.source, defines)
+
+        def launch(grid, block, arguments, shared_mem):
+            assert shared_mem <= machine.block_bytes
+            launches.append(grid)
+            arrays = [each.view(np.ndarray) if isinstance(each, np.ndarray) else each for each in arguments]
+            kernel.launch(*grid, *block, *arrays)
+
+        return launch
+
+    with emulated_device(monkeypatch):
+        monkeypatch.setattr(Program, "kernel", emulated_kernel)
+        monkeypatch.setattr(layer_cache, "lasting_memory", nullcontext)
+        monkeypatch.setattr(sparse_direct, "machine_of", lambda device: machine)
+        monkeypatch.setattr(sparse_direct, "MOST_NUMBERS", most)
+        layer = uploaded(geometry, weights, bias, ReLU())
+        for _ in range(2):
+            found = launch_sparse_direct(layer, images.view(OnDevice)).view(np.ndarray)
+            assert np.array_equal(found, reference_conv2d(images, weights, bias, ReLU(), **options_of(geometry)))
+    assert len(launches) == (2 if most == MOST_NUMBERS else 2 * count)
 
 
 @pytest.mark.parametrize(
