@@ -243,10 +243,9 @@ def _launch(layer: ConvLayer, machine: Machine, images: Array, outputs: Array) -
 
 
 def blocks_of(places: Places, tiling: Tiling, count: int, at_a_time: int) -> int:
-    """Return the blocks of a launch, as many for each set of filters; each has one tile after the other."""
+    """Return the blocks of a launch, each of which has one set of filters and tile of places after the other."""
     sets = parts_of(places.geometry.filters, tiling.block_filters)
-    tiles = parts_of(count * places.of_image, tiling.block_places)
-    return sets * min(tiles, max(1, at_a_time // sets))
+    return min(at_a_time, sets * parts_of(count * places.of_image, tiling.block_places))
 
 
 SPARSE_DIRECT = convolution(

@@ -233,15 +233,17 @@ def tilings(geometry: Geometry, nonzeros: int, count: int, machine: Machine) -> 
     tiles = -(-count * places.of_image // block_places)
     rounds = -(-sets * tiles // machine.multiprocessors)
     live = np.maximum(1, np.minimum(resident, rounds))
+    blocks = np.minimum(sets * tiles, live * machine.multiprocessors)
     reads = given.warps * (of_warp * (2 * given.pixels + 1) + OUTPUT_CLOCKS * given.filters * chunks)
     reads = reads + 2 * chunks * numbers / WARP  # copies write, too
-    again = np.where(given.stages % chunks == 0, 0, weight_bytes)  # for each tile of a block
+    stay = (given.stages % chunks == 0) & (blocks % sets == 0)  # weights in their stages
+    again = np.where(stay, 0, weight_bytes)
     brought = (FLOAT_BYTES * chunks * numbers + again) / SHARED_L2_BYTES
     stored = FLOAT_BYTES * block_places * block_filters / SHARED_L2_BYTES
     # Two stages, or a multiprocessor's other blocks, read while a chunk comes.
     waiting = MEMORY_CLOCKS * chunks + np.where(given.stages > 1, 0, brought)
     busy = rounds * (np.maximum(reads, brought + stored) + waiting / live)
-    late = -(-rounds // np.maximum(1, resident)) * (EDGE_CLOCKS * of_warp + waiting)
+    late = -(-rounds // live) * (EDGE_CLOCKS * of_warp + waiting)
     clocks = np.maximum(busy, late) + np.where(given.stages > 1, brought / chunks, 0) + stored
     useful = (resident >= 1) & (shared <= machine.block_bytes)
     least = smallest_tiling()

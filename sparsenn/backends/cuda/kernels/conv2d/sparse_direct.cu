@@ -10,17 +10,17 @@
 // Layout    images (image, channel, height, width) and outputs (image, filter, height, width) float32, as they come. In
 //           shared memory, places of a channel follow each other image by image and row by row, with enough zeros after
 //           each row and image for windows that reach over the edge. With strides, pixels whose row and column have the
-//           same remainders form a phase, and a channel has several phases. A block has a set of filters, FILTERS for
-//           each of warps_across warps, and goes from tile to tile of places; its other warps have the tile's other
-//           places. stream: for each set of filters and chunk of channels, a segment in units of 16 bytes: in bytes,
-//           where each warp's first filter begins; then, filter by filter, pairs of (distance in bytes, weight), of
-//           which the last has bit 0 of its second distance set. A filter of an odd number of weights, or of none, ends
-//           with weights of zero. segments: each one's first unit and their number. order: the filter of each slot, -1
-//           for none.
-// Needs     cp.async (compute capability 8.0); one group; blocks of WARPS warps, as many for each set of filters.
-//           Places are counted in 32 bits. Pixels are copied four at a time where windows have one tap, strides are 1,
-//           there is no padding, a channel is a multiple of 4 numbers, and images begin at a multiple of 16 bytes.
-//           FOURS: windows have one tap, and a lane has PIXELS / 4 times four neighbouring places.
+//           same remainders form a phase, and a channel has several phases. A block goes from item to item: a set of
+//           filters, FILTERS for each of warps_across warps, and a tile of places; its other warps have the same
+//           filters and the tile's other places. stream: for each set of filters and chunk of channels, a segment in
+//           units of 16 bytes: in bytes, where each warp's first filter begins; then, filter by filter, pairs of
+//           (distance in bytes, weight), of which the last has bit 0 of its second distance set. A filter of an odd
+//           number of weights, or of none, ends with weights of zero. segments: each one's first unit and their number.
+//           order: the filter of each slot, -1 for none.
+// Needs     cp.async (compute capability 8.0); one group; blocks of WARPS warps, any number. Places are counted in 32
+//           bits. Pixels are copied four at a time where windows have one tap, strides are 1, there is no padding, a
+//           channel is a multiple of 4 numbers, and images begin at a multiple of 16 bytes. FOURS: windows have one
+//           tap, and a lane has PIXELS / 4 times four neighbouring places.
 // Before    unrolled, which multiplies all weights, of global memory.
 // Changes   time falls with the weights. A weight takes PIXELS + 1/2 reads of 128 bytes for 32 * PIXELS multiply-adds:
 //           shared memory bounds the kernel at about a quarter of the peak of multiply-adds.
@@ -218,7 +218,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                      stage_bytes,
                      copies_fours != 0,
                      stores_fours != 0};
-    const int set = blockIdx.x % size.sets, step = gridDim.x / size.sets * size.block_places();
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const int own = warp % size.warps_across, share = warp / size.warps_across;
     for (int stage = 0; stage < size.stages; ++stage) {  // zeros, which weights of zero are multiplied by
@@ -226,27 +225,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         for (int i = threadIdx.x; i < size.block_places(); i += THREADS) zeros[i] = 0.0f;
     }
 
-    // Stages that always hold the same chunk get their weights once.
-    const int weighted = size.stages % size.chunks == 0 ? size.stages : 0x7fffffff;
-    const auto bring = [&](int start, int number, int turn) {
+    // Stages that always hold the same chunk and set get their weights once.
+    const bool same = size.stages % size.chunks == 0 && gridDim.x % size.sets == 0;
+    const auto bring = [&](int item, int number, int turn) {
         const unsigned to = shared_address(shared) + turn % size.stages * size.stage_bytes;
-        if (turn < weighted) {
-            const int2 segment = segments[set * size.chunks + number];
+        if (!same || turn < size.stages) {
+            const int2 segment = segments[item % size.sets * size.chunks + number];
             for (int i = threadIdx.x; i < segment.y; i += THREADS)
                 copy_later<16>(to + size.weights_at + 16 * i, stream + segment.x + i);
         }
+        const int seen = item / size.sets * size.block_places() - size.reach;
         if (size.copies_fours)
-            copy_pixels<4>(size, images, start - size.reach, number * size.chunk, to);
+            copy_pixels<4>(size, images, seen, number * size.chunk, to);
         else
-            copy_pixels<1>(size, images, start - size.reach, number * size.chunk, to);
+            copy_pixels<1>(size, images, seen, number * size.chunk, to);
     };
 
-    const int first = share * SPAN + (FOURS ? 4 * lane : lane);
-    int start = blockIdx.x / size.sets * size.block_places(), turn = 0;
-    bring(start, 0, turn);
+    const int items = size.sets * ((size.places + size.block_places() - 1) / size.block_places());
+    const int within = share * SPAN + (FOURS ? 4 * lane : lane);
+    int turn = 0;
+    bring(blockIdx.x, 0, turn);
     close_copies();
 #pragma unroll 1
-    for (; start < size.places; start += step) {
+    for (int item = blockIdx.x; item < items; item += gridDim.x) {
         float sums[FILTERS][PIXELS];
 #pragma unroll
         for (int filter = 0; filter < FILTERS; ++filter)
@@ -255,9 +256,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll 1
         for (int number = 0; number < size.chunks; ++number, ++turn) {
             const bool ends = number + 1 == size.chunks;
-            const int next = ends ? start + step : start;
+            const int next = ends ? item + gridDim.x : item;
             if (size.stages > 1) {
-                if (next < size.places) bring(next, ends ? 0 : number + 1, turn + 1);
+                if (next < items) bring(next, ends ? 0 : number + 1, turn + 1);
                 close_copies();
                 await_copies<1>();
             } else {
@@ -265,14 +266,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             }
             __syncthreads();
             const unsigned char* stage = shared + turn % size.stages * size.stage_bytes;
-            add_chunk(stage + size.weights_at, own, stage + 4 * first, sums);
+            add_chunk(stage + size.weights_at, own, stage + 4 * within, sums);
             __syncthreads();  // all have read what is overwritten now
             if (size.stages == 1) {
-                if (next < size.places) bring(next, ends ? 0 : number + 1, turn + 1);
+                if (next < items) bring(next, ends ? 0 : number + 1, turn + 1);
                 close_copies();
             }
         }
-        const int* filters_of_warp = order + (set * size.warps_across + own) * FILTERS;
-        store_sums(size, filters_of_warp, Finish{bias, clip}, start + first, sums, outputs);
+        const int* filters_of_warp = order + (item % size.sets * size.warps_across + own) * FILTERS;
+        const int first = item / size.sets * size.block_places() + within;
+        store_sums(size, filters_of_warp, Finish{bias, clip}, first, sums, outputs);
     }
 }
