@@ -21,6 +21,7 @@ import numpy as np
 from sparsenn.backends import Features
 from sparsenn.backends.contract import LONG_SECONDS
 from sparsenn.engine.bound_steps import QUIET
+from sparsenn.engine.choice_key import convolution_sizes
 from sparsenn.engine.choices import Choice, Measured, label_of
 from sparsenn.engine.choosing import CLOSE, ORDER_GAIN, Alternative, RowsShape, Segment, choose_steps, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
@@ -408,5 +409,5 @@ def _layer_key(network: Network, number: int) -> Any:
     layer = network[number]
     shapes = network.input_shapes(number), network.shapes[number + 1], positions_of(layer)
     sparse = id(layer) if isinstance(connected_layer(layer), SparseLinear) else 0
-    sizes = (layer.stride, layer.padding, layer.groups) if isinstance(layer, Conv2d) else ()
+    sizes = convolution_sizes(layer) if isinstance(layer, Conv2d) else ()
     return type(layer), shapes, sizes, sparse, type(getattr(layer, "activation", None))
