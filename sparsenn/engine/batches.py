@@ -230,31 +230,33 @@ def _settle(cache: PlanCache, inputs: InputRows, executable: Executable) -> None
     The cached function does not refer to the cache, so that it is freed with the session.
     """
     source, plan, backend, watch = inputs.source, executable.plan, cache.backend, cache.watch
+    if backend.in_host_memory:
+        if plan.rows.form == "dense" and not (plan.streams or backend.doubles):
+            run = executable.foreign_network or executable.direct or partial(_host_outputs, executable)
+            cache.direct_calls.add(inputs.count, run)
+        return
     if plan.streams or not backend.reads_as_is(source) or not _is_same(source, inputs.rows):
         return
     converts = source.dtype == np.float16 and not plan.keeps_half
     shape, checks = inputs.rows.shape, cache.compiled.options.check_finite
-    if inputs.on_host and not backend.in_host_memory:
+    if inputs.on_host:
         if converts or not executable.is_capturable or not 0 < source.nbytes <= MAX_HOST_BYTES:
             return
         settled: Callable[[Array], Any] = partial(executable.host_outputs, shape=shape, is_checked=checks)
     else:
-        check = check_inputs if cache.checks_on_host else None if watch is None else watch.scan
         direct = None if converts else executable.direct
         key = None if converts else executable.replay_key(shape, source.dtype, watch)
 
         def settled(rows: Array) -> Any:
             rows = rows if rows.ndim == 2 else rows.reshape(shape)
             if direct is None or watchers["step"]:
-                if check is check_inputs:
-                    check(rows)
                 with np.errstate(all="ignore"):
                     return executable.outputs(backend.place(rows) if converts else rows, QUIET, watch)
             outputs = None if key is None else executable.replayed(key, rows, watch)
             if outputs is not None:
                 return outputs
-            if check is not None:
-                check(rows)
+            if watch is not None:
+                watch.scan(rows)
             return direct(rows)
 
     cache.settle((type(source), source.shape, source.dtype), settled)
@@ -278,6 +280,11 @@ def refuse_earlier(watch: RowsWatch | None) -> None:
             "the rows of an earlier call, which were on the GPU, held NaN or an infinite number; check where they "
             "come from, or have check_finite=False"
         )
+
+
+def _host_outputs(executable: Executable, rows: Array) -> Any:
+    with np.errstate(all="ignore"):
+        return executable.outputs(rows, QUIET)
 
 
 def layer_report(progress: Progress, layers: int, inputs: int, size: int) -> Report:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch
+from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.backends.kernel_records import (
     CONV_OPERATION,
     IMAGE_OPERATION,
@@ -95,6 +96,13 @@ class Executable:
     def captured(self, rows: Array) -> Any:
         """Return outputs of rows on the device, for a capture: no number is checked, and nothing is reported."""
         return self._outputs(None, rows)
+
+    @property
+    def foreign_network(self) -> ForeignNetwork | None:
+        """The whole network in ONNX Runtime, once its step is bound; None where kernels compute."""
+        is_whole = self.plan.kernel.operation == WHOLE_OPERATION and self.plan.leaves_outputs
+        bound = self._steps.get(0) if is_whole else None
+        return None if bound is None else self._weights.of_layers(self.plan.compiled, self.plan.steps[0])
 
     def host_outputs(self, rows: Array, shape: tuple[int, int], is_checked: bool) -> Array | None:
         """Return outputs of rows in host memory, there; None without a replay, or where a check of numbers fails.

@@ -255,7 +255,7 @@ def test_sessions_that_measure_apart_take_kernels_with_equal_bits(rng):
     assert len(segment) == 1
     only = CompiledNetwork.of(Network([sparse]), Options(machine=H200), in_order=True)
     (segment,) = segments_of(only, RowsShape(100))
-    assert {label_of(names_of(one)) for one in segment} == {"resident", "chunks"}
+    assert {label_of(names_of(one)) for one in segment} == {"resident", "chunks", "few_rows"}
 
 
 @pytest.mark.parametrize(
@@ -322,3 +322,10 @@ def test_sessions_with_other_options_choose_for_themselves(rng):
     reproducible = session.on("cpu", reproducible=True)
     assert all(kernel.operation == "spmspm" for kernel in reproducible.plan(rows).kernels)
     assert names(session.on("cpu", kernel="rows").plan(rows)) == ["rows"]
+
+
+def test_choices_of_convolutions_are_of_about_as_many_weights(rng):
+    filters = rng.standard_normal((8, 8, 3, 3), dtype=np.float32)
+    fewer, much_fewer = (np.where(np.arange(576).reshape(filters.shape) < left, filters, 0) for left in (570, 60))
+    full, like, unlike = (choice_key.convolution_sizes(Conv2d(given)) for given in (filters, fewer, much_fewer))
+    assert full == like != unlike
