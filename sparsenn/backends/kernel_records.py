@@ -47,6 +47,9 @@ PANEL = 16  # images that a thread takes through several layers at a time, on th
 Shapes: TypeAlias = Sequence[tuple[int, ...]]
 """Shapes of one input before each layer of images, and after the last: (channels, height, width) or (width,)."""
 
+Sources: TypeAlias = Sequence[tuple[int, ...]]
+"""What each layer of images reads: 0 for the input of the first, and numbers of layers, counted from 1."""
+
 
 @dataclass(frozen=True, eq=False)
 class ImageStack:
