@@ -204,8 +204,8 @@ class ConvolutionKernel(Kernel):
     launch: Callable[[Any, Array], Array]
     why_not: Callable[[Machine, Conv2d, Image], str | None] = lambda machine, layer, image: None
     seconds: Callable[[Machine, Conv2d, Image], float] | None = None
-    fuses: tuple[type[ImageLayer], ...] = ()  # kinds of layers that it takes along with convolutions next to them
     run_stack: Callable[[ImageStack, Array], Array] | None = None  # on rows of images, where it fuses layers
+    fuses: Callable[[ImageLayer, Shapes], bool] = lambda layer, shapes: False  # whether it takes a layer along
 
 
 @dataclass(frozen=True, kw_only=True)

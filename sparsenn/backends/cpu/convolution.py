@@ -10,13 +10,14 @@ from sparsenn.backends.cpu.activation import activation_code
 from sparsenn.backends.cpu.image_graph import graph_of, run_graph
 from sparsenn.backends.cpu.image_program import work_of
 from sparsenn.backends.cpu.processor import PANELS
-from sparsenn.backends.kernel_records import ConvolutionKernel
+from sparsenn.backends.kernel_records import ConvolutionKernel, Shapes
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.registry import register
 from sparsenn.backends.sizes import FLOAT_BYTES
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
-from sparsenn.layers import Add, AvgPool2d, Concatenate, Conv2d, Flatten, MaxPool2d, Multiply
+from sparsenn.layers import Add, AvgPool2d, Concatenate, Conv2d, Flatten, ImageLayer, MaxPool2d, Multiply
+from sparsenn.layers.activation_names import table_row
 from sparsenn.network import Image
 
 __all__ = ["DIRECT", "launch_direct"]
@@ -42,13 +43,19 @@ def _why_not_direct(machine: Machine, layer: Conv2d, image: Image) -> str | None
     return None
 
 
+def _fuses(layer: ImageLayer, shapes: Shapes) -> bool:
+    kinds = MaxPool2d | AvgPool2d | Flatten | Concatenate | Add | Multiply
+    known = not isinstance(layer, Add | Multiply) or table_row(layer.activation) is not None
+    return isinstance(layer, kinds) and known and all(len(shape) == 3 for shape in shapes)
+
+
 DIRECT = register(
     ConvolutionKernel(
         name="conv_direct",
         device="cpu",
         summary="weighted sums of shifted planes of pixels, zeros left out; images stay in cache from layer to layer",
         launch=launch_direct,
-        fuses=(MaxPool2d, AvgPool2d, Flatten, Add, Multiply, Concatenate),
+        fuses=_fuses,
         run_stack=run_graph,
         auto=True,
         seconds=_seconds_direct,

@@ -10,6 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
+from numba.core.types.containers import UniTuple
 from numba.extending import intrinsic
 
 from sparsenn.backends.cpu.tiles import VECTOR, element_place, multiplied, spread, vector_place
@@ -31,7 +32,8 @@ class _Tile:
 
     def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
         self._context, self._builder = context, builder
-        names = "arena at shifts weights spans begins outs residual mask mask_at flags clip vectors".split()
+        names = ("arena", "at", "shifts", "weights", "spans", "begins", "outs", "residual", "mask", "mask_at", "flags",
+                 "clip", "vectors")  # fmt: skip
         self._kinds = dict(zip(names, signature.args, strict=True))
         self._values = dict(zip(names, arguments, strict=True))
 
@@ -138,8 +140,8 @@ def _tile(filters: int, spans: int, most: int, body: Any) -> Any:
 
     It is called with the arena, and the place in it that a shift of 0 meets at the first lane; shifts and weights of
     all taps; the filters' first and last tap; what their sums begin with; where they go; the distance from there to
-    what is added to them; a mask, and its place for the first lane; flags: 1 to add, 2 to clip, 4 to mask; the clip; and
-    how many vectors.
+    what is added to them; a mask, and its place for the first lane; flags: 1 to add, 2 to clip, 4 to mask; the clip;
+    and how many vectors.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -158,8 +160,8 @@ def _tile(filters: int, spans: int, most: int, body: Any) -> Any:
              residual: Any, mask: Any, mask_at: Any, flags: Any, clip: Any, vectors: Any) -> Any:  # fmt: skip
         whole = types.intp
         return types.void(
-            arena, whole, shifts, weights, types.UniTuple(whole, spans), types.UniTuple(types.float32, filters),
-            types.UniTuple(whole, filters), whole, mask, whole, whole, types.float32, whole
+            arena, whole, shifts, weights, UniTuple(whole, spans), UniTuple(types.float32, filters),
+            UniTuple(whole, filters), whole, mask, whole, whole, types.float32, whole
         ), generate  # fmt: skip
 
     return intrinsic(tile)

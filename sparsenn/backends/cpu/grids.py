@@ -63,7 +63,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Laid:
-    """Sizes of a grid, in numbers: from one line to the next, from one image to the next; margin and body of a plane."""
+    """Sizes of a grid, in numbers: from a line, and from an image, to the next; margin and body of a plane."""
 
     line: int
     image: int

@@ -107,9 +107,7 @@ def _run(
         time.sleep(WAITING_SECONDS)
 
 
-def graph_of(
-    layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]], sources: Sources = ()
-) -> GraphStack:
+def graph_of(layers: Sequence[ImageLayer], shapes: Sequence[tuple[int, ...]], sources: Sources = ()) -> GraphStack:
     """Return layers as a stack; without `sources`, each reads the one before."""
     reads = tuple(sources) or tuple((number,) for number in range(len(layers)))
     return GraphStack(tuple(layers), tuple(shapes), tuple(layers), reads)

@@ -12,7 +12,13 @@ import numpy as np
 
 from sparsenn.backends.cpu import image_program as at
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
-from sparsenn.backends.cpu.filter_tiles import MOST_SHARED, MOST_VECTORS, add_atomically, pair_of_filters, sharing_filters
+from sparsenn.backends.cpu.filter_tiles import (
+    MOST_SHARED,
+    MOST_VECTORS,
+    add_atomically,
+    pair_of_filters,
+    sharing_filters,
+)
 from sparsenn.backends.cpu.tiles import VECTOR
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
@@ -123,7 +129,7 @@ def _take_largest(one: Any, base: int, to: int, arena: Array, line: Array, y: in
 
 @compiled
 def _columns(one: Any, column: int) -> tuple[int, int, int]:
-    """Return the first and last outputs for which a window's column is in the image, and which pixel the first meets."""
+    """Return the outputs whose windows' column is in the image, the last excluded, and the pixel of the first."""
     across, offset = one[at.ACROSS], column - one[at.BESIDE]
     begin = max(0, (across - 1 - offset) // across)
     end = min(one[at.TARGET_WIDTH], (one[at.SOURCE_WIDTH] - 1 - offset) // across + 1)
@@ -186,7 +192,10 @@ def _mask_lanes(packed: Any, one: Any, to: int, lane: int, count: int, arena: Ar
 def _combine(packed: Any, one: Any, clip: Any, channel: int, images: int, arena: Array) -> None:
     """Compute a channel of a sum or product of two values."""
     lanes = _lanes(one, images)
-    begin, to = np.uintp(one[at.SOURCE] + channel * one[at.SOURCE_PLANE]), one[at.TARGET] + channel * one[at.TARGET_PLANE]
+    begin, to = (
+        np.uintp(one[at.SOURCE] + channel * one[at.SOURCE_PLANE]),
+        one[at.TARGET] + channel * one[at.TARGET_PLANE],
+    )
     other, target = np.uintp(one[at.OTHER] + channel * one[at.OTHER_PLANE]), np.uintp(to)
     if one[at.KIND] == at.ADD:
         for lane in range(np.uintp(lanes)):
@@ -212,7 +221,7 @@ def _convolve_tile(packed: Any, one: Any, clip: Any, lane: int, vectors: int, fi
     """Compute some blocks of filters at some lanes."""
     blocks, biases, source, mask_at = packed.blocks, packed.biases, one[at.SOURCE] + lane, one[at.MASK] + lane
     to, plane, bias, kind = one[at.TARGET] + lane, one[at.TARGET_PLANE], one[at.FIRST_BIAS], one[at.ACTIVATION]
-    residual, simple = one[at.OTHER] - one[at.TARGET], kind == IDENTITY or kind == RELU
+    residual, simple = one[at.OTHER] - one[at.TARGET], kind in (IDENTITY, RELU)
     flags = (one[at.OTHER] >= 0) + 2 * (kind == RELU) + 4 * (simple and one[at.MASK] >= 0)
     for index in range(first, last):
         a, b, c, d = blocks[index, 3], blocks[index, 4], blocks[index, 5], blocks[index, 6]
@@ -230,8 +239,8 @@ def _convolve_tile(packed: Any, one: Any, clip: Any, lane: int, vectors: int, fi
             while done < vectors:
                 some, more = min(MOST_SHARED, vectors - done), done * VECTOR
                 ends = outputs[0] + more, outputs[1] + more, outputs[2] + more, outputs[3] + more
-                sharing_filters(arena, source + more, packed.shared_shifts, packed.shared_weights, (a, b, c), four, ends,
-                                residual, packed.masks, mask_at + more, flags, clip, some)  # fmt: skip
+                sharing_filters(arena, source + more, packed.shared_shifts, packed.shared_weights, (a, b, c), four,
+                                ends, residual, packed.masks, mask_at + more, flags, clip, some)  # fmt: skip
                 done += some
         if not simple:
             for k in range(blocks[index, 0]):
@@ -308,11 +317,12 @@ def _chunks(one: Any, images: int, most: int) -> int:
     """Return into how many chunks threads share an operation; of convolutions those that tiles or filters allow."""
     most = max(1, min(most, one[at.WORK] * images // WORTH_SHARING))
     if one[at.KIND] != at.CONVOLVE:
-        return min(most, one[at.CHANNELS])
+        of_channels: int = min(most, one[at.CHANNELS])
+        return of_channels
     tiles = _tiles(one, images)
     if tiles >= most:
         return most
-    parts = max(1, min((most + tiles - 1) // tiles, one[at.LAST_BLOCK] - one[at.FIRST_BLOCK]))
+    parts: int = max(1, min((most + tiles - 1) // tiles, one[at.LAST_BLOCK] - one[at.FIRST_BLOCK]))
     return tiles * parts
 
 
@@ -343,4 +353,5 @@ def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int
             spins += 1
             if spins == SPINS:
                 return number
-    return count
+    done: int = count
+    return done

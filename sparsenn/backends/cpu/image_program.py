@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparsenn.backends.cpu.activation import IDENTITY, activation_code
+from sparsenn.backends.cpu.activation import activation_code
 from sparsenn.backends.cpu.filter_tiles import SHARING
 from sparsenn.backends.cpu.grids import Grid, Value, allocate
 from sparsenn.formats import Array
@@ -127,7 +127,7 @@ class Planner:
         """Return a value in the arena, into which rows are copied."""
         if number not in self._values:
             assert number == 0
-            self._values[0] = Value(*self.shapes[0])
+            self._values[0] = _value_of(self.shapes[0])
             copy = _Operation(COPY, None, self._values[0], image=self._images[0])
             self.operations.insert(0, copy)
         return self._values[number]
@@ -141,7 +141,7 @@ class Planner:
         if isinstance(layer, Conv2d):
             self._values[number] = self._convolve(layer, sources[0], shape)
         elif isinstance(layer, Concatenate):
-            target, channel = Value(*shape), 0
+            target, channel = _value_of(shape), 0
             for source in sources:
                 image = self._images[source]
                 self._append(_Operation(COPY, self._value(source), target, image=image, channel=channel))
@@ -152,11 +152,9 @@ class Planner:
         else:
             kind = LARGEST if isinstance(layer, MaxPool2d) else MEAN
             assert kind == LARGEST or isinstance(layer, AvgPool2d)
-            self._values[number] = Value(*shape)
+            self._values[number] = _value_of(shape)
             image = self._images[sources[0]]
-            self._append(
-                _Operation(kind, self._value(sources[0]), self._values[number], layer=layer, image=image)
-            )
+            self._append(_Operation(kind, self._value(sources[0]), self._values[number], layer=layer, image=image))
 
     def _convolve(self, layer: Conv2d, source: int, shape: tuple[int, ...]) -> Value:
         _, strides, _, _ = layer.sliding_window
@@ -165,7 +163,10 @@ class Planner:
         value = self._value(source) if (down, across) == (1, 1) else self._sorted(source, down, across)
         lines, columns = _reach(layer, (down, across))
         margins = []
-        for reached, size, stride, outputs in ((lines, image[1], down, shape[1]), (columns, image[2], across, shape[2])):
+        for reached, size, stride, outputs in (
+            (lines, image[1], down, shape[1]),
+            (columns, image[2], across, shape[2]),
+        ):
             beyond = outputs - 1 + int(reached[1].max()) - (size // stride - 1)
             margins.append(max(0, -int(reached[1].min()), beyond))
         value.grid.widen(1, 1, *margins)
@@ -250,6 +251,11 @@ class Planner:
         return max(sizes)
 
 
+def _value_of(shape: tuple[int, ...]) -> Value:
+    channels, height, width = shape
+    return Value(channels, height, width)
+
+
 def _reach(layer: Conv2d, strides: tuple[int, int]) -> list[tuple[Array, Array]]:
     """Return for lines and columns of a window the phase of each, and the distance from an output in it."""
     window, _, padding, dilation = layer.sliding_window
@@ -278,7 +284,7 @@ class _Writer:
         record[KIND] = each.kind
         record[SOURCE_HEIGHT], record[SOURCE_WIDTH] = each.image[1:]
         if each.source is None:  # rows, one a time
-            channels, height, width = each.image
+            _, height, width = each.image
             record[SOURCE_PLANE], record[SOURCE_LINE] = height * width, width
         else:
             record[SOURCE : SOURCE_IMAGE + 1] = self._placed(each.source)

@@ -19,8 +19,8 @@ __all__ = [
     "TILE",
     "VECTOR",
     "ask_for",
-    "four_vectors",
     "element_place",
+    "four_vectors",
     "lowest",
     "multiplied",
     "nonzeros",
@@ -48,14 +48,17 @@ _VECTOR = ir.VectorType(ir.FloatType(), VECTOR)
 
 
 def element_place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    """Return the address of an element of an array of numba's."""
     return builder.gep(context.make_array(kind)(context, builder, array).data, [index])
 
 
 def vector_place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    """Return the address of a vector whose first number is an element of an array."""
     return builder.bitcast(element_place(context, builder, kind, array, index), _VECTOR.as_pointer())
 
 
 def spread(builder: Any, number: Any) -> Any:
+    """Return a vector all of whose numbers are one."""
     one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
     lanes = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR), [0] * VECTOR)
     return builder.shuffle_vector(one, ir.Constant(_VECTOR, ir.Undefined), lanes)
@@ -102,9 +105,7 @@ def _summing(typing: Any, panel: Any, at: Any, lines: Any, shifts: Any, first: A
         return context.get_dummy_value()
 
     whole = types.intp
-    return types.void(
-        panel, whole, whole, shifts, whole, whole, weights, whole, begins, whole, sums, whole
-    ), generate
+    return types.void(panel, whole, whole, shifts, whole, whole, weights, whole, begins, whole, sums, whole), generate
 
 
 def _rows_tile(height: int) -> Any:

@@ -1,4 +1,4 @@
-"""Chains of convolutions and poolings on the CPU, in panels: any layers, any cut, against SciPy and the reference."""
+"""Graphs of layers of images on the CPU: any layers, any cut, against SciPy and the reference."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -12,18 +12,20 @@ from image_strategies import convolutions, pools
 from oracle import activated, outputs_of
 from scipy.signal import correlate
 
-from sparsenn.backends.cpu import image_chain
-from sparsenn.backends.cpu.image_chain import chain_of, run_chain
-from sparsenn.backends.cpu.planes import program_of, shared_taps
+from sparsenn.backends.cpu import image_graph
+from sparsenn.backends.cpu.image_graph import graph_of, run_graph
+from sparsenn.backends.cpu.image_program import Planner, shared_taps
 from sparsenn.errors import ShapeError
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Tanh
 from sparsenn.network import Network
 
 
 def run(layers, images):
-    """Take images through layers in one chain."""
+    """Take images through layers and nodes in one graph."""
     network = Network(tuple(layers), image=images.shape[1:])
-    found = run_chain(chain_of(network.layers, network.shapes), images.reshape(images.shape[0], network.inputs))
+    sources = [node.sources for node in network.nodes]
+    stack = graph_of(network.layers, network.shapes, sources)
+    found = run_graph(stack, images.reshape(images.shape[0], network.inputs))
     return found.reshape(images.shape[0], *network.shapes[-1])
 
 
@@ -110,10 +112,10 @@ def test_bits_depend_on_no_cut(density, rng, monkeypatch):
     images = rng.normal(size=(37, 2, 23, 26)).astype(np.float32)
     expected = run(layers, images)
     for threads in (1, 2, 5):
-        for cache, worth in ((1, 1), (image_chain.LAST_CACHE_BYTES, 1), (1 << 16, 1 << 40)):
-            monkeypatch.setattr(image_chain, "thread_count", lambda threads=threads: threads)
-            monkeypatch.setattr(image_chain, "LAST_CACHE_BYTES", cache)
-            monkeypatch.setattr(image_chain, "WORTH_A_THREAD", worth)
+        for cache, work in ((1, 1), (image_graph.CACHE_BYTES, 1), (1 << 16, 1 << 40)):
+            monkeypatch.setattr(image_graph, "thread_count", lambda threads=threads: threads)
+            monkeypatch.setattr(image_graph, "CACHE_BYTES", cache)
+            monkeypatch.setattr(image_graph, "THREAD_WORK", work)
             assert np.array_equal(run(layers, images), expected)
             assert np.array_equal(run(layers, images[5:6]), expected[5:6])
             assert np.array_equal(run(layers, images[3:5]), expected[3:5])
@@ -155,4 +157,5 @@ def test_strides_beyond_the_image_take_no_memory(strides, rng):
     ):
         near = replace(layer, stride=tuple(min(stride, 9) for stride in strides))
         assert np.array_equal(run([layer], images), run([near], images))
-        assert program_of([layer], Network((layer,), image=(2, 7, 5)).shapes).largest < 500
+        network = Network((layer,), image=(2, 7, 5))
+        assert Planner(network.layers, network.shapes, [(0,)]).packed(1).size < 1000
