@@ -37,13 +37,13 @@ def _fill(arena: Array, first: int, last: int) -> None:
 
 
 @compiled
-def _empty(one: Any, channel: int, arena: Array, used: int, is_last: bool) -> None:
-    """Fill the margins around the lanes that are used in a plane, and after the last plane, with zeros."""
+def _empty(one: Any, channel: int, arena: Array, used: int) -> None:
+    """Fill the margins before the lanes that are used in a plane, and after them up to the next plane's, with zeros."""
+    if one[at.MASK] < 0:
+        return
     begin = one[at.TARGET] + channel * one[at.TARGET_PLANE]
     _fill(arena, begin - one[at.TOP], begin)
-    _fill(arena, begin + used, begin + one[at.BODY])
-    if is_last:
-        _fill(arena, begin + one[at.BODY], begin + one[at.BODY] + one[at.TOP])
+    _fill(arena, begin + used, begin + one[at.TARGET_PLANE])
 
 
 @compiled
@@ -62,7 +62,7 @@ def _copy(packed: Any, one: Any, channel: int, inputs: Array, row: int, images: 
     first, last = one[at.FIRST_PHASE], one[at.LAST_PHASE]
     for number in range(first, last):
         plane = channel * (last - first) + number - first
-        _empty(one, plane, arena, 0, True)
+        _empty(one, plane, arena, 0)
         top, left = packed.phases[number, 0], packed.phases[number, 1]
         wide = np.uintp((width - left + across - 1) // across)
         for image in range(images):
@@ -117,14 +117,20 @@ def _take_largest(one: Any, base: int, to: int, arena: Array, line: Array, y: in
         source = np.uintp(base + number * one[at.SOURCE_LINE])
         for x in range(width):
             line[x] = _larger(line[x], arena[source + x])
+    for x in range(np.uintp(one[at.TARGET_WIDTH])):
+        arena[np.uintp(to) + x] = np.float32(-np.inf)
     for column in range(one[at.WINDOW_COLUMNS]):
         begin, end, start = _columns(one, column)
-        if column == 0:
-            for x in range(np.uintp(one[at.TARGET_WIDTH])):
-                arena[np.uintp(to) + x] = -np.inf
-        for x in range(end - begin):
-            place = np.uintp(to + begin + x)
-            arena[place] = _larger(arena[place], line[np.uintp(start + x * one[at.ACROSS])])
+        target, source, count = np.uintp(to + begin), np.uintp(start), np.uintp(end - begin)
+        if one[at.ACROSS] == 1:
+            for x in range(count):
+                arena[target + x] = _larger(arena[target + x], line[source + x])
+        elif one[at.ACROSS] == 2:
+            for x in range(count):
+                arena[target + x] = _larger(arena[target + x], line[source + np.uintp(2) * x])
+        else:
+            for x in range(count):
+                arena[target + x] = _larger(arena[target + x], line[source + x * np.uintp(one[at.ACROSS])])
 
 
 @compiled
@@ -168,8 +174,7 @@ def _take_mean(one: Any, base: int, to: int, arena: Array, totals: Array, y: int
 
 @compiled
 def _pool(one: Any, channel: int, images: int, arena: Array, line: Array, totals: Array) -> None:
-    if one[at.MASK] >= 0:
-        _empty(one, channel, arena, 0, True)
+    _empty(one, channel, arena, 0)
     for image in range(images):
         base = one[at.SOURCE] + channel * one[at.SOURCE_PLANE] + image * one[at.SOURCE_IMAGE]
         to = one[at.TARGET] + channel * one[at.TARGET_PLANE] + image * one[at.TARGET_IMAGE]
@@ -182,9 +187,9 @@ def _pool(one: Any, channel: int, images: int, arena: Array, line: Array, totals
 
 
 @compiled
-def _mask_lanes(packed: Any, one: Any, to: int, lane: int, count: int, arena: Array) -> None:
+def _mask_lanes(masks: Array, mask: int, arena: Array, to: int, count: int) -> None:
     for place in range(np.uintp(count)):
-        if packed.masks[np.uintp(one[at.MASK] + lane) + place] == 0:
+        if masks[np.uintp(mask) + place] == 0:
             arena[np.uintp(to) + place] = np.float32(0)
 
 
@@ -211,104 +216,74 @@ def _combine(packed: Any, one: Any, clip: Any, channel: int, images: int, arena:
     if one[at.ACTIVATION] != IDENTITY:
         activate_line(one[at.ACTIVATION], arena, to, lanes, clip)
     if one[at.MASK] >= 0:
-        _mask_lanes(packed, one, to, 0, lanes, arena)
-        _empty(one, channel, arena, lanes, True)
-
-
-@compiled
-def _convolve_tile(packed: Any, one: Any, clip: Any, lane: int, vectors: int, first: int, last: int,
-                   arena: Array) -> None:  # fmt: skip
-    """Compute some blocks of filters at some lanes."""
-    blocks, biases, source, mask_at = packed.blocks, packed.biases, one[at.SOURCE] + lane, one[at.MASK] + lane
-    to, plane, bias, kind = one[at.TARGET] + lane, one[at.TARGET_PLANE], one[at.FIRST_BIAS], one[at.ACTIVATION]
-    residual, simple = one[at.OTHER] - one[at.TARGET], kind in (IDENTITY, RELU)
-    flags = (one[at.OTHER] >= 0) + 2 * (kind == RELU) + 4 * (simple and one[at.MASK] >= 0)
-    for index in range(first, last):
-        a, b, c, d = blocks[index, 3], blocks[index, 4], blocks[index, 5], blocks[index, 6]
-        f = blocks[index, 1]
-        if blocks[index, 0] == 2:
-            g = blocks[index, 2]
-            begins, outs = (biases[bias + f], biases[bias + g]), (to + f * plane, to + g * plane)
-            pair_of_filters(arena, source, packed.shifts, packed.weights, (a, b, c, d), begins, outs, residual,
-                            packed.masks, mask_at, flags, clip, vectors)  # fmt: skip
-        else:
-            q = bias + f
-            four = biases[q], biases[q + 1], biases[q + 2], biases[q + 3]
-            outputs = to + f * plane, to + (f + 1) * plane, to + (f + 2) * plane, to + (f + 3) * plane
-            done = 0
-            while done < vectors:
-                some, more = min(MOST_SHARED, vectors - done), done * VECTOR
-                ends = outputs[0] + more, outputs[1] + more, outputs[2] + more, outputs[3] + more
-                sharing_filters(arena, source + more, packed.shared_shifts, packed.shared_weights, (a, b, c), four,
-                                ends, residual, packed.masks, mask_at + more, flags, clip, some)  # fmt: skip
-                done += some
-        if not simple:
-            for k in range(blocks[index, 0]):
-                channel = f + k if k == 0 or blocks[index, 0] > 2 else blocks[index, 2]
-                if k == 1 and channel == f:
-                    break
-                activate_line(kind, arena, to + channel * plane, vectors * VECTOR, clip)
-                if one[at.MASK] >= 0:
-                    _mask_lanes(packed, one, to + channel * plane, lane, vectors * VECTOR, arena)
+        _mask_lanes(packed.masks, one[at.MASK], arena, to, lanes)
+        _empty(one, channel, arena, lanes)
 
 
 @compiled
 def _is_apart(one: Any, images: int) -> bool:
     """Whether images are convolved one by one, since there is much between their lanes."""
-    span = (_lanes(one, 1) + VECTOR - 1) // VECTOR * VECTOR
+    span = ((one[at.TARGET_HEIGHT] - 1) * one[at.TARGET_LINE] + one[at.TARGET_WIDTH] + VECTOR - 1) // VECTOR * VECTOR
     found: bool = images > 1 and one[at.MASK] < 0 and 2 * span <= one[at.TARGET_IMAGE]
     return found
 
 
 @compiled
-def _convolve(packed: Any, one: Any, clip: Any, images: int, first_tile: int, last_tile: int, tiles: int, first: int,
-              last: int, arena: Array) -> None:  # fmt: skip
-    """Compute some blocks of filters at some tiles of lanes; margins are filled along with the first tile."""
-    runs, each = (images, 1) if _is_apart(one, images) else (1, images)
-    vectors = (_lanes(one, each) + VECTOR - 1) // VECTOR
-    for tile in range(first_tile, last_tile):
-        begin, end = tile * vectors // tiles, (tile + 1) * vectors // tiles
-        for run in range(runs):
-            lane = run * one[at.TARGET_IMAGE] + begin * VECTOR
-            _convolve_tile(packed, one, clip, lane, end - begin, first, last, arena)
-    if first_tile == 0 and one[at.MASK] >= 0:
-        for index in range(first, last):
-            f = packed.blocks[index, 1]
-            for k in range(packed.blocks[index, 0]):
-                channel = f + k if packed.blocks[index, 0] > 2 or k == 0 else packed.blocks[index, 2]
-                _empty(one, channel, arena, vectors * VECTOR, channel == one[at.CHANNELS] - 1)
+def _vectors(one: Any, images: int) -> int:
+    """Return the vectors of lanes that a convolution runs over, of all images or of one at a time."""
+    some = images
+    if _is_apart(one, images):
+        some = 1
+    found: int = (_lanes(one, some) + VECTOR - 1) // VECTOR
+    return found
 
 
 @compiled
-def _run_chunk(packed: Any, number: int, chunk: int, chunks: int, inputs: Array, row: int, images: int, arena: Array,
-               line: Array, totals: Array, outputs: Array) -> None:  # fmt: skip
-    one, clip = packed.operations[number], packed.clips[number]
-    if one[at.KIND] == at.CONVOLVE:
-        tiles, first, last = _tiles(one, images), one[at.FIRST_BLOCK], one[at.LAST_BLOCK]
-        if tiles >= chunks:
-            _convolve(packed, one, clip, images, tiles * chunk // chunks, tiles * (chunk + 1) // chunks, tiles, first,
-                      last, arena)  # fmt: skip
-            return
-        tile, part, parts = chunk % tiles, chunk // tiles, chunks // tiles
-        begin, end = first + (last - first) * part // parts, first + (last - first) * (part + 1) // parts
-        _convolve(packed, one, clip, images, tile, tile + 1, tiles, begin, end, arena)
-        return
-    channels = one[at.CHANNELS]
-    for channel in range(channels * chunk // chunks, channels * (chunk + 1) // chunks):
-        if one[at.KIND] == at.COPY:
-            _copy(packed, one, channel, inputs, row, images, arena)
-        elif one[at.KIND] == at.OUTPUT:
-            _output(one, channel, arena, row, images, outputs)
-        elif one[at.KIND] == at.LARGEST or one[at.KIND] == at.MEAN:
-            _pool(one, channel, images, arena, line, totals)
-        else:
-            _combine(packed, one, clip, channel, images, arena)
+def _convolve(packed: Any, number: int, images: int, first_tile: int, last_tile: int, tiles: int, first: int, last: int,
+              arena: Array) -> None:  # fmt: skip
+    """Compute some blocks of filters at some tiles of lanes; margins are filled along with the first tile."""
+    one, clip, blocks, biases = packed.operations[number], packed.clips[number], packed.blocks, packed.biases
+    plane, bias, kind, mask = one[at.TARGET_PLANE], one[at.FIRST_BIAS], one[at.ACTIVATION], one[at.MASK]
+    residual, simple = one[at.OTHER] - one[at.TARGET], kind in (IDENTITY, RELU)
+    flags = (one[at.OTHER] >= 0) + 2 * (kind == RELU) + 4 * (simple and mask >= 0)
+    vectors, runs = _vectors(one, images), images if _is_apart(one, images) else 1
+    for step in range(first_tile * runs, last_tile * runs):
+        tile, run = step // runs, step % runs
+        begin, end = tile * vectors // tiles, (tile + 1) * vectors // tiles
+        lane, count = run * one[at.TARGET_IMAGE] + begin * VECTOR, end - begin
+        source, to = one[at.SOURCE] + lane, one[at.TARGET] + lane
+        for index in range(first, last):
+            f, g = blocks[index, 1], blocks[index, 2]
+            a, b, c, d = blocks[index, 3], blocks[index, 4], blocks[index, 5], blocks[index, 6]
+            if blocks[index, 0] == 2:
+                begins, outs = (biases[bias + f], biases[bias + g]), (to + f * plane, to + g * plane)
+                pair_of_filters(arena, source, packed.shifts, packed.weights, (a, b, c, d), begins, outs, residual,
+                                packed.masks, mask + lane, flags, clip, count)  # fmt: skip
+            else:
+                q, done = bias + f, 0
+                four = biases[q], biases[q + 1], biases[q + 2], biases[q + 3]
+                while done < count:
+                    some, by = min(MOST_SHARED, count - done), done * VECTOR
+                    w = to + f * plane + by
+                    ends = w, w + plane, w + 2 * plane, w + 3 * plane
+                    sharing_filters(arena, source + by, packed.shared_shifts, packed.shared_weights, (a, b, c), four,
+                                    ends, residual, packed.masks, mask + lane + by, flags, clip, some)  # fmt: skip
+                    done += some
+            for k in range(blocks[index, 0]):
+                channel = g if k == 1 and blocks[index, 0] == 2 else f + k
+                if k == 1 and channel == f:
+                    break  # a pair of one filter
+                if not simple:
+                    activate_line(kind, arena, to + channel * plane, count * VECTOR, clip)
+                    if mask >= 0:
+                        _mask_lanes(packed.masks, mask + lane, arena, to + channel * plane, count * VECTOR)
+                if step == 0:
+                    _empty(one, channel, arena, vectors * VECTOR)
 
 
 @compiled
 def _tiles(one: Any, images: int) -> int:
-    vectors = (_lanes(one, 1 if _is_apart(one, images) else images) + VECTOR - 1) // VECTOR
-    found: int = (vectors + MOST_VECTORS - 1) // MOST_VECTORS
+    found: int = (_vectors(one, images) + MOST_VECTORS - 1) // MOST_VECTORS
     return found
 
 
@@ -334,24 +309,45 @@ def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int
     Threads that are called with the same counters, (operations, 2) int64 and zeros at first, share each operation, in
     up to `most` chunks: a thread takes the next one that is left, and waits for those of others before it begins with
     the next operation. Where that takes long, the call returns the number of the operation, and is to be repeated with
-    it as `begin`. So nobody waits for a thread that has not begun.
+    it as `begin`. So nobody waits for a thread that has not begun. Without counters, one thread does all.
     """
-    count = packed.operations.shape[0]
+    count: int = packed.operations.shape[0]
+    shared = counters.size > 0
     for number in range(begin, count):
-        if most == 1:
-            _run_chunk(packed, number, 0, 1, inputs, row, images, arena, line, totals, outputs)
-            continue
-        chunks = _chunks(packed.operations[number], images, most)
-        while True:
-            chunk = add_atomically(counters, 2 * number, 1)
-            if chunk >= chunks:
-                break
-            _run_chunk(packed, number, chunk, chunks, inputs, row, images, arena, line, totals, outputs)
-            add_atomically(counters, 2 * number + 1, 1)
+        one, chunk, chunks = packed.operations[number], 0, 1
+        kind, tiles, channels = one[at.KIND], 1, one[at.CHANNELS]
+        if kind == at.CONVOLVE:
+            tiles = _tiles(one, images)
+        if shared:
+            chunks, chunk = _chunks(one, images, most), add_atomically(counters, 2 * number, 1)
+        while chunk < chunks:
+            if kind == at.CONVOLVE:
+                first_tile, last_tile = tiles * chunk // chunks, tiles * (chunk + 1) // chunks
+                first, last = one[at.FIRST_BLOCK], one[at.LAST_BLOCK]
+                if tiles < chunks:  # some filters at one tile
+                    part, parts, blocks = chunk // tiles, chunks // tiles, last - first
+                    first_tile = chunk % tiles
+                    last_tile = first_tile + 1
+                    first, last = first + blocks * part // parts, first + blocks * (part + 1) // parts
+                _convolve(packed, number, images, first_tile, last_tile, tiles, first, last, arena)
+            else:
+                for channel in range(channels * chunk // chunks, channels * (chunk + 1) // chunks):
+                    if kind == at.COPY:
+                        _copy(packed, one, channel, inputs, row, images, arena)
+                    elif kind == at.OUTPUT:
+                        _output(one, channel, arena, row, images, outputs)
+                    elif kind in (at.LARGEST, at.MEAN):
+                        _pool(one, channel, images, arena, line, totals)
+                    else:
+                        _combine(packed, one, packed.clips[number], channel, images, arena)
+            if shared:
+                add_atomically(counters, 2 * number + 1, 1)
+                chunk = add_atomically(counters, 2 * number, 1)
+            else:
+                chunk += 1
         spins = 0
-        while add_atomically(counters, 2 * number + 1, 0) < chunks:
+        while shared and add_atomically(counters, 2 * number + 1, 0) < chunks:
             spins += 1
             if spins == SPINS:
                 return number
-    done: int = count
-    return done
+    return count

@@ -25,10 +25,10 @@ COPY, CONVOLVE, LARGEST, MEAN, ADD, MULTIPLY, SCALE, OUTPUT = range(8)
 
 (
     KIND, SOURCE, SOURCE_PLANE, SOURCE_LINE, SOURCE_IMAGE, SOURCE_HEIGHT, SOURCE_WIDTH,
-    TARGET, TARGET_PLANE, TARGET_LINE, TARGET_IMAGE, TARGET_HEIGHT, TARGET_WIDTH, TOP, BODY, MASK,
+    TARGET, TARGET_PLANE, TARGET_LINE, TARGET_IMAGE, TARGET_HEIGHT, TARGET_WIDTH, TOP, MASK,
     OTHER, OTHER_PLANE, OTHER_IMAGE, CHANNELS, ACTIVATION, FIRST_BLOCK, LAST_BLOCK, FIRST_BIAS,
     WINDOW_LINES, WINDOW_COLUMNS, DOWN, ACROSS, ABOVE, BESIDE, COUNTS_PADDING, FIRST_PHASE, LAST_PHASE, WORK,
-) = range(34)  # fmt: skip
+) = range(33)  # fmt: skip
 """Columns of `Packed.operations`; places are those of a value's first pixel, -1 for none, and for rows as a source."""
 
 SHARED = 0.5
@@ -38,7 +38,7 @@ SHARED = 0.5
 class Packed(NamedTuple):
     """Operations in arrays that compiled functions take as one argument."""
 
-    operations: Array  # (operations, 34) int64, columns as named above
+    operations: Array  # (operations, 33) int64, columns as named above
     clips: Array  # (operations,) float32, the parameters of activations, infinity where there is none
     blocks: Array  # (blocks, 7) int64: 2 or 4 filters; the first and second; spans as the functions of tiles take them
     shifts: Array  # (taps of pairs,) int32, the distance from an output's lane to the pixel that a tap meets
@@ -101,6 +101,11 @@ class _Operation:
     image: tuple[int, int, int] = (0, 0, 0)  # the size of what it reads
     strides: tuple[int, int] = (1, 1)
     channel: int = 0  # the first plane that it writes
+
+    @property
+    def values(self) -> list[Value]:
+        """What it reads and writes, rows excluded."""
+        return [value for value in (self.source, self.other, self.target) if value is not None]
 
 
 class Planner:
@@ -226,28 +231,33 @@ class Planner:
 
     def packed(self, images: int) -> Program:
         """Place values for a number of images, and write operations down."""
-        values: dict[int, Value] = {}
+        values = dict.fromkeys(value for each in self.operations for value in each.values)
+        for number, each in reversed((*enumerate(self.operations),)):
+            for value in each.values:
+                value.first, value.last = number, max(value.last, number)
+        homes = {value: value for value in values}
         for number, each in enumerate(self.operations):
-            for value in filter(None, (each.source, each.other, each.target)):
-                if id(value) not in values:
-                    values[id(value)], value.first = value, number
-                value.last = number
-        size = allocate(list(values.values()), images)
+            if each.other is None or each.target is None or each.kind == SCALE:
+                continue
+            home = homes[each.other]
+            if home.last == number and each.source is not None and homes[each.source] is not home:
+                homes[each.target], home.last = home, each.target.last  # the sum is written over what is added
+        size = allocate([value for value, home in homes.items() if value is home], images)
+        for value, home in homes.items():
+            value.start = home.start
         writer = _Writer(images)
         for each in self.operations:
             writer.add(each)
         outputs = prod(self.shapes[-1])
-        widest = max((value.grid.laid(images).line for value in values.values()), default=1)
-        widest = max([widest, *(each.image[2] for each in self.operations)])
+        widest = max(
+            [*(value.grid.laid(images).line for value in values), *(each.image[2] for each in self.operations)]
+        )
         return Program(writer.packed(), images, size, widest, outputs, writer.work)
 
     @property
     def largest(self) -> int:
         """Numbers that an image takes in the largest operation."""
-        sizes = [
-            sum(value.size(1) for value in (each.source, each.other, each.target) if value is not None)
-            for each in self.operations
-        ]
+        sizes = [sum(value.size(1) for value in each.values) for each in self.operations]
         return max(sizes)
 
 
@@ -293,7 +303,7 @@ class _Writer:
             record[TARGET : TARGET_IMAGE + 1] = self._placed(value)
             record[TARGET] += each.channel * laid.plane
             record[TARGET_HEIGHT : TARGET_WIDTH + 1] = value.height, value.width
-            record[TOP], record[BODY] = laid.top, laid.body
+            record[TOP] = laid.top
             if value.is_padded:
                 record[MASK] = self._mask(value)
         if each.other is not None:
