@@ -24,6 +24,7 @@ from sparsenn.runtime.workers import TASKS, chunks, map_threads, thread_count
 
 __all__ = ["GraphStack", "graph_of", "run_graph"]
 
+CHUNK_WORK = 20_000  # multiply-adds of a chunk at least: about a microsecond, as a hand-over between caches takes
 WAITING_SECONDS = 2e-5  # between looks at a counter, of a thread whose others are slow
 
 
@@ -97,11 +98,14 @@ def _run(
     program: Program, features: Array, panel: tuple[int, int], arena: Array, outputs: Array, counters: Array, most: int
 ) -> None:
     first, last = panel
-    line, totals = _scratch.take("line", program.widest), _scratch.take("totals", 2 * program.widest).view(np.float64)
+    line, totals = (
+        _scratch.take("line", 2 * program.widest),
+        _scratch.take("totals", 2 * program.widest).view(np.float64),
+    )
     count, number = program.packed.operations.shape[0], 0
     while True:
         number = run_operations(program.packed, number, features, first, last - first, arena, line, totals, outputs,
-                                counters, most)  # fmt: skip
+                                counters, most, CHUNK_WORK)  # fmt: skip
         if number == count:
             return
         time.sleep(WAITING_SECONDS)

@@ -19,13 +19,11 @@ from sparsenn.backends.cpu.filter_tiles import (
     pair_of_filters,
     sharing_filters,
 )
-from sparsenn.backends.cpu.tiles import VECTOR
+from sparsenn.backends.cpu.tiles import VECTOR, halve, larger
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
 
 __all__ = ["run_operations"]
-
-WORTH_SHARING = 20_000  # multiply-adds of a chunk at least: about a microsecond, as a hand-over between caches takes
 
 SPINS = 100_000  # looks at a counter, about 0.1 ms, before a thread that waits lets others run
 
@@ -56,35 +54,47 @@ def _lanes(one: Any, images: int) -> int:
 
 
 @compiled
+def _copy_line(source: Array, begin: int, across: int, arena: Array, to: int, count: int) -> None:
+    """Copy every number, or some that are a stride apart."""
+    if across == 1:
+        for x in range(np.uintp(count)):
+            arena[np.uintp(to) + x] = source[np.uintp(begin) + x]
+    elif across == 2 and count >= VECTOR:
+        halve(source, begin, arena, to, count // VECTOR)
+        last = count - VECTOR  # the last vector overlaps the one before
+        halve(source, begin + 2 * last, arena, to + last, 1)
+    else:
+        for x in range(np.uintp(count)):
+            arena[np.uintp(to) + x] = source[np.uintp(begin) + x * np.uintp(across)]
+
+
+@compiled
 def _copy(packed: Any, one: Any, channel: int, inputs: Array, row: int, images: int, arena: Array) -> None:
     """Copy a channel, its pixels sorted by the remainders of their line and column."""
     down, across, height, width = one[at.DOWN], one[at.ACROSS], one[at.SOURCE_HEIGHT], one[at.SOURCE_WIDTH]
-    first, last = one[at.FIRST_PHASE], one[at.LAST_PHASE]
+    first, last, is_padded = one[at.FIRST_PHASE], one[at.LAST_PHASE], one[at.MASK] >= 0
     for number in range(first, last):
-        plane = channel * (last - first) + number - first
-        _empty(one, plane, arena, 0)
+        plane = one[at.TARGET] + (channel * (last - first) + number - first) * one[at.TARGET_PLANE]
         top, left = packed.phases[number, 0], packed.phases[number, 1]
-        wide = np.uintp((width - left + across - 1) // across)
+        wide = (width - left + across - 1) // across
+        if is_padded:
+            _fill(arena, plane - one[at.TOP], plane)
         for image in range(images):
-            to = one[at.TARGET] + plane * one[at.TARGET_PLANE] + image * one[at.TARGET_IMAGE]
+            to = plane + image * one[at.TARGET_IMAGE]
             for line in range(top, height, down):
-                source, target = channel * one[at.SOURCE_PLANE] + line * one[at.SOURCE_LINE] + left, np.uintp(to)
+                source = channel * one[at.SOURCE_PLANE] + line * one[at.SOURCE_LINE] + left
                 if one[at.SOURCE] < 0:
-                    begin = np.uintp(source)
-                    for x in range(wide):
-                        arena[target + x] = inputs[row + image, begin + x * np.uintp(across)]
+                    _copy_line(inputs[row + image], source, across, arena, to, wide)
                 else:
-                    begin = np.uintp(source + one[at.SOURCE] + image * one[at.SOURCE_IMAGE])
-                    if across == 1:
-                        for x in range(wide):
-                            arena[target + x] = arena[begin + x]
-                    elif across == 2:
-                        for x in range(wide):
-                            arena[target + x] = arena[begin + np.uintp(2) * x]
-                    else:
-                        for x in range(wide):
-                            arena[target + x] = arena[begin + x * np.uintp(across)]
+                    source += one[at.SOURCE] + image * one[at.SOURCE_IMAGE]
+                    _copy_line(arena, source, across, arena, to, wide)
+                if is_padded:
+                    _fill(arena, to + wide, to + one[at.TARGET_LINE])
                 to += one[at.TARGET_LINE]
+            if is_padded:
+                _fill(arena, to, plane + (image + 1) * one[at.TARGET_IMAGE])
+        if is_padded:
+            _fill(arena, plane + images * one[at.TARGET_IMAGE], plane + one[at.TARGET_PLANE])
 
 
 @compiled
@@ -100,12 +110,6 @@ def _output(one: Any, channel: int, arena: Array, row: int, images: int, outputs
 
 
 @compiled
-def _larger(one: Any, other: Any) -> Any:
-    """Return the larger number; a NaN is larger than any."""
-    return other if not (other <= one or one != one) else one
-
-
-@compiled
 def _take_largest(one: Any, base: int, to: int, arena: Array, line: Array, y: int) -> None:
     """Compute a line of outputs: the largest of each column of the windows, then of some columns."""
     width = np.uintp(one[at.SOURCE_WIDTH])
@@ -116,21 +120,15 @@ def _take_largest(one: Any, base: int, to: int, arena: Array, line: Array, y: in
     for number in range(first + 1, last):
         source = np.uintp(base + number * one[at.SOURCE_LINE])
         for x in range(width):
-            line[x] = _larger(line[x], arena[source + x])
+            line[x] = larger(line[x], arena[source + x])
     for x in range(np.uintp(one[at.TARGET_WIDTH])):
         arena[np.uintp(to) + x] = np.float32(-np.inf)
+    met = np.uintp(line.size // 2)
     for column in range(one[at.WINDOW_COLUMNS]):
         begin, end, start = _columns(one, column)
-        target, source, count = np.uintp(to + begin), np.uintp(start), np.uintp(end - begin)
-        if one[at.ACROSS] == 1:
-            for x in range(count):
-                arena[target + x] = _larger(arena[target + x], line[source + x])
-        elif one[at.ACROSS] == 2:
-            for x in range(count):
-                arena[target + x] = _larger(arena[target + x], line[source + np.uintp(2) * x])
-        else:
-            for x in range(count):
-                arena[target + x] = _larger(arena[target + x], line[source + x * np.uintp(one[at.ACROSS])])
+        _copy_line(line, start, one[at.ACROSS], line, line.size // 2, end - begin)
+        for x in range(np.uintp(end - begin)):
+            arena[np.uintp(to + begin) + x] = larger(arena[np.uintp(to + begin) + x], line[met + x])
 
 
 @compiled
@@ -288,9 +286,9 @@ def _tiles(one: Any, images: int) -> int:
 
 
 @compiled
-def _chunks(one: Any, images: int, most: int) -> int:
+def _chunks(one: Any, images: int, most: int, least: int) -> int:
     """Return into how many chunks threads share an operation; of convolutions those that tiles or filters allow."""
-    most = max(1, min(most, one[at.WORK] * images // WORTH_SHARING))
+    most = max(1, min(most, one[at.WORK] * images // least))
     if one[at.KIND] != at.CONVOLVE:
         of_channels: int = min(most, one[at.CHANNELS])
         return of_channels
@@ -303,13 +301,14 @@ def _chunks(one: Any, images: int, most: int) -> int:
 
 @compiled
 def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int, arena: Array, line: Array,
-                   totals: Array, outputs: Array, counters: Array, most: int) -> int:  # fmt: skip
+                   totals: Array, outputs: Array, counters: Array, most: int, least: int) -> int:  # fmt: skip
     """Take some images through all operations; returns after which of them they are.
 
     Threads that are called with the same counters, (operations, 2) int64 and zeros at first, share each operation, in
-    up to `most` chunks: a thread takes the next one that is left, and waits for those of others before it begins with
-    the next operation. Where that takes long, the call returns the number of the operation, and is to be repeated with
-    it as `begin`. So nobody waits for a thread that has not begun. Without counters, one thread does all.
+    up to `most` chunks of at least so much work: a thread takes the next one that is left, and waits for those of
+    others before it begins with the next operation. Where that takes long, the call returns the number of the
+    operation, and is to be repeated with it as `begin`. So nobody waits for a thread that has not begun. Without
+    counters, one thread does all.
     """
     count: int = packed.operations.shape[0]
     shared = counters.size > 0
@@ -319,7 +318,7 @@ def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int
         if kind == at.CONVOLVE:
             tiles = _tiles(one, images)
         if shared:
-            chunks, chunk = _chunks(one, images, most), add_atomically(counters, 2 * number, 1)
+            chunks, chunk = _chunks(one, images, most, least), add_atomically(counters, 2 * number, 1)
         while chunk < chunks:
             if kind == at.CONVOLVE:
                 first_tile, last_tile = tiles * chunk // chunks, tiles * (chunk + 1) // chunks

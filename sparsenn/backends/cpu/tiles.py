@@ -21,6 +21,8 @@ __all__ = [
     "ask_for",
     "element_place",
     "four_vectors",
+    "halve",
+    "larger",
     "lowest",
     "multiplied",
     "nonzeros",
@@ -241,6 +243,44 @@ def _lowest(typing: Any, bits: Any) -> Any:
     return types.int64(types.int64), generate
 
 
-ask_for, nonzeros, lowest, one_filter = map(intrinsic, (_asking, _nonzeros, _lowest, _summing))
+def _larger(typing: Any, one: Any, other: Any) -> Any:
+    """Return the larger of two numbers without a branch; a NaN is larger than any."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        one, other = arguments
+        stays = builder.or_(builder.fcmp_ordered("<=", other, one), builder.fcmp_unordered("uno", one, one))
+        return builder.select(stays, one, other)
+
+    return types.float32(types.float32, types.float32), generate
+
+
+def _halving(typing: Any, source: Any, begin: Any, target: Any, to: Any, vectors: Any) -> Any:
+    """Copy every other number of an array, from a place on, to some vectors of another; both have one dimension."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, begin, target, to, vectors = arguments
+        of_source, _, of_target, _, _ = signature.args
+        lanes = [*range(0, VECTOR, 2), *range(VECTOR + 1, 2 * VECTOR, 2)]
+        every_other = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR), lanes)
+
+        def number(value: int) -> Any:
+            return ir.Constant(to.type, value)
+
+        with cgutils.for_range(builder, vectors) as loop:
+            first = builder.add(begin, builder.mul(loop.index, number(2 * VECTOR)))
+            place = builder.add(first, number(VECTOR - 1))  # ends with the last number that is copied
+            low = builder.load(vector_place(context, builder, of_source, source, first), align=4)
+            high = builder.load(vector_place(context, builder, of_source, source, place), align=4)
+            index = builder.add(to, builder.mul(loop.index, number(VECTOR)))
+            chosen = builder.shuffle_vector(low, high, every_other)
+            builder.store(chosen, vector_place(context, builder, of_target, target, index), align=4)
+        return context.get_dummy_value()
+
+    whole = types.intp
+    return types.void(source, whole, target, whole, whole), generate
+
+
+ask_for, nonzeros, lowest = map(intrinsic, (_asking, _nonzeros, _lowest))
+halve, larger, one_filter = map(intrinsic, (_halving, _larger, _summing))
 tall_rows, two_rows, one_row = map(_rows_tile, (TALL, 2, 1))
 four_vectors, three_vectors, two_vectors, one_vector = map(_lines_tile, (4, 3, 2, 1))

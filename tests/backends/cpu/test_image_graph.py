@@ -12,12 +12,25 @@ from image_strategies import convolutions, pools
 from oracle import activated, outputs_of
 from scipy.signal import correlate
 
+from sparsenn import Session
 from sparsenn.backends.cpu import image_graph
 from sparsenn.backends.cpu.image_graph import graph_of, run_graph
+from sparsenn.backends.cpu.image_operations import run_operations
 from sparsenn.backends.cpu.image_program import Planner, shared_taps
 from sparsenn.errors import ShapeError
-from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Tanh
-from sparsenn.network import Network
+from sparsenn.layers import (
+    Add,
+    AvgPool2d,
+    Concatenate,
+    Conv2d,
+    Flatten,
+    Identity,
+    MaxPool2d,
+    Multiply,
+    ReLU,
+    Tanh,
+)
+from sparsenn.network import Network, Node
 
 
 def run(layers, images):
@@ -116,6 +129,7 @@ def test_bits_depend_on_no_cut(density, rng, monkeypatch):
             monkeypatch.setattr(image_graph, "thread_count", lambda threads=threads: threads)
             monkeypatch.setattr(image_graph, "CACHE_BYTES", cache)
             monkeypatch.setattr(image_graph, "THREAD_WORK", work)
+            monkeypatch.setattr(image_graph, "CHUNK_WORK", work)
             assert np.array_equal(run(layers, images), expected)
             assert np.array_equal(run(layers, images[5:6]), expected[5:6])
             assert np.array_equal(run(layers, images[3:5]), expected[3:5])
@@ -159,3 +173,97 @@ def test_strides_beyond_the_image_take_no_memory(strides, rng):
         assert np.array_equal(run([layer], images), run([near], images))
         network = Network((layer,), image=(2, 7, 5))
         assert Planner(network.layers, network.shapes, [(0,)]).packed(1).size < 1000
+
+
+@st.composite
+def graphs(draw):
+    """Nodes that read any nodes before them, and the shape of an image that they take."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    shapes = [(draw(st.integers(1, 5)), draw(st.integers(1, 17)), draw(st.integers(1, 17)))]
+    nodes = []
+
+    def add(layer, sources):
+        with suppress(ShapeError):
+            read = [shapes[source] for source in sources]
+            combined = isinstance(layer, Add | Multiply | Concatenate)
+            shape = layer.combined_shape(read) if combined else layer.output_shape((1, *read[0]))[1:]
+            nodes.append(Node(layer, tuple(sources)))
+            shapes.append(shape)
+
+    for _ in range(draw(st.integers(2, 9))):
+        source = draw(st.integers(0, len(nodes)))
+        channels, size = shapes[source][0], draw(st.sampled_from([1, 3]))
+        weights = pruned(
+            rng, (draw(st.sampled_from([channels, 6])), channels, size, size), draw(st.sampled_from([0.2, 0.9]))
+        )
+        activation = draw(st.sampled_from([Identity(), ReLU(), ReLU(1.5), Tanh()]))
+        kind = draw(st.sampled_from(["convolution", "convolution", "pool", "combination", "factor"]))
+        if kind == "convolution":
+            stride, padding = draw(st.integers(1, 3)), size // 2
+            add(Conv2d(weights, rng.normal(size=len(weights)), activation, stride, padding=padding), [source])
+        elif kind == "pool":
+            add(draw(pools())[0], [source])
+        elif kind == "factor":
+            add(AvgPool2d(shapes[source][1:]), [source])
+            add(Multiply(activation), [len(nodes), source])
+        else:
+            like = [number for number, shape in enumerate(shapes) if shape == shapes[source]]
+            others = draw(st.lists(st.sampled_from(like), min_size=1, max_size=2))
+            add(draw(st.sampled_from([Add(activation), Multiply(activation), Concatenate()])), [source, *others])
+    if not nodes:
+        add(Conv2d(np.ones((2, shapes[0][0], 1, 1))), [0])
+    return [*nodes, Node(Flatten(), (len(nodes),))], shapes[0]
+
+
+@settings(max_examples=150)
+@given(problem=graphs(), count=st.sampled_from([1, 2, 3, 9]), threads=st.sampled_from([1, 2, 3]))
+def test_any_graph_gives_what_the_reference_gives(problem, count, threads):
+    nodes, shape = problem
+    images = np.random.default_rng(count).normal(size=(count, *shape)).astype(np.float32)
+    network = Network(tuple(nodes), image=shape)
+    expected = Session(network, device="reference")(images)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(image_graph, "thread_count", lambda: threads)
+        patch.setattr(image_graph, "THREAD_WORK", 1)
+        patch.setattr(image_graph, "CHUNK_WORK", 1)
+        found = run(nodes, images)
+    np.testing.assert_allclose(
+        found, expected.reshape(found.shape), rtol=1e-3, atol=1e-3 * max(1, np.abs(expected).max())
+    )
+
+
+def test_a_branch_that_a_convolution_reads_is_not_written_over(rng):
+    """A sum takes the place of what it adds only where nothing else reads that."""
+    weights = rng.normal(size=(4, 4, 3, 3))
+    plain = Conv2d(weights, None, Identity(), padding=1)
+    nodes = [Node(plain, (0,)), Node(plain, (1,)), Node(Add(), (2, 1)), Node(plain, (1,)), Node(Add(), (3, 4))]
+    images = rng.normal(size=(2, 4, 20, 20)).astype(np.float32)
+    own = Node(plain, (0,)), Node(Add(), (1, 0))  # which reads what it adds
+    for each in (nodes, own):
+        expected = Session(Network(tuple(each), image=(4, 20, 20)), device="reference")(images)
+        np.testing.assert_allclose(run(each, images).reshape(2, -1), expected, rtol=1e-4, atol=1e-2)
+
+
+def test_sums_of_a_branch_have_the_bits_of_an_addition(rng):
+    layer = Conv2d(pruned(rng, (6, 6, 3, 3), 0.3), 0.1, Identity(), padding=1)
+    images = rng.normal(size=(3, 6, 14, 14)).astype(np.float32)
+    found = run([Node(layer, (0,)), Node(Add(ReLU()), (0, 1))], images)
+    assert np.array_equal(found, np.maximum(images + run([layer], images), 0))
+
+
+def test_a_thread_waits_for_chunks_of_others(rng):
+    """One that has waited long returns, and goes on where it was."""
+    network = Network((Conv2d(rng.normal(size=(8, 3, 3, 3))),), image=(3, 40, 40))
+    images = rng.normal(size=(1, network.inputs)).astype(np.float32)
+    program = graph_of(network.layers, network.shapes).program(1)
+    arena, line = np.zeros(program.size, np.float32), np.zeros(2 * program.widest, np.float32)
+    outputs, counters = (
+        np.zeros((1, network.outputs), np.float32),
+        np.zeros(2 * len(program.packed.operations), np.int64),
+    )
+    rest = images, 0, 1, arena, line, np.zeros(program.widest), outputs, counters, 4, 1
+    counters[2] = 1  # somebody has the first chunk of the convolution
+    assert run_operations(program.packed, 0, *rest) == 1
+    assert run_operations(program.packed, 1, *rest) == 1
+    counters[3] += 1
+    assert run_operations(program.packed, 1, *rest) == count
