@@ -257,10 +257,8 @@ def test_a_thread_waits_for_chunks_of_others(rng):
     images = rng.normal(size=(1, network.inputs)).astype(np.float32)
     program = graph_of(network.layers, network.shapes).program(1)
     arena, line = np.zeros(program.size, np.float32), np.zeros(2 * program.widest, np.float32)
-    outputs, counters = (
-        np.zeros((1, network.outputs), np.float32),
-        np.zeros(2 * len(program.packed.operations), np.int64),
-    )
+    outputs, count = np.zeros((1, network.outputs), np.float32), len(program.packed.operations)
+    counters = np.zeros(2 * count, np.int64)
     rest = images, 0, 1, arena, line, np.zeros(program.widest), outputs, counters, 4, 1
     counters[2] = 1  # somebody has the first chunk of the convolution
     assert run_operations(program.packed, 0, *rest) == 1
