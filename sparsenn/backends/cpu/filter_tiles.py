@@ -15,7 +15,15 @@ from numba.extending import intrinsic
 
 from sparsenn.backends.cpu.tiles import VECTOR, element_place, multiplied, spread, vector_place
 
-__all__ = ["MOST_SHARED", "MOST_VECTORS", "SHARING", "add_atomically", "pair_of_filters", "sharing_filters"]
+__all__ = [
+    "MOST_SHARED",
+    "MOST_VECTORS",
+    "SHARING",
+    "add_atomically",
+    "pair_of_filters",
+    "read_atomically",
+    "sharing_filters",
+]
 
 SHARING = 4
 """Filters that walk their taps together."""
@@ -177,6 +185,16 @@ def _adding(typing: Any, array: Any, index: Any, more: Any) -> Any:
     return types.int64(array, types.intp, types.int64), generate
 
 
+def _reading(typing: Any, array: Any, index: Any) -> Any:
+    """Return an element of an int64 array, and all that other threads wrote before they added to it is seen."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        where = element_place(context, builder, signature.args[0], *arguments)
+        return builder.load_atomic(where, "seq_cst", 8)
+
+    return types.int64(array, types.intp), generate
+
+
 pair_of_filters = _tile(2, 4, MOST_VECTORS, _pair)
 sharing_filters = _tile(SHARING, 3, MOST_SHARED, _sharing)
-add_atomically = intrinsic(_adding)
+add_atomically, read_atomically = intrinsic(_adding), intrinsic(_reading)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -26,6 +26,8 @@ __all__ = ["GraphStack", "graph_of", "run_graph"]
 
 CHUNK_WORK = 20_000  # multiply-adds of a chunk at least: about a microsecond, as a hand-over between caches takes
 WAITING_SECONDS = 2e-5  # between looks at a counter, of a thread whose others are slow
+
+NO_COUNTERS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,51 +59,52 @@ _scratch = Scratch()
 def run_graph(stack: ImageStack, features: Array) -> Array:
     """Run all layers of a stack on rows of images, (rows, inputs) float32; returns a new array (rows, outputs)."""
     assert isinstance(stack, GraphStack)
-    rows = features.shape[0]
-    if rows == 0 or all(isinstance(layer, Flatten) for layer in stack.layers):
+    rows, threads = features.shape[0], thread_count()
+    if all(isinstance(layer, Flatten) for layer in stack.layers):
         return features.copy()
-    threads = thread_count()
+    if not features.flags.writeable:
+        features = features.copy()  # for which the functions would be compiled once more
     program = stack.program(-(-rows // threads))
     outputs = np.empty((rows, program.outputs), np.float32)
     threads = min(threads, max(1, rows * program.work // THREAD_WORK))
     panels = chunks(rows, program.images)
-    shared = len(panels) % threads if threads > 1 else 0
-    alone, together = panels[: len(panels) - shared], panels[len(panels) - shared :]
-    none = np.zeros(0, np.int64)
-
-    def run(panel: tuple[int, int]) -> None:
-        _run(program, features, panel, _arena(program), outputs, none, 1)
-
-    if threads == 1:
-        for panel in alone:
-            run(panel)
-    else:
-        map_threads(run, alone)
-    for panel in together:
+    shared = len(panels) % threads
+    for panel in panels[:shared]:
         _share(program, features, panel, threads, outputs)
+    alone = partial(_run, program, features, outputs)
+    if threads > 1 and panels[shared:]:
+        map_threads(alone, panels[shared:])
+    elif threads == 1:
+        for panel in panels:
+            alone(panel)
     return outputs
-
-
-def _arena(program: Program) -> Array:
-    return _scratch.take("arena", program.size)
 
 
 def _share(program: Program, features: Array, panel: tuple[int, int], threads: int, outputs: Array) -> None:
     """Have all threads take the same images through the operations."""
-    arena, counters = _arena(program), np.zeros(2 * program.packed.operations.shape[0], np.int64)
-    map_threads(
-        lambda number: _run(program, features, panel, arena, outputs, counters, TASKS * threads), range(threads)
-    )
+    arena = _scratch.take("arena", program.size)
+    counters = np.zeros(2 * program.packed.operations.shape[0], np.int64)
+    try:
+        map_threads(lambda _: _run(program, features, outputs, panel, arena, counters, TASKS * threads), range(threads))
+    except BaseException:
+        _scratch.forget("arena")  # other threads may still write to it
+        raise
 
 
 def _run(
-    program: Program, features: Array, panel: tuple[int, int], arena: Array, outputs: Array, counters: Array, most: int
+    program: Program,
+    features: Array,
+    outputs: Array,
+    panel: tuple[int, int],
+    arena: Array | None = None,
+    counters: Array = NO_COUNTERS,
+    most: int = 1,
 ) -> None:
+    """Take some images through all operations, alone, or in an arena and with counters that threads share."""
     first, last = panel
-    line, totals = (
-        _scratch.take("line", 2 * program.widest),
-        _scratch.take("totals", 2 * program.widest).view(np.float64),
-    )
+    arena = _scratch.take("arena", program.size) if arena is None else arena
+    line = _scratch.take("line", 2 * program.widest)
+    totals = _scratch.take("totals", 2 * program.widest).view(np.float64)
     count, number = program.packed.operations.shape[0], 0
     while True:
         number = run_operations(program.packed, number, features, first, last - first, arena, line, totals, outputs,

@@ -17,6 +17,7 @@ from sparsenn.backends.cpu.filter_tiles import (
     MOST_VECTORS,
     add_atomically,
     pair_of_filters,
+    read_atomically,
     sharing_filters,
 )
 from sparsenn.backends.cpu.tiles import VECTOR, halve, larger
@@ -345,7 +346,7 @@ def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int
             else:
                 chunk += 1
         spins = 0
-        while shared and add_atomically(counters, 2 * number + 1, 0) < chunks:
+        while shared and read_atomically(counters, 2 * number + 1) < chunks:
             spins += 1
             if spins == SPINS:
                 return number

@@ -27,3 +27,7 @@ class Scratch(threading.local):
             longer = np.empty(size + LINE, np.float32)
             buffer = self._buffers[name] = longer[-(longer.ctypes.data // longer.itemsize) % LINE :]
         return buffer[:size]
+
+    def forget(self, name: str) -> None:
+        """Have the next buffer of that name be a new one."""
+        self._buffers.pop(name, None)

@@ -113,6 +113,11 @@ def test_a_chain_is_its_layers_one_after_the_other(problem, count, seed):
     np.testing.assert_allclose(run(layers, images), expected, rtol=1e-3, atol=1e-4)
 
 
+def test_no_images(rng):
+    layers = [Conv2d(rng.normal(size=(3, 2, 3, 3))), MaxPool2d(2)]
+    assert run(layers, np.zeros((0, 2, 9, 9), np.float32)).shape == (0, 3, 3, 3)
+
+
 @pytest.mark.parametrize("density", [0.05, 1.0])
 def test_bits_depend_on_no_cut(density, rng, monkeypatch):
     """Neither on the images that come along, nor on threads, on memory, or on who shares the filters."""
@@ -265,3 +270,22 @@ def test_a_thread_waits_for_chunks_of_others(rng):
     assert run_operations(program.packed, 1, *rest) == 1
     counters[3] += 1
     assert run_operations(program.packed, 1, *rest) == count
+
+
+def test_an_interrupt_leaves_threads_a_buffer_of_their_own(rng, monkeypatch):
+    layer, images = Conv2d(rng.normal(size=(2, 1, 3, 3))), rng.normal(size=(1, 1, 9, 9)).astype(np.float32)
+    monkeypatch.setattr(image_graph, "thread_count", lambda: 2)
+    monkeypatch.setattr(image_graph, "THREAD_WORK", 1)
+    buffers = []
+
+    def interrupted(function, items):
+        buffers.append(image_graph._scratch.take("arena", 16))
+        raise KeyboardInterrupt
+
+    expected = run([layer], images)
+    with monkeypatch.context() as patch:
+        patch.setattr(image_graph, "map_threads", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run([layer], images)
+    assert np.array_equal(run([layer], images), expected)
+    assert not np.shares_memory(buffers[0], image_graph._scratch.take("arena", 16))
