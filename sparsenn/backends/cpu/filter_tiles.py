@@ -28,8 +28,9 @@ __all__ = [
 SHARING = 4
 """Filters that walk their taps together."""
 
-MOST_VECTORS, MOST_SHARED = (8, 6) if VECTOR == 16 else (6, 3)
-"""Vectors of a tile at most, of a pair of filters and of those that share taps: the sums fill the registers."""
+MOST_VECTORS, MOST_SHARED = (8, 4) if VECTOR == 16 else (6, 2)
+"""Vectors of a tile at most, of a pair of filters and of those that share taps: as many as registers hold the sums of.
+A tile of a pair has any number up to that, one of filters that share taps a power of two."""
 
 _VECTOR = ir.VectorType(ir.FloatType(), VECTOR)
 _WHOLE = ir.VectorType(ir.IntType(32), VECTOR)
@@ -143,8 +144,8 @@ def _sharing(tile: _Tile, builder: Any, vectors: int) -> None:
     tile.finish(rows)
 
 
-def _tile(filters: int, spans: int, most: int, body: Any) -> Any:
-    """Return a function that computes a tile of up to `most` vectors.
+def _tile(filters: int, spans: int, sizes: Sequence[int], body: Any) -> Any:
+    """Return a function that computes a tile of one of some numbers of vectors.
 
     It is called with the arena, and the place in it that a shift of 0 meets at the first lane; shifts and weights of
     all taps; the filters' first and last tap; what their sums begin with; where they go; the distance from there to
@@ -155,7 +156,7 @@ def _tile(filters: int, spans: int, most: int, body: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         end = builder.append_basic_block()
         switch = builder.switch(arguments[-1], end)
-        for vectors in range(1, most + 1):
+        for vectors in sizes:
             block = builder.append_basic_block()
             switch.add_case(ir.Constant(arguments[-1].type, vectors), block)
             builder.position_at_end(block)
@@ -195,6 +196,6 @@ def _reading(typing: Any, array: Any, index: Any) -> Any:
     return types.int64(array, types.intp), generate
 
 
-pair_of_filters = _tile(2, 4, MOST_VECTORS, _pair)
-sharing_filters = _tile(SHARING, 3, MOST_SHARED, _sharing)
+pair_of_filters = _tile(2, 4, range(1, MOST_VECTORS + 1), _pair)
+sharing_filters = _tile(SHARING, 3, [size for size in (1, 2, 4) if size <= MOST_SHARED], _sharing)
 add_atomically, read_atomically = intrinsic(_adding), intrinsic(_reading)

@@ -262,7 +262,9 @@ def _convolve(packed: Any, number: int, images: int, first_tile: int, last_tile:
                 q, done = bias + f, 0
                 four = biases[q], biases[q + 1], biases[q + 2], biases[q + 3]
                 while done < count:
-                    some, by = min(MOST_SHARED, count - done), done * VECTOR
+                    some, by = MOST_SHARED, done * VECTOR
+                    while some > count - done:
+                        some //= 2
                     w = to + f * plane + by
                     ends = w, w + plane, w + 2 * plane, w + 3 * plane
                     sharing_filters(arena, source + by, packed.shared_shifts, packed.shared_weights, (a, b, c), four,
