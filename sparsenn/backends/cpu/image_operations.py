@@ -73,10 +73,10 @@ def _copy_line(source: Array, begin: int, across: int, arena: Array, to: int, co
 def _copy(packed: Any, one: Any, channel: int, inputs: Array, row: int, images: int, arena: Array) -> None:
     """Copy a channel, its pixels sorted by the remainders of their line and column."""
     down, across, height, width = one[at.DOWN], one[at.ACROSS], one[at.SOURCE_HEIGHT], one[at.SOURCE_WIDTH]
-    first, last, is_padded = one[at.FIRST_PHASE], one[at.LAST_PHASE], one[at.MASK] >= 0
+    first, last, is_padded = one[at.FIRST_PAIR], one[at.LAST_PAIR], one[at.MASK] >= 0
     for number in range(first, last):
         plane = one[at.TARGET] + (channel * (last - first) + number - first) * one[at.TARGET_PLANE]
-        top, left = packed.phases[number, 0], packed.phases[number, 1]
+        top, left = packed.pairs[number, 0], packed.pairs[number, 1]
         wide = (width - left + across - 1) // across
         if is_padded:
             _fill(arena, plane - one[at.TOP], plane)
@@ -111,78 +111,75 @@ def _output(one: Any, channel: int, arena: Array, row: int, images: int, outputs
 
 
 @compiled
-def _take_largest(one: Any, base: int, to: int, arena: Array, line: Array, y: int) -> None:
-    """Compute a line of outputs: the largest of each column of the windows, then of some columns."""
-    width = np.uintp(one[at.SOURCE_WIDTH])
-    first = max(0, y * one[at.DOWN] - one[at.ABOVE])
-    last = min(one[at.SOURCE_HEIGHT], y * one[at.DOWN] - one[at.ABOVE] + one[at.WINDOW_LINES])
-    for x in range(width):
-        line[x] = arena[np.uintp(base + first * one[at.SOURCE_LINE]) + x]
-    for number in range(first + 1, last):
-        source = np.uintp(base + number * one[at.SOURCE_LINE])
+def _take_largest(pairs: Array, one: Any, base: int, to: int, arena: Array, line: Array) -> None:
+    """Compute the outputs of a channel of an image: of each line of windows the largest of columns, then across."""
+    width, wide, across = np.uintp(one[at.SOURCE_WIDTH]), np.uintp(one[at.TARGET_WIDTH]), one[at.ACROSS]
+    half = line.size // 2
+    for y in range(one[at.TARGET_HEIGHT]):
+        top, target = y * one[at.DOWN] - one[at.ABOVE], np.uintp(to + y * one[at.TARGET_LINE])
+        first, last = max(0, top), min(one[at.SOURCE_HEIGHT], top + one[at.WINDOW_LINES])
+        source = np.uintp(base + first * one[at.SOURCE_LINE])
         for x in range(width):
-            line[x] = larger(line[x], arena[source + x])
-    for x in range(np.uintp(one[at.TARGET_WIDTH])):
-        arena[np.uintp(to) + x] = np.float32(-np.inf)
-    met = np.uintp(line.size // 2)
-    for column in range(one[at.WINDOW_COLUMNS]):
-        begin, end, start = _columns(one, column)
-        _copy_line(line, start, one[at.ACROSS], line, line.size // 2, end - begin)
-        for x in range(np.uintp(end - begin)):
-            arena[np.uintp(to + begin) + x] = larger(arena[np.uintp(to + begin) + x], line[met + x])
+            line[x] = arena[source + x]
+        for _ in range(first + 1, last):
+            source += np.uintp(one[at.SOURCE_LINE])
+            for x in range(width):
+                line[x] = larger(line[x], arena[source + x])
+        for x in range(wide):
+            arena[target + x] = np.float32(-np.inf)
+        for column in range(one[at.WINDOW_COLUMNS]):
+            begin, end = pairs[one[at.FIRST_PAIR] + column, 0], pairs[one[at.FIRST_PAIR] + column, 1]
+            start, count, place = begin * across + column - one[at.BESIDE], end - begin, target + np.uintp(begin)
+            if across == 2 and count >= VECTOR:
+                halve(line, start, line, half, count // VECTOR)
+                halve(line, start + 2 * (count - VECTOR), line, half + count - VECTOR, 1)
+                for x in range(np.uintp(count)):
+                    arena[place + x] = larger(arena[place + x], line[np.uintp(half) + x])
+            else:
+                for x in range(np.uintp(count)):
+                    arena[place + x] = larger(arena[place + x], line[np.uintp(start) + x * np.uintp(across)])
 
 
 @compiled
-def _columns(one: Any, column: int) -> tuple[int, int, int]:
-    """Return the outputs whose windows' column is in the image, the last excluded, and the pixel of the first."""
-    across, offset = one[at.ACROSS], column - one[at.BESIDE]
-    begin = max(0, (across - 1 - offset) // across)
-    end = min(one[at.TARGET_WIDTH], (one[at.SOURCE_WIDTH] - 1 - offset) // across + 1)
-    return begin, max(begin, end), begin * across + offset
-
-
-@compiled
-def _take_mean(one: Any, base: int, to: int, arena: Array, totals: Array, y: int) -> None:
-    width = one[at.TARGET_WIDTH]
-    for x in range(width):
-        totals[x] = 0.0
-    top = y * one[at.DOWN] - one[at.ABOVE]
-    first, last = max(0, top), min(one[at.SOURCE_HEIGHT], top + one[at.WINDOW_LINES])
-    if width == 1:
-        begin, end = max(0, -one[at.BESIDE]), min(one[at.SOURCE_WIDTH], one[at.WINDOW_COLUMNS] - one[at.BESIDE])
-        total = 0.0
+def _take_means(pairs: Array, one: Any, base: int, to: int, arena: Array, totals: Array) -> None:
+    """Compute the outputs of a channel of an image; a window's pixels are added line after line."""
+    width, across = one[at.TARGET_WIDTH], one[at.ACROSS]
+    for y in range(one[at.TARGET_HEIGHT]):
+        top, target = y * one[at.DOWN] - one[at.ABOVE], np.uintp(to + y * one[at.TARGET_LINE])
+        first, last = max(0, top), min(one[at.SOURCE_HEIGHT], top + one[at.WINDOW_LINES])
+        for x in range(np.uintp(width)):
+            totals[x] = 0.0
         for line in range(first, last):
-            for x in range(begin, end):
-                total += arena[np.uintp(base + line * one[at.SOURCE_LINE] + x)]
-        totals[0] = total
-    else:
-        for line in range(first, last):
+            source = base + line * one[at.SOURCE_LINE] - one[at.BESIDE]
+            if width == 1:
+                total, begin = totals[0], max(0, one[at.BESIDE])
+                for x in range(begin, min(one[at.WINDOW_COLUMNS], one[at.SOURCE_WIDTH] + one[at.BESIDE])):
+                    total += arena[np.uintp(source + x)]
+                totals[0] = total
+                continue
             for column in range(one[at.WINDOW_COLUMNS]):
-                begin, end, start = _columns(one, column)
-                source = base + line * one[at.SOURCE_LINE] + start
-                for x in range(end - begin):
-                    totals[begin + x] += arena[np.uintp(source + x * one[at.ACROSS])]
-    for x in range(width):
-        divisor = one[at.WINDOW_LINES] * one[at.WINDOW_COLUMNS]
-        if one[at.COUNTS_PADDING] == 0:
-            left = x * one[at.ACROSS] - one[at.BESIDE]
-            wide = min(one[at.SOURCE_WIDTH], left + one[at.WINDOW_COLUMNS]) - max(0, left)
-            divisor = (last - first) * wide
-        arena[np.uintp(to + x)] = np.float32(totals[x] / divisor)
+                begin, end = pairs[one[at.FIRST_PAIR] + column, 0], pairs[one[at.FIRST_PAIR] + column, 1]
+                for x in range(begin, end):
+                    totals[np.uintp(x)] += arena[np.uintp(source + column + x * across)]
+        for x in range(width):
+            divisor = one[at.WINDOW_LINES] * one[at.WINDOW_COLUMNS]
+            if one[at.COUNTS_PADDING] == 0:
+                left = x * across - one[at.BESIDE]
+                wide = min(one[at.SOURCE_WIDTH], left + one[at.WINDOW_COLUMNS]) - max(0, left)
+                divisor = (last - first) * wide
+            arena[target + np.uintp(x)] = np.float32(totals[np.uintp(x)] / divisor)
 
 
 @compiled
-def _pool(one: Any, channel: int, images: int, arena: Array, line: Array, totals: Array) -> None:
+def _pool(pairs: Array, one: Any, channel: int, images: int, arena: Array, line: Array, totals: Array) -> None:
     _empty(one, channel, arena, 0)
     for image in range(images):
         base = one[at.SOURCE] + channel * one[at.SOURCE_PLANE] + image * one[at.SOURCE_IMAGE]
         to = one[at.TARGET] + channel * one[at.TARGET_PLANE] + image * one[at.TARGET_IMAGE]
-        for y in range(one[at.TARGET_HEIGHT]):
-            if one[at.KIND] == at.LARGEST:
-                _take_largest(one, base, to, arena, line, y)
-            else:
-                _take_mean(one, base, to, arena, totals, y)
-            to += one[at.TARGET_LINE]
+        if one[at.KIND] == at.LARGEST:
+            _take_largest(pairs, one, base, to, arena, line)
+        else:
+            _take_means(pairs, one, base, to, arena, totals)
 
 
 @compiled
@@ -221,9 +218,9 @@ def _combine(packed: Any, one: Any, clip: Any, channel: int, images: int, arena:
 
 @compiled
 def _is_apart(one: Any, images: int) -> bool:
-    """Whether images are convolved one by one, since there is much between their lanes."""
+    """Whether images are convolved one by one, since a vector or more is between their lanes."""
     span = ((one[at.TARGET_HEIGHT] - 1) * one[at.TARGET_LINE] + one[at.TARGET_WIDTH] + VECTOR - 1) // VECTOR * VECTOR
-    found: bool = images > 1 and one[at.MASK] < 0 and 2 * span <= one[at.TARGET_IMAGE]
+    found: bool = images > 1 and one[at.MASK] < 0 and span + VECTOR <= one[at.TARGET_IMAGE]
     return found
 
 
@@ -339,7 +336,7 @@ def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int
                     elif kind == at.OUTPUT:
                         _output(one, channel, arena, row, images, outputs)
                     elif kind in (at.LARGEST, at.MEAN):
-                        _pool(one, channel, images, arena, line, totals)
+                        _pool(packed.pairs, one, channel, images, arena, line, totals)
                     else:
                         _combine(packed, one, packed.clips[number], channel, images, arena)
             if shared:

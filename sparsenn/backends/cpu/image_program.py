@@ -17,7 +17,18 @@ from sparsenn.backends.cpu.activation import activation_code
 from sparsenn.backends.cpu.filter_tiles import SHARING
 from sparsenn.backends.cpu.grids import Grid, Value, allocate
 from sparsenn.formats import Array
-from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, Conv2d, Flatten, Identity, MaxPool2d, Multiply
+from sparsenn.layers import (
+    Activation,
+    Add,
+    AvgPool2d,
+    Concatenate,
+    Conv2d,
+    Flatten,
+    Identity,
+    MaxPool2d,
+    Multiply,
+    Pool2d,
+)
 
 __all__ = ["Packed", "Planner", "Program", "shared_taps", "work_of"]
 
@@ -27,7 +38,7 @@ COPY, CONVOLVE, LARGEST, MEAN, ADD, MULTIPLY, SCALE, OUTPUT = range(8)
     KIND, SOURCE, SOURCE_PLANE, SOURCE_LINE, SOURCE_IMAGE, SOURCE_HEIGHT, SOURCE_WIDTH,
     TARGET, TARGET_PLANE, TARGET_LINE, TARGET_IMAGE, TARGET_HEIGHT, TARGET_WIDTH, TOP, MASK,
     OTHER, OTHER_PLANE, OTHER_IMAGE, CHANNELS, ACTIVATION, FIRST_BLOCK, LAST_BLOCK, FIRST_BIAS,
-    WINDOW_LINES, WINDOW_COLUMNS, DOWN, ACROSS, ABOVE, BESIDE, COUNTS_PADDING, FIRST_PHASE, LAST_PHASE, WORK,
+    WINDOW_LINES, WINDOW_COLUMNS, DOWN, ACROSS, ABOVE, BESIDE, COUNTS_PADDING, FIRST_PAIR, LAST_PAIR, WORK,
 ) = range(33)  # fmt: skip
 """Columns of `Packed.operations`; places are those of a value's first pixel, -1 for none, and for rows as a source."""
 
@@ -47,7 +58,7 @@ class Packed(NamedTuple):
     shared_weights: Array  # float32, for each tap of such filters their weights
     biases: Array  # float32, what sums begin with
     masks: Array  # int32, of each size of values with margins
-    phases: Array  # (phases, 2) int64, remainders of line and column
+    pairs: Array  # (pairs, 2) int64: of phases the remainders of line and column; of pools the bounds of `_bounds`
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,6 +287,16 @@ def _reach(layer: Conv2d, strides: tuple[int, int]) -> list[tuple[Array, Array]]
     return found
 
 
+def _bounds(layer: Pool2d, width: int, outputs: int) -> list[tuple[int, int]]:
+    """Return for each column of a window the outputs, the last excluded, for which it is in the image."""
+    (_, columns), (_, across), (_, beside), _ = layer.sliding_window
+    found = []
+    for offset in range(-beside, columns - beside):
+        first = max(0, (across - 1 - offset) // across)
+        found.append((first, max(first, min(outputs, (width - 1 - offset) // across + 1))))
+    return found
+
+
 class _Writer:
     def __init__(self, images: int) -> None:
         self._images = images
@@ -286,7 +307,7 @@ class _Writer:
         self.biases: list[Array] = []
         self.masks: list[Array] = []
         self._mask_places: dict[tuple[Any, int, int], int] = {}
-        self.phases: list[tuple[int, int]] = []
+        self.pairs: list[tuple[int, int]] = []
         self.work = 0
 
     def add(self, each: _Operation) -> None:
@@ -313,15 +334,17 @@ class _Writer:
         record[DOWN], record[ACROSS] = each.strides
         record[WORK] = prod(each.image)
         if each.kind == COPY:
-            record[FIRST_PHASE] = len(self.phases)
-            self.phases += each.target.phases  # type: ignore[union-attr]
-            record[LAST_PHASE] = len(self.phases)
+            record[FIRST_PAIR] = len(self.pairs)
+            self.pairs += each.target.phases  # type: ignore[union-attr]
+            record[LAST_PAIR] = len(self.pairs)
         elif each.kind == CONVOLVE:
             self._add_taps(each, record)
         elif each.kind in (LARGEST, MEAN):
             window, strides, padding, _ = each.layer.sliding_window
             record[WINDOW_LINES : WINDOW_COLUMNS + 1] = window
             record[DOWN : BESIDE + 1] = *strides, *padding
+            record[FIRST_PAIR] = len(self.pairs)
+            self.pairs += _bounds(each.layer, each.image[2], each.target.width)  # type: ignore[union-attr]
             record[COUNTS_PADDING] = int(each.kind == MEAN and each.layer.counts_padding)
             record[WORK] = prod(window) * each.target.channels * each.target.height * each.target.width  # type: ignore[union-attr]
         self.records.append(record)
@@ -380,7 +403,7 @@ class _Writer:
             *self.shared.arrays(),
             np.concatenate([np.zeros(0, np.float32), *self.biases]),
             np.concatenate([*self.masks, np.zeros(1, np.int32)]),
-            np.array(self.phases, np.int64).reshape(-1, 2),
+            np.array(self.pairs, np.int64).reshape(-1, 2),
         )
 
 
