@@ -20,7 +20,7 @@ from sparsenn.backends.cpu.filter_tiles import (
     read_atomically,
     sharing_filters,
 )
-from sparsenn.backends.cpu.tiles import VECTOR, halve, larger
+from sparsenn.backends.cpu.tiles import VECTOR, halve, larger, raise_vectors
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
 
@@ -113,18 +113,13 @@ def _output(one: Any, channel: int, arena: Array, row: int, images: int, outputs
 @compiled
 def _take_largest(pairs: Array, one: Any, base: int, to: int, arena: Array, line: Array) -> None:
     """Compute the outputs of a channel of an image: of each line of windows the largest of columns, then across."""
-    width, wide, across = np.uintp(one[at.SOURCE_WIDTH]), np.uintp(one[at.TARGET_WIDTH]), one[at.ACROSS]
-    half = line.size // 2
+    wide, across, half = np.uintp(one[at.TARGET_WIDTH]), one[at.ACROSS], line.size // 2
+    vectors = (one[at.SOURCE_WIDTH] + VECTOR - 1) // VECTOR
     for y in range(one[at.TARGET_HEIGHT]):
         top, target = y * one[at.DOWN] - one[at.ABOVE], np.uintp(to + y * one[at.TARGET_LINE])
         first, last = max(0, top), min(one[at.SOURCE_HEIGHT], top + one[at.WINDOW_LINES])
-        source = np.uintp(base + first * one[at.SOURCE_LINE])
-        for x in range(width):
-            line[x] = arena[source + x]
-        for _ in range(first + 1, last):
-            source += np.uintp(one[at.SOURCE_LINE])
-            for x in range(width):
-                line[x] = larger(line[x], arena[source + x])
+        for number in range(first, last):
+            raise_vectors(line, 0, arena, base + number * one[at.SOURCE_LINE], vectors, number == first)
         for x in range(wide):
             arena[target + x] = np.float32(-np.inf)
         for column in range(one[at.WINDOW_COLUMNS]):

@@ -15,7 +15,7 @@ import numpy as np
 
 from sparsenn.backends.cpu.activation import activation_code
 from sparsenn.backends.cpu.filter_tiles import SHARING
-from sparsenn.backends.cpu.grids import Grid, Value, allocate
+from sparsenn.backends.cpu.grids import LINE, Grid, Value, allocate
 from sparsenn.formats import Array
 from sparsenn.layers import (
     Activation,
@@ -68,7 +68,7 @@ class Program:
     packed: Packed
     images: int  # at most
     size: int  # numbers of the arena
-    widest: int  # numbers of a line, at most
+    widest: int  # numbers of a line at most, in whole lines of a cache
     outputs: int  # of an image
     work: int  # multiply-adds, or what takes as long, of an image
 
@@ -263,6 +263,7 @@ class Planner:
         widest = max(
             [*(value.grid.laid(images).line for value in values), *(each.image[2] for each in self.operations)]
         )
+        widest = -(-widest // LINE) * LINE
         return Program(writer.packed(), images, size, widest, outputs, writer.work)
 
     @property

@@ -29,6 +29,7 @@ __all__ = [
     "one_filter",
     "one_row",
     "one_vector",
+    "raise_vectors",
     "spread",
     "tall_rows",
     "three_vectors",
@@ -254,6 +255,25 @@ def _larger(typing: Any, one: Any, other: Any) -> Any:
     return types.float32(types.float32, types.float32), generate
 
 
+def _raising(typing: Any, array: Any, to: Any, other: Any, begin: Any, vectors: Any, fresh: Any) -> Any:
+    """Have some vectors of an array hold the larger numbers, its own or another array's; the other's if `fresh`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, to, other, begin, vectors, fresh = arguments
+        of_array, _, of_other, _, _, _ = signature.args
+        with cgutils.for_range(builder, vectors) as loop:
+            lane = builder.mul(loop.index, ir.Constant(to.type, VECTOR))
+            place = vector_place(context, builder, of_array, array, builder.add(to, lane))
+            met = vector_place(context, builder, of_other, other, builder.add(begin, lane))
+            new, old = builder.load(met, align=4), builder.load(place, align=4)
+            stays = builder.or_(builder.fcmp_ordered("<=", new, old), builder.fcmp_unordered("uno", old, old))
+            builder.store(builder.select(fresh, new, builder.select(stays, old, new)), place, align=4)
+        return context.get_dummy_value()
+
+    whole = types.intp
+    return types.void(array, whole, other, whole, whole, types.boolean), generate
+
+
 def _halving(typing: Any, source: Any, begin: Any, target: Any, to: Any, vectors: Any) -> Any:
     """Copy every other number of an array, from a place on, to some vectors of another; both have one dimension."""
 
@@ -281,6 +301,6 @@ def _halving(typing: Any, source: Any, begin: Any, target: Any, to: Any, vectors
 
 
 ask_for, nonzeros, lowest = map(intrinsic, (_asking, _nonzeros, _lowest))
-halve, larger, one_filter = map(intrinsic, (_halving, _larger, _summing))
+halve, larger, one_filter, raise_vectors = map(intrinsic, (_halving, _larger, _summing, _raising))
 tall_rows, two_rows, one_row = map(_rows_tile, (TALL, 2, 1))
 four_vectors, three_vectors, two_vectors, one_vector = map(_lines_tile, (4, 3, 2, 1))
