@@ -74,7 +74,7 @@ inline Thread* current;
 inline ucontext_t scheduler;
 inline const std::function<void()>* body;
 inline std::mt19937 chance;
-inline Dimensions block, grid;
+inline Dimensions block{0, 0, 0}, grid;
 inline std::vector<std::pair<const unsigned char*, const unsigned char*>> regions;
 inline std::vector<std::function<void()>> flights;  // copies that go on by themselves, and what follows from them
 
