@@ -56,6 +56,9 @@ TABLES = {
     "conv-streaming": Recorder("bench/record_conv_streaming.py", (*_ENGINE, f"{_CUDA}/conv"), needs=_GPU),
     "conv2d": Recorder("bench/record_conv2d.py", ("sparsenn/studies/conv2d", f"{_CUDA}/conv"), "[--plot FILE]", _GPU),
     "conversion": Recorder("bench/bench_conversion.py", ("sparsenn/formats", *_CPU)),
+    "cpu-convolutions": Recorder(
+        "bench/record_cpu_convolutions.py", (*_ENGINE, *_CPU), "[--only NAME …]", "torchvision, and OpenVINO if at hand"
+    ),
     "dask": Recorder("bench/record_dask.py", ("sparsenn/distributed", *_ENGINE, *_CPU), "[--device cuda]"),
     "devices": Recorder("bench/record_devices.py", ("sparsenn/distributed", *_ENGINE, _CUDA), needs="GPUs of one host"),
     "end-to-end": Recorder("bench/record_end_to_end.py", (*_ENGINE, _CUDA, "sparsenn/io"), "FILE.h5 …", _EITHER),
