@@ -145,12 +145,6 @@ class LayerCounter:
             counts, seconds, estimate = counted
             self.add(number, (counts,), seconds, estimate)
 
-    def scale(self, first: int, last: int, seconds: float) -> None:
-        """Scale the times of layers that threads ran side by side to the seconds that they took together."""
-        whole = sum(self._seconds[first:last])
-        for number in range(first, last):
-            self._seconds[number] *= seconds / whole if whole else 0.0
-
     def statistics(self) -> tuple[LayerStatistics, ...]:
         """Return one record per layer."""
         layers = zip(self._counts, self._sizes, self._seconds, self._estimates, strict=True)
