@@ -73,7 +73,7 @@ class _SparseStep:
         problem = SparseProblem(plan.rows.count, form, droppable_from, deduplication)
         self._chain: Any = chain_of(plan.backend, kernel, stack, layers, problem, options.kernel == "auto")
         chain = self._chain  # the function does not refer to this object, so that it is freed with the session
-        self.launch = None if kernel.drops_rows else lambda rows: chain.run(rows, False, None).features
+        self.launch = (lambda rows: chain.run(rows, False, None).features) if kernel.own_outputs else None
 
     @property
     def nbytes(self) -> int:
