@@ -224,7 +224,7 @@ class BatchRunner:
             return
         converts = source.dtype == np.float16 and not plan.keeps_half
         shape, checks = inputs.rows.shape, self._compiled.options.check_finite
-        is_replayed, launch = executable.is_capturable and not converts, executable.whole_launch
+        is_replayed, launch = executable.is_capturable and not converts, executable.only_launch
 
         def run(rows: Array) -> Any:
             if launch is not None and not watchers["step"]:

@@ -101,10 +101,16 @@ class Executable:
         return outputs
 
     @property
-    def whole_launch(self) -> Callable[[Array], Any] | None:
-        """The function that takes dense rows through the whole network in ONNX Runtime; None where kernels do."""
-        is_whole = self.plan.kernel.operation == WHOLE_OPERATION and self.plan.leaves_outputs
-        step = self._steps.get(0) if is_whole else None
+    def only_launch(self) -> Callable[[Array], Any] | None:
+        """The compiled function, or ONNX Runtime's, that takes dense rows on the host through the whole network.
+
+        None where there are several, or NumPy computes, which warns of what is not finite.
+        """
+        plan = self.plan
+        is_only = len(plan.steps) == 1 and plan.leaves_outputs and plan.backend.in_host_memory
+        if not is_only or plan.kernel.operation not in (SPARSE_OPERATION, WHOLE_OPERATION):
+            return None
+        step = self._steps.get(0)
         return None if step is None else step.launch
 
     @cached_property

@@ -160,7 +160,7 @@ def _beside_whole(
 
 def _call(executable: Executable, features: Any) -> None:
     """Run an executable as a session's calls do, which matters where a run takes microseconds."""
-    launch = executable.whole_launch
+    launch = executable.only_launch
     if launch is not None:
         launch(features)
         return

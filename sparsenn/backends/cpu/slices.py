@@ -217,17 +217,16 @@ def _sort_by_slices(indptr: Array, indices: Array, values: Array, width: int, st
             offsets[base + column + 1] += offsets[base + column]
         starts[number + 1] = starts[number] + offsets[base + inputs]
     for column in range(inputs):
-        last: Any = -1
-        place: Any = starts[0]
+        cut, place = -1, starts[0]
         for entry in range(indptr[column], indptr[column + 1]):
-            output = np.int64(indices[entry])
-            number, target = output // width, output % width
-            if number != last:
-                last, place = number, starts[number] + offsets[number * (inputs + 1) + column]
+            output = int(indices[entry])
+            target = output % width
+            if output // width != cut:
+                cut = output // width
+                place = starts[cut] + offsets[cut * (inputs + 1) + column]
             weights[place] = values[entry]
             if masks.size > 0:
-                bit = np.uint16(1 << (target % 16))
-                masks[(number * inputs + column) * VECTORS + target // 16] |= bit
+                masks[(cut * inputs + column) * VECTORS + target // 16] |= np.uint16(1 << (target % 16))
             else:
                 targets[place] = np.uint16(target)
             place += 1
