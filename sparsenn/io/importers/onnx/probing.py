@@ -84,7 +84,7 @@ def probed(model: Any, signals: Mapping[str, Signal], row_by_row: bool) -> dict[
         session = runtime_session(traced, quiet=True)
         sizes = (slice(_FEW), slice(_MORE)) if by_rows else (slice(1),)
         runs = [_run(session, signals, rows, 1.0) for rows in sizes]
-        if by_rows and not all(_are_independent(session, model, signals, scale) for scale in _SCALES):
+        if by_rows and not _are_independent(session, model, signals, runs):
             return None
     except Exception:  # of whatever kinds that ONNX Runtime raises
         return None
@@ -121,17 +121,22 @@ def _traced(model: Any, signals: Mapping[str, Signal], by_rows: bool) -> bytes:
     return content
 
 
-def _are_independent(session: Any, model: Any, signals: Mapping[str, Signal], scale: float) -> bool:
-    """Whether the outputs of each of a few rows are the same alone as among the others."""
+def _are_independent(session: Any, model: Any, signals: Mapping[str, Signal], runs: Sequence[dict[str, Array]]) -> bool:
+    """Whether the outputs of each of a few rows are the same alone as among the others.
+
+    `runs` are those of `_FEW` and `_MORE` rows at a factor of 1.
+    """
+    few, more = runs
     names = [output.name for output in model.graph.output]
-    few, together, *alone = (
-        _run(session, signals, rows, scale, names)
-        for rows in (slice(_FEW), slice(_MORE), *(slice(row, row + 1) for row in range(_MORE)))
-    )
-    axes = {name: _axis(few[name], together[name]) for name in names if name in few}
-    return len(axes) == len(names) and all(
-        rows is not None and _alike(rows, together[name], [run[name] for run in alone]) for name, rows in axes.items()
-    )
+    axes = {name: _axis(few[name], more[name]) for name in names if name in few}
+    if len(axes) != len(names) or None in axes.values():
+        return False
+    for scale in _SCALES:
+        together = more if scale == 1 else _run(session, signals, slice(_MORE), scale, names)
+        alone = [_run(session, signals, slice(row, row + 1), scale, names) for row in range(_MORE)]
+        if not all(rows and _alike(rows, together[name], [run[name] for run in alone]) for name, rows in axes.items()):
+            return False
+    return True
 
 
 def _run(
