@@ -22,7 +22,7 @@ def onnx_library() -> Any:
         It is not installed; the message says what to install.
     """
     known = sys.modules.get("onnx")
-    if known is not None and f"onnx.{_PARTS[-1]}" in sys.modules:
+    if known is not None and all(hasattr(known, part) for part in _PARTS):
         return known
     try:
         for part in _PARTS:

@@ -16,19 +16,22 @@ import numpy as np
 from numba import carray
 
 from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseProblem
+from sparsenn.backends.cpu.expanding import MOST_ROWS
 from sparsenn.backends.cpu.processor import shared_seconds
 from sparsenn.backends.cpu.row_threads import NO_THREADS, row_threads, run_slices
 from sparsenn.backends.cpu.slices import (
     COPIES,
     COUNT,
     FIELDS,
+    GROUP,
     INPUTS,
     IS_SPLIT,
     LAYER,
-    MIDDLE,
     OUTPUTS,
     SLICES,
+    SLOTS,
     TARGET,
+    WIDEST,
     RowMemory,
     count_edges,
     edge_cost,
@@ -66,23 +69,30 @@ def _nonzeros(copies: int, outputs: int, numbers: Array, line: Array, base: int)
 
 
 @compiled
-def _take_row(row: int, count: int, layers: int, job: Array, out: Array, many: int, droppable_from: int,
-              state: Array, counters: Array) -> bool:  # fmt: skip
-    """Take a row, `count` inputs of which are listed, to its outputs; returns False, and writes none, if it dies."""
+def _take_rows(row: int, rows: int, count: int, layers: int, job: Array, out: Array, many: int, droppable_from: int,
+               state: Array, counters: Array) -> bool:  # fmt: skip
+    """Take rows, `count` inputs of which are listed, to their outputs; returns False, and writes none, if all die.
+
+    Only single rows are counted.
+    """
     numbers, offsets = carray(pointer_of(job[0]), 1, np.int64), carray(pointer_of(job[1]), 1, np.uint32)
     columns, factors = carray(pointer_of(job[5]), 1, np.uint32), carray(pointer_of(job[6]), 1, np.float32)
     lines, alive = carray(pointer_of(job[7]), 1, np.float32), carray(pointer_of(job[8]), 1, np.int64)
-    source, target = job[MIDDLE], 0
+    across = job[WIDEST]
+    source: Any = MOST_ROWS * across
+    target: Any = 0
     for layer in range(layers):
         record = FIELDS * layer
         outputs, slices = numbers[record + OUTPUTS], numbers[record + SLICES]
         if layer > 0:
-            count = list_inputs(lines, source, numbers[record + INPUTS], columns, factors)
-        job[LAYER], job[COUNT], job[TARGET] = layer, count, target
+            inputs = numbers[record + INPUTS]
+            count = list_inputs(rows, lines, source, across, inputs, columns, factors, across + 1)
+        job[LAYER], job[GROUP], job[COUNT], job[TARGET] = layer, rows, count, target
         run_slices(state, job, slices, numbers[record + IS_SPLIT] != 0)
         nonzeros = np.int64(0)
-        for number in range(slices):
-            nonzeros += alive[number]
+        for each in range(rows):
+            for number in range(slices):
+                nonzeros += alive[each * job[SLOTS] + number]
         if counters.shape[0] > 0:
             counters[layer, 0] += 1
             counters[layer, 1] += many if nonzeros > 0 else 0
@@ -90,42 +100,48 @@ def _take_row(row: int, count: int, layers: int, job: Array, out: Array, many: i
             counters[layer, 3] += count_edges(numbers, offsets, layer, columns, count)
         if nonzeros == 0 and layer >= droppable_from:
             return False
-        source, target = target, job[MIDDLE] - target
-    for output in range(out.shape[1]):
-        out[row, output] = lines[source + output]
+        source, target = target, MOST_ROWS * across - target
+    for each in range(rows):
+        for output in range(out.shape[1]):
+            out[row + each, output] = lines[source + each * across + output]
     return True
 
 
 @compiled
 def run_rows(features: Array, start: int, stop: int, layers: int, job: Array, out: Array, multiplicity: Array,
-             droppable_from: int, is_live: Array, state: Array, counters: Array) -> None:  # fmt: skip
-    """Take dense rows start to stop through all layers.
+             droppable_from: int, state: Array, counters: Array) -> None:  # fmt: skip
+    """Take dense rows start to stop through all layers, a few at a time, or one by one where they are counted.
 
-    job : of `RowMemory`. multiplicity : (rows,) int64, how many inputs each row stands for. is_live : (rows,) bool;
-        outputs of others are zeros. state : of `row_threads`, or empty. counters : (layers, 4) int64, added to: rows,
-        active inputs, non-zeros, multiply-adds; (0, 4) for no counting.
+    job : of `RowMemory`. multiplicity : (rows,) int64, how many inputs each row stands for. state : of `row_threads`,
+        or empty. counters : (layers, 4) int64, added to: rows, active inputs, non-zeros, multiply-adds; (0, 4) for no
+        counting.
     """
     columns, factors = carray(pointer_of(job[5]), 1, np.uint32), carray(pointer_of(job[6]), 1, np.float32)
-    for row in range(start, stop):
-        count = list_inputs(features[row], 0, features.shape[1], columns, factors)
-        is_live[row] = _take_row(row, count, layers, job, out, multiplicity[row], droppable_from, state, counters)
-        if not is_live[row]:
-            out[row, :] = np.float32(0)
+    flat, inputs = features.reshape(-1), features.shape[1]
+    row = start
+    while row < stop:
+        left = stop - row
+        groups = (left + MOST_ROWS - 1) // MOST_ROWS
+        rows = (left + groups - 1) // groups if counters.shape[0] == 0 else 1
+        count = list_inputs(rows, flat, row * inputs, inputs, inputs, columns, factors, job[WIDEST] + 1)
+        many = multiplicity[row]
+        if not _take_rows(row, rows, count, layers, job, out, many, droppable_from, state, counters):
+            out[row : row + rows, :] = np.float32(0)
+        row += rows
 
 
 @compiled
 def run_sparse_rows(indptr: Array, indices: Array, entries: Array, start: int, stop: int, layers: int, job: Array,
-                    out: Array, multiplicity: Array, droppable_from: int, is_live: Array, state: Array,
+                    out: Array, multiplicity: Array, droppable_from: int, state: Array,
                     counters: Array) -> None:  # fmt: skip
-    """Take CSR rows start to stop through all layers, as `run_rows`."""
+    """Take CSR rows start to stop through all layers, one by one; see `run_rows`."""
     columns, factors = carray(pointer_of(job[5]), 1, np.uint32), carray(pointer_of(job[6]), 1, np.float32)
     for row in range(start, stop):
         count = indptr[row + 1] - indptr[row]
         for place in range(count):
             entry = indptr[row] + place
             columns[place], factors[place] = np.uint32(indices[entry]), entries[0 if entries.size == 1 else entry]
-        is_live[row] = _take_row(row, count, layers, job, out, multiplicity[row], droppable_from, state, counters)
-        if not is_live[row]:
+        if not _take_rows(row, 1, count, layers, job, out, multiplicity[row], droppable_from, state, counters):
             out[row, :] = np.float32(0)
 
 
@@ -138,14 +154,13 @@ class RowByRow:
         self._droppable_from = problem.droppable_from
         self._memory = RowMemory(self._weights)
         self._ones = np.ones(problem.rows, np.int64)
-        self._is_live = np.empty(problem.rows, np.bool_)
         self._uncounted = np.zeros((0, 4), np.int64)
         self._counters = self._uncounted
 
     @property
     def nbytes(self) -> int:
         """Memory that it keeps for rows, in bytes."""
-        return int(self._memory.nbytes + self._ones.nbytes + self._is_live.nbytes)
+        return int(self._memory.nbytes + self._ones.nbytes)
 
     def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
         """Take rows through all layers; see `SparseChain`. Rows that have died are left as zeros."""
@@ -161,7 +176,7 @@ class RowByRow:
         self._counters = np.zeros((self._layers, 4), np.int64) if counting else self._uncounted
         state = row_threads() if self._weights.is_split else NO_THREADS
         self._run_of(features)(0, rows, self._layers, self._memory.job, out, many, self._droppable_from,
-                               self._is_live, state, self._counters)  # fmt: skip
+                               state, self._counters)  # fmt: skip
         return RowsLeft(out)
 
     def counts(self) -> tuple[LayerCounts, ...]:
@@ -172,7 +187,7 @@ class RowByRow:
     def _run_of(features: Features) -> Callable[..., None]:
         if isinstance(features, CSR):
             return partial(run_sparse_rows, features.indptr, features.indices, features.values)
-        return partial(run_rows, read_only(features))
+        return partial(run_rows, read_only(np.ascontiguousarray(features)))
 
     def _shared(self, features: Features, out: Array, multiplicity: Array, counting: bool) -> Array:
         """Share rows among threads; returns the counters."""
@@ -182,7 +197,7 @@ class RowByRow:
 
         def take(bounds: tuple[int, int]) -> Array:
             counters, memory = np.zeros((layers, 4), np.int64), RowMemory(self._weights)
-            run(*bounds, self._layers, memory.job, out, multiplicity, self._droppable_from, self._is_live,
+            run(*bounds, self._layers, memory.job, out, multiplicity, self._droppable_from,
                 NO_THREADS, counters)  # fmt: skip
             return counters
 
@@ -215,12 +230,12 @@ def rows_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) ->
     """Estimate the time of layers for rows without zeros, none of which dies."""
     weights = sum(layer.edges for layer in layers)
     threads = min(_tasks(rows, weights, machine.multiprocessors), machine.multiprocessors)
-    products, live = 0.0, 1.0
+    groups, products, live = parts_of(rows, MOST_ROWS), 0.0, 1.0
     for layer in layers:
-        cost = live * (edge_cost(layer) + VALUE_EDGES * layer.inputs)
+        cost = live * groups * (edge_cost(layer, parts_of(rows, groups)) + VALUE_EDGES * layer.inputs)
         products += cost / sharing_threads(layer, machine.multiprocessors) if threads == 1 else cost
         live = LIVE if isinstance(layer.activation, ReLU) else 1.0
-    return shared_seconds(PRIOR, machine, threads, rows * products, rows * products * EDGE_BYTES)
+    return shared_seconds(PRIOR, machine, threads, products, products * EDGE_BYTES)
 
 
 ROWS = register(

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
 from numba import carray
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
-from sparsenn.backends.cpu.tiles import VECTOR, VECTOR_TYPE, multiplied, place_of, spread
+from sparsenn.backends.cpu.expanding import MOST_ROWS, VECTORS, WIDTH, expand_one, expand_three, expand_two
+from sparsenn.backends.cpu.tiles import VECTOR
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array, csc_to_csr
 from sparsenn.formats.arrays import read_only
@@ -29,16 +29,18 @@ __all__ = [
     "COPIES",
     "COUNT",
     "FIELDS",
+    "GROUP",
     "INPUTS",
     "IS_SPLIT",
     "JOB",
     "LAYER",
-    "MIDDLE",
     "MOST_SLICES",
     "MOST_THREADS",
     "OUTPUTS",
     "SLICES",
+    "SLOTS",
     "TARGET",
+    "WIDEST",
     "RowMemory",
     "SlicedLayers",
     "count_edges",
@@ -50,8 +52,8 @@ __all__ = [
     "sum_slice",
 ]
 
-VECTORS = 8  # vectors of sums that stay in registers
-WIDTH = 16 * VECTORS  # outputs of a slice whose weights are expanded: with AVX-512 alone
+
+ROW_COST = 0.25  # time of a further row, in that of the first
 
 EXPANDED_EDGES = 2.1
 """Weights that are scattered in the time in which a vector of weights is expanded and multiplied, on AMD EPYC (Zen 4):
@@ -77,9 +79,9 @@ INPUTS, OUTPUTS, ACTIVATION, BIAS, SLICE, SLICES, TABLE, COPIES, IS_SPLIT = rang
 SLICE_FIELDS = 4  # of a slice: where its values, targets (or -1), offsets and masks begin
 
 ARRAYS = 9  # of a job, whose addresses come first: those of `SlicedLayers`, then those of `RowMemory`, in order
-LAYER, COUNT, TARGET, MIDDLE, JOB = range(ARRAYS, ARRAYS + 5)
-# Numbers of a job: the layer, how many inputs are not zero, where its sums begin in the lines, and where the second of
-# the two lines does; and how many numbers a job has.
+LAYER, GROUP, COUNT, TARGET, WIDEST, SLOTS, JOB = range(ARRAYS, ARRAYS + 7)
+# Numbers of a job: the layer, how many rows, how many inputs are not zero, where the sums begin in the lines, from one
+# row's line to the next's, and from one row's non-zeros of slices to the next's; and how many numbers a job has.
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,24 +100,24 @@ class SlicedLayers:
 
 
 class RowMemory:
-    """The memory of a row on its way through layers, and the job that refers to it and to the weights."""
+    """The memory of a few rows on their way through layers, and the job that refers to it and to the weights."""
 
     def __init__(self, weights: SlicedLayers) -> None:
         self._weights = weights
         self._arrays = (
             np.empty(weights.widest + 1, np.uint32),  # the inputs of a layer that are not zero
-            np.empty(weights.widest + 1, np.float32),  # their numbers
-            np.empty(2 * weights.widest, np.float32),  # two lines: outputs of a layer, and of the next
-            np.empty(weights.most_slices, np.int64),  # the non-zeros of each slice
+            np.empty(MOST_ROWS * (weights.widest + 1), np.float32),  # their numbers, row by row
+            np.empty(2 * MOST_ROWS * weights.widest, np.float32),  # outputs of a layer, and of the next
+            np.empty(MOST_ROWS * weights.most_slices, np.int64),  # the non-zeros of each slice
         )
         self.job = np.zeros(JOB, np.int64)
         stored = weights.numbers, weights.offsets, weights.masks, weights.targets, weights.values
         self.job[:ARRAYS] = [array.ctypes.data for array in (*stored, *self._arrays)]
-        self.job[MIDDLE] = weights.widest
+        self.job[WIDEST], self.job[SLOTS] = weights.widest, weights.most_slices
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a row's memory."""
+        """Bytes of the memory."""
         return sum(array.nbytes for array in self._arrays)
 
 
@@ -124,14 +126,11 @@ def sharing_threads(layer: SparseLinear, threads: int) -> int:
     return max(1, min(threads, MOST_THREADS, int(edge_cost(layer)) // SPLIT_EDGES))
 
 
-def edge_cost(layer: SparseLinear) -> float:
-    """Return the time of a layer for a row without zeros, in that of a weight that is scattered."""
-    return min(float(layer.edges), _expanding(layer))
-
-
-def _expanding(layer: SparseLinear) -> float:
+def edge_cost(layer: SparseLinear, rows: int = 1) -> float:
+    """Return the time of a layer for up to `MOST_ROWS` rows without zeros, in that of a weight that is scattered."""
     vectors = parts_of(layer.outputs, WIDTH) * VECTORS * layer.inputs
-    return EXPANDED_EDGES * vectors if VECTOR == 16 else float("inf")
+    expanding = EXPANDED_EDGES * vectors if VECTOR == 16 else float("inf")
+    return expanding * (1 + ROW_COST * (rows - 1)) if expanding < layer.edges else float(rows * layer.edges)
 
 
 class _Slices(NamedTuple):
@@ -244,59 +243,6 @@ def _at(typing: Any, address: Any) -> Any:
 pointer_of = intrinsic(_at)
 
 
-def _expanded(typing: Any, numbers: Any, columns: Any, count: Any, offsets: Any, offset: Any, masks: Any, mask: Any,
-              values: Any, first: Any, sums: Any, to: Any) -> Any:  # fmt: skip
-    """Write the sums of `WIDTH` outputs: of some columns, the numbers times their weights, in the order of columns.
-
-    It is called with the numbers, their columns and their count; offsets, masks and values, each with the place of the
-    slice's first; and sums, with the place of the first.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        numbers, columns, count, offsets, offset, masks, mask, values, first, sums, to = arguments
-        names = "numbers", "columns", "count", "offsets", "offset", "masks", "mask", "values", "first", "sums", "to"
-        kinds = dict(zip(names, signature.args, strict=True))
-        lanes, whole = ir.VectorType(ir.IntType(1), 16), to.type
-        expand = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(VECTOR_TYPE, [ir.FloatType().as_pointer(), lanes, VECTOR_TYPE]),
-            "llvm.masked.expandload.v16f32",
-        )
-        zeros = ir.Constant(VECTOR_TYPE, [0.0] * 16)
-
-        def place(kind: str, array: Any, index: Any) -> Any:
-            return place_of(context, builder, kinds[kind], array, index)
-
-        totals = [cgutils.alloca_once(builder, VECTOR_TYPE) for _ in range(VECTORS)]
-        for total in totals:
-            builder.store(zeros, total)
-        with cgutils.for_range(builder, count) as loop:
-            column = builder.zext(builder.load(place("columns", columns, loop.index)), whole)
-            number = spread(builder, builder.load(place("numbers", numbers, loop.index)))
-            entry = builder.zext(builder.load(place("offsets", offsets, builder.add(offset, column))), whole)
-            weights = place("values", values, builder.add(first, entry))
-            base = builder.add(mask, builder.mul(column, ir.Constant(whole, VECTORS)))
-            for vector, total in enumerate(totals):
-                index = builder.add(base, ir.Constant(whole, vector))
-                bits = builder.load(place("masks", masks, index))
-                stored = builder.bitcast(bits, lanes)
-                weight = builder.call(expand, [weights, stored, zeros])
-                before = builder.load(total)
-                builder.store(builder.select(stored, multiplied(builder, number, weight, before), before), total)
-                weights = builder.gep(weights, [builder.zext(builder.ctpop(bits), whole)])
-        for vector, total in enumerate(totals):
-            index = builder.add(to, ir.Constant(whole, 16 * vector))
-            target = builder.bitcast(place("sums", sums, index), VECTOR_TYPE.as_pointer())
-            builder.store(builder.load(total), target, align=4)
-        return context.get_dummy_value()
-
-    whole = types.intp
-    return types.void(numbers, columns, whole, offsets, whole, masks, whole, values, whole, sums, whole), generate
-
-
-_expand = intrinsic(_expanded)
-
-
 @compiled
 def sum_slice(job: Array, number: int) -> None:
     """Compute a slice of a job's layer: sums from zero, inputs ascending, then the bias and the activation."""
@@ -304,26 +250,43 @@ def sum_slice(job: Array, number: int) -> None:
     values, columns = carray(pointer_of(job[4]), 1, np.float32), carray(pointer_of(job[5]), 1, np.uint32)
     factors, lines = carray(pointer_of(job[6]), 1, np.float32), carray(pointer_of(job[7]), 1, np.float32)
     alive, record, count = carray(pointer_of(job[8]), 1, np.int64), FIELDS * job[LAYER], job[COUNT]
-    width, outputs = numbers[record + SLICE], numbers[record + OUTPUTS]
-    begin = number * width
-    size, to = min(width, outputs - begin), job[TARGET] + begin
+    rows, across, begin = job[GROUP], job[WIDEST], number * numbers[record + SLICE]
+    outputs, to, apart = numbers[record + OUTPUTS], job[TARGET] + begin, job[WIDEST] + 1
+    size = min(numbers[record + SLICE], outputs - begin)
     table = numbers[record + TABLE] + SLICE_FIELDS * number
     first, target, offset, mask = numbers[table], numbers[table + 1], numbers[table + 2], numbers[table + 3]
     if target < 0:
         masks = carray(pointer_of(job[2]), 1, np.uint16)
         if VECTOR == 16:
-            _expand(factors, columns, count, offsets, offset, masks, mask, values, first, lines, to)
+            if rows == 1:
+                expand_one(
+                    factors, apart, columns, count, offsets, offset, masks, mask, values, first, lines, to, across
+                )
+            elif rows == 2:
+                expand_two(
+                    factors, apart, columns, count, offsets, offset, masks, mask, values, first, lines, to, across
+                )
+            else:
+                expand_three(
+                    factors, apart, columns, count, offsets, offset, masks, mask, values, first, lines, to, across
+                )
     else:
         targets = carray(pointer_of(job[3]), 1, np.uint16)
-        for output in range(np.uintp(size)):
-            lines[np.uintp(to) + output] = np.float32(0)
-        for place in range(count):
-            column, factor = np.uintp(offset) + np.uintp(columns[place]), factors[place]
-            weight, aim = np.uintp(first), np.uintp(target)
-            for entry in range(np.uintp(offsets[column]), np.uintp(offsets[column + np.uintp(1)])):
-                lines[np.uintp(to) + np.uintp(targets[aim + entry])] += factor * values[weight + entry]
-    bias = numbers[record + BIAS]
-    alive[number] = _finish(numbers[record + ACTIVATION], bias + begin, values[bias + outputs], size, values, lines, to)
+        weight, aim = np.uintp(first), np.uintp(target)
+        for row in range(rows):
+            line = np.uintp(to + row * across)
+            for output in range(np.uintp(size)):
+                lines[line + output] = np.float32(0)
+            for place in range(count):
+                column, factor = np.uintp(offset) + np.uintp(columns[place]), factors[row * apart + place]
+                if factor != np.float32(0):
+                    for entry in range(np.uintp(offsets[column]), np.uintp(offsets[column + np.uintp(1)])):
+                        lines[line + np.uintp(targets[aim + entry])] += factor * values[weight + entry]
+    bias, kind = numbers[record + BIAS], numbers[record + ACTIVATION]
+    for row in range(rows):
+        alive[row * job[SLOTS] + number] = _finish(
+            kind, bias + begin, values[bias + outputs], size, values, lines, to + row * across
+        )
 
 
 @compiled
@@ -348,13 +311,24 @@ def _finish(kind: int, bias: int, top: float, outputs: int, values: Array, line:
 
 
 @compiled
-def list_inputs(line: Array, base: int, inputs: int, columns: Array, factors: Array) -> Any:
-    """List a line's numbers that are not zero; returns how many."""
-    count = np.uintp(0)
+def list_inputs(rows: int, line: Array, base: int, across: int, inputs: int, columns: Array, factors: Array,
+                apart: int) -> Any:  # fmt: skip
+    """List the columns in which a row has a number that is not zero, and all rows' numbers; returns how many."""
+    count, step, first = np.uintp(0), np.uintp(across), np.uintp(base)
+    if rows == 1:
+        for column in range(np.uintp(inputs)):
+            number = line[first + column]
+            columns[count], factors[count] = np.uint32(column), number
+            count += np.uintp(1) if number != np.float32(0) else np.uintp(0)
+        return np.int64(count)
     for column in range(np.uintp(inputs)):
-        number = line[np.uintp(base) + column]
-        columns[count], factors[count] = np.uint32(column), number
-        count += np.uintp(1) if number != np.float32(0) else np.uintp(0)
+        is_used = False
+        columns[count] = np.uint32(column)
+        for row in range(np.uintp(rows)):
+            number = line[first + row * step + column]
+            factors[row * np.uintp(apart) + count] = number
+            is_used |= number != np.float32(0)
+        count += np.uintp(1) if is_used else np.uintp(0)
     return np.int64(count)
 
 
