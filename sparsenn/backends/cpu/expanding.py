@@ -11,15 +11,25 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from sparsenn.backends.cpu.tiles import VECTOR_TYPE, multiplied, place_of, spread
+from sparsenn.backends.cpu.tiles import multiplied, place_of
 
-__all__ = ["MOST_ROWS", "VECTORS", "WIDTH", "expand_one", "expand_three", "expand_two"]
+__all__ = ["LANES", "MOST_ROWS", "VECTORS", "WIDTH", "expand_one", "expand_three", "expand_two"]
 
 VECTORS = 8  # vectors of sums of a row that stay in registers
-WIDTH = 16 * VECTORS  # outputs whose sums are computed together
+LANES = 16  # numbers of a vector, of AVX-512 alone; other processors do not run this code, but compile it
+WIDTH = LANES * VECTORS  # outputs whose sums are computed together
 
 MOST_ROWS = 3
 """Rows whose sums are computed together, from weights that are expanded once: for as many there are registers."""
+
+
+_VECTOR = ir.VectorType(ir.FloatType(), LANES)
+
+
+def _spread(builder: Any, number: Any) -> Any:
+    none = ir.Constant(_VECTOR, ir.Undefined)
+    one = builder.insert_element(none, number, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(one, none, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
 
 
 def _expanding(rows: int) -> Any:
@@ -32,10 +42,10 @@ def _expanding(rows: int) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, apart, _, count, _, offset, _, mask, _, first, _, to, across = arguments
         arrays = {"numbers": 0, "columns": 2, "offsets": 4, "masks": 6, "values": 8, "sums": 10}
-        lanes, whole = ir.VectorType(ir.IntType(1), 16), to.type
-        kind = ir.FunctionType(VECTOR_TYPE, [ir.FloatType().as_pointer(), lanes, VECTOR_TYPE])
+        lanes, whole = ir.VectorType(ir.IntType(1), LANES), to.type
+        kind = ir.FunctionType(_VECTOR, [ir.FloatType().as_pointer(), lanes, _VECTOR])
         expand = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.expandload.v16f32")
-        zeros = ir.Constant(VECTOR_TYPE, [0.0] * 16)
+        zeros = ir.Constant(_VECTOR, [0.0] * LANES)
 
         def number(value: int) -> Any:
             return ir.Constant(whole, value)
@@ -43,7 +53,7 @@ def _expanding(rows: int) -> Any:
         def place(name: str, index: Any) -> Any:
             return place_of(context, builder, signature.args[arrays[name]], arguments[arrays[name]], index)
 
-        totals = [[cgutils.alloca_once(builder, VECTOR_TYPE) for _ in range(VECTORS)] for _ in range(rows)]
+        totals = [[cgutils.alloca_once(builder, _VECTOR) for _ in range(VECTORS)] for _ in range(rows)]
         for line in totals:
             for total in line:
                 builder.store(zeros, total)
@@ -53,7 +63,7 @@ def _expanding(rows: int) -> Any:
             weights = place("values", builder.add(first, entry))
             base = builder.add(mask, builder.mul(column, number(VECTORS)))
             factors = [
-                spread(
+                _spread(
                     builder, builder.load(place("numbers", builder.add(loop.index, builder.mul(apart, number(row)))))
                 )
                 for row in range(rows)
@@ -69,8 +79,8 @@ def _expanding(rows: int) -> Any:
                 weights = builder.gep(weights, [builder.zext(builder.ctpop(bits), whole)])
         for row, line in enumerate(totals):
             for vector, total in enumerate(line):
-                index = builder.add(builder.add(to, builder.mul(across, number(row))), number(16 * vector))
-                target = builder.bitcast(place("sums", index), VECTOR_TYPE.as_pointer())
+                index = builder.add(builder.add(to, builder.mul(across, number(row))), number(LANES * vector))
+                target = builder.bitcast(place("sums", index), _VECTOR.as_pointer())
                 builder.store(builder.load(total), target, align=4)
         return context.get_dummy_value()
 

@@ -17,7 +17,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
-from sparsenn.backends.cpu.expanding import MOST_ROWS, VECTORS, WIDTH, expand_one, expand_three, expand_two
+from sparsenn.backends.cpu.expanding import LANES, MOST_ROWS, VECTORS, WIDTH, expand_one, expand_three, expand_two
 from sparsenn.backends.cpu.tiles import VECTOR
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array, csc_to_csr
@@ -129,7 +129,7 @@ def sharing_threads(layer: SparseLinear, threads: int) -> int:
 def edge_cost(layer: SparseLinear, rows: int = 1) -> float:
     """Return the time of a layer for up to `MOST_ROWS` rows without zeros, in that of a weight that is scattered."""
     vectors = parts_of(layer.outputs, WIDTH) * VECTORS * layer.inputs
-    expanding = EXPANDED_EDGES * vectors if VECTOR == 16 else float("inf")
+    expanding = EXPANDED_EDGES * vectors if VECTOR == LANES else float("inf")
     return expanding * (1 + ROW_COST * (rows - 1)) if expanding < layer.edges else float(rows * layer.edges)
 
 
@@ -225,7 +225,7 @@ def _sort_by_slices(indptr: Array, indices: Array, values: Array, width: int, st
                 place = starts[cut] + offsets[cut * (inputs + 1) + column]
             weights[place] = values[entry]
             if masks.size > 0:
-                masks[(cut * inputs + column) * VECTORS + target // 16] |= np.uint16(1 << (target % 16))
+                masks[(cut * inputs + column) * VECTORS + target // LANES] |= np.uint16(1 << (target % LANES))
             else:
                 targets[place] = np.uint16(target)
             place += 1
@@ -257,19 +257,12 @@ def sum_slice(job: Array, number: int) -> None:
     first, target, offset, mask = numbers[table], numbers[table + 1], numbers[table + 2], numbers[table + 3]
     if target < 0:
         masks = carray(pointer_of(job[2]), 1, np.uint16)
-        if VECTOR == 16:
-            if rows == 1:
-                expand_one(
-                    factors, apart, columns, count, offsets, offset, masks, mask, values, first, lines, to, across
-                )
-            elif rows == 2:
-                expand_two(
-                    factors, apart, columns, count, offsets, offset, masks, mask, values, first, lines, to, across
-                )
-            else:
-                expand_three(
-                    factors, apart, columns, count, offsets, offset, masks, mask, values, first, lines, to, across
-                )
+        if rows == 1:
+            expand_one(factors, apart, columns, count, offsets, offset, masks, mask, values, first, lines, to, across)
+        elif rows == 2:
+            expand_two(factors, apart, columns, count, offsets, offset, masks, mask, values, first, lines, to, across)
+        else:
+            expand_three(factors, apart, columns, count, offsets, offset, masks, mask, values, first, lines, to, across)
     else:
         targets = carray(pointer_of(job[3]), 1, np.uint16)
         weight, aim = np.uintp(first), np.uintp(target)

@@ -19,7 +19,6 @@ __all__ = [
     "TALL",
     "TILE",
     "VECTOR",
-    "VECTOR_TYPE",
     "WIDE_TILE",
     "ask_for",
     "four_filters",
@@ -33,7 +32,6 @@ __all__ = [
     "one_row",
     "one_vector",
     "place_of",
-    "spread",
     "tall_rows",
     "three_vectors",
     "two_rows",
@@ -50,7 +48,7 @@ WIDE_TILE = 8 * VECTOR  # lanes of a wide tile, of a single filter
 TALL = 6 if VECTOR == 16 else 3
 """Rows of a tall tile: with four vectors each, about as many sums as there are registers for."""
 
-VECTOR_TYPE = ir.VectorType(ir.FloatType(), VECTOR)
+_VECTOR = ir.VectorType(ir.FloatType(), VECTOR)
 
 
 def place_of(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
@@ -59,14 +57,13 @@ def place_of(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> A
 
 
 def _vector_place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-    return builder.bitcast(place_of(context, builder, kind, array, index), VECTOR_TYPE.as_pointer())
+    return builder.bitcast(place_of(context, builder, kind, array, index), _VECTOR.as_pointer())
 
 
-def spread(builder: Any, number: Any) -> Any:
-    """Return a vector of a number."""
-    one = builder.insert_element(ir.Constant(VECTOR_TYPE, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+def _spread(builder: Any, number: Any) -> Any:
+    one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
     lanes = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR), [0] * VECTOR)
-    return builder.shuffle_vector(one, ir.Constant(VECTOR_TYPE, ir.Undefined), lanes)
+    return builder.shuffle_vector(one, ir.Constant(_VECTOR, ir.Undefined), lanes)
 
 
 def multiplied(builder: Any, pixels: Any, weight: Any, total: Any) -> Any:
@@ -99,11 +96,11 @@ def _tile(filters: int, vectors: int, combined: Callable[..., Any], weighted: bo
         def vector_at(kind: str, array: Any, index: Any) -> Any:
             return _vector_place(context, builder, kinds[kind], array, index)
 
-        totals = [[cgutils.alloca_once(builder, VECTOR_TYPE) for _ in range(vectors)] for _ in range(filters)]
+        totals = [[cgutils.alloca_once(builder, _VECTOR) for _ in range(vectors)] for _ in range(filters)]
         for k, row in enumerate(totals):
             start = builder.load(place_of(context, builder, kinds["begins"], begins, builder.add(begin, number(k))))
             for total in row:
-                builder.store(spread(builder, start), total)
+                builder.store(_spread(builder, start), total)
         with cgutils.for_range(builder, builder.sub(last, first)) as loop:
             shift = builder.load(place_of(context, builder, kinds["shifts"], shifts, builder.add(first, loop.index)))
             place = builder.add(at, builder.mul(shift, images))
@@ -115,7 +112,9 @@ def _tile(filters: int, vectors: int, combined: Callable[..., Any], weighted: bo
                 weight = None
                 if weighted:
                     index = builder.add(builder.add(v, builder.mul(loop.index, number(filters))), number(k))
-                    weight = spread(builder, builder.load(place_of(context, builder, kinds["weights"], weights, index)))
+                    weight = _spread(
+                        builder, builder.load(place_of(context, builder, kinds["weights"], weights, index))
+                    )
                 for total, met in zip(row, pixels, strict=True):
                     builder.store(combined(builder, met, weight, builder.load(total)), total)
         for k, row in enumerate(totals):
@@ -154,9 +153,9 @@ def _rows_tile(height: int) -> Any:
             index = builder.add(builder.add(to, builder.mul(across, number(row))), number(vector * VECTOR))
             return _vector_place(context, builder, of_sums, sums, index)
 
-        totals = {(i, j): cgutils.alloca_once(builder, VECTOR_TYPE) for i in range(height) for j in range(vectors)}
+        totals = {(i, j): cgutils.alloca_once(builder, _VECTOR) for i in range(height) for j in range(vectors)}
         for total in totals.values():
-            builder.store(ir.Constant(VECTOR_TYPE, [0.0] * VECTOR), total)
+            builder.store(ir.Constant(_VECTOR, [0.0] * VECTOR), total)
         with builder.if_then(builder.not_(fresh)):
             for place, total in totals.items():
                 builder.store(builder.load(sums_at(*place), align=4), total)
@@ -171,7 +170,7 @@ def _rows_tile(height: int) -> Any:
                 builder.load(_vector_place(context, builder, of_weights, weights, place), align=4) for place in places
             ]
             for i, start in enumerate(starts):
-                value = spread(builder, builder.load(builder.gep(start, [loop.index])))
+                value = _spread(builder, builder.load(builder.gep(start, [loop.index])))
                 for j, some in enumerate(met):
                     total = totals[i, j]
                     builder.store(multiplied(builder, value, some, builder.load(total)), total)
@@ -204,9 +203,9 @@ def _lines_tile(vectors: int) -> Any:
         def place(of_array: Any, array: Any, start: Any, vector: int) -> Any:
             return _vector_place(context, builder, of_array, array, builder.add(start, number(vector * VECTOR)))
 
-        totals = [cgutils.alloca_once(builder, VECTOR_TYPE) for _ in range(vectors)]
+        totals = [cgutils.alloca_once(builder, _VECTOR) for _ in range(vectors)]
         for total in totals:
-            builder.store(ir.Constant(VECTOR_TYPE, [0.0] * VECTOR), total)
+            builder.store(ir.Constant(_VECTOR, [0.0] * VECTOR), total)
         with builder.if_then(builder.not_(fresh)):
             for j, total in enumerate(totals):
                 builder.store(builder.load(place(of_sums, sums, to, j), align=4), total)
@@ -214,7 +213,7 @@ def _lines_tile(vectors: int) -> Any:
             at = builder.add(first, loop.index)
             line = builder.zext(builder.load(place_of(context, builder, of_lines, lines, at)), to.type)
             start = builder.mul(line, number(TILE))
-            weight = spread(builder, builder.load(place_of(context, builder, of_weights, weights, at)))
+            weight = _spread(builder, builder.load(place_of(context, builder, of_weights, weights, at)))
             for j, total in enumerate(totals):
                 met = builder.load(place(of_panel, panel, start, j), align=4)
                 builder.store(multiplied(builder, met, weight, builder.load(total)), total)

@@ -114,6 +114,19 @@ def test_slices_have_the_bits_of_panels(density, outputs):
     assert found.counts[0].performed_edges == expected.counts[0].performed_edges
 
 
+@pytest.mark.parametrize("activation", [ReLU(), Tanh()])
+@pytest.mark.parametrize("density", [0.02, 0.5])
+def test_a_few_rows_together_have_the_bits_of_single_ones(activation, density):
+    rng = np.random.default_rng(1)
+    layers, stack = prepared([connected(rng, 150, 150, density, activation) for _ in range(3)])
+    chain = ROWS.prepare(stack, SparseProblem(8, "dense", len(layers), False))
+    rows = rng.normal(size=(8, 150)).astype(np.float32) * (rng.random((8, 150)) < 0.6)
+    rows[2] = 0
+    single = np.concatenate([chain.run(row[None], False).features for row in rows])
+    for count in range(1, 9):
+        assert np.array_equal(chain.run(rows[:count], False).features, single[:count])
+
+
 @pytest.mark.parametrize("density", [0.05, 0.5])
 def test_threads_share_a_row_without_changing_a_bit(monkeypatch, density):
     monkeypatch.setattr(stack_module, "thread_count", lambda: 3)
