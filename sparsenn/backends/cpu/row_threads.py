@@ -50,9 +50,9 @@ PATIENCE = 2000
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 0) if sys.platform == "linux" else 0
 """Number of the system call `futex`; 0 where there are no helpers."""
 
-_CALLS = ("syscall", "sched_yield") if _FUTEX else ()
-for _name in _CALLS:  # compiled functions find them by name
-    add_symbol(f"sparsenn_{_name}", ctypes.cast(getattr(ctypes.CDLL(None), _name), ctypes.c_void_p).value)
+if _FUTEX:
+    for _name in ("syscall", "sched_yield"):  # compiled functions find them by name
+        add_symbol(f"sparsenn_{_name}", ctypes.cast(getattr(ctypes.CDLL(None), _name), ctypes.c_void_p).value)
 
 _WAIT, _WAKE = 128, 129  # what `futex` does, for threads of one process
 
@@ -93,6 +93,8 @@ def _futex(typing: Any, array: Any, index: Any, operation: Any, value: Any) -> A
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, index, operation, value = arguments
         long = ir.IntType(64)
+        if not _FUTEX:
+            return ir.Constant(long, 0)
         kind = ir.FunctionType(long, [long], var_arg=True)
         call = cgutils.get_or_insert_function(builder.module, kind, "sparsenn_syscall")
         place = builder.ptrtoint(place_of(context, builder, signature.args[0], array, index), long)
@@ -118,8 +120,9 @@ def _yielding(typing: Any) -> Any:
     """Let other threads have this core."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(ir.IntType(32), [])
-        builder.call(cgutils.get_or_insert_function(builder.module, kind, "sparsenn_sched_yield"), [])
+        if _FUTEX:
+            kind = ir.FunctionType(ir.IntType(32), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sparsenn_sched_yield"), [])
         return context.get_dummy_value()
 
     return types.void(), generate
