@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sparsenn.datasets import load, radixnet
     from sparsenn.distributed.devices import Sessions, infer
     from sparsenn.distributed.streaming import stream
-    from sparsenn.engine import LayerStatistics, Plan, Result, Session, plan
+    from sparsenn.engine import BoundCall, LayerStatistics, Plan, Result, Session, plan
     from sparsenn.errors import SparseNNError
     from sparsenn.estimators import SparseClassifier, SparseRegressor
     from sparsenn.formats import COO, CSC, CSR, InputLayout
@@ -96,6 +96,7 @@ __all__ = [
     "SELU",
     "Add",
     "AvgPool2d",
+    "BoundCall",
     "Concatenate",
     "Conv2d",
     "Dataset",
@@ -165,6 +166,7 @@ _HOMES = {
     "sparsenn.distributed.devices": ("Sessions", "infer"),
     "sparsenn.distributed.streaming": ("stream",),
     "sparsenn.engine": (
+        "BoundCall",
         "LayerStatistics",
         "Plan",
         "Result",

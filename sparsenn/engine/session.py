@@ -13,6 +13,7 @@ import numpy as np
 
 from sparsenn.backends import Backend
 from sparsenn.engine.batches import BatchRunner, Report, layer_report
+from sparsenn.engine.bound_call import BoundCall, bind
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.inputs import InputRows, Inputs, are_named, packed_inputs, read_inputs, to_input_type
 from sparsenn.engine.options import NamedOptions, Options, read_options
@@ -32,8 +33,7 @@ __all__ = ["Session", "check_form"]
 
 FORMS = ("dense", "csr")
 
-NOTHING = (0.0, 0.0)
-"""Seconds of planning, and of compiling among them, once they have been reported."""
+NOTHING = 0.0, 0.0  # seconds of planning, and of compiling among them, once they have been reported
 
 
 class Session:
@@ -257,6 +257,23 @@ class Session:
             finally:
                 self._unspent = NOTHING
                 self._end_call()
+
+    def bind(self, inputs: Inputs, out: Any = None) -> BoundCall:
+        """Return a call on fixed arrays, on a GPU the shortest there is; `BoundCall` says what it leaves out.
+
+        Parameters
+        ----------
+        inputs : dense array of any library
+            Rows as `__call__` takes them, row-major and float32 or float16.
+        out : array, optional
+            For outputs, of their shape and type and where the inputs are; by default a new one.
+
+        Raises
+        ------
+        SparseNNError
+            As `__call__` does; and for inputs that would be copied, or an array that outputs do not fit.
+        """
+        return bind(self, inputs, out)
 
     def run(self, inputs: Inputs, *, statistics: bool = True, progress: Progress = silent) -> Result:
         """Run the network; return outputs, categories, counts by layer, and where the time went.

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from sparsenn.backends.chains import Features, NumberCheck, NumberLog, RowsCheck, RowsLeft, RowsWatch, SparseRows
-from sparsenn.backends.contract import Replay
+from sparsenn.backends.contract import CapturedCall, Replay
 from sparsenn.backends.cuda import images, training
 from sparsenn.backends.cuda.absent import AbsentCUDABackend
 from sparsenn.backends.cuda.conv import upload_conv
@@ -22,7 +22,7 @@ from sparsenn.backends.cuda.runtime.footprint import prepared_bytes
 from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 from sparsenn.backends.cuda.runtime.loader import compile_seconds, rehearsal, wait_for_modules
 from sparsenn.backends.cuda.runtime.memory import arriving, free_bytes, release_unused, staging, within_memory
-from sparsenn.backends.cuda.runtime.replay import MAX_COPIED_BYTES, DeviceReplay, HostReplay
+from sparsenn.backends.cuda.runtime.replay import MAX_COPIED_BYTES, CapturedRun, DeviceReplay, HostReplay
 from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.runtime.spans import note_use
 from sparsenn.backends.cuda.runtime.streams import wait_for_device
@@ -122,6 +122,11 @@ class CUDABackend:
             return HostReplay(shape)
         return DeviceReplay(shape) if 4 * math.prod(shape) <= MAX_COPIED_BYTES else None
 
+    def captured_call(self, run: Callable[[Array], Array], rows: Array, out: Array | None) -> CapturedCall:
+        """Capture the work as a graph that has no copies of rows, and none of outputs unless they go to `out`."""
+        with as_current(self.index):
+            return CapturedRun(run, rows, out)
+
     def number_log(self, scans: int) -> NumberLog:
         """Return a log of up to a number of scans."""
         return images.NumberLog(scans)
@@ -163,7 +168,7 @@ class CUDABackend:
         stream = cuda.get_current_stream()
         key = stream_key(stream)
         if self._stream is not None and self._stream_key != key:
-            if not self._captured or stream.is_capturing():
+            if not (self._captured or stream.is_capturing()):
                 stream.wait_event(self._ended)
             self._on_streams = True
         self._stream, self._stream_key, self._device_before = stream, key, before

@@ -6,7 +6,7 @@ import numpy as np
 
 from sparsenn.formats import Array
 
-__all__ = ["scaled_weights"]
+__all__ = ["WEIGHT_EXPONENT", "scaled_weights"]
 
 WEIGHT_EXPONENT = 14  # scaled weights of an output are below two to the power of this, as in `sparse/row_scale.cuh`
 
