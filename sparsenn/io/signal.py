@@ -140,8 +140,7 @@ class Signal:
         """
         check_finite(weights)
         if self.order is not None:
-            places = np.empty(self.order.size, np.int64)
-            places[self.order] = np.arange(self.order.size)
+            np.put(places := np.empty(self.order.size, np.int64), self.order, np.arange(self.order.size))
             weights = (weights.tocsr() if issparse(weights) else weights)[places]
         before = self._centred() if isinstance(self.pending, Scaling) else self.flushed()
         assert isinstance(before.pending, Scaling), "layers leave no other"
