@@ -31,12 +31,14 @@ from sparsenn.backends.cpu.slices import (
     SLICES,
     SLOTS,
     TARGET,
+    TOGETHER,
     WIDEST,
     RowMemory,
     count_edges,
     edge_cost,
     list_inputs,
     pointer_of,
+    rows_together,
     sharing_threads,
 )
 from sparsenn.backends.cpu.stack import Stack, Workspace
@@ -121,7 +123,7 @@ def run_rows(features: Array, start: int, stop: int, layers: int, job: Array, ou
     row = start
     while row < stop:
         left = stop - row
-        groups = (left + MOST_ROWS - 1) // MOST_ROWS
+        groups = (left + job[TOGETHER] - 1) // job[TOGETHER]
         rows = (left + groups - 1) // groups if counters.shape[0] == 0 else 1
         count = list_inputs(rows, flat, row * inputs, inputs, inputs, columns, factors, job[WIDEST] + 1)
         many = multiplicity[row]
@@ -230,7 +232,7 @@ def rows_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) ->
     """Estimate the time of layers for rows without zeros, none of which dies."""
     weights = sum(layer.edges for layer in layers)
     threads = min(_tasks(rows, weights, machine.multiprocessors), machine.multiprocessors)
-    groups, products, live = parts_of(rows, MOST_ROWS), 0.0, 1.0
+    groups, products, live = parts_of(rows, rows_together(layers)), 0.0, 1.0
     for layer in layers:
         cost = live * groups * (edge_cost(layer, parts_of(rows, groups)) + VALUE_EDGES * layer.inputs)
         products += cost / sharing_threads(layer, machine.multiprocessors) if threads == 1 else cost

@@ -40,6 +40,7 @@ __all__ = [
     "SLICES",
     "SLOTS",
     "TARGET",
+    "TOGETHER",
     "WIDEST",
     "RowMemory",
     "SlicedLayers",
@@ -47,6 +48,7 @@ __all__ = [
     "edge_cost",
     "list_inputs",
     "pointer_of",
+    "rows_together",
     "sharing_threads",
     "slice_layers",
     "sum_slice",
@@ -79,9 +81,10 @@ INPUTS, OUTPUTS, ACTIVATION, BIAS, SLICE, SLICES, TABLE, COPIES, IS_SPLIT = rang
 SLICE_FIELDS = 4  # of a slice: where its values, targets (or -1), offsets and masks begin
 
 ARRAYS = 9  # of a job, whose addresses come first: those of `SlicedLayers`, then those of `RowMemory`, in order
-LAYER, GROUP, COUNT, TARGET, WIDEST, SLOTS, JOB = range(ARRAYS, ARRAYS + 7)
+LAYER, GROUP, COUNT, TARGET, WIDEST, SLOTS, TOGETHER, JOB = range(ARRAYS, ARRAYS + 8)
 # Numbers of a job: the layer, how many rows, how many inputs are not zero, where the sums begin in the lines, from one
-# row's line to the next's, and from one row's non-zeros of slices to the next's; and how many numbers a job has.
+# row's line to the next's, from one row's non-zeros of slices to the next's, and how many rows go together at most; then
+# how many numbers a job has.
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +100,7 @@ class SlicedLayers:
     most_slices: int  # of a layer
     edges: int
     is_split: bool  # whether threads share the slices of a layer
+    most_rows: int  # together: one where most weights are scattered, since rows differ in where they are zero
 
 
 class RowMemory:
@@ -114,6 +118,7 @@ class RowMemory:
         stored = weights.numbers, weights.offsets, weights.masks, weights.targets, weights.values
         self.job[:ARRAYS] = [array.ctypes.data for array in (*stored, *self._arrays)]
         self.job[WIDEST], self.job[SLOTS] = weights.widest, weights.most_slices
+        self.job[TOGETHER] = weights.most_rows
 
     @property
     def nbytes(self) -> int:
@@ -124,6 +129,12 @@ class RowMemory:
 def sharing_threads(layer: SparseLinear, threads: int) -> int:
     """Return how many of some threads share a layer's slices."""
     return max(1, min(threads, MOST_THREADS, int(edge_cost(layer)) // SPLIT_EDGES))
+
+
+def rows_together(layers: Sequence[SparseLinear]) -> int:
+    """Return how many rows go through layers together, at most."""
+    expanded = sum(layer.edges for layer in layers if edge_cost(layer) < layer.edges)
+    return MOST_ROWS if 2 * expanded > sum(layer.edges for layer in layers) else 1
 
 
 def edge_cost(layer: SparseLinear, rows: int = 1) -> float:
@@ -179,6 +190,7 @@ def slice_layers(layers: Sequence[SparseLinear], packed: Any, threads: int) -> S
         most_slices=int(records[:, SLICES].max()),
         edges=sum(layer.edges for layer in layers),
         is_split=bool(records[:, IS_SPLIT].any()),
+        most_rows=rows_together(layers),
     )
 
 
