@@ -153,14 +153,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_results(
         results_path("few-rows", folder=options.machine),
         table="few-rows",
-        title=f"Chains of three sparse layers on a GPU: in {len(rows) - slower} of {len(rows)} cells faster than PyTorch",
+        title=f"Chains of sparse layers on a GPU: in {len(rows) - slower} of {len(rows)} cells faster than PyTorch",
         columns=COLUMNS,
         rows=rows,
         configuration={"layers": LAYERS, "seconds": options.seconds},
         notes=[
-            "Medians until the outputs are on the device, rows there. PyTorch multiplies weights with their zeros in the "
-            "same precision, captured as one CUDA graph; × PyTorch is its time divided by the bound call's. Outputs were "
-            "compared first. The floor is the weights that are left, each with its place, at the device's bandwidth."
+            "Medians until the outputs are on the device, rows there. PyTorch multiplies weights with their zeros in "
+            "the same precision, captured as one CUDA graph; × PyTorch is its time divided by the bound call's. "
+            "Outputs were compared first. The floor is the weights that are left, each with its place, at the "
+            "device's bandwidth."
         ],
     )
     wrong = [row for row in rows if not row["difference"] <= TOLERANCE[row["precision"]]]

@@ -31,6 +31,15 @@ class BoundCall:
     and rows are not checked for NaN and infinity. Work that a call queues has to end before another thread or stream
     calls. The arrays, and the memory that the graph uses, live as long as this object.
 
+    Parameters
+    ----------
+    session : Session
+        The session that made it.
+    run : callable
+        Queues the work, or does it.
+    inputs, outputs : array
+        As the attributes.
+
     Attributes
     ----------
     inputs : array

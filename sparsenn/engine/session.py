@@ -89,7 +89,6 @@ class Session:
         Returns
         -------
         Session
-            A session of the plan's network, with the plan's options.
         """
         session = cls._of(plan.compiled)
         session._cache.put(plan)
@@ -115,9 +114,7 @@ class Session:
             self._lock = threading.RLock()
 
     def on(self, device: str, **options: Any) -> Session:
-        """Return a session of the same network on another device.
-
-        What is known about the network, such as its equal outputs, is shared.
+        """Return a session of the same network on another device, which shares what is known about the network.
 
         Parameters
         ----------
@@ -268,6 +265,11 @@ class Session:
         out : array, optional
             For outputs, of their shape and type and where the inputs are; by default a new one.
 
+        Returns
+        -------
+        BoundCall
+            A function without parameters.
+
         Raises
         ------
         SparseNNError
@@ -412,8 +414,7 @@ class Session:
             return rows, plan, timer.seconds(*spent)
 
     def _learn(self, other: Session) -> None:
-        """Copy the samples of rows of another session of the network, so that both choose alike."""
-        with self._lock:
+        with self._lock:  # so that both choose alike
             self._cache.learn(other._cache)
 
     def _run_rows(self, rows: InputRows, first: int, last: int, size: int, counted: bool, report: Report) -> Result:
@@ -444,6 +445,5 @@ def _is_free(lock: Any) -> bool:
     return True
 
 
-def _session(network: Network, options: Options) -> Session:
-    # options are checked anew: a pickle may be of an earlier version
+def _session(network: Network, options: Options) -> Session:  # of a pickle, whose options are checked anew
     return Session._of(CompiledNetwork.of(network, replace(options)))

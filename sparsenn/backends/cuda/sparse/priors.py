@@ -56,12 +56,27 @@ def half_chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: 
 
 
 def few_rows_seconds(
-    group: int, edge_bytes: int, machine: Machine, layers: Sequence[SparseLinear], rows: int, row_bytes: int = 4
+    group: int,
+    edge_bytes: int,
+    number_bytes: int,
+    machine: Machine,
+    layers: Sequence[SparseLinear],
+    rows: int,
+    row_bytes: int = 4,
 ) -> float:
-    """Estimate the time of `few_rows` for groups of so many rows, and so many bytes of a weight."""
-    times = 1 + (parts_of(rows, group) - 1) * FEW_ROWS.memory / CACHED
+    """Estimate the time of `few_rows` for groups of so many rows, and so many bytes of a weight and of a number.
+
+    Each multiprocessor copies the numbers of a group, from the cache, and once more for each further round of groups.
+    """
+    groups = parts_of(rows, group)
+    cached, copied = FEW_ROWS.memory / CACHED, number_bytes * min(group, rows) * max(machine.multiprocessors, groups)
     return RUN_LAUNCHES * LAUNCH_SECONDS + sum(
-        FEW_ROWS.seconds(machine, layer.edges * rows, times * edge_bytes * layer.edges) for layer in layers
+        FEW_ROWS.seconds(
+            machine,
+            layer.edges * rows,
+            edge_bytes * layer.edges * (1 + (groups - 1) * cached) + copied * layer.inputs * cached,
+        )
+        for layer in layers
     )
 
 

@@ -37,8 +37,34 @@ __device__ __forceinline__ half_bits to_half_or_nan(float value) {
     return (half & 0x7fff) == 0x7c00 && fabsf(value) <= 3.4028235e38f ? half_bits(0x7fff) : half;
 }
 
-__device__ __forceinline__ float number_at(const void* rows, int form, size_t at) {
-    return form == FLOATS ? static_cast<const float*>(rows)[at] : to_float(static_cast<const half_bits*>(rows)[at]);
+// Eight neighbouring numbers of a row, from number `first` on, as halves; 0 behind the last of `count`.
+__device__ __forceinline__ void read_eight(half_bits (&numbers)[8], const void* row, int form, int first, int count) {
+    const bool whole = first + 8 <= count;
+    if (form == FLOATS) {
+        const float* from = static_cast<const float*>(row) + first;
+        float found[8];
+        if (whole && reinterpret_cast<size_t>(from) % 16 == 0) {
+            *reinterpret_cast<float4*>(found) = __ldg(reinterpret_cast<const float4*>(from));
+            *reinterpret_cast<float4*>(found + 4) = __ldg(reinterpret_cast<const float4*>(from) + 1);
+        } else {
+#pragma unroll
+            for (int each = 0; each < 8; each++) found[each] = first + each < count ? from[each] : 0.0f;
+        }
+#pragma unroll
+        for (int each = 0; each < 8; each++) numbers[each] = to_half_or_nan(found[each]);
+    } else {
+        const half_bits* from = static_cast<const half_bits*>(row) + first;
+        if (whole && reinterpret_cast<size_t>(from) % 16 == 0) {
+            const uint4 found = *reinterpret_cast<const uint4*>(from);
+            const unsigned words[4] = {found.x, found.y, found.z, found.w};
+#pragma unroll
+            for (int each = 0; each < 8; each++)
+                numbers[each] = static_cast<half_bits>(each % 2 ? words[each / 2] >> 16 : words[each / 2] & 0xffffu);
+        } else {
+#pragma unroll
+            for (int each = 0; each < 8; each++) numbers[each] = first + each < count ? from[each] : half_bits(0);
+        }
+    }
 }
 
 __device__ __forceinline__ void add_word(unsigned word, const Numbers* source, float (&sums)[ROWS]) {
@@ -48,39 +74,36 @@ __device__ __forceinline__ void add_word(unsigned word, const Numbers* source, f
     for (int row = 0; row < ROWS; row++) sums[row] = fmaf(weight, to_float(numbers.of[row]), sums[row]);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
     few_rows_half(const unsigned* words, const Run* runs, int inputs, int outputs, const void* in, int form_in, void* out,
                   int form_out, int rows, int activation, float clip) {
     extern __shared__ uint4 memory[];
     Numbers* source = reinterpret_cast<Numbers*>(memory);
+    const int lane = threadIdx.x % WARP, warps = gridDim.x * (THREADS / WARP);
+    int output = blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
+    Run next = {};
+    if (output < outputs) next = runs[output];
     const int first_row = blockIdx.y * ROWS, filled = (inputs + 7) / 8 * 8 + 8;
-    int copied = 0;  // numbers of a single row, eight at a time
-    if (ROWS == 1 && form_in != FLOATS) {
-        const half_bits* row = static_cast<const half_bits*>(in) + static_cast<size_t>(first_row) * inputs;
-        if (reinterpret_cast<size_t>(row) % 16 == 0) {
-            copied = inputs / 8 * 8;
-            for (int eight = threadIdx.x; eight < inputs / 8; eight += THREADS)
-                memory[eight] = reinterpret_cast<const uint4*>(row)[eight];
-        }
-    }
-    for (int place = copied + threadIdx.x; place < filled; place += THREADS) {
-        Numbers found = {};
-        if (place < inputs) {
-            if (form_in == BETWEEN)
-                found = static_cast<const Numbers*>(in)[static_cast<size_t>(blockIdx.y) * inputs + place];
-            else
+    if (ROWS > 1 && form_in == BETWEEN) {
+        const Numbers* from = static_cast<const Numbers*>(in) + static_cast<size_t>(blockIdx.y) * inputs;
+#pragma unroll 8
+        for (int place = threadIdx.x; place < inputs; place += THREADS) source[place] = from[place];
+        for (int place = inputs + threadIdx.x; place < filled; place += THREADS) source[place] = {};
+    } else {
+#pragma unroll 2
+        for (int unit = threadIdx.x; unit < ROWS * (filled / 8); unit += THREADS) {
+            const int row = unit % ROWS, first = unit / ROWS * 8, size = form_in == FLOATS ? 4 : 2;
+            const char* from = static_cast<const char*>(in) + static_cast<size_t>(first_row + row) * inputs * size;
+            half_bits numbers[8];
+            read_eight(numbers, from, form_in, first, first_row + row < rows ? inputs : 0);
 #pragma unroll
-                for (int row = 0; row < ROWS; row++) {
-                    const size_t at = static_cast<size_t>(first_row + row) * inputs + place;
-                    if (first_row + row < rows) found.of[row] = to_half_or_nan(number_at(in, form_in, at));
-                }
+            for (int each = 0; each < 8; each++) source[first + each].of[row] = numbers[each];
         }
-        source[place] = found;
     }
     __syncthreads();
-    const int lane = threadIdx.x % WARP, warps = gridDim.x * (THREADS / WARP);
-    for (int output = blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP; output < outputs; output += warps) {
-        const Run run = runs[output];
+    for (; output < outputs; output += warps) {
+        const Run run = next;
+        if (output + warps < outputs) next = runs[output + warps];
         const unsigned* own = words + static_cast<size_t>(run.first) * WARP;
         float sums[ROWS] = {};
 #pragma unroll 4

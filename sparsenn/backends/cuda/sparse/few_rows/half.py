@@ -51,19 +51,20 @@ class HalfFewRowsChain(CountedChain):
 
     def __init__(self, device: int, layers: Sequence[DeviceLayer], rows: int) -> None:
         super().__init__("few_rows_float16", device, layers, rows, takes_halves=True)
-        machine = current_machine()
-        group = group_of(machine, max(layer.inputs for layer in layers), rows)
+        self._machine = current_machine()
+        group = group_of(self._machine, max(layer.inputs for layer in layers), rows)
         assert group is not None, "why_not has said so"
         self._group, self._weights = group, packed(layers)
         self._kernel = _PROGRAM.kernel("few_rows_half", ROWS=group)
         room = parts_of(max(1, rows), group) * group * max(layer.outputs for layer in layers)
         self._buffers = [cupy().empty(max(1, room), np.float16) for _ in layers[1:3]]
-        self._blocks = [self._blocks_of(machine, layer) for layer in layers]
 
-    def _blocks_of(self, machine: Machine, layer: DeviceLayer) -> int:
-        """Return the blocks of a launch: up to two for each multiprocessor, so that copies of rows overlap."""
+    def _blocks(self, layer: DeviceLayer, groups: int) -> int:
+        """Return the blocks of a group: all run at once, up to two on a multiprocessor, so that copies overlap."""
+        machine = self._machine
         at_once = machine.multiprocessor_bytes // (_shared_bytes(self._group, layer.inputs) + RESERVED_BYTES)
-        return min(parts_of(layer.outputs, THREADS // WARP), machine.multiprocessors * max(1, min(at_once, 2)))
+        most = machine.multiprocessors * max(1, min(at_once, 2)) // groups
+        return min(parts_of(layer.outputs, THREADS // WARP), max(1, most))
 
     @property
     def nbytes(self) -> int:
@@ -73,7 +74,7 @@ class HalfFewRowsChain(CountedChain):
     def _launch(self, first: int, last: int, features: Array) -> Any:
         rows, kind = features.shape[0], HALVES if features.dtype == np.float16 else FLOATS
         outputs = cupy().empty((rows, self._layers[last - 1].outputs), features.dtype)
-        source, form = features, kind
+        source, form, groups = features, kind, parts_of(rows, self._group)
         for number in range(first, last if rows else first):
             layer, weights, is_last = self._layers[number], self._weights[number], number + 1 == last
             target, form_out = (outputs, kind) if is_last else (self._buffers[number % 2], BETWEEN)
@@ -81,7 +82,7 @@ class HalfFewRowsChain(CountedChain):
                 *(weights.words, weights.runs, np.int32(layer.inputs), np.int32(layer.outputs)),
                 *(source, np.int32(form), target, np.int32(form_out), np.int32(rows), layer.activation, layer.clip),
             )
-            grid = (self._blocks[number], parts_of(rows, self._group))
+            grid = (self._blocks(layer, groups), groups)
             shared_bytes = _shared_bytes(self._group, layer.inputs)
             launch("spmspm", self._kernel, grid, (THREADS,), *arguments, shared_bytes=shared_bytes)
             source, form = target, form_out
@@ -113,7 +114,7 @@ FEW_ROWS_FLOAT16 = SparseKernel(
     prepare=_prepare,
     needs=(ANY_GPU,),
     why_not=_why_not,
-    seconds=partial(few_rows_seconds, GROUP, EDGE_BYTES),
+    seconds=partial(few_rows_seconds, GROUP, EDGE_BYTES, 2),
     precision="float16",
     half_rows=True,
     auto=True,
