@@ -83,8 +83,8 @@ SLICE_FIELDS = 4  # of a slice: where its values, targets (or -1), offsets and m
 ARRAYS = 9  # of a job, whose addresses come first: those of `SlicedLayers`, then those of `RowMemory`, in order
 LAYER, GROUP, COUNT, TARGET, WIDEST, SLOTS, TOGETHER, JOB = range(ARRAYS, ARRAYS + 8)
 # Numbers of a job: the layer, how many rows, how many inputs are not zero, where the sums begin in the lines, from one
-# row's line to the next's, from one row's non-zeros of slices to the next's, and how many rows go together at most; then
-# how many numbers a job has.
+# row's line to the next's, from one row's non-zeros of slices to the next's, and how many rows go together at most;
+# then how many numbers a job has.
 
 
 @dataclass(frozen=True, eq=False)
