@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         Conv2d,
         Flatten,
         ForeignLayer,
+        LayerNorm,
         Linear,
         LogSoftmax,
         MaxPool2d,
@@ -108,6 +109,7 @@ __all__ = [
     "Identity",
     "InputLayout",
     "Kernel",
+    "LayerNorm",
     "LayerStatistics",
     "LeakyReLU",
     "Linear",
@@ -182,8 +184,8 @@ _HOMES = {
     ),
     "sparsenn.io.importers.onnx": ("from_onnx", "to_onnx"),
     "sparsenn.layers": (
-        *("Add", "AvgPool2d", "Concatenate", "Conv2d", "Flatten", "ForeignLayer", "Linear"),
-        *("LogSoftmax", "MaxPool2d", "Multiply", "PerPosition", "Slice", "Softmax"),
+        *("Add", "AvgPool2d", "Concatenate", "Conv2d", "Flatten", "ForeignLayer", "LayerNorm"),
+        *("Linear", "LogSoftmax", "MaxPool2d", "Multiply", "PerPosition", "Slice", "Softmax"),
         "SparseLinear",
     ),
     "sparsenn.layers.activation": (

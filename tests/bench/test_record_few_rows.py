@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch", reason="is compared")
+pytest.importorskip("cupy", reason="rows are on a GPU")
 import record_few_rows
 from results_file import read_results
 

@@ -35,7 +35,7 @@ from sparsenn.backends.machine import Machine
 from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.errors import DeviceError
 from sparsenn.formats import CSR, Array, from_dense
-from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import Conv2d, ImageLayer, LayerNorm, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["AbsentCUDABackend", "CUDABackend", "training"]
@@ -92,13 +92,15 @@ class CUDABackend:
                 return upload(self.index, layers, copies, to_device)
             if isinstance(layers[0], Linear):
                 return upload_dense(self.index, layers, to_device)
-            prepared = tuple(
-                upload_conv(self.index, layer, (shape[0], shape[1], shape[2]), to_device)
-                if isinstance(layer, Conv2d)
-                else None
-                for layer, shape in zip(layers, shapes, strict=False)
-            )
-        return ImageStack(tuple(layers), tuple(shapes), prepared)
+            prepared = [self._prepared(layer, shape, to_device) for layer, shape in zip(layers, shapes, strict=False)]
+        return ImageStack(tuple(layers), tuple(shapes), tuple(prepared))
+
+    def _prepared(
+        self, layer: ImageLayer, shape: tuple[int, ...], to_device: Callable[[Sequence[Array]], list[Array]]
+    ) -> Any:
+        if isinstance(layer, Conv2d):
+            return upload_conv(self.index, layer, (shape[0], shape[1], shape[2]), to_device)
+        return images.NormParameters.of(layer, to_device) if isinstance(layer, LayerNorm) else layer
 
     @contextmanager
     def _copying(self, layers: Sequence[Layer]) -> Iterator[Callable[[Sequence[Array]], list[Array]]]:
@@ -111,8 +113,8 @@ class CUDABackend:
         ):
             yield to_device
 
-    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
-        """Run a layer on the device."""
+    def run_layer(self, layer: Any, shape: tuple[int, ...], *matrices: Array) -> Array:
+        """Run a layer of images, or what `prepare` made of it, on the device."""
         with as_current(self.index):
             return images.run_layer(layer, shape, *matrices)
 

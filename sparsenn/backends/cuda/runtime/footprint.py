@@ -7,7 +7,7 @@ from typing import Any
 
 from sparsenn.backends.cuda import sparse
 from sparsenn.errors import UsageError
-from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import Conv2d, ImageLayer, LayerNorm, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["prepared_bytes"]
@@ -40,6 +40,11 @@ def _(layer: Linear) -> int:
 @_bytes.register
 def _(layer: Conv2d) -> int:
     return FORMS * layer.weight_bytes + 4 * layer.filters
+
+
+@_bytes.register
+def _(layer: LayerNorm) -> int:
+    return layer.weight_bytes
 
 
 @_bytes.register

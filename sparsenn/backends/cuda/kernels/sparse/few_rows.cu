@@ -144,11 +144,11 @@ __device__ __forceinline__ void wait_for_group(unsigned long long* arrived, unsi
 // `between` is two buffers of all groups, with room for `room` inputs each; `arrived` has a counter for each group.
 extern "C" __global__ void BLOCKS_OF_A_GROUP __launch_bounds__(WARPS * WARP, 1)
     few_rows(const RowLayer* all_layers, int count, const float* in, float* out, int rows, float* between, int room,
-             unsigned long long* arrived, int blocks) {
+             unsigned long long* arrived, int group_blocks) {
     extern __shared__ uint4 memory[];
     const int lane = threadIdx.x % WARP;
-    const int group = blockIdx.x / blocks, groups = gridDim.x / blocks, warps = WARPS * blocks;
-    const int warp = threadIdx.x / WARP * blocks + blockIdx.x % blocks;  // of the group's
+    const int group = blockIdx.x / group_blocks, groups = gridDim.x / group_blocks, warps = WARPS * group_blocks;
+    const int warp = threadIdx.x / WARP * group_blocks + blockIdx.x % group_blocks;  // of the group's
     const int first_row = group * ROWS;
     if (first_row >= rows) return;
     uint4* ring = memory + threadIdx.x / WARP * (DEPTH * CHUNK) + lane;
@@ -157,7 +157,7 @@ extern "C" __global__ void BLOCKS_OF_A_GROUP __launch_bounds__(WARPS * WARP, 1)
     for (int word = threadIdx.x; word < count * static_cast<int>(sizeof(RowLayer) / 4); word += WARPS * WARP)
         reinterpret_cast<int*>(layers)[word] = reinterpret_cast<const int*>(all_layers)[word];
     unsigned long long before = 0;
-    if (CLUSTER == 1 && threadIdx.x == 0) before = read_acquire(arrived + group) / blocks * blocks;
+    if (CLUSTER == 1 && threadIdx.x == 0) before = read_acquire(arrived + group) / group_blocks * group_blocks;
     __syncthreads();
 
     Ahead ahead = {0, 0, 0, 0};
@@ -197,7 +197,7 @@ extern "C" __global__ void BLOCKS_OF_A_GROUP __launch_bounds__(WARPS * WARP, 1)
                 source[place] = found;
             }
         } else {
-            wait_for_group(arrived + group, before, number, blocks);
+            wait_for_group(arrived + group, before, number, group_blocks);
             const uint4* from = reinterpret_cast<const uint4*>(
                 between + static_cast<size_t>((number % 2) * groups + group) * room * ROWS);
             for (int unit = threadIdx.x; unit < (layer.inputs * ROWS + 3) / 4; unit += WARPS * WARP)

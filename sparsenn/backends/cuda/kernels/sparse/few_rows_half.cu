@@ -8,17 +8,17 @@
 //           places of another remainder by 8, as far as possible: then their reads of 16 bytes, eight rows of an input,
 //           are in different banks. Words that fill up weigh 0, at places behind all inputs, which hold 0. Rows are
 //           row-major at the ends of a chain; between layers, the rows of a group lie side by side for each input.
-// Needs     a group's rows in shared memory, at most 65,528 inputs. Defines: ROWS (1, 8), of a group.
+// Needs     a group's rows in shared memory, at most 65,528 inputs. Defines: ROWS (1, 8), of a group; THREADS (512, 1024).
 // Beside    few_rows, which has a thread for each output, and adds in order.
 #include "common.cuh"
 #include "ptx/numbers.cuh"
 
 #ifndef ROWS
 #define ROWS 1
+#define THREADS 512
 #endif
 static_assert(ROWS == 1 || ROWS == 8, "rows of an input are read at once");
 
-constexpr int THREADS = 512;
 enum Form { BETWEEN, FLOATS, HALVES };  // of rows
 
 struct alignas(2 * ROWS) Numbers {
@@ -74,7 +74,28 @@ __device__ __forceinline__ void add_word(unsigned word, const Numbers* source, f
     for (int row = 0; row < ROWS; row++) sums[row] = fmaf(weight, to_float(numbers.of[row]), sums[row]);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+// Adds up the lanes' sums; each lane gets the sum of row `lane` / (32 / ROWS).
+__device__ __forceinline__ float sum_of_lanes(const float (&sums)[ROWS], int lane) {
+    float own[ROWS];
+#pragma unroll
+    for (int row = 0; row < ROWS; row++) own[row] = sums[row];
+#pragma unroll
+    for (int rows = ROWS / 2, distance = WARP / 2; distance > 0; rows /= 2, distance /= 2) {
+        if (rows == 0) {
+            own[0] += __shfl_xor_sync(ALL_LANES, own[0], distance);
+            continue;
+        }
+        const bool upper = lane & distance;  // which half of the rows the lane goes on with
+#pragma unroll
+        for (int row = 0; row < rows; row++) {
+            const float other = __shfl_xor_sync(ALL_LANES, upper ? own[row] : own[row + rows], distance);
+            own[row] = (upper ? own[row + rows] : own[row]) + other;
+        }
+    }
+    return own[0];
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)
     few_rows_half(const unsigned* words, const Run* runs, int inputs, int outputs, const void* in, int form_in, void* out,
                   int form_out, int rows, int activation, float clip) {
     extern __shared__ uint4 memory[];
@@ -118,21 +139,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
         for (int one = 0; one < 3; one++)
             if (one < run.ones) add_word(__ldg(own + one * WARP + lane), source, sums);
-        Numbers found = {};
-#pragma unroll
-        for (int row = 0; row < ROWS; row++) {
-            const float sum = activate(warp_sum(sums[row]) * run.scale + run.bias, activation, clip);
-            const size_t at = static_cast<size_t>(first_row + row) * outputs + output;
-            if (form_out == BETWEEN)
-                found.of[row] = to_half_or_nan(sum);
-            else if (lane == row && first_row + row < rows) {
-                if (form_out == FLOATS)
-                    static_cast<float*>(out)[at] = sum;
-                else
-                    static_cast<half_bits*>(out)[at] = to_half(sum);
-            }
+        constexpr int SAME = WARP / ROWS;  // lanes that have the sum of a row
+        const float sum = activate(sum_of_lanes(sums, lane) * run.scale + run.bias, activation, clip);
+        const int row = lane / SAME;
+        const size_t at = static_cast<size_t>(first_row + row) * outputs + output;
+        if (lane % SAME != 0)
+            continue;
+        if (form_out == BETWEEN)
+            static_cast<Numbers*>(out)[static_cast<size_t>(blockIdx.y) * outputs + output].of[row] = to_half_or_nan(sum);
+        else if (first_row + row < rows) {
+            if (form_out == FLOATS)
+                static_cast<float*>(out)[at] = sum;
+            else
+                static_cast<half_bits*>(out)[at] = to_half(sum);
         }
-        if (form_out == BETWEEN && lane == 0)
-            static_cast<Numbers*>(out)[static_cast<size_t>(blockIdx.y) * outputs + output] = found;
     }
 }

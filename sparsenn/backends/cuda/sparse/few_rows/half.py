@@ -27,13 +27,13 @@ from sparsenn.network import Network
 __all__ = ["FEW_ROWS_FLOAT16", "HalfFewRowsChain", "group_of"]
 
 GROUP = 8  # rows that a lane has sums of, where there is more than one row
-THREADS = 512
+THREADS = (1024, 512)
 WIDEST = 65_528  # inputs of a layer, as places have 16 bits, and eight lie behind the inputs
 EDGE_BYTES = 4  # a weight and its place
 RESERVED_BYTES = 1024  # of shared memory, that each block takes besides its own
 BETWEEN, FLOATS, HALVES = range(3)  # forms of rows, as in the kernel
 
-_PROGRAM = program("sparse/few_rows_half.cu", dynamic_shared=True, ROWS=(1, GROUP))
+_PROGRAM = program("sparse/few_rows_half.cu", dynamic_shared=True, ROWS=(1, GROUP), THREADS=THREADS[::-1])
 
 
 def group_of(machine: Machine, inputs: int, rows: int) -> int | None:
@@ -55,16 +55,20 @@ class HalfFewRowsChain(CountedChain):
         group = group_of(self._machine, max(layer.inputs for layer in layers), rows)
         assert group is not None, "why_not has said so"
         self._group, self._weights = group, packed(layers)
-        self._kernel = _PROGRAM.kernel("few_rows_half", ROWS=group)
+        self._kernels = {each: _PROGRAM.kernel("few_rows_half", ROWS=group, THREADS=each) for each in THREADS}
         room = parts_of(max(1, rows), group) * group * max(layer.outputs for layer in layers)
         self._buffers = [cupy().empty(max(1, room), np.float16) for _ in layers[1:3]]
 
-    def _blocks(self, layer: DeviceLayer, groups: int) -> int:
-        """Return the blocks of a group: all run at once, up to two on a multiprocessor, so that copies overlap."""
-        machine = self._machine
-        at_once = machine.multiprocessor_bytes // (_shared_bytes(self._group, layer.inputs) + RESERVED_BYTES)
-        most = machine.multiprocessors * max(1, min(at_once, 2)) // groups
-        return min(parts_of(layer.outputs, THREADS // WARP), max(1, most))
+    def _cut(self, layer: DeviceLayer, groups: int) -> tuple[int, int]:
+        """Return the blocks of a group, all of which run at once, and their threads.
+
+        A multiprocessor has 1,024 threads: in two blocks, so that copies of rows overlap, where these fit.
+        """
+        machine, outputs = self._machine, layer.outputs
+        two = 2 * (_shared_bytes(self._group, layer.inputs) + RESERVED_BYTES) <= machine.multiprocessor_bytes
+        at_once = machine.multiprocessors * (2 if two else 1)
+        threads = THREADS[two or WARP * outputs * groups <= THREADS[1] * at_once]
+        return max(1, min(parts_of(WARP * outputs, threads), at_once // groups)), threads
 
     @property
     def nbytes(self) -> int:
@@ -82,9 +86,10 @@ class HalfFewRowsChain(CountedChain):
                 *(weights.words, weights.runs, np.int32(layer.inputs), np.int32(layer.outputs)),
                 *(source, np.int32(form), target, np.int32(form_out), np.int32(rows), layer.activation, layer.clip),
             )
-            grid = (self._blocks(layer, groups), groups)
+            blocks, threads = self._cut(layer, groups)
             shared_bytes = _shared_bytes(self._group, layer.inputs)
-            launch("spmspm", self._kernel, grid, (THREADS,), *arguments, shared_bytes=shared_bytes)
+            kernel = self._kernels[threads]
+            launch("spmspm", kernel, (blocks, groups), (threads,), *arguments, shared_bytes=shared_bytes)
             source, form = target, form_out
         return outputs
 

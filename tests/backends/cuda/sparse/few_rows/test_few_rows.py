@@ -12,6 +12,7 @@ from sparsenn.backends.cuda.sparse.few_rows.packed import RUN, pack_weights
 from sparsenn.backends.cuda.sparse.few_rows.weights import STEPS, slice_weights
 from sparsenn.backends.cuda.sparse.stack import LayerNumbers
 from sparsenn.backends.machine import A100, H200, WARP
+from sparsenn.errors import NumericError
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, ReLU, Sigmoid, SparseLinear
 
@@ -153,9 +154,12 @@ def test_numbers_beyond_half_precision_become_nan():
     back = CSC.from_scipy(from_dense(np.float32([[-1.0, 0.0], [0.0, 1.0]])).to_scipy())
     network = Network((SparseLinear(weights, 0.0, ReLU()), SparseLinear(back, 0.0, ReLU())))
     session = Session(network, device="cuda", kernel="few_rows_float16", precision="float16")
-    found = cp.asnumpy(session(cp.float32([[1_000.0], [1.0]])))
+    rows = np.float32([[1_000.0], [1.0]])
+    found = cp.asnumpy(session(cp.asarray(rows)))
     assert np.isnan(found[0, 0])
     assert np.array_equal(found[1], [0, 1])
+    with pytest.raises(NumericError, match="65,504"):
+        session(rows)
 
 
 @pytest.mark.gpu
