@@ -1,6 +1,6 @@
 """Record chains of three sparse layers on a GPU, for one row to thousands, beside PyTorch's dense products in a graph.
 
-Usage: python bench/record_few_rows.py [--seconds S] [--limit S] [--machine NAME] [PRECISION ...]
+Usage: python bench/record_few_rows.py [--rows N ...] [--seconds S] [--limit S] [--machine NAME]
 
 Rows are on the device. PyTorch multiplies the weights with their zeros, in the same precision, as one CUDA graph; a
 bound call and a plain call of a session take the same rows. Outputs are compared first. The floor is the time in which
@@ -11,6 +11,7 @@ outputs differ.
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -91,7 +92,9 @@ def dense_graph(weights: Sequence[torch.Tensor], rows: torch.Tensor) -> tuple[Ca
     return graph.replay, outputs
 
 
-def recorded(precision: str, width: int, density: float, seconds: float, end: float) -> Iterator[dict[str, Any]]:
+def recorded(
+    precision: str, width: int, density: float, counts: Sequence[int], seconds: float, end: float
+) -> Iterator[dict[str, Any]]:
     """Time a chain; yield a row for each number of rows."""
     kind, edge_bytes = PRECISIONS[precision]
     layers = weights_of(width, density)
@@ -99,7 +102,7 @@ def recorded(precision: str, width: int, density: float, seconds: float, end: fl
     dense = [torch.tensor(layer.toarray(), device="cuda").to(kind) for layer in layers]
     floor = sum(layer.nnz for layer in layers) * edge_bytes / current_machine().copy_bandwidth
     with sparsenn.Session(network, device="cuda", precision=precision) as session:
-        for count in ROWS:
+        for count in counts:
             if time.monotonic() > end:
                 return
             tensor = torch.rand(count, width, device="cuda").to(kind)
@@ -136,20 +139,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=0.2, help="of each timing, at most")
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds after which no further cell begins")
     parser.add_argument("--machine", help="name of the folder of results; made of CPU and GPU unless given")
-    parser.add_argument("precision", nargs="*", default=[], help=f"of {', '.join(PRECISIONS)}; both unless given")
+    parser.add_argument("--rows", type=int, nargs="+", default=ROWS, help="numbers of rows")
     options = parser.parse_args(arguments)
     torch.backends.cuda.matmul.allow_tf32 = False
     end, rows = time.monotonic() + options.limit, list[dict[str, Any]]()
-    for precision in options.precision or PRECISIONS:
-        for width, density in CELLS:
-            for row in recorded(precision, width, density, options.seconds, end):
-                rows.append(row)
-                print(
-                    ", ".join(
-                        f"{row[key]:.3g}" if isinstance(row[key], float) else str(row[key]) for key, *_ in COLUMNS
-                    )
-                )
-            torch.cuda.empty_cache()
+    for precision, (width, density) in itertools.product(PRECISIONS, CELLS):
+        for row in recorded(precision, width, density, options.rows, options.seconds, end):
+            rows.append(row)
+            shown = [row[key] for key, *_ in COLUMNS]
+            print(", ".join(f"{each:.3g}" if isinstance(each, float) else str(each) for each in shown), flush=True)
+        torch.cuda.empty_cache()
     rows.sort(key=lambda row: row["times"])
     slower = sum(row["times"] < 1 for row in rows)
     write_results(
@@ -158,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         title=f"Chains of sparse layers on a GPU: in {len(rows) - slower} of {len(rows)} cells faster than PyTorch",
         columns=COLUMNS,
         rows=rows,
-        configuration={"layers": LAYERS, "seconds": options.seconds},
+        configuration={"layers": LAYERS, "rows": list(options.rows), "seconds": options.seconds},
         notes=[
             "Medians until the outputs are on the device, rows there. PyTorch multiplies weights with their zeros in "
             "the same precision, captured as one CUDA graph; × PyTorch is its time divided by the bound call's. "

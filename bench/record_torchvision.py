@@ -40,14 +40,15 @@ def drawn(name: str) -> nn.Module:
     return model
 
 
-def made(name: str, is_pruned: bool) -> nn.Module:
-    """Return a model, pruned or dense, whose normalisations have the means of images of random numbers."""
+def made(name: str, left: float = 1.0, spares_depthwise: bool = False) -> nn.Module:
+    """Return a model, pruned to a share of weights, whose normalisations have the means of images of random numbers."""
     module = drawn(name).train()
     with torch.no_grad():
         for each in module.modules():
-            if is_pruned and isinstance(each, nn.Linear | nn.Conv2d):
+            is_depthwise = isinstance(each, nn.Conv2d) and each.weight.shape[1] == 1
+            if left < 1 and isinstance(each, nn.Linear | nn.Conv2d) and not (spares_depthwise and is_depthwise):
                 sizes = each.weight.abs()
-                each.weight[sizes <= sizes.flatten().kthvalue(int((1 - LEFT) * sizes.numel())).values] = 0
+                each.weight[sizes <= sizes.flatten().kthvalue(int((1 - left) * sizes.numel())).values] = 0
             if isinstance(each, nn.BatchNorm2d):
                 each.momentum = None  # running means are those of all images so far
         module(torch.randn(SETTLING_ROWS, 3, PIXELS, PIXELS))
@@ -64,9 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.backends.mha.set_fastpath_enabled(False)  # ONNX files have no such operator
     rows: list[dict[str, Any]] = []
     for name in options.only:
-        for is_pruned in (False, True):
-            golden = Golden(partial(made, name, is_pruned), {"x": numbers(3, PIXELS, PIXELS)})
-            title = f"{name}, {LEFT:.0%} of its weights" if is_pruned else name
+        for left in (1.0, LEFT):
+            golden = Golden(partial(made, name, left), {"x": numbers(3, PIXELS, PIXELS)})
+            title = f"{name}, {left:.0%} of its weights" if left < 1 else name
             rows += recorded(title, golden, options.seconds, ROWS)
     write_results(
         results_path("torchvision", folder=options.machine),

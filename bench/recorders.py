@@ -56,10 +56,13 @@ TABLES = {
     "conv-streaming": Recorder("bench/record_conv_streaming.py", (*_ENGINE, f"{_CUDA}/conv"), needs=_GPU),
     "conv2d": Recorder("bench/record_conv2d.py", ("sparsenn/studies/conv2d", f"{_CUDA}/conv"), "[--plot FILE]", _GPU),
     "conversion": Recorder("bench/bench_conversion.py", ("sparsenn/formats", *_CPU)),
+    "cpu-convolutions": Recorder(
+        "bench/record_cpu_convolutions.py", (*_ENGINE, *_CPU), "[--only NAME …]", "torchvision, and OpenVINO if at hand"
+    ),
     "dask": Recorder("bench/record_dask.py", ("sparsenn/distributed", *_ENGINE, *_CPU), "[--device cuda]"),
     "devices": Recorder("bench/record_devices.py", ("sparsenn/distributed", *_ENGINE, _CUDA), needs="GPUs of one host"),
     "end-to-end": Recorder("bench/record_end_to_end.py", (*_ENGINE, _CUDA, "sparsenn/io"), "FILE.h5 …", _EITHER),
-    "few-rows": Recorder("bench/record_few_rows.py", (*_ENGINE, f"{_CUDA}/sparse"), "[PRECISION ...]", _GPU),
+    "few-rows": Recorder("bench/record_few_rows.py", (*_ENGINE, f"{_CUDA}/sparse"), "[--rows N …]", _GPU),
     "gemm": Recorder("bench/record_gemm.py", ("sparsenn/studies/gemm", f"{_CUDA}/dense"), "[--plot FILE]", _GPU),
     "general": Recorder("bench/record_general.py", (*_ENGINE, f"{_CUDA}/sparse"), needs=_GPU),
     "golden": Recorder("bench/record_golden.py", (*_ENGINE, *_CPU, "sparsenn/backends/foreign.py"), needs="PyTorch"),

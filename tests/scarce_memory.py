@@ -196,10 +196,10 @@ class StandInBackend(CPUBackend):
         super().release()
         memory.release_unused()
 
-    def prepare(self, layers: Any, copies: Any = (), shapes: Any = ()) -> Any:
+    def prepare(self, layers: Any, copies: Any = (), shapes: Any = (), sources: Any = ()) -> Any:
         """Return layers; sparse ones take memory for as long as they live."""
         if not isinstance(layers[0], SparseLinear):
-            return super().prepare(layers, copies, shapes)
+            return super().prepare(layers, copies, shapes, sources)
         size = sum(layer.weights.nbytes for layer in layers)
         with memory.within_memory(f"{size:,} bytes of weights", 0, 0):
             block = self._pool.malloc(size)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from sparsenn.backends.chains import Features, NumberCheck, NumberLog, RowsCheck, RowsLeft, RowsWatch, SparseRows
-from sparsenn.backends.kernel_records import Shapes
+from sparsenn.backends.kernel_records import Shapes, Sources
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array
@@ -65,7 +65,9 @@ class Backend(Protocol):
     def prepared_bytes(self, layer: Layer, with_zeros: bool = False) -> int:
         """Estimate the bytes of a prepared layer, dense `with_zeros`, with what any kernel makes of it on top."""
 
-    def prepare(self, layers: Sequence[Layer], copies: Sequence[Array] = (), shapes: Shapes = ()) -> Any:
+    def prepare(
+        self, layers: Sequence[Layer], copies: Sequence[Array] = (), shapes: Shapes = (), sources: Sources = ()
+    ) -> Any:
         """Bring layers of one family into the form that their kernels read; layers of images become an `ImageStack`.
 
         Any launch may read the result: copies to the device have ended. Once it is dropped, its memory may be reused

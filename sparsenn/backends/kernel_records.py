@@ -47,6 +47,9 @@ PANEL = 16  # images that a thread takes through several layers at a time, on th
 Shapes: TypeAlias = Sequence[tuple[int, ...]]
 """Shapes of one input before each layer of images, and after the last: (channels, height, width) or (width,)."""
 
+Sources: TypeAlias = Sequence[tuple[int, ...]]
+"""What each layer of images reads: 0 for the input of the first, and numbers of layers, counted from 1."""
+
 
 @dataclass(frozen=True, eq=False)
 class ImageStack:
@@ -201,8 +204,8 @@ class ConvolutionKernel(Kernel):
     launch: Callable[[Any, Array], Array]
     why_not: Callable[[Machine, Conv2d, Image], str | None] = lambda machine, layer, image: None
     seconds: Callable[[Machine, Conv2d, Image], float] | None = None
-    fuses: tuple[type[ImageLayer], ...] = ()  # kinds of layers that it takes along with convolutions next to them
     run_stack: Callable[[ImageStack, Array], Array] | None = None  # on rows of images, where it fuses layers
+    fuses: Callable[[ImageLayer, Shapes], bool] = lambda layer, shapes: False  # whether it takes a layer along
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, image_kernel
+from sparsenn.backends import Backend, Kernel, SparseKernel, image_kernel
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION
 from sparsenn.backends.prior import LAUNCH_SECONDS
 from sparsenn.engine.choices import Choice, Measured
 from sparsenn.engine.compiled_network import CompiledNetwork
+from sparsenn.engine.fusing import fused
 from sparsenn.engine.kernels import able_kernels, multiplies_zeros
 from sparsenn.engine.options import PRECISIONS
 from sparsenn.engine.steps import Step, layers_text
@@ -166,7 +167,7 @@ def choose_steps(
             for segment in segments_of(compiled, rows, dense_bytes)
             for step in _steps_of(compiled, segment, rows, choice)
         ]
-        compiled.chosen[key] = _fused(compiled.merged.network, steps)
+        compiled.chosen[key] = fused(compiled.merged.network, steps)
     return compiled.chosen[key]
 
 
@@ -225,28 +226,6 @@ def _measured_steps(alternative: Alternative, measured: Measured, rows: RowsShap
         )
         for step in alternative.steps
     )
-
-
-def _fused(network: Network, steps: Sequence[Step]) -> tuple[Step, ...]:
-    fused: list[Step] = []
-    for step in steps:
-        both = _fused_pair(network, fused[-1], step) if fused else None
-        fused = [*fused, step] if both is None else [*fused[:-1], both]
-    return tuple(fused)
-
-
-def _fused_pair(network: Network, first: Step, second: Step) -> Step | None:
-    kernels = [step.kernel for step in (first, second) if isinstance(step.kernel, ConvolutionKernel)]
-    if not kernels or any(kernel is not kernels[0] for kernel in kernels) or kernels[0].run_stack is None:
-        return None
-    if not any(start <= first.first and second.last <= end for start, end in network.chains):
-        return None
-    if not all(isinstance(layer, (Conv2d, *kernels[0].fuses)) for layer in network.layers[first.first : second.last]):
-        return None
-    known = [step.seconds for step in (first, second) if step.kernel is kernels[0]]
-    seconds = None if None in known else sum(filter(None, known))
-    measured = first.is_measured or second.is_measured
-    return Step(first.first, second.last, kernels[0], first.reason or second.reason, seconds, measured)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import cached_property
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +11,6 @@ import numpy as np
 from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch, SparseKernel
 from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.backends.kernel_records import (
-    CONV_OPERATION,
-    IMAGE_OPERATION,
-    PANEL,
     SPARSE_OPERATION,
     WHOLE_OPERATION,
 )
@@ -23,13 +18,11 @@ from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.replay_cache import HostCall, ReplayCache
-from sparsenn.engine.result import LayerCounter
-from sparsenn.engine.timer import now, section
+from sparsenn.engine.timer import section
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import CombiningLayer, Flatten, ForeignLayer
+from sparsenn.layers import Flatten, ForeignLayer
 from sparsenn.runtime.spans import span, watchers
-from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = ["Executable"]
 
@@ -43,7 +36,6 @@ class Executable:
         self._weights = weights
         self._overflow_guard = overflow_guard
         self._steps: dict[int, BoundStep] = {}
-        self._spans = _spans(plan)
         self._flows = _flows(plan)
         self._is_rehearsed = False
         self._is_one_step = len(plan.steps) == 1 and len(self._flows[0].sources) == 1
@@ -144,22 +136,17 @@ class Executable:
             return left
         values, rows = {0: features}, RowsLeft(features)
         last, traced = len(self.plan.steps) - 1, bool(watchers["step"])
-        for number, end in self._spans:
-            step = self.plan.steps[number]
+        for number, step in enumerate(self.plan.steps):
             if rows.row_map.rows is not None and not rows.features.shape[0] and step.first >= self.plan.droppable_from:
                 return self._without_rows(rows, number, context)  # and no layer makes others of rows of zeros
-            if end > number + 1:
-                rows = self._tiles(number, end, rows, context)
-                values = {self.plan.steps[end - 1].last: rows.features}
-            else:
-                bound = self._step(number, context)
-                with span(step.title, "step", **step.details, rows=rows.features.shape[0]) if traced else nullcontext():
-                    rows = self._run_step(bound, number, rows, values, context)
-                del bound  # whose weights, if they stream, end before the next step's begin
-                if number < last and rows.row_map.rows is not None:
-                    rows = self._without_unused(rows)
-                self._store(number, rows.features, values)
-            context.report(self.plan.steps[end - 1].last)
+            bound = self._step(number, context)
+            with span(step.title, "step", **step.details, rows=rows.features.shape[0]) if traced else nullcontext():
+                rows = self._run_step(bound, number, rows, values, context)
+            del bound  # whose weights, if they stream, end before the next step's begin
+            if number < last and rows.row_map.rows is not None:
+                rows = self._without_unused(rows)
+            self._store(number, rows.features, values)
+            context.report(step.last)
         return rows
 
     def rehearse(self, features: Features, context: RunContext = QUIET) -> None:
@@ -191,36 +178,6 @@ class Executable:
         values[value] = features.copy() if is_copied and not isinstance(features, CSR) else features
         for each in dead:
             del values[each]
-
-    def _tiles(self, first: int, end: int, rows: RowsLeft, context: RunContext) -> RowsLeft:
-        """Take rows through steps of images, tile by tile on all cores."""
-        plan, before, last = self.plan, self.plan.steps[first].first, self.plan.steps[end - 1].last
-        steps = [(number, self._step(number, context)) for number in range(first, end)]
-        counters: list[LayerCounter] = []
-        features = plan.backend.as_dense(rows.features)
-        count = features.shape[0]
-        results = np.empty((count, plan.network.sizes[last]), features.dtype)
-
-        def run(place: tuple[int, int]) -> None:
-            own = replace(context, counter=None if context.counter is None else LayerCounter(plan.network))
-            tile = RowsLeft(features[slice(*place)])
-            values = {before: tile.features}
-            with np.errstate(all="ignore"):
-                for number, step in steps:
-                    tile = self._run_step(step, number, tile, values, own)
-                    self._store(number, tile.features, values)
-                results[slice(*place)] = tile.features
-            if own.counter is not None:
-                counters.append(own.counter)
-
-        start = now(context.timer)
-        with span(f"{plan.steps[first].title} to {last}, in tiles", "step"):
-            map_threads(run, chunks(count, max(1, min(PANEL, -(-count // thread_count())))))
-        if context.counter is not None:
-            for counter in counters:
-                context.counter.add_all(counter)
-            context.counter.scale(before, last, now(context.timer) - start)
-        return RowsLeft(results, rows.row_map)
 
     def _step(self, number: int, context: RunContext) -> BoundStep:
         """Return a step with its weights, bound on first use; where weights stream, in every run."""
@@ -257,24 +214,6 @@ class Executable:
         return RowsLeft(np.zeros((0, plan.merged.network.outputs), numbers.dtype), rows.row_map)
 
 
-def _spans(plan: Plan) -> list[tuple[int, int]]:
-    """Return the steps as ranges, the last excluded: single ones, or those that run tile by tile together.
-
-    These are layers of images on the host with branches, all of which begin and end among them.
-    """
-    network, on_host, ranges = plan.network, plan.backend.in_host_memory and not plan.backend.doubles, []
-    operations = (CONV_OPERATION, IMAGE_OPERATION) if on_host else ()
-    for images, group in groupby(enumerate(plan.steps), lambda item: item[1].kernel.operation in operations):
-        numbers, steps = zip(*group, strict=True)
-        first, last = steps[0].first, steps[-1].last
-        whole = network.live[first] == (first,) and network.live[last] == (last,)
-        if images and whole and any(isinstance(layer, CombiningLayer) for layer in network.layers[first:last]):
-            ranges.append((numbers[0], numbers[-1] + 1))
-        else:
-            ranges += [(number, number + 1) for number in numbers]
-    return ranges
-
-
 class _Flow(NamedTuple):
     """The values that a step reads and leaves, by their nodes; 0 is the input."""
 
@@ -291,6 +230,8 @@ def _flows(plan: Plan) -> list[_Flow]:
         present = (present | {step.last}) - dead
         is_copied = step.last in borrowed and network.consumers[step.last][-1:] > (step.last + 1,)
         sources = (0,) if step.kernel.operation == WHOLE_OPERATION else network.nodes[step.first].sources
+        if len(step.layers) > 1:  # which read one value
+            sources = sources[:1]
         flows.append(_Flow(sources, step.last, is_copied, tuple(dead)))
     return flows
 

@@ -152,13 +152,6 @@ class LayerCounter:
         for number, layer in enumerate(other._layers):
             self.add(number, (layer.counts,), layer.seconds, layer.estimate)
 
-    def scale(self, first: int, last: int, seconds: float) -> None:
-        """Scale the times of layers that threads ran side by side to the seconds that they took together."""
-        layers = self._layers[first:last]
-        whole = sum(layer.seconds for layer in layers)
-        for layer in layers:
-            layer.seconds *= seconds / whole if whole else 0.0
-
     def statistics(self) -> tuple[LayerStatistics, ...]:
         """Return one record per layer."""
         return tuple(

@@ -141,4 +141,5 @@ def _prepare(compiled: CompiledNetwork, step: Step) -> Any:
         if step.kernel.operation == DENSE_OPERATION:
             layers = tuple(with_zeros(layer) if isinstance(layer, SparseLinear) else layer for layer in layers)
         shapes = *network.input_shapes(first)[:1], *network.shapes[first + 1 : last + 1]
-        return backend.prepare(layers, copies, shapes)
+        sources = [tuple(max(0, each - first) for each in node.sources) for node in network.nodes[first:last]]
+        return backend.prepare(layers, copies, shapes, sources)

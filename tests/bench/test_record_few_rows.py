@@ -18,12 +18,11 @@ pytestmark = pytest.mark.gpu
 def _few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARSENN_COMMIT", "a" * 40)
     monkeypatch.setattr(record_few_rows, "CELLS", ((64, 0.25),))
-    monkeypatch.setattr(record_few_rows, "ROWS", (1, 9))
     monkeypatch.setattr(record_few_rows, "results_path", lambda name, folder=None: tmp_path / f"{name}.json")
 
 
 def test_each_cell_has_a_row(tmp_path: Path) -> None:
-    assert record_few_rows.main(["--seconds", "0.01"]) == 0
+    assert record_few_rows.main(["--seconds", "0.01", "--rows", "1", "9"]) == 0
     rows = read_results(tmp_path / "few-rows.json").rows
     assert {(row["precision"], row["rows"]) for row in rows} == {
         (kind, n) for kind in ("float32", "float16") for n in (1, 9)
@@ -34,5 +33,5 @@ def test_each_cell_has_a_row(tmp_path: Path) -> None:
 
 def test_outputs_that_differ_are_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(record_few_rows, "TOLERANCE", {"float32": -1.0, "float16": -1.0})
-    assert record_few_rows.main(["--seconds", "0.01", "float32"]) == 1
+    assert record_few_rows.main(["--seconds", "0.01", "--rows", "1"]) == 1
     assert "outputs differ" in capsys.readouterr().err

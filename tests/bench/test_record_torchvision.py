@@ -26,5 +26,5 @@ def test_dense_and_pruned_models_stand_beside_onnx_runtime(tmp_path: Path, monke
     rows = read_results(tmp_path / "torchvision.json").rows
     titles = ("resnet18", "resnet18, 10% of its weights")
     assert [(row["network"], row["rows"]) for row in rows] == [(title, count) for title in titles for count in (1, 16)]
-    pruned = record_torchvision.made("resnet18", True)
+    pruned = record_torchvision.made("resnet18", 0.1)
     assert 0 < int((pruned[0].weight != 0).sum()) <= 0.11 * pruned[0].weight.numel()

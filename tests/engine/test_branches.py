@@ -30,13 +30,14 @@ from sparsenn import (
     Session,
     Sigmoid,
     Slice,
+    Softmax,
     SparseLinear,
     infer,
     read_model,
     write_model,
 )
 from sparsenn.backends.oracle import network as oracle
-from sparsenn.engine import executable
+from sparsenn.engine import choosing
 from sparsenn.formats import from_dense
 from sparsenn.io import Model, branches
 
@@ -149,27 +150,50 @@ def test_images(device: str, kind: str, rng: np.random.Generator, rows: int, req
 
 
 @pytest.mark.parametrize("kind", ["images", "gated"])
-def test_tiles_do_not_matter(
+def test_branches_in_one_step_have_the_bits_of_layers_one_by_one(
     kind: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     images = request.getfixturevalue(kind)
     inputs = rng.standard_normal((50, images.inputs)).astype(np.float32)
-    found = Session(images, device="cpu")(inputs)
-    for tile in (1, 7, 1000):
-        monkeypatch.setattr(executable, "PANEL", tile)
-        np.testing.assert_array_equal(Session(images, device="cpu")(inputs), found)
+    session = Session(images, device="cpu")
+    found, steps = session(inputs), len(session.plan(inputs).steps)
+    monkeypatch.setattr(choosing, "fused", lambda network, steps: tuple(steps))
+    session = Session(images, device="cpu")
+    np.testing.assert_array_equal(session(inputs), found)
+    assert len(session.plan(inputs).steps) > steps + 5
+
+
+def test_layers_after_which_several_are_read_end_a_step(rng: np.random.Generator) -> None:
+    """A step reads one value, and leaves one that is read: not the branch of a layer that no kernel fuses."""
+    softmax = Softmax()
+    layers = (
+        convolution(rng, 2, 4),
+        convolution(rng, 4, 4),
+        Node(Flatten(), (1,)),
+        Node(softmax, (3,)),
+        Node(convolution(rng, 4, 4), (2,)),
+        Flatten(),
+        Node(Concatenate(), (4, 6)),
+    )
+    session = Session(Network(layers, (2, 8, 8)), device="cpu")
+    steps = [
+        (step.first, step.last) for step in session.plan(np.ones((3, 128))).steps if step.kernel.name == "conv_direct"
+    ]
+    assert steps == [(0, 1), (1, 2), (4, 6)]
 
 
 def test_plan_and_counts_name_the_layers(images: Network) -> None:
     result = infer(images, np.ones((3, images.inputs), np.float32), device="cpu")
-    assert "add (4, 7, 16)" in str(result.plan)
+    first = result.plan.steps[0]
+    assert (first.kernel.name, first.layers) == ("conv_direct", range(13))
+    assert "add (16)" in str(result.plan)
     assert sum(record.seconds for record in result.statistics) <= result.seconds.total
 
 
 def test_plan_and_counts_name_products(gated: Network) -> None:
     result = infer(gated, np.ones((3, gated.inputs), np.float32), device="cpu")
-    assert "multiply (5, 7, 13)" in str(result.plan)
-    assert [result.statistics[number - 1].kernel for number in (5, 7, 13)] == ["multiply"] * 3
+    assert "multiply (13)" in str(result.plan)
+    assert [result.statistics[number - 1].kernel for number in (5, 7, 13)] == ["conv_direct", "conv_direct", "multiply"]
 
 
 @DEVICES

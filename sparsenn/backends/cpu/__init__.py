@@ -9,13 +9,13 @@ import numpy as np
 
 from sparsenn.backends.chains import Features, SparseRows
 from sparsenn.backends.cpu import convolution, dense, images, incoming, panel, row_by_row, rows, training
-from sparsenn.backends.cpu.image_chain import chain_of
+from sparsenn.backends.cpu.image_graph import graph_of
 from sparsenn.backends.cpu.processor import host_machine
 from sparsenn.backends.cpu.stack import Stack, Workspace
 from sparsenn.backends.cpu.tiles import TILE
 from sparsenn.backends.host import HostMemory
 from sparsenn.backends.host_arrays import largest_number
-from sparsenn.backends.kernel_records import Shapes
+from sparsenn.backends.kernel_records import Shapes, Sources
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.row_map import RowMap
 from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
@@ -58,11 +58,13 @@ class CPUBackend(HostMemory):
         by_rows = 2 * layer.weights.nnz * FLOAT_BYTES if isinstance(layer, SparseLinear) else 0
         return layer.weight_bytes + 12 * layer.outputs + by_rows
 
-    def prepare(self, layers: Sequence[Any], copies: Sequence[Array] = (), shapes: Shapes = ()) -> Any:
+    def prepare(
+        self, layers: Sequence[Any], copies: Sequence[Array] = (), shapes: Shapes = (), sources: Sources = ()
+    ) -> Any:
         """Pack sparse layers end to end, and lay dense weights out in panels; those of images are packed later."""
         if isinstance(layers[0], SparseLinear):
             return Stack(layers, copies, self._workspace)
-        return dense.prepare(layers) if isinstance(layers[0], Linear) else chain_of(layers, shapes)
+        return dense.prepare(layers) if isinstance(layers[0], Linear) else graph_of(layers, shapes, sources)
 
     def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
         """Run a layer in float32 on all cores."""

@@ -146,7 +146,7 @@ def _enter_sparse(packed: Any, offsets: Array, columns: Array, entries: Array, t
         entry, stop = offsets[top + row], offsets[top + row + 1]
         for panel in range(first, last):
             weight, to = packed.layers[0, FIRST_WEIGHT] + panel * inputs * TILE, row * across + panel * TILE
-            one_filter(packed.weights, weight, TILE, columns, entry, stop, entries, entry, begin, 0, sums, to, 0)
+            one_filter(packed.weights, weight, TILE, columns, entry, stop, entries, entry, begin, 0, sums, to)
     for panel in range(first, last):
         _finish(packed, 0, panel, rows, sums, panel * TILE, across)
 

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from sparsenn.backends.cpu.tiles import multiplied, place_of
+from sparsenn.backends.cpu.tiles import element_place, multiplied
 
 __all__ = ["LANES", "MOST_ROWS", "VECTORS", "WIDTH", "expand_one", "expand_three", "expand_two"]
 
@@ -51,7 +51,7 @@ def _expanding(rows: int) -> Any:
             return ir.Constant(whole, value)
 
         def place(name: str, index: Any) -> Any:
-            return place_of(context, builder, signature.args[arrays[name]], arguments[arrays[name]], index)
+            return element_place(context, builder, signature.args[arrays[name]], arguments[arrays[name]], index)
 
         totals = [[cgutils.alloca_once(builder, _VECTOR) for _ in range(VECTORS)] for _ in range(rows)]
         for line in totals:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cpu.image_chain import ChainStack, chain_of, run_chain
+from sparsenn.backends.cpu.image_graph import GraphStack, graph_of, run_graph
 from sparsenn.backends.host import combine
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
@@ -80,12 +80,12 @@ def _(layer: LayerNorm, shape: tuple[int, ...], features: Array) -> Array:
 
 @_run.register
 def _(layer: Pool2d, shape: tuple[int, ...], features: Array) -> Array:
-    return run_chain(_chain(layer, shape), features)
+    return run_graph(_graph(layer, shape), features)
 
 
 @lru_cache(64)
-def _chain(layer: Pool2d, shape: tuple[int, ...]) -> ChainStack:
-    return chain_of((layer,), (shape, layer.output_shape((1, *shape))[1:]))
+def _graph(layer: Pool2d, shape: tuple[int, ...]) -> GraphStack:
+    return graph_of((layer,), (shape, layer.output_shape((1, *shape))[1:]))
 
 
 def _outputs(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> tuple[Array, tuple[int, ...]]:

@@ -120,7 +120,7 @@ def _enter_by_rows(features: Array, base: int, lanes: int, by_rows: Any, outputs
             edges += pointers[column + np.uintp(1)] - pointers[column]
         if dense:
             for first in range(0, sums.size, TILE):
-                one_filter(weights, first, sums.size, columns, 0, found, numbers, 0, begin, 0, sums, first, 0)
+                one_filter(weights, first, sums.size, columns, 0, found, numbers, 0, begin, 0, sums, first)
         else:
             for place in range(np.uintp(sums.size)):
                 sums[place] = np.float32(0)

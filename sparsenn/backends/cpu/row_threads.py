@@ -25,7 +25,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from sparsenn.backends.cpu.slices import JOB, MOST_SLICES, MOST_THREADS, pointer_of, sum_slice
-from sparsenn.backends.cpu.tiles import place_of
+from sparsenn.backends.cpu.tiles import element_place
 from sparsenn.formats import Array
 from sparsenn.runtime.interrupts import held_signals
 from sparsenn.runtime.jit import compiled
@@ -62,7 +62,7 @@ def _atomic(name: str) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, index, value = arguments
-        place = place_of(context, builder, signature.args[0], array, index)
+        place = element_place(context, builder, signature.args[0], array, index)
         if name == "load":
             return builder.load_atomic(place, "seq_cst", 8)
         return builder.atomic_rmw(name, place, value, "seq_cst")
@@ -81,7 +81,7 @@ def _swapping(typing: Any, array: Any, index: Any, before: Any, after: Any) -> A
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, index, before, after = arguments
-        place = place_of(context, builder, signature.args[0], array, index)
+        place = element_place(context, builder, signature.args[0], array, index)
         return builder.extract_value(builder.cmpxchg(place, before, after, "seq_cst", "seq_cst"), 1)
 
     return types.boolean(array, types.intp, types.int64, types.int64), generate
@@ -97,7 +97,7 @@ def _futex(typing: Any, array: Any, index: Any, operation: Any, value: Any) -> A
             return ir.Constant(long, 0)
         kind = ir.FunctionType(long, [long], var_arg=True)
         call = cgutils.get_or_insert_function(builder.module, kind, "sparsenn_syscall")
-        place = builder.ptrtoint(place_of(context, builder, signature.args[0], array, index), long)
+        place = builder.ptrtoint(element_place(context, builder, signature.args[0], array, index), long)
         none = ir.Constant(long, 0)
         return builder.call(call, [ir.Constant(long, _FUTEX), place, operation, value, none, none, none])
 

@@ -10,6 +10,9 @@ from sparsenn.formats import Array
 
 __all__ = ["Scratch"]
 
+LINE = 16
+"""Numbers of a cache line, at whose beginning each buffer begins."""
+
 
 class Scratch(threading.local):
     """Named buffers of float32, each thread's its own."""
@@ -21,5 +24,10 @@ class Scratch(threading.local):
         """Return a float32 vector of `size` elements, uninitialised; the next one of that name takes its place."""
         buffer = self._buffers.get(name)
         if buffer is None or buffer.size < size:
-            buffer = self._buffers[name] = np.empty(size, np.float32)
+            longer = np.empty(size + LINE, np.float32)
+            buffer = self._buffers[name] = longer[-(longer.ctypes.data // longer.itemsize) % LINE :]
         return buffer[:size]
+
+    def forget(self, name: str) -> None:
+        """Have the next buffer of that name be a new one."""
+        self._buffers.pop(name, None)

@@ -6,7 +6,6 @@ long. So are the few instructions that find what is not zero in a vector, and th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -19,31 +18,31 @@ __all__ = [
     "TALL",
     "TILE",
     "VECTOR",
-    "WIDE_TILE",
     "ask_for",
-    "four_filters",
+    "element_place",
     "four_vectors",
-    "largest_of_window",
+    "halve",
+    "larger",
     "lowest",
     "multiplied",
     "nonzeros",
     "one_filter",
-    "one_filter_wide",
     "one_row",
     "one_vector",
-    "place_of",
+    "raise_vectors",
+    "spread",
     "tall_rows",
     "three_vectors",
     "two_rows",
     "two_vectors",
+    "vector_place",
 ]
 
 VECTOR = next((width for name, width in (("avx512f", 16), ("avx", 8)) if get_host_cpu_features().get(name)), 4)
 """Numbers of a vector register."""
 
 BITS = 64  # numbers that `nonzeros` looks at
-TILE = 4 * VECTOR  # lanes of a tile: of four filters, of one, or of some rows
-WIDE_TILE = 8 * VECTOR  # lanes of a wide tile, of a single filter
+TILE = 4 * VECTOR  # lanes of a tile: of one output, or of some rows
 
 TALL = 6 if VECTOR == 16 else 3
 """Rows of a tall tile: with four vectors each, about as many sums as there are registers for."""
@@ -51,16 +50,18 @@ TALL = 6 if VECTOR == 16 else 3
 _VECTOR = ir.VectorType(ir.FloatType(), VECTOR)
 
 
-def place_of(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-    """Return the pointer to an array's element."""
+def element_place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    """Return the address of an element of an array of numba's."""
     return builder.gep(context.make_array(kind)(context, builder, array).data, [index])
 
 
-def _vector_place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-    return builder.bitcast(place_of(context, builder, kind, array, index), _VECTOR.as_pointer())
+def vector_place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    """Return the address of a vector whose first number is an element of an array."""
+    return builder.bitcast(element_place(context, builder, kind, array, index), _VECTOR.as_pointer())
 
 
-def _spread(builder: Any, number: Any) -> Any:
+def spread(builder: Any, number: Any) -> Any:
+    """Return a vector all of whose numbers are one."""
     one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
     lanes = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR), [0] * VECTOR)
     return builder.shuffle_vector(one, ir.Constant(_VECTOR, ir.Undefined), lanes)
@@ -71,66 +72,43 @@ def multiplied(builder: Any, pixels: Any, weight: Any, total: Any) -> Any:
     return builder.fadd(total, builder.fmul(pixels, weight, flags=("contract",)), flags=("contract",))
 
 
-def _larger(builder: Any, pixels: Any, weight: Any, total: Any) -> Any:
-    """Return the larger numbers; a NaN is larger than any."""
-    kept = builder.or_(builder.fcmp_ordered("<=", pixels, total), builder.fcmp_unordered("uno", total, total))
-    return builder.select(kept, total, pixels)
+def _summing(typing: Any, panel: Any, at: Any, lines: Any, shifts: Any, first: Any, last: Any, weights: Any, v: Any,
+             begins: Any, begin: Any, sums: Any, to: Any) -> Any:  # fmt: skip
+    """Compute the sums of `TILE` lanes: what they begin with, and products of lines of a panel with a weight each.
 
-
-def _tile(filters: int, vectors: int, combined: Callable[..., Any], weighted: bool = True) -> Any:
-    """Return a function that computes a tile.
-
-    It is called with a panel and the place of the first lane in it at a shift of 0; the images of a pixel; shifts, and
-    the first and last of them; weights, and the place of the first; what the sums begin with, and the place of the
-    first filter's; and where sums go, the place of the first, and from one filter's to the next's.
+    Called with a panel, and the place of the first lane in it at a shift of 0; how many numbers a shift skips; shifts,
+    and the first and last of them; weights, and the place of the first; what the sums begin with, and its place; and
+    where sums go, and the place of the first.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        panel, at, images, shifts, first, last, weights, v, begins, begin, sums, to, apart = arguments
-        kinds = dict(zip(("panel", "at", "images", "shifts", "first", "last", "weights", "v", "begins", "begin",
-                          "sums"), signature.args, strict=False))  # fmt: skip
+        panel, at, lines, shifts, first, last, weights, v, begins, begin, sums, to = arguments
+        of_panel, _, _, of_shifts, _, _, of_weights, _, of_begins, _, of_sums, _ = signature.args
+        vectors = range(TILE // VECTOR)
 
         def number(value: int) -> Any:
             return ir.Constant(at.type, value)
 
-        def vector_at(kind: str, array: Any, index: Any) -> Any:
-            return _vector_place(context, builder, kinds[kind], array, index)
-
-        totals = [[cgutils.alloca_once(builder, _VECTOR) for _ in range(vectors)] for _ in range(filters)]
-        for k, row in enumerate(totals):
-            start = builder.load(place_of(context, builder, kinds["begins"], begins, builder.add(begin, number(k))))
-            for total in row:
-                builder.store(_spread(builder, start), total)
+        totals = [cgutils.alloca_once(builder, _VECTOR) for _ in vectors]
+        start = builder.load(element_place(context, builder, of_begins, begins, begin))
+        for total in totals:
+            builder.store(spread(builder, start), total)
         with cgutils.for_range(builder, builder.sub(last, first)) as loop:
-            shift = builder.load(place_of(context, builder, kinds["shifts"], shifts, builder.add(first, loop.index)))
-            place = builder.add(at, builder.mul(shift, images))
-            pixels = [
-                builder.load(vector_at("panel", panel, builder.add(place, number(j * VECTOR))), align=4)
-                for j in range(vectors)
-            ]
-            for k, row in enumerate(totals):
-                weight = None
-                if weighted:
-                    index = builder.add(builder.add(v, builder.mul(loop.index, number(filters))), number(k))
-                    weight = _spread(
-                        builder, builder.load(place_of(context, builder, kinds["weights"], weights, index))
-                    )
-                for total, met in zip(row, pixels, strict=True):
-                    builder.store(combined(builder, met, weight, builder.load(total)), total)
-        for k, row in enumerate(totals):
-            for j, total in enumerate(row):
-                index = builder.add(builder.add(to, builder.mul(apart, number(k))), number(j * VECTOR))
-                builder.store(builder.load(total), vector_at("sums", sums, index), align=4)
+            shift = builder.load(element_place(context, builder, of_shifts, shifts, builder.add(first, loop.index)))
+            line = builder.add(at, builder.mul(shift, lines))
+            index = builder.add(v, loop.index)
+            weight = spread(builder, builder.load(element_place(context, builder, of_weights, weights, index)))
+            for j, total in enumerate(totals):
+                index = builder.add(line, number(j * VECTOR))
+                met = builder.load(vector_place(context, builder, of_panel, panel, index), align=4)
+                builder.store(multiplied(builder, met, weight, builder.load(total)), total)
+        for j, total in enumerate(totals):
+            index = builder.add(to, number(j * VECTOR))
+            builder.store(builder.load(total), vector_place(context, builder, of_sums, sums, index), align=4)
         return context.get_dummy_value()
 
-    def tile(typing: Any, panel: Any, at: Any, images: Any, shifts: Any, first: Any, last: Any, weights: Any, v: Any,
-             begins: Any, begin: Any, sums: Any, to: Any, apart: Any) -> Any:  # fmt: skip
-        whole = types.intp
-        return types.void(
-            panel, whole, whole, shifts, whole, whole, weights, whole, begins, whole, sums, whole, whole
-        ), generate
-
-    return intrinsic(tile)
+    whole = types.intp
+    return types.void(panel, whole, whole, shifts, whole, whole, weights, whole, begins, whole, sums, whole), generate
 
 
 def _rows_tile(height: int) -> Any:
@@ -151,7 +129,7 @@ def _rows_tile(height: int) -> Any:
 
         def sums_at(row: int, vector: int) -> Any:
             index = builder.add(builder.add(to, builder.mul(across, number(row))), number(vector * VECTOR))
-            return _vector_place(context, builder, of_sums, sums, index)
+            return vector_place(context, builder, of_sums, sums, index)
 
         totals = {(i, j): cgutils.alloca_once(builder, _VECTOR) for i in range(height) for j in range(vectors)}
         for total in totals.values():
@@ -160,17 +138,17 @@ def _rows_tile(height: int) -> Any:
             for place, total in totals.items():
                 builder.store(builder.load(sums_at(*place), align=4), total)
         starts = [
-            place_of(context, builder, of_rows, rows, builder.add(at, builder.mul(apart, number(i))))
+            element_place(context, builder, of_rows, rows, builder.add(at, builder.mul(apart, number(i))))
             for i in range(height)
         ]
         with cgutils.for_range(builder, inputs) as loop:
             begin = builder.add(first, builder.mul(loop.index, number(TILE)))
             places = [builder.add(begin, number(j * VECTOR)) for j in range(vectors)]
             met = [
-                builder.load(_vector_place(context, builder, of_weights, weights, place), align=4) for place in places
+                builder.load(vector_place(context, builder, of_weights, weights, place), align=4) for place in places
             ]
             for i, start in enumerate(starts):
-                value = _spread(builder, builder.load(builder.gep(start, [loop.index])))
+                value = spread(builder, builder.load(builder.gep(start, [loop.index])))
                 for j, some in enumerate(met):
                     total = totals[i, j]
                     builder.store(multiplied(builder, value, some, builder.load(total)), total)
@@ -201,7 +179,7 @@ def _lines_tile(vectors: int) -> Any:
             return ir.Constant(to.type, value)
 
         def place(of_array: Any, array: Any, start: Any, vector: int) -> Any:
-            return _vector_place(context, builder, of_array, array, builder.add(start, number(vector * VECTOR)))
+            return vector_place(context, builder, of_array, array, builder.add(start, number(vector * VECTOR)))
 
         totals = [cgutils.alloca_once(builder, _VECTOR) for _ in range(vectors)]
         for total in totals:
@@ -211,9 +189,9 @@ def _lines_tile(vectors: int) -> Any:
                 builder.store(builder.load(place(of_sums, sums, to, j), align=4), total)
         with cgutils.for_range(builder, builder.sub(last, first)) as loop:
             at = builder.add(first, loop.index)
-            line = builder.zext(builder.load(place_of(context, builder, of_lines, lines, at)), to.type)
+            line = builder.zext(builder.load(element_place(context, builder, of_lines, lines, at)), to.type)
             start = builder.mul(line, number(TILE))
-            weight = _spread(builder, builder.load(place_of(context, builder, of_weights, weights, at)))
+            weight = spread(builder, builder.load(element_place(context, builder, of_weights, weights, at)))
             for j, total in enumerate(totals):
                 met = builder.load(place(of_panel, panel, start, j), align=4)
                 builder.store(multiplied(builder, met, weight, builder.load(total)), total)
@@ -266,9 +244,63 @@ def _lowest(typing: Any, bits: Any) -> Any:
     return types.int64(types.int64), generate
 
 
-ask_for, nonzeros, lowest = intrinsic(_asking), intrinsic(_nonzeros), intrinsic(_lowest)
-four_filters = _tile(4, 4, multiplied)
-one_filter, one_filter_wide = _tile(1, 4, multiplied), _tile(1, 8, multiplied)
-largest_of_window = _tile(1, 4, _larger, weighted=False)
+def _larger(typing: Any, one: Any, other: Any) -> Any:
+    """Return the larger of two numbers without a branch; a NaN is larger than any."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        one, other = arguments
+        stays = builder.or_(builder.fcmp_ordered("<=", other, one), builder.fcmp_unordered("uno", one, one))
+        return builder.select(stays, one, other)
+
+    return types.float32(types.float32, types.float32), generate
+
+
+def _raising(typing: Any, array: Any, to: Any, other: Any, begin: Any, vectors: Any, fresh: Any) -> Any:
+    """Have some vectors of an array hold the larger numbers, its own or another array's; the other's if `fresh`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, to, other, begin, vectors, fresh = arguments
+        of_array, _, of_other, _, _, _ = signature.args
+        with cgutils.for_range(builder, vectors) as loop:
+            lane = builder.mul(loop.index, ir.Constant(to.type, VECTOR))
+            place = vector_place(context, builder, of_array, array, builder.add(to, lane))
+            met = vector_place(context, builder, of_other, other, builder.add(begin, lane))
+            new, old = builder.load(met, align=4), builder.load(place, align=4)
+            stays = builder.or_(builder.fcmp_ordered("<=", new, old), builder.fcmp_unordered("uno", old, old))
+            builder.store(builder.select(fresh, new, builder.select(stays, old, new)), place, align=4)
+        return context.get_dummy_value()
+
+    whole = types.intp
+    return types.void(array, whole, other, whole, whole, types.boolean), generate
+
+
+def _halving(typing: Any, source: Any, begin: Any, target: Any, to: Any, vectors: Any) -> Any:
+    """Copy every other number of an array, from a place on, to some vectors of another; both have one dimension."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, begin, target, to, vectors = arguments
+        of_source, _, of_target, _, _ = signature.args
+        lanes = [*range(0, VECTOR, 2), *range(VECTOR + 1, 2 * VECTOR, 2)]
+        every_other = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR), lanes)
+
+        def number(value: int) -> Any:
+            return ir.Constant(to.type, value)
+
+        with cgutils.for_range(builder, vectors) as loop:
+            first = builder.add(begin, builder.mul(loop.index, number(2 * VECTOR)))
+            place = builder.add(first, number(VECTOR - 1))  # ends with the last number that is copied
+            low = builder.load(vector_place(context, builder, of_source, source, first), align=4)
+            high = builder.load(vector_place(context, builder, of_source, source, place), align=4)
+            index = builder.add(to, builder.mul(loop.index, number(VECTOR)))
+            chosen = builder.shuffle_vector(low, high, every_other)
+            builder.store(chosen, vector_place(context, builder, of_target, target, index), align=4)
+        return context.get_dummy_value()
+
+    whole = types.intp
+    return types.void(source, whole, target, whole, whole), generate
+
+
+ask_for, nonzeros, lowest = map(intrinsic, (_asking, _nonzeros, _lowest))
+halve, larger, one_filter, raise_vectors = map(intrinsic, (_halving, _larger, _summing, _raising))
 tall_rows, two_rows, one_row = map(_rows_tile, (TALL, 2, 1))
 four_vectors, three_vectors, two_vectors, one_vector = map(_lines_tile, (4, 3, 2, 1))

@@ -30,7 +30,7 @@ from sparsenn.backends.cuda.sparse import rows as rows_module
 from sparsenn.backends.cuda.sparse import upload
 from sparsenn.backends.cuda.transfer import incoming
 from sparsenn.backends.cuda.transfer.copies import Transfer
-from sparsenn.backends.kernel_records import ImageStack, Shapes
+from sparsenn.backends.kernel_records import ImageStack, Shapes, Sources
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.errors import DeviceError
@@ -85,7 +85,9 @@ class CUDABackend:
         """Estimate the device memory that a layer takes in all the forms that kernels read."""
         return prepared_bytes(layer, with_zeros)
 
-    def prepare(self, layers: Sequence[Any], copies: Sequence[Array] = (), shapes: Shapes = ()) -> Any:
+    def prepare(
+        self, layers: Sequence[Any], copies: Sequence[Array] = (), shapes: Shapes = (), sources: Sources = ()
+    ) -> Any:
         """Copy layers to the device, on a stream of their own; the copies have ended when this returns."""
         with self._copying(layers) as to_device:
             if isinstance(layers[0], SparseLinear):

@@ -15,7 +15,7 @@ from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.runtime.device import as_current, cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.host import CheckAtOnce, checked_rows
-from sparsenn.backends.kernel_records import DenseKernel, ImageStack, Shapes, SparseKernel
+from sparsenn.backends.kernel_records import DenseKernel, ImageStack, Shapes, Sources, SparseKernel
 from sparsenn.backends.launching import combine_rows
 from sparsenn.backends.registry import register
 from sparsenn.backends.row_map import SAME_ROWS, RowMap
@@ -57,7 +57,9 @@ class DoubleCUDABackend(CUDABackend):
             return 12 * layer.weights.nnz + 12 * layer.outputs
         return 2 * layer.weight_bytes + (8 * layer.outputs if isinstance(layer, Linear) else 0)
 
-    def prepare(self, layers: Sequence[Any], copies: Sequence[Array] = (), shapes: Shapes = ()) -> Any:
+    def prepare(
+        self, layers: Sequence[Any], copies: Sequence[Array] = (), shapes: Shapes = (), sources: Sources = ()
+    ) -> Any:
         """Copy weights to the device; sparse ones transposed, as cuSPARSE takes a sparse matrix on the left."""
         if isinstance(layers[0], ImageLayer):
             return ImageStack(tuple(layers), tuple(shapes), tuple(layers))

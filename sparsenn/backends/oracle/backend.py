@@ -12,7 +12,7 @@ import numpy as np
 from sparsenn.backends.chains import Features, SparseRows
 from sparsenn.backends.host import HostMemory, checked_rows, combine
 from sparsenn.backends.host_arrays import largest_number
-from sparsenn.backends.kernel_records import ImageStack, Shapes
+from sparsenn.backends.kernel_records import ImageStack, Shapes, Sources
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.images import forward_images
 from sparsenn.backends.oracle.sparse import as_csr
@@ -39,7 +39,9 @@ class ReferenceBackend(HostMemory):
             return 4 * layer.inputs * layer.outputs
         return layer.weight_bytes
 
-    def prepare(self, layers: Sequence[Any], copies: Sequence[Array] = (), shapes: Shapes = ()) -> Any:
+    def prepare(
+        self, layers: Sequence[Any], copies: Sequence[Array] = (), shapes: Shapes = (), sources: Sources = ()
+    ) -> Any:
         """Return the layers, which are used as they are; sparse ones with the neurons that each output stands for."""
         if isinstance(layers[0], SparseLinear):
             return tuple(zip(layers, copies, strict=True))

@@ -117,9 +117,9 @@ class Telling(CPUBackend):
     def before_drop(self) -> None:
         self.told.append("before drop")
 
-    def prepare(self, layers: Any, copies: Any = (), shapes: Any = ()) -> Any:
+    def prepare(self, layers: Any, copies: Any = (), shapes: Any = (), sources: Any = ()) -> Any:
         self.told.append("prepare")
-        return super().prepare(layers, copies, shapes)
+        return super().prepare(layers, copies, shapes, sources)
 
 
 def session_on(backend: Telling, rng: np.random.Generator, **options: Any) -> Session:

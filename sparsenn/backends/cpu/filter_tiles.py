@@ -1,0 +1,201 @@
+"""Tiles of a convolution: sums of some filters at some vectors of lanes, in registers from the bias to the store.
+
+They are written in LLVM's own words, as those in `tiles`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.types.containers import UniTuple
+from numba.extending import intrinsic
+
+from sparsenn.backends.cpu.tiles import VECTOR, element_place, multiplied, spread, vector_place
+
+__all__ = [
+    "MOST_SHARED",
+    "MOST_VECTORS",
+    "SHARING",
+    "add_atomically",
+    "pair_of_filters",
+    "read_atomically",
+    "sharing_filters",
+]
+
+SHARING = 4
+"""Filters that walk their taps together."""
+
+MOST_VECTORS, MOST_SHARED = (8, 4) if VECTOR == 16 else (6, 2)
+"""Vectors of a tile at most, of a pair of filters and of those that share taps: as many as registers hold the sums of.
+A tile of a pair has any number up to that, one of filters that share taps a power of two."""
+
+_VECTOR = ir.VectorType(ir.FloatType(), VECTOR)
+_WHOLE = ir.VectorType(ir.IntType(32), VECTOR)
+
+
+class _Tile:
+    """The code of one call: the values of its arguments, and the sums."""
+
+    def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
+        self._context, self._builder = context, builder
+        names = ("arena", "at", "shifts", "weights", "spans", "begins", "outs", "residual", "mask", "mask_at", "flags",
+                 "clip", "vectors")  # fmt: skip
+        self._kinds = dict(zip(names, signature.args, strict=True))
+        self._values = dict(zip(names, arguments, strict=True))
+
+    def number(self, value: int) -> Any:
+        return ir.Constant(ir.IntType(64), value)
+
+    def unpacked(self, name: str) -> Sequence[Any]:
+        items: Sequence[Any] = cgutils.unpack_tuple(self._builder, self._values[name])
+        return items
+
+    def scalar(self, name: str, index: Any) -> Any:
+        where = element_place(self._context, self._builder, self._kinds[name], self._values[name], index)
+        return self._builder.load(where)
+
+    def vector_at(self, name: str, index: Any) -> Any:
+        return vector_place(self._context, self._builder, self._kinds[name], self._values[name], index)
+
+    def flag(self, bit: int) -> Any:
+        found = self._builder.and_(self._values["flags"], self.number(bit))
+        return self._builder.icmp_signed("!=", found, self.number(0))
+
+    def begin(self, filters: int, vectors: int) -> list[list[Any]]:
+        """Return the sums, which begin with the biases."""
+        totals = [[cgutils.alloca_once(self._builder, _VECTOR) for _ in range(vectors)] for _ in range(filters)]
+        for start, row in zip(self.unpacked("begins"), totals, strict=True):
+            for total in row:
+                self._builder.store(spread(self._builder, start), total)
+        return totals
+
+    def pixels(self, tap: Any, vectors: int) -> list[Any]:
+        """Return places of the pixels that a tap meets."""
+        shift = self._builder.sext(self.scalar("shifts", tap), ir.IntType(64))
+        base = self._builder.add(self._values["at"], shift)
+        return [self.vector_at("arena", self._builder.add(base, self.number(j * VECTOR))) for j in range(vectors)]
+
+    def multiply(self, row: Sequence[Any], pixels: Sequence[Any], weight: Any) -> None:
+        """Add products with a weight to a filter's sums."""
+        builder, value = self._builder, spread(self._builder, self.scalar("weights", weight))
+        for total, pixel in zip(row, pixels, strict=True):
+            met = builder.load(pixel, align=4)
+            builder.store(multiplied(builder, met, value, builder.load(total)), total)
+
+    def walk(self, rows: Sequence[Sequence[Any]], firsts: Sequence[Any], count: Any) -> None:
+        """Add products of some filters, each with taps of its own, which begin at `firsts`."""
+        with cgutils.for_range(self._builder, count) as loop:
+            for row, first in zip(rows, firsts, strict=True):
+                tap = self._builder.add(first, loop.index)
+                self.multiply(row, self.pixels(tap, len(row)), tap)
+
+    def finish(self, totals: Sequence[Sequence[Any]]) -> None:
+        """Add the residual, apply a clip, leave padding zero, and store, each where the flags say so."""
+        builder = self._builder
+        places = [
+            (total, builder.add(out, self.number(j * VECTOR)), j)
+            for out, row in zip(self.unpacked("outs"), totals, strict=True)
+            for j, total in enumerate(row)
+        ]
+        with builder.if_then(self.flag(1)):
+            for total, out, _ in places:
+                met = builder.load(self.vector_at("arena", builder.add(out, self._values["residual"])), align=4)
+                builder.store(builder.fadd(builder.load(total), met), total)
+        with builder.if_then(self.flag(2)):
+            zero, clip = ir.Constant(_VECTOR, [0.0] * VECTOR), spread(builder, self._values["clip"])
+            for total, _, _ in places:
+                z = builder.load(total)
+                below = builder.select(builder.fcmp_ordered(">", z, clip), clip, z)
+                builder.store(builder.select(builder.fcmp_ordered("<", z, zero), zero, below), total)
+        with builder.if_then(self.flag(4)):
+            for total, _, j in places:
+                index = builder.add(self._values["mask_at"], self.number(j * VECTOR))
+                bits = builder.bitcast(self.vector_at("mask", index), _WHOLE.as_pointer())
+                some = builder.and_(builder.bitcast(builder.load(total), _WHOLE), builder.load(bits, align=4))
+                builder.store(builder.bitcast(some, _VECTOR), total)
+        for total, out, _ in places:
+            builder.store(builder.load(total), self.vector_at("arena", out), align=4)
+
+
+def _pair(tile: _Tile, builder: Any, vectors: int) -> None:
+    """Walk both filters' taps as long as both have any, so that one's sums hide the latency of the other's."""
+    first, last, other_first, other_last = tile.unpacked("spans")
+    count, other = builder.sub(last, first), builder.sub(other_last, other_first)
+    both = builder.select(builder.icmp_signed("<", count, other), count, other)
+    rows = tile.begin(2, vectors)
+    tile.walk(rows, (first, other_first), both)
+    tile.walk(rows[:1], (builder.add(first, both),), builder.sub(count, both))
+    tile.walk(rows[1:], (builder.add(other_first, both),), builder.sub(other, both))
+    tile.finish(rows)
+
+
+def _sharing(tile: _Tile, builder: Any, vectors: int) -> None:
+    """Walk the taps once: a pixel that is loaded serves all filters."""
+    first, last, weight = tile.unpacked("spans")
+    rows = tile.begin(SHARING, vectors)
+    with cgutils.for_range(builder, builder.sub(last, first)) as loop:
+        pixels = tile.pixels(builder.add(first, loop.index), vectors)
+        begin = builder.add(weight, builder.mul(loop.index, tile.number(SHARING)))
+        for k, row in enumerate(rows):
+            tile.multiply(row, pixels, builder.add(begin, tile.number(k)))
+    tile.finish(rows)
+
+
+def _tile(filters: int, spans: int, sizes: Sequence[int], body: Any) -> Any:
+    """Return a function that computes a tile of one of some numbers of vectors.
+
+    It is called with the arena, and the place in it that a shift of 0 meets at the first lane; shifts and weights of
+    all taps; the filters' first and last tap; what their sums begin with; where they go; the distance from there to
+    what is added to them; a mask, and its place for the first lane; flags: 1 to add, 2 to clip, 4 to mask; the clip;
+    and how many vectors.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        end = builder.append_basic_block()
+        switch = builder.switch(arguments[-1], end)
+        for vectors in sizes:
+            block = builder.append_basic_block()
+            switch.add_case(ir.Constant(arguments[-1].type, vectors), block)
+            builder.position_at_end(block)
+            body(_Tile(context, builder, signature, arguments), builder, vectors)
+            builder.branch(end)
+        builder.position_at_end(end)
+        return context.get_dummy_value()
+
+    def tile(typing: Any, arena: Any, at: Any, shifts: Any, weights: Any, spans_: Any, begins: Any, outs: Any,
+             residual: Any, mask: Any, mask_at: Any, flags: Any, clip: Any, vectors: Any) -> Any:  # fmt: skip
+        whole = types.intp
+        return types.void(
+            arena, whole, shifts, weights, UniTuple(whole, spans), UniTuple(types.float32, filters),
+            UniTuple(whole, filters), whole, mask, whole, whole, types.float32, whole
+        ), generate  # fmt: skip
+
+    return intrinsic(tile)
+
+
+def _adding(typing: Any, array: Any, index: Any, more: Any) -> Any:
+    """Add to an element of an int64 array, at once for all threads; returns what it was before."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        where = element_place(context, builder, signature.args[0], *arguments[:2])
+        return builder.atomic_rmw("add", where, arguments[2], "seq_cst")
+
+    return types.int64(array, types.intp, types.int64), generate
+
+
+def _reading(typing: Any, array: Any, index: Any) -> Any:
+    """Return an element of an int64 array, and all that other threads wrote before they added to it is seen."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        where = element_place(context, builder, signature.args[0], *arguments)
+        return builder.load_atomic(where, "seq_cst", 8)
+
+    return types.int64(array, types.intp), generate
+
+
+pair_of_filters = _tile(2, 4, range(1, MOST_VECTORS + 1), _pair)
+sharing_filters = _tile(SHARING, 3, [size for size in (1, 2, 4) if size <= MOST_SHARED], _sharing)
+add_atomically, read_atomically = intrinsic(_adding), intrinsic(_reading)

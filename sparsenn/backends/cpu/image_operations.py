@@ -1,0 +1,347 @@
+"""Operations on images in compiled functions: lanes of pixels, tap by tap (`grids` says how they lie).
+
+A sum begins at its bias, and takes one fused multiply-add after the other, in the order of a filter's weights. So an
+image's outputs have the same bits whatever images come with it, and however the work is cut.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.cpu import image_program as at
+from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
+from sparsenn.backends.cpu.filter_tiles import (
+    MOST_SHARED,
+    MOST_VECTORS,
+    add_atomically,
+    pair_of_filters,
+    read_atomically,
+    sharing_filters,
+)
+from sparsenn.backends.cpu.tiles import VECTOR, halve, larger, raise_vectors
+from sparsenn.formats import Array
+from sparsenn.runtime.jit import compiled
+
+__all__ = ["run_operations"]
+
+SPINS = 100_000  # looks at a counter, about 0.1 ms, before a thread that waits lets others run
+
+
+@compiled
+def _fill(arena: Array, first: int, last: int) -> None:
+    for place in range(first, last):
+        arena[np.uintp(place)] = np.float32(0)
+
+
+@compiled
+def _empty(one: Any, channel: int, arena: Array, used: int) -> None:
+    """Fill the margins before the lanes that are used in a plane, and after them up to the next plane's, with zeros."""
+    if one[at.MASK] < 0:
+        return
+    begin = one[at.TARGET] + channel * one[at.TARGET_PLANE]
+    _fill(arena, begin - one[at.TOP], begin)
+    _fill(arena, begin + used, begin + one[at.TARGET_PLANE])
+
+
+@compiled
+def _lanes(one: Any, images: int) -> int:
+    """Return the lanes from the first pixel of the first image to the last of the last one."""
+    found: int = (
+        (images - 1) * one[at.TARGET_IMAGE] + (one[at.TARGET_HEIGHT] - 1) * one[at.TARGET_LINE] + one[at.TARGET_WIDTH]
+    )
+    return found
+
+
+@compiled
+def _copy_line(source: Array, begin: int, across: int, arena: Array, to: int, count: int) -> None:
+    """Copy every number, or some that are a stride apart."""
+    if across == 1:
+        for x in range(np.uintp(count)):
+            arena[np.uintp(to) + x] = source[np.uintp(begin) + x]
+    elif across == 2 and count >= VECTOR:
+        halve(source, begin, arena, to, count // VECTOR)
+        last = count - VECTOR  # the last vector overlaps the one before
+        halve(source, begin + 2 * last, arena, to + last, 1)
+    else:
+        for x in range(np.uintp(count)):
+            arena[np.uintp(to) + x] = source[np.uintp(begin) + x * np.uintp(across)]
+
+
+@compiled
+def _copy(packed: Any, one: Any, channel: int, inputs: Array, row: int, images: int, arena: Array) -> None:
+    """Copy a channel, its pixels sorted by the remainders of their line and column."""
+    down, across, height, width = one[at.DOWN], one[at.ACROSS], one[at.SOURCE_HEIGHT], one[at.SOURCE_WIDTH]
+    first, last, is_padded = one[at.FIRST_PAIR], one[at.LAST_PAIR], one[at.MASK] >= 0
+    for number in range(first, last):
+        plane = one[at.TARGET] + (channel * (last - first) + number - first) * one[at.TARGET_PLANE]
+        top, left = packed.pairs[number, 0], packed.pairs[number, 1]
+        wide = (width - left + across - 1) // across
+        if is_padded:
+            _fill(arena, plane - one[at.TOP], plane)
+        for image in range(images):
+            to = plane + image * one[at.TARGET_IMAGE]
+            for line in range(top, height, down):
+                source = channel * one[at.SOURCE_PLANE] + line * one[at.SOURCE_LINE] + left
+                if one[at.SOURCE] < 0:
+                    _copy_line(inputs[row + image], source, across, arena, to, wide)
+                else:
+                    source += one[at.SOURCE] + image * one[at.SOURCE_IMAGE]
+                    _copy_line(arena, source, across, arena, to, wide)
+                if is_padded:
+                    _fill(arena, to + wide, to + one[at.TARGET_LINE])
+                to += one[at.TARGET_LINE]
+            if is_padded:
+                _fill(arena, to, plane + (image + 1) * one[at.TARGET_IMAGE])
+        if is_padded:
+            _fill(arena, plane + images * one[at.TARGET_IMAGE], plane + one[at.TARGET_PLANE])
+
+
+@compiled
+def _output(one: Any, channel: int, arena: Array, row: int, images: int, outputs: Array) -> None:
+    height, width = one[at.SOURCE_HEIGHT], one[at.SOURCE_WIDTH]
+    for image in range(images):
+        for line in range(height):
+            target = np.uintp((channel * height + line) * width)
+            begin = np.uintp(one[at.SOURCE] + channel * one[at.SOURCE_PLANE] + image * one[at.SOURCE_IMAGE]
+                             + line * one[at.SOURCE_LINE])  # fmt: skip
+            for x in range(np.uintp(width)):
+                outputs[row + image, target + x] = arena[begin + x]
+
+
+@compiled
+def _take_largest(pairs: Array, one: Any, base: int, to: int, arena: Array, line: Array) -> None:
+    """Compute the outputs of a channel of an image: of each line of windows the largest of columns, then across."""
+    wide, across, half = np.uintp(one[at.TARGET_WIDTH]), one[at.ACROSS], line.size // 2
+    vectors = (one[at.SOURCE_WIDTH] + VECTOR - 1) // VECTOR
+    for y in range(one[at.TARGET_HEIGHT]):
+        top, target = y * one[at.DOWN] - one[at.ABOVE], np.uintp(to + y * one[at.TARGET_LINE])
+        first, last = max(0, top), min(one[at.SOURCE_HEIGHT], top + one[at.WINDOW_LINES])
+        for number in range(first, last):
+            raise_vectors(line, 0, arena, base + number * one[at.SOURCE_LINE], vectors, number == first)
+        for x in range(wide):
+            arena[target + x] = np.float32(-np.inf)
+        for column in range(one[at.WINDOW_COLUMNS]):
+            begin, end = pairs[one[at.FIRST_PAIR] + column, 0], pairs[one[at.FIRST_PAIR] + column, 1]
+            start, count, place = begin * across + column - one[at.BESIDE], end - begin, target + np.uintp(begin)
+            if across == 2 and count >= VECTOR:
+                halve(line, start, line, half, count // VECTOR)
+                halve(line, start + 2 * (count - VECTOR), line, half + count - VECTOR, 1)
+                for x in range(np.uintp(count)):
+                    arena[place + x] = larger(arena[place + x], line[np.uintp(half) + x])
+            else:
+                for x in range(np.uintp(count)):
+                    arena[place + x] = larger(arena[place + x], line[np.uintp(start) + x * np.uintp(across)])
+
+
+@compiled
+def _take_means(pairs: Array, one: Any, base: int, to: int, arena: Array, totals: Array) -> None:
+    """Compute the outputs of a channel of an image; a window's pixels are added line after line."""
+    width, across = one[at.TARGET_WIDTH], one[at.ACROSS]
+    for y in range(one[at.TARGET_HEIGHT]):
+        top, target = y * one[at.DOWN] - one[at.ABOVE], np.uintp(to + y * one[at.TARGET_LINE])
+        first, last = max(0, top), min(one[at.SOURCE_HEIGHT], top + one[at.WINDOW_LINES])
+        for x in range(np.uintp(width)):
+            totals[x] = 0.0
+        for line in range(first, last):
+            source = base + line * one[at.SOURCE_LINE] - one[at.BESIDE]
+            if width == 1:
+                total, begin = totals[0], max(0, one[at.BESIDE])
+                for x in range(begin, min(one[at.WINDOW_COLUMNS], one[at.SOURCE_WIDTH] + one[at.BESIDE])):
+                    total += arena[np.uintp(source + x)]
+                totals[0] = total
+                continue
+            for column in range(one[at.WINDOW_COLUMNS]):
+                begin, end = pairs[one[at.FIRST_PAIR] + column, 0], pairs[one[at.FIRST_PAIR] + column, 1]
+                for x in range(begin, end):
+                    totals[np.uintp(x)] += arena[np.uintp(source + column + x * across)]
+        for x in range(width):
+            divisor = one[at.WINDOW_LINES] * one[at.WINDOW_COLUMNS]
+            if one[at.COUNTS_PADDING] == 0:
+                left = x * across - one[at.BESIDE]
+                wide = min(one[at.SOURCE_WIDTH], left + one[at.WINDOW_COLUMNS]) - max(0, left)
+                divisor = (last - first) * wide
+            arena[target + np.uintp(x)] = np.float32(totals[np.uintp(x)] / divisor)
+
+
+@compiled
+def _pool(pairs: Array, one: Any, channel: int, images: int, arena: Array, line: Array, totals: Array) -> None:
+    _empty(one, channel, arena, 0)
+    for image in range(images):
+        base = one[at.SOURCE] + channel * one[at.SOURCE_PLANE] + image * one[at.SOURCE_IMAGE]
+        to = one[at.TARGET] + channel * one[at.TARGET_PLANE] + image * one[at.TARGET_IMAGE]
+        if one[at.KIND] == at.LARGEST:
+            _take_largest(pairs, one, base, to, arena, line)
+        else:
+            _take_means(pairs, one, base, to, arena, totals)
+
+
+@compiled
+def _mask_lanes(masks: Array, mask: int, arena: Array, to: int, count: int) -> None:
+    for place in range(np.uintp(count)):
+        if masks[np.uintp(mask) + place] == 0:
+            arena[np.uintp(to) + place] = np.float32(0)
+
+
+@compiled
+def _combine(packed: Any, one: Any, clip: Any, channel: int, images: int, arena: Array) -> None:
+    """Compute a channel of a sum or product of two values."""
+    lanes = _lanes(one, images)
+    begin, to = (
+        np.uintp(one[at.SOURCE] + channel * one[at.SOURCE_PLANE]),
+        one[at.TARGET] + channel * one[at.TARGET_PLANE],
+    )
+    other, target = np.uintp(one[at.OTHER] + channel * one[at.OTHER_PLANE]), np.uintp(to)
+    if one[at.KIND] == at.ADD:
+        for lane in range(np.uintp(lanes)):
+            arena[target + lane] = arena[begin + lane] + arena[other + lane]
+    elif one[at.KIND] == at.MULTIPLY:
+        for lane in range(np.uintp(lanes)):
+            arena[target + lane] = arena[begin + lane] * arena[other + lane]
+    else:
+        for image in range(images):
+            factor, first = arena[other + np.uintp(image * one[at.OTHER_IMAGE])], np.uintp(image * one[at.TARGET_IMAGE])
+            for lane in range(first, min(np.uintp(lanes), first + np.uintp(one[at.TARGET_IMAGE]))):
+                arena[target + lane] = arena[begin + lane] * factor
+    if one[at.ACTIVATION] != IDENTITY:
+        activate_line(one[at.ACTIVATION], arena, to, lanes, clip)
+    if one[at.MASK] >= 0:
+        _mask_lanes(packed.masks, one[at.MASK], arena, to, lanes)
+        _empty(one, channel, arena, lanes)
+
+
+@compiled
+def _is_apart(one: Any, images: int) -> bool:
+    """Whether images are convolved one by one, since a vector or more is between their lanes."""
+    span = ((one[at.TARGET_HEIGHT] - 1) * one[at.TARGET_LINE] + one[at.TARGET_WIDTH] + VECTOR - 1) // VECTOR * VECTOR
+    found: bool = images > 1 and one[at.MASK] < 0 and span + VECTOR <= one[at.TARGET_IMAGE]
+    return found
+
+
+@compiled
+def _vectors(one: Any, images: int) -> int:
+    """Return the vectors of lanes that a convolution runs over, of all images or of one at a time."""
+    some = images
+    if _is_apart(one, images):
+        some = 1
+    found: int = (_lanes(one, some) + VECTOR - 1) // VECTOR
+    return found
+
+
+@compiled
+def _convolve(packed: Any, number: int, images: int, first_tile: int, last_tile: int, tiles: int, first: int, last: int,
+              arena: Array) -> None:  # fmt: skip
+    """Compute some blocks of filters at some tiles of lanes; margins are filled along with the first tile."""
+    one, clip, blocks, biases = packed.operations[number], packed.clips[number], packed.blocks, packed.biases
+    plane, bias, kind, mask = one[at.TARGET_PLANE], one[at.FIRST_BIAS], one[at.ACTIVATION], one[at.MASK]
+    residual, simple = one[at.OTHER] - one[at.TARGET], kind in (IDENTITY, RELU)
+    flags = (one[at.OTHER] >= 0) + 2 * (kind == RELU) + 4 * (simple and mask >= 0)
+    vectors, runs = _vectors(one, images), images if _is_apart(one, images) else 1
+    for step in range(first_tile * runs, last_tile * runs):
+        tile, run = step // runs, step % runs
+        begin, end = tile * vectors // tiles, (tile + 1) * vectors // tiles
+        lane, count = run * one[at.TARGET_IMAGE] + begin * VECTOR, end - begin
+        source, to = one[at.SOURCE] + lane, one[at.TARGET] + lane
+        for index in range(first, last):
+            f, g = blocks[index, 1], blocks[index, 2]
+            a, b, c, d = blocks[index, 3], blocks[index, 4], blocks[index, 5], blocks[index, 6]
+            if blocks[index, 0] == 2:
+                begins, outs = (biases[bias + f], biases[bias + g]), (to + f * plane, to + g * plane)
+                pair_of_filters(arena, source, packed.shifts, packed.weights, (a, b, c, d), begins, outs, residual,
+                                packed.masks, mask + lane, flags, clip, count)  # fmt: skip
+            else:
+                q, done = bias + f, 0
+                four = biases[q], biases[q + 1], biases[q + 2], biases[q + 3]
+                while done < count:
+                    some, by = MOST_SHARED, done * VECTOR
+                    while some > count - done:
+                        some //= 2
+                    w = to + f * plane + by
+                    ends = w, w + plane, w + 2 * plane, w + 3 * plane
+                    sharing_filters(arena, source + by, packed.shared_shifts, packed.shared_weights, (a, b, c), four,
+                                    ends, residual, packed.masks, mask + lane + by, flags, clip, some)  # fmt: skip
+                    done += some
+            for k in range(blocks[index, 0]):
+                channel = g if k == 1 and blocks[index, 0] == 2 else f + k
+                if k == 1 and channel == f:
+                    break  # a pair of one filter
+                if not simple:
+                    activate_line(kind, arena, to + channel * plane, count * VECTOR, clip)
+                    if mask >= 0:
+                        _mask_lanes(packed.masks, mask + lane, arena, to + channel * plane, count * VECTOR)
+                if step == 0:
+                    _empty(one, channel, arena, vectors * VECTOR)
+
+
+@compiled
+def _tiles(one: Any, images: int) -> int:
+    found: int = (_vectors(one, images) + MOST_VECTORS - 1) // MOST_VECTORS
+    return found
+
+
+@compiled
+def _chunks(one: Any, images: int, most: int, least: int) -> int:
+    """Return into how many chunks threads share an operation; of convolutions those that tiles or filters allow."""
+    most = max(1, min(most, one[at.WORK] * images // least))
+    if one[at.KIND] != at.CONVOLVE:
+        of_channels: int = min(most, one[at.CHANNELS])
+        return of_channels
+    tiles = _tiles(one, images)
+    if tiles >= most:
+        return most
+    parts: int = max(1, min((most + tiles - 1) // tiles, one[at.LAST_BLOCK] - one[at.FIRST_BLOCK]))
+    return tiles * parts
+
+
+@compiled
+def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int, arena: Array, line: Array,
+                   totals: Array, outputs: Array, counters: Array, most: int, least: int) -> int:  # fmt: skip
+    """Take some images through all operations; returns after which of them they are.
+
+    Threads that are called with the same counters, (operations, 2) int64 and zeros at first, share each operation, in
+    up to `most` chunks of at least so much work: a thread takes the next one that is left, and waits for those of
+    others before it begins with the next operation. Where that takes long, the call returns the number of the
+    operation, and is to be repeated with it as `begin`. So nobody waits for a thread that has not begun. Without
+    counters, one thread does all.
+    """
+    count: int = packed.operations.shape[0]
+    shared = counters.size > 0
+    for number in range(begin, count):
+        one, chunk, chunks = packed.operations[number], 0, 1
+        kind, tiles, channels = one[at.KIND], 1, one[at.CHANNELS]
+        if kind == at.CONVOLVE:
+            tiles = _tiles(one, images)
+        if shared:
+            chunks, chunk = _chunks(one, images, most, least), add_atomically(counters, 2 * number, 1)
+        while chunk < chunks:
+            if kind == at.CONVOLVE:
+                first_tile, last_tile = tiles * chunk // chunks, tiles * (chunk + 1) // chunks
+                first, last = one[at.FIRST_BLOCK], one[at.LAST_BLOCK]
+                if tiles < chunks:  # some filters at one tile
+                    part, parts, blocks = chunk // tiles, chunks // tiles, last - first
+                    first_tile = chunk % tiles
+                    last_tile = first_tile + 1
+                    first, last = first + blocks * part // parts, first + blocks * (part + 1) // parts
+                _convolve(packed, number, images, first_tile, last_tile, tiles, first, last, arena)
+            else:
+                for channel in range(channels * chunk // chunks, channels * (chunk + 1) // chunks):
+                    if kind == at.COPY:
+                        _copy(packed, one, channel, inputs, row, images, arena)
+                    elif kind == at.OUTPUT:
+                        _output(one, channel, arena, row, images, outputs)
+                    elif kind in (at.LARGEST, at.MEAN):
+                        _pool(packed.pairs, one, channel, images, arena, line, totals)
+                    else:
+                        _combine(packed, one, packed.clips[number], channel, images, arena)
+            if shared:
+                add_atomically(counters, 2 * number + 1, 1)
+                chunk = add_atomically(counters, 2 * number, 1)
+            else:
+                chunk += 1
+        spins = 0
+        while shared and read_atomically(counters, 2 * number + 1) < chunks:
+            spins += 1
+            if spins == SPINS:
+                return number
+    return count

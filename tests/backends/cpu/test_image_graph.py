@@ -1,0 +1,291 @@
+"""Graphs of layers of images on the CPU: any layers, any cut, against SciPy and the reference."""
+
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from convolutions import assert_near_conv2d
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from image_strategies import convolutions, pools
+from oracle import activated, outputs_of
+from scipy.signal import correlate
+
+from sparsenn import Session
+from sparsenn.backends.cpu import image_graph
+from sparsenn.backends.cpu.image_graph import graph_of, run_graph
+from sparsenn.backends.cpu.image_operations import run_operations
+from sparsenn.backends.cpu.image_program import Planner, shared_taps
+from sparsenn.errors import ShapeError
+from sparsenn.layers import (
+    Add,
+    AvgPool2d,
+    Concatenate,
+    Conv2d,
+    Flatten,
+    Identity,
+    MaxPool2d,
+    Multiply,
+    ReLU,
+    Tanh,
+)
+from sparsenn.network import Network, Node
+
+
+def run(layers, images):
+    """Take images through layers and nodes in one graph."""
+    network = Network(tuple(layers), image=images.shape[1:])
+    sources = [node.sources for node in network.nodes]
+    stack = graph_of(network.layers, network.shapes, sources)
+    found = run_graph(stack, images.reshape(images.shape[0], network.inputs))
+    return found.reshape(images.shape[0], *network.shapes[-1])
+
+
+def pruned(rng, shape, density):
+    return rng.normal(size=shape) * (rng.random(shape) < density)
+
+
+@settings(max_examples=150)
+@given(
+    problem=convolutions(),
+    density=st.sampled_from([0.0, 0.02, 0.3, 0.8, 1.0]),
+    count=st.sampled_from([1, 2, 7, 16, 17, 40]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_any_convolution_with_any_share_of_weights(problem, density, count, seed):
+    layer, shape = problem
+    rng = np.random.default_rng(seed)
+    _, stride, padding, dilation = layer.sliding_window
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": layer.groups}
+    layer = Conv2d(pruned(rng, layer.weights.shape, density), layer.bias, layer.activation, **options)
+    images = rng.normal(size=(count, *shape)).astype(np.float32)
+    activation = lambda sums: activated(layer.activation, sums)  # noqa: E731
+    assert_near_conv2d(run([layer], images), images, layer.weights, layer.bias, activation, **options)
+
+
+@pytest.mark.parametrize("count", [1, 16, 33])
+@pytest.mark.parametrize("density", [0.03, 1.0])
+@pytest.mark.parametrize(
+    ("image", "weights"),
+    [
+        ((1, 28, 28), (20, 1, 5, 5)),
+        ((3, 9, 31), (7, 3, 3, 4)),
+        ((2, 1, 600), (5, 2, 1, 9)),
+        ((16, 33, 1), (6, 16, 3, 1)),
+    ],
+    ids=str,
+)
+def test_sums_are_those_of_scipy(image, weights, density, count, rng):
+    layer = Conv2d(pruned(rng, weights, density), rng.normal(size=weights[0]), Identity())
+    images = rng.normal(size=(count, *image)).astype(np.float32)
+    found = run([layer], images)
+    for number in {0, count - 1}:
+        for k in range(weights[0]):
+            sums = correlate(images[number].astype(np.float64), layer.weights[k].astype(np.float64), "valid")[0]
+            np.testing.assert_allclose(found[number, k], sums + layer.bias[k], rtol=1e-4, atol=2e-5)
+
+
+@st.composite
+def chains(draw):
+    """Some layers that fit together and the shape of an image that they take."""
+    first, shape = draw(convolutions())
+    layers, now = [first], first.output_shape((1, *shape))
+    for _ in range(draw(st.integers(0, 3))):
+        rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+        conv = Conv2d(pruned(rng, (5, now[1], 2, 2), 0.5), 0.1, Tanh(), draw(st.integers(1, 3)), padding=1)
+        pool, _ = draw(pools())
+        layer = draw(st.sampled_from([conv, pool]))
+        with suppress(ShapeError):  # a window larger than what is left of the image
+            now = layer.output_shape(now)
+            layers.append(layer)
+    return [*layers, Flatten()], shape
+
+
+@settings(max_examples=100)
+@given(problem=chains(), count=st.sampled_from([0, 1, 3, 20]), seed=st.integers(0, 2**32 - 1))
+def test_a_chain_is_its_layers_one_after_the_other(problem, count, seed):
+    layers, shape = problem
+    images = np.random.default_rng(seed).normal(size=(count, *shape)).astype(np.float32)
+    expected = images
+    for layer in layers:
+        expected = outputs_of(layer, expected)
+    np.testing.assert_allclose(run(layers, images), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_no_images(rng):
+    layers = [Conv2d(rng.normal(size=(3, 2, 3, 3))), MaxPool2d(2)]
+    assert run(layers, np.zeros((0, 2, 9, 9), np.float32)).shape == (0, 3, 3, 3)
+
+
+@pytest.mark.parametrize("density", [0.05, 1.0])
+def test_bits_depend_on_no_cut(density, rng, monkeypatch):
+    """Neither on the images that come along, nor on threads, on memory, or on who shares the filters."""
+    layers = [
+        Conv2d(pruned(rng, (9, 2, 3, 3), density), 0.1, ReLU(), padding=1),
+        MaxPool2d(3, 2, 1),
+        Conv2d(pruned(rng, (6, 9, 3, 2), density), None, Tanh(), stride=2, dilation=2),
+        AvgPool2d(2, 1),
+    ]
+    images = rng.normal(size=(37, 2, 23, 26)).astype(np.float32)
+    expected = run(layers, images)
+    for threads in (1, 2, 5):
+        for cache, work in ((1, 1), (image_graph.CACHE_BYTES, 1), (1 << 16, 1 << 40)):
+            monkeypatch.setattr(image_graph, "thread_count", lambda threads=threads: threads)
+            monkeypatch.setattr(image_graph, "CACHE_BYTES", cache)
+            monkeypatch.setattr(image_graph, "THREAD_WORK", work)
+            monkeypatch.setattr(image_graph, "CHUNK_WORK", work)
+            assert np.array_equal(run(layers, images), expected)
+            assert np.array_equal(run(layers, images[5:6]), expected[5:6])
+            assert np.array_equal(run(layers, images[3:5]), expected[3:5])
+
+
+def test_weights_of_zero_change_no_bit(rng):
+    """Filters in blocks, whose zeros are multiplied, give the bits of those whose taps are walked one by one."""
+    weights = pruned(rng, (8, 3, 3, 3), 0.7).astype(np.float32)
+    images = rng.normal(size=(20, 3, 11, 12)).astype(np.float32)
+    together = run([Conv2d(weights, 0.5)], images)
+    assert {len(block.weights) for block in shared_taps(weights.reshape(8, -1), 8)} == {4}
+    for k in range(8):
+        assert np.array_equal(run([Conv2d(weights[k : k + 1], 0.5)], images)[:, 0], together[:, k])
+
+
+def test_a_nan_is_larger_than_any_number(rng):
+    images = rng.normal(size=(3, 2, 9, 9)).astype(np.float32)
+    images[1, 1, 4, 4] = np.nan
+    found = run([MaxPool2d(3)], images)
+    assert np.argwhere(np.isnan(found)).tolist() == [[1, 1, 1, 1]]
+    found = run([MaxPool2d(3, 1, 1)], np.full((2, 1, 4, 4), -np.inf, np.float32))
+    assert (found == -np.inf).all()
+
+
+def test_images_of_any_size(rng):
+    """A row of pixels that is longer than the lanes, and one pixel."""
+    layer = Conv2d(rng.normal(size=(5, 1, 1, 3)), None, Identity(), padding=(0, 1))
+    for width in (1, 511, 513, 2000):
+        images = rng.normal(size=(2, 1, 2, width)).astype(np.float32)
+        assert_near_conv2d(run([layer], images), images, layer.weights, padding=(0, 1))
+
+
+@pytest.mark.parametrize("strides", [(1, 2**31 - 1), (2**31 - 1, 2**31 - 1), (2, 9)], ids=str)
+def test_strides_beyond_the_image_take_no_memory(strides, rng):
+    images = rng.normal(size=(3, 2, 7, 5)).astype(np.float32)
+    for layer in (
+        Conv2d(rng.normal(size=(4, 2, 3, 3)), 0.5, Identity(), strides, padding=(1, 0)),
+        MaxPool2d(3, strides),
+    ):
+        near = replace(layer, stride=tuple(min(stride, 9) for stride in strides))
+        assert np.array_equal(run([layer], images), run([near], images))
+        network = Network((layer,), image=(2, 7, 5))
+        assert Planner(network.layers, network.shapes, [(0,)]).packed(1).size < 1000
+
+
+@st.composite
+def graphs(draw):
+    """Nodes that read any nodes before them, and the shape of an image that they take."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    shapes = [(draw(st.integers(1, 5)), draw(st.integers(1, 17)), draw(st.integers(1, 17)))]
+    nodes = []
+
+    def add(layer, sources):
+        with suppress(ShapeError):
+            read = [shapes[source] for source in sources]
+            combined = isinstance(layer, Add | Multiply | Concatenate)
+            shape = layer.combined_shape(read) if combined else layer.output_shape((1, *read[0]))[1:]
+            nodes.append(Node(layer, tuple(sources)))
+            shapes.append(shape)
+
+    for _ in range(draw(st.integers(2, 9))):
+        source = draw(st.integers(0, len(nodes)))
+        channels, size = shapes[source][0], draw(st.sampled_from([1, 3]))
+        weights = pruned(
+            rng, (draw(st.sampled_from([channels, 6])), channels, size, size), draw(st.sampled_from([0.2, 0.9]))
+        )
+        activation = draw(st.sampled_from([Identity(), ReLU(), ReLU(1.5), Tanh()]))
+        kind = draw(st.sampled_from(["convolution", "convolution", "pool", "combination", "factor"]))
+        if kind == "convolution":
+            stride, padding = draw(st.integers(1, 3)), size // 2
+            add(Conv2d(weights, rng.normal(size=len(weights)), activation, stride, padding=padding), [source])
+        elif kind == "pool":
+            add(draw(pools())[0], [source])
+        elif kind == "factor":
+            add(AvgPool2d(shapes[source][1:]), [source])
+            add(Multiply(activation), [len(nodes), source])
+        else:
+            like = [number for number, shape in enumerate(shapes) if shape == shapes[source]]
+            others = draw(st.lists(st.sampled_from(like), min_size=1, max_size=2))
+            add(draw(st.sampled_from([Add(activation), Multiply(activation), Concatenate()])), [source, *others])
+    if not nodes:
+        add(Conv2d(np.ones((2, shapes[0][0], 1, 1))), [0])
+    return [*nodes, Node(Flatten(), (len(nodes),))], shapes[0]
+
+
+@settings(max_examples=150)
+@given(problem=graphs(), count=st.sampled_from([1, 2, 3, 9]), threads=st.sampled_from([1, 2, 3]))
+def test_any_graph_gives_what_the_reference_gives(problem, count, threads):
+    nodes, shape = problem
+    images = np.random.default_rng(count).normal(size=(count, *shape)).astype(np.float32)
+    network = Network(tuple(nodes), image=shape)
+    expected = Session(network, device="reference")(images)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(image_graph, "thread_count", lambda: threads)
+        patch.setattr(image_graph, "THREAD_WORK", 1)
+        patch.setattr(image_graph, "CHUNK_WORK", 1)
+        found = run(nodes, images)
+    np.testing.assert_allclose(
+        found, expected.reshape(found.shape), rtol=1e-3, atol=1e-3 * max(1, np.abs(expected).max())
+    )
+
+
+def test_a_branch_that_a_convolution_reads_is_not_written_over(rng):
+    """A sum takes the place of what it adds only where nothing else reads that."""
+    weights = rng.normal(size=(4, 4, 3, 3))
+    plain = Conv2d(weights, None, Identity(), padding=1)
+    nodes = [Node(plain, (0,)), Node(plain, (1,)), Node(Add(), (2, 1)), Node(plain, (1,)), Node(Add(), (3, 4))]
+    images = rng.normal(size=(2, 4, 20, 20)).astype(np.float32)
+    own = Node(plain, (0,)), Node(Add(), (1, 0))  # which reads what it adds
+    for each in (nodes, own):
+        expected = Session(Network(tuple(each), image=(4, 20, 20)), device="reference")(images)
+        np.testing.assert_allclose(run(each, images).reshape(2, -1), expected, rtol=1e-4, atol=1e-2)
+
+
+def test_sums_of_a_branch_have_the_bits_of_an_addition(rng):
+    layer = Conv2d(pruned(rng, (6, 6, 3, 3), 0.3), 0.1, Identity(), padding=1)
+    images = rng.normal(size=(3, 6, 14, 14)).astype(np.float32)
+    found = run([Node(layer, (0,)), Node(Add(ReLU()), (0, 1))], images)
+    assert np.array_equal(found, np.maximum(images + run([layer], images), 0))
+
+
+def test_a_thread_waits_for_chunks_of_others(rng):
+    """One that has waited long returns, and goes on where it was."""
+    network = Network((Conv2d(rng.normal(size=(8, 3, 3, 3))),), image=(3, 40, 40))
+    images = rng.normal(size=(1, network.inputs)).astype(np.float32)
+    program = graph_of(network.layers, network.shapes).program(1)
+    arena, line = np.zeros(program.size, np.float32), np.zeros(2 * program.widest, np.float32)
+    outputs, count = np.zeros((1, network.outputs), np.float32), len(program.packed.operations)
+    counters = np.zeros(2 * count, np.int64)
+    rest = images, 0, 1, arena, line, np.zeros(program.widest), outputs, counters, 4, 1
+    counters[2] = 1  # somebody has the first chunk of the convolution
+    assert run_operations(program.packed, 0, *rest) == 1
+    assert run_operations(program.packed, 1, *rest) == 1
+    counters[3] += 1
+    assert run_operations(program.packed, 1, *rest) == count
+
+
+def test_an_interrupt_leaves_threads_a_buffer_of_their_own(rng, monkeypatch):
+    layer, images = Conv2d(rng.normal(size=(2, 1, 3, 3))), rng.normal(size=(1, 1, 9, 9)).astype(np.float32)
+    monkeypatch.setattr(image_graph, "thread_count", lambda: 2)
+    monkeypatch.setattr(image_graph, "THREAD_WORK", 1)
+    buffers = []
+
+    def interrupted(function, items):
+        buffers.append(image_graph._scratch.take("arena", 16))
+        raise KeyboardInterrupt
+
+    expected = run([layer], images)
+    with monkeypatch.context() as patch:
+        patch.setattr(image_graph, "map_threads", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run([layer], images)
+    assert np.array_equal(run([layer], images), expected)
+    assert not np.shares_memory(buffers[0], image_graph._scratch.take("arena", 16))
