@@ -518,3 +518,36 @@ def test_a_convolution_whose_padding_changes_goes_back_to_pytorch() -> None:
         layer.dilation = layer.padding = (2, 2)
         expected = nn.functional.conv2d(images, layer.weight, layer.bias, padding=2, dilation=2)
         assert torch.allclose(layer(images), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(16,), (1, 16), (2, 3, 16)])
+def test_calls_like_earlier_ones_go_straight_to_the_session(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(3)
+    layer = sparsify(pruned(nn.Linear(16, 6)))
+    calls: list[Any] = []
+    rows = torch.randn(shape)
+    with torch.no_grad():
+        first = layer(rows)
+        operator = layer._runner.session
+        layer._runner.session = lambda *given: calls.append(given) or operator(*given)
+        assert torch.equal(layer(rows), first)
+        assert not calls
+        assert not layer(rows).is_inference()
+        with torch.inference_mode():
+            assert layer(rows).is_inference()
+        strided = torch.randn(*shape[:-1], 32)[..., ::2]
+        close(layer(strided), layer._kind.forward(layer, strided))
+        assert len(calls) == 1
+        with torch.autocast("cpu", torch.bfloat16):
+            assert layer(rows).dtype == torch.bfloat16
+        assert len(calls) == 2
+        layer.weight.mul_(2)
+        close(layer(rows), layer._kind.forward(layer, rows))
+        assert len(calls) == 3
+        layer.weight.data = torch.zeros(6, 16)
+        assert torch.equal(layer(rows), layer.bias.expand(*shape[:-1], 6))
+        assert len(calls) == 4
+        mapped = torch.func.functional_call(layer, {"weight": torch.ones(6, 16)}, rows)
+        close(mapped, nn.functional.linear(rows, torch.ones(6, 16), layer.bias))
+    with pytest.warns(UserWarning, match="a gradient is recorded"):
+        assert layer(rows).requires_grad

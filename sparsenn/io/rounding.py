@@ -99,7 +99,8 @@ def rounding_of(network: Network, entering: Scaling = UNSCALED) -> float | None:
     entering : what its first layers do to its input before all else, such as a scaler's mean and deviation: the random
         numbers are what this gives, and the rows float64 numbers, which float32 rounds, too.
     """
-    work = max(1, network.multiply_adds)
+    foreign = sum(layer.weight_bytes for layer in network if isinstance(layer, ForeignLayer)) // 4
+    work = max(1, network.multiply_adds + foreign)  # at least a multiply-add for each of a foreign layer's weights
     rows = min(ROWS, MOST_WORK // work)
     if not rows:
         return None

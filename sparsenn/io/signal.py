@@ -141,7 +141,8 @@ class Signal:
         """
         check_finite(weights)
         if self.order is not None:
-            weights = (weights.tocsr() if issparse(weights) else weights)[np.argsort(self.order)]
+            np.put(places := np.empty(self.order.size, np.int64), self.order, np.arange(self.order.size))
+            weights = (weights.tocsr() if issparse(weights) else weights)[places]
         before = self.centred() if isinstance(self.pending, Scaling) else self.flushed()
         assert isinstance(before.pending, Scaling), "layers leave no other"
         made = Product(weights).after(before.pending)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
 from sparsenn.errors import UsageError
 
 __all__ = ["onnx_library"]
+
+_PARTS = "checker", "compose", "defs", "helper", "inliner", "numpy_helper", "version_converter"
 
 
 def onnx_library() -> Any:
@@ -18,8 +21,11 @@ def onnx_library() -> Any:
     UsageError
         It is not installed; the message says what to install.
     """
+    known = sys.modules.get("onnx")
+    if known is not None and all(hasattr(known, part) for part in _PARTS):
+        return known
     try:
-        for part in ("checker", "compose", "defs", "helper", "inliner", "numpy_helper", "version_converter"):
+        for part in _PARTS:
             import_module(f"onnx.{part}")
         return import_module("onnx")
     except ImportError as error:

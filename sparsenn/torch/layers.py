@@ -40,8 +40,13 @@ class _Computed:
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the outputs, for rows of any leading shape or for images, in the type of the rows.
 
-        PyTorch's own forward runs where a gradient is recorded, and for rows that no session takes.
+        PyTorch's own forward runs where a gradient is recorded, and for rows that no session takes. A call like an
+        earlier one goes straight to its session; when PyTorch compiles or traces, all calls are operators.
         """
+        if not torch.compiler.is_compiling():
+            settled = self._runner.settled_outputs(self, rows)
+            if settled is not None:
+                return settled
         parameters = parameters_of(self)
         if _needs_pytorch(self, rows, parameters):
             own: torch.Tensor = self._kind.forward(self, rows)
@@ -51,6 +56,8 @@ class _Computed:
         axes = 1 if self._runner.convolution is None else 3
         shape = rows.shape[:-axes]
         outputs = run(rows.reshape(-1, *rows.shape[-axes:]), parameters, self._runner.number)
+        if axes == 1 and not torch.compiler.is_compiling():
+            self._runner.settle(rows, parameters)
         if axes == 1:
             return outputs.reshape(*shape, self.out_features)  # type: ignore[attr-defined]
         return outputs.reshape(*shape, self.out_channels, *_pixels(self, rows))  # type: ignore[attr-defined]

@@ -6,9 +6,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch.autograd.forward_ad import unpack_dual
 from torch.nn.functional import conv2d, linear
 
 from sparsenn.engine import Session
@@ -23,6 +24,9 @@ __all__ = ["LayerRunner", "masked"]
 
 MOST_SESSIONS = 8
 """Sessions of a layer: one for each device, and of convolutions for each size of image. Those used last stay."""
+
+MAX_SETTLED = 64
+"""Shapes of rows with which a layer's calls go straight to its session."""
 
 ALWAYS_SPARSE = 2.0
 """A share of weights that no layer exceeds."""
@@ -40,6 +44,18 @@ class _Compiled:
         return all(map(torch.equal, self.copies, _uncounted(parameters, copied=False)))
 
 
+class _Settled(NamedTuple):
+    """A call that can be repeated, with all that must be as it was."""
+
+    session: Session
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    weight_version: Any
+    bias_version: Any
+    matrix: tuple[int, int]  # shape of the rows as a matrix
+    outputs: tuple[int, ...]  # shape of the outputs
+
+
 class LayerRunner:
     """The sessions of a layer, by device and size of images; a copy, or an unpickled one, begins with none.
 
@@ -53,6 +69,7 @@ class LayerRunner:
         self.convolution, self.options = convolution, options
         self.number = register(self)
         self._compiled: OrderedDict[Any, _Compiled] = OrderedDict()
+        self._settled: dict[Any, _Settled] = {}
         self._after_fork()
         renew_after_fork(self)
 
@@ -63,6 +80,7 @@ class LayerRunner:
         with self._lock:
             compiled = self._compiled.get(key)
             if compiled is None or compiled.versions != versions or not compiled.is_of(parameters):
+                self._settled.clear()
                 session = Session(self._network(key[1], parameters), device=key[0], **self.options)
                 tensors = tuple(None if each is None else each.detach() for each in parameters)
                 compiled = self._compiled[key] = _Compiled(session, versions, tensors, _uncounted(parameters))
@@ -70,6 +88,46 @@ class LayerRunner:
             if len(self._compiled) > MOST_SESSIONS:
                 self._compiled.popitem(last=False)
         return compiled.session
+
+    def settle(self, rows: torch.Tensor, parameters: Parameters) -> None:
+        """Have calls of a fully connected layer like the one that has ended go straight to its session.
+
+        These have rows of the same shape and, as those, of float32 on the CPU; there are no masks.
+        """
+        weight, weight_mask, bias, bias_mask = parameters
+        is_plain = weight_mask is bias_mask is None and type(rows) is torch.Tensor and rows.dtype is torch.float32
+        compiled = self._compiled.get(("cpu", (rows.shape[-1],)))
+        if not is_plain or compiled is None or compiled.copies or compiled.versions != tuple(map(_version, parameters)):
+            return
+        if len(self._settled) >= MAX_SETTLED:
+            self._settled.clear()
+        shape = *rows.shape[:-1], weight.shape[0]  # type: ignore[union-attr]
+        self._settled[rows.shape] = _Settled(
+            compiled.session, weight, bias, _version(weight), _version(bias), (-1, rows.shape[-1]), shape
+        )
+
+    def settled_outputs(self, module: Any, rows: torch.Tensor) -> torch.Tensor | None:
+        """Return the outputs of rows like earlier ones; None where anything differs, so that all has to be checked."""
+        if type(rows) is not torch.Tensor or rows.is_nested or torch.jit.is_tracing():
+            return None
+        settled = self._settled.get(rows.shape)
+        if settled is None or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
+            return None
+        parameters, weight, bias = module._parameters, settled.weight, settled.bias
+        if parameters.get("weight") is not weight or parameters.get("bias") is not bias or module._buffers:
+            return None
+        if _version(weight) != settled.weight_version or _version(bias) != settled.bias_version:
+            return None
+        if rows.dtype is not torch.float32 or not rows.is_cpu or rows.layout is not torch.strided:
+            return None
+        if not rows.is_contiguous() or rows.is_neg() or unpack_dual(rows).tangent is not None:
+            return None
+        try:
+            numbers = rows.numpy()
+        except RuntimeError:  # of `torch.func.vmap` and the like, or a gradient that nothing records now
+            return None
+        outputs = settled.session(numbers.reshape(settled.matrix), form="dense")
+        return torch.from_numpy(outputs.reshape(settled.outputs))
 
     def outputs_like(self, rows: torch.Tensor, parameters: Parameters) -> torch.Tensor:
         """Return what PyTorch makes of rows."""

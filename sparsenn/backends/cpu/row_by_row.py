@@ -1,22 +1,47 @@
-"""Row by row: each row by itself through all layers in one compiled call, its non-zeros scattered through the weights.
+"""Row by row: each row by itself through all layers in one compiled call, only its non-zeros multiplied.
 
 For a row or two, what is around panels (`panel`) costs more than the arithmetic. Here a row stays within two lines of
-memory in the first-level cache, and only non-zeros are multiplied. The order of summation is that of the panels: for
-each output, inputs ascending, with fused multiply-adds, then the bias; what is left out is zero.
+memory in the first-level cache, and layers that are large enough are shared among threads, slice by slice of their
+outputs (`slices`, `row_threads`). The order of summation is that of the panels: for each output, inputs ascending, with
+fused multiply-adds, then the bias; what is left out is zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numba import carray
 
 from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseProblem
-from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
+from sparsenn.backends.cpu.expanding import MOST_ROWS
 from sparsenn.backends.cpu.processor import shared_seconds
-from sparsenn.backends.cpu.stack import LayersByRows, Stack, Workspace
+from sparsenn.backends.cpu.row_threads import NO_THREADS, row_threads, run_slices
+from sparsenn.backends.cpu.slices import (
+    COPIES,
+    COUNT,
+    FIELDS,
+    GROUP,
+    INPUTS,
+    IS_SPLIT,
+    LAYER,
+    OUTPUTS,
+    SLICES,
+    SLOTS,
+    TARGET,
+    TOGETHER,
+    WIDEST,
+    RowMemory,
+    count_edges,
+    edge_cost,
+    list_inputs,
+    pointer_of,
+    rows_together,
+    sharing_threads,
+)
+from sparsenn.backends.cpu.stack import Stack, Workspace
 from sparsenn.backends.kernel_records import SparseKernel
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import Prior
@@ -36,41 +61,6 @@ NAME = "rows"
 SHARED_EDGES = 1 << 20
 """Multiply-adds, if no input were zero, from which on rows are shared among threads: below, calling them costs more."""
 
-NUMBERS = 5  # numbers of a layer in `LayersByRows.numbers`
-
-
-@compiled
-def _scatter(value: Any, column: Any, pointers: int, numbers: Array, targets: Array, values: Array, line: Array,
-             base: int) -> int:  # fmt: skip
-    """Add one input times its row of weights to the line at `base`; returns the multiply-adds."""
-    first, last = numbers[pointers + column], numbers[pointers + column + 1]
-    for edge in range(np.uintp(first), np.uintp(last)):
-        line[np.uintp(base) + np.uintp(targets[edge])] += value * values[edge]
-    edges: int = last - first
-    return edges
-
-
-@compiled
-def _finish(kind: int, bias: int, outputs: int, values: Array, line: Array, base: int) -> Any:
-    """Add the bias to a line of sums and apply the activation; returns how many outputs are not zero."""
-    zero, top = np.float32(0), values[bias + outputs]
-    at, shift, alive = np.uintp(base), np.uintp(bias), np.int32(0)
-    if kind == RELU:
-        for output in range(np.uintp(outputs)):
-            z = line[at + output] + values[shift + output]
-            z = zero if z < zero else z
-            z = top if z > top else z
-            line[at + output] = z
-            alive += np.int32(1) if z != zero else np.int32(0)
-        return alive
-    for output in range(np.uintp(outputs)):
-        line[at + output] += values[shift + output]
-    if kind != IDENTITY:
-        activate_line(kind, line, base, outputs, top)
-    for output in range(np.uintp(outputs)):
-        alive += np.int32(1) if line[at + output] != zero else np.int32(0)
-    return alive
-
 
 @compiled
 def _nonzeros(copies: int, outputs: int, numbers: Array, line: Array, base: int) -> Any:
@@ -81,79 +71,79 @@ def _nonzeros(copies: int, outputs: int, numbers: Array, line: Array, base: int)
 
 
 @compiled
-def _take_row(row: int, entered: int, first: int, last: int, edges: int, numbers: Array, targets: Array,
-              values: Array, lines: Array, out: Array, many: int, droppable_from: int,
-              counters: Array) -> bool:  # fmt: skip
-    """Take a row through layers to its outputs; returns False if it has died, and then writes no outputs.
+def _take_rows(row: int, rows: int, count: int, layers: int, job: Array, out: Array, many: int, droppable_from: int,
+               state: Array, counters: Array) -> bool:  # fmt: skip
+    """Take rows, `count` inputs of which are listed, to their outputs; returns False, and writes none, if all die.
 
-    entered : `first + 1` if the middle line holds the first layer's sums, which took `edges` multiply-adds; else
-        `first`.
+    Only single rows are counted.
     """
-    middle = lines.size // 2
-    source, target = 0, middle
-    for layer in range(first, last):
-        record = 1 + NUMBERS * layer
-        inputs, outputs, kind = numbers[record], numbers[record + 1], numbers[record + 2]
-        pointers, bias = numbers[record + 3], numbers[record + 4]
-        if layer >= entered:
-            edges = 0
-            for output in range(np.uintp(outputs)):
-                lines[np.uintp(target) + output] = np.float32(0)
-            for column in range(inputs):
-                value = lines[source + column]
-                if value != np.float32(0):
-                    edges += _scatter(value, column, pointers, numbers, targets, values, lines, target)
-        alive = _finish(kind, bias, outputs, values, lines, target)
+    numbers, offsets = carray(pointer_of(job[0]), 1, np.int64), carray(pointer_of(job[1]), 1, np.uint32)
+    columns, factors = carray(pointer_of(job[5]), 1, np.uint32), carray(pointer_of(job[6]), 1, np.float32)
+    lines, alive = carray(pointer_of(job[7]), 1, np.float32), carray(pointer_of(job[8]), 1, np.int64)
+    across = job[WIDEST]
+    source: Any = MOST_ROWS * across
+    target: Any = 0
+    for layer in range(layers):
+        record = FIELDS * layer
+        outputs, slices = numbers[record + OUTPUTS], numbers[record + SLICES]
+        if layer > 0:
+            inputs = numbers[record + INPUTS]
+            count = list_inputs(rows, lines, source, across, inputs, columns, factors, across + 1)
+        job[LAYER], job[GROUP], job[COUNT], job[TARGET] = layer, rows, count, target
+        run_slices(state, job, slices, numbers[record + IS_SPLIT] != 0)
+        nonzeros = np.int64(0)
+        for each in range(rows):
+            for number in range(slices):
+                nonzeros += alive[each * job[SLOTS] + number]
         if counters.shape[0] > 0:
-            counters[layer - first, 0] += 1
-            counters[layer - first, 1] += many if alive > 0 else 0
-            counters[layer - first, 2] += many * _nonzeros(pointers + inputs + 1, outputs, numbers, lines, target)
-            counters[layer - first, 3] += edges
-        if alive == 0 and layer >= droppable_from:
+            counters[layer, 0] += 1
+            counters[layer, 1] += many if nonzeros > 0 else 0
+            counters[layer, 2] += many * _nonzeros(numbers[record + COPIES], outputs, numbers, lines, target)
+            counters[layer, 3] += count_edges(numbers, offsets, layer, columns, count)
+        if nonzeros == 0 and layer >= droppable_from:
             return False
-        source, target = target, source
-    for output in range(out.shape[1]):
-        out[row, output] = lines[source + output]
+        source, target = target, MOST_ROWS * across - target
+    for each in range(rows):
+        for output in range(out.shape[1]):
+            out[row + each, output] = lines[source + each * across + output]
     return True
 
 
 @compiled
-def run_rows(features: Array, start: int, stop: int, first: int, last: int, numbers: Array, targets: Array,
-             values: Array, lines: Array, out: Array, multiplicity: Array, droppable_from: int, is_live: Array,
-             counters: Array) -> None:  # fmt: skip
-    """Take dense rows start to stop through layers first to last.
+def run_rows(features: Array, start: int, stop: int, layers: int, job: Array, out: Array, multiplicity: Array,
+             droppable_from: int, state: Array, counters: Array) -> None:  # fmt: skip
+    """Take dense rows start to stop through all layers, a few at a time, or one by one where they are counted.
 
-    multiplicity : (rows,) int64, how many inputs each row stands for. is_live : (rows,) bool; outputs of others are
-        zeros. counters : (layers, 4) int64, added to: rows, active inputs, non-zeros, multiply-adds; (0, 4) for no
+    job : of `RowMemory`. multiplicity : (rows,) int64, how many inputs each row stands for. state : of `row_threads`,
+        or empty. counters : (layers, 4) int64, added to: rows, active inputs, non-zeros, multiply-adds; (0, 4) for no
         counting.
     """
-    inputs = numbers[1 + NUMBERS * first]
-    for row in range(start, stop):
-        for column in range(inputs):
-            lines[column] = features[row, column]
-        is_live[row] = _take_row(row, first, first, last, 0, numbers, targets, values, lines, out, multiplicity[row],
-                              droppable_from, counters)  # fmt: skip
-        if not is_live[row]:
-            out[row, :] = np.float32(0)
+    columns, factors = carray(pointer_of(job[5]), 1, np.uint32), carray(pointer_of(job[6]), 1, np.float32)
+    flat, inputs = features.reshape(-1), features.shape[1]
+    row = start
+    while row < stop:
+        left = stop - row
+        groups = (left + job[TOGETHER] - 1) // job[TOGETHER]
+        rows = (left + groups - 1) // groups if counters.shape[0] == 0 else 1
+        count = list_inputs(rows, flat, row * inputs, inputs, inputs, columns, factors, job[WIDEST] + 1)
+        many = multiplicity[row]
+        if not _take_rows(row, rows, count, layers, job, out, many, droppable_from, state, counters):
+            out[row : row + rows, :] = np.float32(0)
+        row += rows
 
 
 @compiled
-def run_sparse_rows(indptr: Array, indices: Array, entries: Array, start: int, stop: int, first: int, last: int,
-                    numbers: Array, targets: Array, values: Array, lines: Array, out: Array, multiplicity: Array,
-                    droppable_from: int, is_live: Array, counters: Array) -> None:  # fmt: skip
-    """Take CSR rows start to stop through layers first to last, as `run_rows`."""
-    record, middle, iso = 1 + NUMBERS * first, lines.size // 2, entries.size == 1
-    outputs, pointers = numbers[record + 1], numbers[record + 3]
+def run_sparse_rows(indptr: Array, indices: Array, entries: Array, start: int, stop: int, layers: int, job: Array,
+                    out: Array, multiplicity: Array, droppable_from: int, state: Array,
+                    counters: Array) -> None:  # fmt: skip
+    """Take CSR rows start to stop through all layers, one by one; see `run_rows`."""
+    columns, factors = carray(pointer_of(job[5]), 1, np.uint32), carray(pointer_of(job[6]), 1, np.float32)
     for row in range(start, stop):
-        edges = 0
-        for output in range(outputs):
-            lines[middle + output] = np.float32(0)
-        for entry in range(indptr[row], indptr[row + 1]):
-            value = entries[0] if iso else entries[entry]
-            edges += _scatter(value, np.intp(indices[entry]), pointers, numbers, targets, values, lines, middle)
-        is_live[row] = _take_row(row, first + 1, first, last, edges, numbers, targets, values, lines, out,
-                              multiplicity[row], droppable_from, counters)  # fmt: skip
-        if not is_live[row]:
+        count = indptr[row + 1] - indptr[row]
+        for place in range(count):
+            entry = indptr[row] + place
+            columns[place], factors[place] = np.uint32(indices[entry]), entries[0 if entries.size == 1 else entry]
+        if not _take_rows(row, 1, count, layers, job, out, multiplicity[row], droppable_from, state, counters):
             out[row, :] = np.float32(0)
 
 
@@ -161,79 +151,65 @@ class RowByRow:
     """A `SparseChain` of this kernel, for one thread at a time. It keeps every row, and computes all equal ones."""
 
     def __init__(self, stack: Stack, problem: SparseProblem) -> None:
-        weights = stack.all_by_rows
-        self._numbers, self._targets, self._values = weights.numbers, weights.targets, weights.values
-        self._weights, self._layers, self._inputs = weights, len(stack.layers), stack.layers[0].inputs
+        self._weights, self._layers = stack.slices, len(stack.layers)
+        self._inputs, self._outputs = stack.layers[0].inputs, stack.layers[-1].outputs
         self._droppable_from = problem.droppable_from
-        self._lines = np.empty(2 * weights.widest, np.float32)
-        self._out = np.empty((problem.rows, stack.layers[-1].outputs), np.float32)
+        self._memory = RowMemory(self._weights)
         self._ones = np.ones(problem.rows, np.int64)
-        self._kept = np.empty(problem.rows, np.bool_)
         self._uncounted = np.zeros((0, 4), np.int64)
         self._counters = self._uncounted
 
     @property
     def nbytes(self) -> int:
         """Memory that it keeps for rows, in bytes."""
-        return int(self._lines.nbytes + self._out.nbytes + self._ones.nbytes + self._kept.nbytes)
+        return int(self._memory.nbytes + self._ones.nbytes)
 
     def run(self, features: Features, counting: bool, multiplicity: Array | None = None) -> RowsLeft:
         """Take rows through all layers; see `SparseChain`. Rows that have died are left as zeros."""
         rows = features.shape[0]
-        if rows > self._out.shape[0] or features.shape[1] != self._inputs:
-            limits = f"up to {self._out.shape[0]:,} rows of {self._inputs:,} numbers"
+        if rows > self._ones.size or features.shape[1] != self._inputs:
+            limits = f"up to {self._ones.size:,} rows of {self._inputs:,} numbers"
             raise ShapeError(f"a chain that was made for {limits} was given rows of shape {features.shape}")
-        out = self._out if rows == self._out.shape[0] else self._out[:rows]
+        out = np.empty((rows, self._outputs), np.float32)
         many = self._ones if multiplicity is None else multiplicity
         if rows > 1 and rows * self._weights.edges >= SHARED_EDGES:
-            span = 0, self._layers
-            self._counters = _shared(
-                self._weights, features, span, out, many, self._droppable_from, self._kept, counting
-            )
+            self._counters = self._shared(features, out, many, counting)
             return RowsLeft(out)
         self._counters = np.zeros((self._layers, 4), np.int64) if counting else self._uncounted
-        if isinstance(features, CSR):
-            run_sparse_rows(features.indptr, features.indices, features.values, 0, rows, 0, self._layers,
-                            self._numbers, self._targets, self._values, self._lines, out, many,
-                            self._droppable_from, self._kept, self._counters)  # fmt: skip
-        else:
-            run_rows(read_only(features), 0, rows, 0, self._layers, self._numbers, self._targets, self._values,
-                     self._lines, out, many, self._droppable_from, self._kept, self._counters)  # fmt: skip
+        state = row_threads() if self._weights.is_split else NO_THREADS
+        self._run_of(features)(0, rows, self._layers, self._memory.job, out, many, self._droppable_from,
+                               state, self._counters)  # fmt: skip
         return RowsLeft(out)
 
     def counts(self) -> tuple[LayerCounts, ...]:
         """Return what the last run counted, layer by layer; nothing if it was not told to."""
-        return _counts(self._counters)
+        return tuple(LayerCounts(NAME, *map(int, counted)) for counted in self._counters)
 
+    @staticmethod
+    def _run_of(features: Features) -> Callable[..., None]:
+        if isinstance(features, CSR):
+            return partial(run_sparse_rows, features.indptr, features.indices, features.values)
+        return partial(run_rows, read_only(np.ascontiguousarray(features)))
 
-def _counts(counters: Array) -> tuple[LayerCounts, ...]:
-    return tuple(LayerCounts(NAME, *map(int, counted)) for counted in counters)
+    def _shared(self, features: Features, out: Array, multiplicity: Array, counting: bool) -> Array:
+        """Share rows among threads; returns the counters."""
+        rows, layers = features.shape[0], self._layers if counting else 0
+        tasks = _tasks(rows, self._weights.edges, thread_count())
+        run = self._run_of(features)
+
+        def take(bounds: tuple[int, int]) -> Array:
+            counters, memory = np.zeros((layers, 4), np.int64), RowMemory(self._weights)
+            run(*bounds, self._layers, memory.job, out, multiplicity, self._droppable_from,
+                NO_THREADS, counters)  # fmt: skip
+            return counters
+
+        work = chunks(rows, max(1, parts_of(rows, tasks)))
+        counters: Array = sum(map_threads(take, work), np.zeros((layers, 4), np.int64))
+        return counters
 
 
 def _tasks(rows: int, edges: int, threads: int) -> int:
     return max(1, min(TASKS * threads, rows, rows * edges // SHARED_EDGES))
-
-
-def _shared(weights: LayersByRows, features: Features, span: tuple[int, int], out: Array, multiplicity: Array,
-            droppable_from: int, is_live: Array, counting: bool) -> Array:  # fmt: skip
-    rows = features.shape[0]
-    layers = span[1] - span[0] if counting else 0
-    tasks = _tasks(rows, weights.edges, thread_count())
-    run = (
-        partial(run_sparse_rows, features.indptr, features.indices, features.values)
-        if isinstance(features, CSR)
-        else partial(run_rows, read_only(features))
-    )
-
-    def take(bounds: tuple[int, int]) -> Array:
-        counters, lines = np.zeros((layers, 4), np.int64), np.empty(2 * weights.widest, np.float32)
-        run(*bounds, *span, weights.numbers, weights.targets, weights.values, lines, out, multiplicity,
-            droppable_from, is_live, counters)  # fmt: skip
-        return counters
-
-    work = chunks(rows, max(1, parts_of(rows, tasks)))
-    counters: Array = sum(map_threads(take, work), np.zeros((layers, 4), np.int64))
-    return counters
 
 
 @example
@@ -241,6 +217,7 @@ def _row_examples() -> None:
     weights = CSC((1, 1), np.array([0, 1]), np.zeros(1, np.uint16), np.ones(1, np.float32))
     stack = Stack([SparseLinear(weights, None, ReLU())], [np.ones(1, np.int64)], Workspace())
     chain = RowByRow(stack, SparseProblem(1, "dense", 1, False))
+    row_threads()
     for features in (np.ones((1, 1), np.float32), from_dense(np.ones((1, 1)))):
         chain.run(features, False)
 
@@ -253,13 +230,14 @@ LIVE = 0.5  # the share of non-zeros that ReLU is taken to leave
 
 def rows_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
     """Estimate the time of layers for rows without zeros, none of which dies."""
-    products, live = 0.0, 1.0
-    for layer in layers:
-        products += live * (layer.edges + VALUE_EDGES * layer.inputs)
-        live = LIVE if isinstance(layer.activation, ReLU) else 1.0
     weights = sum(layer.edges for layer in layers)
     threads = min(_tasks(rows, weights, machine.multiprocessors), machine.multiprocessors)
-    return shared_seconds(PRIOR, machine, threads, rows * products, rows * products * EDGE_BYTES)
+    groups, products, live = parts_of(rows, rows_together(layers)), 0.0, 1.0
+    for layer in layers:
+        cost = live * groups * (edge_cost(layer, parts_of(rows, groups)) + VALUE_EDGES * layer.inputs)
+        products += cost / sharing_threads(layer, machine.multiprocessors) if threads == 1 else cost
+        live = LIVE if isinstance(layer.activation, ReLU) else 1.0
+    return shared_seconds(PRIOR, machine, threads, products, products * EDGE_BYTES)
 
 
 ROWS = register(
@@ -272,5 +250,6 @@ ROWS = register(
         seconds=rows_seconds,
         prepare=RowByRow,
         reproducible=True,
+        own_outputs=True,
     )
 )

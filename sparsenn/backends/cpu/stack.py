@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from sparsenn.backends.cpu.activation import activation_code
+from sparsenn.backends.cpu.slices import SlicedLayers, slice_layers
 from sparsenn.backends.cpu.tiles import TILE
 from sparsenn.backends.stepwise import has_dense_rows
 from sparsenn.errors import UsageError
@@ -18,11 +18,11 @@ from sparsenn.formats import Array, csc_to_csr, index_dtype
 from sparsenn.formats.arrays import read_only
 from sparsenn.layers import SparseLinear
 from sparsenn.runtime.jit import compiled, example
+from sparsenn.runtime.workers import thread_count
 
 __all__ = [
     "Blocks",
     "ByRows",
-    "LayersByRows",
     "Packed",
     "Stack",
     "Workspace",
@@ -86,22 +86,6 @@ class ByRows(NamedTuple):
     rows: Array  # float32, outputs filled up to whole `TILE`s; none unless `has_dense_rows`
 
 
-@dataclass(frozen=True, eq=False)
-class LayersByRows:
-    """All layers of a stack, their weights by input, in three arrays: each argument of a compiled call costs time.
-
-    `numbers` is int64: the number of layers; for each, its inputs, outputs, activation code, and where in `numbers` its
-    offsets begin, and in `values` its bias, after which its clip follows. Of each layer, then, (inputs + 1,) offsets
-    into `targets` and `values`, and (outputs,) how many neurons each output stands for.
-    """
-
-    numbers: Array
-    targets: Array  # (all entries,) uint16 or int32, the output of each entry
-    values: Array  # (all entries,) float32, followed by each layer's bias and clip
-    widest: int  # the most inputs or outputs of a layer
-    edges: int
-
-
 class Workspace(threading.local):
     """Two buffers for rows, used in turn: a launch reads the rows in one and writes those that are left to the other.
 
@@ -144,9 +128,9 @@ class Stack:
         return ByRows(*map(read_only, (offsets, indices, empty, empty)))
 
     @cached_property
-    def all_by_rows(self) -> LayersByRows:
-        """All layers' weights by input, converted on first use."""
-        return _pack_by_rows(self.layers, self.packed)
+    def slices(self) -> SlicedLayers:
+        """All layers' weights by slices of outputs, converted on first use."""
+        return slice_layers(self.layers, self.packed, thread_count())
 
     @property
     def blocks(self) -> Blocks:
@@ -261,30 +245,4 @@ def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
         copies=np.concatenate(copies).astype(np.int64, copy=False),
         activations=np.array([code for code, _ in codes], np.int64),
         clips=np.array([clip for _, clip in codes], np.float32),
-    )
-
-
-def _pack_by_rows(layers: Sequence[SparseLinear], packed: Packed) -> LayersByRows:
-    by_rows = [csc_to_csr(layer.weights) for layer in layers]
-    edges = sum(matrix.nnz for matrix in by_rows)
-    records, offsets, numbers, floats = [], [], 1 + 5 * len(layers), edges
-    first = 0
-    for number, (layer, matrix) in enumerate(zip(layers, by_rows, strict=True)):
-        records += [layer.inputs, layer.outputs, int(packed.activations[number]), numbers, floats]
-        start, stop = packed.starts[number], packed.starts[number + 1]
-        offsets += [matrix.indptr + first, packed.copies[start:stop]]
-        numbers += layer.inputs + 1 + layer.outputs
-        floats += layer.outputs + 1
-        first += matrix.nnz
-    constants = [
-        part
-        for number in range(len(layers))
-        for part in (packed.bias[packed.starts[number] : packed.starts[number + 1]], packed.clips[number : number + 1])
-    ]
-    return LayersByRows(
-        numbers=np.concatenate([np.array([len(layers), *records], np.int64), *offsets]),
-        targets=np.concatenate([matrix.indices for matrix in by_rows]),
-        values=np.concatenate([*(matrix.expanded_values().astype(np.float32) for matrix in by_rows), *constants]),
-        widest=int(packed.widths.max()),
-        edges=edges,
     )

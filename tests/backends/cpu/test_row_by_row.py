@@ -1,5 +1,8 @@
 """Rows by themselves through all layers."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,14 +11,15 @@ from strategies import networks_with_inputs
 
 from sparsenn.backends import StepInput, backend_for
 from sparsenn.backends.chains import SparseProblem
-from sparsenn.backends.cpu import row_by_row
+from sparsenn.backends.cpu import row_by_row, row_threads
+from sparsenn.backends.cpu import stack as stack_module
 from sparsenn.backends.cpu.panel import PANEL
 from sparsenn.backends.cpu.processor import processor_of
 from sparsenn.backends.cpu.row_by_row import ROWS, rows_seconds
 from sparsenn.backends.row_map import SAME_ROWS
 from sparsenn.errors import ShapeError
 from sparsenn.formats import CSC, from_dense
-from sparsenn.layers import ReLU, SparseLinear
+from sparsenn.layers import ReLU, Sigmoid, SparseLinear, Tanh
 
 
 def prepared(network, copies=1):
@@ -89,3 +93,74 @@ def test_estimates_prefer_rows_for_one_and_panels_for_many():
             machine = processor_of("here", threads)
             assert rows_seconds(machine, layers, 1) < PANEL.seconds(machine, layers, 1)
             assert rows_seconds(machine, layers, 5000) > PANEL.seconds(machine, layers, 5000)
+
+
+def connected(rng, inputs, outputs, density, activation):
+    dense = rng.normal(size=(inputs, outputs)) * (rng.random((inputs, outputs)) < density)
+    return SparseLinear(CSC.from_scipy(from_dense(dense).to_scipy()), rng.normal(), activation)
+
+
+@pytest.mark.parametrize("density", [0.004, 0.02, 0.3, 0.9])
+@pytest.mark.parametrize("outputs", [1, 127, 129, 300, 1000])
+def test_slices_have_the_bits_of_panels(density, outputs):
+    rng = np.random.default_rng(outputs)
+    layers, stack = prepared(
+        [connected(rng, 200, outputs, density, ReLU()), connected(rng, outputs, 40, 0.5, Sigmoid())]
+    )
+    rows = rng.normal(size=(3, 200)).astype(np.float32)
+    step = StepInput(stack, 0, len(layers), rows, np.ones(3, np.int64), len(layers))
+    found, expected = ROWS.launch(step), PANEL.launch(step)
+    assert np.array_equal(found.features, expected.row_map.scatter(expected.features))
+    assert found.counts[0].performed_edges == expected.counts[0].performed_edges
+
+
+@pytest.mark.parametrize("activation", [ReLU(), Tanh()])
+@pytest.mark.parametrize("density", [0.02, 0.5])
+def test_a_few_rows_together_have_the_bits_of_single_ones(activation, density):
+    rng = np.random.default_rng(1)
+    layers, stack = prepared([connected(rng, 150, 150, density, activation) for _ in range(3)])
+    chain = ROWS.prepare(stack, SparseProblem(8, "dense", len(layers), False))
+    rows = rng.normal(size=(8, 150)).astype(np.float32) * (rng.random((8, 150)) < 0.6)
+    rows[2] = 0
+    single = np.concatenate([chain.run(row[None], False).features for row in rows])
+    for count in range(1, 9):
+        assert np.array_equal(chain.run(rows[:count], False).features, single[:count])
+
+
+@pytest.mark.parametrize("density", [0.05, 0.5])
+def test_threads_share_a_row_without_changing_a_bit(monkeypatch, density):
+    monkeypatch.setattr(stack_module, "thread_count", lambda: 3)
+    monkeypatch.setattr(row_threads, "thread_count", lambda: 3)
+    monkeypatch.setattr(row_threads, "_process", own := row_threads._RowThreads())
+    rng = np.random.default_rng(0)
+    _, stack = prepared([connected(rng, 1000, 1000, density, Tanh()) for _ in range(4)])
+    rows = rng.normal(size=(50, 1000)).astype(np.float32)
+    chains = [ROWS.prepare(stack, SparseProblem(1, "dense", 4, False)) for _ in range(4)]
+    assert stack.slices.is_split
+
+    def run(chain):
+        return np.concatenate([chain.run(row[None], False).features for row in rows])
+
+    try:
+        with ThreadPoolExecutor(4) as pool:  # one of them has the helpers at a time
+            found = list(pool.map(run, chains))
+        assert len(own._threads) == 2
+        assert all(thread.is_alive() for thread in own._threads)
+    finally:
+        own.end()
+    assert not own._threads
+    monkeypatch.setattr(row_by_row, "row_threads", lambda: row_threads.NO_THREADS)
+    alone = run(chains[0])
+    assert all(np.array_equal(each, alone) for each in found)
+
+
+def test_a_forked_child_starts_helpers_of_its_own():
+    rng = np.random.default_rng(0)
+    _, stack = prepared([connected(rng, 1000, 1000, 0.5, ReLU())])
+    chain = ROWS.prepare(stack, SparseProblem(1, "dense", 1, False))
+    row = rng.normal(size=(1, 1000)).astype(np.float32)
+    expected = chain.run(row, False).features
+    child = os.fork()
+    if not child:
+        os._exit(not np.array_equal(chain.run(row, False).features, expected))
+    assert os.waitpid(child, 0)[1] == 0

@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 
 from sparsenn.errors import InputError, SparseNNError
 from sparsenn.formats import Array
-from sparsenn.io.importers.onnx.tensors import Constant, dense
+from sparsenn.io.importers.onnx.tensors import SMALL_BYTES, Constant, dense
 from sparsenn.printable import reason_of
 from sparsenn.runtime.memory import check_memory
 from sparsenn.structure.onnx_library import onnx_library
@@ -78,7 +78,9 @@ def fold(node: Any, inputs: Sequence[Constant | None], opsets: dict[str, int]) -
         return [folded]
     arrays = [None if value is None else dense(value) for value in inputs]
     try:
-        check_memory(2 * 8 * _numbers(operator, [array for array in arrays if array is not None]), "what it computes")
+        needed = 2 * 8 * _numbers(operator, [array for array in arrays if array is not None])
+        if needed > SMALL_BYTES:
+            check_memory(needed, "what it computes")
         return _computed(node, arrays, opsets)
     except SparseNNError:
         raise

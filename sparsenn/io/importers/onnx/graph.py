@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,30 +67,44 @@ class Imported:
 
 
 class Walk:
-    """One model: its constants, and what its nodes make of an input."""
+    """One model: its constants, and what its nodes make of an input.
 
-    def __init__(self, model: Any, tensors: Tensors) -> None:
+    `constants` are its initialisers where another walk has read them.
+    """
+
+    def __init__(self, model: Any, tensors: Tensors, constants: Mapping[str, Value] | None = None) -> None:
         self._graph, self._tensors = model.graph, tensors
         self._opsets = _opsets(model)
         self._context = _checker(model, self._opsets)
-        self.constants: dict[str, Value] = {}
-        for tensor in self._graph.initializer:
-            self._add(tensor.name, tensors.array, tensor)
-        for tensor in self._graph.sparse_initializer:
-            self._add(tensor.values.name, tensors.sparse, tensor)
+        self.constants = self._read_constants() if constants is None else constants
         self._constants = {node.output[0]: node for node in self._graph.node if node.op_type == "Constant"}
+        self._held: dict[str, Array | None] = {}
         gates = Gates(self._graph.node, self._number, self._attributes)
         normalisations = Normalisations(self._graph.node, self._constant, self._attributes)
         found = ((place, normalisations.of(node) or gates.of(node)) for place, node in enumerate(self._graph.node))
         self._patterns = {place: pattern for place, pattern in found if pattern is not None}
         self._needed = _needed(self._graph, self._patterns)
+        self._begin()
+
+    def _begin(self) -> None:
         self._labels: tuple[str, ...] = ()
         self._dequantised: set[str] = set()
 
-    def _add(self, name: str, array: Callable[[Any], Value], tensor: Any) -> None:
-        if name in self.constants:
-            raise InputError(f"two initialisers are called {name!r}")
-        self.constants[name] = array(tensor)
+    def again(self) -> Walk:
+        """Return a walk of the same model that has passed no node."""
+        walk = copy(self)
+        walk._begin()
+        return walk
+
+    def _read_constants(self) -> dict[str, Value]:
+        constants: dict[str, Value] = {}
+        for tensor in (*self._graph.initializer, *self._graph.sparse_initializer):
+            is_sparse = tensor.DESCRIPTOR.name == "SparseTensorProto"
+            name = tensor.values.name if is_sparse else tensor.name
+            if name in constants:
+                raise InputError(f"two initialisers are called {name!r}")
+            constants[name] = self._tensors.sparse(tensor) if is_sparse else self._tensors.array(tensor)
+        return constants
 
     def names_read(self) -> set[str]:
         """Return the names of all values that the outputs depend on."""
@@ -187,6 +202,11 @@ class Walk:
 
     def _constant(self, name: str) -> Array | None:
         """Return an initialiser, or what a Constant node holds, by its name; None for others, and sparse ones."""
+        if name not in self._held:
+            self._held[name] = self._constant_of(name)
+        return self._held[name]
+
+    def _constant_of(self, name: str) -> Array | None:
         constant = self.constants.get(name)
         if constant is None and (node := self._constants.get(name)) is not None:
             constant = self._folded(node, self._attributes(node), [])[0]

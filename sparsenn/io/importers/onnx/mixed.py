@@ -66,7 +66,7 @@ def _import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: bo
     is_mixed = walk.unknown_operators() or (has_positions and walk.has_normalisations)  # as transformers are
     if foreign and is_mixed:  # without trying the others first, which may take long
         with suppress(UsageError):
-            found = _mixed(model, tensors, choices)
+            found = _mixed(model, tensors, walk.constants, choices)
             if found is not None:
                 return found
     faults: list[InputError] = []
@@ -77,7 +77,7 @@ def _import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: bo
             faults.append(error)
     first, *others = faults
     try:
-        found = _mixed(model, tensors, choices) if foreign else None
+        found = _mixed(model, tensors, walk.constants, choices) if foreign else None
     except UsageError as error:
         raise InputError(f"{first}; {error}") from error
     if found is not None:
@@ -93,7 +93,9 @@ def _import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: bo
     )
 
 
-def _mixed(model: Any, tensors: Tensors, choices: Sequence[dict[str, Signal]]) -> Imported | None:
+def _mixed(
+    model: Any, tensors: Tensors, constants: Mapping[str, Value], choices: Sequence[dict[str, Signal]]
+) -> Imported | None:
     """Return what ONNX Runtime and layers here compute together; None where rows cannot be taken in any way."""
     labels = next(filter(None, (labels_of(node, {}) for node in model.graph.node)), ())
     model = with_numeric_outputs(model)
@@ -101,7 +103,7 @@ def _mixed(model: Any, tensors: Tensors, choices: Sequence[dict[str, Signal]]) -
         if row_by_row and any(signal.axis is not None and signal.rows != 1 for signal in signals.values()):
             continue  # nobody knows what the graph makes of single rows
         with suppress(_RowsError):
-            found = _Mixed(model, tensors, signals, row_by_row).run()
+            found = _Mixed(model, tensors, constants, signals, row_by_row).run()
             is_of_classes = len(labels) == found.network.outputs
             return replace(found, classes=True, labels=labels) if is_of_classes else found
     return None
@@ -117,8 +119,15 @@ class _Mixed:
     Nodes without weights of their own stay with the nodes around them.
     """
 
-    def __init__(self, model: Any, tensors: Tensors, signals: dict[str, Signal], row_by_row: bool) -> None:
-        self._tensors, self._signals, self._row_by_row = tensors, signals, row_by_row
+    def __init__(
+        self,
+        model: Any,
+        tensors: Tensors,
+        constants: Mapping[str, Value],
+        signals: dict[str, Signal],
+        row_by_row: bool,
+    ) -> None:
+        self._signals, self._row_by_row = signals, row_by_row
         self._sparse_below = next(iter(signals.values())).sparse_below
         self._model = without_dead_nodes(tensors.with_all(model))
         found = probed(self._model, signals, row_by_row)
@@ -126,6 +135,7 @@ class _Mixed:
             raise _RowsError
         self._tensors_of: Mapping[str, Probed] = found
         self._subgraphs = Subgraphs(self._model)
+        self._walk = Walk(self._model, tensors, constants)
         self._takes_images = True
 
     def run(self) -> Imported:
@@ -139,7 +149,7 @@ class _Mixed:
 
     def _run(self, own: set[int]) -> Imported:
         values: dict[str, Value] = {}
-        walk = Walk(self._model, self._tensors)
+        walk = self._walk.again()
         values.update(walk.constants)
         values.update(self._signals)
         subgraphs = Subgraphs(self._model, {place: walk.reads(place) for place in own})
@@ -163,7 +173,7 @@ class _Mixed:
 
     def _own(self) -> set[int]:
         """Return the places of the nodes that become layers."""
-        walk, own = Walk(self._model, self._tensors), set()
+        walk, own = self._walk.again(), set()
         values: dict[str, Value] = {**walk.constants, **self._signals}
         anchors = set()
         for place in self._subgraphs.needed:

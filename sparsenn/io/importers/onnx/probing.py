@@ -100,7 +100,7 @@ def _probed(
     """Return the tensors of a session's graph for random inputs of some scales; None where rows change each other."""
     sizes = (slice(_FEW), slice(_MORE)) if by_rows else (slice(1),)
     runs = [_run(session, signals, rows, scales[0]) for rows in sizes]
-    if by_rows and not all(_are_independent(session, model, signals, scale) for scale in scales):
+    if by_rows and not _are_independent(session, model, signals, scales, runs):
         return None
     found = {}
     for name in runs[0]:
@@ -135,17 +135,28 @@ def _traced(model: Any, signals: Mapping[str, Signal], by_rows: bool) -> bytes:
     return content
 
 
-def _are_independent(session: Any, model: Any, signals: Mapping[str, Signal], scale: float) -> bool:
-    """Whether the outputs of each of a few rows are the same alone as among the others."""
+def _are_independent(
+    session: Any,
+    model: Any,
+    signals: Mapping[str, Signal],
+    scales: Sequence[float],
+    runs: Sequence[dict[str, Array]],
+) -> bool:
+    """Whether the outputs of each of a few rows are the same alone as among the others.
+
+    `runs` are those of `_FEW` and `_MORE` rows at the first scale.
+    """
+    few, more = runs
     names = [output.name for output in model.graph.output]
-    few, together, *alone = (
-        _run(session, signals, rows, scale, names)
-        for rows in (slice(_FEW), slice(_MORE), *(slice(row, row + 1) for row in range(_MORE)))
-    )
-    axes = {name: _axis(few[name], together[name]) for name in names if name in few}
-    return len(axes) == len(names) and all(
-        rows is not None and _alike(rows, together[name], [run[name] for run in alone]) for name, rows in axes.items()
-    )
+    axes = {name: _axis(few[name], more[name]) for name in names if name in few}
+    if len(axes) != len(names) or None in axes.values():
+        return False
+    for scale in scales:
+        together = more if scale == scales[0] else _run(session, signals, slice(_MORE), scale, names)
+        alone = [_run(session, signals, slice(row, row + 1), scale, names) for row in range(_MORE)]
+        if not all(rows and _alike(rows, together[name], [run[name] for run in alone]) for name, rows in axes.items()):
+            return False
+    return True
 
 
 def _run(

@@ -17,7 +17,11 @@ from sparsenn.io.bounded import open_plain, reading
 from sparsenn.runtime.memory import check_memory
 from sparsenn.structure.onnx_library import onnx_library
 
-__all__ = ["Constant", "Tensors", "dense"]
+__all__ = ["SMALL_BYTES", "Constant", "Tensors", "dense"]
+
+SMALL_BYTES = 1 << 20
+"""Bytes up to which nobody asks the system whether an array fits into memory: graphs have thousands, and it takes
+milliseconds."""
 
 Constant: TypeAlias = Any
 """A NumPy array, or one of SciPy's sparse arrays of two dimensions."""
@@ -66,7 +70,9 @@ class Tensors:
         except Exception as error:
             raise InputError(f"the tensor {name!r} has the unknown type {tensor.data_type}") from error
         external = tensor.data_location == onnx.TensorProto.EXTERNAL
-        check_memory(prod(shape) * dtype.itemsize if external else tensor.ByteSize(), f"the tensor {name!r}")
+        size = prod(shape) * dtype.itemsize if external else tensor.ByteSize()
+        if size > SMALL_BYTES:
+            check_memory(size, f"the tensor {name!r}")
         if external:
             whole = onnx.TensorProto(name=name, dims=shape, data_type=tensor.data_type)
             whole.raw_data = self._external(tensor, prod(shape), dtype)

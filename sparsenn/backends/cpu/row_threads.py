@@ -1,0 +1,254 @@
+"""Helpers: threads that take slices of a row's layer, in microseconds.
+
+Threads of Python's take longer to wake than a layer of one row takes. Helpers stay within a compiled function: for a
+moment after a slice they watch for the next, then they sleep until they are woken. The thread that computes a row never
+waits for a helper that is asleep or whose core is taken: whoever is free claims the next slice.
+
+All share one array, `state`, of int64, whose numbers lie a cache line apart. A *ticket* has the number of the job, how
+many slices it has, and how many are claimed; so a claim, which is one atomic step, can be of no other job.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import platform
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from llvmlite.binding import add_symbol
+from numba import carray
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from sparsenn.backends.cpu.slices import JOB, MOST_SLICES, MOST_THREADS, pointer_of, sum_slice
+from sparsenn.backends.cpu.tiles import element_place
+from sparsenn.formats import Array
+from sparsenn.runtime.interrupts import held_signals
+from sparsenn.runtime.jit import compiled
+from sparsenn.runtime.workers import renew_after_fork, thread_count
+
+__all__ = ["NO_THREADS", "row_threads", "run_slices"]
+
+NO_THREADS = np.zeros(0, np.int64)
+"""The state where a row is computed by one thread."""
+
+_LINE = 8  # numbers of a cache line
+TICKET, DONE, OWNED, ASLEEP, ENDED, PLACE = (_LINE * number for number in range(6))
+# DONE: slices of the job that are computed. OWNED: whether a thread has a job. ASLEEP: whether helpers sleep, the word
+# by which the system wakes them. ENDED: whether helpers have to end. PLACE: the job's address.
+
+WATCHES = 4000
+"""Times that a helper looks for work before it sleeps: 60 to 200 us, longer than what lies between two layers."""
+
+PATIENCE = 2000
+"""Times that a thread looks whether the last slices are done before it lets others have its core."""
+
+_FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 0) if sys.platform == "linux" else 0
+"""Number of the system call `futex`; 0 where there are no helpers."""
+
+if _FUTEX:
+    for _name in ("syscall", "sched_yield"):  # compiled functions find them by name
+        add_symbol(f"sparsenn_{_name}", ctypes.cast(getattr(ctypes.CDLL(None), _name), ctypes.c_void_p).value)
+
+_WAIT, _WAKE = 128, 129  # what `futex` does, for threads of one process
+
+
+def _atomic(name: str) -> Any:
+    """Return a function of an array, a place in it and a number, which is done in one step; all see its order."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, index, value = arguments
+        place = element_place(context, builder, signature.args[0], array, index)
+        if name == "load":
+            return builder.load_atomic(place, "seq_cst", 8)
+        return builder.atomic_rmw(name, place, value, "seq_cst")
+
+    def function(typing: Any, array: Any, index: Any, value: Any) -> Any:
+        return types.int64(array, types.intp, types.int64), generate
+
+    return intrinsic(function)
+
+
+_read, _add, _exchange = _atomic("load"), _atomic("add"), _atomic("xchg")
+
+
+def _swapping(typing: Any, array: Any, index: Any, before: Any, after: Any) -> Any:
+    """Replace a number if it is the one expected; return whether it was."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, index, before, after = arguments
+        place = element_place(context, builder, signature.args[0], array, index)
+        return builder.extract_value(builder.cmpxchg(place, before, after, "seq_cst", "seq_cst"), 1)
+
+    return types.boolean(array, types.intp, types.int64, types.int64), generate
+
+
+def _futex(typing: Any, array: Any, index: Any, operation: Any, value: Any) -> Any:
+    """Call the system: wait while a number, of 32 bits, is `value`; or wake as many threads that wait."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, index, operation, value = arguments
+        long = ir.IntType(64)
+        if not _FUTEX:
+            return ir.Constant(long, 0)
+        kind = ir.FunctionType(long, [long], var_arg=True)
+        call = cgutils.get_or_insert_function(builder.module, kind, "sparsenn_syscall")
+        place = builder.ptrtoint(element_place(context, builder, signature.args[0], array, index), long)
+        none = ir.Constant(long, 0)
+        return builder.call(call, [ir.Constant(long, _FUTEX), place, operation, value, none, none, none])
+
+    return types.int64(array, types.intp, types.int64, types.int64), generate
+
+
+def _resting(typing: Any) -> Any:
+    """Let a loop that waits rest for a moment."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if platform.machine() == "x86_64":
+            kind = ir.FunctionType(ir.VoidType(), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+def _yielding(typing: Any) -> Any:
+    """Let other threads have this core."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if _FUTEX:
+            kind = ir.FunctionType(ir.IntType(32), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sparsenn_sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+_swap, _call_futex, _rest, _yield_core = map(intrinsic, (_swapping, _futex, _resting, _yielding))
+
+
+@compiled
+def _claim(state: Array) -> int:
+    """Return a slice that no other thread computes, or -1."""
+    while True:
+        ticket = _read(state, TICKET, 0)
+        if ticket & MOST_SLICES >= ticket >> 16 & MOST_SLICES:
+            return -1
+        if _swap(state, TICKET, ticket, ticket + 1):
+            number: int = ticket & MOST_SLICES
+            return number
+
+
+@compiled
+def _serve(state: Array) -> None:
+    """Compute slices until the end."""
+    watches = 0
+    while _read(state, ENDED, 0) == 0:
+        number = _claim(state)
+        if number >= 0:
+            sum_slice(carray(pointer_of(state[PLACE]), JOB, np.int64), number)
+            _add(state, DONE, 1)
+            watches = 0
+            continue
+        watches += 1
+        _rest()
+        if watches >= WATCHES:
+            watches = 0
+            _exchange(state, ASLEEP, 1)
+            ticket = _read(state, TICKET, 0)
+            if ticket & MOST_SLICES >= ticket >> 16 & MOST_SLICES and _read(state, ENDED, 0) == 0:
+                _call_futex(state, ASLEEP, _WAIT, 1)
+
+
+@compiled
+def _wake(state: Array) -> None:
+    if _read(state, ASLEEP, 0) != 0:
+        _exchange(state, ASLEEP, 0)
+        _call_futex(state, ASLEEP, _WAKE, MOST_THREADS)
+
+
+@compiled
+def run_slices(state: Array, job: Array, slices: int, is_split: bool) -> None:
+    """Compute all slices of a job, with helpers where `is_split`, `state` has any, and no other thread has them."""
+    if not is_split or state.size == 0 or not _swap(state, OWNED, 0, 1):
+        for number in range(slices):
+            sum_slice(job, number)
+        return
+    state[PLACE] = job.ctypes.data
+    _exchange(state, DONE, 0)
+    _exchange(state, TICKET, (((_read(state, TICKET, 0) >> 32) + 1) & 0x7FFFFFFF) << 32 | slices << 16)
+    _wake(state)
+    number = _claim(state)
+    while number >= 0:
+        sum_slice(job, number)
+        _add(state, DONE, 1)
+        number = _claim(state)
+    watches = 0
+    while _read(state, DONE, 0) < slices:
+        watches += 1
+        _rest()
+        if watches > PATIENCE:
+            _yield_core()
+    _exchange(state, OWNED, 0)
+
+
+@compiled
+def _end(state: Array) -> None:
+    _exchange(state, ENDED, 1)
+    _exchange(state, ASLEEP, 0)
+    _call_futex(state, ASLEEP, _WAKE, MOST_THREADS)
+
+
+class _RowThreads:
+    """The helpers of a process; a child that is forked starts its own."""
+
+    def __init__(self) -> None:
+        self._after_fork()
+        renew_after_fork(self)
+
+    def _after_fork(self) -> None:
+        self.state: Array | None = None
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+
+    def start(self) -> Array:
+        count = min(thread_count(), MOST_THREADS) - 1
+        with self._lock:
+            if self.state is not None:
+                return self.state
+            if count < 1 or not _FUTEX:
+                self.state = NO_THREADS
+                return self.state
+            state = np.zeros(_LINE * 8, np.int64)
+            state[ENDED] = 1
+            _serve(state)  # compiled or loaded here, not by each thread
+            state[ENDED] = 0
+            with held_signals():
+                for number in range(count):
+                    thread = threading.Thread(target=_serve, args=(state,), name=f"sparsenn_row_{number}", daemon=True)
+                    thread.start()
+                    self._threads.append(thread)
+            self.state = state
+            return state
+
+    def end(self) -> None:
+        """End the helpers before the interpreter ends under them."""
+        if self._threads and self.state is not None:
+            _end(self.state)
+            for thread in self._threads:
+                thread.join()
+            self._after_fork()
+
+
+_process = _RowThreads()
+atexit.register(_process.end)
+
+
+def row_threads() -> Array:
+    """Return the helpers' state, once they have started; it is empty where there are none."""
+    state = _process.state
+    return _process.start() if state is None else state
