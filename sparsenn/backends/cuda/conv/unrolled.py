@@ -24,6 +24,7 @@ __all__ = ["SOURCE", "UNROLLED", "launch_unrolled", "shape_defines", "tile_of"]
 SOURCE = "conv2d/unrolled.cu"
 
 THREADS = 256  # of a block
+SECTOR = 3  # log2 of the floats that memory gives at once
 
 _PROGRAM = specialised(SOURCE)
 
@@ -31,14 +32,15 @@ _PROGRAM = specialised(SOURCE)
 def tile_of(height: int, width: int, threads: int = THREADS) -> tuple[int, int]:
     """Return the width and height of a block's tile of pixels, powers of two.
 
-    Tiles should not stand over at the edges, and be wide enough that a warp reads neighbouring pixels. Where a tile has
-    fewer pixels than a block has threads, the block takes several tiles."""
+    Tiles should not stand over at the edges, and have the `SECTOR` that is read at once, where images are as wide. Where
+    a tile has fewer pixels than a block has threads, the block takes several tiles."""
 
-    def cost(tile: tuple[int, int]) -> tuple[float, int]:
+    def cost(tile: tuple[int, int]) -> tuple[int, ...]:
         covered = parts_of(width, tile[0]) * tile[0] * parts_of(height, tile[1]) * tile[1]
-        return covered * (1 + 2 / tile[0]), -tile[0] * tile[1]
+        return covered, -tile[0] * tile[1], -tile[0]
 
-    choices = ((1 << across, 1 << down) for across in range(6) for down in range(9) if threads >> across >> down)
+    least = min(SECTOR, (width - 1).bit_length())
+    choices = ((1 << across, 1 << down) for across in range(least, 6) for down in range(9) if threads >> across >> down)
     return min(choices, key=cost)
 
 

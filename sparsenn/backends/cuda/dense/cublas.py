@@ -78,7 +78,6 @@ def padded_widths(precision: str, widths: Sequence[int], rows: int) -> tuple[int
 
 PRIORS = {precision: Prior(LIBRARY, precision=precision) for precision in NUMBER_BYTES}
 
-TILE_COLUMNS = 32  # outputs of the narrowest tile: products of fewer take as long
 ROUNDING = Prior(1.0, LAID_OUT)  # of a pass that rounds or pads rows, or cuts outputs
 
 
@@ -92,9 +91,8 @@ def seconds(precision: str, machine: Machine, layers: Sequence[Linear], rows: in
     if padded[-1] != widths[-1]:
         total += ROUNDING.seconds(machine, 0, 2 * row_bytes * rows * widths[-1])
     for inputs, outputs in pairwise(padded):
-        computed = TILE_COLUMNS * parts_of(outputs, TILE_COLUMNS)
         nbytes = number_bytes * (inputs * outputs + rows * (inputs + outputs))
-        total += prior.seconds(machine, rows * inputs * computed, nbytes)
+        total += prior.seconds(machine, rows * inputs * outputs, nbytes)
     return total
 
 

@@ -42,7 +42,7 @@ from sparsenn.backends.cuda.runtime.loader import Program, specialised
 from sparsenn.backends.cuda.runtime.precision import HALF_MAX, SPLIT_PRODUCTS
 from sparsenn.backends.kernel_records import DenseKernel
 from sparsenn.backends.machine import WARP, Machine
-from sparsenn.backends.prior import TUNED, WARPS, Prior
+from sparsenn.backends.prior import TUNED, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
@@ -278,9 +278,9 @@ FMA_BLOCK_ROWS = 2 * FMA_ROWS[-1]  # of the two blocks of a multiprocessor
 
 FMA_PRIOR = Prior(TUNED)
 TENSOR_PRIORS = {
-    FLOAT32: Prior(WARPS / 2, precision="tf32"),
-    TF32: Prior(WARPS, precision="tf32"),
-    HALF: Prior(WARPS, precision="float16"),
+    FLOAT32: Prior(TUNED / SPLIT_PRODUCTS, precision="tf32"),
+    TF32: Prior(TUNED, precision="tf32"),
+    HALF: Prior(TUNED, precision="float16"),
 }
 
 
