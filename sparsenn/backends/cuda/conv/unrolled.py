@@ -32,8 +32,8 @@ _PROGRAM = specialised(SOURCE)
 def tile_of(height: int, width: int, threads: int = THREADS) -> tuple[int, int]:
     """Return the width and height of a block's tile of pixels, powers of two.
 
-    Tiles should not stand over at the edges, and have the `SECTOR` that is read at once, where images are as wide. Where
-    a tile has fewer pixels than a block has threads, the block takes several tiles."""
+    Tiles should not stand over at the edges, and be as wide as what is read at once, where images are. Where a tile has
+    fewer pixels than a block has threads, the block takes several tiles."""
 
     def cost(tile: tuple[int, int]) -> tuple[int, ...]:
         covered = parts_of(width, tile[0]) * tile[0] * parts_of(height, tile[1]) * tile[1]

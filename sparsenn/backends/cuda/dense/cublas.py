@@ -1,8 +1,7 @@
 """The kernels of mlp that take layers of any width: cuBLAS's products, and bias and activation after each.
 
-cuBLASLt adds the bias and applies ReLU by itself. Where it cannot, because the activation is another, or cuBLASLt is
-missing, a kernel of our own does so in one pass over the sums. Without cuBLASLt no graph can capture a launch, because
-CuPy does not let one capture cuBLAS.
+cuBLASLt adds the bias and applies ReLU by itself. Where it cannot, a kernel of our own does so in one pass over the
+sums.
 
 `cublas_tf32` multiplies numbers rounded to 11 bits; `cublas_float16` takes and returns float16 too, infinite beyond
 65,504. Tensor cores are fed by 16 bytes: these two pad widths with zeros to multiples of that, by which all outputs of
@@ -12,6 +11,7 @@ a row with an infinite number may become NaN.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.dense.cublas_lt import COMPUTE_TYPES, PLAIN, TYPES, LtProduct, address, library, order_of
+from sparsenn.backends.cuda.dense.cublas_lt import LtProduct
 from sparsenn.backends.cuda.dense.fused import check_half_range
 from sparsenn.backends.cuda.dense.kernel import ALIGNED, Given, dense_kernel, prepared
 from sparsenn.backends.cuda.dense.priors import COPIES
@@ -99,24 +99,6 @@ def seconds(precision: str, machine: Machine, layers: Sequence[Linear], rows: in
 # ---- One layer ------------------------------------------------------------------------------------------------------
 
 
-class _Product:
-    """A product by cuBLAS itself, with sums in float32, through CuPy; it is called as `LtProduct` is."""
-
-    def __init__(self, precision: str) -> None:
-        self._compute_type = COMPUTE_TYPES[precision]
-        self._scales = np.ones(1, np.float32), np.zeros(1, np.float32)
-
-    def __call__(self, features: Array, weights: Array, sums: Array) -> None:
-        cuda = cupy().cuda
-        (rows, inputs), outputs, factor = features.shape, weights.shape[1], TYPES[weights.dtype]
-        leading, _, order = order_of(weights)
-        one, zero = (scale.ctypes.data for scale in self._scales)
-        a, b, c = (address(array) for array in (weights, features, sums))
-        given = (a, factor, leading, b, factor, inputs, zero, c, TYPES[sums.dtype], outputs)
-        handle = cuda.device.get_cublas_handle()
-        cuda.cublas.gemmEx(handle, order, PLAIN, outputs, rows, inputs, one, *given, self._compute_type, -1)
-
-
 @dataclass(frozen=True, eq=False)
 class _Finish:
     kernel: Any
@@ -149,7 +131,7 @@ def _finish(layer: DenseLayer, rows: int, number: Any, machine: Machine) -> _Fin
 class _Layer:
     """A layer, ready for a number of rows: the product, of what type its sums are, and the pass after it, if any."""
 
-    product: LtProduct | _Product
+    product: LtProduct
     weights: Array
     sums: Any
     finish: _Finish | None
@@ -181,22 +163,13 @@ def _layer(
     """Make a layer ready for outputs of type `number`, and features that begin at a multiple of `aligned` bytes."""
     relu = int(layer.activation) == RELU and not np.isfinite(layer.clip)
     if relu or int(layer.activation) == IDENTITY:
-        whole = _lt_product(device, precision, rows, weights, number, bias, relu, aligned)
-        if whole is not None and (not relu or _keeps_nan(whole, rows, weights, number)):
-            return _Layer(whole, weights, number, None)
+        with suppress(DeviceError):  # cuBLASLt has no way to add the bias to this product
+            whole = LtProduct(device, precision, rows, weights, number, bias, relu, aligned)
+            if not relu or _keeps_nan(whole, rows, weights, number):
+                return _Layer(whole, weights, number, None)
     float32 = np.dtype(np.float32)
-    product = _lt_product(device, precision, rows, weights, float32, None, False, aligned)
-    return _Layer(product or _Product(precision), weights, float32, _finish(layer, rows, number, machine_of(device)))
-
-
-def _lt_product(device: int, precision: str, *given: Any) -> LtProduct | None:
-    """Return a product by cuBLASLt; None where there is none, or it has no way to compute this one."""
-    if library() is None:
-        return None
-    try:
-        return LtProduct(device, precision, *given)
-    except DeviceError:
-        return None
+    product = LtProduct(device, precision, rows, weights, float32, None, False, aligned)
+    return _Layer(product, weights, float32, _finish(layer, rows, number, machine_of(device)))
 
 
 # ---- All layers -----------------------------------------------------------------------------------------------------
