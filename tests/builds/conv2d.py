@@ -12,7 +12,6 @@ from sparsenn.backends.cuda.conv import (
     unrolled,
     warpgroup,
 )
-from sparsenn.backends.cuda.conv.filters import CACHED_WEIGHTS
 from sparsenn.backends.cuda.conv.implicit_plan import TILES
 from sparsenn.backends.cuda.conv.tensor_plan import MANY, plan
 from sparsenn.backends.cuda.conv.warpgroup import ARCHITECTURE, LAYING_OUT
@@ -28,8 +27,7 @@ WIDE = Geometry(64, 224, 224, 64, (3, 3), padding=(1, 1))
 
 
 def declare_unrolled(geometry: Geometry, activation: int) -> None:
-    constant = int(geometry.filters * geometry.depth <= CACHED_WEIGHTS)
-    defines = {"ACTIVATION": activation, "FILTERS_CONSTANT": constant, **unrolled.shape_defines(geometry)}
+    defines = {"ACTIVATION": activation, **unrolled.shape_defines(geometry)}
     declare(unrolled.SOURCE, **defines)
 
 

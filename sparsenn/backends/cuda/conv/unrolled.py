@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.filters import launch_filters
 from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import grid_of, new_outputs, sizes
+from sparsenn.backends.cuda.conv.specialised import activation_define, grid_of, new_outputs, sizes
 from sparsenn.backends.cuda.runtime.loader import specialised
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.prior import Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
@@ -58,7 +58,8 @@ def launch_unrolled(layer: ConvLayer, images: Array) -> Array:
     planes = images.shape[0] * given.filters
     tiles = parts_of(given.output_width, cut["TILE_WIDTH"]) * parts_of(given.output_height, cut["TILE_HEIGHT"])
     grid = grid_of(parts_of(planes, cut["PLANES"]), tiles)
-    launch_filters(layer, images, outputs, _PROGRAM, cut, grid, THREADS, np.int64(planes))
+    kernel = _PROGRAM.kernel("conv2d", ACTIVATION=activation_define(layer), **cut)
+    launch("conv2d", kernel, grid, (THREADS,), images, layer.weights, layer.bias, layer.clip, outputs, np.int64(planes))
     return outputs
 
 
