@@ -299,7 +299,6 @@ def launch_scatter(step: StepInput) -> StepOutput:
 
 
 EDGE_LANES = 40  # lanes of a panel that are multiplied in the time of a weight's other instructions
-CUT_EDGES = 2  # weights that are multiplied in the time in which the sums of an output in a block are loaded and stored
 
 
 def panel_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
@@ -310,7 +309,7 @@ def panel_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -
     panels = parts_of(rows, lanes)
     threads = max(1, min(panels, machine.multiprocessors))
     edges = sum(
-        (layer.edges + CUT_EDGES * blocks_of(layer) * layer.outputs) * lanes
+        (layer.edges + blocks_of(layer) * layer.outputs) * lanes
         if are_blocks(layer)
         else layer.edges * (lanes + EDGE_LANES)
         for layer in layers

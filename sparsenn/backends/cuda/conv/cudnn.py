@@ -37,7 +37,7 @@ from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.backends.cuda.runtime.row_copies import as_rows, copy_rows
 from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.prior import LAID_OUT, LAUNCH_SECONDS, LIBRARY, Prior
+from sparsenn.backends.prior import LAID_OUT, LAUNCH_SECONDS, TUNED, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
@@ -263,15 +263,15 @@ def _described(precision: str, summary: str, prior: Prior) -> ConvolutionKernel:
 CUDNN_FLOAT32 = _described(
     "float32",
     "cuDNN's convolution, then bias and activation",
-    Prior(LIBRARY, LAID_OUT, 2 * LAUNCH_SECONDS),
+    Prior(TUNED, LAID_OUT, 2 * LAUNCH_SECONDS),
 )
 CUDNN_TF32 = _described(
     "tf32",
     "cuDNN's convolution in TF32, between kernels that transpose",
-    Prior(LIBRARY, LAID_OUT, 3 * LAUNCH_SECONDS, "tf32"),
+    Prior(TUNED, LAID_OUT, 3 * LAUNCH_SECONDS, "tf32"),
 )
 CUDNN_FLOAT16 = _described(
     "float16",
     "cuDNN's convolution in half precision, between kernels that transpose",
-    Prior(LIBRARY, LAID_OUT, 3 * LAUNCH_SECONDS, "float16"),
+    Prior(TUNED, LAID_OUT, 3 * LAUNCH_SECONDS, "float16"),
 )

@@ -31,7 +31,7 @@ from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.backends.cuda.runtime.row_copies import as_rows, copy_rows
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.prior import LAID_OUT, LAUNCH_SECONDS, LIBRARY, Prior
+from sparsenn.backends.prior import LAID_OUT, LAUNCH_SECONDS, TUNED, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
@@ -76,7 +76,7 @@ def padded_widths(precision: str, widths: Sequence[int], rows: int) -> tuple[int
 
 # ---- The prior ------------------------------------------------------------------------------------------------------
 
-PRIORS = {precision: Prior(LIBRARY, precision=precision) for precision in NUMBER_BYTES}
+PRIORS = {precision: Prior(TUNED, precision=precision) for precision in NUMBER_BYTES}
 
 ROUNDING = Prior(1.0, LAID_OUT)  # of a pass that rounds or pads rows, or cuts outputs
 
