@@ -40,7 +40,6 @@ from sparsenn.runtime.workers import TASKS, chunks, map_threads, thread_count
 __all__ = ["PANEL", "SCATTER", "launch_panel", "launch_scatter", "panel_seconds", "run_csr", "run_dense"]
 
 MOST_LANES = 256  # wider panels gain nothing: 512 lanes were no faster than 256 on the challenge's 1024 x 120
-CHUNK_TILES = 4  # panels that a thread takes at a time where layers are cut into blocks
 AHEAD = 2  # rows of which cache lines are asked for while one is looked at
 BLOCK = 16  # neurons, and rows, moved at a time between rows and lanes: 16 floats are a cache line
 
@@ -224,7 +223,7 @@ def _chunk(rows: int, width: int, stride: int) -> int:
 def _even_chunk(rows: int) -> int:
     """Rows a thread takes at a time in panels of `TILE` lanes, whole vectors: as many for all threads."""
     threads = thread_count()
-    turns = max(1, parts_of(rows, threads * CHUNK_TILES * TILE))
+    turns = max(1, parts_of(rows, threads * MOST_LANES))
     return max(1, parts_of(rows, threads * turns * VECTOR)) * VECTOR
 
 

@@ -111,8 +111,8 @@ def work(
 
     A block writes `copied` bytes of a slab to its shared memory, and takes `read` from the cache for that; it has
     `slabs`, of which the share `filled` is multiplied, one of `tiles` of the sums, one of `parts` of the depth, and
-    waits for `waiting` clocks. A multiprocessor has `resident` blocks at a time. An H200's tensor cores take a clock for
-    16 x 8 sums and 32 bytes of each row and column; numbers of float32 are split into those of TF32.
+    waits for `waiting` clocks. A multiprocessor has `resident` blocks at a time. An H200's tensor cores take a clock
+    for 16 x 8 sums and 32 bytes of each row and column; numbers of float32 are split into those of TF32.
     """
     share = machine.share("tf32" if kind is FLOAT32 else kind.name)
     instructions = tile.sums / 128 * 4 * kind.products / share

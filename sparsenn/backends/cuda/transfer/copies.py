@@ -38,7 +38,7 @@ PIECES_DOWN = THREADS  # 32 MiB for copies to the host
 PIECES_WAITING = THREADS // 2  # 16 MiB of copies to the host that nobody has read yet
 
 PART_BYTES = PIECE_BYTES // 4  # what a compiled loop copies at a time, at most: half of a piece or less
-SMALL_BYTES = 1 << 20  # up to here the calling thread copies, on the current stream: threads would cost more
+SMALL_BYTES = PART_BYTES  # up to here the calling thread copies, on the current stream: threads would cost more
 BLOCKS_KEPT = 2  # blocks of device memory that wait for further rows: one is filled while another is read
 ALIGNMENT = 512  # bytes that arrays of a block begin at multiples of, as CuPy's do
 MOST_SLACK = 4  # a block serves rows that fill at least a quarter of it
