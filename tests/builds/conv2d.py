@@ -73,7 +73,7 @@ declare(implicit.SOURCE, **implicit.kernel_defines(TILES[0], 2))
 
 def declare_warpgroup(kind: warpgroup.Kind, tile: Tile, run: int, half_rows: bool, activation: int) -> None:
     defines = warpgroup.kernel_defines(kind, tile, run, half_rows, activation)
-    declare(warpgroup.SOURCES[kind], ARCHITECTURE, **defines)
+    declare(warpgroup.SOURCE, ARCHITECTURE, **defines)
 
 
 for _kind, _shapes in SHAPES.items():

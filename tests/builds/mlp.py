@@ -41,12 +41,10 @@ for (_kind, _steps), _most in warpgroup_plan.MOST_ROWS.items():
         if _tile.stages(H200) >= warpgroup_plan.LEAST_STAGES:
             for _half, _flag in product((False, True) if _kind is HALVES else (False,), (False, True)):
                 _made = warpgroup.defines(_tile, H200, _half, vector=_flag, curved=not _flag)
-                declare(warpgroup.SOURCES[_kind], ARCHITECTURE, **_made)
+                declare(warpgroup.SOURCE, ARCHITECTURE, **_made)
 """The largest tiles take the most registers; scalar reads, and activations with curves, the most besides."""
 
 for _kind in {kind for kind, _ in warpgroup_plan.MOST_ROWS}:
     for _rows in (1, 10_000):
         _tile = warpgroup_plan.plan(_kind, 128, _rows, H200)
-        declare(
-            warpgroup.SOURCES[_kind], ARCHITECTURE, **warpgroup.defines(_tile, H200, False, vector=True, curved=False)
-        )
+        declare(warpgroup.SOURCE, ARCHITECTURE, **warpgroup.defines(_tile, H200, False, vector=True, curved=False))

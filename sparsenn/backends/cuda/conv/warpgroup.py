@@ -43,7 +43,7 @@ __all__ = [
     "ARCHITECTURE",
     "GPU",
     "LAYING_OUT",
-    "SOURCES",
+    "SOURCE",
     "WARPGROUP_FLOAT32",
     "WARPGROUP_HALF",
     "WARPGROUP_TF32",
@@ -59,17 +59,10 @@ GPU = "NVIDIA GPU (compute capability 9.0 only)"  # what the kernels need, in wo
 
 ARCHITECTURE = "sm_90a"
 
-SOURCES = {
-    FLOAT32: "conv2d/warpgroup_float32.cu",
-    TF32: "conv2d/warpgroup_tf32.cu",
-    HALF: "conv2d/warpgroup_half.cu",
-}
-
+SOURCE = "conv2d/warpgroup.cu"
 LAYING_OUT = "conv2d/unit_planes.cu"
 
-_PROGRAMS = {
-    kind: specialised(source, ARCHITECTURE, dynamic_shared=True, carveout=WHOLE) for kind, source in SOURCES.items()
-}
+_PROGRAM = specialised(SOURCE, ARCHITECTURE, dynamic_shared=True, carveout=WHOLE)
 _LAYOUT = specialised(LAYING_OUT, dynamic_shared=True, carveout=WHOLE)
 
 # Of a block that lays images out.
@@ -142,7 +135,7 @@ def _prepared(kind: Kind, geometry: Geometry, count: int, half_rows: bool, activ
         raise UsageError(f"the device's shared memory has no room for {geometry}")
     lay_out = _LAYOUT.kernel("unit_planes", **layout_defines(kind, half_rows))
     defines = kernel_defines(kind, made.tile, made.row.run(geometry), half_rows, activation)
-    multiply = _PROGRAMS[kind].kernel("conv2d", **defines)
+    multiply = _PROGRAM.kernel("conv2d", **defines)
     return _Prepared(lay_out, multiply, made, made.layout_numbers(geometry, count), made.numbers(geometry, count))
 
 

@@ -37,15 +37,11 @@ from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import TUNED, Prior
 from sparsenn.backends.sizes import parts_of
 
-__all__ = ["KERNELS", "SOURCES", "WARPGROUP_FLOAT32", "WARPGROUP_HALF", "WARPGROUP_TF32", "defines", "fits"]
+__all__ = ["KERNELS", "SOURCE", "WARPGROUP_FLOAT32", "WARPGROUP_HALF", "WARPGROUP_TF32", "defines", "fits"]
 
-SOURCES = {
-    FLOAT32: "mlp/warpgroup_float32.cu",
-    TF32: "mlp/warpgroup_tf32.cu",
-    HALF: "mlp/warpgroup_half.cu",
-}
+SOURCE = "mlp/warpgroup.cu"
 
-_PROGRAMS = {kind: specialised(source, ARCHITECTURE, dynamic_shared=True) for kind, source in SOURCES.items()}
+_PROGRAM = specialised(SOURCE, ARCHITECTURE, dynamic_shared=True)
 
 
 def fits(machine: Machine, shape: StackShape) -> str | None:
@@ -72,7 +68,7 @@ def _prepare(kind: Kind, stack: DenseStack, given: Given) -> Ready:
     tile = plan(kind, max(outputs), max(1, given.rows), machine)
     vector = given.aligned and inputs * size % 16 == 0
     made = defines(tile, machine, size == 2, vector, is_curved(stack.shape.activations))
-    name = SOURCES[kind], tile.neurons, tile.steps
+    name = "warpgroup", kind, tile.neurons, tile.steps
     laid_out = cache_on_device(stack, name, lambda: from_host(lambda: arranged(tile, stack.on_host(), units)))
     plain: Any = plain_weights(stack) if kind is FLOAT32 else laid_out
     listed = cache_on_device(
@@ -80,7 +76,7 @@ def _prepare(kind: Kind, stack: DenseStack, given: Given) -> Ready:
     )
     numbers = np.int64(given.rows), np.int32(inputs), np.int32(len(stack.layers))
     return Ready(
-        _PROGRAMS[kind].kernel("mlp", **made),
+        _PROGRAM.kernel("mlp", **made),
         (parts_of(given.rows, tile.rows),),
         (tile.threads,),
         tile.shared_bytes(machine),

@@ -1,4 +1,4 @@
-"""How a chain of dense layers is cut for `kernels/mlp/warpgroup.cuh`, and its weights in the order of the kernel."""
+"""How a chain of dense layers is cut for `kernels/mlp/warpgroup.cu`, and its weights in the order of the kernel."""
 
 from __future__ import annotations
 
