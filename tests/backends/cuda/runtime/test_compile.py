@@ -21,8 +21,8 @@ STAGES = "sparse/"
 """Kernels that together carry out one idea, on one layout."""
 
 SERIALIZED = "conv2d/warpgroup.cu"
-"""Multiplies, in half precision, by instructions that go on by themselves, unless the compiler sees a reason to wait for
-each."""
+"""Multiplies, in half precision, by instructions that go on by themselves, unless the compiler sees a reason to wait
+for each."""
 
 declare_all()
 
