@@ -236,6 +236,20 @@ struct FloatInputs : FloatRegisters<TILES> {
     }
 };
 
+// What both float32 precisions have alike.
+struct FloatPrecision {
+    typedef float Input;
+    typedef float Output;
+    typedef FloatRaw Raw;
+    static constexpr int REGISTERS = 4;  // of a lane, for a tile of inputs
+    static constexpr int PANEL = 16 / ROW_TILES;  // 64 registers of sums
+
+    __device__ __forceinline__ static void store(float* target, float value) { *target = value; }
+    __device__ __forceinline__ static void store_pair(float* target, float left, float right) {
+        store_floats(target, left, right);
+    }
+};
+
 // ---- Layers -----------------------------------------------------------------------------------------------------
 
 // Tiles of columns whose sums a warp has at a time, from tile `first` on.

@@ -23,25 +23,16 @@
 // products of a layer before it adds up the first: it would run out of registers.
 #define TURNS gridDim.z
 
-struct Precision {
-    typedef float Input;
-    typedef float Output;
-    typedef FloatRaw Raw;
+struct Precision : FloatPrecision {
     typedef Watched Watch;
     template <int TILES>
     using Inputs = FloatInputs<Precision, TILES>;
-    static constexpr int REGISTERS = 4;  // of a lane, for a tile of inputs
-    static constexpr int PANEL = 16 / ROW_TILES;  // 64 registers of sums
     // Tiles multiplied at a time; each is ROW_TILES chains of instructions.
     static constexpr int GROUP = ROW_TILES == 2 ? 3 : widest() <= 72 ? 8 : 4;
     static constexpr int SCRATCH = 110;
 
     static constexpr int weight_bytes(int input_tiles, int output_tiles) { return 512 * input_tiles * output_tiles; }
     __device__ __forceinline__ static float prepared(float value) { return value; }
-    __device__ __forceinline__ static void store(float* target, float value) { *target = value; }
-    __device__ __forceinline__ static void store_pair(float* target, float left, float right) {
-        store_floats(target, left, right);
-    }
     template <int COUNT>
     __device__ __forceinline__ static void multiply(float (&sums)[COUNT][ROW_TILES][4],
                                                     const unsigned (&inputs)[ROW_TILES][4],

@@ -12,23 +12,14 @@
 //           be faster than that.
 #include "fused.cuh"
 
-struct Precision {
-    typedef float Input;
-    typedef float Output;
-    typedef FloatRaw Raw;
+struct Precision : FloatPrecision {
     typedef Unwatched Watch;
     template <int TILES>
     using Inputs = FloatInputs<Precision, TILES>;
-    static constexpr int REGISTERS = 4;  // of a lane, for a tile of inputs
-    static constexpr int PANEL = 16 / ROW_TILES;  // 64 registers of sums
     static constexpr int SCRATCH = 44;
 
     static constexpr int weight_bytes(int input_tiles, int output_tiles) { return 256 * input_tiles * output_tiles; }
     __device__ __forceinline__ static float prepared(float value) { return __uint_as_float(rounded_to_tf32(value)); }
-    __device__ __forceinline__ static void store(float* target, float value) { *target = value; }
-    __device__ __forceinline__ static void store_pair(float* target, float left, float right) {
-        store_floats(target, left, right);
-    }
     template <int INPUTS, int OUTPUTS, int TILES, class In>
     __device__ __forceinline__ static void accumulate(const In& in, float (&sums)[TILES][ROW_TILES][4],
                                                       const Image<Precision>& image, int place, int lane, int first) {
