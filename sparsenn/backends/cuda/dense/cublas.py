@@ -30,6 +30,7 @@ from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.backends.cuda.runtime.row_copies import as_rows, copy_rows
+from sparsenn.backends.kernel_records import DenseKernel
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import LAID_OUT, LAUNCH_SECONDS, TUNED, Prior
 from sparsenn.backends.sizes import parts_of
@@ -228,28 +229,21 @@ def _run(layers: Sequence[_Layer], number: Any, inputs: int, outputs: int, featu
     return own
 
 
-CUBLAS = dense_kernel(
-    "cublas",
-    prepared((np.float32,), partial(_prepare, "float32")),
-    "cuBLAS's products, with bias and activation after each",
-    auto=True,
-    seconds=partial(seconds, "float32"),
-)
-CUBLAS_TF32 = dense_kernel(
-    "cublas_tf32",
-    prepared((np.float32,), partial(_prepare, "tf32")),
-    "cuBLAS's products in TF32, with bias and activation after each",
-    auto=True,
-    seconds=partial(seconds, "tf32"),
-    precision="tf32",
-)
-CUBLAS_FLOAT16 = dense_kernel(
-    "cublas_float16",
-    prepared((np.float32, np.float16), partial(_prepare, "float16")),
-    "cuBLAS's products in half precision, sums in float32",
-    auto=True,
-    seconds=partial(seconds, "float16"),
-    precision="float16",
-    half_rows=True,
+def _described(name: str, precision: str, summary: str, types: tuple[Any, ...] = (np.float32,)) -> DenseKernel:
+    return dense_kernel(
+        name,
+        prepared(types, partial(_prepare, precision)),
+        f"cuBLAS's products{summary}",
+        auto=True,
+        seconds=partial(seconds, precision),
+        precision=precision,
+        half_rows=np.float16 in types,
+    )
+
+
+CUBLAS = _described("cublas", "float32", ", with bias and activation after each")
+CUBLAS_TF32 = _described("cublas_tf32", "tf32", " in TF32, with bias and activation after each")
+CUBLAS_FLOAT16 = _described(
+    "cublas_float16", "float16", " in half precision, sums in float32", (np.float32, np.float16)
 )
 KERNELS = (CUBLAS, CUBLAS_TF32, CUBLAS_FLOAT16)
