@@ -50,11 +50,7 @@ def in_slices(tiling: Tiling, rows: int, machine: Machine) -> bool:
 
 
 def shared_tilings(
-    rows: int,
-    shapes: Sequence[tuple[int, int, int]],
-    machine: Machine,
-    halves: bool = False,
-    teams: Sequence[int] = (),
+    rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine, halves: bool = False, teams: Sequence[int] = ()
 ) -> tuple[Tiling, ...]:
     """Choose the tilings of layers that follow each other on the same rows: their tiles have equally many rows."""
     if not halves and (found := _in_teams(rows, shapes, machine, teams)):

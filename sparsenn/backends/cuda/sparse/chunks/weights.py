@@ -23,12 +23,7 @@ from sparsenn.backends.cuda.sparse.chunks.blocks import (
     stage_bytes,
     unit_words,
 )
-from sparsenn.backends.cuda.sparse.chunks.edges import (
-    count_edges,
-    deal_outputs,
-    find_lines,
-    write_edges,
-)
+from sparsenn.backends.cuda.sparse.chunks.edges import count_edges, deal_outputs, find_lines, write_edges
 from sparsenn.backends.cuda.sparse.chunks.teams import Teams, teams_of_weights
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling
 from sparsenn.backends.cuda.sparse.half_weights import scaled_weights
