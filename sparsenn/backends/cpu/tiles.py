@@ -7,6 +7,7 @@ long. So are the few instructions that find what is not zero in a vector, and th
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -87,8 +88,7 @@ def _tile(filters: int, vectors: int, combined: Callable[..., Any], weighted: bo
         kinds = dict(zip(("panel", "at", "images", "shifts", "first", "last", "weights", "v", "begins", "begin",
                           "sums"), signature.args, strict=False))  # fmt: skip
 
-        def number(value: int) -> Any:
-            return ir.Constant(at.type, value)
+        number = partial(ir.Constant, at.type)
 
         def vector_at(kind: str, array: Any, index: Any) -> Any:
             return _vector_place(context, builder, kinds[kind], array, index)
@@ -141,8 +141,7 @@ def _rows_tile(height: int) -> Any:
         rows, at, apart, weights, first, inputs, fresh, sums, to, across = arguments
         of_rows, of_weights, of_sums = signature.args[0], signature.args[3], signature.args[7]
 
-        def number(value: int) -> Any:
-            return ir.Constant(at.type, value)
+        number = partial(ir.Constant, at.type)
 
         def sums_at(row: int, vector: int) -> Any:
             index = builder.add(builder.add(to, builder.mul(across, number(row))), number(vector * VECTOR))
@@ -192,8 +191,7 @@ def _lines_tile(vectors: int) -> Any:
         panel, lines, first, last, weights, fresh, sums, to = arguments
         of_panel, of_lines, _, _, of_weights, _, of_sums, _ = signature.args
 
-        def number(value: int) -> Any:
-            return ir.Constant(to.type, value)
+        number = partial(ir.Constant, to.type)
 
         def place(of_array: Any, array: Any, start: Any, vector: int) -> Any:
             return _vector_place(context, builder, of_array, array, builder.add(start, number(vector * VECTOR)))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.chains import Features
-from sparsenn.backends.cuda.conv.shared_memory import WHOLE
+from sparsenn.backends.cuda.conv.geometry import WHOLE
 from sparsenn.backends.cuda.runtime.activation import IDENTITY, activation_number
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import Program, program
@@ -59,12 +59,8 @@ before its first cache is divided in another way."""
 
 _ELEMENTWISE = _program("images/elementwise.cu", HALF=(0, 1), PRODUCT=(0, 1), FACTORS=(0, 1), THREADS=(THREADS,))
 _POOL = _program("images/pool.cu", HALF=(0, 1), MEAN=(0, 1), COUNTS_PADDING=(0, 1))
-_POOL_PAIRS = program(
-    "images/pool_pairs.cu", carveout=WHOLE, HALF=(0, 1), MEAN=(0, 1), THREADS=(THREADS,), EACH=(EACH,)
-)
-_SOFTMAX = program(
-    "images/softmax.cu", carveout=WHOLE, HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,), LOGARITHM=(0, 1)
-)
+_POOL_PAIRS = _program("images/pool_pairs.cu", HALF=(0, 1), MEAN=(0, 1), THREADS=(THREADS,), EACH=(EACH,))
+_SOFTMAX = _program("images/softmax.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,), LOGARITHM=(0, 1))
 _COUNT = program("images/count.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
 _NOT_FINITE = _program("images/not_finite.cu", BITS=(32, 16, 64), PIECE=(PIECE,), THREADS=(THREADS,))
 _LARGEST = _program("images/largest.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))

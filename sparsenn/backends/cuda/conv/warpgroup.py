@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry, why_too_large
+from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, WHOLE, Geometry, why_too_large
 from sparsenn.backends.cuda.conv.implicit import MANY
 from sparsenn.backends.cuda.conv.kernel import HELD_BYTES, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.shared_memory import WHOLE
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
 from sparsenn.backends.cuda.conv.warpgroup_plan import ROWS, STEP_BYTES, Plan, Tile, arranged, plan
 from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS

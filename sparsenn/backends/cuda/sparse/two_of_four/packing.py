@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sparsenn.backends.cuda.sparse.half_weights import scaled_weights
+from sparsenn.backends.cuda.runtime.precision import scaled_weights
 from sparsenn.backends.cuda.sparse.two_of_four.input_order import FOUR, SLAB, UNIT, UNITS, padded
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSC, Array
