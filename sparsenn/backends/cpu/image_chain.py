@@ -64,7 +64,6 @@ def run_chain(stack: ImageStack, features: Array) -> Array:
 
 
 def _rooms(program: Program, together: int) -> tuple[Array, Array, Array, Array]:
-    """Return what a thread needs beside a panel of images: room for pixels, in turn, for sums, and those of float64."""
     size = program.largest * together + ROOM
     even, odd = _scratch.take("even", size), _scratch.take("odd", size)
     return even, odd, _scratch.take("sums", 4 * ROOM), _scratch.take("totals", 2 * ROOM).view(np.float64)

@@ -46,7 +46,6 @@ BLOCK = 16  # neurons, and rows, moved at a time between rows and lanes: 16 floa
 
 @compiled
 def _emit(panel: Array, width: int, stride: int, lanes: int, out: Array, at: int) -> None:
-    """Write lanes back as rows `at` and following of `out`, a cache line of each at a time."""
     step = np.uintp(stride)
     for block in range(0, width, BLOCK):
         first, stop = np.uintp(block), np.uintp(min(width, block + BLOCK))
@@ -57,7 +56,6 @@ def _emit(panel: Array, width: int, stride: int, lanes: int, out: Array, at: int
 
 @compiled
 def _enter(features: Array, base: int, lanes: int, used: Array, panel: Array, stride: int) -> None:
-    """Bring rows `base` and following into the lanes of a panel: the neurons that are used, line by line."""
     for block in range(0, used.size, BLOCK):
         for begin in range(0, lanes, BLOCK):
             first, stop = np.uintp(begin), np.uintp(min(lanes, begin + BLOCK))
@@ -183,14 +181,12 @@ def run_dense(features: Array, used: Array, start: int, stop: int, packed: Any, 
         edges = 0
         for lane in range(lanes):
             rows[lane] = base + lane
+        if wide > lanes:
+            _clear(a, outputs if scatter else width, stride, wide)
         if scatter:
-            if wide > lanes:
-                _clear(a, outputs, stride, wide)
             edges = _enter_by_rows(features, base, lanes, by_rows, outputs, a, stride, columns, numbers, sums)
             _finish_scatter(packed, first, a, stride, wide, counts)
         else:
-            if wide > lanes:
-                _clear(a, width, stride, wide)
             _enter(features, base, lanes, used, a, stride)
         lanes, side = run_layers(packed, blocks, first, last, first + (1 if scatter else 0), edges, a, b, stride, rows,
                                   lanes, counts, live, weights, droppable_from, counters)  # fmt: skip

@@ -71,8 +71,6 @@ class Program:
 
 
 class _Block(NamedTuple):
-    """Filters whose taps, numbers of weights within a filter, are walked together."""
-
     first: int
     taps: Array  # (taps,) int64, numbers of the weights within a filter
     weights: Array  # (filters, taps) float32

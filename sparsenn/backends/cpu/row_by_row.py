@@ -42,7 +42,6 @@ NUMBERS = 5  # numbers of a layer in `LayersByRows.numbers`
 @compiled
 def _scatter(value: Any, column: Any, pointers: int, numbers: Array, targets: Array, values: Array, line: Array,
              base: int) -> int:  # fmt: skip
-    """Add one input times its row of weights to the line at `base`; returns the multiply-adds."""
     first, last = numbers[pointers + column], numbers[pointers + column + 1]
     for edge in range(np.uintp(first), np.uintp(last)):
         line[np.uintp(base) + np.uintp(targets[edge])] += value * values[edge]

@@ -65,7 +65,6 @@ def _spread(builder: Any, number: Any) -> Any:
 
 
 def _multiplied(builder: Any, pixels: Any, weight: Any, total: Any) -> Any:
-    """Return total + pixels * weight, which becomes a fused multiply-add."""
     return builder.fadd(total, builder.fmul(pixels, weight, flags=("contract",)), flags=("contract",))
 
 
@@ -251,8 +250,6 @@ def _nonzeros(typing: Any, array: Any, index: Any) -> Any:
 
 
 def _lowest(typing: Any, bits: Any) -> Any:
-    """Return the place of the lowest bit that is set, of an int64 that is not 0."""
-
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
 

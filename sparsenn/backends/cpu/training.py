@@ -43,7 +43,6 @@ class NumPyTrainer(ReferenceTrainer):
 
 
 def _activate(activation: Activation, z: Array) -> Array:
-    """Apply an activation, in place where that is quicker; z is overwritten."""
     if isinstance(activation, ReLU):
         return np.clip(z, np.float32(0), np.float32(activation.parameter), out=z)
     return activation(z)

@@ -154,7 +154,6 @@ def _outputs(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> tupl
 
 
 def _elementwise(layer: Add | Multiply, matrices: Sequence[Array]) -> Array | None:
-    """Return the activated sum or product, from left to right; None where kernels lack the activation."""
     cp, code, is_product = cupy(), activation_number(layer.activation), isinstance(layer, Multiply)
     if code is None:
         return None

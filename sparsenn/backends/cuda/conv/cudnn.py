@@ -231,7 +231,6 @@ def _arranged(number: Any, weights: Array) -> Array:
 
 
 def _transpose(layer: ConvLayer, source: Array, target: Array, shape: tuple[int, int], count: int, last: bool) -> None:
-    """Transpose a matrix of each image; `last` is followed by bias and activation."""
     rows, columns = shape
     names = {np.dtype(np.float32): "float", np.dtype(np.float16): "half_bits"}
     kernel = _TRANSPOSE.kernel("transpose", FROM=names[source.dtype], TO=names[target.dtype], FINISH=int(last))

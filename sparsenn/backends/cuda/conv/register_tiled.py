@@ -92,7 +92,6 @@ def _row_tiles(geometry: Geometry, pixels: int) -> int:
 
 
 def _takes_whole_images(geometry: Geometry, tiling: Tiling) -> bool:
-    """Return whether a block brings in images as they lie in memory; as `WHOLE` in the kernel."""
     all_rows = tiling.band == _row_tiles(geometry, tiling.pixels) and tiling.strip == geometry.output_width
     return all_rows and tiling.slice == geometry.channels and geometry.padding == (0, 0)
 
@@ -120,7 +119,6 @@ def shared_bytes(geometry: Geometry, tiling: Tiling) -> int:
 
 
 def _registers(geometry: Geometry, pixels: int, each: int) -> int:
-    """Estimate the registers of a thread: its sums, a column of pixels, and a few weights, addresses and counters."""
     return parts_of(pixels * each + pixels + geometry.kernel[0] - 1 + 28, 8) * 8
 
 

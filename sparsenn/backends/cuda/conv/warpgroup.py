@@ -95,7 +95,6 @@ def why_no_warpgroups(machine: Machine) -> str | None:
 
 
 def _pieces(kind: Kind, geometry: Geometry, count: int, machine: Machine) -> int:
-    """Return how many of `count` images are laid out, and counted, at a time."""
     one = plan(kind, geometry, MANY, machine)
     assert one is not None, "`fits` refuses what has no plan"
     image = max(1, one.laid_bytes(kind) // MANY)

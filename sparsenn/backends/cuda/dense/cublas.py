@@ -130,8 +130,6 @@ def _finish(layer: DenseLayer, rows: int, number: Any, machine: Machine) -> _Fin
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    """A layer, ready for a number of rows: the product, of what type its sums are, and the pass after it, if any."""
-
     product: LtProduct
     weights: Array
     sums: Any
@@ -161,7 +159,6 @@ def _keeps_nan(product: LtProduct, rows: int, weights: Array, number: Any) -> bo
 def _layer(
     precision: str, device: int, layer: DenseLayer, weights: Array, bias: Array, rows: int, number: Any, aligned: int
 ) -> _Layer:
-    """Make a layer ready for outputs of type `number`, and features that begin at a multiple of `aligned` bytes."""
     relu = int(layer.activation) == RELU and not np.isfinite(layer.clip)
     if relu or int(layer.activation) == IDENTITY:
         with suppress(DeviceError):  # cuBLASLt has no way to add the bias to this product
@@ -197,7 +194,6 @@ def _prepare(precision: str, stack: DenseStack, given: Given) -> Any:
 
 
 def _padded(stack: DenseStack, number: int, sizes: tuple[int, int], wanted: Any, by_columns: bool) -> DenseLayer:
-    """Return a layer with so many inputs and outputs, zeros behind its own, and weights of the type wanted."""
     own = stack.layers[number]
     given = (own.inputs, own.outputs), own.weights.dtype, False
     asked = sizes, wanted, by_columns

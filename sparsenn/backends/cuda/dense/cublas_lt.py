@@ -75,7 +75,6 @@ def _checked(status: int) -> None:
 
 @cache
 def _handle(device: int) -> c_void_p:
-    """Return cuBLASLt's context for a device, which must be the current one."""
     handle = c_void_p()
     _checked(_library().cublasLtCreate(byref(handle)))
     return handle
@@ -88,7 +87,6 @@ def _made(create: Callable[..., int], *arguments: Any) -> c_void_p:
 
 
 def _address(array: Array) -> int:
-    """Return where an array's data lie on the device."""
     pointer: Any = array.data
     return int(pointer.ptr)
 
@@ -142,7 +140,6 @@ class LtProduct:
         return int(self._found.workspace)
 
     def _fastest(self, alignments: Iterable[tuple[int, Any]]) -> _Heuristic:
-        """Ask for what cuBLASLt takes for the fastest way."""
         lt, found, count = _library(), _Heuristic(), c_int(0)
         preference = _made(lt.cublasLtMatmulPreferenceCreate)
         try:

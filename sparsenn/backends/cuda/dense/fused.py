@@ -251,7 +251,6 @@ def _prepare_fused_fma(stack: DenseStack, given: Given) -> Ready:
 
 
 def _prepare_tensor_half(stack: DenseStack, given: Given) -> Ready:
-    """Make a launch in half precision ready; features and outputs float32, or both float16."""
     check_half_range(stack)
     if given.type == np.float16:
         return _prepare_on_tensor_cores(HALF_ROWS, stack, given, INPUT="half_bits")

@@ -109,8 +109,6 @@ class Ready:
 
 
 class _Kept:
-    """A launch that is kept, and an event after which what was laid out for it is there; None once it is."""
-
     def __init__(self, run: Callable[[Array], Array]) -> None:
         self.run = run
         self.pending: Any = cupy().cuda.get_current_stream().record()

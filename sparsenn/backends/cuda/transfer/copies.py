@@ -48,8 +48,6 @@ _Loop = Callable[[Driver, Route, Share, Stages], int]
 
 
 class _Piece:
-    """Pinned memory, and the event after which it may be written to or read."""
-
     def __init__(self) -> None:
         cuda = cupy().cuda
         pointer = cuda.PinnedMemoryPointer(cuda.PinnedMemory(PIECE_BYTES), 0)
@@ -107,8 +105,6 @@ class _Pieces:
 
 
 class _Block:
-    """Device memory for rows, and the event after which nothing that was queued reads them."""
-
     def __init__(self, size: int) -> None:
         cuda = cupy().cuda
         self.size = size

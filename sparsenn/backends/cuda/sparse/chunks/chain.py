@@ -204,7 +204,6 @@ def slices_for(weights: Sequence[ChunkedWeights], rows: int) -> int:
 
 
 def _tiled_bytes(layers: Sequence[DeviceLayer]) -> int:
-    """Return what a row takes: the widest that it is, twice."""
     return 8 * max(layers[0].inputs, *(layer.outputs for layer in layers))
 
 

@@ -213,7 +213,6 @@ def _words(weights: CSC, block: BlockShape) -> tuple[Array, tuple[Array, ...]]:
 
 
 def _slots(block: BlockShape, groups: int, slot_of: Array, numbers: Sequence[Array]) -> Array:
-    """Return what the slots hold: an output, or -1, and the bits of its numbers."""
     slots = np.zeros((groups * block.slots, 1 + len(numbers)), np.int32)
     slots[:, 0] = -1
     slots[slot_of, 0] = np.arange(slot_of.size)
@@ -231,7 +230,6 @@ def _units(counts: Array, block: BlockShape) -> Array:
 
 
 def _most_units(counts: Array, block: BlockShape) -> Array:
-    """Return how many units records take, however outputs are dealt."""
     if block.teams:
         return _units(counts, block).sum(axis=2).ravel()  # type: ignore[no-any-return]
     return counts.reshape(-1, block.slots).sum(axis=1) // block.edges_at_once + block.warps  # type: ignore[no-any-return]

@@ -87,7 +87,6 @@ def _slots_of(weights: CSC, order: Array, outputs: Array) -> tuple[tuple[Array, 
 
 
 def _halves(scaled: Array, planes: int) -> Array:
-    """Return numbers as halves, shape (planes, numbers): each, and what that leaves of it."""
     high = scaled.astype(np.float16)
     return np.stack([high, (scaled - high.astype(np.float64)).astype(np.float16)][:planes])
 
