@@ -59,6 +59,7 @@ TABLES = {
     "dask": Recorder("bench/record_dask.py", ("sparsenn/distributed", *_ENGINE, *_CPU), "[--device cuda]"),
     "devices": Recorder("bench/record_devices.py", ("sparsenn/distributed", *_ENGINE, _CUDA), needs="GPUs of one host"),
     "end-to-end": Recorder("bench/record_end_to_end.py", (*_ENGINE, _CUDA, "sparsenn/io"), "FILE.h5 …", _EITHER),
+    "few-rows": Recorder("bench/record_few_rows.py", (*_ENGINE, f"{_CUDA}/sparse"), "[PRECISION ...]", _GPU),
     "gemm": Recorder("bench/record_gemm.py", ("sparsenn/studies/gemm", f"{_CUDA}/dense"), "[--plot FILE]", _GPU),
     "general": Recorder("bench/record_general.py", (*_ENGINE, f"{_CUDA}/sparse"), needs=_GPU),
     "golden": Recorder("bench/record_golden.py", (*_ENGINE, *_CPU, "sparsenn/backends/foreign.py"), needs="PyTorch"),

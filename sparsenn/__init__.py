@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sparsenn.datasets import load, radixnet
     from sparsenn.distributed.devices import Sessions, infer
     from sparsenn.distributed.streaming import stream
-    from sparsenn.engine import LayerStatistics, Plan, Result, Session, plan
+    from sparsenn.engine import BoundCall, LayerStatistics, Plan, Result, Session, plan
     from sparsenn.errors import SparseNNError
     from sparsenn.estimators import SparseClassifier, SparseRegressor
     from sparsenn.formats import COO, CSC, CSR, InputLayout
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         Conv2d,
         Flatten,
         ForeignLayer,
+        LayerNorm,
         Linear,
         LogSoftmax,
         MaxPool2d,
@@ -96,6 +97,7 @@ __all__ = [
     "SELU",
     "Add",
     "AvgPool2d",
+    "BoundCall",
     "Concatenate",
     "Conv2d",
     "Dataset",
@@ -107,6 +109,7 @@ __all__ = [
     "Identity",
     "InputLayout",
     "Kernel",
+    "LayerNorm",
     "LayerStatistics",
     "LeakyReLU",
     "Linear",
@@ -165,6 +168,7 @@ _HOMES = {
     "sparsenn.distributed.devices": ("Sessions", "infer"),
     "sparsenn.distributed.streaming": ("stream",),
     "sparsenn.engine": (
+        "BoundCall",
         "LayerStatistics",
         "Plan",
         "Result",
@@ -180,8 +184,8 @@ _HOMES = {
     ),
     "sparsenn.io.importers.onnx": ("from_onnx", "to_onnx"),
     "sparsenn.layers": (
-        *("Add", "AvgPool2d", "Concatenate", "Conv2d", "Flatten", "ForeignLayer", "Linear"),
-        *("LogSoftmax", "MaxPool2d", "Multiply", "PerPosition", "Slice", "Softmax"),
+        *("Add", "AvgPool2d", "Concatenate", "Conv2d", "Flatten", "ForeignLayer", "LayerNorm"),
+        *("Linear", "LogSoftmax", "MaxPool2d", "Multiply", "PerPosition", "Slice", "Softmax"),
         "SparseLinear",
     ),
     "sparsenn.layers.activation": (

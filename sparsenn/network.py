@@ -33,6 +33,7 @@ from sparsenn.layers import (
     ForeignLayer,
     FullyConnected,
     ImageLayer,
+    LayerNorm,
     Linear,
     PerPosition,
     ReLU,
@@ -136,9 +137,8 @@ class Network(Rebuilt):
     def _shapes(self) -> tuple[tuple[int, ...], ...]:
         """Follow the shape of one input through the layers."""
         readers = [node.layer for node in self.nodes if 0 in node.sources]
-        width = next(
-            (layer.inputs for layer in readers if isinstance(layer, FullyConnected | ForeignLayer | PerPosition)), None
-        )
+        has_width = FullyConnected | ForeignLayer | LayerNorm | PerPosition
+        width = next((layer.inputs for layer in readers if isinstance(layer, has_width)), None)
         if self.named_inputs is not None:
             width = total_width(self.named_inputs)
         if self.image is None and width is None:

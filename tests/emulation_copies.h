@@ -41,6 +41,13 @@ void await_copies() {
     }
 }
 
+inline void await_all_copies() {
+    for (auto& group : emulated::current->groups) {
+        for (const auto& copy : group) copy.carry_out();
+        group.clear();
+    }
+}
+
 inline void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
     if (bytes % 16 || to % 16 || to + bytes > emulated::SHARED) emulated::fail("a copy's size or place");
     if (reinterpret_cast<uintptr_t>(from) % 16) emulated::fail("a copy's source is not aligned");

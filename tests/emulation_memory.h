@@ -131,6 +131,12 @@ inline unsigned read_early(const unsigned* from) {
     std::memcpy(&found, emulated::readable(from, sizeof found), sizeof found);
     return found;
 }
+template <class Number>
+Number read_acquire(const Number* from) {
+    Number found;
+    std::memcpy(&found, emulated::readable(from, sizeof found), sizeof found);
+    return found;
+}
 inline void bring_to_l2(const void* place) { emulated::readable(place, 1); }
 inline void add_to_global(unsigned long long* number, unsigned long long value) { *number += value; }
 inline void add_to_global(int* number, int value) { *number += value; }

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 from strategies import activations, biases, seeds
 
-from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, MaxPool2d, Slice, Softmax
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, LayerNorm, MaxPool2d, Slice, Softmax
 
 __all__ = ["convolutions", "images_for", "pools", "weightless_layers"]
 
@@ -44,10 +44,19 @@ def pools(draw: st.DrawFn) -> tuple[ImageLayer, tuple[int, int, int]]:
 
 @st.composite
 def weightless_layers(draw: st.DrawFn) -> tuple[ImageLayer, tuple[int, ...]]:
-    """A layer without weights and the shape of one input that it takes: an image, or for some a row."""
+    """A layer that is no convolution and the shape of one input that it takes: an image, or for some a row."""
     shapes = st.tuples(*3 * [st.integers(1, 6)]) | st.tuples(st.integers(1, 700))
     others = st.tuples(st.sampled_from([Flatten(), Softmax()]), shapes)
-    return draw(pools() | others | shapes.flatmap(_slices))
+    return draw(pools() | others | shapes.flatmap(_slices) | shapes.flatmap(_norms))
+
+
+@st.composite
+def _norms(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[ImageLayer, tuple[int, ...]]:
+    numbers = prod(shape)
+    positions = draw(st.sampled_from([count for count in range(1, numbers + 1) if numbers % count == 0]))
+    rng = np.random.default_rng(draw(seeds))
+    scale, shift = rng.normal(size=(2, numbers // positions))
+    return LayerNorm(scale, shift, draw(st.sampled_from([1e-5, 1.0])), positions), shape
 
 
 @st.composite

@@ -53,6 +53,12 @@ def outputs_of(layer: Any, values: np.ndarray) -> np.ndarray:
     if kind == "Softmax":
         rows = values.reshape(len(values), prod(values.shape[1:]))
         return softmax(rows, axis=1).reshape(values.shape) if rows.size else values
+    if kind == "LayerNorm":
+        positions = values.reshape(-1, layer.scale.size)
+        spread = np.sqrt(positions.var(axis=1, keepdims=True) + layer.epsilon)
+        return ((positions - positions.mean(axis=1, keepdims=True)) / spread * layer.scale + layer.shift).reshape(
+            values.shape
+        )
     if kind in ("MaxPool2d", "AvgPool2d"):
         return _pooled(values, layer)
     if kind == "Conv2d":

@@ -34,7 +34,7 @@ fma = np.frompyfunc(_libm.fmaf, 3, 1)
 """a * b + c, rounded once to float32; over arrays, which become arrays of objects."""
 
 _BOUNDS = r"(?: __launch_bounds__\((?:[^()]|\([^()]*\))*\))?"
-_SIGNATURE = r'extern "C" __global__ void(?: BLOCKS_OF_A_ROW)?' + _BOUNDS + r"\s*{name}\(([^{{]*)\) \{{"
+_SIGNATURE = r'extern "C" __global__ void(?: BLOCKS_OF_A_\w+)?' + _BOUNDS + r"\s*{name}\(([^{{]*)\) \{{"
 _DYNAMIC = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?(\w+) memory\[\];")
 _BARRIERS = re.compile(r"__shared__ uint64 full\[MOST_STAGES\], empty\[MOST_STAGES\];")
 _STATIC = re.compile(r"^( +)__shared__ ", re.MULTILINE)

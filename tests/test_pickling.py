@@ -22,6 +22,7 @@ from sparsenn.layers import (
     Conv2d,
     Flatten,
     Identity,
+    LayerNorm,
     Linear,
     MaxPool2d,
     ReLU,
@@ -71,6 +72,7 @@ LAYERS = [
     MaxPool2d(2),
     AvgPool2d((3, 2), padding=(1, 0)),
     Flatten(),
+    LayerNorm(np.arange(3), np.ones(3), 1e-3, 4),
     Softmax(),
 ]
 

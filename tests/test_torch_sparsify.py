@@ -297,6 +297,50 @@ def test_hooks_run_and_parametrized_modules_stay() -> None:
         assert each.density is None
 
 
+class Doubled(nn.Module):
+    def forward(self, weight: Any) -> Any:
+        return 2 * weight
+
+
+def test_modules_that_are_parametrized_later() -> None:
+    torch.manual_seed(3)
+    plain = pruned(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)))
+    model, rows = sparsify(copy.deepcopy(plain)), torch.randn(4, 8)
+    parametrize = importlib.import_module("torch.nn.utils.parametrize")
+    for each in (plain, model):
+        parametrize.register_parametrization(each[0], "weight", Doubled())
+    with torch.no_grad():
+        expected = plain(rows)
+        torch.testing.assert_close(model(rows), expected)
+        desparsify(model)
+        torch.testing.assert_close(model(rows), expected)
+        assert [type(each).__name__ for each in model] == ["ParametrizedLinear", "Linear"]
+        torch.testing.assert_close(copy.deepcopy(model)(rows), expected)
+        for each in (plain, model):
+            parametrize.remove_parametrizations(each[0], "weight", leave_parametrized=False)
+        assert type(model[0]) is nn.Linear
+        torch.testing.assert_close(model(rows), plain(rows))
+
+
+def test_parametrizations_that_are_removed_leave_a_session() -> None:
+    model, rows = sparsify(pruned(nn.Sequential(nn.Linear(8, 8)))), torch.randn(4, 8)
+    kind, parametrize = type(model[0]), importlib.import_module("torch.nn.utils.parametrize")
+    with torch.no_grad():
+        expected = model(rows)
+        parametrize.register_parametrization(model[0], "weight", Doubled())
+        parametrize.remove_parametrizations(model[0], "weight", leave_parametrized=False)
+        assert type(model[0]) is kind
+        torch.testing.assert_close(model(rows), expected)
+
+
+@pytest.mark.parametrize("name", ["precision", "kernel"])
+def test_unknown_names_are_refused_at_once(name: str) -> None:
+    model = pruned(nn.Sequential(nn.Linear(8, 8)))
+    with pytest.raises(UsageError, match=f"{name} 'x'"):
+        sparsify(model, **{name: "x"})
+    assert type(model[0]) is nn.Linear
+
+
 def test_the_report_and_the_choice_by_an_example(case: tuple[Any, Any, int], monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs, replaced = case
     model.train()

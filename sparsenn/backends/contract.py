@@ -14,9 +14,18 @@ from sparsenn.formats import CSR, Array
 from sparsenn.layers import ImageLayer
 from sparsenn.network import Layer
 
-__all__ = ["LONG_SECONDS", "Backend", "Replay"]
+__all__ = ["LONG_SECONDS", "Backend", "CapturedCall", "Replay"]
 
 LONG_SECONDS = 0.05  # of work, from which on no graph captures it: a device computes it while the host queues it
+
+
+class CapturedCall(Protocol):
+    """Work on arrays that stay where they are."""
+
+    outputs: Array
+
+    def __call__(self) -> None:
+        """Queue the work on the current stream, or do it; earlier outputs are overwritten."""
 
 
 class Replay(Protocol):
@@ -84,6 +93,13 @@ class Backend(Protocol):
 
     def replay(self, shape: tuple[int, int], on_host: bool) -> Replay | None:
         """Return a replay of work of many launches on rows of one shape; None where there is no gain."""
+        return None
+
+    def captured_call(self, run: Callable[[Array], Array], rows: Array, out: Array | None) -> CapturedCall | None:
+        """Return a call that reads the memory of these rows each time, and writes to `out`; None where none is faster.
+
+        `run` has run before, and queues work on a matrix on the device.
+        """
         return None
 
     def number_log(self, scans: int) -> NumberLog:

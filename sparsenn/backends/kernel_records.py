@@ -54,7 +54,7 @@ class ImageStack:
 
     layers: tuple[ImageLayer, ...]
     shapes: tuple[tuple[int, ...], ...]  # of one input before each layer, and after the last
-    prepared: tuple[Any, ...]  # a convolution as the kernels of `conv2d` take it; entries of other layers are not read
+    prepared: tuple[Any, ...]  # convolutions as the kernels of `conv2d` take them, others as `run_layer` does
 
 
 @dataclass(frozen=True, eq=False)

@@ -78,7 +78,7 @@ def launch_of(kernel: Kernel, stack: Any) -> Callable[..., Array]:
     if isinstance(kernel, ConvolutionKernel):
         return partial(kernel.run_stack or partial(_run_convolution, kernel), stack)
     if kernel.operation == IMAGE_OPERATION:
-        return partial(kernel.launch, *stack.layers, stack.shapes[0])
+        return partial(kernel.launch, *stack.prepared, stack.shapes[0])
     return partial(kernel.launch, stack)
 
 

@@ -23,7 +23,8 @@ from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SP
 from sparsenn.backends.prior import LAUNCH_SECONDS
 from sparsenn.engine.choices import Choice, Measured
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.kernels import PRECISIONS, able_kernels, multiplies_zeros
+from sparsenn.engine.kernels import able_kernels, multiplies_zeros
+from sparsenn.engine.options import PRECISIONS
 from sparsenn.engine.steps import Step, layers_text
 from sparsenn.engine.whole import may_run_whole, whole_step
 from sparsenn.errors import UsageError

@@ -14,7 +14,18 @@ from sparsenn.backends import Backend, Features, Kernel, SparseRows, all_finite
 from sparsenn.engine.steps import layers_text
 from sparsenn.errors import InputError, NumericError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Add, AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, Multiply, SparseLinear, connected_layer
+from sparsenn.layers import (
+    Add,
+    AvgPool2d,
+    Conv2d,
+    Flatten,
+    LayerNorm,
+    Linear,
+    MaxPool2d,
+    Multiply,
+    SparseLinear,
+    connected_layer,
+)
 from sparsenn.layers.activation_names import table_row
 from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.sparse_or_dense import with_zeros
@@ -165,10 +176,10 @@ class BatchGuard:
     def after(self, kernel: Kernel, features: Features, first: int, last: int) -> None:
         """Check the outputs of a launch in half precision, waiting for the device; refuse infinite ones and NaN.
 
-        Sums and products of float16 rows are such outputs, too.
+        Sums, products and normalised numbers of float16 rows are such outputs, too.
         """
         rounds, layer = kernel.precision == HALF_PRECISION, self._overflow_guard.network[first]
-        if rounds or (is_half(features) and isinstance(layer, Add | Multiply)):
+        if rounds or (is_half(features) and isinstance(layer, Add | LayerNorm | Multiply)):
             inputs = self._largest if rounds else None
             self._largest, finite = self._scan(features)
             if not finite:

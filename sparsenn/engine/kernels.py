@@ -17,8 +17,8 @@ from sparsenn.backends import (
     select_backend,
 )
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION
-from sparsenn.engine.options import Options
-from sparsenn.errors import UsageError, unknown_name
+from sparsenn.engine.options import DOUBLE_PRECISION, PRECISIONS, Options
+from sparsenn.errors import UsageError
 from sparsenn.layers import (
     CombiningLayer,
     Conv2d,
@@ -35,21 +35,12 @@ from sparsenn.layers import (
 from sparsenn.network import Network
 
 __all__ = [
-    "DOUBLE_PRECISION",
-    "PRECISIONS",
     "Kernels",
     "able_kernels",
     "choose_kernels",
     "multiplies_zeros",
     "operation_of",
 ]
-
-DOUBLE_PRECISION = "float64"
-"""The precision of all layers, hidden values and sums: on the host by the reference's products, on a GPU by those of
-cuSPARSE and cuBLAS."""
-
-PRECISIONS = ("float32", "tf32", "float16", DOUBLE_PRECISION)
-"""Precisions in which layers may be multiplied; sums are float32, except in the last."""
 
 ON_GPU = (Flatten, Slice, SoftmaxLayer, CombiningLayer, PerPosition)
 """Layers of images that GPUs compute in float64."""
@@ -91,8 +82,6 @@ def choose_kernels(network: Network, options: Options) -> tuple[Backend, Kernels
 
 def _chosen(network: Network, options: Options) -> tuple[Backend, Kernels]:
     device, kernel, precision = options.device, options.kernel, options.precision
-    if precision not in PRECISIONS:
-        raise unknown_name("precision", precision, PRECISIONS)
     if precision == DOUBLE_PRECISION:
         device, precision = _double_device(network, options)
     foreign = next((layer for layer in network if isinstance(layer, ForeignLayer)), None)

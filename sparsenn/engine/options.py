@@ -9,12 +9,27 @@ from typing import Any, TypedDict
 import numpy as np
 
 from sparsenn.backends import Machine
-from sparsenn.errors import UsageError
+from sparsenn.errors import UsageError, unknown_name
 from sparsenn.formats.arrays import size as whole_size
 from sparsenn.printable import kind_of
 from sparsenn.runtime.memory import bytes_of
 
-__all__ = ["NamedOptions", "Options", "StreamOptions", "read_options", "resolve_precision"]
+__all__ = [
+    "DOUBLE_PRECISION",
+    "PRECISIONS",
+    "NamedOptions",
+    "Options",
+    "StreamOptions",
+    "read_options",
+    "resolve_precision",
+]
+
+DOUBLE_PRECISION = "float64"
+"""The precision of all layers, hidden values and sums: on the host by the reference's products, on a GPU by those of
+cuSPARSE and cuBLAS."""
+
+PRECISIONS = ("float32", "tf32", "float16", DOUBLE_PRECISION)
+"""Precisions in which layers may be multiplied; sums are float32, except in the last."""
 
 _SIZES = {"batch_size": "batch size", "memory_limit": "memory limit", "weight_memory": "weight memory"}
 _FLAGS = ("compaction", "deduplication", "merging", "reproducible", "check_finite")
@@ -67,8 +82,8 @@ class Options:
     Raises
     ------
     UsageError
-        A name is no text, a machine no `Machine`, a size no whole number or not positive, or what is switched on or off
-        no truth value.
+        A name is no text, there is no such precision, a machine is no `Machine`, a size no whole number or not
+        positive, or what is switched on or off no truth value.
     """
 
     device: str = "auto"
@@ -90,6 +105,8 @@ class Options:
                 raise UsageError(
                     f"the {name} is {getattr(self, name)!r}; give a name, such as {getattr(Options, name)!r}"
                 )
+        if self.precision not in ("auto", *PRECISIONS):
+            raise unknown_name("precision", self.precision, ("auto", *PRECISIONS))
         for name, words in _SIZES.items():
             value = getattr(self, name)
             if value is None:
@@ -120,7 +137,7 @@ def resolve_precision(options: Options, needs_float64: bool) -> Options:
     """Return options with the precision that `auto` means for a network."""
     if options.precision != "auto":
         return options
-    return replace(options, precision="float64" if needs_float64 else "float32")
+    return replace(options, precision=DOUBLE_PRECISION if needs_float64 else PRECISIONS[0])
 
 
 class StreamOptions(TypedDict, total=False):

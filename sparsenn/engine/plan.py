@@ -14,8 +14,8 @@ from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork, merges
 from sparsenn.engine.finite import HALF_PRECISION
 from sparsenn.engine.fitting import fit_steps
-from sparsenn.engine.kernels import DOUBLE_PRECISION, operation_of
-from sparsenn.engine.options import Options
+from sparsenn.engine.kernels import operation_of
+from sparsenn.engine.options import DOUBLE_PRECISION, Options
 from sparsenn.engine.steps import Step
 from sparsenn.network import Network
 from sparsenn.printable import one_line

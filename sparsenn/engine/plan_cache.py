@@ -139,6 +139,20 @@ class PlanCache:
             form = form_of_features(self.upload(inputs.slice(0, min(size, inputs.count))))
         return self.executable(inputs, form, size).plan
 
+    def bound(self, inputs: InputRows) -> Callable[[Any], Any] | None:
+        """Return the work on rows that are on the device, with buffers of its own; None where it cannot be captured."""
+        plan = self.plan_of(inputs)
+        executable = Executable(plan, self.weights, self.overflow_guard, self.replays)
+        if not executable.is_capturable or plan.rows.count < inputs.count:
+            return None
+        keeps_half = plan.keeps_half
+
+        def run(rows: Any) -> Any:
+            placed: Any = self._backend.place(rows, keeps_half)  # a copy only if the type changes
+            return executable.captured(placed)
+
+        return run
+
     def executable(self, inputs: InputRows, form: str, size: int) -> Executable:
         """Return the executable for rows of a form, `size` at a time: one for all numbers of rows of a bucket."""
         if inputs.is_sparse:

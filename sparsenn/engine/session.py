@@ -13,6 +13,7 @@ import numpy as np
 
 from sparsenn.backends import Backend
 from sparsenn.engine.batches import BatchRunner, Report, layer_report
+from sparsenn.engine.bound_call import BoundCall, bind
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.inputs import InputRows, Inputs, are_named, packed_inputs, read_inputs, to_input_type
 from sparsenn.engine.options import NamedOptions, Options, read_options
@@ -32,8 +33,7 @@ __all__ = ["Session", "check_form"]
 
 FORMS = ("dense", "csr")
 
-NOTHING = (0.0, 0.0)
-"""Seconds of planning, and of compiling among them, once they have been reported."""
+NOTHING = 0.0, 0.0  # seconds of planning, and of compiling among them, once they have been reported
 
 
 class Session:
@@ -89,7 +89,6 @@ class Session:
         Returns
         -------
         Session
-            A session of the plan's network, with the plan's options.
         """
         session = cls._of(plan.compiled)
         session._cache.put(plan)
@@ -115,9 +114,7 @@ class Session:
             self._lock = threading.RLock()
 
     def on(self, device: str, **options: Any) -> Session:
-        """Return a session of the same network on another device.
-
-        What is known about the network, such as its equal outputs, is shared.
+        """Return a session of the same network on another device, which shares what is known about the network.
 
         Parameters
         ----------
@@ -258,6 +255,28 @@ class Session:
                 self._unspent = NOTHING
                 self._end_call()
 
+    def bind(self, inputs: Inputs, out: Any = None) -> BoundCall:
+        """Return a call on fixed arrays, on a GPU the shortest there is; `BoundCall` says what it leaves out.
+
+        Parameters
+        ----------
+        inputs : dense array of any library
+            Rows as `__call__` takes them, row-major and float32 or float16.
+        out : array, optional
+            For outputs, of their shape and type and where the inputs are; by default a new one.
+
+        Returns
+        -------
+        BoundCall
+            A function without parameters.
+
+        Raises
+        ------
+        SparseNNError
+            As `__call__` does; and for inputs that would be copied, or an array that outputs do not fit.
+        """
+        return bind(self, inputs, out)
+
     def run(self, inputs: Inputs, *, statistics: bool = True, progress: Progress = silent) -> Result:
         """Run the network; return outputs, categories, counts by layer, and where the time went.
 
@@ -395,8 +414,7 @@ class Session:
             return rows, plan, timer.seconds(*spent)
 
     def _learn(self, other: Session) -> None:
-        """Copy the samples of rows of another session of the network, so that both choose alike."""
-        with self._lock:
+        with self._lock:  # so that both choose alike
             self._cache.learn(other._cache)
 
     def _run_rows(self, rows: InputRows, first: int, last: int, size: int, counted: bool, report: Report) -> Result:
@@ -427,6 +445,5 @@ def _is_free(lock: Any) -> bool:
     return True
 
 
-def _session(network: Network, options: Options) -> Session:
-    # options are checked anew: a pickle may be of an earlier version
+def _session(network: Network, options: Options) -> Session:  # of a pickle, whose options are checked anew
     return Session._of(CompiledNetwork.of(network, replace(options)))

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from sparsenn.backends.foreign import ONNX_RUNTIME, ForeignNetwork
 from sparsenn.backends.sizes import FLOAT_BYTES
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.kernels import PRECISIONS
+from sparsenn.engine.options import PRECISIONS
 from sparsenn.engine.steps import Step
 from sparsenn.errors import InputError, SparseNNError
 from sparsenn.layers import ForeignLayer, FullyConnected, connected_layer

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.sparse import csc_array, diags_array, eye_array, issparse, kron
 
+from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.layers import Activation, Conv2d, PerPosition
 from sparsenn.layers.images import Pair
@@ -26,6 +27,7 @@ __all__ = [
     "Sides",
     "by_channel",
     "centred",
+    "check_finite",
 ]
 
 Factor: TypeAlias = Any
@@ -319,3 +321,9 @@ def centred(weights: Array, dilation: Pair, padding: Sides) -> tuple[Array, Pair
 def _bias(bias: Factor) -> Array | None:
     """Return a bias as layers take it: none where it is the number 0."""
     return None if np.ndim(bias) == 0 and bias == 0.0 else np.asarray(bias)
+
+
+def check_finite(weights: Any) -> None:
+    """Refuse weights that are not finite, dense or one of SciPy's."""
+    if not np.isfinite(weights.data if issparse(weights) else weights).all():
+        raise InputError("the weights hold NaN or infinity")

@@ -12,16 +12,18 @@ from scipy.sparse import csc_array, hstack
 
 from sparsenn.errors import InputError, prefix_errors
 from sparsenn.formats import Array
-from sparsenn.io.affine import UNSCALED, Convolution, PositionProduct, Product, Scaling
+from sparsenn.io.activations import POINTS, activation_of
+from sparsenn.io.affine import UNSCALED, Convolution, PositionProduct, Product, Scaling, check_finite
 from sparsenn.io.branches import Node
 from sparsenn.io.rearranging import transpose
-from sparsenn.io.signal import Signal, check_finite
+from sparsenn.io.signal import Signal
 from sparsenn.layers import CombiningLayer, Concatenate, Multiply, Slice
 from sparsenn.network import Network
 
 __all__ = [
     "combined",
     "concatenated",
+    "multiplied",
     "network_between",
     "product_per_position",
     "products_of",
@@ -78,6 +80,32 @@ def combined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
     node = Node(layer, tuple(signal.node for signal in settled))
     same = np.array_equal(order, np.arange(order.size))
     return replace(first, shape=shape, lies=lies, node=node, pending=Scaling(), order=None if same else order)
+
+
+def multiplied(signals: Sequence[Signal]) -> Signal:
+    """Return the product of signals; that of one and its own gate, such as x · sigmoid(x), is an activation.
+
+    Errors are those of `combined`.
+    """
+    if len(signals) == 2:
+        for source, gate in (signals, signals[::-1]):
+            values = _values_at_points(gate, source)
+            found = None if values is None or gate is source else activation_of(POINTS * values)
+            if found is not None:
+                activation, factor = found
+                return source.activated(activation).times(factor)
+    return combined(signals, Multiply())
+
+
+def _values_at_points(signal: Signal, source: Signal) -> Array | None:
+    """Return what a signal is where another is `POINTS`; None where it is not that after activations alone."""
+    if all(getattr(signal, name) is getattr(source, name) for name in ("node", "pending", "order")):
+        return POINTS if signal.shape == source.shape else None
+    if signal.before_activation is None:
+        return None
+    before, activation = signal.before_activation
+    values = _values_at_points(before, source)
+    return None if values is None else activation(values)
 
 
 def concatenated(signals: Sequence[Signal], axis: int | None = None) -> Signal:

@@ -10,8 +10,8 @@ import numpy as np
 
 from sparsenn.errors import ShapeError
 from sparsenn.formats import Array
-from sparsenn.io.affine import Convolution, Scaling, Sides, centred
-from sparsenn.io.signal import Signal, check_finite
+from sparsenn.io.affine import Convolution, Scaling, Sides, centred, check_finite
+from sparsenn.io.signal import Signal
 from sparsenn.layers import Identity
 from sparsenn.layers.images import Pair
 

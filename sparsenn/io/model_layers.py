@@ -11,15 +11,14 @@
     layer1/bias         of a layer with weights: float32 (outputs,)
     layer1/pooling      of a pooling whose padding differs between sides, or is left out of means: int64, the pixels
                         below and to the right of the image, and 1 where means count padding, else 0
+    layer1/scale        of a layer normalisation: float32 (inputs,), as layer1/shift
+    layer1/epsilon      float64 (1,): what is added to the variance
     layer1/model        of a foreign layer: uint8, a serialised `onnx.ModelProto`
     layer1/operators    the names of its operators, uint8, separated by commas
     layer1/tensors      int64: 1 where it takes one row at a time, else 0; then of each of its inputs and outputs the
                         axis of rows, -1 for none, the number of other axes, and their lengths
     sources             where the layers are no chain: int64, the numbers of the layers that each one reads, one layer
                         after the other; 0 is the network's input
-
-Files of before branches were sources have records of the kinds `keep`, which puts what it reads on a stack, and
-`recall`, which takes from it; sums and concatenations read the top of that stack, and the layer before.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ from sparsenn.errors import FileFormatError, InputError, SparseNNError, UsageErr
 from sparsenn.formats import CSC, INDEX32_LIMIT, Array
 from sparsenn.formats.arrays import frozen, index_dtype
 from sparsenn.io.hdf5_source import Hdf5Source
+from sparsenn.io.model_sources import read_sources
 from sparsenn.layers import (
     Activation,
     Add,
@@ -46,6 +46,7 @@ from sparsenn.layers import (
     Flatten,
     ForeignLayer,
     FullyConnected,
+    LayerNorm,
     Linear,
     LogSoftmax,
     MaxPool2d,
@@ -84,13 +85,6 @@ LAYER = np.dtype(
 _NONE = (0, 0)  # windows and paddings of layers without any
 _ONE = (1, 1)  # strides and dilations of layers without any
 
-# Kinds of records that earlier versions wrote for branches.
-_KEEP = "keep"
-_RECALL = "recall"
-
-_COMBINING = tuple(layer.name.encode() for layer in (Add, Multiply, Concatenate, ForeignLayer))
-"""Kinds of records that read several layers."""
-
 _COUNTS = ("inputs", "outputs", "window", "stride", "padding", "dilation", "groups")
 
 
@@ -123,54 +117,14 @@ def read_model_layers(source: Hdf5Source) -> tuple[Node, ...]:
     table = source.vector("layers", LAYER)
     if not table.size:
         raise source.fault("layers is empty; a network needs at least one layer")
-    numbered = _read_sources(source, table) if source.has("sources") else _sources_of_stack(source, table)
     nodes = []
-    for number, sources in numbered:
+    for number, sources in read_sources(source, table):
         layer = _layer(source, number, table[number - 1])
         try:
             nodes.append(Node(layer, sources))
         except InputError as error:
             raise source.fault(f"layer {number}: {error}") from error
     return tuple(nodes)
-
-
-def _read_sources(source: Hdf5Source, table: Array) -> list[tuple[int, tuple[int, ...]]]:
-    """Return each record's number, counted from 1, and the nodes that it reads."""
-    combines = np.isin(table["kind"], _COMBINING)
-    counts = np.where(combines, np.clip(table["groups"], 0, INDEX32_LIMIT), 1)
-    sources = source.vector("sources", "<i8", length=int(counts.sum()))
-    ends = np.cumsum(counts)
-    return [
-        (number, tuple(sources[end - count : end].tolist()))
-        for number, (end, count) in enumerate(zip(ends, counts, strict=True), start=1)
-    ]
-
-
-def _sources_of_stack(source: Hdf5Source, table: Array) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the number of each record that is a layer, and the nodes that it reads; others move what is on a stack."""
-    found: list[tuple[int, tuple[int, ...]]] = []
-    stack: list[int] = []
-    current = 0
-    for number, record in enumerate(table, start=1):
-        kind = _text(record["kind"])
-        if kind == _KEEP:
-            stack.append(current)
-            continue
-        if kind == _RECALL:
-            place = len(stack) - int(record["inputs"])
-            if not 0 <= place < len(stack):
-                raise source.fault(f"layer {number} recalls {record['inputs']} of {len(stack)} values")
-            current = stack[place] if record["outputs"] else stack.pop(place)
-            continue
-        others = int(record["groups"]) - 1 if record["kind"] in _COMBINING else 0
-        if not 0 <= others <= len(stack):
-            raise source.fault(f"layer {number} reads {others} of {len(stack)} values that were stored")
-        found.append((number, (*stack[len(stack) - others :], current)))
-        del stack[len(stack) - others :]
-        current = len(found)
-    if not current:
-        raise source.fault("layers holds none that computes anything")
-    return found[:current]
 
 
 def activation_fields(number: int, activation: Activation) -> tuple[bytes, float]:
@@ -234,6 +188,11 @@ def _(layer: PerPosition) -> tuple[object, ...]:
 
 
 @_sizes.register
+def _(layer: LayerNorm) -> tuple[object, ...]:
+    return layer.width, layer.width, 0, _NONE, _ONE, _NONE, _ONE, layer.positions
+
+
+@_sizes.register
 def _(layer: Conv2d) -> tuple[object, ...]:
     return layer.channels, layer.filters, layer.edges, *layer.sliding_window, layer.groups
 
@@ -279,6 +238,11 @@ def _(layer: Linear) -> dict[str, Array]:
 @_arrays.register
 def _(layer: PerPosition) -> dict[str, Array]:
     return _arrays(layer.layer)
+
+
+@_arrays.register
+def _(layer: LayerNorm) -> dict[str, Array]:
+    return {"scale": layer.scale, "shift": layer.shift, "epsilon": np.array([layer.epsilon])}
 
 
 @_arrays.register
@@ -340,6 +304,14 @@ def _sparse_linear(source: Hdf5Source, place: str, record: Any) -> Layer:
 def _per_position(source: Hdf5Source, place: str, record: Any) -> Layer:
     read = _sparse_linear if source.has(f"{place}/offsets") else _linear
     return PerPosition(read(source, place, record), int(record["groups"]))  # type: ignore[arg-type]
+
+
+def _layer_norm(source: Hdf5Source, place: str, record: Any) -> Layer:
+    scale, shift = (
+        frozen(source.vector(f"{place}/{name}", "<f4", length=int(record["inputs"]))) for name in ("scale", "shift")
+    )
+    epsilon = source.vector(f"{place}/epsilon", "<f8", length=1)
+    return LayerNorm(scale, shift, float(epsilon[0]), int(record["groups"]))
 
 
 def _conv2d(source: Hdf5Source, place: str, record: Any) -> Layer:
@@ -416,6 +388,7 @@ _KIND_OF: dict[type[Layer], str] = {
     Slice: Slice.name,
     Softmax: Softmax.name,
     LogSoftmax: LogSoftmax.name,
+    LayerNorm: LayerNorm.name,
     Add: Add.name,
     Multiply: Multiply.name,
     Concatenate: Concatenate.name,
@@ -432,6 +405,7 @@ _READERS: dict[str, Callable[[Hdf5Source, str, Any], Layer]] = {
     _KIND_OF[Slice]: _slice,
     _KIND_OF[Softmax]: lambda source, place, record: Softmax(),
     _KIND_OF[LogSoftmax]: lambda source, place, record: LogSoftmax(),
+    _KIND_OF[LayerNorm]: _layer_norm,
     _KIND_OF[Add]: lambda source, place, record: Add(read_activation(record)),
     _KIND_OF[Multiply]: lambda source, place, record: Multiply(read_activation(record)),
     _KIND_OF[Concatenate]: lambda source, place, record: Concatenate(),

@@ -1,4 +1,4 @@
-"""Networks of whatever a caller has a model in: a file, a `Model`, a module of PyTorch, an ONNX model, an estimator."""
+"""Networks of whatever a caller has a model in: a file, a `Model`, a module of PyTorch, an ONNX model, ..."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ NetworkSource: TypeAlias = "Network | Model | str | os.PathLike[str] | Any"
 """The models that `network_of` reads."""
 
 _READERS = {
+    "keras": ("sparsenn.io.importers.keras.model", "from_keras"),
     "onnx": ("sparsenn.io.importers.onnx.files", "from_onnx"),
+    "tf_keras": ("sparsenn.io.importers.keras.model", "from_keras"),
     "sklearn": ("sparsenn.io.importers.sklearn.model", "from_sklearn"),
     "torch": ("sparsenn.io.importers.torch.module", "from_torch"),
 }
@@ -39,7 +41,7 @@ def network_of(model: NetworkSource) -> Network:
 
     Parameters
     ----------
-    model : Network, Model, str, path-like, torch.nn.Module, torch.export.ExportedProgram, onnx.ModelProto or estimator
+    model : Network, Model, path, torch.nn.Module, torch.export.ExportedProgram, onnx.ModelProto, keras.Model, estimator
         A path is that of a file that `read_model` takes. The scaling of a `Model` becomes part of its layers.
 
     Returns
@@ -50,7 +52,7 @@ def network_of(model: NetworkSource) -> Network:
     Raises
     ------
     UsageError
-        The model is something else; or as `read_model`, `from_torch`, `from_onnx` and `from_sklearn` do.
+        The model is something else; or as `read_model`, `from_torch`, `from_onnx`, `from_keras` and `from_sklearn` do.
     InputError, ResourceError
         As these functions do.
     """
@@ -66,10 +68,9 @@ def network_of(model: NetworkSource) -> Network:
     packages = [each.__module__.partition(".")[0] for each in type(model).__mro__]
     package = next((each for each in packages if each in _READERS), None)
     if package is None:
-        saved = "; save it: model.save('model.keras')" if "keras" in packages else ""
         raise UsageError(
-            f"the model is {kind_of(model)}{saved}; give a sparsenn.Network or Model, the path of a model's file, a "
-            "torch.nn.Module, an onnx.ModelProto or a fitted estimator of scikit-learn"
+            f"the model is {kind_of(model)}; give a sparsenn.Network or Model, the path of a model's file, a "
+            "torch.nn.Module, an onnx.ModelProto, a keras.Model or a fitted estimator of scikit-learn"
         )
     module, function = _READERS[package]
     network: Network = getattr(import_module(module), function)(model)

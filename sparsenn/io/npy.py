@@ -77,13 +77,16 @@ def stored_matrix(path: str | os.PathLike[str], file: IO[bytes], once: bool = Fa
     return Stored(path, file, file.tell(), shape, dtype, once)
 
 
-def read_npz(path: str | os.PathLike[str], known: Collection[str] | None = ()) -> dict[str, Array]:
+def read_npz(
+    path: str | os.PathLike[str], known: Collection[str] | None = (), refuses_others: bool = False
+) -> dict[str, Array]:
     """Read the arrays of an archive, by name; those of a sparse matrix, too.
 
     Parameters
     ----------
     path : the file.
     known : names that are read where the archive holds more than one array; the others are left alone. None: all.
+    refuses_others : whether an archive that holds others beside arrays of known names is refused.
 
     Raises
     ------
@@ -96,8 +99,15 @@ def read_npz(path: str | os.PathLike[str], known: Collection[str] | None = ()) -
     try:
         with open_plain(path) as plain, reading(path), zipfile.ZipFile(plain) as archive:
             members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
-            for member in members:
-                name = member.filename.removesuffix(".npy")
+            names = [member.filename.removesuffix(".npy") for member in members]
+            others = [name for name in names if name not in (known or ())]
+            if refuses_others and 0 < len(others) < len(names) and "format" not in names:
+                raise FileFormatError(
+                    path,
+                    f"holds {', '.join(map(repr, others))}, which the model does not name; known: "
+                    f"{', '.join(map(repr, known or ()))}",
+                )
+            for name, member in zip(names, members, strict=True):
                 if known is None or len(members) == 1 or name in known or name in _SPARSE_PARTS:
                     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                         raise NotImplementedError(f"{name} is compressed in a way that NumPy does not write")

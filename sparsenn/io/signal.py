@@ -17,7 +17,7 @@ from scipy.sparse import csc_array, eye_array, issparse
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import Array, InputLayout
 from sparsenn.formats.named_shapes import NamedShapes
-from sparsenn.io.affine import Affine, Convolution, PositionProduct, Product, Scaling, by_channel
+from sparsenn.io.affine import Affine, Convolution, PositionProduct, Product, Scaling, by_channel, check_finite
 from sparsenn.io.branches import Node, Source, activated, network_nodes
 from sparsenn.layers import (
     Activation,
@@ -35,7 +35,7 @@ from sparsenn.layers.activation import LeakyReLU
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Image, Layer, Network
 
-__all__ = ["Signal", "check_finite", "inputs"]
+__all__ = ["Signal", "inputs"]
 
 _UNKNOWN = (0,)
 """The shape of rows before any layer fixes their width."""
@@ -82,6 +82,7 @@ class Signal:
     sparse_below: float = SPARSE_BELOW
     hint: str = "one of (rows, channels, width) or with a height, too, is needed"
     layout: InputLayout | None = None
+    before_activation: tuple[Signal, Activation] | None = field(init=False, default=None)  # of what `activated` makes
 
     @property
     def width(self) -> int:
@@ -141,17 +142,17 @@ class Signal:
         check_finite(weights)
         if self.order is not None:
             weights = (weights.tocsr() if issparse(weights) else weights)[np.argsort(self.order)]
-        before = self._centred() if isinstance(self.pending, Scaling) else self.flushed()
+        before = self.centred() if isinstance(self.pending, Scaling) else self.flushed()
         assert isinstance(before.pending, Scaling), "layers leave no other"
         made = Product(weights).after(before.pending)
         return replace(before.flat(), shape=shape, pending=made, lies=(weights.shape[1],), order=None)
 
-    def _centred(self) -> Signal:
+    def centred(self) -> Signal:
         """Return an input that is far from zero with a layer that moves it there, so that no large shift is rounded."""
         scaling = self.pending
-        assert isinstance(scaling, Scaling)
-        is_far = np.max(np.abs(scaling.shift)) > FAR and bool(np.all(scaling.scale))
-        if not is_far or self.node is not None or self.order is not None or len(self.shape) != 1:
+        if not isinstance(scaling, Scaling) or self.node is not None or self.order is not None or len(self.shape) != 1:
+            return self
+        if np.max(np.abs(scaling.shift)) <= FAR or not np.all(scaling.scale):
             return self
         centre = np.float64(np.float32(-scaling.shift / scaling.scale))
         moved = replace(self, pending=Scaling(1.0, np.broadcast_to(-centre, self.shape))).flushed()
@@ -179,7 +180,11 @@ class Signal:
 
     def activated(self, activation: Activation) -> Signal:
         """Return what one of this package's activations makes of it."""
-        return self if activation == Identity() else self.flushed(activation)
+        if activation == Identity():
+            return self
+        made = self.flushed(activation)
+        object.__setattr__(made, "before_activation", (self, activation))
+        return made
 
     def clipped(self, least: float | None, most: float | None) -> Signal:
         """Return it with numbers below `least` taken for that, and those above `most` for that; None is no bound."""
@@ -440,9 +445,3 @@ def inputs(shape: tuple[int, ...] | None, hint: str, sparse_below: float = SPARS
 
 def _in_order(layout: InputLayout | None) -> InputLayout | None:
     return None if layout is None else replace(layout, channels_last=False)
-
-
-def check_finite(weights: Any) -> None:
-    """Refuse weights that are not finite, dense or one of SciPy's."""
-    if not np.isfinite(weights.data if issparse(weights) else weights).all():
-        raise InputError("the weights hold NaN or infinity")

@@ -9,6 +9,7 @@ from sparsenn.layers.flatten import Flatten
 from sparsenn.layers.foreign import ForeignLayer, RowTensor
 from sparsenn.layers.fully_connected import FullyConnected
 from sparsenn.layers.images import ImageLayer
+from sparsenn.layers.layer_norm import LayerNorm
 from sparsenn.layers.linear import Linear
 from sparsenn.layers.per_position import PerPosition, connected_layer, positions_of, replace_fields
 from sparsenn.layers.pooling import AvgPool2d, MaxPool2d, Pool2d
@@ -28,6 +29,7 @@ __all__ = [
     "FullyConnected",
     "Identity",
     "ImageLayer",
+    "LayerNorm",
     "Linear",
     "LogSoftmax",
     "MaxPool2d",

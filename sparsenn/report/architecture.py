@@ -13,6 +13,7 @@ from sparsenn.layers import (
     Conv2d,
     ForeignLayer,
     ImageLayer,
+    LayerNorm,
     Linear,
     MaxPool2d,
     PerPosition,
@@ -75,6 +76,12 @@ def _(layer: ForeignLayer) -> str:
 @layer_title.register
 def _(layer: PerPosition) -> str:
     return f"{layer_title(layer.layer)}, at {count(layer.positions)} positions"
+
+
+@layer_title.register
+def _(layer: LayerNorm) -> str:
+    positions = f", at {count(layer.positions)} positions" if layer.positions > 1 else ""
+    return f"layer norm of {count(layer.width)} numbers{positions}"
 
 
 @layer_title.register

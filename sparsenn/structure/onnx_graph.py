@@ -21,6 +21,7 @@ from sparsenn.layers import (
     Flatten,
     ForeignLayer,
     Identity,
+    LayerNorm,
     Linear,
     LogSoftmax,
     MaxPool2d,
@@ -353,6 +354,17 @@ class _Writer:
         self._node("Flatten")
         self._node(operator, axis=1)
         self._node("Reshape", self._tensor("shape", np.array([0, *shape], np.int64)))
+
+    @add.register
+    def _(self, layer: LayerNorm) -> None:
+        (shape,) = self._network.input_shapes(self._number - 1)
+        split = shape[-1] != layer.width
+        if split:
+            self._node("Reshape", self._tensor("split", np.array([-1, layer.positions, layer.width], np.int64)))
+        scale, shift = self._tensor("scale", layer.scale), self._tensor("shift", layer.shift)
+        self._node("LayerNormalization", scale, shift, axis=-1, epsilon=layer.epsilon)
+        if split:
+            self._node("Reshape", self._tensor("shape", np.array([-1, *shape], np.int64)))
 
     def _activate(self, activation: Activation) -> None:
         if isinstance(activation, ReLU) and activation.clip is not None:

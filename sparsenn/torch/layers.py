@@ -89,8 +89,20 @@ def restore(module: Any) -> None:
     for key, hook in list(hooks.items()):
         if hook is _no_fast_path:
             del hooks[key]
-    module.__class__ = module._kind
+    module.__class__ = _without_session(type(module))
     del module._runner
+
+
+def _without_session(kind: Any) -> Any:
+    """Return the class that a converted module was of, or would be, where PyTorch has derived another one since.
+
+    `torch.nn.utils.parametrize` derives one, whose properties stand for parameters.
+    """
+    if kind is _class_of(kind._kind):
+        return kind._kind
+    (base,) = kind.__bases__
+    own = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")}
+    return type(kind.__name__.replace("Sparse", "", 1), (_without_session(base),), own)
 
 
 def sparse_modules(module: nn.Module) -> Iterator[tuple[str, Any]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any, Protocol, TypeAlias
 from weakref import WeakValueDictionary
@@ -95,13 +96,24 @@ def _runner(number: int) -> Runner:
     return _runners[number]
 
 
-def _stream(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context in which work on a GPU is queued on PyTorch's current stream."""
-    if device.type != "cuda":
-        return nullcontext()
+@contextmanager
+def _stream(device: torch.device) -> Iterator[None]:
+    """Queue work on a GPU on PyTorch's current stream; what a graph of PyTorch's captures takes its graph's memory."""
+    from sparsenn.backends.cuda.runtime.device import cupy
     from sparsenn.backends.cuda.runtime.streams import on_stream
 
-    return on_stream(torch.cuda.current_stream(device).cuda_stream)
+    with on_stream(torch.cuda.current_stream(device).cuda_stream):
+        if not torch.cuda.is_current_stream_capturing():
+            yield
+            return
+
+        def allocate(size: int) -> Any:
+            memory = torch.empty(max(1, size), dtype=torch.uint8, device=device)
+            return cuda.MemoryPointer(cuda.UnownedMemory(memory.data_ptr(), size, memory, device.index), 0)
+
+        cuda = cupy().cuda
+        with cuda.using_allocator(allocate):
+            yield
 
 
 _operator = torch.library.custom_op("sparsenn::run", _run, mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,))

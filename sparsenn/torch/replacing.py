@@ -10,8 +10,10 @@ from typing import Any
 
 from torch import nn
 
+from sparsenn.backends import kernels
+from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION
 from sparsenn.engine.options import read_options
-from sparsenn.errors import UsageError
+from sparsenn.errors import UsageError, unknown_name
 from sparsenn.printable import kind_of
 from sparsenn.torch.layers import (
     KINDS,
@@ -32,6 +34,9 @@ __all__ = ["desparsify_model", "sparsify_model"]
 GAIN = 0.95
 """The largest share of PyTorch's time that a replaced module takes: clocks are no more exact."""
 
+_OPERATIONS = (SPARSE_OPERATION, DENSE_OPERATION, CONV_OPERATION)
+"""Those whose kernels sessions of modules may run."""
+
 _DEFAULTS = {"check_finite": False}
 """Options that differ from a session's: PyTorch computes with NaN and infinite numbers, too."""
 
@@ -47,7 +52,11 @@ def sparsify_model(
         if name in options:
             raise UsageError(f"modules run on the device of their rows; leave out {name}")
     options = {**_DEFAULTS, **options}
-    read_options(options)
+    kernel = read_options(options).kernel
+    registered = (kernels(operation, device) for operation in _OPERATIONS for device in ("cpu", "cuda"))
+    names = "auto", *dict.fromkeys(each.name for several in registered for each in several)
+    if kernel not in names:
+        raise unknown_name("kernel", kernel, names)
     model = desparsify_model(model if inplace else _copied(model))
     reports: dict[str, ModuleReport] = {}
     chosen: dict[str, tuple[Any, LayerRunner, Any]] = {}

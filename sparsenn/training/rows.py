@@ -288,7 +288,8 @@ def _of_arrays(
     network: Network | None = None,
 ) -> TrainingData | InputRows:
     names = () if network is None or network.named_inputs is None else tuple(network.named_inputs)
-    arrays = {"inputs": read_npy(path)} if suffix == ".npy" else read_npz(path, (*_ARRAYS, *names))
+    allowed = (*names, *_ARRAYS)
+    arrays = {"inputs": read_npy(path)} if suffix == ".npy" else read_npz(path, allowed, network is not None)
     named = {name: arrays.pop(name) for name in names if name in arrays and "format" not in arrays}
     if named and network is not None:
         try:

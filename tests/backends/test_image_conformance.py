@@ -20,7 +20,7 @@ from sparsenn.backends import image_kernel, launch_of
 from sparsenn.backends.machine import H200
 from sparsenn.errors import ShapeError
 from sparsenn.formats import from_dense
-from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, LayerNorm, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
 
 DEVICES = {"reference": (), "cpu": (), "cuda": (pytest.mark.gpu,)}
 KERNELS = [
@@ -193,6 +193,10 @@ def test_layers_without_weights(device, problem):
         (Softmax(), (513,)),
         (Softmax(), (20_000,)),
         (Softmax(), (3, 30, 30)),
+        (LayerNorm(np.ones(1), np.zeros(1), positions=7), (7,)),
+        (LayerNorm(np.linspace(-1, 1, 768), np.ones(768), positions=11), (11, 768)),
+        (LayerNorm(np.ones(20_000), np.zeros(20_000)), (20_000,)),
+        (LayerNorm(np.ones(300), np.zeros(300), positions=9), (3, 30, 30)),
     ],
     ids=str,
 )
@@ -221,6 +225,20 @@ def test_means_are_those_of_exact_sums(device, rng):
 
 
 @devices
+def test_numbers_far_from_zero_are_normalised_exactly(device, rng):
+    rows = (1e4 + rng.normal(size=(5, 3000))).astype(np.float32)
+    layer = LayerNorm(np.ones(1000), np.zeros(1000), positions=3)
+    np.testing.assert_allclose(run_weightless(device, layer, rows), outputs_of(layer, rows), rtol=0, atol=1e-6)
+
+
+@devices
+def test_equal_numbers_become_the_shift(device):
+    layer = LayerNorm(np.ones(33), np.linspace(0, 1, 33))
+    found = run_weightless(device, layer, np.full((4, 33), 0.1, np.float32))
+    np.testing.assert_allclose(found, np.broadcast_to(layer.shift, (4, 33)), rtol=0, atol=1e-6)
+
+
+@devices
 def test_shares_of_many_numbers_keep_their_digits(device):
     found = run_weightless(device, Softmax(), np.full((2, 3_000_000), 0.3, np.float32))
     np.testing.assert_allclose(found, 1 / 3_000_000, rtol=2.0**-23)
@@ -230,7 +248,7 @@ def test_shares_of_many_numbers_keep_their_digits(device):
 def test_numbers_that_are_not_finite_behave_as_in_scipy(device):
     images = np.arange(32, dtype=np.float32).reshape(2, 1, 4, 4)
     images[0, 0, 1, 1], images[1, 0, 0, 0], images[1, 0, 3, 3] = np.nan, -np.inf, np.inf
-    for layer in (MaxPool2d(2), MaxPool2d(3, 1, 1), AvgPool2d(2), Softmax()):
+    for layer in (MaxPool2d(2), MaxPool2d(3, 1, 1), AvgPool2d(2), Softmax(), LayerNorm(np.ones(16), np.ones(16))):
         with np.errstate(invalid="ignore"):
             expected = outputs_of(layer, images)
         assert np.isnan(expected).any()
@@ -246,7 +264,9 @@ def test_large_numbers_do_not_overflow_in_softmax(device):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "layer", [MaxPool2d(2), AvgPool2d(3, 2, 1), Softmax(), Flatten()], ids=lambda layer: layer.name
+    "layer",
+    [MaxPool2d(2), AvgPool2d(3, 2, 1), Softmax(), LayerNorm(np.ones(30), np.zeros(30), positions=12), Flatten()],
+    ids=lambda layer: layer.name,
 )
 def test_half_precision_stays_half_precision(layer, rng):
     import cupy

@@ -14,7 +14,8 @@ from sparsenn.errors import DeviceError, SparseNNError, UsageError
 PREFERRED = {
     ("spmspm", "cpu"): ["panel", "rows"],
     ("spmspm", "cuda"): [
-        *("resident", "chunks", "two_of_four_float32", "two_of_four_tf32", "two_of_four_float16"),
+        *("resident", "chunks", "few_rows", "few_rows_float16"),
+        *("two_of_four_float32", "two_of_four_tf32", "two_of_four_float16"),
         *("chunks_tf32", "chunks_float16"),
     ],
     ("mlp", "cpu"): ["register_tiled"],

@@ -72,7 +72,8 @@ def test_archives_that_lack_named_inputs(run: Run, named: Network, tmp_path: Pat
     rows = np.ones((5, 7), np.float32)
     for arrays, words in (
         ({"data": rows[:, :3]}, "missing are 'file'"),
-        ({"data": rows[:, :3], "x": rows}, "missing are 'file'"),
+        ({"data": rows[:, :3], "x": rows}, "holds 'x', which the model does not name; known: 'data', 'file', 'inputs'"),
+        ({"data": rows[:, :3], "u": rows, "v": rows}, "holds 'u', 'v', which the model does not name"),
         ({"x": rows, "y": rows}, "name the inputs 'data', 'file'"),
         ({"data": rows[:, :3], "inputs": rows}, "missing are 'file'"),
     ):

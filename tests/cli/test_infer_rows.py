@@ -72,7 +72,7 @@ def write_rows(path: Path, rows: np.ndarray) -> None:
     elif suffix == "npz":
         np.savez(path, rows)
     elif suffix == "named.npz":
-        np.savez_compressed(path, inputs=rows, other=np.zeros(3))
+        np.savez_compressed(path, inputs=rows)
     elif suffix in ("csr.npz", "csc.npz", "coo.npz"):
         kind = {"csr.npz": csr_array, "csc.npz": csc_array, "coo.npz": coo_array}[suffix]
         save_npz(path, kind(rows))
@@ -248,6 +248,7 @@ def write_bad(folder: Path, rows: np.ndarray) -> None:
     np.save(folder / "words.npy", np.array([["a"] * INPUTS]))
     np.save(folder / "objects.npy", np.array([[{}] * INPUTS]), allow_pickle=True)
     np.savez(folder / "two.npz", a=rows, b=rows)
+    np.savez(folder / "more.npz", inputs=rows, index=rows)
     np.savez(folder / "both.npz", inputs=rows, labels=np.zeros(ROWS, int), targets=np.zeros((ROWS, 3)))
     np.savez(folder / "high.npz", inputs=rows, labels=np.full(ROWS, 3))
 
@@ -269,6 +270,7 @@ def write_bad(folder: Path, rows: np.ndarray) -> None:
         ("words.npy", "it must hold real numbers"),
         ("objects.npy", "it must hold real numbers"),
         ("two.npz", "name the rows 'inputs'"),
+        ("more.npz", "holds 'index', which the model does not name; known: 'inputs', 'labels', 'targets'"),
         ("both.npz", "holds targets and labels; it must hold only one of them"),
         ("high.npz", "labels are whole numbers from 0 to 2"),
         ("absent.npy", "no such file"),

@@ -63,7 +63,7 @@ def test_rows_that_may_die_and_become_equal(neurons):
 def test_rows_of_which_none_dies(width, layers, rows):
     network = sparse((width,) * (layers + 1), *[32] * layers)
     assert "chunks" in candidates(network, rows)
-    assert "resident" in candidates(network, 1)
+    assert "few_rows" in candidates(network, 1)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -79,7 +79,14 @@ def test_wide_layers_of_few_weights_in_halves():
 
 def test_wide_layers_with_a_fifth_of_their_weights_and_one_row():
     network = sparse((4096,) * 5, *[819] * 4)
-    assert "cublas" in candidates(network, 1)
+    assert "few_rows" in candidates(network, 1)
+    assert "cublas" in candidates(network, 128)
+
+
+@pytest.mark.parametrize("rows", [1, 16, 64])
+def test_few_rows_in_half_precision(rows):
+    network = sparse((2048,) * 4, *[102] * 3)
+    assert {"few_rows_float16", "cublas_float16"} <= candidates(network, rows, "float16", "half")
 
 
 def test_layers_with_most_of_their_weights():

@@ -23,6 +23,7 @@ from sparsenn.layers import (
     Conv2d,
     Flatten,
     Identity,
+    LayerNorm,
     Linear,
     MaxPool2d,
     ReLU,
@@ -56,6 +57,7 @@ def model() -> Model:
         sparse(7, 5, np.full(6, 0.25, np.float32)),
         sparse(5, 6, rng.normal(size=4)),
         Linear(rng.normal(size=(6, 3)), 0.5, Identity()),
+        LayerNorm([2.0], [-1.0], 1e-3, positions=3),
         Softmax(),
     )
     return Model(Network(layers, (2, 9, 12)), "cross_entropy", True, {"data": "digits"}, "bilinear")
@@ -321,9 +323,9 @@ KEEP = (b"keep", 0, 0, 1)
         (set_kinds(KEEP, (b"add", 0, 0, 3)), "layer 2 reads 2 of 1 values that were stored"),
         (set_kinds((b"add", 0, 0, 1)), "layer 1: an Add reads two or more"),
         (set_kinds(KEEP, KEEP), "layers holds none that computes anything"),
-        (add_sources(np.zeros(3, np.int64)), "sources has 3 elements; 10 are needed"),
-        (add_sources(np.arange(1, 11)), "layer 1 reads layer 1"),
-        (add_sources(np.arange(-1, 9)), "layer 1: a Conv2d reads one"),
+        (add_sources(np.zeros(3, np.int64)), "sources has 3 elements; 11 are needed"),
+        (add_sources(np.arange(1, 12)), "layer 1 reads layer 1"),
+        (add_sources(np.arange(-1, 10)), "layer 1: a Conv2d reads one"),
     ],
 )
 def test_graphs_that_are_none(path: Path, change: Change, message: str) -> None:

@@ -87,6 +87,22 @@ def test_a_session_takes_estimators_of_scikit_learn_and_of_classes_derived_from_
     np.testing.assert_allclose(run(estimator, rows)[:, 0], estimator.predict(rows), rtol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_session_takes_models_of_keras() -> None:
+    pytest.importorskip("torch")
+    keras = pytest.importorskip("keras", minversion="3")
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, keras.layers.Dense(2, "silu")(inputs))
+    expected = np.asarray(model.predict_on_batch(ROWS))
+    np.testing.assert_allclose(run(model), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(run(keras.Sequential([inputs, *model.layers[1:]])), expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(UsageError, match="is no model of Keras"):
+        Session(keras.layers.Dense(2))
+    unknown = keras.Sequential([inputs, keras.layers.Lambda(lambda rows: rows)])
+    with pytest.raises(InputError, match=r"Sequential.*\(Lambda\): has no counterpart"):
+        Session(unknown)
+
+
 @pytest.mark.parametrize("model", [{}, 3, None, WEIGHTS, sparsenn.CSR, Network])
 def test_what_is_no_model_is_refused(model: Any) -> None:
     with pytest.raises(UsageError, match=r"sparsenn.Network or Model, the path .* torch.nn.Module.* onnx.ModelProto"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
-from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, PerPosition, Softmax, SparseLinear
+from sparsenn.layers import AvgPool2d, Conv2d, Flatten, LayerNorm, Linear, MaxPool2d, PerPosition, Softmax, SparseLinear
 from sparsenn.report.architecture import layer_title, shape_text
 
 SPARSE = SparseLinear.from_scipy(csc_array(np.eye(8)), 0.5)
@@ -31,6 +31,8 @@ SPARSE = SparseLinear.from_scipy(csc_array(np.eye(8)), 0.5)
         (AvgPool2d(3, 3, 1, counts_padding=False), "average pool 3 × 3, padding 1 × 1, padding left out", 0),
         (Flatten(), "flatten", 0),
         (Softmax(), "softmax", 0),
+        (LayerNorm(np.ones(768), np.ones(768)), "layer norm of 768 numbers", 1536),
+        (LayerNorm(np.ones(768), np.ones(768), positions=12), "layer norm of 768 numbers, at 12 positions", 1536),
         (Linear(np.ones((6, 5)), np.ones(5)), "dense", 35),
         (SPARSE, "sparse, 12.5 % of the weights", 16),
         (PerPosition(SPARSE, 1970), "sparse, 12.5 % of the weights, at 1,970 positions", 16),

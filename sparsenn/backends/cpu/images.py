@@ -1,4 +1,4 @@
-"""Pooling and softmax on the CPU, on plain threads: float32, whose sums are of float64."""
+"""Pooling, softmax and layer normalisation on the CPU, on plain threads: float32, whose sums are of float64."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from sparsenn.backends.cpu.image_chain import ChainStack, chain_of, run_chain
 from sparsenn.backends.host import combine
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
-from sparsenn.layers import CombiningLayer, Flatten, ImageLayer, LogSoftmax, Pool2d, Slice, SoftmaxLayer
+from sparsenn.layers import CombiningLayer, Flatten, ImageLayer, LayerNorm, LogSoftmax, Pool2d, Slice, SoftmaxLayer
 from sparsenn.runtime.jit import compiled
 from sparsenn.runtime.workers import TASKS, chunks, map_threads, thread_count
 
 __all__ = ["count_nonzeros", "run_layer"]
+
+_PARTIAL_SUMS = 8
+"""Float64 sums that layer normalisation adds up at a time: one register of AVX-512, or two of AVX2."""
 
 
 def run_layer(layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
@@ -59,6 +62,19 @@ def _(layer: SoftmaxLayer, shape: tuple[int, ...], features: Array) -> Array:
     pieces = _pieces(features.shape[0])
     run = _log_softmax if isinstance(layer, LogSoftmax) else _softmax
     map_threads(lambda piece: run(features[slice(*piece)], outputs[slice(*piece)]), pieces)
+    return outputs
+
+
+@_run.register
+def _(layer: LayerNorm, shape: tuple[int, ...], features: Array) -> Array:
+    outputs, _ = _outputs(layer, shape, features)
+    given, made = (matrix.reshape(-1, layer.width) for matrix in (features, outputs))
+
+    def run(piece: tuple[int, int]) -> None:
+        sums = np.empty(_PARTIAL_SUMS)
+        _layer_norm(given[slice(*piece)], layer.scale, layer.shift, layer.epsilon, sums, made[slice(*piece)])
+
+    map_threads(run, _pieces(given.shape[0]))
     return outputs
 
 
@@ -123,6 +139,37 @@ def _log_softmax(rows: Array, outputs: Array) -> None:
         logarithm = np.log(total)
         for column in range(rows.shape[1]):
             outputs[row, column] = np.float32(rows[row, column] - largest - logarithm)
+
+
+@compiled
+def _sum_of_differences(row: Array, mean: float, squared: bool, sums: Array) -> float:
+    """Return the sum of y - mean, or of its squares, of a row: that of partial sums, which fill a register."""
+    whole = row.shape[0] - row.shape[0] % _PARTIAL_SUMS
+    for lane in range(_PARTIAL_SUMS):
+        sums[lane] = 0.0
+    for first in range(0, whole, _PARTIAL_SUMS):
+        for lane in range(_PARTIAL_SUMS):
+            difference = row[first + lane] - mean
+            sums[lane] += difference * difference if squared else difference
+    for column in range(whole, row.shape[0]):
+        difference = row[column] - mean
+        sums[column - whole] += difference * difference if squared else difference
+    total = 0.0
+    for lane in range(_PARTIAL_SUMS):
+        total += sums[lane]
+    return total
+
+
+@compiled
+def _layer_norm(rows: Array, scale: Array, shift: Array, epsilon: float, sums: Array, outputs: Array) -> None:
+    """Compute (y - mean) / sqrt(variance + epsilon) · scale + shift in float64, each row in two passes."""
+    width = rows.shape[1]
+    for row in range(rows.shape[0]):
+        mean = _sum_of_differences(rows[row], 0.0, False, sums) / width
+        variance = _sum_of_differences(rows[row], mean, True, sums) / width
+        factor = 1.0 / np.sqrt(variance + epsilon)
+        for column in range(width):
+            outputs[row, column] = np.float32((rows[row, column] - mean) * factor * scale[column] + shift[column])
 
 
 @compiled

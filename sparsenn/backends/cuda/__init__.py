@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from sparsenn.backends.chains import Features, NumberCheck, NumberLog, RowsCheck, RowsLeft, RowsWatch, SparseRows
-from sparsenn.backends.contract import Replay
+from sparsenn.backends.contract import CapturedCall, Replay
 from sparsenn.backends.cuda import images, training
 from sparsenn.backends.cuda.absent import AbsentCUDABackend
 from sparsenn.backends.cuda.conv import upload_conv
@@ -22,7 +22,7 @@ from sparsenn.backends.cuda.runtime.footprint import prepared_bytes
 from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 from sparsenn.backends.cuda.runtime.loader import compile_seconds, rehearsal, wait_for_modules
 from sparsenn.backends.cuda.runtime.memory import arriving, free_bytes, release_unused, staging, within_memory
-from sparsenn.backends.cuda.runtime.replay import MAX_COPIED_BYTES, DeviceReplay, HostReplay
+from sparsenn.backends.cuda.runtime.replay import MAX_COPIED_BYTES, CapturedRun, DeviceReplay, HostReplay
 from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.runtime.spans import note_use
 from sparsenn.backends.cuda.runtime.streams import wait_for_device
@@ -35,7 +35,7 @@ from sparsenn.backends.machine import Machine
 from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.errors import DeviceError
 from sparsenn.formats import CSR, Array, from_dense
-from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import Conv2d, ImageLayer, LayerNorm, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["AbsentCUDABackend", "CUDABackend", "training"]
@@ -92,13 +92,15 @@ class CUDABackend:
                 return upload(self.index, layers, copies, to_device)
             if isinstance(layers[0], Linear):
                 return upload_dense(self.index, layers, to_device)
-            prepared = tuple(
-                upload_conv(self.index, layer, (shape[0], shape[1], shape[2]), to_device)
-                if isinstance(layer, Conv2d)
-                else None
-                for layer, shape in zip(layers, shapes, strict=False)
-            )
-        return ImageStack(tuple(layers), tuple(shapes), prepared)
+            prepared = [self._prepared(layer, shape, to_device) for layer, shape in zip(layers, shapes, strict=False)]
+        return ImageStack(tuple(layers), tuple(shapes), tuple(prepared))
+
+    def _prepared(
+        self, layer: ImageLayer, shape: tuple[int, ...], to_device: Callable[[Sequence[Array]], list[Array]]
+    ) -> Any:
+        if isinstance(layer, Conv2d):
+            return upload_conv(self.index, layer, (shape[0], shape[1], shape[2]), to_device)
+        return images.NormParameters.of(layer, to_device) if isinstance(layer, LayerNorm) else layer
 
     @contextmanager
     def _copying(self, layers: Sequence[Layer]) -> Iterator[Callable[[Sequence[Array]], list[Array]]]:
@@ -110,8 +112,8 @@ class CUDABackend:
         ):
             yield to_device
 
-    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
-        """Run a layer on the device."""
+    def run_layer(self, layer: Any, shape: tuple[int, ...], *matrices: Array) -> Array:
+        """Run a layer of images, or what `prepare` made of it, on the device."""
         with as_current(self.index):
             return images.run_layer(layer, shape, *matrices)
 
@@ -120,6 +122,11 @@ class CUDABackend:
         if on_host:
             return HostReplay(shape)
         return DeviceReplay(shape) if 4 * math.prod(shape) <= MAX_COPIED_BYTES else None
+
+    def captured_call(self, run: Callable[[Array], Array], rows: Array, out: Array | None) -> CapturedCall:
+        """Capture the work as a graph that has no copies of rows, and none of outputs unless they go to `out`."""
+        with as_current(self.index):
+            return CapturedRun(run, rows, out)
 
     def number_log(self, scans: int) -> NumberLog:
         """Return a log of up to a number of scans."""
@@ -162,7 +169,7 @@ class CUDABackend:
         stream = cuda.get_current_stream()
         key = stream_key(stream)
         if self._stream is not None and self._stream_key != key:
-            if not self._captured or stream.is_capturing():
+            if not (self._captured or stream.is_capturing()):
                 stream.wait_event(self._ended)
             self._on_streams = True
         self._stream, self._stream_key, self._device_before = stream, key, before

@@ -1,11 +1,12 @@
-"""Layers of images without weights, sums and products, counting the numbers of rows, and how large they are, on CUDA.
+"""Layers of images but convolutions, sums and products, counting the numbers of rows, and how large they are, on CUDA.
 
 Rows are row-major CuPy matrices, float32 or float16, as are outputs; unless it says so, a function waits for nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial, singledispatch
 from math import prod
 from typing import Any
@@ -17,7 +18,7 @@ from sparsenn.backends.cuda.conv.geometry import WHOLE
 from sparsenn.backends.cuda.runtime.activation import IDENTITY, activation_number
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import Program, program
-from sparsenn.backends.cuda.runtime.memory import within_memory
+from sparsenn.backends.cuda.runtime.memory import to_device, within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.runtime.row_copies import as_rows, copy_rows
 from sparsenn.backends.cuda.sparse.rows import weigh_rows
@@ -31,6 +32,7 @@ from sparsenn.layers import (
     Flatten,
     ForeignLayer,
     ImageLayer,
+    LayerNorm,
     LogSoftmax,
     MaxPool2d,
     Multiply,
@@ -38,11 +40,11 @@ from sparsenn.layers import (
     SoftmaxLayer,
 )
 
-__all__ = ["NumberCheck", "NumberLog", "RowsWatch", "count_nonzeros", "largest_number", "run_layer"]
+__all__ = ["NormParameters", "NumberCheck", "NumberLog", "RowsWatch", "count_nonzeros", "largest_number", "run_layer"]
 
 THREADS = 256  # of a block
 EACH = 4  # windows of two by two that a thread pools at a time
-WARP_WIDTH = 512  # numbers of a row up to which softmax gives it a warp, and beyond which it gives it a block
+WARP_WIDTH = 512  # numbers of a row, or a position, up to which a warp takes it, and beyond which a block does
 PIECE = 8192  # numbers that a block counts or compares at a time: 32 a thread
 
 COUNTED_WIDTH = PIECE // 2
@@ -61,12 +63,27 @@ _ELEMENTWISE = _program("images/elementwise.cu", HALF=(0, 1), PRODUCT=(0, 1), FA
 _POOL = _program("images/pool.cu", HALF=(0, 1), MEAN=(0, 1), COUNTS_PADDING=(0, 1))
 _POOL_PAIRS = _program("images/pool_pairs.cu", HALF=(0, 1), MEAN=(0, 1), THREADS=(THREADS,), EACH=(EACH,))
 _SOFTMAX = _program("images/softmax.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,), LOGARITHM=(0, 1))
+_LAYER_NORM = _program("images/layer_norm.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,))
 _COUNT = program("images/count.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
 _NOT_FINITE = _program("images/not_finite.cu", BITS=(32, 16, 64), PIECE=(PIECE,), THREADS=(THREADS,))
 _LARGEST = _program("images/largest.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
 
 
-def run_layer(layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
+@dataclass(frozen=True, eq=False)
+class NormParameters:
+    """A layer normalisation whose parameters are in device memory."""
+
+    layer: LayerNorm
+    scale: Array  # (width,) float32, as the next
+    shift: Array
+
+    @classmethod
+    def of(cls, layer: LayerNorm, to_device: Callable[[Sequence[Array]], Sequence[Array]]) -> NormParameters:
+        """Copy a layer's parameters to the device."""
+        return cls(layer, *to_device([layer.scale, layer.shift]))
+
+
+def run_layer(layer: ImageLayer | NormParameters, shape: tuple[int, ...], *matrices: Array) -> Array:
     """Run a layer of images that is no convolution; returns (rows, outputs), of `Flatten` the features themselves."""
     return _run(layer, shape, *matrices)
 
@@ -142,6 +159,24 @@ def _softmax(layer: SoftmaxLayer, shape: tuple[int, ...], features: Array) -> Ar
     kernel = _kernel(_SOFTMAX, "softmax", features, TEAM=team, LOGARITHM=int(isinstance(layer, LogSoftmax)))
     grid = (-(-rows * team // THREADS),)
     launch("images", kernel, grid, (THREADS,), np.int64(rows), np.int64(width), features, outputs)
+    return outputs
+
+
+@_run.register
+def _normalise_uncached(layer: LayerNorm, shape: tuple[int, ...], features: Array) -> Array:
+    return _normalise(NormParameters.of(layer, to_device), shape, features)
+
+
+@_run.register
+def _normalise(parameters: NormParameters, shape: tuple[int, ...], features: Array) -> Array:
+    layer = parameters.layer
+    outputs, _ = _outputs(layer, shape, features)
+    positions = features.shape[0] * layer.positions
+    team = 32 if layer.width <= WARP_WIDTH else THREADS
+    grid = (-(-positions * team // THREADS),)
+    sizes = np.int64(positions), np.int64(layer.width), np.float64(layer.epsilon)
+    arrays = features, parameters.scale, parameters.shift, outputs
+    launch("images", _kernel(_LAYER_NORM, "layer_norm", features, TEAM=team), grid, (THREADS,), *sizes, *arrays)
     return outputs
 
 

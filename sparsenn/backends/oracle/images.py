@@ -14,7 +14,17 @@ from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.backends.registry import register
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
-from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ImageLayer, LogSoftmax, MaxPool2d, Slice, SoftmaxLayer
+from sparsenn.layers import (
+    AvgPool2d,
+    Conv2d,
+    Flatten,
+    ImageLayer,
+    LayerNorm,
+    LogSoftmax,
+    MaxPool2d,
+    Slice,
+    SoftmaxLayer,
+)
 from sparsenn.layers.images import Pair, SlidingWindow
 from sparsenn.runtime.workers import chunks
 
@@ -92,6 +102,16 @@ def _logarithms(rows: Array) -> Array:
 def _softmax(layer: SoftmaxLayer, images: Array) -> Array:
     rows = images.reshape(images.shape[0], prod(images.shape[1:]))
     return _logarithms(rows) if isinstance(layer, LogSoftmax) else softmax(rows)
+
+
+@_forward.register
+def _layer_norm(layer: LayerNorm, images: Array) -> Array:
+    values = images.reshape(images.shape[0] * layer.positions, layer.width)
+    with np.errstate(invalid="ignore"):  # infinite numbers have no mean
+        centred = values - values.mean(axis=1, keepdims=True)
+        deviation = np.sqrt((centred**2).mean(axis=1, keepdims=True) + layer.epsilon)
+        normalised: Array = centred / deviation * layer.scale + layer.shift
+    return normalised
 
 
 @_forward.register

@@ -77,7 +77,19 @@ def test_resident(width: int, rows: int, valued: bool, rng: np.random.Generator)
     assert_exact(sparse_network(rng, [width] * 8), rows_of(rng, rows, width, valued), kernel="resident")
 
 
-IN_HALVES = ("two_of_four_float32", "two_of_four_tf32", "two_of_four_float16", "chunks_tf32", "chunks_float16")
+@pytest.mark.parametrize(("width", "rows"), [(31, 1), (130, 7), (1100, 300)])
+def test_few_rows(width: int, rows: int, rng: np.random.Generator) -> None:
+    assert_exact(sparse_network(rng, [width] * 8), rows_of(rng, rows, width, True), kernel="few_rows")
+
+
+IN_HALVES = (
+    "two_of_four_float32",
+    "two_of_four_tf32",
+    "two_of_four_float16",
+    "chunks_tf32",
+    "chunks_float16",
+    "few_rows_float16",
+)
 
 
 @pytest.mark.parametrize("kernel", IN_HALVES)

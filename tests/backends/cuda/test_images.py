@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from emulation import emulated
+from oracle import outputs_of
 
 from sparsenn import backends
 from sparsenn.backends.cuda import images
 from sparsenn.backends.cuda.runtime.activation import RELU
 from sparsenn.formats import from_dense
-from sparsenn.layers import Add, AvgPool2d, Identity, MaxPool2d, Multiply, ReLU, Sigmoid
+from sparsenn.layers import Add, AvgPool2d, Identity, LayerNorm, MaxPool2d, Multiply, ReLU, Sigmoid
 
 TINY = 2.0**-149
 """The smallest float32 above 0."""
@@ -105,6 +106,22 @@ def test_sizes_at_the_ends_of_the_range(
     assert images.largest_number(given) == (largest, finite)
     assert steps["waits"] == len(numbers[:1])
     assert backends.backend_for("cpu").largest_number(given) == (largest, finite)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("team", [32, 64])
+@pytest.mark.parametrize(("positions", "width"), [(1, 1), (3, 33), (5, 64), (2, 301)])
+def test_positions_are_normalised(positions: int, width: int, team: int, dtype: type, rng: np.random.Generator) -> None:
+    layer = LayerNorm(rng.normal(size=width), rng.normal(size=width), positions=positions)
+    rows = (100 + rng.normal(size=(1, positions * width))).astype(dtype)
+    outputs = np.full(rows.shape, np.nan, dtype)
+    defines = {"HALF": int(dtype == np.float16), "TEAM": team, "THREADS": 64}
+    kernel = emulated("images/layer_norm.cu", defines, ("__shared__ Value", "static Value"))  # blocks run in turn
+    sizes = np.int64(positions), np.int64(width), np.float64(layer.epsilon)
+    arrays = rows, layer.scale, layer.shift, outputs
+    kernel.launch(-(-positions * team // 64), 64, *sizes, *arrays, seed=0)
+    allowed = 2e-3 if dtype == np.float16 else 1e-6
+    np.testing.assert_allclose(outputs, outputs_of(layer, rows), rtol=allowed, atol=allowed)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sparsenn.backends.cuda import sparse
 from sparsenn.errors import UsageError
-from sparsenn.layers import Conv2d, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import Conv2d, ImageLayer, LayerNorm, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["prepared_bytes"]
@@ -20,6 +20,8 @@ def prepared_bytes(layer: Layer, with_zeros: bool) -> int:
         )
     if isinstance(layer, Linear | Conv2d):
         return FORMS * layer.weight_bytes + layer.bias_vector().nbytes
+    if isinstance(layer, LayerNorm):
+        return layer.weight_bytes
     if isinstance(layer, ImageLayer):
         return 0
     raise UsageError(f"the CUDA backend does not know the layer {type(layer).__name__}")

@@ -70,20 +70,36 @@ def _record_section(record: Recording, name: str) -> Iterator[None]:
 
 
 def launch(
-    name: str, kernel: Any, grid: tuple[int, ...], block: tuple[int, ...], *arguments: Any, shared_bytes: int = 0
+    name: str,
+    kernel: Any,
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    *arguments: Any,
+    shared_bytes: int = 0,
+    all_at_once: bool = False,
 ) -> None:
     """Launch a kernel in a section `name`; nothing happens if the grid is empty, or in a rehearsal.
 
-    Arguments have the very types that the kernel takes; `shared_bytes` come on top of what it declares.
+    Arguments have the very types that the kernel takes; `shared_bytes` come on top of what it declares. With
+    `all_at_once`, no block begins before all can (a cooperative launch), so that blocks may wait for each other.
     """
     if 0 in grid or rehearses():
         return
     if not recorded():
-        kernel(grid, block, arguments, shared_mem=shared_bytes)
+        _queue(kernel, grid, block, arguments, shared_bytes, all_at_once)
         return
     with section(name):
-        kernel(grid, block, arguments, shared_mem=shared_bytes)
+        _queue(kernel, grid, block, arguments, shared_bytes, all_at_once)
     note(name, (kernel,))
+
+
+def _queue(
+    kernel: Any, grid: tuple[int, ...], block: tuple[int, ...], arguments: Any, shared_bytes: int, all_at_once: bool
+) -> None:
+    if all_at_once:
+        kernel.kernel(grid, block, arguments, shared_mem=shared_bytes, enable_cooperative_groups=True)
+    else:
+        kernel(grid, block, arguments, shared_mem=shared_bytes)
 
 
 def note(name: str, kernels: Iterable[Any]) -> None:

@@ -18,7 +18,7 @@ from sparsenn.backends.cuda.runtime.streams import Graph, StreamOrder, captured
 from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
 
-__all__ = ["MAX_COPIED_BYTES", "DeviceReplay", "HostReplay"]
+__all__ = ["MAX_COPIED_BYTES", "CapturedRun", "DeviceReplay", "HostReplay"]
 
 MAX_COPIED_BYTES = 64 << 20  # of rows that a graph copies to its own memory
 MIN_RUNS = 3  # of the launches, and of the graph, of which the fastest counts: early calls queue launches more slowly
@@ -94,19 +94,11 @@ class _Replay(ABC):
 
     def _capture(self, run: Run, rows: Array) -> Graph | None:
         """Return a graph of the work, whose pool has the memory of hidden values; None where that is not faster."""
-        cuda = cupy().cuda
-        allocate, current = cuda.get_allocator(), cuda.get_current_stream()
-
-        def take(size: int) -> Any:
-            self._buffers.append(allocate(size))
-            taken = self._buffers[-1]
-            return cuda.MemoryPointer(cuda.UnownedMemory(taken.ptr, size, None, taken.device_id), 0)
-
-        pool = cuda.MemoryPool(take)
+        pool, current = _lending_pool(self._buffers), cupy().cuda.get_current_stream()
 
         def enqueue() -> None:
             self._results = ()  # so that the capture reuses the memory of the launches before it
-            stream = cuda.get_current_stream()
+            stream = cupy().cuda.get_current_stream()
             self._bring(rows, stream)
             with lent_memory(pool.malloc):
                 self._results = run(self._features)
@@ -119,6 +111,51 @@ class _Replay(ABC):
         if self._queued_seconds > LONG_SECONDS:
             return None
         return captured(enqueue)
+
+
+def _lending_pool(buffers: list[Any]) -> Any:
+    """Return a pool whose memory lasts as long as `buffers`, which it adds to."""
+    cuda = cupy().cuda
+    allocate = cuda.get_allocator()
+
+    def take(size: int) -> Any:
+        buffers.append(allocate(size))
+        taken = buffers[-1]
+        return cuda.MemoryPointer(cuda.UnownedMemory(taken.ptr, size, None, taken.device_id), 0)
+
+    return cuda.MemoryPool(take)
+
+
+class CapturedRun:
+    """A graph of work on the memory of certain rows; outputs are where the last launch writes, or in an array given."""
+
+    def __init__(self, run: Callable[[Array], Array], rows: Array, out: Array | None) -> None:
+        cuda = cupy().cuda
+        self._buffers: list[Any] = []
+        pool = _lending_pool(self._buffers)
+        self.outputs: Any = None
+
+        def enqueue() -> None:
+            self.outputs = None  # so that the capture reuses the memory of the launches before it
+            with lent_memory(pool.malloc):
+                outputs: Any = run(rows)
+            if out is not None:
+                target: Any = out
+                _copy(target.data.ptr, outputs.data.ptr, outputs.nbytes, cuda.get_current_stream())
+                outputs = target
+            self.outputs = outputs
+
+        self._graph = captured(enqueue)
+        self._held = run, rows  # memory that the graph reads
+        self._current, self._launch, self._executable = (
+            cuda.get_current_stream,
+            cuda.runtime.graphLaunch,
+            self._graph.executable,
+        )
+
+    def __call__(self) -> None:
+        """Queue the work on the current stream."""
+        self._launch(self._executable, self._current().ptr)
 
 
 class DeviceReplay(_Replay):

@@ -103,7 +103,7 @@ class StreamOrder:
             return stream
         if isinstance(self.key, tuple):  # another thread's own stream, which only that thread can name
             wait_for_device()
-        elif self._last is not None:
+        elif self._last is not None and not stream.is_capturing():  # a capture cannot wait for work outside of it
             self._queued.record(self._last)
             stream.wait_event(self._queued)
         self._last, self.key = stream, key

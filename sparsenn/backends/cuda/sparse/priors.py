@@ -12,7 +12,7 @@ from sparsenn.backends.prior import CACHED, LAUNCH_SECONDS, TUNED, WARPS, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.layers import SparseLinear
 
-__all__ = ["chunks_seconds", "half_chunks_seconds", "resident_seconds", "two_of_four_seconds"]
+__all__ = ["chunks_seconds", "few_rows_seconds", "half_chunks_seconds", "resident_seconds", "two_of_four_seconds"]
 
 FLOAT_BYTES = 4
 HALF_BYTES = 2
@@ -27,6 +27,9 @@ CHUNKS = Prior(WARPS, CACHED)
 # `two_of_four`: tensor cores, for which shared memory is too slow.
 TWO_OF_FOUR = Prior(TUNED, precision="float16")
 MENDED_OUTPUTS = 8  # that have three weights in a group of four, and an order of inputs avoids; more take a second pass
+
+# `few_rows`: each group of rows reads the weights, all but the first from the L2 cache; sums wait for shared memory.
+FEW_ROWS = Prior(WARPS, launch=LAUNCH_SECONDS / 2)
 
 # `resident`: rows in tiles, each layer with its share of the stage's launches; and rows with a cluster of blocks each,
 # which reads a layer's edges for its row alone.
@@ -49,6 +52,31 @@ def half_chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: 
     least = min(block.rows for block in HALF_BLOCKS)
     return _run_seconds(machine, rows * ends) + sum(
         _in_chunks(machine, layer, rows, HALF_BYTES, least) for layer in layers
+    )
+
+
+def few_rows_seconds(
+    group: int,
+    edge_bytes: int,
+    number_bytes: int,
+    machine: Machine,
+    layers: Sequence[SparseLinear],
+    rows: int,
+    row_bytes: int = 4,
+) -> float:
+    """Estimate the time of `few_rows` for groups of so many rows, and so many bytes of a weight and of a number.
+
+    Each multiprocessor copies the numbers of a group, from the cache, and once more for each further round of groups.
+    """
+    groups = parts_of(rows, group)
+    cached, copied = FEW_ROWS.memory / CACHED, number_bytes * min(group, rows) * max(machine.multiprocessors, groups)
+    return RUN_LAUNCHES * LAUNCH_SECONDS + sum(
+        FEW_ROWS.seconds(
+            machine,
+            layer.edges * rows,
+            edge_bytes * layer.edges * (1 + (groups - 1) * cached) + copied * layer.inputs * cached,
+        )
+        for layer in layers
     )
 
 

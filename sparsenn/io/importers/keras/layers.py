@@ -15,13 +15,14 @@ import numpy as np
 from sparsenn.errors import InputError, prefix_errors
 from sparsenn.formats import Array
 from sparsenn.io.affine import Sides
-from sparsenn.io.combining import combined
+from sparsenn.io.combining import combined, multiplied
 from sparsenn.io.convolving import convolve, pad_with_zeros
 from sparsenn.io.importers.keras.reading import Layer, Reading, class_of, constant
+from sparsenn.io.normalising import normalise
 from sparsenn.io.pooling import pool
-from sparsenn.io.rearranging import take
+from sparsenn.io.rearranging import take, transpose
 from sparsenn.io.signal import Signal
-from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, LogSoftmax, MaxPool2d, Multiply, ReLU
+from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, LogSoftmax, MaxPool2d, ReLU
 from sparsenn.layers.activation_names import activation_elsewhere, attributes_elsewhere, names_elsewhere
 
 __all__ = [
@@ -155,6 +156,25 @@ def _batch_norm(signal: Signal, layer: Layer) -> Signal:
         raise InputError("a moving variance is not above zero")
     factor = arrays.get("gamma", 1.0) / np.sqrt(spread)
     return signal.scaled(factor, arrays.get("beta", 0.0) - arrays["moving_mean"] * factor)
+
+
+def _layer_norm(signal: Signal, layer: Layer) -> Signal:
+    """Return normalised rows; of images and sequences with the channels last, along the channels, or all axes."""
+    config = layer.config
+    if config.get("rms_scaling"):
+        raise InputError("divides by the mean square alone (rms_scaling); sparsenn's layers subtract the mean, too")
+    names = [*(["gamma"] if config["scale"] else []), *(["beta"] if config["center"] else [])]
+    arrays = dict(zip(names, layer.weights(names), strict=True))
+    rank = len(signal.shape)
+    listed = config["axis"] if isinstance(config["axis"], list) else [config["axis"]]
+    axes = sorted(int(axis) % (rank + 1) for axis in listed)
+    if axes != list(range(rank + 1 - len(axes), rank + 1)) or not rank:
+        raise InputError(f"normalises along {listed}; the last axes are needed")
+    moves = layer.channels_last and rank > 1
+    signal = transpose(signal.images(), [0, *range(2, rank + 1), 1]) if moves else signal
+    sizes = signal.shape[-len(axes) :] or (arrays[names[0]].size,)
+    signal = normalise(signal, sizes, arrays.get("gamma"), arrays.get("beta"), float(config["epsilon"]))
+    return transpose(signal, [0, rank, *range(1, rank)]) if moves else signal
 
 
 def _check_axis(signal: Signal, layer: Layer) -> None:
@@ -315,7 +335,7 @@ def _averaged(signals: Sequence[Signal], layer: Layer) -> Signal:
 
 
 def _multiplied(signals: Sequence[Signal], layer: Layer) -> Signal:
-    return combined(signals, Multiply()) if len(signals) > 1 else signals[0]
+    return multiplied(signals) if len(signals) > 1 else signals[0]
 
 
 def _subtracted(signals: Sequence[Signal], layer: Layer) -> Signal:
@@ -359,6 +379,7 @@ LAYERS: dict[str, Reading] = {
     "DepthwiseConv2D": Reading(_depthwise, f"depth_multiplier filters {_SLIDING} {_PRODUCT}"),
     "SeparableConv2D": Reading(_separable, f"depth_multiplier filters {_SLIDING} {_PRODUCT}"),
     "BatchNormalization": Reading(_batch_norm, _NORM),
+    "LayerNormalization": Reading(_layer_norm, "axis epsilon center scale rms_scaling"),
     "Normalization": Reading(_normalization, "axis mean variance invert"),
     "Rescaling": Reading(_rescaling, "scale offset"),
     "MaxPooling1D": Reading(_pool(1, MaxPool2d), _POOLING),

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from sparsenn.errors import FileFormatError, InputError, UsageError, prefix_errors
@@ -37,6 +39,7 @@ from sparsenn.io.rounding import check_rounding
 from sparsenn.io.signal import Signal, inputs
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
+from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.memory import check_memory
 
 __all__ = ["from_keras", "read_keras"]
@@ -48,21 +51,21 @@ _SIGNATURES = {b"PK\x03\x04": "zip", b"\x89HDF": "hdf5"}
 
 
 def from_keras(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Any,
     *,
     architecture: str | os.PathLike[str] | None = None,
     sparse_below: float = SPARSE_BELOW,
 ) -> Network:
-    """Return the network of a model that Keras saved: a `Sequential`, or a functional one.
+    """Return the network of a model of Keras, or of one that Keras saved: a `Sequential`, or a functional one.
 
     Images are rows channel by channel here, whichever way Keras held them: one of shape (height, width, channels) is
     given as (channels, height, width). Several inputs and outputs have the names of their layers.
 
     Parameters
     ----------
-    path : str or path-like
+    path : str, path-like or keras.Model
         A `.keras` archive, an `.h5` file with the model's description, or one of weights alone, as `save_weights`
-        writes it.
+        writes it; or a model, which is saved to a temporary file.
     architecture : str or path-like, optional
         For a file of weights alone: the model's description, which `model.to_json()` returns, or a file that holds it.
     sparse_below : float, default 0.5
@@ -79,11 +82,24 @@ def from_keras(
         The file is damaged, or no model of Keras; or the model computes something that no layer here does; the message
         names the layer.
     InputError, ResourceError
-        The file is not there, cannot be read, or is larger than memory.
+        The file is not there, cannot be read, or is larger than memory; or Keras cannot save the model, or as above.
     UsageError
-        There is an architecture for a file that has its own.
+        There is an architecture for a file that has its own, or the argument is neither a path nor a model.
     """
-    return _read(path, sparse_below, architecture)[0]
+    if isinstance(path, str | os.PathLike):
+        return _read(path, sparse_below, architecture)[0]
+    if not hasattr(path, "save"):
+        raise UsageError(f"{kind_of(path)} is no model of Keras, and no path of one")
+    with TemporaryDirectory(prefix="sparsenn-") as folder:
+        saved = Path(folder, "model.keras")
+        try:
+            path.save(saved)
+        except Exception as error:  # of any kind: the model's own code runs
+            raise InputError(f"Keras cannot save {kind_of(path)}: {reason_of(error)}") from error
+        try:
+            return _read(saved, sparse_below, architecture)[0]
+        except FileFormatError as error:
+            raise InputError(f"{kind_of(path)}: {error.message}") from error
 
 
 def read_keras(path: str | os.PathLike[str]) -> Model:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from sparsenn.errors import InputError
-from sparsenn.io.combining import combined
+from sparsenn.io.combining import combined, multiplied
 from sparsenn.io.importers.keras.layers import applied, clipped, concatenated, leaked, relu, reshaped, softmax
 from sparsenn.io.importers.keras.reading import OPERATION, Layer, Reading, constant, shown
 from sparsenn.io.signal import Signal
-from sparsenn.layers import Activation, Add, Multiply, ReLU, Sigmoid, Tanh
+from sparsenn.layers import Activation, Add, ReLU, Sigmoid, Tanh
 
 __all__ = ["OPERATIONS", "operated"]
 
@@ -67,7 +67,7 @@ def _difference(first: Any, second: Any, layer: Layer) -> Signal:
 
 def _product(first: Any, second: Any, layer: Layer) -> Signal:
     if isinstance(first, Signal) and isinstance(second, Signal):
-        return combined([first, second], Multiply())
+        return multiplied([first, second])
     signal, number = _signal_first(first, second)
     return signal.times(constant(signal, number, layer.channels_last))
 

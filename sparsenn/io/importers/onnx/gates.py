@@ -11,21 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.formats import Array
+from sparsenn.io.activations import POINTS, activation_of
+from sparsenn.io.signal import Signal
 from sparsenn.layers import Activation
-from sparsenn.layers.activation import ACTIVATIONS
 from sparsenn.layers.activation_names import activation_elsewhere
 from sparsenn.layers.formulas import numpy_function
 
 __all__ = ["Gate", "Gates"]
-
-_POINTS = np.concatenate([np.linspace(-8, 8, 65), [-0.01, 0.01]])
-"""Where what nodes compute is compared with activations."""
-
-_LARGEST = 64
-"""The place of the largest of them, of which all activations give more than zero."""
-
-_NEAR = 1e-6
-"""What float32 constants of a program may change values by; the two kinds of GELU differ by 5e-4."""
 
 _MOST_TENSORS = 16
 """That are looked at for an activation."""
@@ -52,6 +44,15 @@ class Gate(NamedTuple):
     activation: Activation
     factor: float
 
+    def of_signal(self, signal: Signal) -> Signal:
+        """Return what it makes of a signal."""
+        return signal.activated(self.activation).times(self.factor)
+
+    def of_constant(self, values: Array) -> Array:
+        """Return what it makes of an array."""
+        made: Array = (self.activation(values) * self.factor).astype(values.dtype)
+        return made
+
 
 class Gates:
     """Finds the nodes of a graph that are the last of an activation.
@@ -74,14 +75,10 @@ class Gates:
         if node.op_type not in ("Mul", "Div") or any(self._number(name) is not None for name in node.input):
             return None
         for source in self._before(node):
-            values = self._result(node, {source: _POINTS})
-            if values is None or np.shape(values) != _POINTS.shape:
-                continue
-            for activation in (kind() for kind in ACTIVATIONS if kind.is_curved):
-                expected = activation(_POINTS)
-                factor = round(float(values[_LARGEST] / expected[_LARGEST]) * 8) / 8
-                if factor and np.allclose(values, factor * expected, rtol=0, atol=_NEAR * abs(factor)):
-                    return Gate(source, activation, factor)
+            values = self._result(node, {source: POINTS})
+            found = None if values is None or np.shape(values) != POINTS.shape else activation_of(values)
+            if found is not None:
+                return Gate(source, *found)
         return None
 
     def _before(self, node: Any) -> Iterator[str]:

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from sparsenn.errors import InputError, prefix_errors
+from sparsenn.formats import Array
 from sparsenn.io.affine import UNSCALED, Scaling
 from sparsenn.io.combining import network_between
 from sparsenn.io.importers.onnx.call import Call, Classes, Value
 from sparsenn.io.importers.onnx.folding import fold
 from sparsenn.io.importers.onnx.gates import Gate, Gates
+from sparsenn.io.importers.onnx.labels import labels_of
+from sparsenn.io.importers.onnx.normalisations import Normalisation, Normalisations
 from sparsenn.io.importers.onnx.operators import OPERATORS
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.signal import Signal
@@ -35,7 +38,6 @@ _NEEDED = {
     "GRU": "a recurrent layer",
     "If": "a choice while it runs",
     "LSTM": "a recurrent layer",
-    "LayerNormalization": "a normalisation by row",
     "Loop": "a loop",
     "QuantizeLinear": "arithmetic with quantised values",
     "RNN": "a recurrent layer",
@@ -77,8 +79,10 @@ class Walk:
             self._add(tensor.values.name, tensors.sparse, tensor)
         self._constants = {node.output[0]: node for node in self._graph.node if node.op_type == "Constant"}
         gates = Gates(self._graph.node, self._number, self._attributes)
-        self._gates = {place: gate for place, node in enumerate(self._graph.node) if (gate := gates.of(node))}
-        self._needed = _needed(self._graph, self._gates)
+        normalisations = Normalisations(self._graph.node, self._constant, self._attributes)
+        found = ((place, normalisations.of(node) or gates.of(node)) for place, node in enumerate(self._graph.node))
+        self._patterns = {place: pattern for place, pattern in found if pattern is not None}
+        self._needed = _needed(self._graph, self._patterns)
         self._labels: tuple[str, ...] = ()
         self._dequantised: set[str] = set()
 
@@ -89,9 +93,7 @@ class Walk:
 
     def names_read(self) -> set[str]:
         """Return the names of all values that the outputs depend on."""
-        nodes, gates = self._graph.node, self._gates
-        read = (((gates[place].source,) if place in gates else nodes[place].input) for place in self._needed)
-        return {output.name for output in self._graph.output}.union(*read)
+        return {output.name for output in self._graph.output}.union(*map(self.reads, self._needed))
 
     def unknown_operators(self) -> set[str]:
         """Return the operators without layers here whose nodes depend on the graph's inputs."""
@@ -101,14 +103,24 @@ class Walk:
             node = self._graph.node[place]
             if node.op_type not in ("Shape", "Size") and computed.intersection(self.reads(place)):
                 computed.update(node.output)
-                if place not in self._gates and node.op_type not in OPERATORS:
+                if place not in self._patterns and node.op_type not in OPERATORS:
                     unknown.add(node.op_type)
         return unknown
 
     def reads(self, place: int) -> tuple[str, ...]:
         """Return the names of the values that a node reads."""
-        gate = self._gates.get(place)
-        return tuple(self._graph.node[place].input) if gate is None else (gate.source,)
+        pattern = self._patterns.get(place)
+        return tuple(self._graph.node[place].input) if pattern is None else (pattern.source,)
+
+    def normalises(self, place: int) -> bool:
+        """Whether a node is a layer normalisation, or the last node of one."""
+        is_operator = self._graph.node[place].op_type == "LayerNormalization"
+        return is_operator or isinstance(self._patterns.get(place), Normalisation)
+
+    @property
+    def has_normalisations(self) -> bool:
+        """Whether the outputs depend on a layer normalisation."""
+        return any(map(self.normalises, self._needed))
 
     def run(self, signals: dict[str, Signal]) -> Imported:
         """Return what the graph makes of its inputs."""
@@ -122,16 +134,16 @@ class Walk:
         node = self._graph.node[place]
         where = f"node {place + 1} ({node.op_type}{f' {node.name!r}' if node.name else ''})"
         with prefix_errors(where):
-            gate = self._gates.get(place)
-            source = None if gate is None else _found(gate.source, values)
+            pattern = self._patterns.get(place)
+            source = None if pattern is None else _found(pattern.source, values)
             made: list[Value]
-            if gate is not None and isinstance(source, Signal):
-                made = [source.activated(gate.activation).times(gate.factor)]
-            elif gate is not None and isinstance(source, np.ndarray):
-                made = [(gate.activation(source) * gate.factor).astype(source.dtype)]
+            if pattern is not None and isinstance(source, Signal):
+                made = [pattern.of_signal(source)]
+            elif pattern is not None and isinstance(source, np.ndarray):
+                made = [pattern.of_constant(source)]
             else:
                 made = self._made(node, [_found(name, values) for name in node.input])
-            self._labels = self._labels or _labels(node, values)
+            self._labels = self._labels or labels_of(node, values)
         for name, value in zip(node.output, made, strict=False):
             if name in values:
                 raise InputError(f"{where}: {name!r} is given twice")
@@ -173,19 +185,18 @@ class Walk:
             self._dequantised.add(node.output[0])
         return fold(node, inputs, self._opsets)
 
-    def _number(self, name: str) -> float | None:
-        """Return a constant of one number and at most one axis by its name; None for others."""
+    def _constant(self, name: str) -> Array | None:
+        """Return an initialiser, or what a Constant node holds, by its name; None for others, and sparse ones."""
         constant = self.constants.get(name)
         if constant is None and (node := self._constants.get(name)) is not None:
             constant = self._folded(node, self._attributes(node), [])[0]
-        if (
-            isinstance(constant, np.ndarray)
-            and constant.size == 1
-            and constant.ndim < 2
-            and constant.dtype.kind in "fiu"
-        ):
-            return float(constant.reshape(-1)[0])
-        return None
+        return constant if isinstance(constant, np.ndarray) else None
+
+    def _number(self, name: str) -> float | None:
+        """Return a constant of one number and at most one axis by its name; None for others."""
+        constant = self._constant(name)
+        is_number = constant is not None and constant.size == 1 and constant.ndim < 2 and constant.dtype.kind in "fiu"
+        return float(constant.reshape(-1)[0]) if constant is not None and is_number else None
 
     def _attributes(self, node: Any) -> dict[str, Any]:
         return {attribute.name: self._attribute(attribute) for attribute in node.attribute}
@@ -228,13 +239,13 @@ def _checker(model: Any, opsets: dict[str, int]) -> Any:
     return context
 
 
-def _needed(graph: Any, gates: Mapping[int, Gate]) -> set[int]:
+def _needed(graph: Any, patterns: Mapping[int, Gate | Normalisation]) -> set[int]:
     """Return the places of the nodes whose outputs the graph's outputs depend on."""
     wanted, needed = {output.name for output in graph.output}, set()
     for place in range(len(graph.node) - 1, -1, -1):
         if wanted & set(graph.node[place].output):
             needed.add(place)
-            wanted.update((gates[place].source,) if place in gates else graph.node[place].input)
+            wanted.update((patterns[place].source,) if place in patterns else graph.node[place].input)
     return needed
 
 
@@ -265,19 +276,3 @@ def _imported(
         scores = {"scores": next(iter(scores.values()), classes[0].scores)}
     network, entering = network_between(inputs, scores)
     return Imported(network, bool(classes) or isinstance(network[-1], Softmax), labels, entering, dequantised)
-
-
-def _labels(node: Any, values: Mapping[str, Value]) -> tuple[str, ...]:
-    """Return the labels of classes that a node holds, or picks from."""
-    if node.op_type == "ArrayFeatureExtractor":
-        if isinstance(values[node.input[0]], Signal):
-            return ()
-        return tuple(map(_text, np.asarray(values[node.input[0]]).reshape(-1)))
-    if node.op_type != "ZipMap":
-        return ()
-    lists = (onnx_library().helper.get_attribute_value(attribute) for attribute in node.attribute)
-    return tuple(_text(label) for labels in lists for label in labels)
-
-
-def _text(label: Any) -> str:
-    return label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -17,11 +17,12 @@ from sparsenn.io.branches import Node
 from sparsenn.io.importers.onnx.call import Value
 from sparsenn.io.importers.onnx.graph import Imported, Walk
 from sparsenn.io.importers.onnx.graph_inputs import input_signals
+from sparsenn.io.importers.onnx.labels import labels_of, with_numeric_outputs
 from sparsenn.io.importers.onnx.probing import Probed, probed
 from sparsenn.io.importers.onnx.subgraphs import Subgraphs, without_dead_nodes
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.signal import Signal
-from sparsenn.layers import ForeignLayer, PerPosition, RowTensor, Slice
+from sparsenn.layers import Add, ForeignLayer, LayerNorm, PerPosition, RowTensor, Slice
 from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["import_graph"]
@@ -61,7 +62,9 @@ def _import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: bo
         model = onnx_library().inliner.inline_local_functions(model)
     walk = Walk(model, tensors)
     choices = list(input_signals(model.graph, walk.names_read(), walk.constants, sparse_below))
-    if foreign and walk.unknown_operators():  # without trying the others first, which may take long
+    has_positions = any(len(signal.shape) > 1 for signals in choices for signal in signals.values())
+    is_mixed = walk.unknown_operators() or (has_positions and walk.has_normalisations)  # as transformers are
+    if foreign and is_mixed:  # without trying the others first, which may take long
         with suppress(UsageError):
             found = _mixed(model, tensors, choices)
             if found is not None:
@@ -92,11 +95,15 @@ def _import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: bo
 
 def _mixed(model: Any, tensors: Tensors, choices: Sequence[dict[str, Signal]]) -> Imported | None:
     """Return what ONNX Runtime and layers here compute together; None where rows cannot be taken in any way."""
+    labels = next(filter(None, (labels_of(node, {}) for node in model.graph.node)), ())
+    model = with_numeric_outputs(model)
     for signals, row_by_row in itertools.product(choices, (False, True)):
         if row_by_row and any(signal.axis is not None and signal.rows != 1 for signal in signals.values()):
             continue  # nobody knows what the graph makes of single rows
         with suppress(_RowsError):
-            return _Mixed(model, tensors, signals, row_by_row).run()
+            found = _Mixed(model, tensors, signals, row_by_row).run()
+            is_of_classes = len(labels) == found.network.outputs
+            return replace(found, classes=True, labels=labels) if is_of_classes else found
     return None
 
 
@@ -135,9 +142,10 @@ class _Mixed:
         walk = Walk(self._model, self._tensors)
         values.update(walk.constants)
         values.update(self._signals)
-        for is_own, places in self._subgraphs.stages(own):
+        subgraphs = Subgraphs(self._model, {place: walk.reads(place) for place in own})
+        for is_own, places in subgraphs.stages(own):
             if not is_own:
-                self._add_foreign(places, values)
+                self._add_foreign(subgraphs, places, values)
                 continue
             for place in places:
                 walk.add_outputs(place, values)
@@ -163,14 +171,16 @@ class _Mixed:
             try:
                 if any(name and name not in values for name in walk.reads(place)):
                     raise InputError("it reads what only other foreign nodes read")
-                read = [values[name] for name in node.input if name in values]
+                read = [values[name] for name in walk.reads(place) if name in values]
                 signals = [value for value in read if isinstance(value, Signal)]
                 is_anchor = bool(signals) and node.op_type in _WITH_WEIGHTS and self._is_sparse(read)
-                if node.op_type == "MatMul" and any(len(signal.shape) > 1 for signal in signals):
-                    if not is_anchor or not isinstance(read[0], Signal):
+                is_product = node.op_type == "MatMul"
+                if (is_product or walk.normalises(place)) and any(len(signal.shape) > 1 for signal in signals):
+                    if is_product and not (is_anchor and isinstance(read[0], Signal)):
                         raise InputError("it multiplies along one of several axes, by weights that are not sparse")
-                    if not _is_shared(read[0]):  # what moves or scales its numbers stays with foreign nodes
-                        values[node.input[0]] = self._stand_in(RowTensor(read[0].shape, read[0].axis))
+                    (source, *_) = walk.reads(place)
+                    if not _is_shared(values[source]):  # what moves or scales its numbers stays with foreign nodes
+                        values[source] = self._stand_in(RowTensor(values[source].shape, values[source].axis))
                 walk.add_outputs(place, values)
                 own.add(place)
                 if is_anchor:
@@ -182,7 +192,8 @@ class _Mixed:
                     if tensor is not None and tensor.rows is not None and tensor.is_float:
                         values[name] = self._stand_in(tensor.rows)
         folded = {place: self._folded(walk.reads(place), own, values) for place in own}
-        shared = self._per_position({place for place, makers in folded.items() if makers is not None}, values)
+        unfolded = {place for place, makers in folded.items() if makers is not None}
+        shared = self._per_position(unfolded, values, walk.reads)
         apart = (self._subgraphs.connected(some, anchors & some, walk.reads) for some in (shared, own - shared))
         chosen: set[int] = set().union(*apart)
         return chosen.union(*(folded[place] or () for place in chosen & shared))
@@ -202,18 +213,28 @@ class _Mixed:
     def _reads(self, place: int) -> list[str]:
         return [name for name in self._model.graph.node[place].input if name]
 
-    def _per_position(self, own: set[int], values: Mapping[str, Value]) -> set[int]:
-        """Return the places of the nodes that become part of layers that positions share.
+    def _per_position(
+        self, own: set[int], values: Mapping[str, Value], reads: Callable[[int], Collection[str]]
+    ) -> set[int]:
+        """Return the places of the nodes that become layers of rows of positions, or part of such.
 
-        Others, such as sums of two tensors, are as fast in ONNX Runtime, which has what surrounds them.
+        Sums stay with foreign nodes where these alone give, or read, one of their terms: it would have to leave these.
         """
         node = self._model.graph.node
         shared = {place for place in own if all(map(_is_shared, map(values.get, node[place].output)))}
+        sums = {place for place in shared if _is_sum(values[node[place].output[0]])}
+
+        def signals_of(place: int) -> set[str]:
+            return {name for name in reads(place) if isinstance(values.get(name), Signal)}
+
         while True:
             scaled = {name for place in shared for name in node[place].output if not _is_whole(values[name])}
             others = {name for place in self._subgraphs.needed if place not in shared for name in node[place].input}
             others |= {output.name for output in self._model.graph.output}
             wrong = {place for place in shared if scaled & others & set(node[place].output)}
+            known = {*self._signals, *(name for place in shared for name in node[place].output)}
+            known.update(name for place in shared - sums for name in reads(place))
+            wrong |= {place for place in shared & sums if not known.issuperset(signals_of(place))}
             if not wrong:
                 return shared
             shared -= wrong
@@ -233,13 +254,13 @@ class _Mixed:
 
     # ---- Foreign subgraphs -------------------------------------------------------------------------------------------
 
-    def _add_foreign(self, places: Collection[int], values: dict[str, Value]) -> None:
+    def _add_foreign(self, subgraphs: Subgraphs, places: Collection[int], values: dict[str, Value]) -> None:
         """Add the outputs of a foreign subgraph to values."""
 
         def is_known(name: str) -> bool:
             return isinstance(values.get(name), Signal) and self._crosses(name)
 
-        subgraph = self._subgraphs.extracted(places, is_known, self._tensors_of)
+        subgraph = subgraphs.extracted(places, is_known, self._tensors_of)
         sources = [values[name] for name in subgraph.inputs]
         gives = tuple(self._rows_of(name) for name in subgraph.outputs)
         takes = tuple(RowTensor(each.shape, each.axis) for each in sources)
@@ -271,11 +292,20 @@ class _Mixed:
 
 
 def _is_shared(value: Value) -> bool:
-    """Whether a value is what a layer that positions share gives, but for a scaling that waits."""
+    """Whether a value is what a layer of rows of positions gives, but for a scaling that waits."""
     if not isinstance(value, Signal) or value.order is not None:
         return False
-    is_layer = value.node is not None and isinstance(value.node.layer, PerPosition)
-    return isinstance(value.pending, PositionProduct) or (is_layer and isinstance(value.pending, Scaling))
+    if not isinstance(value.pending, Scaling) or value.node is None:
+        return isinstance(value.pending, PositionProduct)
+    layer = value.node.layer
+    is_norm = isinstance(layer, LayerNorm) and len(value.shape) > 1 and value.shape[-1] == layer.width
+    return isinstance(layer, PerPosition) or is_norm or _is_sum(value)
+
+
+def _is_sum(value: Signal) -> bool:
+    """Whether a value is a sum of rows of positions, which are no images."""
+    is_sum = value.node is not None and isinstance(value.node.layer, Add) and isinstance(value.pending, Scaling)
+    return is_sum and len(value.shape) > 1 and value.lies == (value.width,)
 
 
 def _is_whole(signal: Signal) -> bool:

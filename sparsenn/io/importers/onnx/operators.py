@@ -20,6 +20,7 @@ from sparsenn.io.importers.onnx.image_operators import IMAGE_OPERATORS
 from sparsenn.io.importers.onnx.movements import MOVEMENTS
 from sparsenn.io.importers.onnx.selections import SELECTIONS
 from sparsenn.io.importers.onnx.tensors import Constant
+from sparsenn.io.normalising import normalise
 from sparsenn.io.rearranging import transpose
 from sparsenn.io.signal import Signal
 from sparsenn.layers import Add, LogSoftmax, Multiply, Softmax
@@ -262,6 +263,16 @@ def _softmax(call: Call) -> Signal:
     return replace(signal.flattened().softmax(layer), shape=signal.shape)
 
 
+def _layer_normalization(call: Call) -> Signal:
+    if call.results > 1:
+        raise InputError("it gives means and deviations, too; no layer of sparsenn does")
+    signal, axis = call.signal, int(call.attribute("axis", -1))
+    axis += signal.rank if axis < 0 else 0
+    scale, shift = floats(call.required(1)), call.constant(2)
+    epsilon = float(call.attribute("epsilon", 1e-5))
+    return normalise(signal, signal.full(0)[axis:], scale, None if shift is None else floats(shift), epsilon)
+
+
 def _argmax(call: Call) -> Classes:
     signal = call.signal
     if call.attribute("select_last_index", 0):
@@ -339,6 +350,7 @@ OPERATORS: dict[str, Callable[[Call], Value]] = {
     "Div": _div,
     "Gemm": _gemm,
     "HardSigmoid": _hard_sigmoid,
+    "LayerNormalization": _layer_normalization,
     "LogSoftmax": _softmax,
     "MatMul": _matmul,
     "Max": _max,

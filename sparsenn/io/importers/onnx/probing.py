@@ -22,6 +22,9 @@ _FEW, _MORE = 2, 3
 _SCALES = 1.0, 30.0
 """Factors of random inputs: a graph may compute the same for all small ones."""
 
+_WHOLE = (0.0,)
+"""What stands for whole numbers, 0 and 1, in place of a scale."""
+
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
@@ -73,7 +76,6 @@ def probed(model: Any, signals: Mapping[str, Signal], row_by_row: bool) -> dict[
         The package onnxruntime is not installed.
     """
     onnx_runtime()
-    onnx = onnx_library()
     by_rows = not row_by_row and all(signal.axis is not None for signal in signals.values())
     if not by_rows and not row_by_row:
         return None
@@ -82,18 +84,30 @@ def probed(model: Any, signals: Mapping[str, Signal], row_by_row: bool) -> dict[
     traced = _traced(model, signals, by_rows)
     try:
         session = runtime_session(traced, quiet=True)
-        sizes = (slice(_FEW), slice(_MORE)) if by_rows else (slice(1),)
-        runs = [_run(session, signals, rows, 1.0) for rows in sizes]
-        if by_rows and not all(_are_independent(session, model, signals, scale) for scale in _SCALES):
-            return None
     except Exception:  # of whatever kinds that ONNX Runtime raises
+        return None
+    for scales in (_SCALES, _WHOLE):
+        try:
+            return _probed(session, model, signals, by_rows, scales)
+        except Exception:  # as above: numbers that are cast to places in a table may lie outside of that
+            continue
+    return None
+
+
+def _probed(
+    session: Any, model: Any, signals: Mapping[str, Signal], by_rows: bool, scales: Sequence[float]
+) -> dict[str, Probed] | None:
+    """Return the tensors of a session's graph for random inputs of some scales; None where rows change each other."""
+    sizes = (slice(_FEW), slice(_MORE)) if by_rows else (slice(1),)
+    runs = [_run(session, signals, rows, scales[0]) for rows in sizes]
+    if by_rows and not all(_are_independent(session, model, signals, scale) for scale in scales):
         return None
     found = {}
     for name in runs[0]:
         values = [run[name] for run in runs]
         is_numbers = values[0].dtype.kind in "fiub"
         rows = _axis(*values) if by_rows else _one_row(values[0], signals)
-        kind = onnx.helper.np_dtype_to_tensor_dtype(values[0].dtype) if is_numbers else 0
+        kind = onnx_library().helper.np_dtype_to_tensor_dtype(values[0].dtype) if is_numbers else 0
         found[name] = Probed(rows if is_numbers else None, int(kind))
     return found
 
@@ -142,7 +156,7 @@ def _run(
     for value in session.get_inputs():
         generator = np.random.default_rng(0)
         signal = signals[value.name]
-        whole = "int" in value.type
+        whole = "int" in value.type or scale == 0
         kind = {"float16": np.float16, "double": np.float64, "float": np.float32}.get(value.type[7:-1])
         kind = kind or np.dtype(value.type[7:-1])
         shape = _MORE, *signal.shape

@@ -33,10 +33,17 @@ class Subgraph:
 
 
 class Subgraphs:
-    """A model's nodes, by their places in the graph."""
+    """A model's nodes, by their places in the graph.
 
-    def __init__(self, model: Any) -> None:
+    Parameters
+    ----------
+    model : an `onnx.ModelProto`.
+    reads : the names that some nodes read in place of their own inputs.
+    """
+
+    def __init__(self, model: Any, reads: Mapping[int, Collection[str]] | None = None) -> None:
         self._model, self._graph = model, model.graph
+        self._reads_of = {} if reads is None else {place: {*filter(None, names)} for place, names in reads.items()}
         self.maker = {name: place for place, node in enumerate(self._graph.node) for name in node.output if name}
         self.needed = self._needed()
 
@@ -51,7 +58,7 @@ class Subgraphs:
 
     def _reads(self, place: int) -> set[str]:
         """Return the names that a node reads, those within its subgraphs included."""
-        return _names_read(self._graph.node[place])
+        return self._reads_of[place] if place in self._reads_of else _names_read(self._graph.node[place])
 
     def connected(self, own: set[int], anchors: set[int], reads: Callable[[int], Collection[str]]) -> set[int]:
         """Return the nodes of `own` that values connect with an anchor by nodes of `own` alone."""

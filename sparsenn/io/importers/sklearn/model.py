@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from sparsenn.errors import InputError, UsageError, prefix_errors
 from sparsenn.formats import InputLayout
+from sparsenn.io.importers.sklearn.transformers import fitted, steps_of, transformed
 from sparsenn.io.rounding import check_rounding
 from sparsenn.io.signal import Signal, inputs
 from sparsenn.layers.activation_names import activation_elsewhere, names_elsewhere
@@ -19,12 +17,13 @@ from sparsenn.network import Network
 __all__ = ["from_sklearn"]
 
 
-def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW) -> Network:
+def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW, through: str | None = None) -> Network:
     """Return a fitted estimator of scikit-learn as a network.
 
-    Known are `MLPClassifier` and `MLPRegressor`, and a `Pipeline` of `StandardScaler`, `MinMaxScaler`, `MaxAbsScaler`
-    and `RobustScaler` that ends with one of them: scalings become part of the first layer. The outputs are what the
-    classifier's `predict_proba` gives (of two classes, the share of the second alone), or the regressor's `predict`.
+    Known are `MLPClassifier` and `MLPRegressor`, and a `Pipeline` that ends with one of them, of `StandardScaler`,
+    `MinMaxScaler`, `MaxAbsScaler`, `RobustScaler`, `PCA`, `OneHotEncoder` of integers, and `ColumnTransformer` of these
+    and of pipelines of them. Scalings become part of the first layer; projections and columns that are chosen, a layer
+    before it. An integer that is no category of an encoder has the code of none.
 
     Parameters
     ----------
@@ -32,6 +31,9 @@ def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW) -> Netwo
         A fitted estimator or pipeline; it stays as it is.
     sparse_below : float, default 0.5
         A layer in which a smaller share of weights is not zero becomes sparse.
+    through : {"onnx"}, optional
+        Have the package skl2onnx make an ONNX graph of any estimator, and read that as `from_onnx` does: what has no
+        layer here, ONNX Runtime computes. Outputs are then the probabilities of all classes.
 
     Returns
     -------
@@ -44,24 +46,30 @@ def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW) -> Netwo
     InputError
         The estimator, or a step of the pipeline, is of another kind, or not fitted; the message names it.
     UsageError
-        The argument is not an estimator.
+        The argument is not an estimator; there is no other format of that name, or skl2onnx is not installed.
     """
     if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
         found = estimator.__name__ if isinstance(estimator, type) else type(estimator).__name__
         raise UsageError(f"{found} is not a fitted estimator of scikit-learn")
-    steps = list(_steps("", estimator))
+    if through is not None:
+        if through != "onnx":
+            raise UsageError(f'through is {through!r}; give "onnx"')
+        from sparsenn.io.importers.sklearn.through_onnx import network_through_onnx
+
+        return network_through_onnx(estimator, sparse_below)
+    steps = list(steps_of("", estimator))
     signal = inputs(None, "fit the estimator", sparse_below)
     for number, (name, step) in enumerate(steps, start=1):
         kind = type(step).__name__
         with prefix_errors(f"{name} ({kind})" if name else kind):
-            if kind in _SCALERS and number < len(steps):
-                signal = _SCALERS[kind](signal, step)
-            elif kind in ("MLPClassifier", "MLPRegressor") and number == len(steps):
+            if number < len(steps):
+                signal = transformed(signal, step)
+            elif kind in ("MLPClassifier", "MLPRegressor"):
                 signal = _perceptron(signal, step)
             else:
                 raise InputError(
-                    "has no counterpart in sparsenn; known: MLPClassifier, MLPRegressor and, before them in a "
-                    f"Pipeline, {', '.join(_SCALERS)}"
+                    "has no counterpart in sparsenn; known: MLPClassifier and MLPRegressor, at the end of a Pipeline; "
+                    'others through="onnx"'
                 )
     network = signal.network()
     names = getattr(estimator, "feature_names_in_", None)
@@ -70,19 +78,9 @@ def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW) -> Netwo
     return check_rounding(network, signal.entering)
 
 
-def _steps(name: str, estimator: Any) -> Iterator[tuple[str, Any]]:
-    """Yield an estimator, or those that a pipeline applies one after the other, by their paths."""
-    if type(estimator).__name__ != "Pipeline":
-        yield name, estimator
-        return
-    for key, step in estimator.steps:
-        if step is not None and not (isinstance(step, str) and step == "passthrough"):
-            yield from _steps(f"{name}.{key}" if name else key, step)
-
-
 def _perceptron(signal: Signal, estimator: Any) -> Signal:
     """Return what all layers of a perceptron make of a signal."""
-    weights, biases = _fitted(estimator, "coefs_"), _fitted(estimator, "intercepts_")
+    weights, biases = fitted(estimator, "coefs_"), fitted(estimator, "intercepts_")
     hidden, known = activation_elsewhere("sklearn", estimator.activation), ", ".join(names_elsewhere("sklearn"))
     if hidden is None:
         raise InputError(f"has the activation {estimator.activation!r}; known: {known}")
@@ -98,39 +96,3 @@ def _perceptron(signal: Signal, estimator: Any) -> Signal:
             else:
                 raise InputError(f"gives {estimator.out_activation_!r} of its sums; known: softmax, {known}")
     return signal
-
-
-def _fitted(estimator: Any, attribute: str) -> Any:
-    """Return what an estimator has learned."""
-    if not hasattr(estimator, attribute):
-        raise InputError("is not fitted yet")
-    return getattr(estimator, attribute)
-
-
-def _standard(signal: Signal, scaler: Any) -> Signal:
-    scale = _fitted(scaler, "scale_") if scaler.with_std else np.ones(_fitted(scaler, "n_features_in_"))
-    return signal.scaled(1 / scale, -scaler.mean_ / scale if scaler.with_mean else 0.0)
-
-
-def _robust(signal: Signal, scaler: Any) -> Signal:
-    scale = _fitted(scaler, "scale_") if scaler.with_scaling else np.ones(_fitted(scaler, "n_features_in_"))
-    return signal.scaled(1 / scale, -scaler.center_ / scale if scaler.with_centering else 0.0)
-
-
-def _minimum_maximum(signal: Signal, scaler: Any) -> Signal:
-    signal = signal.scaled(_fitted(scaler, "scale_"), scaler.min_)
-    return signal.clipped(*map(float, scaler.feature_range)) if scaler.clip else signal
-
-
-def _largest(signal: Signal, scaler: Any) -> Signal:
-    signal = signal.scaled(1 / _fitted(scaler, "scale_"), 0.0)
-    return signal.clipped(-1.0, 1.0) if getattr(scaler, "clip", False) else signal
-
-
-_SCALERS: dict[str, Callable[[Signal, Any], Signal]] = {
-    "StandardScaler": _standard,
-    "MinMaxScaler": _minimum_maximum,
-    "MaxAbsScaler": _largest,
-    "RobustScaler": _robust,
-}
-"""What each kind of scaler makes of a signal."""

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from sparsenn.errors import InputError
-from sparsenn.io.combining import combined, concatenated
+from sparsenn.io.combining import combined, concatenated, multiplied
 from sparsenn.io.foreign_arrays import host_array, host_matrix
 from sparsenn.io.importers.torch import movements, operators
 from sparsenn.io.importers.torch.movements import Arguments, Made
 from sparsenn.io.signal import Signal
-from sparsenn.layers import Add, AvgPool2d, LogSoftmax, Multiply
+from sparsenn.layers import Add, AvgPool2d, LogSoftmax
 from sparsenn.layers.activation_names import attributes_elsewhere, names_elsewhere
 
 __all__ = ["OPERATORS", "ROWS_COUNT", "Operator", "apply_operator"]
@@ -102,6 +102,10 @@ def _convolution(at: Arguments) -> Signal:
 
 def _batch_norm(at: Arguments) -> Signal:
     return operators.batch_norm(at["input"], at["weight"], at["bias"], at["running_mean"], at["running_var"], at["eps"])
+
+
+def _layer_norm(at: Arguments) -> Signal:
+    return operators.layer_norm(at["input"], at["normalized_shape"], at["weight"], at["bias"], at["eps"])
 
 
 def _max_pool(dimensions: int) -> Operator:
@@ -191,7 +195,7 @@ def _multiple(at: Arguments) -> Signal:
     signal: Signal = at["other" if swapped else "self"]
     constant = at["self" if swapped else "other"]
     if isinstance(constant, Signal):
-        return combined([at["self"], at["other"]], Multiply())
+        return multiplied([at["self"], at["other"]])
     return signal.scaled(_by_channel(constant, signal), 0.0)
 
 
@@ -269,6 +273,8 @@ OPERATORS: dict[str, Operator] = {
     "conv2d": _CONVOLUTION,
     "batch_norm": _operator(_batch_norm, "input", _NORM, "momentum cudnn_enabled", training=(False,)),
     "_native_batch_norm_legit_no_training": _operator(_batch_norm, "input", _NORM, "momentum"),
+    "layer_norm": _operator(_layer_norm, "input", "normalized_shape weight bias eps", "cudnn_enable"),
+    "native_layer_norm": _operator(_layer_norm, "input", "normalized_shape weight bias eps"),
     "max_pool1d": _max_pool(1),
     "max_pool2d": _max_pool(2),
     "avg_pool1d": _average_pool(1),

@@ -34,13 +34,13 @@ def from_torch(
 ) -> Network:
     """Return a PyTorch module as a network that computes what the module does in evaluation mode.
 
-    Known are `Linear`, `Conv1d`, `Conv2d`, `BatchNorm1d`, `BatchNorm2d`, `MaxPool`, `AvgPool` and their adaptive kinds
-    in one and two dimensions, `ReLU6`, `PReLU`, `Hardtanh`, all modules of activations that `sparsenn` has, `Softmax`,
-    `LogSoftmax`, `Softmin`, `Tanhshrink`, `Flatten`, `Unflatten` of inputs, `ChannelShuffle`, padding with zeros, and
-    what does nothing when a module is evaluated. Masks of `torch.nn.utils.prune` are applied, and weights may be sparse
-    tensors of any layout. A `Sequential` of these is read module by module, each as often as it stands there; what else
-    there is, by `torch.export`, for which an example is needed. What depends on the number of rows, or changes the
-    module at each call, is refused.
+    Known are `Linear`, `Conv1d`, `Conv2d`, `BatchNorm1d`, `BatchNorm2d`, `LayerNorm`, `MaxPool`, `AvgPool` and their
+    adaptive kinds in one and two dimensions, `ReLU6`, `PReLU`, `Hardtanh`, all modules of activations that `sparsenn`
+    has, `Softmax`, `LogSoftmax`, `Softmin`, `Tanhshrink`, `Flatten`, `Unflatten` of inputs, `ChannelShuffle`, padding
+    with zeros, and what does nothing when a module is evaluated. Masks of `torch.nn.utils.prune` are applied, and
+    weights may be sparse tensors of any layout. A `Sequential` of these is read module by module, each as often as it
+    stands there; what else there is, by `torch.export`, for which an example is needed. What depends on the number of
+    rows, or changes the module at each call, is refused.
 
     Parameters
     ----------
@@ -283,6 +283,9 @@ _READERS: dict[str, Reader] = {
     "Conv2d": _convolution,
     "BatchNorm1d": _batch_norm,
     "BatchNorm2d": _batch_norm,
+    "LayerNorm": lambda signal, part: operators.layer_norm(
+        signal, part.normalized_shape, part.weight, part.bias, part.eps
+    ),
     "MaxPool1d": _max_pool(1),
     "MaxPool2d": _max_pool(2),
     "AvgPool1d": _average_pool(1),

@@ -14,8 +14,10 @@ import numpy as np
 
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.io.affine import Sides
+from sparsenn.io.combining import product_per_position
 from sparsenn.io.convolving import convolve, pad_with_zeros
 from sparsenn.io.foreign_arrays import host_array, host_matrix
+from sparsenn.io.normalising import normalise
 from sparsenn.io.pooling import pool
 from sparsenn.io.signal import Signal
 from sparsenn.layers import AvgPool2d, MaxPool2d, SoftmaxLayer
@@ -28,6 +30,7 @@ __all__ = [
     "convolution",
     "elementwise",
     "flatten",
+    "layer_norm",
     "linear",
     "max_pool",
     "pad",
@@ -39,8 +42,12 @@ Size = int | Sequence[int] | None
 
 
 def linear(signal: Signal, weight: Any, bias: Any = None) -> Signal:
-    """Return the product with weights of shape (outputs, inputs)."""
-    return signal.connected(host_matrix("weight", weight).T, _optional("bias", bias))
+    """Return the product along the last axis with weights of shape (outputs, inputs)."""
+    weights, addend = host_matrix("weight", weight).T, _optional("bias", bias)
+    if len(signal.shape) == 1 or signal.shape[-1] != weights.shape[0]:
+        return signal.connected(weights, addend)
+    made = product_per_position(signal.in_order(), weights)
+    return made if addend is None else made.plus(addend)
 
 
 def convolution(
@@ -83,6 +90,12 @@ def batch_norm(signal: Signal, weight: Any, bias: Any, mean: Any, variance: Any,
     if not np.isfinite(factor).all():
         raise InputError("a running variance is negative, or not finite")
     return signal.scaled(factor, (0.0 if shift is None else shift) - means * factor)
+
+
+def layer_norm(signal: Signal, sizes: Sequence[int], weight: Any, bias: Any, epsilon: float) -> Signal:
+    """Return the normalisation of the numbers along the last axes, of these sizes."""
+    scale, shift = _optional("weight", weight), _optional("bias", bias)
+    return normalise(signal, [int(size) for size in sizes], scale, shift, epsilon)
 
 
 def max_pool(

@@ -9,7 +9,7 @@ import pytest
 from sparsenn.backends import kernel_named
 from sparsenn.backends.machine import A100, H200
 
-KERNELS = ("resident", "chunks", "chunks_tf32", "two_of_four_float32", "two_of_four_tf32")
+KERNELS = ("resident", "chunks", "few_rows", "chunks_tf32", "two_of_four_float32", "two_of_four_tf32")
 
 
 class Shape(NamedTuple):
@@ -58,6 +58,12 @@ RECORDED = [
     ("two_of_four_float32", square(4096, 205, 1), 60_000, 5.636),
     ("two_of_four_float32", square(4096, 819, 1), 60_000, 10.875),
     ("two_of_four_float32", CHOICE_0, 4000, 0.46),
+    ("few_rows", square(2048, 102, 3), 1, 0.0123),
+    ("few_rows", square(8192, 410, 3), 1, 0.0319),
+    ("few_rows", square(8192, 1638, 3), 16, 0.158),
+    ("few_rows", square(4096, 819, 3), 64, 0.154),
+    ("few_rows", square(8192, 82, 3), 64, 0.0724),
+    ("few_rows_float16", square(8192, 1638, 3), 1, 0.0535),
     ("two_of_four_tf32", square(1024, 102, 24), 60_000, 3.983),
     ("two_of_four_tf32", square(1024, 102, 1), 60_000, 0.279),
     ("two_of_four_tf32", square(4096, 819, 1), 60_000, 4.04),

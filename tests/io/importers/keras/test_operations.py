@@ -232,6 +232,21 @@ def kin(keras: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]]:
         "relu, sloping": ((4,), lambda x: activations.relu(of.Dense(4)(x), negative_slope=0.5)),
         "relu, later": ((4,), lambda x: activations.relu(of.Dense(4)(x), threshold=0.5)),
         "gelu": ((4,), lambda x: activations.gelu(of.Dense(4)(x))),
+        "layer norm": (
+            (4,),
+            lambda x: of.LayerNormalization(epsilon=0.1)(of.Dense(3)(of.LayerNormalization(center=False)(x))),
+        ),
+        "layer norm of tokens": ((6, 4), lambda x: of.LayerNormalization(scale=False)(x)),
+        "layer norm of channels": ((4, 5, 3), lambda x: of.LayerNormalization()(of.Conv2D(4, 2)(x))),
+        "layer norm, then a window": ((4, 5, 3), lambda x: of.Conv2D(2, 2)(of.LayerNormalization()(x))),
+        "layer norm of images": ((4, 5, 3), lambda x: of.LayerNormalization([1, 2, 3])(of.Conv2D(4, 2)(x))),
+        "layer norm of lines": ((4, 5, 3), lambda x: of.LayerNormalization(axis=2)(of.Conv2D(4, 2)(x))),
+        "root mean square": ((4,), lambda x: of.RMSNormalization()(of.Dense(4)(x))),
+        "x * sigmoid(x)": ((4,), lambda x: (lambda y: y * ops.sigmoid(y))(of.Dense(4)(x))),
+        "Multiply, gated": (
+            (4,),
+            lambda x: (lambda y: of.Multiply()([of.Activation("sigmoid")(y), y]))(of.Dense(4)(x)),
+        ),
         "reshape": ((4,), lambda x: ops.reshape(of.Dense(4)(x), (-1, 4))),
         "model in model": ((4,), twice),
         "training": ((4,), lambda x: of.BatchNormalization()(x, training=True)),
@@ -254,6 +269,7 @@ def kin(keras: Any) -> dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]]:
 
 NOT_COMPUTED = {
     *("2 / x", "average", "Maximum", "maximum of two", "softmax of rows"),
+    *("layer norm of lines", "root mean square"),
     *("relu, later", "gelu", "training", "images beside", "pixels of a line", "transposed"),
 }
 """Those that no layer of sparsenn computes."""
@@ -281,6 +297,8 @@ def test_what_keras_saves_is_what_it_computes_or_is_refused(tmp_path: Path, suff
         except SparseNNError:
             refused.add(name)
             continue
+        if name in ("x * sigmoid(x)", "Multiply, gated"):
+            assert [str(layer.activation) for layer in network] == ["silu"]
         expected = np.asarray(model.predict_on_batch(rows))
         given = np.moveaxis(rows, -1, 1) if network.image else rows
         found = Session(network, device="reference")(np.ascontiguousarray(given).reshape(3, -1))

@@ -54,6 +54,7 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "pad": st.lists(st.integers(-1, 2), min_size=1, max_size=5),
     "mode": st.sampled_from(["constant", "reflect", "replicate"]),
     "padding": SIZES | st.sampled_from(["same", "valid"]),
+    "normalized_shape": st.sampled_from([[3], [6], [2], [3, 2], [CHANNELS, 3, 2]]),
     "output_size": st.lists(st.integers(1, 6), min_size=1, max_size=2),
     "groups": st.integers(1, 2),
     "eps": st.sampled_from([1e-5, 0.1]),

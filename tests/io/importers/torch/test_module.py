@@ -16,7 +16,8 @@ from torch_modules import Called, check, settled
 from sparsenn.engine import Session
 from sparsenn.errors import InputError, UsageError
 from sparsenn.io import from_torch
-from sparsenn.layers import Add, Conv2d, Flatten, Linear, MaxPool2d, Multiply, SparseLinear
+from sparsenn.layers import Add, Conv2d, Flatten, LayerNorm, Linear, MaxPool2d, Multiply, PerPosition, SparseLinear
+from sparsenn.layers.activation import HardSwish, Mish, SiLU
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 nn = torch.nn
@@ -39,6 +40,10 @@ ROWS = {
     ),
     "leaky": lambda: nn.Sequential(nn.Linear(6, 8), nn.LeakyReLU(0.2), nn.Linear(8, 4), nn.PReLU(4), nn.Linear(4, 2)),
     "activations alone": lambda: nn.Sequential(nn.ReLU(), nn.Tanh(), nn.LeakyReLU()),
+    "layer norms": lambda: nn.Sequential(
+        *(nn.LayerNorm(6, bias=False), nn.Linear(6, 8), nn.LayerNorm(8, 0.1), nn.GELU()),
+        *(nn.Linear(8, 5), nn.LayerNorm(5, elementwise_affine=False)),
+    ),
     "nested": lambda: nn.Sequential(
         nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.Identity()), nn.Dropout(), nn.ReLU(), nn.Softmax(1)
     ),
@@ -73,6 +78,9 @@ IMAGES = {
     "uncounted": lambda: nn.Sequential(
         nn.AvgPool2d(3, 1, 1, count_include_pad=False), nn.Conv2d(2, 3, 1), nn.AvgPool2d(3, 2, 1, divisor_override=4)
     ),
+    "layer norms": lambda: nn.Sequential(
+        nn.LayerNorm((2, 12, 12)), nn.Conv2d(2, 3, 3), nn.LayerNorm(10), nn.MaxPool2d(2), nn.LayerNorm((5, 5))
+    ),
     "overlapping": lambda: nn.Sequential(nn.MaxPool2d(3, 2, 1), nn.AvgPool2d(3, 1, 1), nn.ReLU()),
 }
 
@@ -80,6 +88,12 @@ SEQUENCES = {
     "windows": lambda: nn.Sequential(
         *(nn.Conv1d(2, 4, 3, padding=1, stride=2), nn.BatchNorm1d(4), nn.ReLU(), nn.MaxPool1d(2), nn.AvgPool1d(2)),
         *(nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(4, 3)),
+    ),
+    "tokens": lambda: nn.Sequential(
+        nn.LayerNorm(24), nn.Linear(24, 32), nn.GELU(), nn.Linear(32, 24, bias=False), nn.LayerNorm((2, 24))
+    ),
+    "windows, then tokens": lambda: nn.Sequential(
+        nn.Conv1d(2, 4, 3), nn.ReLU(), nn.Linear(22, 5), nn.Sigmoid(), nn.Flatten(), nn.Linear(20, 3)
     ),
 }
 
@@ -349,6 +363,46 @@ def test_squeeze_and_excitation(connected: bool) -> None:
     check(SqueezeAndExcitation(2, connected), (2, 7, 6))
 
 
+class Perceptron(nn.Module):
+    """What follows attention in a transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 32), nn.Linear(32, 8)
+        prune.random_unstructured(self.up, "weight", amount=0.9)
+
+    def forward(self, tokens: Any) -> Any:
+        return tokens + self.down(functional.gelu(self.up(self.norm(tokens))))
+
+
+def test_the_perceptron_of_a_transformer() -> None:
+    network = check(nn.Sequential(Perceptron(), Perceptron(), nn.LayerNorm(8)).eval(), (5, 8))
+    kinds = [LayerNorm, PerPosition, PerPosition, Add]
+    assert [type(layer) for layer in network] == [*kinds, *kinds, LayerNorm]
+    assert isinstance(network[1].layer, SparseLinear)
+
+
+@pytest.mark.parametrize(
+    ("gate", "activation"),
+    [
+        (lambda rows: rows * torch.sigmoid(rows), SiLU()),
+        (lambda rows: functional.sigmoid(rows) * rows, SiLU()),
+        (lambda rows: rows * functional.hardsigmoid(rows), HardSwish()),
+        (lambda rows: rows * torch.tanh(functional.softplus(rows)), Mish()),
+    ],
+)
+def test_gates_of_their_own_numbers_are_activations(gate: Callable[[Any], Any], activation: Any) -> None:
+    network = check(Called(nn.Sequential(nn.Linear(6, 4), Called(gate))).eval(), (6,))
+    assert [(type(layer), layer.activation) for layer in network] == [(Linear, activation)]
+    network = check(Called(nn.Sequential(nn.Conv2d(2, 4, 3), Called(gate))).eval(), (2, 5, 5))
+    assert [(type(layer), layer.activation) for layer in network] == [(Conv2d, activation)]
+
+
+def test_gates_of_other_numbers_are_products() -> None:
+    network = check(Called(lambda rows: rows * torch.sigmoid(2 * rows)), (4,))
+    assert isinstance(network[-1], Multiply)
+
+
 def test_squares() -> None:
     check(Called(lambda rows: rows * rows), (4,))
     check(Called(lambda images: torch.mul(images.tanh(), images) * 2), (2, 5, 4))
@@ -421,7 +475,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
     ),
     "no width": (lambda: nn.Sequential(nn.ReLU()), None, r"0 \(ReLU\): the number of inputs is not given"),
     "channels": (lambda: nn.Sequential(nn.Conv2d(3, 1, 3)), PICTURE, r"0 \(Conv2d\): .* do not fit 2 channels"),
-    "no flattening": (lambda: nn.Sequential(nn.Linear(7, 2)), PICTURE, "takes rows of 7, .* a flattening between"),
+    "no flattening": (lambda: nn.Sequential(nn.Linear(98, 2)), PICTURE, "takes rows of 98, .* a flattening between"),
+    "norm of others": (lambda: nn.Sequential(nn.LayerNorm((2, 7))), PICTURE, r"sizes \(2, 7\), but is given"),
     "reflected": (lambda: nn.Conv2d(2, 1, 3, padding=1, padding_mode="reflect"), PICTURE, "pads by 'reflect'"),
     "own statistics": (lambda: nn.BatchNorm2d(2, track_running_stats=False), PICTURE, "each batch's own mean"),
     "dilated pool": (lambda: nn.MaxPool2d(2, dilation=2), PICTURE, r"a dilation of 2"),

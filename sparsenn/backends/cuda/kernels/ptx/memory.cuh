@@ -142,6 +142,11 @@ __device__ __forceinline__ int read_acquire(const int* from) {
     asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
     return value;
 }
+__device__ __forceinline__ unsigned long long read_acquire(const unsigned long long* from) {
+    unsigned long long value;
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory");
+    return value;
+}
 
 // st.global, predicated: 16, 8, 4 or 2 bytes to a multiple of their number if `wanted`, with no branch.
 __device__ __forceinline__ void store_if(void* to, const unsigned (&words)[4], bool wanted) {

@@ -1,0 +1,129 @@
+"""few_rows_float16: chains of sparse layers for few rows in half precision, a launch a layer, sums in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sparsenn.backends.chains import SparseProblem
+from sparsenn.backends.cuda.runtime.availability import ANY_GPU
+from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
+from sparsenn.backends.cuda.runtime.loader import program
+from sparsenn.backends.cuda.runtime.memory import within_memory
+from sparsenn.backends.cuda.runtime.recorder import launch
+from sparsenn.backends.cuda.sparse.few_rows.chain import CountedChain
+from sparsenn.backends.cuda.sparse.few_rows.packed import CLASSES, packed
+from sparsenn.backends.cuda.sparse.priors import few_rows_seconds
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
+from sparsenn.backends.kernel_records import SparseKernel
+from sparsenn.backends.machine import WARP, Machine
+from sparsenn.backends.sizes import parts_of
+from sparsenn.formats import CSR, Array
+from sparsenn.network import Network
+
+__all__ = ["FEW_ROWS_FLOAT16", "HalfFewRowsChain", "group_of"]
+
+GROUP = 8  # rows that a lane has sums of, where there is more than one row
+THREADS = (1024, 512)
+WIDEST = 65_528  # inputs of a layer, as places have 16 bits, and eight lie behind the inputs
+EDGE_BYTES = 4  # a weight and its place
+RESERVED_BYTES = 1024  # of shared memory, that each block takes besides its own
+BETWEEN, FLOATS, HALVES = range(3)  # forms of rows, as in the kernel
+
+_PROGRAM = program("sparse/few_rows_half.cu", dynamic_shared=True, ROWS=(1, GROUP), THREADS=THREADS[::-1])
+
+
+def group_of(machine: Machine, inputs: int, rows: int) -> int | None:
+    """Return how many rows share a read of the weights; None where not even one fits into shared memory."""
+    fitting = [group for group in (GROUP, 1) if _shared_bytes(group, inputs) <= machine.block_bytes]
+    return fitting[0 if rows > 1 else -1] if fitting else None
+
+
+def _shared_bytes(group: int, inputs: int) -> int:
+    return 2 * group * CLASSES * (parts_of(inputs, CLASSES) + 1)
+
+
+class HalfFewRowsChain(CountedChain):
+    """A chain of launches; rows between layers are halves, and NaN beyond their range."""
+
+    def __init__(self, device: int, layers: Sequence[DeviceLayer], rows: int) -> None:
+        super().__init__("few_rows_float16", device, layers, rows, takes_halves=True)
+        self._machine = current_machine()
+        group = group_of(self._machine, max(layer.inputs for layer in layers), rows)
+        assert group is not None, "why_not has said so"
+        self._group, self._weights = group, packed(layers)
+        self._kernels = {each: _PROGRAM.kernel("few_rows_half", ROWS=group, THREADS=each) for each in THREADS}
+        room = parts_of(max(1, rows), group) * group * max(layer.outputs for layer in layers)
+        self._buffers = [cupy().empty(max(1, room), np.float16) for _ in layers[1:3]]
+
+    def _cut(self, layer: DeviceLayer, groups: int) -> tuple[int, int]:
+        """Return the blocks of a group, all of which run at once, and their threads.
+
+        A multiprocessor has 1,024 threads: in two blocks, so that copies of rows overlap, where these fit.
+        """
+        machine, outputs = self._machine, layer.outputs
+        two = 2 * (_shared_bytes(self._group, layer.inputs) + RESERVED_BYTES) <= machine.multiprocessor_bytes
+        at_once = machine.multiprocessors * (2 if two else 1)
+        threads = THREADS[two or WARP * outputs * groups <= THREADS[1] * at_once]
+        return max(1, min(parts_of(WARP * outputs, threads), at_once // groups)), threads
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows between layers."""
+        return sum(int(buffer.nbytes) for buffer in self._buffers)
+
+    def _launch(self, first: int, last: int, features: Array) -> Any:
+        rows, kind = features.shape[0], HALVES if features.dtype == np.float16 else FLOATS
+        outputs = cupy().empty((rows, self._layers[last - 1].outputs), features.dtype)
+        source, form, groups = features, kind, parts_of(rows, self._group)
+        for number in range(first, last if rows else first):
+            layer, weights, is_last = self._layers[number], self._weights[number], number + 1 == last
+            target, form_out = (outputs, kind) if is_last else (self._buffers[number % 2], BETWEEN)
+            arguments = (
+                *(weights.words, weights.runs, np.int32(layer.inputs), np.int32(layer.outputs)),
+                *(source, np.int32(form), target, np.int32(form_out), np.int32(rows), layer.activation, layer.clip),
+            )
+            blocks, threads = self._cut(layer, groups)
+            shared_bytes = _shared_bytes(self._group, layer.inputs)
+            kernel = self._kernels[threads]
+            launch("spmspm", kernel, (blocks, groups), (threads,), *arguments, shared_bytes=shared_bytes)
+            source, form = target, form_out
+        return outputs
+
+
+def _prepare(stack: Stack, problem: SparseProblem) -> HalfFewRowsChain:
+    """Make all layers of a stack ready; raises OutOfMemoryError for too many rows."""
+    width = max(max(layer.inputs, layer.outputs) for layer in stack.layers)
+    with as_current(stack.device), within_memory(named(stack.layers), problem.rows, 8 * width):
+        return HalfFewRowsChain(stack.device, stack.layers, problem.rows)
+
+
+def _why_not(machine: Machine, network: Network, inputs: CSR) -> str | None:
+    """Return why the kernel cannot run a network; None if it can."""
+    layers: Sequence[Any] = network.layers
+    widest = max(layer.inputs for layer in layers)
+    if widest > WIDEST:
+        return f"a layer has {widest:,} inputs; the kernel takes up to {WIDEST:,}"
+    if group_of(machine, widest, 1) is None:
+        return f"a row of {widest:,} halves does not fit into a multiprocessor's shared memory"
+    return None
+
+
+FEW_ROWS_FLOAT16 = SparseKernel(
+    name="few_rows_float16",
+    device="cuda",
+    summary="a warp an output, weights of 11 bits in any range; float32 sums",
+    prepare=_prepare,
+    needs=(ANY_GPU,),
+    why_not=_why_not,
+    seconds=partial(few_rows_seconds, GROUP, EDGE_BYTES, 2),
+    precision="float16",
+    half_rows=True,
+    auto=True,
+    fuses=True,
+    drops_rows=False,
+    own_outputs=True,
+)

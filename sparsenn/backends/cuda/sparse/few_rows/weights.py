@@ -1,0 +1,112 @@
+"""Weights laid out for `few_rows`, as `sparse/few_rows.cu` describes; float32, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from sparsenn.backends.cuda.runtime.layer_cache import cache_all_on_device
+from sparsenn.backends.cuda.runtime.memory import to_device
+from sparsenn.backends.cuda.sparse.stack import DeviceLayer, LayerNumbers
+from sparsenn.backends.machine import WARP
+from sparsenn.backends.sizes import parts_of
+from sparsenn.formats import CSC, Array
+from sparsenn.formats.conversion import scan
+from sparsenn.layers import SparseLinear
+from sparsenn.runtime.jit import compiled, example
+from sparsenn.runtime.workers import map_threads
+
+__all__ = ["STEPS", "SlicedWeights", "laid_out", "slice_weights"]
+
+STEPS = 16  # weights of a thread in a chunk, as in the kernel
+UNIT = 16  # bytes that a thread copies at once
+PLACE_BYTES = 2
+
+
+@dataclass(frozen=True, eq=False)
+class SlicedWeights:
+    """A layer's weights and bias as the kernel reads them."""
+
+    chunks: Array  # (bytes,) uint8
+    starts: Array  # (slices + 1,) int32
+    outputs: Array  # (slices * 32,) int32, -1 for a thread that has none
+    biases: Array  # (slices * 32,) float32
+
+    @property
+    def slices(self) -> int:
+        """How many slices there are."""
+        return int(self.starts.size - 1)
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """All arrays, in the order of the kernel's record."""
+        return self.chunks, self.starts, self.outputs, self.biases
+
+
+def slice_weights(layer: LayerNumbers) -> SlicedWeights:
+    """Lay out a layer's weights on the host."""
+    weights, (inputs, outputs) = layer.weights, layer.weights.shape
+    chunks = -(-np.diff(weights.indptr) // STEPS)
+    order = np.argsort(-chunks, kind="stable")
+    slices = parts_of(outputs, WARP)
+    longest = np.zeros(slices * WARP, np.int64)
+    longest[:outputs] = chunks[order]
+    starts = scan(longest.reshape(-1, WARP).max(axis=1, initial=0))
+    made = np.empty((int(starts[-1]), STEPS * (4 + PLACE_BYTES) // UNIT, WARP, UNIT), np.uint8)
+    values = weights.values.astype(np.float32, copy=False)
+    _write_chunks(
+        *(weights.indptr, weights.indices, values, order, starts, inputs),
+        *(made.view(np.float32), made.view(np.uint16)),
+    )
+    writes, biases = np.full(slices * WARP, -1, np.int32), np.zeros(slices * WARP, np.float32)
+    writes[:outputs], biases[:outputs] = order, layer.bias[order]
+    return SlicedWeights(made.reshape(-1), starts.astype(np.int32), writes, biases)
+
+
+@compiled
+def _write_chunks(
+    indptr: Array,
+    indices: Array,
+    values: Array,
+    order: Array,
+    starts: Array,
+    inputs: int,
+    weights: Array,
+    places: Array,
+) -> None:
+    """Write the chunks of all slices; `weights` and `places` view the same bytes, (chunks, units, 32, numbers)."""
+    for number in range(starts.size - 1):
+        for lane in range(32):
+            first = last = 0
+            rank = number * 32 + lane
+            if rank < order.size:
+                first, last = indptr[order[rank]], indptr[order[rank] + 1]
+            for chunk in range(starts[number], starts[number + 1]):
+                for step in range(16):
+                    edge = first + (chunk - starts[number]) * 16 + step
+                    place, weight = inputs, np.float32(-0.0)
+                    if edge < last:
+                        place, weight = indices[edge], values[edge if values.size > 1 else 0]
+                    weights[chunk, step // 4, lane, step % 4] = weight
+                    places[chunk, 4 + step // 8, lane, step % 8] = place
+
+
+def laid_out(layers: Sequence[DeviceLayer]) -> list[SlicedWeights]:
+    """Return the layers' weights on the current device; those not laid out so far are now, on several threads."""
+
+    def made(missing: list[int]) -> list[SlicedWeights]:
+        host = map_threads(lambda at: slice_weights(layers[at].host), missing)
+        arrays = iter(to_device([array for each in host for array in each.arrays]))
+        return [SlicedWeights(*islice(arrays, len(each.arrays))) for each in host]
+
+    return cache_all_on_device(layers, ["few rows"] * len(layers), made)
+
+
+@example
+def _example() -> None:
+    weights = SparseLinear(CSC((1, 1), np.array([0, 1]), np.zeros(1, np.uint16), np.ones(1, np.float32))).weights
+    layer = LayerNumbers(weights, np.zeros(1, np.float32), np.ones(1, np.int64))
+    slice_weights(layer)

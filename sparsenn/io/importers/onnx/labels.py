@@ -1,0 +1,54 @@
+"""Labels of classes: those that nodes hold, and outputs that are none but labels, or maps from labels to numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sparsenn.io.importers.onnx.call import Value
+from sparsenn.io.signal import Signal
+from sparsenn.structure.onnx_library import onnx_library
+
+__all__ = ["labels_of", "with_numeric_outputs"]
+
+
+def labels_of(node: Any, values: Mapping[str, Value]) -> tuple[str, ...]:
+    """Return the labels of classes that a node holds, or picks from."""
+    if node.op_type == "ArrayFeatureExtractor":
+        if isinstance(values.get(node.input[0]), Signal | None):
+            return ()
+        return tuple(map(_text, np.asarray(values[node.input[0]]).reshape(-1)))
+    attributes = (attribute for attribute in node.attribute if attribute.name.startswith("classlabels_"))
+    lists = (onnx_library().helper.get_attribute_value(attribute) for attribute in attributes)
+    return tuple(_text(label) for labels in lists for label in labels)
+
+
+def with_numeric_outputs(model: Any) -> Any:
+    """Return a model whose outputs are numbers, as far as it has such.
+
+    Outputs of a ZipMap, a dictionary for each row, become the numbers that it takes; labels that are texts are left out
+    beside other outputs.
+    """
+    onnx = onnx_library()
+    maps = {node.output[0] for node in model.graph.node if node.op_type == "ZipMap"}
+    texts = [value for value in model.graph.output if value.type.tensor_type.elem_type == onnx.TensorProto.STRING]
+    if not maps and not texts:
+        return model
+    numeric = onnx.ModelProto()
+    numeric.CopyFrom(model)
+    for node in numeric.graph.node:
+        if node.op_type == "ZipMap":
+            node.CopyFrom(onnx.helper.make_node("Identity", node.input, node.output, node.name))
+    for value in numeric.graph.output:
+        if value.name in maps:
+            value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, onnx.TensorProto.FLOAT, None))
+    if len(texts) < len(model.graph.output):
+        for value in texts:
+            numeric.graph.output.remove(value)
+    return numeric
+
+
+def _text(label: Any) -> str:
+    return label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label)

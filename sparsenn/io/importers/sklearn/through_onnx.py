@@ -1,0 +1,60 @@
+"""Estimators of scikit-learn as ONNX graphs, in which ONNX Runtime computes what has no layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from sparsenn.errors import InputError, UsageError
+from sparsenn.formats import InputLayout
+from sparsenn.io.importers.onnx.files import from_onnx
+from sparsenn.network import Network
+from sparsenn.printable import reason_of
+from sparsenn.structure.onnx_library import onnx_library
+
+__all__ = ["network_through_onnx"]
+
+
+def network_through_onnx(estimator: Any, sparse_below: float) -> Network:
+    """Return the network of the ONNX graph of an estimator: probabilities of all classes, or numbers that it predicts.
+
+    Raises
+    ------
+    InputError
+        skl2onnx can't convert the estimator, or as `from_onnx`.
+    UsageError
+        The package skl2onnx is not installed, or as `from_onnx`.
+    """
+    try:
+        skl2onnx = import_module("skl2onnx")
+        types = import_module("skl2onnx.common.data_types")
+    except ImportError as error:
+        raise UsageError('through="onnx" needs the package skl2onnx, which is not installed here') from error
+    names, width = getattr(estimator, "feature_names_in_", None), getattr(estimator, "n_features_in_", None)
+    if width is None:
+        raise InputError(f"{type(estimator).__name__}: is not fitted yet")
+    columns = {"rows": width} if names is None else dict.fromkeys(map(str, names), 1)
+    described = [(name, types.FloatTensorType([None, size])) for name, size in columns.items()]
+    try:
+        model = skl2onnx.to_onnx(estimator, initial_types=described)
+    except Exception as error:  # of any kind: converters of other packages run
+        raise InputError(f"skl2onnx cannot convert {type(estimator).__name__}: {reason_of(error)}") from error
+    del model.graph.output[:-1]  # the labels
+    if names is None:
+        return from_onnx(model, sparse_below=sparse_below)
+    network = from_onnx(_with_one_input(model), sparse_below=sparse_below)
+    return replace(network, input_layout=InputLayout(names=tuple(columns)))
+
+
+def _with_one_input(model: Any) -> Any:
+    """Return a model that takes the columns of its inputs side by side."""
+    onnx, graph = onnx_library(), model.graph
+    helper, names = onnx.helper, [value.name for value in graph.input]
+    del graph.input[:]
+    graph.input.append(helper.make_tensor_value_info("sparsenn/rows", onnx.TensorProto.FLOAT, [None, len(names)]))
+    graph.initializer.append(onnx.numpy_helper.from_array(np.ones(len(names), np.int64), "sparsenn/widths"))
+    graph.node.insert(0, helper.make_node("Split", ["sparsenn/rows", "sparsenn/widths"], names, axis=1))
+    return model

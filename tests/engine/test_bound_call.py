@@ -1,0 +1,97 @@
+"""Calls on arrays that stay where they are."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from sparsenn import Network, ReLU, Session
+from sparsenn.errors import InputError, ShapeError, UsageError
+
+
+@pytest.fixture
+def network(rng):
+    weights = [sp.random(30, 30, 0.3, format="csc", dtype=np.float32, random_state=seed) for seed in range(2)]
+    return Network.from_scipy(weights, bias=0.1, activation=ReLU())
+
+
+def test_a_call_reads_and_writes_the_same_arrays(network, rng):
+    session, rows = Session(network, device="cpu"), rng.random((3, 30), dtype=np.float32)
+    call = session.bind(rows)
+    assert call.inputs is rows
+    for _ in range(2):
+        rows[:] = rng.random(rows.shape)
+        assert call() is call.outputs
+        assert np.array_equal(call.outputs, session(rows))
+
+
+def test_outputs_go_where_the_caller_wants(network, rng):
+    rows, out = rng.random((3, 30), dtype=np.float32), np.zeros((3, 30), np.float32)
+    call = Session(network, device="cpu").bind(rows, out)
+    assert call() is out
+    assert np.array_equal(out, Session(network, device="cpu")(rows))
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [np.ones((2, 30)), np.ones((30, 2), np.float32).T, [[1.0] * 30], sp.csr_matrix(np.ones((2, 30), np.float32))],
+    ids=["float64", "by column", "list", "sparse"],
+)
+def test_what_would_be_copied_is_refused(network, inputs):
+    with pytest.raises(UsageError, match="bound"):
+        Session(network, device="cpu").bind(inputs)
+
+
+def test_an_array_that_cannot_take_the_outputs_is_refused(network):
+    session, rows = Session(network, device="cpu"), np.ones((2, 30), np.float32)
+    with pytest.raises(ShapeError, match="out has the shape"):
+        session.bind(rows, np.zeros((3, 30), np.float32))
+    with pytest.raises(UsageError, match="float64"):
+        session.bind(rows, np.zeros((2, 30)))
+    with pytest.raises(UsageError, match="row-major"):
+        session.bind(rows, np.zeros((30, 2), np.float32).T)
+
+
+def test_rows_on_the_host_are_checked_in_each_call(network):
+    rows = np.ones((2, 30), np.float32)
+    call = Session(network, device="cpu").bind(rows)
+    rows[1, 3] = np.nan
+    with pytest.raises(InputError, match="nan"):
+        call()
+
+
+def test_a_closed_session_refuses_its_calls(network):
+    session = Session(network, device="cpu")
+    call = session.bind(np.ones((2, 30), np.float32))
+    session.close()
+    with pytest.raises(UsageError, match="closed"):
+        call()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_graph_computes_what_a_call_does(network, dtype, rng):
+    import cupy as cp
+
+    session = Session(network, device="cuda", precision="float16" if dtype == np.float16 else "float32")
+    rows = cp.asarray(rng.random((5, 30)).astype(dtype))
+    out = cp.zeros((5, 30), session(rows).dtype)
+    plain, given = session.bind(rows), session.bind(rows, out)
+    assert given.outputs is out
+    for _ in range(3):
+        rows[:] = cp.asarray(rng.random((5, 30)).astype(dtype))
+        expected = session(rows)
+        assert (plain() == expected).all()
+        assert (given() == expected).all()
+
+
+@pytest.mark.gpu
+def test_tensors_are_bound_without_a_copy(network):
+    torch = pytest.importorskip("torch")
+    session, rows = Session(network, device="cuda"), torch.rand(4, 30, device="cuda")
+    call = session.bind(rows)
+    first = call()
+    assert isinstance(first, torch.Tensor)
+    rows.mul_(2)
+    torch.cuda.synchronize()
+    call()
+    assert torch.equal(first, session(rows))
