@@ -38,11 +38,11 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 inline int2 make_int2(int x, int y) { return {x, y}; }
-struct Dimensions { unsigned x = 1, y = 1, z = 1; };
+struct Dimensions { unsigned x = 0, y = 0, z = 0; };
 
 namespace emulated {
 
-constexpr int WIDTH = 32, STACK = 128 << 10, SHARED = 227 << 10;
+constexpr int WARP_LANES = 32, STACK = 128 << 10, SHARED = 227 << 10;
 
 [[noreturn]] void fail(const char* what);
 
@@ -74,7 +74,7 @@ inline Thread* current;
 inline ucontext_t scheduler;
 inline const std::function<void()>* body;
 inline std::mt19937 chance;
-inline Dimensions block, grid;
+inline Dimensions block, grid{1, 1, 1};
 inline std::vector<std::pair<const unsigned char*, const unsigned char*>> regions;
 inline std::vector<std::function<void()>> flights;  // copies that go on by themselves, and what follows from them
 
@@ -107,21 +107,21 @@ void together(int number, const Given& given, Taken& taken, void (*operation)(co
     current->given = &given;
     current->taken = &taken;
     current->operation = number;
-    const int first = (current - threads->data()) / WIDTH * WIDTH;
-    const Given* all[WIDTH];
-    Taken* results[WIDTH];
+    const int first = (current - threads->data()) / WARP_LANES * WARP_LANES;
+    const Given* all[WARP_LANES];
+    Taken* results[WARP_LANES];
     bool last = true;
-    for (int lane = 0; lane < WIDTH; ++lane) {
+    for (int lane = 0; lane < WARP_LANES; ++lane) {
         Thread& other = (*threads)[first + lane];
         if (&other != current && other.state != AT_WARP) last = false;
         all[lane] = static_cast<const Given*>(other.given);
         results[lane] = static_cast<Taken*>(other.taken);
     }
     if (!last) return pause(AT_WARP);
-    for (int lane = 0; lane < WIDTH; ++lane)
+    for (int lane = 0; lane < WARP_LANES; ++lane)
         if ((*threads)[first + lane].operation != number) fail("lanes of a warp do different things");
     operation(all, results);
-    for (int lane = 0; lane < WIDTH; ++lane) (*threads)[first + lane].state = READY;
+    for (int lane = 0; lane < WARP_LANES; ++lane) (*threads)[first + lane].state = READY;
 }
 
 inline void start() {
@@ -159,14 +159,14 @@ inline void run_block(int count, unsigned char* shared) {
         thread.context.uc_link = nullptr;
         makecontext(&thread.context, start, 0);
     }
-    std::vector<int> order(count / WIDTH);
+    std::vector<int> order(count / WARP_LANES);
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     while (true) {
         bool moved = false;
         std::shuffle(order.begin(), order.end(), chance);
         for (int warp : order)
-            for (int lane = 0; lane < WIDTH; ++lane) {
-                Thread& thread = all[warp * WIDTH + lane];
+            for (int lane = 0; lane < WARP_LANES; ++lane) {
+                Thread& thread = all[warp * WARP_LANES + lane];
                 if (thread.state != READY) continue;
                 moved = true;
                 current = &thread;

@@ -4,7 +4,7 @@
 struct alignas(16) int4 { int x, y, z, w; };
 inline float2 make_float2(float x, float y) { return {x, y}; }
 
-inline Dimensions block_dimensions() { return {static_cast<unsigned>(emulated::threads->size())}; }
+inline Dimensions block_dimensions() { return {static_cast<unsigned>(emulated::threads->size()), 1, 1}; }
 #ifndef blockDim
 #define blockDim block_dimensions()
 #endif

@@ -120,8 +120,8 @@ class Kernel:
         A model of the bytes that it moves, for rooflines, if any. Studies document its parameters.
     reproducible : bool, default False
         Whether the bits of a row's outputs depend on nothing but that row and the layers: not on how many rows there
-        are, which, in which order, nor on threads. Such kernels of a device have one order of sums: all of `spmspm` the
-        same, and of `mlp` and `conv2d` there is one each.
+        are, which, in which order, nor on threads. Such kernels of an operation on a device have one order of sums,
+        and give equal bits.
     """
 
     operation: str

@@ -22,7 +22,7 @@ from sparsenn.engine.timer import Timer, section
 from sparsenn.errors import InputError, OutOfMemoryError
 from sparsenn.formats import Array
 from sparsenn.runtime.progress import Progress
-from sparsenn.runtime.spans import span, watchers
+from sparsenn.runtime.spans import span
 
 __all__ = ["BatchRunner", "Report", "layer_report"]
 
@@ -220,29 +220,27 @@ class BatchRunner:
         The cached function does not refer to this object, so that it is freed with the session.
         """
         source, plan, backend, watch = inputs.source, executable.plan, self._backend, self._watch
+        if backend.in_host_memory:
+            if plan.rows.form == "dense" and not (plan.streams or backend.doubles):
+                run = executable.foreign_network or partial(_host_outputs, executable)
+                self._cache.direct_calls.add(inputs.count, run)
+            return
         if plan.streams or not backend.reads_as_is(source) or not _is_same(source, inputs.rows):
             return
         converts = source.dtype == np.float16 and not plan.keeps_half
         shape, checks = inputs.rows.shape, self._compiled.options.check_finite
-        is_replayed, launch = executable.is_capturable and not converts, executable.whole_launch
+        is_replayed = executable.is_capturable and not converts
 
-        def run(rows: Array) -> Any:
-            if launch is not None and not watchers["step"]:
-                rows = rows if rows.ndim == 2 else rows.reshape(shape)
-                if checks:
-                    check_inputs(rows)
-                return launch(rows)
+        def replay(rows: Array) -> Any:
             outputs = executable.replayed(rows, shape, watch) if is_replayed else None
             if outputs is not None:
                 return outputs
             with np.errstate(all="ignore"):
                 rows = rows if rows.ndim == 2 else rows.reshape(shape)
-                if checks and backend.in_host_memory:
-                    check_inputs(rows)
                 return executable.outputs(backend.place(rows) if converts else rows, QUIET, watch, converts)
 
-        settled: Callable[[Array], Any] = run
-        if inputs.on_host and not backend.in_host_memory:
+        settled: Callable[[Array], Any] = replay
+        if inputs.on_host:
             if converts or not executable.is_capturable or not 0 < source.nbytes <= MAX_HOST_BYTES:
                 return
             settled = partial(executable.host_outputs, shape=shape, is_checked=checks)
@@ -265,6 +263,11 @@ class BatchRunner:
                 "the rows of an earlier call, which were on the GPU, held NaN or an infinite number; check where they "
                 "come from, or have check_finite=False"
             )
+
+
+def _host_outputs(executable: Executable, rows: Array) -> Any:
+    with np.errstate(all="ignore"):
+        return executable.outputs(rows, QUIET)
 
 
 def layer_report(progress: Progress, layers: int, inputs: int, size: int) -> Report:

@@ -18,10 +18,13 @@ from sparsenn.layers import Conv2d, ForeignLayer, SparseLinear, connected_layer,
 from sparsenn.network import Network
 from sparsenn.runtime.storage import package_version
 
-__all__ = ["choice_key"]
+__all__ = ["choice_key", "convolution_sizes"]
 
 SAMPLED_INDICES = 4096
 """Indices of a sparse layer that its digest covers, evenly spread."""
+
+LEADING_BITS = 3
+"""Binary digits of a convolution's weights other than zero that count: layers of like numbers take as long."""
 
 
 def choice_key(compiled: CompiledNetwork, rows: RowsShape) -> dict[str, str | int]:
@@ -56,8 +59,14 @@ def _network_digest(network: Network) -> str:
         if isinstance(layer, ForeignLayer):
             digest.update(layer.model)
         if isinstance(layer, Conv2d):
-            digest.update(repr((layer.weights.shape, layer.stride, layer.padding, layer.groups)).encode())
+            digest.update(repr(convolution_sizes(layer)).encode())
     return digest.hexdigest()
+
+
+def convolution_sizes(layer: Conv2d) -> tuple[Any, ...]:
+    """Return what the time of a convolution depends on, but for its images; weights left are rounded."""
+    shift = max(0, layer.nonzeros.bit_length() - LEADING_BITS)
+    return layer.weights.shape, layer.sliding_window, layer.groups, layer.nonzeros >> shift << shift
 
 
 @lru_cache(maxsize=1)

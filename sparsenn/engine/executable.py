@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch, SparseKernel
+from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.backends.kernel_records import (
     CONV_OPERATION,
     IMAGE_OPERATION,
@@ -105,11 +105,11 @@ class Executable:
         return outputs
 
     @property
-    def whole_launch(self) -> Callable[[Array], Any] | None:
-        """The function that takes dense rows through the whole network in ONNX Runtime; None where kernels do."""
+    def foreign_network(self) -> ForeignNetwork | None:
+        """The whole network in ONNX Runtime, once its step is bound; None where kernels compute."""
         is_whole = self.plan.kernel.operation == WHOLE_OPERATION and self.plan.leaves_outputs
-        step = self._steps.get(0) if is_whole else None
-        return None if step is None else step.launch
+        bound = self._steps.get(0) if is_whole else None
+        return None if bound is None else self._weights.of_layers(self.plan.compiled, self.plan.steps[0])
 
     @cached_property
     def is_capturable(self) -> bool:

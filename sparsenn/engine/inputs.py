@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sparsenn.backends import Backend, SparseRows
-from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
+from sparsenn.errors import InputError, MatrixError, ShapeError, SparseNNError, UsageError
 from sparsenn.formats import CSR, Array, InputLayout
 from sparsenn.formats.arrays import convert_scipy, real_numbers
 from sparsenn.formats.tables import without_table
@@ -29,6 +29,7 @@ __all__ = [
     "check_network",
     "packed_inputs",
     "read_inputs",
+    "rows_in_order",
     "takes_shape",
     "to_input_type",
 ]
@@ -276,6 +277,28 @@ def packed_inputs(network: Network, inputs: Any, named: Mapping[str, Any] | None
         by_name = ", ".join(f"{name!r} has {count:,}" for name, count in zip(shapes, counts, strict=True))
         raise ShapeError(f"the inputs differ in their number of rows: {by_name}")
     return _side_by_side(matrices)
+
+
+def rows_in_order(network: Network, inputs: Array | dict[str, Array]) -> int:
+    """Return the number of rows of inputs whose numbers, in row-major order, are the network's; 0 for all others."""
+    names = network.named_inputs or {}
+    if isinstance(inputs, dict):
+        shapes = [(name, array.shape, prod(names.get(name, ()))) for name, array in inputs.items()]
+    else:
+        shapes = [("", inputs.shape, network.inputs)]
+    if len(shapes) != max(1, len(names)) or (isinstance(inputs, dict) and inputs.keys() != names.keys()):
+        return 0
+    counts = set()
+    for name, shape, size in shapes:
+        numbers = np.empty(shape, np.int8)  # never touched: addresses and strides show whether they stay in order
+        try:
+            matrix = _named_matrix(network, name, names[name], numbers) if name else as_matrix(network, numbers)
+        except SparseNNError:  # which `read_inputs` raises, too
+            return 0
+        if matrix.shape[1] != size or not matrix.flags.c_contiguous or matrix.ctypes.data != numbers.ctypes.data:
+            return 0
+        counts.add(matrix.shape[0])
+    return counts.pop() if len(counts) == 1 else 0
 
 
 def _named_matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any) -> Any:

@@ -21,19 +21,32 @@ import numpy as np
 from sparsenn.backends import Features
 from sparsenn.backends.contract import LONG_SECONDS
 from sparsenn.engine.bound_steps import QUIET
+from sparsenn.engine.choice_key import convolution_sizes
 from sparsenn.engine.choices import Choice, Measured, label_of
 from sparsenn.engine.choosing import CLOSE, ORDER_GAIN, Alternative, RowsShape, Segment, choose_steps, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
+from sparsenn.engine.direct_calls import DirectCalls
 from sparsenn.engine.executable import Executable
-from sparsenn.engine.finite import OverflowGuard
+from sparsenn.engine.finite import OverflowGuard, check_inputs
 from sparsenn.engine.fitting import MAX_DENSE_BYTES, prepared_bytes
+from sparsenn.engine.inputs import packed_inputs
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.engine.whole import may_run_whole, whole_step
 from sparsenn.errors import InputError, OutOfMemoryError, UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Conv2d, SparseLinear, connected_layer, positions_of
+from sparsenn.formats.named_shapes import named_columns
+from sparsenn.layers import (
+    Concatenate,
+    Conv2d,
+    Flatten,
+    ForeignLayer,
+    Slice,
+    SparseLinear,
+    connected_layer,
+    positions_of,
+)
 from sparsenn.network import Network
 from sparsenn.runtime.spans import span
 
@@ -81,6 +94,9 @@ PAUSE_SECONDS = 0.02
 
 MAX_RANDOM_VALUES = 1 << 25
 """Random numbers that a segment is timed on, at most."""
+
+_WITHOUT_SUMS = (ForeignLayer, Slice, Flatten, Concatenate)
+"""Layers that move numbers, or that ONNX Runtime computes: with the whole network, it sums in no other order."""
 
 
 def open_segments(compiled: CompiledNetwork, rows: RowsShape, dense_bytes: int) -> list[Segment]:
@@ -135,12 +151,16 @@ def _beside_whole(
 ) -> Measured | None:
     """Time ONNX Runtime beside the steps of a choice, and return the faster; None where it cannot run the network."""
     own = Alternative(choose_steps(compiled, rows, MAX_DENSE_BYTES, choice), 0.0, in_order=True)
-    whole = Alternative((whole_step(compiled.merged.network),), 0.0, in_order=False)
+    is_foreign = all(isinstance(layer, _WITHOUT_SUMS) for layer in compiled.merged.network)
+    whole = Alternative((whole_step(compiled.merged.network),), 0.0, in_order=is_foreign)
     if sum(prepared_bytes(compiled, *own.steps, *whole.steps)) > compiled.weight_memory:
         return None
     known, replays = weights.keys, ReplayCache(compiled.backend)
     executables = _executables(compiled, (own, whole), rows, weights, replays)
-    trials = {one: partial(_call, each, features) for one, each in zip((own, whole), executables, strict=True)}
+    count, calls, inputs = int(features.shape[0]), DirectCalls(compiled), _by_name(compiled.network, features)
+    trials = {
+        one: partial(_call, each, calls, count, inputs) for one, each in zip((own, whole), executables, strict=True)
+    }
     times: dict[Alternative, list[float]] = {own: [], whole: []}
     fastest, measured = own, None
     with suppress(OutOfMemoryError, MemoryError, InputError, UsageError):
@@ -153,19 +173,33 @@ def _beside_whole(
             if most > HOPELESS * least or most > VERY_LONG_SECONDS or (number >= 2 and most > LONG_SECONDS):
                 break
         fastest, measured = _fastest(own, times)
-        measured = replace(measured, rows=int(features.shape[0]))
+        measured = replace(measured, rows=count)
     weights.retain(known, fastest.steps)
     return measured
 
 
-def _call(executable: Executable, features: Any) -> None:
+def _by_name(network: Network, rows: Any) -> Any:
+    """Return rows as a caller has them who has an array for each of several inputs."""
+    shapes, count = network.named_inputs or {}, rows.shape[0]
+    if len(shapes) < 2:
+        return rows
+    return {
+        name: np.ascontiguousarray(rows[:, first:last]).reshape(count, *shape)
+        for name, shape, first, last in named_columns(shapes)
+    }
+
+
+def _call(executable: Executable, calls: DirectCalls, count: int, inputs: Any) -> None:
     """Run an executable as a session's calls do, which matters where a run takes microseconds."""
-    launch = executable.whole_launch
-    if launch is not None:
-        launch(features)
-        return
+    foreign = executable.foreign_network
+    if foreign is not None:
+        calls.add(count, foreign)
+        if calls.outputs(inputs) is not None:
+            return
+    rows = packed_inputs(executable.plan.network, inputs) if isinstance(inputs, dict) else inputs
+    check_inputs(rows)
     with np.errstate(all="ignore"):
-        executable.outputs(features, QUIET)
+        executable.outputs(rows, QUIET)
 
 
 def _timed_block(trial: Callable[[], Any]) -> float:
@@ -375,5 +409,5 @@ def _layer_key(network: Network, number: int) -> Any:
     layer = network[number]
     shapes = network.input_shapes(number), network.shapes[number + 1], positions_of(layer)
     sparse = id(layer) if isinstance(connected_layer(layer), SparseLinear) else 0
-    sizes = (layer.stride, layer.padding, layer.groups) if isinstance(layer, Conv2d) else ()
+    sizes = convolution_sizes(layer) if isinstance(layer, Conv2d) else ()
     return type(layer), shapes, sizes, sparse, type(getattr(layer, "activation", None))

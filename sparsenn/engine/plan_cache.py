@@ -15,6 +15,7 @@ from sparsenn.engine.choice_key import choice_key
 from sparsenn.engine.choices import Choice, bucket_of_choice
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
+from sparsenn.engine.direct_calls import DirectCalls
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.fitting import MAX_DENSE_BYTES
@@ -24,7 +25,7 @@ from sparsenn.engine.plan import Plan, bucket, plan_for
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.engine.whole import may_run_whole
-from sparsenn.errors import UnsortedError
+from sparsenn.errors import OutOfMemoryError, UnsortedError
 from sparsenn.formats import CSR
 from sparsenn.runtime import choices
 
@@ -46,6 +47,7 @@ class PlanCache:
         self.overflow_guard = OverflowGuard(compiled.merged.network, compiled.backend)
         self.replays = ReplayCache(compiled.backend)
         self.settled: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
+        self.direct_calls = DirectCalls(compiled)
         self._executables: OrderedDict[tuple[str, int, int], Executable] = OrderedDict()
         self._forms: dict[str, str] = {}  # of sparse rows once uploaded, by their form before
         self._densities: dict[str, float | None] = {}
@@ -171,6 +173,14 @@ class PlanCache:
         self._executables.move_to_end(key)
         return executable
 
+    def settled_outputs(self, rows: Any) -> Any:
+        """Return outputs by the function that `settle` cached; None without, or if memory is too small."""
+        run = self.settled.get((type(rows), rows.shape, rows.dtype))
+        try:
+            return None if run is None else run(rows)
+        except (OutOfMemoryError, MemoryError):
+            return None
+
     def settle(self, rows: tuple[Any, ...], run: Callable[[Any], Any]) -> None:
         """Cache the function that runs rows of a shape and type, until an executable is dropped."""
         if len(self.settled) >= MAX_SETTLED:
@@ -194,6 +204,7 @@ class PlanCache:
     def _drop(self, keys: set[tuple[str, int, int]]) -> None:
         self._backend.before_drop()
         self.settled.clear()
+        self.direct_calls.clear()
         for key in keys:
             self.replays.drop(self._executables.pop(key).key)
 

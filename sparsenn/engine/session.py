@@ -21,7 +21,7 @@ from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import PlanCache
 from sparsenn.engine.result import Result, Seconds, outputs_by_name
 from sparsenn.engine.timer import Timer
-from sparsenn.errors import OutOfMemoryError, UsageError
+from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.io.networks import NetworkSource, network_of
 from sparsenn.network import Network
@@ -229,7 +229,14 @@ class Session:
         OutOfMemoryError, MemoryError
             Memory does not suffice for a single row, on the device or on the host.
         """
-        check_form(form)
+        if form is not None:
+            check_form(form)
+        calls, is_plain = self._cache.direct_calls, form is None or (form == "dense" and not self._names_outputs)
+        if calls.runs and is_plain and not (watchers["run"] or watchers["step"] or (named and inputs is not None)):
+            with self._lock:
+                outputs = calls.outputs(named if inputs is None else inputs)
+            if outputs is not None:
+                return outputs
         if named or are_named(inputs):
             inputs = packed_inputs(self.network, inputs, named)
         if form is None and self._names_outputs:
@@ -239,16 +246,9 @@ class Session:
             try:
                 self._runner.refuse_earlier()
                 if form != "csr" and self.backend.reads_as_is(inputs):
-                    rows: Any = inputs
-                    run = self._cache.settled.get((type(rows), rows.shape, rows.dtype))
-                    if run is not None:
-                        try:
-                            outputs = run(rows)
-                            if outputs is not None:
-                                return outputs
-                        except (OutOfMemoryError, MemoryError):
-                            pass  # the code below takes fewer rows at a time
-                        run = None  # so that its executable can be freed
+                    outputs = self._cache.settled_outputs(inputs)
+                    if outputs is not None:
+                        return outputs
                 with np.errstate(all="ignore"):
                     return self._outputs(inputs, form)
             finally:

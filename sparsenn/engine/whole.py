@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
@@ -11,7 +12,7 @@ from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.options import PRECISIONS
 from sparsenn.engine.steps import Step
 from sparsenn.errors import InputError, SparseNNError
-from sparsenn.layers import ForeignLayer, FullyConnected, connected_layer
+from sparsenn.layers import ForeignLayer, FullyConnected, RowTensor, connected_layer
 from sparsenn.network import Network
 from sparsenn.printable import reason_of
 from sparsenn.structure.onnx_graph import export_graph
@@ -55,6 +56,8 @@ def foreign_network(network: Network) -> ForeignNetwork:
     InputError, UsageError
         ONNX has no operator for a layer, or ONNX Runtime does not take the graph.
     """
+    if network.named_inputs is None:
+        network = replace(network, named_inputs={"input": _shape_of_rows(network)})
     graph = export_graph(network, sparse=False)
     inputs, outputs = (
         {value.name: tuple(axis.dim_value for axis in value.type.tensor_type.shape.dim[1:]) for value in values}
@@ -66,6 +69,16 @@ def foreign_network(network: Network) -> ForeignNetwork:
         raise
     except Exception as error:  # of whatever kinds that ONNX Runtime raises
         raise InputError(f"ONNX Runtime does not take the network: {reason_of(error)}") from error
+
+
+def _shape_of_rows(network: Network) -> tuple[int, ...]:
+    """Return the shape that the first layers give each row, where all give it the same."""
+    shapes = set()
+    for number in network.consumers[0]:
+        layer, sources = network[number - 1], network.nodes[number - 1].sources
+        takes = layer.takes if isinstance(layer, ForeignLayer) else [RowTensor(network.shapes[0])] * len(sources)
+        shapes |= {tensor.shape for tensor, source in zip(takes, sources, strict=True) if source == 0}
+    return shapes.pop() if len(shapes) == 1 else network.shapes[0]
 
 
 @cache

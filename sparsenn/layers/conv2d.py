@@ -104,6 +104,11 @@ class Conv2d(Rebuilt, ImageLayer):
         """Stored weights."""
         return int(self.weights.size)
 
+    @cached_property
+    def nonzeros(self) -> int:
+        """Weights other than zero."""
+        return int(np.count_nonzero(self.weights))
+
     @property
     def parameters(self) -> int:
         """Weights and biases."""

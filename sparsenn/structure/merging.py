@@ -132,8 +132,10 @@ def merge_equal_outputs(network: Network) -> Merged:
     copies = tuple(map(_copies, merged_layers, network.sizes[1:]))
     last = merged_layers[-1]
     expansion = last.group if isinstance(last, _Merging) and last.merged.outputs < last.original.outputs else None
-    distinct = replace(network, named_outputs=None)  # whose widths are those before merging
-    return Merged(distinct.with_layers(layers), copies, expansion)
+    distinct = replace(network, named_outputs=None).with_layers(layers)
+    if expansion is None:  # or else the names are those of other widths
+        distinct = replace(distinct, named_outputs=network.named_outputs)
+    return Merged(distinct, copies, expansion)
 
 
 def _copies(layer: _Merging | Layer, outputs: int) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import singledispatchmethod
 from math import prod
 from typing import Any
@@ -38,6 +37,7 @@ from sparsenn.network import Network
 from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.storage.records import package_version
 from sparsenn.structure.onnx_library import onnx_library
+from sparsenn.structure.onnx_values import ValueWriter
 
 __all__ = ["export_graph"]
 
@@ -88,10 +88,11 @@ def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None)
     )
 
 
-def _moved(rank: int, source: int, target: int) -> list[int]:
-    """Return axes in the order that moves one of them; `rank` are the others."""
-    axes = [axis for axis in range(rank + 1) if axis != source]
-    return [*axes[:target], source, *axes[target:]]
+def _selected_inputs(layer: SparseLinear) -> Array | None:
+    """Return the inputs that a layer selects, one for each output; None for a layer that computes."""
+    weights = layer.weights
+    is_selection = layer.bias is None and weights.indices.size == layer.outputs and (weights.values == 1).all()
+    return weights.indices.astype(np.int64) if is_selection and (np.diff(weights.indptr) == 1).all() else None
 
 
 def _first_version(operator: str) -> int:
@@ -100,19 +101,16 @@ def _first_version(operator: str) -> int:
     return min(int(schema.since_version) for schema in schemas if (schema.domain, schema.name) == ("", operator))
 
 
-class _Writer:
+class _Writer(ValueWriter):
     """Nodes and initialisers, layer by layer; within a layer, a node's output is the next one's input."""
 
     def __init__(self, onnx: Any, sparse: bool, network: Network, version: int) -> None:
-        self._onnx, self._sparse, self._network = onnx, sparse, network
-        self._number, self._place = 0, "inputs"
-        self._value, self._others = _INPUT, tuple[str, ...]()
+        super().__init__(onnx, _INPUT)
+        self._sparse, self._network = sparse, network
+        self._number, self._others = 0, tuple[str, ...]()
         self._values = [_INPUT]  # of the network's input, and of each layer so far
         self._direct = dict[int, str]()  # slices that are one of several inputs
         self.versions = {"": version}  # of the operators of each domain
-        self._uses = Counter[str]()  # of each name of a node, so that none is there twice
-        self.nodes: list[Any] = []
-        self.tensors: list[Any] = []
         self.sparse_tensors: list[Any] = []
 
     def written(self, scaling: Scaling | None) -> _Writer:
@@ -123,6 +121,7 @@ class _Writer:
         for number in range(1, len(self._network) + 1):
             self.write(number)
         self.end()
+        self._drop_unread()
         return self
 
     def begin(self, packed: bool) -> None:
@@ -142,9 +141,8 @@ class _Writer:
                 self._place, self._value = f"inputs/{name}", name
                 self._reshape(shapes[name], (prod(shapes[name]),))
                 rows.append(self._value)
-            self._place, self._value = "inputs", rows[0]
-            if len(rows) > 1:
-                self._node("Concat", *rows[1:], axis=1)
+            self._place = "inputs"
+            self._concatenate(rows, [prod(shape) for shape in shapes.values()])
             self._reshape((self._network.inputs,), self._network.shapes[0])
             self._values[0] = self._value
 
@@ -185,7 +183,7 @@ class _Writer:
                 self._value = self._values[node.sources[place]]
                 self._reshape(network.shapes[node.sources[place]], shape)
             else:
-                self._slice(first, last)
+                self._slice_matrix(first, last)
                 self._reshape((last - first,), shape)
             self._name_output(name)
 
@@ -197,14 +195,6 @@ class _Writer:
             raise UsageError(f"{name!r} names an input and another output; ONNX files need a name for each value")
         self._node("Identity")
         self.nodes[-1].output[0] = name
-
-    def _reshape(self, shape: tuple[int, ...], target: tuple[int, ...]) -> None:
-        if shape != target:
-            self._node("Reshape", self._tensor("shape", np.array([-1, *target], np.int64)))
-
-    def _slice(self, first: int, last: int, axis: int = 1) -> None:
-        bounds = (("first", first), ("last", last), ("axis", axis))
-        self._node("Slice", *(self._tensor(name, np.array([bound], np.int64)) for name, bound in bounds))
 
     def scale(self, scaling: Scaling) -> None:
         """Add nodes that multiply, move and divide the inputs, where that changes them."""
@@ -229,7 +219,14 @@ class _Writer:
 
     @add.register
     def _(self, layer: SparseLinear) -> None:
-        if self._sparse:
+        selected = _selected_inputs(layer)
+        if selected is not None:
+            first, last = int(selected[0]), int(selected[-1]) + 1
+            if np.array_equal(selected, np.arange(first, last)):
+                self._slice_matrix(first, last)
+            else:
+                self._node("Gather", self._tensor("inputs", selected), axis=1)
+        elif self._sparse:
             self._multiply(layer)
         else:
             self._node("Gemm", self._weights(layer), *self._bias(layer))
@@ -237,10 +234,11 @@ class _Writer:
 
     @add.register
     def _(self, layer: PerPosition) -> None:
-        self._node("Reshape", self._tensor("split", np.array([-1, layer.positions, layer.layer.inputs], np.int64)))
+        (shape,) = self._network.input_shapes(self._number - 1)
+        self._reshape(shape, (layer.positions, layer.layer.inputs))
         self._multiply(layer.layer)
         self._activate(layer.activation)
-        self._node("Reshape", self._tensor("shape", np.array([-1, layer.outputs], np.int64)))
+        self._reshape((layer.positions, layer.layer.outputs), (layer.outputs,))
 
     def _multiply(self, layer: Any) -> None:
         """Multiply along the last axis, and add the bias."""
@@ -287,7 +285,11 @@ class _Writer:
 
     @add.register
     def _(self, layer: Concatenate) -> None:
-        self._node("Concat", *self._others, axis=1)
+        shapes = self._network.input_shapes(self._number - 1)
+        if len(shapes[0]) == 1:
+            self._concatenate((self._value, *self._others), [width for (width,) in shapes])
+        else:
+            self._node("Concat", *self._others, axis=1)
 
     @add.register
     def _(self, layer: ForeignLayer) -> None:
@@ -297,25 +299,26 @@ class _Writer:
         graph = onnx.compose.add_prefix(
             self._converted(onnx.ModelProto.FromString(layer.model)), f"{self._place}/"
         ).graph
-        for value, tensor, described in zip((self._value, *self._others), layer.takes, graph.input, strict=True):
+        values, shapes = (self._value, *self._others), self._network.input_shapes(self._number - 1)
+        for value, shape, tensor, described in zip(values, shapes, layer.takes, graph.input, strict=True):
             self._place, self._value = described.name, value
-            self._node("Reshape", self._tensor("shape", np.array([-1, *tensor.shape], np.int64)))
-            if tensor.axis:
-                self._node("Transpose", perm=_moved(len(tensor.shape), 0, tensor.axis))
+            self._reshape(shape, tensor.shape)
+            self._rows_at(len(tensor.shape), tensor.axis or 0)
+            self._node("Identity")
             self.nodes[-1].output[0] = described.name
         self.nodes.extend(graph.node)
+        self._uses.update(name for node in graph.node for name in node.output)
+        self._uses.update(tensor.name for tensor in graph.initializer)
         self.tensors.extend(graph.initializer)
         self.sparse_tensors.extend(graph.sparse_initializer)
         rows = []
         for tensor, described in zip(layer.gives, graph.output, strict=True):
             self._place, self._value = described.name, described.name
-            if tensor.axis:
-                self._node("Transpose", perm=_moved(len(tensor.shape), tensor.axis, 0))
-            self._node("Reshape", self._tensor("shape", np.array([-1, tensor.width], np.int64)))
+            self._rows_first(tensor.shape, tensor.axis or 0)
+            self._reshape(tensor.shape, (tensor.width,))
             rows.append(self._value)
-        self._place, self._value = f"layer{self._number}", rows[0]
-        if len(rows) > 1:
-            self._node("Concat", *rows[1:], axis=1)
+        self._place = f"layer{self._number}"
+        self._concatenate(rows, [tensor.width for tensor in layer.gives])
         self._reshape((layer.outputs,), self._network.shapes[self._number])
 
     def _converted(self, model: Any) -> Any:
@@ -335,12 +338,16 @@ class _Writer:
 
     @add.register
     def _(self, layer: Flatten) -> None:
-        self._node("Flatten")
+        (shape,) = self._network.input_shapes(self._number - 1)
+        self._reshape(shape, (prod(shape),))
 
     @add.register
     def _(self, layer: Slice) -> None:
         shape = self._network.input_shapes(self._number - 1)[0]
-        self._slice(layer.first, layer.last, 1 + layer.axis)
+        if len(shape) == 1:
+            self._slice_matrix(layer.first, layer.last)
+        else:
+            self._slice(layer.first, layer.last, 1 + layer.axis)
         sliced = (*shape[: layer.axis], layer.last - layer.first, *shape[layer.axis + 1 :])
         self._reshape(sliced, self._network.shapes[self._number])
 
@@ -379,21 +386,8 @@ class _Writer:
             if foreign.is_gate:
                 self._node("Mul", sums)
 
-    def _node(self, operator: str, *inputs: str, **attributes: Any) -> None:
-        name = f"{self._place}/{operator}"
-        self._uses[name] += 1
-        name += str(self._uses[name]) if self._uses[name] > 1 else ""
-        node = self._onnx.helper.make_node(operator, [self._value, *inputs], [name], name=name, **attributes)
-        self.nodes.append(node)
-        self._value = name
-
     def _bias(self, layer: Any) -> tuple[str, ...]:
         return () if layer.bias is None else (self._tensor("bias", layer.bias_vector()),)
-
-    def _tensor(self, what: str, array: Array) -> str:
-        name = f"{self._place}/{what}"
-        self.tensors.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
-        return name
 
     def _sparse_tensor(self, what: str, layer: SparseLinear) -> str:
         """Add weights as a sparse initialiser, with linear positions that rise, as ONNX wants them."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from cuda_builds import declare
 
 from sparsenn.backends.cuda.conv import (
     Geometry,
     implicit,
     register_tiled,
+    sparse_direct,
     tensor,
     unrolled,
     warpgroup,
 )
 from sparsenn.backends.cuda.conv.implicit_plan import TILES
+from sparsenn.backends.cuda.conv.sparse_plan import MOST_SUMS, Tiling, places_of
 from sparsenn.backends.cuda.conv.tensor_plan import MANY, plan
 from sparsenn.backends.cuda.conv.warpgroup import ARCHITECTURE, LAYING_OUT
 from sparsenn.backends.cuda.conv.warpgroup_plan import SHAPES, Tile
@@ -49,6 +53,13 @@ declare_register_tiled(SEVERAL, 0)
 declare_register_tiled(WIDE, 0)
 declare_register_tiled(DEEP, 4, 16)
 declare_register_tiled(Geometry(3, 6, 9, 5, (4, 2), padding=(0, 2)), 1)
+
+
+for _pixels, _filters, _geometry in product((1, 2, 4, 8), (1, 2, 4, 8, 16), (DEEP, Geometry(64, 8, 8, 64, (1, 1)))):
+    if _pixels * _filters <= MOST_SUMS:
+        _tiling = Tiling(_pixels, _filters, 8, 1, 1, 1)  # of more warps, a thread has as many registers, or more
+        declare(sparse_direct.SOURCE, **sparse_direct.kernel_defines(places_of(_geometry), _tiling, 0))
+declare(sparse_direct.SOURCE, **sparse_direct.kernel_defines(places_of(DEEP), Tiling(8, 8, 16, 1, 1, 1), 4))
 
 
 def declare_tensor(geometry: Geometry, activation: int, images: int, skipped: int) -> None:

@@ -326,3 +326,10 @@ def test_sessions_with_other_options_choose_for_themselves(rng):
     reproducible = session.on("cpu", reproducible=True)
     assert all(kernel.operation == "spmspm" for kernel in reproducible.plan(rows).kernels)
     assert names(session.on("cpu", kernel="rows").plan(rows)) == ["rows"]
+
+
+def test_choices_of_convolutions_are_of_about_as_many_weights(rng):
+    filters = rng.standard_normal((8, 8, 3, 3), dtype=np.float32)
+    fewer, much_fewer = (np.where(np.arange(576).reshape(filters.shape) < left, filters, 0) for left in (570, 60))
+    full, like, unlike = (choice_key.convolution_sizes(Conv2d(given)) for given in (filters, fewer, much_fewer))
+    assert full == like != unlike

@@ -105,6 +105,7 @@ PROBLEMS = {
     "dense, narrow": (lambda rng, rows: dense(rng, 2 * rows, (256, 128, 8)), "auto", {}),
     "convolution": (lambda rng, rows: images(rng, rows // 4), "auto", {}),
     "convolution, on tensor cores": (lambda rng, rows: images(rng, rows // 4), "conv_implicit_float32", {}),
+    "convolution, by weights": (lambda rng, rows: images(rng, rows // 4), "conv_sparse_direct", {}),
     "convolution, by columns": (lambda rng, rows: images(rng, rows // 4), "conv_unrolled", {}),
 }
 

@@ -206,6 +206,9 @@ def launch(stack: DenseStack | Sequence[Linear], features: Array | CSR) -> Array
     if threads > parts_of(rows, 2 * TALL):
         _run_shared(made, given, entries, rows, outputs.reshape(-1))
         return outputs
+    if threads == 1 and rows <= 4 * TALL and entries is None:  # a call of a few microseconds
+        _run_rows(packed, given, 0, rows, *_rooms(made, rows), outputs.reshape(-1), 0)
+        return outputs
     most = max(4 * TALL, CACHE_BYTES // (4 * made.widest))
     blocks = threads * parts_of(rows, threads * most)
     size = max(TALL, parts_of(parts_of(rows, TALL), blocks or 1) * TALL)

@@ -1,6 +1,6 @@
 """Convolutions of images, on CUDA. Importing this registers the kernels of `conv2d` that `auto` takes."""
 
-from sparsenn.backends.cuda.conv import cudnn, implicit, register_tiled, tensor, unrolled, warpgroup
+from sparsenn.backends.cuda.conv import cudnn, implicit, register_tiled, sparse_direct, tensor, unrolled, warpgroup
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.layer import ConvLayer, upload_conv
 from sparsenn.backends.registry import register
@@ -13,6 +13,7 @@ for _kernel in (
     implicit.IMPLICIT_FLOAT32,
     warpgroup.WARPGROUP_FLOAT32,
     register_tiled.REGISTER_TILED,
+    sparse_direct.SPARSE_DIRECT,
     unrolled.UNROLLED,
     cudnn.CUDNN_FLOAT32,
     tensor.TENSOR_TF32,

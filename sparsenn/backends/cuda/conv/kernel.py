@@ -38,12 +38,14 @@ def convolution(
     gpu: str = ANY_GPU,
     prior: Prior | None = None,
     multiples: tuple[int, int] = (1, 1),
+    skips_zeros: bool = False,
     **fields: Any,
 ) -> ConvolutionKernel:
     """Describe a kernel of conv2d on the GPU, with further `fields` of `Kernel`; it remains to be registered.
 
     `fits` returns why a machine cannot run a convolution, or None. `auto` may take a kernel with a prior, by which
-    filters, and channels of a group, are multiplied as if there were a multiple of `multiples`.
+    filters, and channels of a group, are multiplied as if there were a multiple of `multiples`; of one that
+    `skips_zeros`, only weights other than zero count.
     """
     return ConvolutionKernel(
         name=name,
@@ -52,7 +54,7 @@ def convolution(
         launch=partial(_launch, launch),
         needs=(gpu, *needs),
         why_not=partial(_why_not, fits),
-        seconds=partial(_seconds, prior, multiples) if prior else None,
+        seconds=partial(_seconds, prior, multiples, skips_zeros) if prior else None,
         **fields,
     )
 
@@ -66,17 +68,19 @@ def _why_not(fits: Fits, machine: Machine, layer: Conv2d, image: Image) -> str |
     return fits(machine, geometry_of(layer, image))
 
 
-def _seconds(prior: Prior, multiples: tuple[int, int], machine: Machine, layer: Conv2d, image: Image) -> float:
+def _seconds(
+    prior: Prior, multiples: tuple[int, int], skips_zeros: bool, machine: Machine, layer: Conv2d, image: Image
+) -> float:
     geometry = geometry_of(layer, image)
     channels = geometry.channels // geometry.groups
     filters, depth = (
         parts_of(size, most) * most for size, most in zip((geometry.filters, channels), multiples, strict=True)
     )
     pixels = geometry.output_height * geometry.output_width
-    multiply_adds = filters * depth * geometry.kernel[0] * geometry.kernel[1] * pixels
+    products = layer.nonzeros if skips_zeros else filters * depth * geometry.kernel[0] * geometry.kernel[1]
     numbers = geometry.channels * geometry.height * geometry.width + geometry.filters * pixels
     weights = geometry.filters * geometry.depth
-    return prior.seconds(machine, IMAGES * multiply_adds, 4 * (IMAGES * numbers + weights)) / IMAGES
+    return prior.seconds(machine, IMAGES * products * pixels, 4 * (IMAGES * numbers + weights)) / IMAGES
 
 
 def _launch(launch: Launch, layer: ConvLayer, images: Array) -> Array:

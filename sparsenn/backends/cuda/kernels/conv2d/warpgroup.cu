@@ -36,6 +36,7 @@
 // places. STEPS: of 32 bytes of depth, in a chunk. TAPS: of a slab, 1 or those of a row. RUN: 4, 2 or 1; of so many
 // places in line, from a multiple of it on, all outputs are kept, side by side and aligned, or none is. ACTIVATION: of
 // `enum Activation`.
+#include "conv2d/divisor.cuh"
 #include "conv2d/warpgroup_results.cuh"
 #include "ptx/barriers.cuh"
 #include "ptx/copies.cuh"
@@ -55,17 +56,6 @@ constexpr int TAP_UNITS = SPLITS * ROW_UNITS, SLAB_UNITS = TAPS * TAP_UNITS;
 constexpr int SLAB_BYTES = 16 * SLAB_UNITS, STAGE_BYTES = WARPGROUPS_M * SLAB_BYTES;
 
 static_assert(STAGES >= 2 && STEPS >= 1 && STEPS <= 4 && THREADS <= 1024, "what the plan chooses from");
-
-// A number to divide by: the quotient of a number below 2^31 is twice the number times `factor`, of which the upper half
-// counts, shifted (Granlund and Montgomery, "Division by invariant integers using multiplication").
-struct Divisor {
-    unsigned factor;
-    int shift;
-
-    __device__ __forceinline__ int divide(int number) const {
-        return static_cast<unsigned>(static_cast<uint64>(2u * number) * factor >> 32) >> shift;
-    }
-};
 
 struct Shape {
     int count, channels, height, width, filters, out_height, out_width;
