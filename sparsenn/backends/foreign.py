@@ -135,7 +135,6 @@ def run_foreign(layer: ForeignLayer, matrices: Sequence[Array]) -> Array:
 
 
 def _session_of(layer: ForeignLayer) -> tuple[Any, tuple[str, ...]]:
-    """Return a layer's session, and the names of its inputs."""
     known = _sessions.get(layer)
     if known is None:
         with _making:

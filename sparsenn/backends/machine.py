@@ -71,7 +71,6 @@ SUSTAINED = 0.88  # fraction of its highest clock, and of its memory's bandwidth
 
 
 def _gpu(name: str, sizes: tuple[int, int, int, int, int], clock: float, bandwidth: float) -> Machine:
-    """Return a GPU of which NVIDIA states these sizes, in the order of `Machine`, and rates."""
     return Machine(name, "cuda", *sizes, SUSTAINED * clock, SUSTAINED * bandwidth)
 
 

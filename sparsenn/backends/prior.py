@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 from sparsenn.backends.machine import Machine
 
-__all__ = ["CACHED", "LAID_OUT", "LAUNCH_SECONDS", "LIBRARY", "TUNED", "WARPS", "Prior"]
+__all__ = ["CACHED", "LAID_OUT", "LAUNCH_SECONDS", "TUNED", "WARPS", "Prior"]
 
 LAUNCH_SECONDS = 4.5e-6  # of a kernel or a copy in a replayed graph on an H200; of a compiled function on a CPU
 
 # Fractions of a machine's peak of multiply-adds.
-LIBRARY = 0.7  # of libraries
-TUNED = 0.5  # of kernels that keep many sums in registers
+TUNED = 0.5  # of libraries, and of kernels that keep many sums in registers
 WARPS = 0.18  # of kernels whose warps wait for shared memory
 
 # Fractions of the copy bandwidth.

@@ -44,8 +44,6 @@ SAMPLED_ROWS = 128  # rows of a matrix whose non-zeros are counted to estimate t
 
 @dataclass
 class _Rows:
-    """The rows in flight: their features, how many inputs each stands for, and the row that each input has."""
-
     features: Features
     multiplicity: Array
     row_map: RowMap = SAME_ROWS

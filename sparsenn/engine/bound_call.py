@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sparsenn.backends import Backend
 from sparsenn.engine.inputs import to_input_type
 from sparsenn.errors import ShapeError, UsageError
-
-if TYPE_CHECKING:
-    from sparsenn.engine.session import Session
 
 __all__ = ["BoundCall", "bind"]
 
@@ -34,7 +31,7 @@ class BoundCall:
     Parameters
     ----------
     session : Session
-        The session that made it.
+        The session that made it; not named as a type, since its module reads this one.
     run : callable
         Queues the work, or does it.
     inputs, outputs : array
@@ -48,7 +45,7 @@ class BoundCall:
         The outputs, of shape (rows, outputs), in the inputs' library's type, or the array that was bound as `out`.
     """
 
-    def __init__(self, session: Session, run: Callable[[], Any], inputs: Any, outputs: Any) -> None:
+    def __init__(self, session: Any, run: Callable[[], Any], inputs: Any, outputs: Any) -> None:
         self._session, self._run = session, run
         self.inputs, self.outputs = inputs, outputs
 
@@ -68,7 +65,7 @@ class BoundCall:
         return self.outputs
 
 
-def bind(session: Session, inputs: Any, out: Any) -> BoundCall:
+def bind(session: Any, inputs: Any, out: Any) -> BoundCall:
     """Return a call of a session on fixed arrays; parameters and errors are those of `Session.bind`."""
     for _ in range(2):  # kernels are chosen and compiled, and what each call does is settled
         first = session(inputs)
@@ -107,7 +104,7 @@ def _is_view(backend: Backend, rows: Any, inputs: Any) -> bool:
     return len(addresses) == 1
 
 
-def _copy_outputs(session: Session, inputs: Any, target: Any) -> None:
+def _copy_outputs(session: Any, inputs: Any, target: Any) -> None:
     np.copyto(target, _array_of(session.backend, session(inputs)))
 
 

@@ -15,7 +15,6 @@ from sparsenn.backends.cuda.conv import (
     unrolled,
     warpgroup,
 )
-from sparsenn.backends.cuda.conv.filters import CACHED_WEIGHTS
 from sparsenn.backends.cuda.conv.implicit_plan import TILES
 from sparsenn.backends.cuda.conv.sparse_plan import MOST_SUMS, Tiling, places_of
 from sparsenn.backends.cuda.conv.tensor_plan import MANY, plan
@@ -32,8 +31,7 @@ WIDE = Geometry(64, 224, 224, 64, (3, 3), padding=(1, 1))
 
 
 def declare_unrolled(geometry: Geometry, activation: int) -> None:
-    constant = int(geometry.filters * geometry.depth <= CACHED_WEIGHTS)
-    defines = {"ACTIVATION": activation, "FILTERS_CONSTANT": constant, **unrolled.shape_defines(geometry)}
+    defines = {"ACTIVATION": activation, **unrolled.shape_defines(geometry)}
     declare(unrolled.SOURCE, **defines)
 
 
@@ -86,7 +84,7 @@ declare(implicit.SOURCE, **implicit.kernel_defines(TILES[0], 2))
 
 def declare_warpgroup(kind: warpgroup.Kind, tile: Tile, run: int, half_rows: bool, activation: int) -> None:
     defines = warpgroup.kernel_defines(kind, tile, run, half_rows, activation)
-    declare(warpgroup.SOURCES[kind], ARCHITECTURE, **defines)
+    declare(warpgroup.SOURCE, ARCHITECTURE, **defines)
 
 
 for _kind, _shapes in SHAPES.items():

@@ -40,14 +40,12 @@ from sparsenn.runtime.workers import TASKS, chunks, map_threads, thread_count
 __all__ = ["PANEL", "SCATTER", "launch_panel", "launch_scatter", "panel_seconds", "run_csr", "run_dense"]
 
 MOST_LANES = 256  # wider panels gain nothing: 512 lanes were no faster than 256 on the challenge's 1024 x 120
-CHUNK_TILES = 4  # panels that a thread takes at a time where layers are cut into blocks
 AHEAD = 2  # rows of which cache lines are asked for while one is looked at
 BLOCK = 16  # neurons, and rows, moved at a time between rows and lanes: 16 floats are a cache line
 
 
 @compiled
 def _emit(panel: Array, width: int, stride: int, lanes: int, out: Array, at: int) -> None:
-    """Write lanes back as rows `at` and following of `out`, a cache line of each at a time."""
     step = np.uintp(stride)
     for block in range(0, width, BLOCK):
         first, stop = np.uintp(block), np.uintp(min(width, block + BLOCK))
@@ -58,7 +56,6 @@ def _emit(panel: Array, width: int, stride: int, lanes: int, out: Array, at: int
 
 @compiled
 def _enter(features: Array, base: int, lanes: int, used: Array, panel: Array, stride: int) -> None:
-    """Bring rows `base` and following into the lanes of a panel: the neurons that are used, line by line."""
     for block in range(0, used.size, BLOCK):
         for begin in range(0, lanes, BLOCK):
             first, stop = np.uintp(begin), np.uintp(min(lanes, begin + BLOCK))
@@ -184,14 +181,12 @@ def run_dense(features: Array, used: Array, start: int, stop: int, packed: Any, 
         edges = 0
         for lane in range(lanes):
             rows[lane] = base + lane
+        if wide > lanes:
+            _clear(a, outputs if scatter else width, stride, wide)
         if scatter:
-            if wide > lanes:
-                _clear(a, outputs, stride, wide)
             edges = _enter_by_rows(features, base, lanes, by_rows, outputs, a, stride, columns, numbers, sums)
             _finish_scatter(packed, first, a, stride, wide, counts)
         else:
-            if wide > lanes:
-                _clear(a, width, stride, wide)
             _enter(features, base, lanes, used, a, stride)
         lanes, side = run_layers(packed, blocks, first, last, first + (1 if scatter else 0), edges, a, b, stride, rows,
                                   lanes, counts, live, weights, droppable_from, counters)  # fmt: skip
@@ -224,7 +219,7 @@ def _chunk(rows: int, width: int, stride: int) -> int:
 def _even_chunk(rows: int) -> int:
     """Rows a thread takes at a time in panels of `TILE` lanes, whole vectors: as many for all threads."""
     threads = thread_count()
-    turns = max(1, parts_of(rows, threads * CHUNK_TILES * TILE))
+    turns = max(1, parts_of(rows, threads * MOST_LANES))
     return max(1, parts_of(rows, threads * turns * VECTOR)) * VECTOR
 
 
@@ -299,7 +294,6 @@ def launch_scatter(step: StepInput) -> StepOutput:
 
 
 EDGE_LANES = 40  # lanes of a panel that are multiplied in the time of a weight's other instructions
-CUT_EDGES = 2  # weights that are multiplied in the time in which the sums of an output in a block are loaded and stored
 
 
 def panel_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
@@ -310,7 +304,7 @@ def panel_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -
     panels = parts_of(rows, lanes)
     threads = max(1, min(panels, machine.multiprocessors))
     edges = sum(
-        (layer.edges + CUT_EDGES * blocks_of(layer) * layer.outputs) * lanes
+        (layer.edges + blocks_of(layer) * layer.outputs) * lanes
         if are_blocks(layer)
         else layer.edges * (lanes + EDGE_LANES)
         for layer in layers

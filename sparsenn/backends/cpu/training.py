@@ -5,65 +5,33 @@ from __future__ import annotations
 import numpy as np
 
 from sparsenn.backends.kernel_records import TrainingKernel
+from sparsenn.backends.oracle.training import ReferenceTrainer
 from sparsenn.backends.registry import register
-from sparsenn.backends.trainer import TrainingProblem, Velocities
 from sparsenn.formats import Array
-from sparsenn.layers import Activation, Identity, Linear, ReLU
+from sparsenn.layers import Activation, Identity, ReLU
 from sparsenn.layers.activation_names import row_of
 
 __all__ = ["NUMPY", "NumPyTrainer", "loss_and_slopes", "times_derivative"]
 
 
-class NumPyTrainer:
-    """Matrix products by NumPy's BLAS, everything else in place."""
+class NumPyTrainer(ReferenceTrainer):
+    """Matrix products by NumPy's BLAS, everything else in place, in float32."""
 
-    def __init__(self, problem: TrainingProblem, device_index: int = 0) -> None:
-        self._problem = problem
-        self._activations = [layer.activation for layer in problem.layers]
-        self.restore(
-            problem.layers,
-            tuple((np.zeros_like(layer.weights), np.zeros(layer.outputs, np.float32)) for layer in problem.layers),
-        )
-
-    def epoch(self, order: Array) -> float:
-        """Pass once over the rows; see `Trainer`."""
-        problem, total = self._problem, 0.0
-        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            for start in range(0, order.size, problem.batch_size):
-                rows = order[start : start + problem.batch_size]
-                total += rows.size * self._update(problem.inputs[rows], problem.targets[rows])
-        return total / order.size
-
-    def layers(self) -> tuple[Linear, ...]:
-        """Return copies of the parameters."""
-        return tuple(
-            Linear(weights.copy(), bias.copy(), activation)
-            for weights, bias, activation in zip(self._weights, self._biases, self._activations, strict=True)
-        )
-
-    def velocities(self) -> Velocities:
-        """Return copies of the velocities."""
-        return tuple((weights.copy(), bias.copy()) for weights, bias in self._velocities)
-
-    def restore(self, layers: tuple[Linear, ...], velocities: Velocities) -> None:
-        """Replace parameters and velocities."""
-        self._weights = [layer.weights.copy() for layer in layers]
-        self._biases = [layer.bias_vector() for layer in layers]
-        self._velocities = [(weights.copy(), bias.copy()) for weights, bias in velocities]
+    number = np.float32
 
     def _update(self, inputs: Array, targets: Array) -> float:
         values = [inputs]
-        for weights, bias, activation in zip(self._weights, self._biases, self._activations, strict=True):
+        for (weights, bias), activation in zip(self._parameters, self._activations, strict=True):
             sums = values[-1] @ weights
             sums += bias
             values.append(_activate(activation, sums))
         loss, slopes = loss_and_slopes(self._problem.loss, values[-1], targets)
-        for number in reversed(range(len(self._weights))):
+        for number in reversed(range(len(self._parameters))):
             times_derivative(slopes, self._activations[number], values[number + 1])
-            below = slopes @ self._weights[number].T if number else slopes
-            weights_velocity, bias_velocity = self._velocities[number]
-            self._move(self._weights[number], weights_velocity, values[number].T @ slopes)
-            self._move(self._biases[number], bias_velocity, slopes.sum(axis=0))
+            (weights, bias), (weights_velocity, bias_velocity) = self._parameters[number], self._velocities[number]
+            below = slopes @ weights.T if number else slopes
+            self._move(weights, weights_velocity, values[number].T @ slopes)
+            self._move(bias, bias_velocity, slopes.sum(axis=0))
             slopes = below
         return loss
 
@@ -75,7 +43,6 @@ class NumPyTrainer:
 
 
 def _activate(activation: Activation, z: Array) -> Array:
-    """Apply an activation, in place where that is quicker; z is overwritten."""
     if isinstance(activation, ReLU):
         return np.clip(z, np.float32(0), np.float32(activation.parameter), out=z)
     return activation(z)

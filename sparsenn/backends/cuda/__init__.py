@@ -99,7 +99,6 @@ class CUDABackend:
 
     @contextmanager
     def _copying(self, layers: Sequence[Layer]) -> Iterator[Callable[[Sequence[Array]], list[Array]]]:
-        """Yield what copies arrays of some layers to the device; on leaving, the copies have ended."""
         size = sum(layer.weight_bytes for layer in layers)
         with (
             as_current(self.index),

@@ -228,7 +228,6 @@ def _on_device(layer: SparseLinear | Linear, weights: Any, copies: Array | None 
 
 
 def _transposed(layer: SparseLinear) -> Any:
-    """Return a layer's weights on the current device as CuPy's CSR matrix of shape (outputs, inputs)."""
     if layer.weights.nnz > _MOST_INDEX:
         raise UsageError(f"a layer of {layer.weights.nnz:,} weights is too large for float64 on a GPU; use device cpu")
     cp = cupy()

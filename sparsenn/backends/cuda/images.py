@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.chains import Features
-from sparsenn.backends.cuda.conv.shared_memory import WHOLE
+from sparsenn.backends.cuda.conv.geometry import WHOLE
 from sparsenn.backends.cuda.runtime.activation import IDENTITY, activation_number
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import Program, program
@@ -61,12 +61,8 @@ before its first cache is divided in another way."""
 
 _ELEMENTWISE = _program("images/elementwise.cu", HALF=(0, 1), PRODUCT=(0, 1), FACTORS=(0, 1), THREADS=(THREADS,))
 _POOL = _program("images/pool.cu", HALF=(0, 1), MEAN=(0, 1), COUNTS_PADDING=(0, 1))
-_POOL_PAIRS = program(
-    "images/pool_pairs.cu", carveout=WHOLE, HALF=(0, 1), MEAN=(0, 1), THREADS=(THREADS,), EACH=(EACH,)
-)
-_SOFTMAX = program(
-    "images/softmax.cu", carveout=WHOLE, HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,), LOGARITHM=(0, 1)
-)
+_POOL_PAIRS = _program("images/pool_pairs.cu", HALF=(0, 1), MEAN=(0, 1), THREADS=(THREADS,), EACH=(EACH,))
+_SOFTMAX = _program("images/softmax.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,), LOGARITHM=(0, 1))
 _LAYER_NORM = _program("images/layer_norm.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,))
 _COUNT = program("images/count.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
 _NOT_FINITE = _program("images/not_finite.cu", BITS=(32, 16, 64), PIECE=(PIECE,), THREADS=(THREADS,))
@@ -193,7 +189,6 @@ def _outputs(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> tupl
 
 
 def _elementwise(layer: Add | Multiply, matrices: Sequence[Array]) -> Array | None:
-    """Return the activated sum or product, from left to right; None where kernels lack the activation."""
     cp, code, is_product = cupy(), activation_number(layer.activation), isinstance(layer, Multiply)
     if code is None:
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
@@ -91,9 +90,7 @@ class Tile:
 
 
 RESERVED = 1 << 10  # bytes of shared memory that the system takes of each block
-INSTRUCTION = 1.6  # about the clocks of an H200's tensor cores for 16 x 8 sums and 32 bytes of each row and column
-BUSY_THREADS = 8 * WARP  # from which on more gain nothing
-BLOCK_CLOCKS = 3 * MEMORY_CLOCKS  # of a block's beginning and end; and of waiting for the sums of other blocks
+BLOCK_CLOCKS = 2 * MEMORY_CLOCKS  # of a block's beginning and end; and of waiting for the sums of other blocks
 
 
 def work(
@@ -114,25 +111,21 @@ def work(
 
     A block writes `copied` bytes of a slab to its shared memory, and takes `read` from the cache for that; it has
     `slabs`, of which the share `filled` is multiplied, one of `tiles` of the sums, one of `parts` of the depth, and
-    waits for `waiting` clocks. A multiprocessor has `resident` blocks at a time.
+    waits for `waiting` clocks. A multiprocessor has `resident` blocks at a time. An H200's tensor cores take a clock
+    for 16 x 8 sums and 32 bytes of each row and column; numbers of float32 are split into those of TF32.
     """
-    instructions = tile.sums / 128 * 4 * kind.products * _instruction_clocks(kind, machine)
+    share = machine.share("tf32" if kind is FLOAT32 else kind.name)
+    instructions = tile.sums / 128 * 4 * kind.products / share
     warps = tile.warps_down * tile.warps_across
     lines = warps * (tile.rows // tile.warps_down + tile.columns // tile.warps_across)
     busy = max(filled * instructions, filled * lines + copied / LINE, read / SHARED_L2_BYTES)
     blocks = parts_of(tiles * parts, machine.multiprocessors)
     together = min(blocks, resident)
-    clocks = blocks * slabs * busy / busy_share(min(together * tile.threads, BUSY_THREADS))
+    clocks = blocks * slabs * busy / busy_share(together * tile.threads)
     clocks += parts_of(blocks, together) * (BLOCK_CLOCKS + waiting)
     if parts > 1:
         clocks += BLOCK_CLOCKS + blocks * 2 * 4 * tile.sums / SHARED_L2_BYTES
     return clocks
-
-
-@cache
-def _instruction_clocks(kind: Kind, machine: Machine) -> float:
-    """Return what an instruction takes a multiprocessor; numbers of float32 are split into those of TF32."""
-    return INSTRUCTION / machine.share("tf32" if kind is FLOAT32 else kind.name)
 
 
 # ---- On the device -----------------------------------------------------------------------------------------------

@@ -63,7 +63,6 @@ def convolve(layer: Conv2d, images: Array) -> Array:
 
 @_forward.register
 def _max_pool(layer: MaxPool2d, images: Array) -> Array:
-    """Return the largest number of each window, float64; NaN where one is NaN."""
     shape = layer.output_shape(images.shape)
     sides = layer.sliding_window, layer.after
     return _over_windows(images, shape, *sides, -np.inf, lambda windows: np.max(windows, axis=(4, 5)))
@@ -71,7 +70,6 @@ def _max_pool(layer: MaxPool2d, images: Array) -> Array:
 
 @_forward.register
 def _average_pool(layer: AvgPool2d, images: Array) -> Array:
-    """Return the sum of each window divided by its pixels, or by those of the image alone; float64."""
     shape, sides = layer.output_shape(images.shape), (layer.sliding_window, layer.after)
 
     def means(pixels: Array) -> Array:

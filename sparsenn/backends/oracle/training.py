@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from sparsenn.backends.kernel_records import TrainingKernel
@@ -28,8 +30,11 @@ def loss_and_gradient(loss: str, outputs: Array, targets: Array) -> tuple[float,
 class ReferenceTrainer:
     """Backpropagation over whole matrices in float64; `layers` and `velocities` round to float32."""
 
+    number: Any = np.float64  # of parameters and velocities
+
     def __init__(self, problem: TrainingProblem, device_index: int = 0) -> None:
         self._problem = problem
+        self._activations = [layer.activation for layer in problem.layers]
         self.restore(
             problem.layers,
             tuple((np.zeros_like(layer.weights), np.zeros(layer.outputs, np.float32)) for layer in problem.layers),
@@ -38,21 +43,20 @@ class ReferenceTrainer:
     def epoch(self, order: Array) -> float:
         """Pass once over the rows; see `Trainer`."""
         problem, total = self._problem, 0.0
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             for start in range(0, order.size, problem.batch_size):
                 rows = order[start : start + problem.batch_size]
                 total += rows.size * self._update(problem.inputs[rows], problem.targets[rows])
         return total / order.size
 
     def _update(self, inputs: Array, targets: Array) -> float:
-        activations = [layer.activation for layer in self._problem.layers]
         values = [inputs.astype(np.float64)]
-        for (weights, bias), activation in zip(self._parameters, activations, strict=True):
+        for (weights, bias), activation in zip(self._parameters, self._activations, strict=True):
             values.append(activation(values[-1] @ weights + bias))
         loss, gradient = loss_and_gradient(self._problem.loss, values[-1], targets.astype(np.float64))
         gradients: list[tuple[Array, Array]] = []
-        for number in reversed(range(len(activations))):
-            gradient = gradient * row_of(activations[number]).slope_at(values[number + 1])
+        for number in reversed(range(len(self._activations))):
+            gradient = gradient * row_of(self._activations[number]).slope_at(values[number + 1])
             gradients.insert(0, (values[number].T @ gradient, gradient.sum(axis=0)))
             gradient = gradient @ self._parameters[number][0].T
         for parameters, velocities, slopes in zip(self._parameters, self._velocities, gradients, strict=True):
@@ -65,8 +69,8 @@ class ReferenceTrainer:
     def layers(self) -> tuple[Linear, ...]:
         """Return the parameters, rounded to float32."""
         return tuple(
-            Linear(weights, bias, layer.activation)
-            for (weights, bias), layer in zip(self._parameters, self._problem.layers, strict=True)
+            Linear(weights.copy(), bias.copy(), activation)
+            for (weights, bias), activation in zip(self._parameters, self._activations, strict=True)
         )
 
     def velocities(self) -> Velocities:
@@ -75,12 +79,11 @@ class ReferenceTrainer:
 
     def restore(self, layers: tuple[Linear, ...], velocities: Velocities) -> None:
         """Replace parameters and velocities."""
-        self._parameters = [_doubles(layer.weights, layer.bias_vector()) for layer in layers]
-        self._velocities = [_doubles(*pair) for pair in velocities]
-
-
-def _doubles(*arrays: Array) -> tuple[Array, ...]:
-    return tuple(array.astype(np.float64) for array in arrays)
+        pairs = [(layer.weights, layer.bias_vector()) for layer in layers]
+        self._parameters, self._velocities = (
+            [(weights.astype(self.number), bias.astype(self.number)) for weights, bias in arrays]
+            for arrays in (pairs, velocities)
+        )
 
 
 REFERENCE = register(

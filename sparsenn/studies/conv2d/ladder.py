@@ -11,7 +11,7 @@ import numpy as np
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.cpu.convolution import DIRECT
 from sparsenn.backends.cuda import CUDABackend
-from sparsenn.backends.cuda.conv import cudnn, implicit, tensor, warpgroup
+from sparsenn.backends.cuda.conv import cudnn, implicit, sparse_direct, tensor, warpgroup
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.layer import geometry_of
 from sparsenn.backends.cuda.conv.register_tiled import REGISTER_TILED
@@ -182,6 +182,7 @@ LADDER = Ladder(
             warpgroup.WARPGROUP_FLOAT32,
             warpgroup.WARPGROUP_TF32,
             warpgroup.WARPGROUP_HALF,
+            sparse_direct.SPARSE_DIRECT,
             cudnn.CUDNN_FLOAT32,
             cudnn.CUDNN_TF32,
             cudnn.CUDNN_FLOAT16,

@@ -28,20 +28,20 @@ class NumbaTrainer(NumPyTrainer):
     def _update(self, inputs: Array, targets: Array) -> float:
         rate, momentum = np.float32(self._problem.learning_rate), np.float32(self._problem.momentum)
         values = [inputs]
-        for weights, bias, code in zip(self._weights, self._biases, self._codes, strict=True):
+        for (weights, bias), code in zip(self._parameters, self._codes, strict=True):
             outputs = np.empty((len(inputs), weights.shape[1]), np.float32)
             products.forward(values[-1], weights, bias, *code, outputs)
             values.append(outputs)
         loss, slopes = loss_and_slopes(self._problem.loss, values[-1], targets)
         times_derivative(slopes, self._activations[-1], values[-1])
         columns = np.ascontiguousarray(slopes.T)
-        for number in reversed(range(len(self._weights))):
+        for number in reversed(range(len(self._parameters))):
             below, below_columns = slopes, columns
             if number:
                 below, below_columns = np.empty_like(values[number]), np.empty(values[number].shape[::-1], np.float32)
                 code = self._codes[number - 1]
-                products.backward(self._weights[number], columns, values[number], *code, below, below_columns)
-            parameters = self._weights[number], self._biases[number], *self._velocities[number]
+                products.backward(self._parameters[number][0], columns, values[number], *code, below, below_columns)
+            parameters = *self._parameters[number], *self._velocities[number]
             products.update(values[number], slopes, *parameters, self._gradients[number], rate, momentum)
             slopes, columns = below, below_columns
         return loss

@@ -212,6 +212,7 @@ def test_the_story_of_the_gpu_is_told_in_its_order():
             "conv_implicit_float32",
         ),
         *("conv_warpgroup_float32", "conv_warpgroup_tf32", "conv_warpgroup_half"),
+        "conv_sparse_direct",
         *("conv_cudnn_float32", "conv_cudnn_tf32", "conv_cudnn_float16", "conv_library"),
     ]
 

@@ -1,14 +1,6 @@
 """Convolutions of images, on CUDA. Importing this registers the kernels of `conv2d` that `auto` takes."""
 
-from sparsenn.backends.cuda.conv import (
-    cudnn,
-    implicit,
-    register_tiled,
-    sparse_direct,
-    tensor,
-    unrolled,
-    warpgroup,
-)
+from sparsenn.backends.cuda.conv import cudnn, implicit, register_tiled, sparse_direct, tensor, unrolled, warpgroup
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.layer import ConvLayer, upload_conv
 from sparsenn.backends.registry import register

@@ -16,7 +16,6 @@ exceed that. Sums are float32.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
@@ -37,7 +36,7 @@ from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.backends.cuda.runtime.row_copies import as_rows, copy_rows
 from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.prior import LAID_OUT, LAUNCH_SECONDS, LIBRARY, Prior
+from sparsenn.backends.prior import LAID_OUT, LAUNCH_SECONDS, TUNED, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
@@ -232,7 +231,6 @@ def _arranged(number: Any, weights: Array) -> Array:
 
 
 def _transpose(layer: ConvLayer, source: Array, target: Array, shape: tuple[int, int], count: int, last: bool) -> None:
-    """Transpose a matrix of each image; `last` is followed by bias and activation."""
     rows, columns = shape
     names = {np.dtype(np.float32): "float", np.dtype(np.float16): "half_bits"}
     kernel = _TRANSPOSE.kernel("transpose", FROM=names[source.dtype], TO=names[target.dtype], FINISH=int(last))
@@ -245,33 +243,20 @@ def _transpose(layer: ConvLayer, source: Array, target: Array, shape: tuple[int,
 # ---- Kernels -----------------------------------------------------------------------------------------------------
 
 
-def _described(precision: str, summary: str, prior: Prior) -> ConvolutionKernel:
-    run: Callable[[ConvLayer, Array], Array] = partial(_run, precision)
+def _described(precision: str, summary: str, launches: int) -> ConvolutionKernel:
     return convolution(
         f"conv_cudnn_{precision}",
-        run,
-        summary,
+        partial(_run, precision),
+        f"cuDNN's convolution{summary}",
         partial(fits, precision),
         needs=("nvidia-cudnn-frontend",),
         auto=True,
-        prior=prior,
+        prior=Prior(TUNED, LAID_OUT, launches * LAUNCH_SECONDS, precision),
         precision=precision,
         half_rows=precision == "float16",
     )
 
 
-CUDNN_FLOAT32 = _described(
-    "float32",
-    "cuDNN's convolution, then bias and activation",
-    Prior(LIBRARY, LAID_OUT, 2 * LAUNCH_SECONDS),
-)
-CUDNN_TF32 = _described(
-    "tf32",
-    "cuDNN's convolution in TF32, between kernels that transpose",
-    Prior(LIBRARY, LAID_OUT, 3 * LAUNCH_SECONDS, "tf32"),
-)
-CUDNN_FLOAT16 = _described(
-    "float16",
-    "cuDNN's convolution in half precision, between kernels that transpose",
-    Prior(LIBRARY, LAID_OUT, 3 * LAUNCH_SECONDS, "float16"),
-)
+CUDNN_FLOAT32 = _described("float32", ", then bias and activation", 2)
+CUDNN_TF32 = _described("tf32", " in TF32, between kernels that transpose", 3)
+CUDNN_FLOAT16 = _described("float16", " in half precision, between kernels that transpose", 3)

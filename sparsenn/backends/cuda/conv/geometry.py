@@ -1,12 +1,22 @@
-"""The numbers that a convolution of one size of images is compiled and launched for."""
+"""The numbers that a convolution of one size of images is compiled and launched for, and the memory that it has."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
-__all__ = ["MOST_NUMBERS", "Geometry", "why_too_large"]
+from sparsenn.backends.machine import Machine
+
+__all__ = ["MOST_NUMBERS", "WHOLE", "Geometry", "smallest", "why_too_large"]
 
 MOST_NUMBERS = 2**31 - 1  # of an image, of its outputs and of all filters: kernels count them in 32 bits
+
+# Of compute capability 8.6 and 8.9, which have the least from 8.0 on.
+LEAST_BLOCK_BYTES = 99 << 10
+LEAST_MULTIPROCESSOR_BYTES = 100 << 10
+
+WHOLE = 100
+"""Percent of what a multiprocessor can have as shared memory, so that the blocks that are planned for find room."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,20 @@ def why_too_large(geometry: Geometry) -> str | None:
         if numbers > MOST_NUMBERS:
             return f"{name} would have {numbers:,} numbers; the kernel counts up to {MOST_NUMBERS:,}"
     return None
+
+
+@cache
+def smallest(machine: Machine) -> Machine:
+    """Return a machine with no more shared memory than every device of compute capability 8.0 and newer has.
+
+    A convolution that fits into that can be run on all of them, and one that does not is refused on all: which kernels
+    there are to choose from, and so the bits of what they give, is not a matter of a device's shared memory.
+    """
+    return replace(
+        machine,
+        block_bytes=min(machine.block_bytes, LEAST_BLOCK_BYTES),
+        multiprocessor_bytes=min(machine.multiprocessor_bytes, LEAST_MULTIPROCESSOR_BYTES),
+    )
 
 
 def _extent(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:

@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
+from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, WHOLE, Geometry, smallest
 from sparsenn.backends.cuda.conv.implicit_plan import LEAST_ROWS, STEP_CHANNELS, Plan, arranged, plan
 from sparsenn.backends.cuda.conv.kernel import convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.shared_memory import WHOLE, smallest
 from sparsenn.backends.cuda.conv.specialised import new_outputs, refuse
 from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS
 from sparsenn.backends.cuda.runtime.device import machine_of

@@ -1,6 +1,6 @@
 """How a convolution is cut for the kernel that takes it for a product of filters and pixels on tensor cores.
 
-The kernel is `kernels/conv2d/implicit_kernel.cuh`; what its numbers mean is said in `implicit_band.cuh`.
+The kernel is `kernels/conv2d/implicit_float32.cu`; what its numbers mean is said in `implicit.cuh`.
 """
 
 from __future__ import annotations
@@ -139,7 +139,6 @@ def _plans(geometry: Geometry, count: int, machine: Machine) -> Iterator[tuple[f
 
 
 def _countable(geometry: Geometry, band: Band) -> bool:
-    """Return whether offsets within the images of a band stay small enough."""
     plane = geometry.height * geometry.width
     return (band.images * geometry.channels + FLOAT32.terms) * plane <= MOST_NUMBERS
 

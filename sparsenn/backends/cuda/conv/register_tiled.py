@@ -92,7 +92,6 @@ def _row_tiles(geometry: Geometry, pixels: int) -> int:
 
 
 def _takes_whole_images(geometry: Geometry, tiling: Tiling) -> bool:
-    """Return whether a block brings in images as they lie in memory; as `WHOLE` in the kernel."""
     all_rows = tiling.band == _row_tiles(geometry, tiling.pixels) and tiling.strip == geometry.output_width
     return all_rows and tiling.slice == geometry.channels and geometry.padding == (0, 0)
 
@@ -120,7 +119,6 @@ def shared_bytes(geometry: Geometry, tiling: Tiling) -> int:
 
 
 def _registers(geometry: Geometry, pixels: int, each: int) -> int:
-    """Estimate the registers of a thread: its sums, a column of pixels, and a few weights, addresses and counters."""
     return parts_of(pixels * each + pixels + geometry.kernel[0] - 1 + 28, 8) * 8
 
 
@@ -191,9 +189,7 @@ def _completed(geometry: Geometry, shape: Tiling, registers: int, machine: Machi
 
 # ---- Which one to take --------------------------------------------------------------------------------------------
 
-# Instructions of a thread.
-STEP = 6  # of an iteration of a loop, besides its work; of storing a sum, or copying what is copied at a time
-PASS = 60  # of beginning a slice of the channels, or another tile
+STEP = 6  # instructions of a thread for an iteration of a loop, besides its work, for storing a sum, or for a copy
 
 
 class _Rates(NamedTuple):
@@ -219,11 +215,11 @@ def _clocks(geometry: Geometry, tiling: Tiling, count: int, rates: _Rates) -> fl
     column = height * sums / rates.multiply_adds + tiling.pixels + height - 1 + parts_of(height * tiling.each, 4) + STEP
     rounds = parts_of(tiling.tiles, tiling.threads)
     slices = geometry.channels // tiling.slice
-    computing = rounds * (geometry.channels * width * column + STEP * sums + PASS)
+    computing = rounds * (geometry.channels * width * column + STEP * (sums + 1))
     staged, weights = _staged_floats(geometry, tiling), _weight_floats(geometry, tiling)
     copying = STEP * (staged / tiling.vector + weights / 4)
     warps = tiling.threads // WARP
-    issued = warps * (computing + slices * (copying / tiling.threads + PASS)) / 4
+    issued = warps * (computing + slices * (copying / tiling.threads + STEP)) / 4
     sets = parts_of(geometry.filters, tiling.bundles * tiling.each)
     bands = parts_of(_row_tiles(geometry, tiling.pixels), tiling.band)
     strips = parts_of(geometry.output_width, tiling.strip)

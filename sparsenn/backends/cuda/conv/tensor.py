@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.kernel import convolution
+from sparsenn.backends.cuda.conv.kernel import Fits, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.conv.specialised import activation_define, check_half_range, new_outputs, refuse
 from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, TF32, Kind, weight_image
@@ -28,20 +28,12 @@ from sparsenn.backends.cuda.runtime.device import machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_host
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
+from sparsenn.backends.kernel_records import ConvolutionKernel
 from sparsenn.backends.machine import WARP
 from sparsenn.backends.prior import WARPS, Prior
 from sparsenn.formats import Array
 
-__all__ = [
-    "TENSOR_FLOAT32",
-    "TENSOR_HALF",
-    "TENSOR_TF32",
-    "copied_at_once",
-    "kernel_defines",
-    "launch_tensor_float32",
-    "launch_tensor_half",
-    "launch_tensor_tf32",
-]
+__all__ = ["TENSOR_FLOAT32", "TENSOR_HALF", "TENSOR_TF32", "copied_at_once", "kernel_defines"]
 
 _PROGRAMS = {kind.source: specialised(kind.source, dynamic_shared=True) for kind in (FLOAT32, TF32, HALF)}
 
@@ -69,10 +61,15 @@ def kernel_defines(kind: Kind, geometry: Geometry, made: Plan, copied: int, acti
     return {**made.defines(geometry), **input_type, "COPY": copied, "ACTIVATION": activation}
 
 
-def _run(kind: Kind, layer: ConvLayer, images: Array, outputs: Array) -> Array:
+def _run(kind: Kind, fits: Fits, layer: ConvLayer, images: Array) -> Array:
+    machine = machine_of(layer.device)
+    refuse(fits(machine, layer.geometry))
+    if kind is HALF:
+        check_half_range(layer)
+    outputs = new_outputs(layer, images, (np.float32, np.float16) if kind is HALF else (np.float32,))
     if not images.shape[0]:
         return outputs
-    geometry, machine = layer.geometry, machine_of(layer.device)
+    kind, geometry = HALF_ROWS if images.dtype == np.float16 else kind, layer.geometry
     made = plan(kind, geometry, images.shape[0], machine)
     assert made is not None, "what has no plan does not fit"
     pointer: Any = images.data
@@ -91,57 +88,41 @@ def _run(kind: Kind, layer: ConvLayer, images: Array, outputs: Array) -> Array:
     return outputs
 
 
-def launch_tensor_float32(layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution on the tensor cores, to float32's precision."""
-    refuse(fits_float32(machine_of(layer.device), layer.geometry))
-    return _run(FLOAT32, layer, images, new_outputs(layer, images))
-
-
-def launch_tensor_tf32(layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution on the tensor cores in TF32."""
-    refuse(fits_any_precision(machine_of(layer.device), layer.geometry))
-    return _run(TF32, layer, images, new_outputs(layer, images))
-
-
-def launch_tensor_half(layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution on the tensor cores in half precision; images and outputs float32, or both float16."""
-    refuse(fits_any_precision(machine_of(layer.device), layer.geometry))
-    outputs = new_outputs(layer, images, (np.float32, np.float16))
-    check_half_range(layer)
-    return _run(HALF_ROWS if images.dtype == np.float16 else HALF, layer, images, outputs)
-
-
 # ---- Kernels -----------------------------------------------------------------------------------------------------
 
 
-_described = partial(
-    convolution,
-    needs=("stride 1, no dilation, one group", "filters that fit into shared memory"),
-    auto=True,
-)
+def _described(kind: Kind, fits: Fits, name: str, summary: str, **fields: Any) -> ConvolutionKernel:
+    return convolution(
+        name,
+        partial(_run, kind, fits),
+        f"tensor cores{summary}",
+        fits,
+        needs=("stride 1, no dilation, one group", "filters that fit into shared memory"),
+        auto=True,
+        prior=Prior(WARPS, precision=kind.multiplied),
+        **fields,
+    )
+
 
 TENSOR_FLOAT32 = _described(
-    "conv_tensor_float32",
-    launch_tensor_float32,
-    "tensor cores, each number split into two of TF32, no unrolled windows",
+    FLOAT32,
     fits_float32,
-    prior=Prior(WARPS, precision="tf32"),
+    "conv_tensor_float32",
+    ", each number split into two of TF32, no unrolled windows",
     tf32_products=FLOAT32.passes,
 )
 TENSOR_TF32 = _described(
-    "conv_tensor_tf32",
-    launch_tensor_tf32,
-    "tensor cores in TF32, windows read from images in shared memory",
+    TF32,
     fits_any_precision,
-    prior=Prior(WARPS, precision="tf32"),
+    "conv_tensor_tf32",
+    " in TF32, windows read from images in shared memory",
     precision="tf32",
 )
 TENSOR_HALF = _described(
-    "conv_tensor_half",
-    launch_tensor_half,
-    "tensor cores in half precision, sums in float32",
+    HALF,
     fits_any_precision,
-    prior=Prior(WARPS, precision="float16"),
+    "conv_tensor_half",
+    " in half precision, sums in float32",
     precision="float16",
     half_rows=True,
 )

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.shared_memory import smallest
+from sparsenn.backends.cuda.conv.geometry import Geometry, smallest
 from sparsenn.backends.cuda.conv.specialised import sizes, why_not_plain
 from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, TF32, Kind, Layout, columns_of
 from sparsenn.backends.machine import Machine

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.filters import launch_filters
 from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.specialised import grid_of, new_outputs, sizes
+from sparsenn.backends.cuda.conv.specialised import activation_define, grid_of, new_outputs, sizes
 from sparsenn.backends.cuda.runtime.loader import specialised
+from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.prior import Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
@@ -24,6 +24,7 @@ __all__ = ["SOURCE", "UNROLLED", "launch_unrolled", "shape_defines", "tile_of"]
 SOURCE = "conv2d/unrolled.cu"
 
 THREADS = 256  # of a block
+SECTOR = 3  # log2 of the floats that memory gives at once
 
 _PROGRAM = specialised(SOURCE)
 
@@ -31,14 +32,15 @@ _PROGRAM = specialised(SOURCE)
 def tile_of(height: int, width: int, threads: int = THREADS) -> tuple[int, int]:
     """Return the width and height of a block's tile of pixels, powers of two.
 
-    Tiles should not stand over at the edges, and be wide enough that a warp reads neighbouring pixels. Where a tile has
+    Tiles should not stand over at the edges, and be as wide as what is read at once, where images are. Where a tile has
     fewer pixels than a block has threads, the block takes several tiles."""
 
-    def cost(tile: tuple[int, int]) -> tuple[float, int]:
+    def cost(tile: tuple[int, int]) -> tuple[int, ...]:
         covered = parts_of(width, tile[0]) * tile[0] * parts_of(height, tile[1]) * tile[1]
-        return covered * (1 + 2 / tile[0]), -tile[0] * tile[1]
+        return covered, -tile[0] * tile[1], -tile[0]
 
-    choices = ((1 << across, 1 << down) for across in range(6) for down in range(9) if threads >> across >> down)
+    least = min(SECTOR, (width - 1).bit_length())
+    choices = ((1 << across, 1 << down) for across in range(least, 6) for down in range(9) if threads >> across >> down)
     return min(choices, key=cost)
 
 
@@ -56,7 +58,8 @@ def launch_unrolled(layer: ConvLayer, images: Array) -> Array:
     planes = images.shape[0] * given.filters
     tiles = parts_of(given.output_width, cut["TILE_WIDTH"]) * parts_of(given.output_height, cut["TILE_HEIGHT"])
     grid = grid_of(parts_of(planes, cut["PLANES"]), tiles)
-    launch_filters(layer, images, outputs, _PROGRAM, cut, grid, THREADS, np.int64(planes))
+    kernel = _PROGRAM.kernel("conv2d", ACTIVATION=activation_define(layer), **cut)
+    launch("conv2d", kernel, grid, (THREADS,), images, layer.weights, layer.bias, layer.clip, outputs, np.int64(planes))
     return outputs
 
 

@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry, why_too_large
+from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, WHOLE, Geometry, why_too_large
 from sparsenn.backends.cuda.conv.implicit import MANY
 from sparsenn.backends.cuda.conv.kernel import HELD_BYTES, convolution
 from sparsenn.backends.cuda.conv.layer import ConvLayer
-from sparsenn.backends.cuda.conv.shared_memory import WHOLE
 from sparsenn.backends.cuda.conv.specialised import check_half_range, new_outputs, refuse
 from sparsenn.backends.cuda.conv.warpgroup_plan import ROWS, STEP_BYTES, Plan, Tile, arranged, plan
 from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS
@@ -43,7 +42,7 @@ __all__ = [
     "ARCHITECTURE",
     "GPU",
     "LAYING_OUT",
-    "SOURCES",
+    "SOURCE",
     "WARPGROUP_FLOAT32",
     "WARPGROUP_HALF",
     "WARPGROUP_TF32",
@@ -59,17 +58,10 @@ GPU = "NVIDIA GPU (compute capability 9.0 only)"  # what the kernels need, in wo
 
 ARCHITECTURE = "sm_90a"
 
-SOURCES = {
-    FLOAT32: "conv2d/warpgroup_float32.cu",
-    TF32: "conv2d/warpgroup_tf32.cu",
-    HALF: "conv2d/warpgroup_half.cu",
-}
-
+SOURCE = "conv2d/warpgroup.cu"
 LAYING_OUT = "conv2d/unit_planes.cu"
 
-_PROGRAMS = {
-    kind: specialised(source, ARCHITECTURE, dynamic_shared=True, carveout=WHOLE) for kind, source in SOURCES.items()
-}
+_PROGRAM = specialised(SOURCE, ARCHITECTURE, dynamic_shared=True, carveout=WHOLE)
 _LAYOUT = specialised(LAYING_OUT, dynamic_shared=True, carveout=WHOLE)
 
 # Of a block that lays images out.
@@ -103,7 +95,6 @@ def why_no_warpgroups(machine: Machine) -> str | None:
 
 
 def _pieces(kind: Kind, geometry: Geometry, count: int, machine: Machine) -> int:
-    """Return how many of `count` images are laid out, and counted, at a time."""
     one = plan(kind, geometry, MANY, machine)
     assert one is not None, "`fits` refuses what has no plan"
     image = max(1, one.laid_bytes(kind) // MANY)
@@ -142,7 +133,7 @@ def _prepared(kind: Kind, geometry: Geometry, count: int, half_rows: bool, activ
         raise UsageError(f"the device's shared memory has no room for {geometry}")
     lay_out = _LAYOUT.kernel("unit_planes", **layout_defines(kind, half_rows))
     defines = kernel_defines(kind, made.tile, made.row.run(geometry), half_rows, activation)
-    multiply = _PROGRAMS[kind].kernel("conv2d", **defines)
+    multiply = _PROGRAM.kernel("conv2d", **defines)
     return _Prepared(lay_out, multiply, made, made.layout_numbers(geometry, count), made.numbers(geometry, count))
 
 

@@ -1,6 +1,6 @@
 """How a convolution is cut for the kernels in which whole warpgroups multiply.
 
-The kernel is `kernels/conv2d/warpgroup.cuh`; what its numbers mean is said there.
+The kernel is `kernels/conv2d/warpgroup.cu`; what its numbers mean is said there.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Tile:
         return STEP_BYTES * self.steps * band * _pieces(kind)
 
     def defines(self, kind: Kind) -> dict[str, int | str]:
-        """Return what `kernels/conv2d/warpgroup.cuh` is compiled with."""
+        """Return what `kernels/conv2d/warpgroup.cu` is compiled with."""
         return {
             "KIND": kind.define,
             "WARPGROUPS_M": self.down,

@@ -1,8 +1,7 @@
 """The kernels of mlp that take layers of any width: cuBLAS's products, and bias and activation after each.
 
-cuBLASLt adds the bias and applies ReLU by itself. Where it cannot, because the activation is another, or cuBLASLt is
-missing, a kernel of our own does so in one pass over the sums. Without cuBLASLt no graph can capture a launch, because
-CuPy does not let one capture cuBLAS.
+cuBLASLt adds the bias and applies ReLU by itself. Where it cannot, a kernel of our own does so in one pass over the
+sums.
 
 `cublas_tf32` multiplies numbers rounded to 11 bits; `cublas_float16` takes and returns float16 too, infinite beyond
 65,504. Tensor cores are fed by 16 bytes: these two pad widths with zeros to multiples of that, by which all outputs of
@@ -12,6 +11,7 @@ a row with an infinite number may become NaN.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.dense.cublas_lt import COMPUTE_TYPES, PLAIN, TYPES, LtProduct, address, library, order_of
+from sparsenn.backends.cuda.dense.cublas_lt import LtProduct
 from sparsenn.backends.cuda.dense.fused import check_half_range
 from sparsenn.backends.cuda.dense.kernel import ALIGNED, Given, dense_kernel, prepared
 from sparsenn.backends.cuda.dense.priors import COPIES
@@ -30,8 +30,9 @@ from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.backends.cuda.runtime.row_copies import as_rows, copy_rows
+from sparsenn.backends.kernel_records import DenseKernel
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.prior import LAID_OUT, LAUNCH_SECONDS, LIBRARY, Prior
+from sparsenn.backends.prior import LAID_OUT, LAUNCH_SECONDS, TUNED, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
@@ -76,9 +77,8 @@ def padded_widths(precision: str, widths: Sequence[int], rows: int) -> tuple[int
 
 # ---- The prior ------------------------------------------------------------------------------------------------------
 
-PRIORS = {precision: Prior(LIBRARY, precision=precision) for precision in NUMBER_BYTES}
+PRIORS = {precision: Prior(TUNED, precision=precision) for precision in NUMBER_BYTES}
 
-TILE_COLUMNS = 32  # outputs of the narrowest tile: products of fewer take as long
 ROUNDING = Prior(1.0, LAID_OUT)  # of a pass that rounds or pads rows, or cuts outputs
 
 
@@ -92,31 +92,12 @@ def seconds(precision: str, machine: Machine, layers: Sequence[Linear], rows: in
     if padded[-1] != widths[-1]:
         total += ROUNDING.seconds(machine, 0, 2 * row_bytes * rows * widths[-1])
     for inputs, outputs in pairwise(padded):
-        computed = TILE_COLUMNS * parts_of(outputs, TILE_COLUMNS)
         nbytes = number_bytes * (inputs * outputs + rows * (inputs + outputs))
-        total += prior.seconds(machine, rows * inputs * computed, nbytes)
+        total += prior.seconds(machine, rows * inputs * outputs, nbytes)
     return total
 
 
 # ---- One layer ------------------------------------------------------------------------------------------------------
-
-
-class _Product:
-    """A product by cuBLAS itself, with sums in float32, through CuPy; it is called as `LtProduct` is."""
-
-    def __init__(self, precision: str) -> None:
-        self._compute_type = COMPUTE_TYPES[precision]
-        self._scales = np.ones(1, np.float32), np.zeros(1, np.float32)
-
-    def __call__(self, features: Array, weights: Array, sums: Array) -> None:
-        cuda = cupy().cuda
-        (rows, inputs), outputs, factor = features.shape, weights.shape[1], TYPES[weights.dtype]
-        leading, _, order = order_of(weights)
-        one, zero = (scale.ctypes.data for scale in self._scales)
-        a, b, c = (address(array) for array in (weights, features, sums))
-        given = (a, factor, leading, b, factor, inputs, zero, c, TYPES[sums.dtype], outputs)
-        handle = cuda.device.get_cublas_handle()
-        cuda.cublas.gemmEx(handle, order, PLAIN, outputs, rows, inputs, one, *given, self._compute_type, -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,9 +130,7 @@ def _finish(layer: DenseLayer, rows: int, number: Any, machine: Machine) -> _Fin
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    """A layer, ready for a number of rows: the product, of what type its sums are, and the pass after it, if any."""
-
-    product: LtProduct | _Product
+    product: LtProduct
     weights: Array
     sums: Any
     finish: _Finish | None
@@ -180,25 +159,15 @@ def _keeps_nan(product: LtProduct, rows: int, weights: Array, number: Any) -> bo
 def _layer(
     precision: str, device: int, layer: DenseLayer, weights: Array, bias: Array, rows: int, number: Any, aligned: int
 ) -> _Layer:
-    """Make a layer ready for outputs of type `number`, and features that begin at a multiple of `aligned` bytes."""
     relu = int(layer.activation) == RELU and not np.isfinite(layer.clip)
     if relu or int(layer.activation) == IDENTITY:
-        whole = _lt_product(device, precision, rows, weights, number, bias, relu, aligned)
-        if whole is not None and (not relu or _keeps_nan(whole, rows, weights, number)):
-            return _Layer(whole, weights, number, None)
+        with suppress(DeviceError):  # cuBLASLt has no way to add the bias to this product
+            whole = LtProduct(device, precision, rows, weights, number, bias, relu, aligned)
+            if not relu or _keeps_nan(whole, rows, weights, number):
+                return _Layer(whole, weights, number, None)
     float32 = np.dtype(np.float32)
-    product = _lt_product(device, precision, rows, weights, float32, None, False, aligned)
-    return _Layer(product or _Product(precision), weights, float32, _finish(layer, rows, number, machine_of(device)))
-
-
-def _lt_product(device: int, precision: str, *given: Any) -> LtProduct | None:
-    """Return a product by cuBLASLt; None where there is none, or it has no way to compute this one."""
-    if library() is None:
-        return None
-    try:
-        return LtProduct(device, precision, *given)
-    except DeviceError:
-        return None
+    product = LtProduct(device, precision, rows, weights, float32, None, False, aligned)
+    return _Layer(product, weights, float32, _finish(layer, rows, number, machine_of(device)))
 
 
 # ---- All layers -----------------------------------------------------------------------------------------------------
@@ -225,7 +194,6 @@ def _prepare(precision: str, stack: DenseStack, given: Given) -> Any:
 
 
 def _padded(stack: DenseStack, number: int, sizes: tuple[int, int], wanted: Any, by_columns: bool) -> DenseLayer:
-    """Return a layer with so many inputs and outputs, zeros behind its own, and weights of the type wanted."""
     own = stack.layers[number]
     given = (own.inputs, own.outputs), own.weights.dtype, False
     asked = sizes, wanted, by_columns
@@ -257,28 +225,21 @@ def _run(layers: Sequence[_Layer], number: Any, inputs: int, outputs: int, featu
     return own
 
 
-CUBLAS = dense_kernel(
-    "cublas",
-    prepared((np.float32,), partial(_prepare, "float32")),
-    "cuBLAS's products, with bias and activation after each",
-    auto=True,
-    seconds=partial(seconds, "float32"),
-)
-CUBLAS_TF32 = dense_kernel(
-    "cublas_tf32",
-    prepared((np.float32,), partial(_prepare, "tf32")),
-    "cuBLAS's products in TF32, with bias and activation after each",
-    auto=True,
-    seconds=partial(seconds, "tf32"),
-    precision="tf32",
-)
-CUBLAS_FLOAT16 = dense_kernel(
-    "cublas_float16",
-    prepared((np.float32, np.float16), partial(_prepare, "float16")),
-    "cuBLAS's products in half precision, sums in float32",
-    auto=True,
-    seconds=partial(seconds, "float16"),
-    precision="float16",
-    half_rows=True,
+def _described(name: str, precision: str, summary: str, types: tuple[Any, ...] = (np.float32,)) -> DenseKernel:
+    return dense_kernel(
+        name,
+        prepared(types, partial(_prepare, precision)),
+        f"cuBLAS's products{summary}",
+        auto=True,
+        seconds=partial(seconds, precision),
+        precision=precision,
+        half_rows=np.float16 in types,
+    )
+
+
+CUBLAS = _described("cublas", "float32", ", with bias and activation after each")
+CUBLAS_TF32 = _described("cublas_tf32", "tf32", " in TF32, with bias and activation after each")
+CUBLAS_FLOAT16 = _described(
+    "cublas_float16", "float16", " in half precision, sums in float32", (np.float32, np.float16)
 )
 KERNELS = (CUBLAS, CUBLAS_TF32, CUBLAS_FLOAT16)

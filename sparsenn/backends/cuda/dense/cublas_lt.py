@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import weakref
 from collections.abc import Callable, Iterable
 from ctypes import byref, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
@@ -15,11 +16,11 @@ from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
 
-__all__ = ["COMPUTE_TYPES", "PLAIN", "TYPES", "LtProduct", "address", "library", "order_of"]
+__all__ = ["LtProduct"]
 
 TYPES = {np.dtype(np.float32): 0, np.dtype(np.float16): 2}  # CUDA_R_32F and CUDA_R_16F
 
-COMPUTE_TYPES = {"float32": 68, "tf32": 77, "float16": 68}
+_COMPUTE_TYPES = {"float32": 68, "tf32": 77, "float16": 68}
 """CUBLAS_COMPUTE_32F and CUBLAS_COMPUTE_32F_FAST_TF32: what sums are, and how numbers are multiplied."""
 
 SCALE_TYPE = 0  # CUDA_R_32F
@@ -53,15 +54,17 @@ class _Heuristic(ctypes.Structure):
 
 
 @cache
-def library() -> Any:
-    """Return cuBLASLt as CuPy has loaded it with cuBLAS; None where there is none."""
-    cp = cupy()
+def _library() -> Any:
+    """Return cuBLASLt, which comes with cuBLAS and which CuPy has loaded with it."""
+    cuda = cupy().cuda
+    version = cuda.runtime.runtimeGetVersion() // 1000
+    name = f"cublasLt64_{version}.dll" if sys.platform == "win32" else f"libcublasLt.so.{version}"
     try:
-        cp.cuda.device.get_cublas_handle()
-        found = ctypes.CDLL(f"libcublasLt.so.{cp.cuda.runtime.runtimeGetVersion() // 1000}")
-        found.cublasLtMatmul.argtypes = [c_void_p] * 14 + [c_size_t, c_void_p]
-    except (OSError, AttributeError, RuntimeError):
-        return None
+        cuda.device.get_cublas_handle()
+        found = ctypes.CDLL(name)
+    except (OSError, RuntimeError) as error:
+        raise DeviceError(f"{name} cannot be loaded: {error}; choose another --kernel than cublas") from error
+    found.cublasLtMatmul.argtypes = [c_void_p] * 14 + [c_size_t, c_void_p]
     return found
 
 
@@ -72,9 +75,8 @@ def _checked(status: int) -> None:
 
 @cache
 def _handle(device: int) -> c_void_p:
-    """Return cuBLASLt's context for a device, which must be the current one."""
     handle = c_void_p()
-    _checked(library().cublasLtCreate(byref(handle)))
+    _checked(_library().cublasLtCreate(byref(handle)))
     return handle
 
 
@@ -84,13 +86,12 @@ def _made(create: Callable[..., int], *arguments: Any) -> c_void_p:
     return found
 
 
-def address(array: Array) -> int:
-    """Return where an array's data lie on the device."""
+def _address(array: Array) -> int:
     pointer: Any = array.data
     return int(pointer.ptr)
 
 
-def order_of(weights: Array) -> tuple[int, int, int]:
+def _order_of(weights: Array) -> tuple[int, int, int]:
     """Return how weights lie to cuBLAS, which has columns where there are rows here: rows, columns, `PLAIN` or not."""
     inputs, outputs = weights.shape
     return (outputs, inputs, PLAIN) if weights.flags.c_contiguous else (inputs, outputs, TRANSPOSED)
@@ -110,11 +111,11 @@ class LtProduct:
         relu: bool,
         aligned: int = MOST_ALIGNED,
     ) -> None:
-        lt = library()
+        lt = _library()
         (inputs, outputs), factor, sums = weights.shape, TYPES[weights.dtype], TYPES[np.dtype(number)]
-        *left, order = order_of(weights)
+        *left, order = _order_of(weights)
         self._handle, self._bias = _handle(device), bias
-        self._description = _made(lt.cublasLtMatmulDescCreate, c_int(COMPUTE_TYPES[precision]), c_int(SCALE_TYPE))
+        self._description = _made(lt.cublasLtMatmulDescCreate, c_int(_COMPUTE_TYPES[precision]), c_int(SCALE_TYPE))
         self._describe(DESC_LEFT_ORDER, c_int32(order))
         sizes = ((factor, *left), (factor, inputs, rows), (sums, outputs, rows))
         create = lt.cublasLtMatrixLayoutCreate
@@ -126,8 +127,8 @@ class LtProduct:
         weakref.finalize(self, _destroy, destroyed).atexit = False
         if bias is not None:
             self._describe(DESC_EPILOGUE, c_int32(EPILOGUE_RELU_BIAS if relu else EPILOGUE_BIAS))
-            self._describe(DESC_BIAS_POINTER, c_void_p(address(bias)))
-        pointer = address(weights)
+            self._describe(DESC_BIAS_POINTER, c_void_p(_address(bias)))
+        pointer = _address(weights)
         alignments = min(MOST_ALIGNED, pointer & -pointer), aligned, MOST_ALIGNED, MOST_ALIGNED
         self._found = self._fastest(zip(PREF_ALIGNMENTS, map(c_uint32, alignments), strict=True))
         self._one, self._zero = c_float(1.0), c_float(0.0)
@@ -139,8 +140,7 @@ class LtProduct:
         return int(self._found.workspace)
 
     def _fastest(self, alignments: Iterable[tuple[int, Any]]) -> _Heuristic:
-        """Ask for what cuBLASLt takes for the fastest way."""
-        lt, found, count = library(), _Heuristic(), c_int(0)
+        lt, found, count = _library(), _Heuristic(), c_int(0)
         preference = _made(lt.cublasLtMatmulPreferenceCreate)
         try:
             for name, value in ((PREF_WORKSPACE, c_size_t(WORKSPACE)), *alignments):
@@ -156,7 +156,7 @@ class LtProduct:
 
     def _describe(self, name: int, value: Any) -> None:
         size = c_size_t(ctypes.sizeof(value))
-        _checked(library().cublasLtMatmulDescSetAttribute(self._description, c_int(name), byref(value), size))
+        _checked(_library().cublasLtMatmulDescSetAttribute(self._description, c_int(name), byref(value), size))
 
     def __call__(self, features: Array, weights: Array, sums: Array) -> None:
         """Queue the product on the current stream."""
@@ -164,7 +164,7 @@ class LtProduct:
         stream, size = cp.cuda.get_current_stream().ptr, self.workspace
         room: Any = cp.cuda.alloc(size) if size else None
         one, zero, algorithm = self._references
-        a, b, c = address(weights), address(features), address(sums)
+        a, b, c = _address(weights), _address(features), _address(sums)
         left, right, made = self._layouts
         given = (self._handle, self._description, one, a, left, b, right, zero, c, made, c, made, algorithm)
         _checked(self._run(*given, room.ptr if size else None, size, stream))

@@ -32,7 +32,7 @@ from sparsenn.backends.cuda.dense.image import (
     image,
     tiles_of,
 )
-from sparsenn.backends.cuda.dense.kernel import Given, Ready, dense_kernel, prepared
+from sparsenn.backends.cuda.dense.kernel import Given, Launch, Ready, dense_kernel, prepared
 from sparsenn.backends.cuda.dense.priors import one_launch_seconds
 from sparsenn.backends.cuda.dense.stack import DenseStack, StackShape
 from sparsenn.backends.cuda.runtime.activation import compiled_activation
@@ -40,8 +40,10 @@ from sparsenn.backends.cuda.runtime.device import cupy, machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host, from_host
 from sparsenn.backends.cuda.runtime.loader import Program, specialised
 from sparsenn.backends.cuda.runtime.precision import HALF_MAX, SPLIT_PRODUCTS
+from sparsenn.backends.kernel_records import DenseKernel
 from sparsenn.backends.machine import WARP, Machine
-from sparsenn.backends.prior import TUNED, WARPS, Prior
+from sparsenn.backends.prior import TUNED, Prior
+from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 
@@ -67,12 +69,10 @@ __all__ = [
 ]
 
 WIDEST = 256  # most inputs or outputs of a layer
-IN_REGISTERS = 128  # the widest layer whose inputs and outputs stay in registers
+IN_REGISTERS = 128  # the widest layer whose inputs and outputs stay in registers of tensor-core kernels
 
 TWO_ROW_TILES = 17
 """Most tiles of 8 columns that inputs and outputs of a layer may be together, for a warp to take 32 rows at a time."""
-
-LEAST_WARPS = 4  # warps that must find room beside weights in shared memory; weights stay in global memory otherwise
 
 # fused_fma.
 FMA_THREADS = 256  # of a block
@@ -86,11 +86,23 @@ MOST_LAYERS = 16  # of a launch
 # ---- Which networks, and how they are cut -----------------------------------------------------------------------
 
 
-def fits(machine: Machine, shape: StackShape) -> str | None:
-    """Return why the kernels cannot run a stack; None if they can."""
+def fits(kind: Kind, machine: Machine, shape: StackShape) -> str | None:
+    """Return why a kernel on tensor cores cannot run a stack; None if it can."""
     if len(shape.widths) > MOST_LAYERS + 1:
         return f"{len(shape.widths) - 1:,} layers; the kernels on tensor cores take up to {MOST_LAYERS}"
-    return fits_any_depth(machine, shape)
+    widest = max(shape.widths)
+    if widest > IN_REGISTERS:
+        return f"a layer has {widest:,} inputs or outputs; the kernels on tensor cores take up to {IN_REGISTERS}"
+    needed = _image_bytes(kind, shape.widths) + kind.warps * kind.scratch * widest
+    if needed > machine.block_bytes:
+        return f"the weights need {needed >> 10} KiB of shared memory; a block has {machine.block_bytes >> 10}"
+    return None
+
+
+def _image_bytes(kind: Kind, widths: tuple[int, ...]) -> int:
+    sizes = [tiles_of(width) for width in widths]
+    vectors = 4 * (8 * sum(sizes[1:]) + len(sizes) - 1)
+    return parts_of(vectors, 16) * 16 + kind.weight_bytes * sum(before * after for before, after in pairwise(sizes))
 
 
 def fits_any_depth(machine: Machine, shape: StackShape) -> str | None:
@@ -114,38 +126,23 @@ class Plan:
     row_tiles: int  # 16 rows each, that a warp takes at a time
     most_warps: int  # of a block, which the kernel is compiled for
     warps: int  # of a block, which it is launched with
-    staged: bool  # weights are copied to shared memory
-    wide: bool  # inputs and outputs of a layer lie in shared memory
     shared_bytes: int  # of a block
     tiles: int  # of rows
 
     def defines(self) -> dict[str, int | str]:
         """Return the constants that the kernel is compiled with."""
-        return {
-            "ROW_TILES": self.row_tiles,
-            "WARPS": self.most_warps,
-            "STAGED": int(self.staged),
-            "WIDE": int(self.wide),
-        }
+        return {"ROW_TILES": self.row_tiles, "WARPS": self.most_warps}
 
 
 def plan(kind: Kind, widths: tuple[int, ...], rows: int, machine: Machine) -> Plan:
-    """Choose how a network of given widths is run: few rows get small tiles, so that all multiprocessors have work."""
-    sizes = [tiles_of(width) for width in widths]
-    vectors = 4 * (8 * sum(sizes[1:]) + len(widths) - 1)
-    held = -(-vectors // 16) * 16 + kind.weight_bytes * sum(before * after for before, after in pairwise(sizes))
-    scratch = kind.scratch * max(widths)
-    own = scratch + 256 * kind.registers * max(sizes)
-    wide = max(widths) > IN_REGISTERS or held + kind.warps * scratch > machine.block_bytes
-    staged = not wide or held + LEAST_WARPS * own <= machine.block_bytes
-    most = min(kind.warps, (machine.block_bytes - held * staged) // own) if wide else kind.warps
-    together = max(before + after for before, after in pairwise(sizes))
-    many = not wide and together <= TWO_ROW_TILES and rows > 32 * most * machine.multiprocessors
+    """Choose how a network that fits is run: few rows get small tiles, so that all multiprocessors have work."""
+    together = max(tiles_of(before) + tiles_of(after) for before, after in pairwise(widths))
+    many = together <= TWO_ROW_TILES and rows > 32 * kind.warps * machine.multiprocessors
     row_tiles = kind.row_tiles if many else 1
-    tiles = -(-rows // (16 * row_tiles))
-    warps = max(1, min(most, -(-tiles // machine.multiprocessors)))
-    shared = held * staged + warps * (own if wide else scratch)
-    return Plan(row_tiles, kind.warps, warps, staged, wide, shared, tiles)
+    tiles = parts_of(rows, 16 * row_tiles)
+    warps = max(1, min(kind.warps, parts_of(tiles, machine.multiprocessors)))
+    shared = _image_bytes(kind, widths) + warps * kind.scratch * max(widths)
+    return Plan(row_tiles, kind.warps, warps, shared, tiles)
 
 
 def rows_of_block(widths: tuple[int, ...], rows: int, machine: Machine) -> tuple[int, bool, int]:
@@ -254,7 +251,6 @@ def _prepare_fused_fma(stack: DenseStack, given: Given) -> Ready:
 
 
 def _prepare_tensor_half(stack: DenseStack, given: Given) -> Ready:
-    """Make a launch in half precision ready; features and outputs float32, or both float16."""
     check_half_range(stack)
     if given.type == np.float16:
         return _prepare_on_tensor_cores(HALF_ROWS, stack, given, INPUT="half_bits")
@@ -281,27 +277,25 @@ FMA_BLOCK_ROWS = 2 * FMA_ROWS[-1]  # of the two blocks of a multiprocessor
 
 FMA_PRIOR = Prior(TUNED)
 TENSOR_PRIORS = {
-    FLOAT32: Prior(WARPS / 2, precision="tf32"),
-    TF32: Prior(WARPS, precision="tf32"),
-    HALF: Prior(WARPS, precision="float16"),
+    FLOAT32: Prior(TUNED / SPLIT_PRODUCTS, precision="tf32"),
+    TF32: Prior(TUNED, precision="tf32"),
+    HALF: Prior(TUNED, precision="float16"),
 }
 
 
-def _tensor_seconds(kind: Kind) -> Callable[..., float]:
-    return partial(one_launch_seconds, TENSOR_PRIORS[kind], (TILE, TILE), TILE_ROWS * kind.warps)
+_NEEDS = f"layers up to {IN_REGISTERS} wide, weights that fit into shared memory", f"up to {MOST_LAYERS} layers"
 
 
-_NARROW = f"layers up to {WIDEST} wide, {MOST_TILES:,} tiles of 8 x 8 weights in all"
-_ON_TENSOR_CORES = (_NARROW, f"up to {MOST_LAYERS} layers")
+def _on_tensor_cores(name: str, kind: Kind, launch: Launch, summary: str, **fields: Any) -> DenseKernel:
+    seconds = partial(one_launch_seconds, TENSOR_PRIORS[kind], (TILE, TILE), TILE_ROWS * kind.warps)
+    return dense_kernel(name, launch, summary, partial(fits, kind), needs=_NEEDS, auto=True, seconds=seconds, **fields)
 
-TENSOR_FLOAT32 = dense_kernel(
+
+TENSOR_FLOAT32 = _on_tensor_cores(
     "tensor_float32",
+    FLOAT32,
     prepared((np.float32,), partial(_prepare_on_tensor_cores, FLOAT32)),
     "tensor cores, each number split into two of TF32, rows in registers",
-    fits,
-    needs=_ON_TENSOR_CORES,
-    auto=True,
-    seconds=_tensor_seconds(FLOAT32),
     tf32_products=SPLIT_PRODUCTS,
 )
 FUSED_FMA = dense_kernel(
@@ -309,29 +303,23 @@ FUSED_FMA = dense_kernel(
     prepared((np.float32,), _prepare_groups),
     "any widths up to 256 in one kernel, squares of sums in registers",
     fits_any_depth,
-    needs=(_NARROW,),
+    needs=(f"layers up to {WIDEST} wide, {MOST_TILES:,} tiles of 8 x 8 weights in all",),
     auto=True,
     seconds=partial(one_launch_seconds, FMA_PRIOR, FMA_TOGETHER, FMA_BLOCK_ROWS),
     reproducible=True,
 )
-TENSOR_TF32 = dense_kernel(
+TENSOR_TF32 = _on_tensor_cores(
     "tensor_tf32",
+    TF32,
     prepared((np.float32,), partial(_prepare_on_tensor_cores, TF32)),
     "tensor cores in TF32, rows in registers from layer to layer",
-    fits,
-    needs=_ON_TENSOR_CORES,
-    auto=True,
-    seconds=_tensor_seconds(TF32),
     precision="tf32",
 )
-TENSOR_HALF = dense_kernel(
+TENSOR_HALF = _on_tensor_cores(
     "tensor_half",
+    HALF,
     prepared((np.float32, np.float16), _prepare_tensor_half),
     "tensor cores in half precision, sums in float32",
-    fits,
-    needs=_ON_TENSOR_CORES,
-    auto=True,
-    seconds=_tensor_seconds(HALF),
     precision="float16",
     half_rows=True,
 )

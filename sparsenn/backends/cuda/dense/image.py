@@ -39,17 +39,16 @@ class Kind:
     """Differences between the tensor-core kernels."""
 
     source: str
-    registers: int  # 32-bit registers of a lane for 16 rows and 8 columns of a layer's inputs
     weight_bytes: int  # of a tile of 8 x 8 weights
     warps: int  # most warps of a block
     scratch: int = 0  # bytes of a warp for each of the widest layer's numbers
     row_tiles: int = 2  # most times 16 rows that a warp takes at a time
 
 
-FLOAT32 = Kind("mlp/tensor_float32.cu", 4, 512, 8, scratch=8, row_tiles=1)
-TF32 = Kind("mlp/tensor_tf32.cu", 4, 256, 8)
-HALF = Kind("mlp/tensor_half.cu", 2, 128, 8)
-HALF_ROWS = Kind("mlp/tensor_half.cu", 2, 128, 12)
+FLOAT32 = Kind("mlp/tensor_float32.cu", 512, 8, scratch=8, row_tiles=1)
+TF32 = Kind("mlp/tensor_tf32.cu", 256, 8)
+HALF = Kind("mlp/tensor_half.cu", 128, 8)
+HALF_ROWS = Kind("mlp/tensor_half.cu", 128, 12)
 """HALF with features of half precision: rows that wait for their turn take half the registers."""
 
 

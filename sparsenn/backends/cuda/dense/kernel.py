@@ -20,7 +20,7 @@ from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
 
-__all__ = ["Fits", "Given", "Launch", "Ready", "dense_kernel", "fits_any", "prepared"]
+__all__ = ["Fits", "Given", "Launch", "Ready", "dense_kernel", "prepared"]
 
 Launch = Callable[[DenseStack, Array], Array]
 Fits = Callable[[Machine, StackShape], str | None]
@@ -29,16 +29,11 @@ MOST_KEPT = 256  # numbers of rows that a stack remembers how to run: more than 
 ALIGNED = 16  # bytes that kernels read at once, where rows begin at multiples of them
 
 
-def fits_any(machine: Machine, shape: StackShape) -> str | None:
-    """Return None: every stack of dense layers fits."""
-    return None
-
-
 def dense_kernel(
     name: str,
     launch: Launch,
     summary: str,
-    fits: Fits = fits_any,
+    fits: Fits = lambda machine, shape: None,
     *,
     needs: tuple[str, ...] = (),
     gpu: str = ANY_GPU,
@@ -114,8 +109,6 @@ class Ready:
 
 
 class _Kept:
-    """A launch that is kept, and an event after which what was laid out for it is there; None once it is."""
-
     def __init__(self, run: Callable[[Array], Array]) -> None:
         self.run = run
         self.pending: Any = cupy().cuda.get_current_stream().record()

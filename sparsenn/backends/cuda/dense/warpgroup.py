@@ -16,6 +16,7 @@ from sparsenn.backends.cuda.dense.kernel import Given, Ready, dense_kernel, prep
 from sparsenn.backends.cuda.dense.priors import one_launch_seconds
 from sparsenn.backends.cuda.dense.stack import DenseStack, StackShape
 from sparsenn.backends.cuda.dense.warpgroup_plan import (
+    LEAST_ROWS,
     NEURONS,
     Tile,
     arranged,
@@ -31,19 +32,16 @@ from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, from_hos
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.cuda.runtime.precision import SPLIT_PRODUCTS
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
+from sparsenn.backends.kernel_records import DenseKernel
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import TUNED, Prior
 from sparsenn.backends.sizes import parts_of
 
-__all__ = ["KERNELS", "SOURCES", "WARPGROUP_FLOAT32", "WARPGROUP_HALF", "WARPGROUP_TF32", "defines", "fits"]
+__all__ = ["KERNELS", "SOURCE", "WARPGROUP_FLOAT32", "WARPGROUP_HALF", "WARPGROUP_TF32", "defines", "fits"]
 
-SOURCES = {
-    FLOAT32: "mlp/warpgroup_float32.cu",
-    TF32: "mlp/warpgroup_tf32.cu",
-    HALF: "mlp/warpgroup_half.cu",
-}
+SOURCE = "mlp/warpgroup.cu"
 
-_PROGRAMS = {kind: specialised(source, ARCHITECTURE, dynamic_shared=True) for kind, source in SOURCES.items()}
+_PROGRAM = specialised(SOURCE, ARCHITECTURE, dynamic_shared=True)
 
 
 def fits(machine: Machine, shape: StackShape) -> str | None:
@@ -70,7 +68,7 @@ def _prepare(kind: Kind, stack: DenseStack, given: Given) -> Ready:
     tile = plan(kind, max(outputs), max(1, given.rows), machine)
     vector = given.aligned and inputs * size % 16 == 0
     made = defines(tile, machine, size == 2, vector, is_curved(stack.shape.activations))
-    name = SOURCES[kind], tile.neurons, tile.steps
+    name = "warpgroup", kind, tile.neurons, tile.steps
     laid_out = cache_on_device(stack, name, lambda: from_host(lambda: arranged(tile, stack.on_host(), units)))
     plain: Any = plain_weights(stack) if kind is FLOAT32 else laid_out
     listed = cache_on_device(
@@ -78,7 +76,7 @@ def _prepare(kind: Kind, stack: DenseStack, given: Given) -> Ready:
     )
     numbers = np.int64(given.rows), np.int32(inputs), np.int32(len(stack.layers))
     return Ready(
-        _PROGRAMS[kind].kernel("mlp", **made),
+        _PROGRAM.kernel("mlp", **made),
         (parts_of(given.rows, tile.rows),),
         (tile.threads,),
         tile.shared_bytes(machine),
@@ -90,47 +88,38 @@ def _prepare(kind: Kind, stack: DenseStack, given: Given) -> Ready:
 TOGETHER = NEURONS, 2 * NEURONS
 """Inputs, of about a slab; and outputs of the two warpgroups that it takes to keep tensor cores busy."""
 
-BLOCK_ROWS = 32  # rows up to which a multiprocessor waits for weights longer than it multiplies
-
 PRIORS = {
     FLOAT32: Prior(TUNED / SPLIT_PRODUCTS, precision="tf32"),
     TF32: Prior(TUNED, precision="tf32"),
     HALF: Prior(TUNED, precision="tf32"),  # in which it multiplies no faster: it waits for weights
 }
 
-_NEEDS = (f"layers up to {WIDEST} outputs wide",)
 
-WARPGROUP_FLOAT32 = dense_kernel(
-    "warpgroup_float32",
-    prepared((np.float32,), partial(_prepare, FLOAT32)),
-    "chains of any depth by whole warpgroups, each number split into two of TF32",
-    fits,
-    needs=_NEEDS,
-    gpu=GPU,
-    auto=True,
-    seconds=partial(one_launch_seconds, PRIORS[FLOAT32], TOGETHER, BLOCK_ROWS),
-    tf32_products=SPLIT_PRODUCTS,
+def _described(
+    kind: Kind, name: str, summary: str, types: tuple[Any, ...] = (np.float32,), **fields: Any
+) -> DenseKernel:
+    return dense_kernel(
+        name,
+        prepared(types, partial(_prepare, kind)),
+        f"chains of any depth by whole warpgroups{summary}",
+        fits,
+        needs=(f"layers up to {WIDEST} outputs wide",),
+        gpu=GPU,
+        auto=True,
+        seconds=partial(one_launch_seconds, PRIORS[kind], TOGETHER, LEAST_ROWS),
+        **fields,
+    )
+
+
+WARPGROUP_FLOAT32 = _described(
+    FLOAT32, "warpgroup_float32", ", each number split into two of TF32", tf32_products=SPLIT_PRODUCTS
 )
-WARPGROUP_TF32 = dense_kernel(
-    "warpgroup_tf32",
-    prepared((np.float32,), partial(_prepare, TF32)),
-    "chains of any depth by whole warpgroups in TF32, weights streamed",
-    fits,
-    needs=_NEEDS,
-    gpu=GPU,
-    auto=True,
-    seconds=partial(one_launch_seconds, PRIORS[TF32], TOGETHER, BLOCK_ROWS),
-    precision="tf32",
-)
-WARPGROUP_HALF = dense_kernel(
+WARPGROUP_TF32 = _described(TF32, "warpgroup_tf32", " in TF32, weights streamed", precision="tf32")
+WARPGROUP_HALF = _described(
+    HALF,
     "warpgroup_half",
-    prepared((np.float32, np.float16), partial(_prepare, HALF)),
-    "chains of any depth by whole warpgroups in half precision, weights streamed",
-    fits,
-    needs=_NEEDS,
-    gpu=GPU,
-    auto=True,
-    seconds=partial(one_launch_seconds, PRIORS[HALF], TOGETHER, BLOCK_ROWS),
+    " in half precision, weights streamed",
+    (np.float32, np.float16),
     precision="float16",
     half_rows=True,
 )

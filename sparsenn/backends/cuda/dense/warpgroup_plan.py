@@ -1,4 +1,4 @@
-"""How a chain of dense layers is cut for `kernels/mlp/warpgroup.cuh`, and its weights in the order of the kernel."""
+"""How a chain of dense layers is cut for `kernels/mlp/warpgroup.cu`, and its weights in the order of the kernel."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
 __all__ = [
+    "LEAST_ROWS",
     "LEAST_STAGES",
     "MOST_ROWS",
     "NEURONS",
@@ -33,6 +34,7 @@ __all__ = [
 
 NEURONS = 64  # that an instruction computes
 WARPGROUP = 128  # threads that carry out an instruction together
+LEAST_ROWS = 16  # of a block, and what its rows are a multiple of
 
 UNIT = 16  # bytes that lie together
 STEP = 32  # bytes of each row and neuron in a step of the depth
@@ -56,7 +58,7 @@ class Tile:
     """The share of a block at a time; the kernel is compiled for each."""
 
     kind: Kind  # what numbers are multiplied in
-    rows: int  # a multiple of 16
+    rows: int  # a multiple of `LEAST_ROWS`
     warpgroups: int  # of 64 neurons each, but for the last ones
     steps: int  # of 32 bytes of depth, in a slab of weights
     idle: int = 0  # warpgroups that multiply nothing, and help to bring rows in
@@ -135,7 +137,7 @@ def tiles(kind: Kind, widest: int, machine: Machine) -> Iterator[Tile]:
     groups = parts_of(widest, NEURONS)
     for (precision, steps), most in MOST_ROWS.items():
         for warpgroups in {groups, max(groups, 2)}:
-            for rows in range(16, most.get(warpgroups, 0) + 1, 16):
+            for rows in range(LEAST_ROWS, most.get(warpgroups, 0) + 1, LEAST_ROWS):
                 tile = Tile(kind, rows, warpgroups, steps, warpgroups - groups)
                 if precision is kind and tile.stages(machine) >= LEAST_STAGES:
                     yield tile

@@ -111,7 +111,6 @@ def _check_compiler(cp: Any) -> None:
 
 
 def _removal() -> str:
-    """Say how to be rid of the CuPy that is installed: two packages of it spoil each other."""
     packages = " ".join(_packages())
     return f"pip uninstall {packages}, then " if packages else ""
 

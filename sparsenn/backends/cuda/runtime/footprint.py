@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import singledispatch
-from typing import Any
-
 from sparsenn.backends.cuda import sparse
 from sparsenn.errors import UsageError
 from sparsenn.layers import Conv2d, ImageLayer, LayerNorm, Linear, SparseLinear
@@ -17,36 +14,14 @@ FORMS = 3  # copies of weights: as they are, and for tensor cores rounded and wh
 
 def prepared_bytes(layer: Layer, with_zeros: bool) -> int:
     """Estimate the bytes that a layer takes; see `Backend.prepared_bytes`."""
-    if with_zeros and isinstance(layer, SparseLinear):
-        return FORMS * 4 * layer.inputs * layer.outputs + 4 * layer.outputs
-    return _bytes(layer)
-
-
-@singledispatch
-def _bytes(layer: Any) -> int:
+    if isinstance(layer, SparseLinear):
+        return (
+            FORMS * 4 * layer.inputs * layer.outputs + 4 * layer.outputs if with_zeros else sparse.prepared_bytes(layer)
+        )
+    if isinstance(layer, Linear | Conv2d):
+        return FORMS * layer.weight_bytes + layer.bias_vector().nbytes
+    if isinstance(layer, LayerNorm):
+        return layer.weight_bytes
+    if isinstance(layer, ImageLayer):
+        return 0
     raise UsageError(f"the CUDA backend does not know the layer {type(layer).__name__}")
-
-
-@_bytes.register
-def _(layer: SparseLinear) -> int:
-    return sparse.prepared_bytes(layer)
-
-
-@_bytes.register
-def _(layer: Linear) -> int:
-    return FORMS * layer.weight_bytes + 4 * layer.outputs
-
-
-@_bytes.register
-def _(layer: Conv2d) -> int:
-    return FORMS * layer.weight_bytes + 4 * layer.filters
-
-
-@_bytes.register
-def _(layer: LayerNorm) -> int:
-    return layer.weight_bytes
-
-
-@_bytes.register
-def _(layer: ImageLayer) -> int:
-    return 0

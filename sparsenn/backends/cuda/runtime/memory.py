@@ -45,8 +45,6 @@ def free_bytes() -> int:
 
 
 class _Lender(threading.local):
-    """The allocator that was in use before memory was lent."""
-
     allocate: Any = None
 
 

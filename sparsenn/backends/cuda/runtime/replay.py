@@ -21,8 +21,6 @@ from sparsenn.formats import Array
 __all__ = ["MAX_COPIED_BYTES", "CapturedRun", "DeviceReplay", "HostReplay"]
 
 MAX_COPIED_BYTES = 64 << 20  # of rows that a graph copies to its own memory
-QUICK_BYTES = 4 << 20  # of rows whose copy takes next to no time
-LEAST_GAIN = 0.9  # of the launches' time that a graph may take for more rows
 MIN_RUNS = 3  # of the launches, and of the graph, of which the fastest counts: early calls queue launches more slowly
 MIN_SECONDS = 2e-3  # of all runs together
 
@@ -192,8 +190,7 @@ class DeviceReplay(_Replay):
             return None
         self._ends = entrance.read_from, exit_.write_to, result.shape, result.dtype
         stream = cupy().cuda.get_current_stream()
-        most = self._queued_seconds * (1.0 if rows.nbytes <= QUICK_BYTES else LEAST_GAIN)
-        return graph if _seconds(lambda: self._launch(graph, rows, stream)) < most else None
+        return graph if _seconds(lambda: self._launch(graph, rows, stream)) < self._queued_seconds else None
 
     def _launch(self, graph: Graph, rows: Any, stream: Any) -> tuple[Array, ...] | None:
         read_from, write_to, shape, dtype = self._ends

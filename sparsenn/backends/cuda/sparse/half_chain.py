@@ -194,6 +194,5 @@ def chain_kernel(
 
 
 def _row_bytes(layers: Sequence[DeviceLayer], number_bytes: int) -> int:
-    """Return about what a row takes: its two widest states, and the outputs."""
     widths = [layers[0].inputs, *(layer.outputs for layer in layers)]
     return number_bytes * max(before + after for before, after in pairwise(widths)) + 4 * widths[-1]

@@ -118,7 +118,6 @@ def resident_seconds(
 
 
 def _run_seconds(machine: Machine, nbytes: float) -> float:
-    """Return the seconds of a run beside its layers, with the bytes of rows that are laid out for them."""
     return RUN_LAUNCHES * LAUNCH_SECONDS + nbytes / machine.copy_bandwidth
 
 

@@ -113,7 +113,6 @@ class GraphTrainer(FusedTrainer):
     """Fused launches, captured as a graph that serves every epoch."""
 
     def _prepare(self) -> None:
-        """Capture the graphs: one for the whole epoch, or one for many batches and one for those that are left."""
         count = len(self._layers)
         self._steps = tuple(backward_steps(count, self._lanes > 0))
         self._defines = self._tiles(ROW_TILES, WEIGHT_TILES)

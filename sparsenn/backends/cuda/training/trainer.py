@@ -119,7 +119,6 @@ class CUDATrainer(ABC):
         """For each layer what every kernel takes of it."""
 
     def _batch(self, order: Any, losses: Any, rows: int) -> tuple[Any, ...]:
-        """Return the fields of the kernels' record `Batch`, for a batch at the head of `order`."""
         problem = self._problem
         return (
             order,

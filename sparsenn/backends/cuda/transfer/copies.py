@@ -38,7 +38,7 @@ PIECES_DOWN = THREADS  # 32 MiB for copies to the host
 PIECES_WAITING = THREADS // 2  # 16 MiB of copies to the host that nobody has read yet
 
 PART_BYTES = PIECE_BYTES // 4  # what a compiled loop copies at a time, at most: half of a piece or less
-SMALL_BYTES = 1 << 20  # up to here the calling thread copies, on the current stream: threads would cost more
+SMALL_BYTES = PART_BYTES  # up to here the calling thread copies, on the current stream: threads would cost more
 BLOCKS_KEPT = 2  # blocks of device memory that wait for further rows: one is filled while another is read
 ALIGNMENT = 512  # bytes that arrays of a block begin at multiples of, as CuPy's do
 MOST_SLACK = 4  # a block serves rows that fill at least a quarter of it
@@ -48,8 +48,6 @@ _Loop = Callable[[Driver, Route, Share, Stages], int]
 
 
 class _Piece:
-    """Pinned memory, and the event after which it may be written to or read."""
-
     def __init__(self) -> None:
         cuda = cupy().cuda
         pointer = cuda.PinnedMemoryPointer(cuda.PinnedMemory(PIECE_BYTES), 0)
@@ -107,8 +105,6 @@ class _Pieces:
 
 
 class _Block:
-    """Device memory for rows, and the event after which nothing that was queued reads them."""
-
     def __init__(self, size: int) -> None:
         cuda = cupy().cuda
         self.size = size

@@ -313,5 +313,4 @@ def _check_shapes(rows: SparseRows) -> None:
 
 
 def _as_integers(array: Array, kinds: Sequence[np.dtype[Any]]) -> Any:
-    """Return a contiguous array of one of some types; another type becomes int64."""
     return array if array.dtype in kinds and array.flags.c_contiguous else as_rows(array, np.int64)

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.filters import launch_filters, launch_with_constants
 from sparsenn.backends.cuda.conv.geometry import Geometry, why_too_large
 from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
@@ -28,6 +27,7 @@ from sparsenn.backends.cuda.runtime.loader import program, specialised
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
+from sparsenn.studies.conv2d.direct.filters import launch_filters, launch_with_constants
 from sparsenn.studies.traffic import naive
 
 __all__ = [

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.conv.filters import launch_filters
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.kernel import convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
@@ -29,6 +28,7 @@ from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 from sparsenn.studies.conv2d.direct.convert import to_half
+from sparsenn.studies.conv2d.direct.filters import launch_filters
 
 __all__ = ["CHAIN", "HALF", "SOURCE", "launch_half", "shape_defines"]
 

@@ -14,7 +14,6 @@ import itertools
 from collections.abc import Mapping
 from functools import cache, partial
 
-from sparsenn.backends.cuda.conv.filters import launch_filters
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.kernel import Launch, convolution, everywhere
 from sparsenn.backends.cuda.conv.layer import ConvLayer
@@ -22,6 +21,7 @@ from sparsenn.backends.cuda.conv.specialised import grid_of, new_outputs, refuse
 from sparsenn.backends.cuda.runtime.loader import specialised
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
+from sparsenn.studies.conv2d.direct.filters import launch_filters
 
 __all__ = [
     "MOST_SUMS",

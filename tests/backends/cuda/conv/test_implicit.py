@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 from tiers import rest_slow
 
 from sparsenn.backends.cuda.conv import Geometry, implicit
-from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS
+from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, smallest
 from sparsenn.backends.cuda.conv.implicit import SOURCE, fits, kernel_defines, launch_implicit_float32
 from sparsenn.backends.cuda.conv.implicit_plan import TILES, _cut, _plans, arranged, band_of, plan
-from sparsenn.backends.cuda.conv.shared_memory import smallest
 from sparsenn.backends.cuda.runtime.activation import ACTIVATIONS, IDENTITY, RELU
 from sparsenn.backends.cuda.runtime.device import current_machine
 from sparsenn.backends.cuda.tensor_tiles import FLOAT32, Tile

@@ -24,7 +24,7 @@ from tiers import rest_slow
 from sparsenn.backends.cuda.conv import Geometry, warpgroup
 from sparsenn.backends.cuda.conv.warpgroup import (
     LAYING_OUT,
-    SOURCES,
+    SOURCE,
     WARPGROUP_FLOAT32,
     WARPGROUP_HALF,
     WARPGROUP_TF32,
@@ -94,7 +94,7 @@ def by_emulation(kind, count, geometry, given, tile=SMALL, blocks=3, activation=
     made = cut(kind, geometry, count, tile)
     half_rows = images.dtype == np.float16
     defines = warpgroup.kernel_defines(kind, tile, made.row.run(geometry), half_rows, activation)
-    kernel = emulated(SOURCES[kind], defines, **planted)
+    kernel = emulated(SOURCE, defines, **planted)
     outputs = np.full((count, geometry.filters, geometry.output_height, geometry.output_width), np.nan, images.dtype)
     laid, filters = laid_out(kind, geometry, images, made), arranged(kind, tile.steps, weights)
     arrays = laid, filters, images, weights, bias, outputs, np.float32(np.inf)

@@ -11,7 +11,7 @@ from captures import assert_captured
 from device_emulation import emulated_device
 from emulation import emulated
 
-from sparsenn.backends.cuda.dense import cublas, cublas_lt
+from sparsenn.backends.cuda.dense import cublas
 from sparsenn.backends.cuda.dense.cublas import CUBLAS, CUBLAS_FLOAT16, CUBLAS_TF32, KERNELS, padded_widths, seconds
 from sparsenn.backends.cuda.dense.kernel import Given
 from sparsenn.backends.cuda.dense.stack import upload_dense
@@ -172,20 +172,10 @@ def test_zeros_behind_a_layers_own_weights_change_nothing(widths, precision, kin
     assert made[0][3] == (16 if whole else 256)
 
 
-@pytest.fixture(params=["cuBLASLt", "cuBLAS"])
-def through(request, monkeypatch):
-    """Run a test with cuBLASLt, and as if there were none."""
-    if request.param == "cuBLAS":
-        monkeypatch.setattr(cublas, "library", lambda: None)
-    elif cublas_lt.library() is None:
-        pytest.skip("there is no cuBLASLt here")
-    return request.param
-
-
 @pytest.mark.gpu
 @kernels
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
-def test_any_widths_activations_and_rows(kernel, activation, through, rng):
+def test_any_widths_activations_and_rows(kernel, activation, rng):
     for widths in ((1, 1), (7, 8, 9), (72, 300, 4), (784, 512, 36, 10)):
         layers = layers_of(rng, widths, activation)
         for rows in (0, 1, 17, 1000):
@@ -195,7 +185,7 @@ def test_any_widths_activations_and_rows(kernel, activation, through, rng):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("widths", [(64, 256, 10), (33, 57, 7)], ids=str)
-def test_half_rows(widths, through, rng):
+def test_half_rows(widths, rng):
     layers = layers_of(rng, widths)
     features = rng.normal(size=(100, widths[0])).astype(np.float16)
     assert_near(launched(CUBLAS_FLOAT16, layers, features), exact(layers, features), "float16")
@@ -204,7 +194,7 @@ def test_half_rows(widths, through, rng):
 @pytest.mark.gpu
 @pytest.mark.parametrize("kernel", [CUBLAS_TF32, CUBLAS_FLOAT16], ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
-def test_layers_that_are_padded(kernel, activation, through, rng, monkeypatch):
+def test_layers_that_are_padded(kernel, activation, rng, monkeypatch):
     monkeypatch.setattr(cublas, "PADDED_WORK", 0)
     monkeypatch.setattr(cublas, "PADDED_SIDE", 0)
     layers = layers_of(rng, (33, 57, 131, 7), activation)
@@ -220,7 +210,7 @@ def test_layers_that_are_padded(kernel, activation, through, rng, monkeypatch):
 
 @pytest.mark.gpu
 @kernels
-def test_nan_stays_nan(kernel, through, rng):
+def test_nan_stays_nan(kernel, rng):
     layers = layers_of(rng, (20, 30, 5))
     features = rng.normal(size=(10, 20)).astype(np.float32)
     features[3, 7] = np.nan
@@ -240,7 +230,7 @@ def test_what_is_rounded_is_what_was_asked_for(kernel, rng):
 
 @pytest.mark.gpu
 @kernels
-def test_unaligned_rows(kernel, through, rng):
+def test_unaligned_rows(kernel, rng):
     cp = cupy()
     layers = layers_of(rng, (72, 64, 4))
     flat = cp.asarray(rng.normal(size=1 + 100 * 72).astype(np.float32))
@@ -270,8 +260,6 @@ def test_weights_beyond_half_precision_are_refused():
 @pytest.mark.gpu
 @kernels
 def test_a_launch_can_be_captured(kernel, rng):
-    if cublas_lt.library() is None:
-        pytest.skip("CuPy does not let graphs capture cuBLAS")
     cp = cupy()
     layers = layers_of(rng, (783, 301, 10), Tanh())
     stack = upload_dense(0, layers)

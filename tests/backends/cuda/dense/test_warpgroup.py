@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.dense.fused import WIDEST
 from sparsenn.backends.cuda.dense.stack import DenseLayer, shape_of, upload_dense
-from sparsenn.backends.cuda.dense.warpgroup import KERNELS, SOURCES, WARPGROUP_FLOAT32, WARPGROUP_HALF, defines, fits
+from sparsenn.backends.cuda.dense.warpgroup import KERNELS, SOURCE, WARPGROUP_FLOAT32, WARPGROUP_HALF, defines, fits
 from sparsenn.backends.cuda.dense.warpgroup_plan import (
     LEAST_STAGES,
     MOST_ROWS,
@@ -91,7 +91,7 @@ def by_emulation(tile, layers, features, seed=1, stages=3, **planted):
     widths = (layers[0].inputs, *(layer.outputs for layer in layers))
     vector = widths[0] * features.itemsize % 16 == 0
     made = defines(tile, H200, features.dtype == np.float16, vector, is_curved(shape_of(layers).activations))
-    kernel = emulated(SOURCES[tile.kind], {**made, "STAGES": stages}, **planted)
+    kernel = emulated(SOURCE, {**made, "STAGES": stages}, **planted)
     outputs = np.full((features.shape[0], widths[-1]), np.nan, features.dtype)
     plain = np.concatenate([layer.weights.ravel() for layer in held])
     units = units_read(tile.kind, layers[0].weights)

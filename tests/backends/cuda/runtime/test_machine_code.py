@@ -7,13 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from sparsenn.backends.cuda.conv.warpgroup import ARCHITECTURE, SOURCES
+from sparsenn.backends.cuda.conv.warpgroup import ARCHITECTURE, SOURCE
 from sparsenn.backends.cuda.runtime import loader, machine_code
 from sparsenn.backends.cuda.runtime.loader import Program
-from sparsenn.backends.cuda.tensor_tiles import HALF
 from sparsenn.errors import DeviceError, ResourceError
-
-SOURCE = SOURCES[HALF]
 
 
 def elf(text):
@@ -161,5 +158,5 @@ def test_the_loader_asks_for_it_where_a_source_needs_an_architecture(cache, monk
 def test_the_loader_says_which_kernel_does_not_compile(cache, monkeypatch, fresh_modules):
     monkeypatch.setitem(sys.modules, "cupy", cupy_with(FakeNVRTC()))
     monkeypatch.setattr(loader, "source_text", lambda path: "poison")
-    with pytest.raises(DeviceError, match=r"warpgroup_half\.cu \(N=1\) cannot be compiled for cuda:0"):
+    with pytest.raises(DeviceError, match=r"warpgroup\.cu \(N=1\) cannot be compiled for cuda:0"):
         Program(SOURCE, None, ARCHITECTURE).kernel("convolve", N=1)

@@ -1,4 +1,4 @@
-// The numbers of a convolution as conv2d/implicit_kernel.cuh takes them, and where a block, a pixel and a place of the band are.
+// The numbers of a convolution as conv2d/implicit_float32.cu takes them, and where a block, a pixel and a place of the band are.
 #pragma once
 #include "products/tensor.cuh"
 

@@ -5,7 +5,7 @@
 //           next to it, and writes them as 16 bytes.
 // Layout    from (images, channels, height, width) float32 or half (INPUT) to (pieces, units, places) of 16 bytes: 8 halves
 //           or 4 floats. A float that is split has two pieces, TF32's number and the rest; otherwise there is one. What
-//           place a pixel has is said in conv2d/warpgroup.cuh; all others are zeros.
+//           place a pixel has is said in conv2d/warpgroup.cu; all others are zeros.
 // Needs     blocks of 256 threads, one for UNITS units of 256 places. Numbers beyond half precision become infinite.
 #include "common.cuh"
 #include "products/kinds.cuh"

@@ -4,13 +4,12 @@
 //           read-only cache and ahead of time. All sizes are compiled in: the loops over a window become one line of
 //           loads and multiply-adds, with the places of pixels and weights in the instructions themselves.
 // Layout    images (count, channels, height, width), weights (filters, channels / groups, kernel height, kernel width)
-//           and outputs (count, filters, output height, output width), all float32 and row-major; bias a vector. Weights
-//           lie in constant memory where its cache keeps them, else in global memory.
+//           and outputs (count, filters, output height, output width), all float32 and row-major; bias a vector.
 // Needs     blocks of TILE_WIDTH * TILE_HEIGHT * PLANES threads: neighbouring pixels of an output, and neighbouring
 //           outputs. Any stride, padding, dilation and number of groups.
 // Before    constant_filters, of studies/conv2d/direct/kernels.
 // Changes   sizes are known to the compiler.
-#include "conv2d/filters.cuh"
+#include "conv2d/sizes.cuh"
 
 extern "C" __global__ void __launch_bounds__(TILE_WIDTH * TILE_HEIGHT * PLANES)
     conv2d(const float* __restrict__ images, const float* __restrict__ weights, const float* __restrict__ bias,
@@ -25,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(TILE_WIDTH * TILE_HEIGHT * PLANES)
         const int row = tile / TILES_ACROSS * TILE_HEIGHT + y, column = tile % TILES_ACROSS * TILE_WIDTH + x;
         if (row >= OUTPUT_HEIGHT || column >= OUTPUT_WIDTH) continue;
         Window window(images + (image * CHANNELS + group * GROUP_CHANNELS) * AREA, row, column);
-        Filter weight(weights, filter);
+        const float* weight = weights + static_cast<int64>(filter) * DEPTH;
         float sum = 0.0f;
 #pragma unroll 1
         for (int number = 0; number < GROUP_CHANNELS; ++number) {
@@ -33,11 +32,11 @@ extern "C" __global__ void __launch_bounds__(TILE_WIDTH * TILE_HEIGHT * PLANES)
             for (int i = 0; i < KERNEL_HEIGHT; ++i) {
 #pragma unroll(UNROLLED_COLUMNS)
                 for (int j = 0; j < KERNEL_WIDTH; ++j) {
-                    sum = fmaf(window(i, j), weight(i * KERNEL_WIDTH + j), sum);
+                    sum = fmaf(window(i, j), __ldg(weight + i * KERNEL_WIDTH + j), sum);
                 }
             }
             window.next_channel();
-            weight.next_channel();
+            weight += WINDOW;
         }
         const Finish finish{bias, clip};
         outputs[(plane * OUTPUT_HEIGHT + row) * OUTPUT_WIDTH + column] = finish(sum, filter);

@@ -11,8 +11,7 @@
 // next layer, and the multiplication.
 //
 // WIDTHS: inputs, then the outputs of each layer. ACTIVATIONS: of each layer. ROW_TILES, WARPS: shape of a block.
-// STAGED: the image is copied to shared memory. WIDE: inputs and outputs of a layer do not fit into registers; each
-// lane keeps its own in shared memory. VECTOR: rows may be read 4 numbers at a time.
+// VECTOR: rows may be read 4 numbers at a time.
 #pragma once
 #include "activation.cuh"
 #include "ptx/copies.cuh"
@@ -23,12 +22,6 @@ constexpr int WIDTH[] = {WIDTHS};
 constexpr int ACTIVATION[] = {ACTIVATIONS};
 constexpr int LAYERS = sizeof(ACTIVATION) / sizeof(int);
 static_assert(sizeof(WIDTH) / sizeof(int) == LAYERS + 1, "a layer has inputs and outputs");
-static_assert(!WIDE || ROW_TILES == 1, "a lane's share of one tile of rows is kept in shared memory");
-
-template <bool FIRST, class A, class B>
-struct Either : A {};
-template <class A, class B>
-struct Either<false, A, B> : B {};
 
 constexpr int tiles_of(int width) { return (width + 7) / 8; }
 constexpr int larger(int a, int b) { return a > b ? a : b; }
@@ -67,19 +60,17 @@ constexpr int weight_place(int layer) {
 
 template <class Precision>
 struct Image {
-    const unsigned char* start;  // in shared memory if STAGED
+    const unsigned char* start;  // in shared memory
 
     template <typename Unit>
     __device__ __forceinline__ Unit read(int place) const {
-        const Unit* unit = reinterpret_cast<const Unit*>(start + place);
-        if constexpr (STAGED) return *unit;
-        return __ldg(unit);
+        return *reinterpret_cast<const Unit*>(start + place);
     }
 
     // Begin to copy the image; each layer's part is a group of its own, so that the first one can be used early.
     template <int LAYER = 0>
     __device__ __forceinline__ static void copy(const unsigned char* __restrict__ source, unsigned char* target) {
-        if constexpr (STAGED && LAYER < LAYERS) {
+        if constexpr (LAYER < LAYERS) {
             constexpr int first = LAYER == 0 ? 0 : weight_place<Precision>(LAYER);
             const unsigned to = shared_address(target);
             for (int at = first + 16 * threadIdx.x; at < weight_place<Precision>(LAYER + 1); at += 16 * blockDim.x)
@@ -92,10 +83,8 @@ struct Image {
     // Wait until the part of LAYER is there; all threads of the block must call.
     template <int LAYER>
     __device__ __forceinline__ static void arrive() {
-        if constexpr (STAGED) {
-            await_copies<LAYERS - 1 - LAYER>();
-            __syncthreads();
-        }
+        await_copies<LAYERS - 1 - LAYER>();
+        __syncthreads();
     }
 
     template <int LAYER = 0>
@@ -126,22 +115,6 @@ struct FloatRegisters {
     }
 };
 
-// The same in shared memory: no lane reads what another wrote.
-struct FloatShared {
-    float4* at;  // the lane's own
-
-    __device__ __forceinline__ void put(int tile, int, float a, float b, float c, float d) {
-        at[tile * WARP] = make_float4(a, b, c, d);
-    }
-    __device__ __forceinline__ void get(int tile, int, float (&share)[4]) const {
-        const float4 found = at[tile * WARP];
-        share[0] = found.x;
-        share[1] = found.y;
-        share[2] = found.z;
-        share[3] = found.w;
-    }
-};
-
 // COUNT neighbouring numbers of a row, zeros beyond its end or where the row is not there.
 template <int COUNT, int INPUTS>
 __device__ __forceinline__ void read_floats(const float* __restrict__ row, int column, bool there,
@@ -165,10 +138,10 @@ __device__ __forceinline__ void read_floats(const float* __restrict__ row, int c
     }
 }
 
-// Rows `first` and on of the features; `target` is FloatRegisters or FloatShared.
-template <int INPUTS, class Target>
+// Rows `first` and on of the features.
+template <int INPUTS>
 __device__ __forceinline__ void load_floats(const float* __restrict__ features, int64 first, int64 rows, int lane,
-                                            Target& target) {
+                                            FloatRegisters<tiles_of(INPUTS)>& target) {
     constexpr int PAIRS = tiles_of(INPUTS) / 2;
     const int g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -228,47 +201,52 @@ __device__ __forceinline__ void store_floats(float* target, float left, float ri
 
 // Rows that wait in registers until their tile's turn, and inputs of a layer, as both float32 precisions have them.
 struct FloatRaw {
-    static constexpr int TILES = WIDE ? 1 : tiles_of(WIDTH[0]);
-    static constexpr int REGISTERS = WIDE ? 0 : 4 * TILES * ROW_TILES;
+    static constexpr int TILES = tiles_of(WIDTH[0]);
+    static constexpr int REGISTERS = 4 * TILES * ROW_TILES;
     FloatRegisters<TILES> rows_of;
 
     __device__ __forceinline__ void load(const float* features, int64 first, int64 rows, int lane) {
-        if constexpr (!WIDE) load_floats<WIDTH[0]>(features, first, rows, lane, rows_of);
+        load_floats<WIDTH[0]>(features, first, rows, lane, rows_of);
     }
 
     // The rows become inputs of the first layer.
     template <class Inputs>
-    __device__ __forceinline__ void begin(const float* features, int64 first, int64 rows, int lane, Inputs& in) const {
-        if constexpr (WIDE) {
-            load_floats<WIDTH[0]>(features, first, rows, lane, in);
-        } else {
+    __device__ __forceinline__ void begin(Inputs& in) const {
 #pragma unroll
-            for (int tile = 0; tile < TILES; ++tile)
+        for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
-                for (int m = 0; m < ROW_TILES; ++m) {
-                    float share[4];
-                    rows_of.get(tile, m, share);
-                    in.put(tile, m, share[0], share[1], share[2], share[3]);
-                }
-        }
+            for (int m = 0; m < ROW_TILES; ++m) {
+                float share[4];
+                rows_of.get(tile, m, share);
+                in.put(tile, m, share[0], share[1], share[2], share[3]);
+            }
     }
 };
 
 template <class Precision, int TILES>
-struct FloatInputs : Either<WIDE, FloatShared, FloatRegisters<TILES>> {
-    typedef Either<WIDE, FloatShared, FloatRegisters<TILES>> Place;
-
-    __device__ __forceinline__ void place(unsigned char* own, int which, int lane) {
-        if constexpr (WIDE) this->at = reinterpret_cast<float4*>(own) + which * WARP * tiles_of(widest()) + lane;
-    }
+struct FloatInputs : FloatRegisters<TILES> {
     __device__ __forceinline__ void put(int tile, int m, float a, float b, float c, float d) {
-        Place::put(tile, m, Precision::prepared(a), Precision::prepared(b), Precision::prepared(c),
-                   Precision::prepared(d));
+        FloatRegisters<TILES>::put(tile, m, Precision::prepared(a), Precision::prepared(b), Precision::prepared(c),
+                                   Precision::prepared(d));
     }
     template <int KIND>
     __device__ __forceinline__ void take(int tile, int m, const float (&sums)[4], float clip) {
         put(tile, m, activated<KIND>(sums[0], clip), activated<KIND>(sums[1], clip), activated<KIND>(sums[2], clip),
             activated<KIND>(sums[3], clip));
+    }
+};
+
+// What both float32 precisions have alike.
+struct FloatPrecision {
+    typedef float Input;
+    typedef float Output;
+    typedef FloatRaw Raw;
+    static constexpr int REGISTERS = 4;  // of a lane, for a tile of inputs
+    static constexpr int PANEL = 16 / ROW_TILES;  // 64 registers of sums
+
+    __device__ __forceinline__ static void store(float* target, float value) { *target = value; }
+    __device__ __forceinline__ static void store_pair(float* target, float left, float right) {
+        store_floats(target, left, right);
     }
 };
 
@@ -314,7 +292,7 @@ template <class Precision, int LAYER, class In, class Out, class Watch>
 __device__ __forceinline__ void layer(const In& in, Out& out, Watch& watch, const Image<Precision>& image, int lane) {
     constexpr int TILES = tiles_of(WIDTH[LAYER + 1]), PANEL = smaller(TILES, Precision::PANEL);
     constexpr int WHOLE = TILES / PANEL;
-#pragma unroll(WIDE ? 1 : WHOLE)
+#pragma unroll
     for (int i = 0; i < WHOLE; ++i)
         panel<Precision, LAYER, PANEL>(in, out, watch, image, lane, i * PANEL);
     if constexpr (TILES % PANEL)
@@ -381,7 +359,6 @@ struct Tiles {
     int64 rows;
     int count, step;  // tiles
     Image<Precision> image;
-    unsigned char* own;  // if WIDE: room for two layers' inputs
     int lane;
     bool fresh;  // the image may not have arrived yet
 
@@ -398,7 +375,6 @@ struct Tiles {
             layer<Precision, LAYER>(in, out, watch, image, lane);
         } else {
             typename Precision::template Inputs<tiles_of(WIDTH[LAYER + 1])> out;
-            out.place(own, (LAYER + 1) % 2, lane);
             layer<Precision, LAYER>(in, out, watch, image, lane);
             from<LAYER + 1>(out, tile, raw, watch);
         }
@@ -412,8 +388,7 @@ struct Tiles {
         for (; tile < count; tile += step) {
             Watch watch{0};
             typename Precision::template Inputs<tiles_of(WIDTH[0])> in;
-            in.place(own, 0, lane);
-            raw.begin(features, static_cast<int64>(tile) * (16 * ROW_TILES), rows, lane, in);
+            raw.begin(in);
             from<0>(in, tile, raw, watch);
             finish(tile, watch);
             fresh = false;
@@ -423,23 +398,15 @@ struct Tiles {
     }
 };
 
-// What a block has in shared memory: the image, then for each warp what lanes or rows need.
-template <class Precision>
-constexpr int OWN_BYTES = WIDE ? 2 * 128 * Precision::REGISTERS * tiles_of(widest()) : 0;  // of a warp
-
-template <class Precision>
-constexpr int IMAGE_BYTES = STAGED ? weight_place<Precision>(LAYERS) : 0;
-
 // Set a warp up. Blocks take tiles in turn, and so do the warps of a block, so that all multiprocessors have some.
 template <class Precision>
 __device__ __forceinline__ Tiles<Precision> tiles(const typename Precision::Input* features,
-                                                  typename Precision::Output* outputs, const unsigned char* image,
-                                                  int64 rows, unsigned char* shared) {
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+                                                  typename Precision::Output* outputs, int64 rows,
+                                                  const unsigned char* shared) {
     const int count = static_cast<int>((rows + 16 * ROW_TILES - 1) / (16 * ROW_TILES));
     const int step = gridDim.x * (blockDim.x / WARP);
-    unsigned char* own = shared + IMAGE_BYTES<Precision> + warp * OWN_BYTES<Precision>;
-    return {features, outputs, rows, count, step, {STAGED ? shared : image}, own, lane, true};
+    const int lane = threadIdx.x % WARP;
+    return {features, outputs, rows, count, step, {shared}, lane, true};
 }
 
 __device__ __forceinline__ int first_tile() { return blockIdx.x + gridDim.x * (threadIdx.x / WARP); }

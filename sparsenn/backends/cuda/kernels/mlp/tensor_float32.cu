@@ -8,8 +8,7 @@
 // Layout    features and outputs row-major float32; the image of the weights as in fused.cuh, 16 bytes a lane for each
 //           8 x 8 tile: hi and lo of the weights [t][g] and [t + 4][g]; `plain`: the weights row-major, one layer after
 //           the other. A warp takes 16 * ROW_TILES rows through all layers.
-// Needs     compute capability 8.0; widths up to 128 in registers, beyond that 1 KiB a warp for every 8 of the widest
-//           layer's numbers; where it is STAGED, shared memory for the image.
+// Needs     compute capability 8.0; widths up to 128; shared memory for the image, and for two rows a warp.
 // Before    fused_fma.
 // Changes   multiplications on tensor cores, intermediates in registers. For 72-64-64-4 a row takes 27 instructions of
 //           16 rows / 16 (27,648 multiply-adds, 3 x 9,216), 27 to 43 clocks of the tensor cores (1,024 multiply-adds a
@@ -24,25 +23,16 @@
 // products of a layer before it adds up the first: it would run out of registers.
 #define TURNS gridDim.z
 
-struct Precision {
-    typedef float Input;
-    typedef float Output;
-    typedef FloatRaw Raw;
+struct Precision : FloatPrecision {
     typedef Watched Watch;
     template <int TILES>
     using Inputs = FloatInputs<Precision, TILES>;
-    static constexpr int REGISTERS = 4;  // of a lane, for a tile of inputs
-    static constexpr int PANEL = WIDE ? 8 : 16 / ROW_TILES;  // 64 registers of sums, 32 if WIDE
     // Tiles multiplied at a time; each is ROW_TILES chains of instructions.
-    static constexpr int GROUP = ROW_TILES == 2 ? 3 : WIDE || widest() <= 72 ? 8 : 4;
+    static constexpr int GROUP = ROW_TILES == 2 ? 3 : widest() <= 72 ? 8 : 4;
     static constexpr int SCRATCH = 110;
 
     static constexpr int weight_bytes(int input_tiles, int output_tiles) { return 512 * input_tiles * output_tiles; }
     __device__ __forceinline__ static float prepared(float value) { return value; }
-    __device__ __forceinline__ static void store(float* target, float value) { *target = value; }
-    __device__ __forceinline__ static void store_pair(float* target, float left, float right) {
-        store_floats(target, left, right);
-    }
     template <int COUNT>
     __device__ __forceinline__ static void multiply(float (&sums)[COUNT][ROW_TILES][4],
                                                     const unsigned (&inputs)[ROW_TILES][4],
@@ -97,9 +87,9 @@ struct Precision {
                                                       const Image<Precision>& image, int place, int lane, int first) {
         constexpr int STEPS = tiles_of(INPUTS), REST = TILES % GROUP;
         // Steps that share a turn: several where tiles are few.
-        constexpr int TOGETHER = WIDE || TILES > GROUP / 2 ? 1 : smaller(GROUP / TILES, 4);
+        constexpr int TOGETHER = TILES > GROUP / 2 ? 1 : smaller(GROUP / TILES, 4);
         place += 512 * first + 16 * lane;
-#pragma unroll(WIDE ? 1 : STEPS)
+#pragma unroll
         for (int start = 0; start < STEPS; start += TOGETHER) {
             unsigned high[ROW_TILES][4], low[ROW_TILES][4];
             if constexpr (TILES < GROUP) {
@@ -153,10 +143,9 @@ extern "C" __global__ void __launch_bounds__(WARPS* WARP, 1)
         const float* __restrict__ plain, int64 rows) {
     extern __shared__ __align__(16) unsigned char shared[];
     Image<Precision>::copy(image, shared);
-    Tiles<Precision> mine = tiles<Precision>(features, outputs, image, rows, shared);
+    Tiles<Precision> mine = tiles<Precision>(features, outputs, rows, shared);
     const int warp = threadIdx.x / WARP, lane = mine.lane;
-    const int before = IMAGE_BYTES<Precision> + (blockDim.x / WARP) * OWN_BYTES<Precision>;
-    float* own = reinterpret_cast<float*>(shared + before) + warp * 2 * widest();
+    float* own = reinterpret_cast<float*>(shared + weight_place<Precision>(LAYERS)) + warp * 2 * widest();
     mine.run(first_tile(), [&](int tile, const Watched& watch) {
 #pragma unroll
         for (int m = 0; m < ROW_TILES; ++m)

@@ -6,8 +6,7 @@
 //           fused.cuh: for each 16 x 8 tile 8 bytes a lane, the weights [2t][g], [2t + 1][g], [2t + 8][g],
 //           [2t + 9][g], and where 8 inputs are left, 4 bytes a lane, [2t][g] and [2t + 1][g]. A warp takes
 //           16 * ROW_TILES rows through all layers.
-// Needs     compute capability 8.0; widths up to 128 in registers, beyond that 512 bytes a warp for every 8 of the
-//           widest layer's numbers; where it is STAGED, shared memory for the image. Inputs and intermediates beyond
+// Needs     compute capability 8.0; widths up to 128; shared memory for the image. Inputs and intermediates beyond
 //           65,504 become infinite, and those below 3e-8 zero.
 // Before    tensor_tf32.
 // Changes   half the instructions and half the bytes of weights, and of rows where those come as halves. For 72-64-64-4
@@ -34,23 +33,6 @@ struct HalfRegisters {
     }
 };
 
-// The same in shared memory: no lane reads what another wrote.
-struct HalfShared {
-    uint2* at;  // the lane's own
-
-    __device__ __forceinline__ void set(int tile, int, unsigned above, unsigned below) {
-        at[tile * WARP] = make_uint2(above, below);
-    }
-    __device__ __forceinline__ void put(int tile, int m, float a, float b, float c, float d) {
-        set(tile, m, to_halves(a, b), to_halves(c, d));
-    }
-    __device__ __forceinline__ void get(int tile, int, unsigned (&share)[2]) const {
-        const uint2 found = at[tile * WARP];
-        share[0] = found.x;
-        share[1] = found.y;
-    }
-};
-
 // 2 or 4 neighbouring halves of a row, two a register.
 template <int COUNT, int INPUTS>
 __device__ __forceinline__ void read_halves(const half_bits* __restrict__ row, int column, bool there,
@@ -73,10 +55,10 @@ __device__ __forceinline__ void read_halves(const half_bits* __restrict__ row, i
     }
 }
 
-// Rows `first` and on of the features; `target` is HalfRegisters or HalfShared.
-template <int INPUTS, class Target>
+// Rows `first` and on of the features.
+template <int INPUTS>
 __device__ __forceinline__ void load_halves(const half_bits* __restrict__ features, int64 first, int64 rows, int lane,
-                                            Target& target) {
+                                            HalfRegisters<tiles_of(INPUTS)>& target) {
     constexpr int PAIRS = tiles_of(INPUTS) / 2;
     const int g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -103,38 +85,30 @@ __device__ __forceinline__ void load_halves(const half_bits* __restrict__ featur
 }
 
 struct HalfRaw {
-    static constexpr int TILES = WIDE ? 1 : tiles_of(WIDTH[0]);
-    static constexpr int REGISTERS = WIDE ? 0 : 2 * TILES * ROW_TILES;
+    static constexpr int TILES = tiles_of(WIDTH[0]);
+    static constexpr int REGISTERS = 2 * TILES * ROW_TILES;
     HalfRegisters<TILES> rows_of;
 
     __device__ __forceinline__ void load(const half_bits* features, int64 first, int64 rows, int lane) {
-        if constexpr (!WIDE) load_halves<WIDTH[0]>(features, first, rows, lane, rows_of);
+        load_halves<WIDTH[0]>(features, first, rows, lane, rows_of);
     }
 
     // The rows become inputs of the first layer.
     template <class Inputs>
-    __device__ __forceinline__ void begin(const half_bits* features, int64 first, int64 rows, int lane,
-                                          Inputs& in) const {
-        if constexpr (WIDE) {
-            load_halves<WIDTH[0]>(features, first, rows, lane, in);
-        } else {
+    __device__ __forceinline__ void begin(Inputs& in) const {
 #pragma unroll
-            for (int tile = 0; tile < TILES; ++tile)
+        for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
-                for (int m = 0; m < ROW_TILES; ++m) {
-                    unsigned share[2];
-                    rows_of.get(tile, m, share);
-                    in.set(tile, m, share[0], share[1]);
-                }
-        }
+            for (int m = 0; m < ROW_TILES; ++m) {
+                unsigned share[2];
+                rows_of.get(tile, m, share);
+                in.set(tile, m, share[0], share[1]);
+            }
     }
 };
 
 template <int TILES>
-struct HalfInputs : Either<WIDE, HalfShared, HalfRegisters<TILES>> {
-    __device__ __forceinline__ void place(unsigned char* own, int which, int lane) {
-        if constexpr (WIDE) this->at = reinterpret_cast<uint2*>(own) + which * WARP * tiles_of(widest()) + lane;
-    }
+struct HalfInputs : HalfRegisters<TILES> {
     template <int KIND>
     __device__ __forceinline__ void take(int tile, int m, const float (&sums)[4], float clip) {
         if constexpr (KIND == RELU)
@@ -180,7 +154,7 @@ struct Precision {
     __device__ __forceinline__ static void accumulate(const In& in, float (&sums)[TILES][ROW_TILES][4],
                                                       const Image<Precision>& image, int place, int lane, int first) {
         constexpr int STEPS = tiles_of(INPUTS) / 2;
-#pragma unroll(WIDE ? 1 : larger(1, STEPS))
+#pragma unroll
         for (int k = 0; k < STEPS; ++k) {
             unsigned left[ROW_TILES][2], right[ROW_TILES][2];
 #pragma unroll
@@ -214,5 +188,5 @@ extern "C" __global__ void __launch_bounds__(WARPS* WARP, 1)
     mlp(const INPUT* __restrict__ features, INPUT* outputs, const unsigned char* __restrict__ image, int64 rows) {
     extern __shared__ __align__(16) unsigned char shared[];
     Image<Precision>::copy(image, shared);
-    tiles<Precision>(features, outputs, image, rows, shared).run(first_tile(), [](int, const Unwatched&) {});
+    tiles<Precision>(features, outputs, rows, shared).run(first_tile(), [](int, const Unwatched&) {});
 }

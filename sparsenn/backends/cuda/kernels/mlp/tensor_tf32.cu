@@ -3,8 +3,7 @@
 // Idea      One multiplication in TF32 instead of three: 11 significant bits for what is multiplied, float32's range.
 // Layout    features and outputs row-major float32; the image of the weights as in fused.cuh, 8 bytes a lane for each
 //           8 x 8 tile: the weights [t][g] and [t + 4][g]. A warp takes 16 * ROW_TILES rows through all layers.
-// Needs     compute capability 8.0; widths up to 128 in registers, beyond that 1 KiB a warp for every 8 of the widest
-//           layer's numbers; where it is STAGED, shared memory for the image. Numbers that round to more than the
+// Needs     compute capability 8.0; widths up to 128; shared memory for the image. Numbers that round to more than the
 //           largest float32 become infinite.
 // Before    tensor_float32.
 // Changes   a third of the multiplications, half of the weights' bytes, nothing is split. For 72-64-64-4 a row takes
@@ -13,28 +12,19 @@
 //           be faster than that.
 #include "fused.cuh"
 
-struct Precision {
-    typedef float Input;
-    typedef float Output;
-    typedef FloatRaw Raw;
+struct Precision : FloatPrecision {
     typedef Unwatched Watch;
     template <int TILES>
     using Inputs = FloatInputs<Precision, TILES>;
-    static constexpr int REGISTERS = 4;  // of a lane, for a tile of inputs
-    static constexpr int PANEL = WIDE ? 8 : 16 / ROW_TILES;  // 64 registers of sums, 32 if WIDE
     static constexpr int SCRATCH = 44;
 
     static constexpr int weight_bytes(int input_tiles, int output_tiles) { return 256 * input_tiles * output_tiles; }
     __device__ __forceinline__ static float prepared(float value) { return __uint_as_float(rounded_to_tf32(value)); }
-    __device__ __forceinline__ static void store(float* target, float value) { *target = value; }
-    __device__ __forceinline__ static void store_pair(float* target, float left, float right) {
-        store_floats(target, left, right);
-    }
     template <int INPUTS, int OUTPUTS, int TILES, class In>
     __device__ __forceinline__ static void accumulate(const In& in, float (&sums)[TILES][ROW_TILES][4],
                                                       const Image<Precision>& image, int place, int lane, int first) {
         constexpr int STEPS = tiles_of(INPUTS);
-#pragma unroll(WIDE ? 1 : STEPS)
+#pragma unroll
         for (int k = 0; k < STEPS; ++k) {
             unsigned inputs[ROW_TILES][4];
 #pragma unroll
@@ -59,5 +49,5 @@ extern "C" __global__ void __launch_bounds__(WARPS* WARP, 1)
     mlp(const float* __restrict__ features, float* outputs, const unsigned char* __restrict__ image, int64 rows) {
     extern __shared__ __align__(16) unsigned char shared[];
     Image<Precision>::copy(image, shared);
-    tiles<Precision>(features, outputs, image, rows, shared).run(first_tile(), [](int, const Unwatched&) {});
+    tiles<Precision>(features, outputs, rows, shared).run(first_tile(), [](int, const Unwatched&) {});
 }

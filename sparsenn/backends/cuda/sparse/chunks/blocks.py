@@ -88,12 +88,7 @@ HALF_BLOCKS = (
 )
 """Those for rows of halves: four to the lane, or eight. Finishing takes more registers than where rows are float32."""
 
-COUNTING_BLOCKS = (
-    BlockShape(8, 8, 15, 1),
-    BlockShape(4, 16, 15, 1),
-    BlockShape(2, 32, 15, 1),
-    BlockShape(2, 8, 7, 2),
-)
+COUNTING_BLOCKS = (BlockShape(8, 8, 15, 1), BlockShape(4, 16, 15, 1), BlockShape(2, 32, 15, 1), BlockShape(2, 8, 7, 2))
 """Those in which outputs are counted, too, which takes registers: more sums, or more warps, would spill before compute
 capability 9.0."""
 

@@ -44,12 +44,7 @@ _PROGRAMS = {block: block_program("sparse/gather_chunks.cu", block) for block in
 
 
 def _launch_of(
-    weights: ChunkedWeights,
-    activation: np.int32,
-    clip: np.float32,
-    features: Any,
-    target: Any,
-    alive: Any,
+    weights: ChunkedWeights, activation: np.int32, clip: np.float32, features: Any, target: Any, alive: Any
 ) -> tuple[Any, tuple[int], tuple[int], tuple[Any, ...], int]:
     """Return how to launch a layer: kernel, grid, block, arguments, and bytes of shared memory.
 
@@ -209,7 +204,6 @@ def slices_for(weights: Sequence[ChunkedWeights], rows: int) -> int:
 
 
 def _tiled_bytes(layers: Sequence[DeviceLayer]) -> int:
-    """Return what a row takes: the widest that it is, twice."""
     return 8 * max(layers[0].inputs, *(layer.outputs for layer in layers))
 
 

@@ -64,7 +64,6 @@ class HalfChunkChain(HalfChain):
         rows_to_half_tiles(features, tiles, self._exponents)
 
     def _in_tiles(self, number: int, first: int, last: int) -> Any:
-        """Return what layer `number` reads of rows, in tiles that have room for the widest in that buffer."""
         tiles = slice(first // self._side, parts_of(last, self._side))
         return self._tiled[number % 2][tiles, : self._layers[number].inputs]
 

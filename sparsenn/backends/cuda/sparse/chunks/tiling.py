@@ -19,6 +19,7 @@ from sparsenn.backends.cuda.sparse.chunks.blocks import (
     room,
     unit_words,
 )
+from sparsenn.backends.cuda.sparse.row_slices import SLICES
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 
@@ -34,7 +35,7 @@ class Tiling:
     chunk: int  # inputs in shared memory at a time
 
 
-ROUNDS = 2
+ROUNDS = SLICES
 """Where blocks take a layer's work in more rounds than these, rows go through the layers in slices, side by side; of
 fewer rounds, a slice would have too little work for all multiprocessors."""
 
@@ -49,11 +50,7 @@ def in_slices(tiling: Tiling, rows: int, machine: Machine) -> bool:
 
 
 def shared_tilings(
-    rows: int,
-    shapes: Sequence[tuple[int, int, int]],
-    machine: Machine,
-    halves: bool = False,
-    teams: Sequence[int] = (),
+    rows: int, shapes: Sequence[tuple[int, int, int]], machine: Machine, halves: bool = False, teams: Sequence[int] = ()
 ) -> tuple[Tiling, ...]:
     """Choose the tilings of layers that follow each other on the same rows: their tiles have equally many rows."""
     if not halves and (found := _in_teams(rows, shapes, machine, teams)):

@@ -12,6 +12,7 @@ import numpy as np
 from sparsenn.backends.cuda.clocks import EDGE_CLOCKS, L2_BYTES
 from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.memory import to_device
+from sparsenn.backends.cuda.runtime.precision import scaled_weights
 from sparsenn.backends.cuda.sparse.chunks.blocks import (
     BLOCKS,
     MOST_STAGES,
@@ -23,15 +24,9 @@ from sparsenn.backends.cuda.sparse.chunks.blocks import (
     stage_bytes,
     unit_words,
 )
-from sparsenn.backends.cuda.sparse.chunks.edges import (
-    count_edges,
-    deal_outputs,
-    find_lines,
-    write_edges,
-)
+from sparsenn.backends.cuda.sparse.chunks.edges import count_edges, deal_outputs, find_lines, write_edges
 from sparsenn.backends.cuda.sparse.chunks.teams import Teams, teams_of_weights
 from sparsenn.backends.cuda.sparse.chunks.tiling import Tiling
-from sparsenn.backends.cuda.sparse.half_weights import scaled_weights
 from sparsenn.backends.cuda.sparse.stack import LayerNumbers
 from sparsenn.backends.machine import H200, Machine
 from sparsenn.backends.sizes import parts_of
@@ -218,7 +213,6 @@ def _words(weights: CSC, block: BlockShape) -> tuple[Array, tuple[Array, ...]]:
 
 
 def _slots(block: BlockShape, groups: int, slot_of: Array, numbers: Sequence[Array]) -> Array:
-    """Return what the slots hold: an output, or -1, and the bits of its numbers."""
     slots = np.zeros((groups * block.slots, 1 + len(numbers)), np.int32)
     slots[:, 0] = -1
     slots[slot_of, 0] = np.arange(slot_of.size)
@@ -236,7 +230,6 @@ def _units(counts: Array, block: BlockShape) -> Array:
 
 
 def _most_units(counts: Array, block: BlockShape) -> Array:
-    """Return how many units records take, however outputs are dealt."""
     if block.teams:
         return _units(counts, block).sum(axis=2).ravel()  # type: ignore[no-any-return]
     return counts.reshape(-1, block.slots).sum(axis=1) // block.edges_at_once + block.warps  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ import numpy as np
 
 from sparsenn.backends.cuda.runtime.layer_cache import cache_all_on_device
 from sparsenn.backends.cuda.runtime.memory import to_device
-from sparsenn.backends.cuda.sparse.half_weights import WEIGHT_EXPONENT, scaled_weights
+from sparsenn.backends.cuda.runtime.precision import WEIGHT_EXPONENT, scaled_weights
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, LayerNumbers
 from sparsenn.backends.machine import WARP
 from sparsenn.formats import CSC, Array

@@ -181,7 +181,6 @@ class ResidentChain:
         self._graph = captured(self._enqueue)
 
     def _takes_tiles(self, cut: _Cut) -> bool:
-        """Whether a stage is computed by `ChunkStages`: while rows are many, or because they do not fit elsewhere."""
         wide = max(cut.widths) >= TILED_WIDTH and cut.last <= TILED_LAYERS and self.capacity > self._few
         return cut.reads is _Reads.ROWS and (wide or not self._fits(cut))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sparsenn.backends.cuda.sparse.half_weights import scaled_weights
+from sparsenn.backends.cuda.runtime.precision import scaled_weights
 from sparsenn.backends.cuda.sparse.two_of_four.input_order import FOUR, SLAB, UNIT, UNITS, padded
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSC, Array
@@ -87,7 +87,6 @@ def _slots_of(weights: CSC, order: Array, outputs: Array) -> tuple[tuple[Array, 
 
 
 def _halves(scaled: Array, planes: int) -> Array:
-    """Return numbers as halves, shape (planes, numbers): each, and what that leaves of it."""
     high = scaled.astype(np.float16)
     return np.stack([high, (scaled - high.astype(np.float64)).astype(np.float16)][:planes])
 

@@ -9,7 +9,7 @@
 // Before    unrolled.
 // Changes   pixels come from shared memory. Every output channel brings its own tile there, and two barriers a channel
 //           keep the threads of a block together: the caches did as well.
-#include "conv2d/filters.cuh"
+#include "filters.cuh"
 
 constexpr int TILE_ROWS = TILE_HEIGHT + KERNEL_HEIGHT - 1, TILE_COLUMNS = TILE_WIDTH + KERNEL_WIDTH - 1;
 constexpr int TILES_ACROSS = parts(OUTPUT_WIDTH, TILE_WIDTH), TILES = TILES_ACROSS * parts(OUTPUT_HEIGHT, TILE_HEIGHT);

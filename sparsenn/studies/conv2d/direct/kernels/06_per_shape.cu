@@ -10,7 +10,7 @@
 // Needs     blocks of THREADS = TILE_WIDTH * TILE_HEIGHT threads. One group.
 // Before    half; arithmetic is float32 again, as in unrolled.
 // Changes   several filters a thread, and a kernel for each of two shapes.
-#include "conv2d/filters.cuh"
+#include "filters.cuh"
 
 constexpr int BUNDLES = parts(FILTERS, EACH);  // of filters
 // rows of the window that are unrolled: more than these ask for more pixels ahead of time than registers can take

@@ -8,7 +8,7 @@
 // Needs     blocks of THREADS threads. Stride and dilation 1, one group.
 // Before    implicit_gemm; pixels are read from global memory again, as in per_shape.
 // Changes   several pixels a thread; sizes are chosen for each shape.
-#include "conv2d/filters.cuh"
+#include "filters.cuh"
 
 constexpr int BUNDLES = parts(FILTERS, EACH), ROW_TILES = parts(OUTPUT_HEIGHT, PIXELS), DOWN = THREADS / TILE;
 constexpr int TILES_ACROSS = parts(OUTPUT_WIDTH, TILE), TILES = TILES_ACROSS * parts(ROW_TILES, DOWN);

@@ -1,5 +1,19 @@
-// A convolution of stride 1 as a product by whole warpgroups: filters (rows) times pixels of the outputs (columns); its
-// depth are the filters' taps and channels. What the three kernels named for it share.
+// warpgroup: a convolution of stride 1 as a product by whole warpgroups: filters (rows) times pixels of the outputs
+// (columns); its depth are the filters' taps and channels.
+//
+// Idea      Four warps together multiply 64 filters by up to 128 pixels with one instruction that reads both from shared
+//           memory by itself (compute capability 9.0, "wgmma"). With pixels in one row, padding included, and planes of 16
+//           bytes a pixel, a tap's pixels are a matrix that lies there already, at a distance: no pixel is copied for a
+//           tap, and no register holds one. A float is a number of TF32 and a rest; three of their four products count.
+//           Where 11 bits suffice, one product in TF32 does, or half an instruction in half precision.
+// Layout    laid: as conv2d/unit_planes.cu leaves images, floats in two pieces. filters: (64 filters, chunk, tap, piece,
+//           unit, filter) of 16 bytes, zeros past the last filter or channel. images, weights and bias as they come;
+//           outputs (images, filters, height, width) of INPUT.
+// Needs     compute capability 9.0, built for sm_90a; stride 1 and one group; room for a band. Denormal numbers are zero,
+//           and pixels beyond 65,504 infinite in half precision.
+// Before    implicit_float32, whose warps wait for shared memory and copies more than they multiply.
+// Changes   who reads shared memory, and who asks for copies: a warp that does nothing else. In TF32 and half precision,
+//           sums stay in the instructions from the first slab to the last, two of which are multiplied at a time.
 //
 // conv2d/unit_planes.cu lays images out first: all pixels of all images in one row of places, each row of an image
 // followed by its zeros of padding, which are those before the next row, too. PITCH places lead to the next row, TALL
@@ -22,7 +36,6 @@
 // places. STEPS: of 32 bytes of depth, in a chunk. TAPS: of a slab, 1 or those of a row. RUN: 4, 2 or 1; of so many
 // places in line, from a multiple of it on, all outputs are kept, side by side and aligned, or none is. ACTIVATION: of
 // `enum Activation`.
-#pragma once
 #include "conv2d/divisor.cuh"
 #include "conv2d/warpgroup_results.cuh"
 #include "ptx/barriers.cuh"

@@ -75,7 +75,7 @@ def launch_filters(
     name: str = "conv2d",
     weights: Array | None = None,
 ) -> None:
-    """Launch a kernel that takes its weights as `kernels/conv2d/filters.cuh` does.
+    """Launch a kernel that takes its weights as `kernels/filters.cuh` does.
 
     Up to `CACHED_WEIGHTS` weights, 32-bit words, go to constant memory, but not in a launch that a graph captures:
     nothing would keep other launches from changing them. `arguments` follow images, weights, bias, clip and outputs.
