@@ -185,7 +185,9 @@ def test_classifiers_after_transformers(name: str) -> None:
     np.testing.assert_array_equal(pipeline.classes_[found.argmax(axis=1)], pipeline.predict(TABLE))
 
 
-@pytest.mark.parametrize("chosen", [["b", "d"], "b", slice("b", "d"), lambda table: ["d"]], ids=str)
+@pytest.mark.parametrize(
+    "chosen", [["b", "d"], "b", slice("b", "d"), lambda table: ["d"]], ids=["names", "name", "slice", "function"]
+)
 def test_columns_of_tables_by_their_names(chosen: Any) -> None:
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame(TABLE, columns=list("abcdef"))
