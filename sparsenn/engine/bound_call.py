@@ -74,10 +74,16 @@ def bind(session: Any, inputs: Any, out: Any) -> BoundCall:
         rows = session._read(inputs)
         matrix: Any = rows.rows
         if isinstance(first, dict) or not backend.reads_as_is(matrix) or not _is_view(backend, matrix, inputs):
-            raise UsageError("only one dense matrix can be bound, row-major and of float32 or float16")
+            raise UsageError(
+                "only one dense matrix can be bound, row-major and of float32, on a GPU also float16, and not in float64"
+            )
         target = None if out is None else _array_of(backend, out)
         if target is not None:
             _check_target(target, _array_of(backend, first))
+            if isinstance(target, np.ndarray) and not (
+                target.flags.writeable and np.may_share_memory(target, np.asarray(out))
+            ):
+                raise UsageError("out cannot be written where it lies; give an array in memory of its own")
         if rows.on_host:
             target = np.empty_like(_array_of(backend, first)) if target is None else target
             bound = to_input_type(inputs, target) if out is None else out
@@ -95,7 +101,12 @@ def bind(session: Any, inputs: Any, out: Any) -> BoundCall:
 def _array_of(backend: Backend, array: Any) -> Any:
     """Return a NumPy or CuPy array in the memory of an array of any library."""
     found = backend.device_rows(array)
-    return np.asarray(array) if found is None else found
+    if found is not None:
+        return found
+    try:
+        return np.asarray(array)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise UsageError(f"the array cannot be read as one of NumPy's: {error}") from error
 
 
 def _is_view(backend: Backend, rows: Any, inputs: Any) -> bool:

@@ -36,7 +36,7 @@ def _end(network: Network, steps: Sequence[Step], first: int) -> int:
         if step.kernel is not kernel and step.kernel.operation != IMAGE_OPERATION:
             break
         if number > first:
-            reach = max(reach, *network.consumers[step.first])
+            reach = max((reach, *network.consumers[step.first]))
         outside.update(source for source in network.nodes[step.first].sources if source <= before)
         if len(outside) > 1 or not (step.kernel is kernel or _takes(kernel, network, step.first)):
             break

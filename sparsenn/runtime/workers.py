@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
+
+import numpy as np
 
 from sparsenn.runtime.interrupts import held_signals
 
@@ -65,6 +68,7 @@ class _Team:
 
     def _serve(self) -> None:
         _here.worker = True
+        np.seterr(all="ignore")  # as sessions have it, in a thread's own state
         while task := self.tasks.get():
             task()
             del task  # and all that it holds, before waiting for the next
@@ -113,8 +117,20 @@ def _forget() -> None:
     """Let go of the parent's threads, in a child where they are not; the child computes in its own thread."""
     _team.cache_clear()
     _here.worker = False
+    for each in _cached_properties():
+        each.lock = threading.RLock()
     for owner in list(_forkable):
         owner._after_fork()
+
+
+def _cached_properties() -> Iterator[Any]:
+    """Yield the package's cached properties that have a lock, as in Python 3.11: another thread may hold it."""
+    package = __name__.partition(".")[0]
+    for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == package]:
+        for each in (each for each in list(vars(module).values()) if isinstance(each, type)):
+            for value in vars(each).values():
+                if isinstance(value, cached_property) and hasattr(value, "lock"):
+                    yield value
 
 
 if hasattr(os, "register_at_fork"):

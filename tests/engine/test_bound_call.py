@@ -49,6 +49,10 @@ def test_an_array_that_cannot_take_the_outputs_is_refused(network):
         session.bind(rows, np.zeros((2, 30)))
     with pytest.raises(UsageError, match="row-major"):
         session.bind(rows, np.zeros((30, 2), np.float32).T)
+    fixed = np.zeros((2, 30), np.float32)
+    fixed.flags.writeable = False
+    with pytest.raises(UsageError, match="written"):
+        session.bind(rows, fixed)
 
 
 def test_rows_on_the_host_are_checked_in_each_call(network):

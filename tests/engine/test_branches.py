@@ -297,3 +297,18 @@ def test_rows_may_be_read_again(rng: np.random.Generator) -> None:
     expected = oracle.run(network, from_dense(rows)).toarray()
     for inputs in (rows, from_dense(rows).to_scipy()):
         np.testing.assert_array_equal(Session(network, device="cpu")(inputs, form="dense"), expected)
+
+
+def test_an_image_that_nothing_reads_is_no_obstacle(rng):
+    convolution = Conv2d(rng.random((2, 2, 1, 1), np.float32), None, Identity())
+    network = Network((Node(convolution, (0,)), Node(convolution, (0,)), Node(convolution, (2,))), image=(2, 3, 3))
+    rows = rng.random((3, 18), np.float32)
+    assert np.allclose(Session(network, device="cpu")(rows), Session(network, device="reference")(rows), rtol=1e-5)
+
+
+def test_overflow_in_worker_threads_is_silent(recwarn):
+    products = tuple(Node(Multiply(), (number, number)) for number in range(3))
+    session = Session(Network(products, image=(3, 20, 20)), device="cpu")
+    for _ in range(3):
+        assert np.isinf(session(np.full((400, 1200), 1e15, np.float32))).all()
+    assert not [each for each in recwarn if issubclass(each.category, RuntimeWarning)]

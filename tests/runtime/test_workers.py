@@ -251,3 +251,47 @@ print("done")
 def test_children_forked_during_calls_compute() -> None:
     done = subprocess.run([sys.executable, "-c", DURING_CALLS], capture_output=True, text=True, timeout=500)
     assert done.stdout == "done\n", done.stderr
+
+
+HELD_PROPERTY = """
+import functools, os, signal, threading
+import numpy as np
+from sparsenn import Network, Session
+import scipy.sparse as sp
+
+network = Network.from_scipy([sp.random(8, 8, 0.5, format="csc", random_state=1, dtype=np.float32)])
+locks = [
+    value.lock
+    for kind in (Network, Session)
+    for value in vars(kind).values()
+    if isinstance(value, functools.cached_property) and hasattr(value, "lock")
+]
+held, done = threading.Event(), threading.Event()
+
+
+def hold():
+    for lock in locks:
+        lock.acquire()
+    held.set()
+    done.wait()
+
+
+thread = threading.Thread(target=hold, daemon=True)
+thread.start()
+held.wait()
+process = os.fork()
+if process == 0:
+    signal.alarm(60)  # ends a child that hangs
+    Session(network, device="cpu")(np.ones((1, 8), np.float32))
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_waits_for_no_property_that_a_thread_of_its_parent_computes():
+    done = subprocess.run(
+        [sys.executable, "-u", "-c", HELD_PROPERTY], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr

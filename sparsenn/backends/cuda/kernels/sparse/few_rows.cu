@@ -27,6 +27,10 @@
 static_assert(ROWS == 1 || ROWS == 2 || ROWS == 4, "the numbers of a place are read at once");
 static_assert(DEPTH >= 4 && (DEPTH & (DEPTH - 1)) == 0, "three chunks of the ring are being read");
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900  // no clusters there, and none are launched
+#undef CLUSTER
+#define CLUSTER 1
+#endif
 #if CLUSTER > 1
 #define BLOCKS_OF_A_GROUP __cluster_dims__(CLUSTER, 1, 1)
 #else
