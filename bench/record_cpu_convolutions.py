@@ -73,7 +73,7 @@ def floor(network: Network, rows: int) -> float:
 
 
 def recorded(name: str, left: float, seconds: float) -> list[dict[str, Any]]:
-    """Time a model; return a row for each number of images, `difference` in parts of the largest output."""
+    """Time a model; return a row for each number of images, `difference` as a share of the largest output."""
     golden = Golden(partial(made, name, left, spares_depthwise=True), {"x": numbers(3, PIXELS, PIXELS)})
     file = golden.onnx(golden.module())
     runtime = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
@@ -126,9 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         configuration={"rows": list(ROWS), "seconds": options.seconds, "pixels": PIXELS, "shares": list(SHARES)},
         notes=[
             f"Images of {PIXELS} × {PIXELS} pixels of random numbers. Medians of warm calls, in blocks of each library "
-            "in turns, with its own number of threads. Outputs were compared first. The largest weights of each layer "
-            "are left, and all of depthwise convolutions. The floor is the time of the multiply-adds of weights that "
-            "are left at the rate of a dense product, or of copying them, the images and the outputs once.",
+            "alternately, with its own number of threads. Outputs were compared first. The largest weights of each "
+            "layer are left, and all of depthwise convolutions. The floor is the time of the multiply-adds of weights "
+            "that are left at the rate of a dense product, or of copying them, the images and the outputs once.",
         ],
     )
     wrong = [row for row in rows if not row["difference"] <= TOLERANCE]

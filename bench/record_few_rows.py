@@ -41,7 +41,7 @@ PRECISIONS = {"float32": (torch.float32, 6), "float16": (torch.float16, 4)}
 """By precision: PyTorch's type, and the bytes of a weight and its place."""
 
 TOLERANCE = {"float32": 1e-4, "float16": 3e-2}
-"""The largest difference of two outputs, in parts of the largest output."""
+"""The largest difference of two outputs, as a share of the largest output."""
 
 COLUMNS = [
     ("precision", "precision"),

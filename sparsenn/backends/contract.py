@@ -102,7 +102,9 @@ class Backend(Protocol):
         return None
 
     def captured_call(self, run: Callable[[Array], Array], rows: Array, out: Array | None) -> CapturedCall | None:
-        """Return a call that reads the memory of these rows each time, and writes to `out`; None where none is faster.
+        """Return a call that reads the memory of these rows each time, and writes to `out`.
+
+        None where a backend captures no calls.
 
         `run` has run before, and queues work on a matrix on the device.
         """

@@ -42,13 +42,13 @@ IMAGE_OPERATION = "images"
 WHOLE_OPERATION = "whole"
 """All layers of a network in one launch, by another library."""
 
-PANEL = 16  # images that a thread takes through several layers at a time, on the host: so they stay in its cache
+PANEL = 16  # images at most that a thread takes through several layers at a time, on the host: they stay in its cache
 
 Shapes: TypeAlias = Sequence[tuple[int, ...]]
 """Shapes of one input before each layer of images, and after the last: (channels, height, width) or (width,)."""
 
 Sources: TypeAlias = Sequence[tuple[int, ...]]
-"""What each layer of images reads: 0 for the input of the first, and numbers of layers, counted from 1."""
+"""Inputs of each layer of images: 0 for the input of the first, and numbers of layers, counted from 1."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,9 +24,9 @@ class BoundCall:
         rows[:] = measured()
         outputs = call()                              # always the same array
 
-    On a GPU a call launches one captured graph on CuPy's current stream and does nothing else: it waits for nothing,
-    and rows are not checked for NaN and infinity. Work that a call queues has to end before another thread or stream
-    calls. The arrays, and the memory that the graph uses, live as long as this object.
+    With rows on a GPU, a call launches one captured graph on CuPy's current stream and does nothing else: it waits for
+    nothing, and rows are not checked for NaN and infinity. Work that a call queues has to end before another thread or
+    stream calls. The arrays, and the memory that the graph uses, live as long as this object.
 
     Parameters
     ----------

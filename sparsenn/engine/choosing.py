@@ -102,7 +102,7 @@ def few_rows(width: int, iso: bool) -> CSR:
 
 
 Segment: TypeAlias = tuple[Alternative, ...]
-"""What can run consecutive layers of one kind, best prior first."""
+"""Alternatives for consecutive layers of one kind, best prior first."""
 
 
 def layers_of(segment: Segment) -> tuple[int, int]:
@@ -261,7 +261,7 @@ def _connected_segment(compiled: CompiledNetwork, rows: RowsShape, first: int, l
 
 
 def _rank(path: Alternative) -> tuple[float, int]:
-    """Return what alternatives are ordered by: the prior, increased where another order of sums has to pay."""
+    """Return the key that orders alternatives: the prior, increased where another order of sums has to pay."""
     return prior_of(path) / (1.0 if is_in_order(path) else ORDER_GAIN), len(path)
 
 

@@ -35,16 +35,19 @@ _ONLY = object()
 _Run: TypeAlias = ForeignNetwork | Callable[[Array], Any]
 
 _Call: TypeAlias = Callable[[Any], Any]
-"""A function of a call's inputs, which returns the call's outputs; None unless it is made for such inputs."""
+"""A function of a call's inputs.
+
+It returns the outputs, or None for inputs of other shapes or types, or with numbers to check.
+"""
 
 
 class DirectCalls:
-    """The functions of inputs in arrays, by shapes and types of these."""
+    """Functions that compute calls of NumPy arrays, by the arrays' shapes and types."""
 
     def __init__(self, compiled: CompiledNetwork) -> None:
         self._network, self._checks = compiled.network, compiled.options.check_finite
         self.runs: dict[int, _Run] = {}
-        """What runs all rows of a call at once, by the number of rows."""
+        """Functions that run all rows of a call at once, by the number of rows."""
         self._calls: dict[tuple[Any, ...], _Call] = {}
         self._last: _Call = _no_outputs
 
@@ -221,8 +224,8 @@ def _matrix_call(
 def _reader(inputs: Sequence[_Input], limit: float | None) -> Callable[[Any], list[Array] | None]:
     """Return the function that reads arrays as float32, in the order of the inputs; it returns None for others."""
 
-    def read(given: Any) -> list[Array] | None:
-        arrays = {_ONLY: given} if type(given) is np.ndarray else given
+    def read(inputs_of_call: Any) -> list[Array] | None:
+        arrays = {_ONLY: inputs_of_call} if type(inputs_of_call) is np.ndarray else inputs_of_call
         numbers: list[Array] = []
         if type(arrays) is not dict or len(arrays) != len(inputs):
             return None

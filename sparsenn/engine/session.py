@@ -258,7 +258,7 @@ class Session:
                 cache.weights.end_run()
 
     def bind(self, inputs: Inputs, out: Any = None) -> BoundCall:
-        """Return a call on fixed arrays, on a GPU the shortest there is; `BoundCall` says what it leaves out.
+        """Return a call on fixed arrays; with rows on a GPU, the call is one captured graph, as `BoundCall` describes.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Activations that programs write as several operations, such as x · sigmoid(x): known by what these give."""
+"""Activations that programs write as several operations, such as x · sigmoid(x), identified by their values."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sparsenn.layers.activation import ACTIVATIONS
 __all__ = ["POINTS", "activation_of"]
 
 POINTS = np.concatenate([np.linspace(-8, 8, 65), [-0.01, 0.01]])
-"""Where what operations compute is compared with activations."""
+"""Inputs at which operations and activations are compared."""
 
 _LARGEST = 64
-"""The place of the largest of them, of which all activations give more than zero."""
+"""Index of the largest input; all activations are positive there."""
 
 _NEAR = 1e-6
-"""What float32 constants of a program may change values by; the two kinds of GELU differ by 5e-4."""
+"""Tolerance for float32 constants of programs; the two kinds of GELU differ by 5e-4."""
 
 
 def activation_of(values: Array) -> tuple[Activation, float] | None:

@@ -1,4 +1,4 @@
-"""Which nodes the layers of a model in HDF5 read.
+"""Sources of the layers of a model in HDF5: the nodes that each layer reads.
 
 Files of before branches were sources have records of the kinds `keep`, which puts what it reads on a stack, and
 `recall`, which takes from it; sums and concatenations read the top of that stack, and the layer before.

@@ -1,4 +1,4 @@
-"""Networks of whatever a caller has a model in: a file, a `Model`, a module of PyTorch, an ONNX model, ..."""
+"""Networks from models in any form: a file, a `Model`, a module of PyTorch, an ONNX model, ..."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def normalise(signal: Signal, sizes: Sequence[int], scale: Any, shift: Any, epsi
     signal = signal if signal.width else replace(signal, shape=sizes)
     first = len(signal.shape) - len(sizes)
     if not sizes or signal.shape[max(0, first) :] != sizes or (signal.axis is not None and signal.axis > first):
-        raise ShapeError(f"normalises the last axes, of sizes {sizes}, but is given {signal}")
+        raise ShapeError(f"normalises the last axes, of sizes {sizes}; the input is {signal}")
     factors = _broadcast("scale", 1.0 if scale is None else scale, sizes)
     addends = _broadcast("shift", 0.0 if shift is None else shift, sizes)
     signal = signal.in_order().flushed()

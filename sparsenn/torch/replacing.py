@@ -35,7 +35,7 @@ GAIN = 0.95
 """The largest share of PyTorch's time that a replaced module takes: clocks are no more exact."""
 
 _OPERATIONS = (SPARSE_OPERATION, DENSE_OPERATION, CONV_OPERATION)
-"""Those whose kernels sessions of modules may run."""
+"""Operations whose kernels sessions of modules may run."""
 
 _DEFAULTS = {"check_finite": False}
 """Options that differ from a session's: PyTorch computes with NaN and infinite numbers, too."""

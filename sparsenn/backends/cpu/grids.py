@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
 __all__ = ["LINE", "Grid", "Laid", "Value", "allocate"]
@@ -24,28 +25,28 @@ the same place of several planes in different sets."""
 
 @dataclass(eq=False)
 class Grid:
-    """The lanes of values that outputs and what they read share; `joined` is the grid that has replaced this one."""
+    """The lanes of values that outputs and their inputs share; `replacement` is the grid that it was merged into."""
 
     lines: int = 1
     width: int = 1
     below: int = 0  # lines of margin below an image
     beside: int = 0  # numbers of margin behind a line
-    joined: Grid | None = None
+    replacement: Grid | None = None
 
     @property
     def root(self) -> Grid:
-        """The grid that holds for this one now."""
-        return self if self.joined is None else self.joined.root
+        """Return the grid that this one has become."""
+        return self if self.replacement is None else self.replacement.root
 
-    def join(self, other: Grid) -> None:
-        """Have one grid for both."""
+    def merge(self, other: Grid) -> None:
+        """Merge two grids into one."""
         one, two = self.root, other.root
         if one is not two:
-            two.joined = one
+            two.replacement = one
             one.widen(two.lines, two.width, two.below, two.beside)
 
     def widen(self, lines: int, width: int, below: int = 0, beside: int = 0) -> None:
-        """Make room for images and margins of a size."""
+        """Widen the grid to images and margins of a size."""
         one = self.root
         one.lines, one.width = max(one.lines, lines), max(one.width, width)
         one.below, one.beside = max(one.below, below), max(one.beside, beside)
@@ -55,8 +56,8 @@ class Grid:
         one = self.root
         line = one.width + one.beside
         image = (one.lines + one.below) * line
-        top = -(-(one.below * line + one.beside) // LINE) * LINE
-        body = -(-((images - 1) * image + one.lines * line) // LINE) * LINE
+        top = parts_of(one.below * line + one.beside, LINE) * LINE
+        body = parts_of((images - 1) * image + one.lines * line, LINE) * LINE
         body += LINE * ((top + body) // LINE % 2 == 0)
         return Laid(line, image, top, body)
 
@@ -84,7 +85,7 @@ class Laid:
 
 @dataclass(eq=False)
 class Value:
-    """What an operation writes: the planes of channels, or of their phases."""
+    """The planes that an operation writes: of channels, or of their phases."""
 
     channels: int
     height: int
@@ -115,7 +116,7 @@ def allocate(values: list[Value], images: int) -> int:
                 continue
             if other.start - start >= size:
                 break
-            start = max(start, other.start + -(-other.size(images) // LINE) * LINE)
+            start = max(start, other.start + parts_of(other.size(images), LINE) * LINE)
         value.start = start
         placed.append(value)
     return max((value.start + value.size(images) for value in values), default=0)

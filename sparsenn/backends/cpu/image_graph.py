@@ -17,7 +17,7 @@ from sparsenn.backends.cpu.image_program import Planner, Program
 from sparsenn.backends.cpu.processor import CACHE_BYTES, THREAD_WORK
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.kernel_records import PANEL, ImageStack, Sources
-from sparsenn.backends.sizes import FLOAT_BYTES
+from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
 from sparsenn.formats import Array
 from sparsenn.layers import Flatten, ImageLayer
 from sparsenn.runtime.workers import TASKS, chunks, map_threads, thread_count
@@ -25,7 +25,7 @@ from sparsenn.runtime.workers import TASKS, chunks, map_threads, thread_count
 __all__ = ["GraphStack", "graph_of", "run_graph"]
 
 CHUNK_WORK = 20_000  # multiply-adds of a chunk at least: about a microsecond, as a hand-over between caches takes
-WAITING_SECONDS = 2e-5  # between looks at a counter, of a thread whose others are slow
+WAITING_SECONDS = 2e-5  # between polls of a counter, of a thread whose others are slow
 
 NO_COUNTERS = np.zeros(0, np.int64)
 
@@ -45,7 +45,7 @@ class GraphStack(ImageStack):
         return {}
 
     def program(self, rows: int) -> Program:
-        """Return the operations on as many images as stay in a core's cache together, of so many."""
+        """Return the operations on as many of `rows` images as stay in a core's cache together."""
         most = CACHE_BYTES // (2 * FLOAT_BYTES * self._planner.largest)
         images = 1 << max(1, min(PANEL, most, rows)).bit_length() - 1
         if images not in self._programs:
@@ -64,7 +64,7 @@ def run_graph(stack: ImageStack, features: Array) -> Array:
         return features.copy()
     if not features.flags.writeable:
         features = features.copy()  # for which the functions would be compiled once more
-    program = stack.program(-(-rows // threads))
+    program = stack.program(parts_of(rows, threads))
     outputs = np.empty((rows, program.outputs), np.float32)
     threads = min(threads, max(1, rows * program.work // THREAD_WORK))
     panels = chunks(rows, program.images)

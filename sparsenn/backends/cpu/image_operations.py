@@ -1,7 +1,7 @@
 """Operations on images in compiled functions: lanes of pixels, tap by tap (`grids` says how they lie).
 
 A sum begins at its bias, and takes one fused multiply-add after the other, in the order of a filter's weights. So an
-image's outputs have the same bits whatever images come with it, and however the work is cut.
+image's outputs have the same bits for any other images beside it, and however the work is cut.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sparsenn.runtime.jit import compiled
 
 __all__ = ["run_operations"]
 
-SPINS = 100_000  # looks at a counter, about 0.1 ms, before a thread that waits lets others run
+SPINS = 100_000  # polls of a counter, about 0.1 ms, before a thread that waits lets others run
 
 
 @compiled
@@ -290,8 +290,8 @@ def _chunks(one: Any, images: int, most: int, least: int) -> int:
     tiles = _tiles(one, images)
     if tiles >= most:
         return most
-    parts: int = max(1, min((most + tiles - 1) // tiles, one[at.LAST_BLOCK] - one[at.FIRST_BLOCK]))
-    return tiles * parts
+    of_filters: int = max(1, min((most + tiles - 1) // tiles, one[at.LAST_BLOCK] - one[at.FIRST_BLOCK]))
+    return tiles * of_filters
 
 
 @compiled
@@ -302,7 +302,7 @@ def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int
     Threads that are called with the same counters, (operations, 2) int64 and zeros at first, share each operation, in
     up to `most` chunks of at least so much work: a thread takes the next one that is left, and waits for those of
     others before it begins with the next operation. Where that takes long, the call returns the number of the
-    operation, and is to be repeated with it as `begin`. So nobody waits for a thread that has not begun. Without
+    operation, and is to be repeated with it as `begin`. So no thread waits for a thread that has not begun. Without
     counters, one thread does all.
     """
     count: int = packed.operations.shape[0]
@@ -319,10 +319,11 @@ def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int
                 first_tile, last_tile = tiles * chunk // chunks, tiles * (chunk + 1) // chunks
                 first, last = one[at.FIRST_BLOCK], one[at.LAST_BLOCK]
                 if tiles < chunks:  # some filters at one tile
-                    part, parts, blocks = chunk // tiles, chunks // tiles, last - first
+                    block_chunk, block_chunks, blocks = chunk // tiles, chunks // tiles, last - first
                     first_tile = chunk % tiles
                     last_tile = first_tile + 1
-                    first, last = first + blocks * part // parts, first + blocks * (part + 1) // parts
+                    last = first + blocks * (block_chunk + 1) // block_chunks
+                    first += blocks * block_chunk // block_chunks
                 _convolve(packed, number, images, first_tile, last_tile, tiles, first, last, arena)
             else:
                 for channel in range(channels * chunk // chunks, channels * (chunk + 1) // chunks):

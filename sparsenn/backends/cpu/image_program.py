@@ -115,7 +115,7 @@ class _Operation:
 
     @property
     def values(self) -> list[Value]:
-        """What it reads and writes, rows excluded."""
+        """Values in the arena that the operation reads and writes."""
         return [value for value in (self.source, self.other, self.target) if value is not None]
 
 
@@ -210,7 +210,7 @@ class Planner:
         return self._phases[key]
 
     def _residual(self, layer: Any, sources: tuple[int, ...]) -> Value | None:
-        """Have a convolution add what a sum reads beside it, where nothing else reads the convolution."""
+        """Have a convolution add the other input of a sum, where nothing else reads the convolution."""
         if not isinstance(layer, Add) or len(sources) != 2 or sources[0] == sources[1]:
             return None
         before, number = sorted(sources)
@@ -220,7 +220,7 @@ class Planner:
         if not isinstance(operation.activation, Identity) or self._readers[number] != 1:
             return None
         operation.other, operation.activation = self._value(before), layer.activation
-        operation.source.grid.join(operation.other.grid)  # type: ignore[union-attr]
+        operation.source.grid.merge(operation.other.grid)  # type: ignore[union-attr]
         return operation.target
 
     def _combine(self, layer: Any, sources: tuple[int, ...]) -> Value:
@@ -233,7 +233,7 @@ class Planner:
             is_factor = (one.height, one.width) != (two.height, two.width)
             kind = ADD if isinstance(layer, Add) else SCALE if is_factor else MULTIPLY
             if kind != SCALE:
-                one.grid.join(two.grid)
+                one.grid.merge(two.grid)
             value = Value(one.channels, one.height, one.width, one.grid)
             activation = layer.activation if place == len(others) else Identity()
             image = (one.channels, one.height, one.width)

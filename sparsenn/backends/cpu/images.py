@@ -48,33 +48,32 @@ def _(layer: Slice, shape: tuple[int, ...], features: Array) -> Array:
     outputs, _ = _outputs(layer, shape, features)
     first, last = layer.columns(shape)
 
-    def copy(piece: tuple[int, int]) -> None:
-        blocks = features[slice(*piece)].reshape(-1, layer.block(shape))
-        np.copyto(outputs[slice(*piece)].reshape(-1, last - first), blocks[:, first:last])
+    def copy(chunk: tuple[int, int]) -> None:
+        blocks = features[slice(*chunk)].reshape(-1, layer.block(shape))
+        np.copyto(outputs[slice(*chunk)].reshape(-1, last - first), blocks[:, first:last])
 
-    map_threads(copy, _pieces(features.shape[0]))
+    map_threads(copy, _chunks(features.shape[0]))
     return outputs
 
 
 @_run.register
 def _(layer: SoftmaxLayer, shape: tuple[int, ...], features: Array) -> Array:
     outputs, _ = _outputs(layer, shape, features)
-    pieces = _pieces(features.shape[0])
     run = _log_softmax if isinstance(layer, LogSoftmax) else _softmax
-    map_threads(lambda piece: run(features[slice(*piece)], outputs[slice(*piece)]), pieces)
+    map_threads(lambda chunk: run(features[slice(*chunk)], outputs[slice(*chunk)]), _chunks(features.shape[0]))
     return outputs
 
 
 @_run.register
 def _(layer: LayerNorm, shape: tuple[int, ...], features: Array) -> Array:
     outputs, _ = _outputs(layer, shape, features)
-    given, made = (matrix.reshape(-1, layer.width) for matrix in (features, outputs))
+    inputs, results = (matrix.reshape(-1, layer.width) for matrix in (features, outputs))
 
-    def run(piece: tuple[int, int]) -> None:
+    def run(chunk: tuple[int, int]) -> None:
         sums = np.empty(_PARTIAL_SUMS)
-        _layer_norm(given[slice(*piece)], layer.scale, layer.shift, layer.epsilon, sums, made[slice(*piece)])
+        _layer_norm(inputs[slice(*chunk)], layer.scale, layer.shift, layer.epsilon, sums, results[slice(*chunk)])
 
-    map_threads(run, _pieces(given.shape[0]))
+    map_threads(run, _chunks(inputs.shape[0]))
     return outputs
 
 
@@ -96,12 +95,11 @@ def _outputs(layer: ImageLayer, shape: tuple[int, ...], features: Array) -> tupl
 def count_nonzeros(features: Array) -> Array:
     """Return the non-zeros of each row of a matrix, (rows,) int64."""
     counts = np.empty(features.shape[0], np.int64)
-    pieces = _pieces(features.shape[0])
-    map_threads(lambda piece: _count(features[slice(*piece)], counts[slice(*piece)]), pieces)
+    map_threads(lambda chunk: _count(features[slice(*chunk)], counts[slice(*chunk)]), _chunks(features.shape[0]))
     return counts
 
 
-def _pieces(count: int) -> list[tuple[int, int]]:
+def _chunks(count: int) -> list[tuple[int, int]]:
     return chunks(count, -(-count // (TASKS * thread_count())) or 1)
 
 

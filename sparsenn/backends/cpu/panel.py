@@ -219,8 +219,8 @@ def _chunk(rows: int, width: int, stride: int) -> int:
 def _even_chunk(rows: int) -> int:
     """Rows a thread takes at a time in panels of `TILE` lanes, whole vectors: as many for all threads."""
     threads = thread_count()
-    turns = max(1, parts_of(rows, threads * MOST_LANES))
-    return max(1, parts_of(rows, threads * turns * VECTOR)) * VECTOR
+    rounds = max(1, parts_of(rows, threads * MOST_LANES))
+    return max(1, parts_of(rows, threads * rounds * VECTOR)) * VECTOR
 
 
 class _Collector:

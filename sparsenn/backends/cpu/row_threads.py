@@ -1,8 +1,8 @@
-"""Helpers: threads that take slices of a row's layer, in microseconds.
+"""Worker threads that compute slices of a row's layer, in microseconds.
 
-Threads of Python's take longer to wake than a layer of one row takes. Helpers stay within a compiled function: for a
+Python's threads take longer to wake than a layer of one row takes. Workers stay within a compiled function: for a
 moment after a slice they watch for the next, then they sleep until they are woken. The thread that computes a row never
-waits for a helper that is asleep or whose core is taken: whoever is free claims the next slice.
+waits for a worker that is asleep or whose core is taken: any free thread claims the next slice.
 
 All share one array, `state`, of int64, whose numbers lie a cache line apart. A *ticket* has the number of the job, how
 many slices it has, and how many are claimed; so a claim, which is one atomic step, can be of no other job.
@@ -38,17 +38,17 @@ NO_THREADS = np.zeros(0, np.int64)
 
 _LINE = 8  # numbers of a cache line
 TICKET, DONE, OWNED, ASLEEP, ENDED, PLACE = (_LINE * number for number in range(6))
-# DONE: slices of the job that are computed. OWNED: whether a thread has a job. ASLEEP: whether helpers sleep, the word
-# by which the system wakes them. ENDED: whether helpers have to end. PLACE: the job's address.
+# DONE: slices of the job that are computed. OWNED: whether a thread has a job. ASLEEP: whether workers sleep, the word
+# by which the system wakes them. ENDED: whether workers have to end. PLACE: the job's address.
 
 WATCHES = 4000
-"""Times that a helper looks for work before it sleeps: 60 to 200 us, longer than what lies between two layers."""
+"""Polls of a worker before it sleeps: 60 to 200 us, longer than what lies between two layers."""
 
 PATIENCE = 2000
-"""Times that a thread looks whether the last slices are done before it lets others have its core."""
+"""Polls of the last slices before a thread lets others have its core."""
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 0) if sys.platform == "linux" else 0
-"""Number of the system call `futex`; 0 where there are no helpers."""
+"""Number of the system call `futex`; 0 where there are no workers."""
 
 if _FUTEX:
     for _name in ("syscall", "sched_yield"):  # compiled functions find them by name
@@ -117,7 +117,6 @@ def _resting(typing: Any) -> Any:
 
 
 def _yielding(typing: Any) -> Any:
-    """Let other threads have this core."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if _FUTEX:
@@ -173,7 +172,7 @@ def _wake(state: Array) -> None:
 
 @compiled
 def run_slices(state: Array, job: Array, slices: int, is_split: bool) -> None:
-    """Compute all slices of a job, with helpers where `is_split`, `state` has any, and no other thread has them."""
+    """Compute all slices of a job, with workers where `is_split`, `state` has any, and no other thread has them."""
     if not is_split or state.size == 0 or not _swap(state, OWNED, 0, 1):
         for number in range(slices):
             sum_slice(job, number)
@@ -204,7 +203,7 @@ def _end(state: Array) -> None:
 
 
 class _RowThreads:
-    """The helpers of a process; a child that is forked starts its own."""
+    """The workers of a process; a child that is forked starts its own."""
 
     def __init__(self) -> None:
         self._after_fork()
@@ -236,7 +235,7 @@ class _RowThreads:
             return state
 
     def end(self) -> None:
-        """End the helpers before the interpreter ends under them."""
+        """End the workers before the interpreter ends under them."""
         if self._threads and self.state is not None:
             _end(self.state)
             for thread in self._threads:
@@ -249,6 +248,6 @@ atexit.register(_process.end)
 
 
 def row_threads() -> Array:
-    """Return the helpers' state, once they have started; it is empty where there are none."""
+    """Return the workers' state, once they have started; it is empty where there are none."""
     state = _process.state
     return _process.start() if state is None else state

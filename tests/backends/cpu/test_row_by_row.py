@@ -142,7 +142,7 @@ def test_threads_share_a_row_without_changing_a_bit(monkeypatch, density):
         return np.concatenate([chain.run(row[None], False).features for row in rows])
 
     try:
-        with ThreadPoolExecutor(4) as pool:  # one of them has the helpers at a time
+        with ThreadPoolExecutor(4) as pool:  # one of them has the workers at a time
             found = list(pool.map(run, chains))
         assert len(own._threads) == 2
         assert all(thread.is_alive() for thread in own._threads)
@@ -154,7 +154,7 @@ def test_threads_share_a_row_without_changing_a_bit(monkeypatch, density):
     assert all(np.array_equal(each, alone) for each in found)
 
 
-def test_a_forked_child_starts_helpers_of_its_own():
+def test_a_forked_child_starts_workers_of_its_own():
     rng = np.random.default_rng(0)
     _, stack = prepared([connected(rng, 1000, 1000, 0.5, ReLU())])
     chain = ROWS.prepare(stack, SparseProblem(1, "dense", 1, False))

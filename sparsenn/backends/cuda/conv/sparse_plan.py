@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparsenn.backends.cuda.clocks import EDGE_CLOCKS, MEMORY_CLOCKS, OUTPUT_CLOCKS, SHARED_L2_BYTES
+from sparsenn.backends.cuda.clocks import EDGE_CLOCKS, MEMORY_CLOCKS, OUTPUT_CLOCKS, RESERVED_BYTES, SHARED_L2_BYTES
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.machine import REGISTERS, WARP, Machine
 from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
@@ -25,7 +25,6 @@ MOST_SUMS = 64  # of a thread: more leave too few registers for pixels
 ADDRESSES = 40  # registers that find pixels and weights
 MOST_WARPS = 32  # of a multiprocessor: more leave fewer registers than these
 PAIR_BYTES = 16  # of two weights and their distances
-RESERVED_BYTES = 1024  # of shared memory, of each block
 MOST_CHUNK = 512  # channels
 
 
@@ -167,11 +166,11 @@ class Tiling:
         return FLOAT_BYTES * (self.chunk * places.phases * self.pitch(places) + self.block_places)
 
     def shared_bytes(self, places: Places, weight_bytes: int) -> int:
-        """Return a block's shared memory, with so many bytes of weights in a stage."""
+        """Return the bytes of a block's shared memory, with `weight_bytes` of weights in a stage."""
         return self.stages * (self.pixel_bytes(places) + weight_bytes)
 
     def resident(self, shared_bytes: int, machine: Machine) -> int:
-        """Return the blocks that a multiprocessor has at a time at least, each with so much shared memory."""
+        """Return the blocks that a multiprocessor has at a time at least, each with `shared_bytes` of shared memory."""
         return max(1, min(self.blocks, machine.multiprocessor_bytes // (shared_bytes + RESERVED_BYTES)))
 
 
@@ -199,7 +198,7 @@ class _Choices(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _choices() -> _Choices:
-    found = [
+    rows_of_choices = [
         (pixels, filters, warps, shares, chunk, stages, _warps(pixels, filters) // warps)
         for pixels in (1, 2, 4, 8)
         for filters in (1, 2, 4, 8, 16)
@@ -209,7 +208,7 @@ def _choices() -> _Choices:
         for chunk in (4, 8, 16, 32, 64, 128, 256, MOST_CHUNK)
         for stages in (1, 2)
     ]
-    return _Choices(*np.array(found, np.int64).T)
+    return _Choices(*np.array(rows_of_choices, np.int64).T)
 
 
 def tilings(geometry: Geometry, nonzeros: int, count: int, machine: Machine) -> Iterator[Tiling]:
@@ -217,34 +216,34 @@ def tilings(geometry: Geometry, nonzeros: int, count: int, machine: Machine) -> 
 
     `nonzeros` are the layer's weights that are left, spread evenly for all that is known here.
     """
-    given = _choices()
+    choices = _choices()
     places = places_of(geometry)
-    chunk = np.minimum(given.chunk, geometry.channels)
+    chunk = np.minimum(choices.chunk, geometry.channels)
     chunks = -(-geometry.channels // chunk)
-    block_places = given.pixels * WARP * given.shares
+    block_places = choices.pixels * WARP * choices.shares
     pitch = (block_places + places.span + 3) // 4 * 4
-    of_warp = given.filters * chunks * (nonzeros / geometry.filters / chunks / 2 + 0.5)  # pairs
-    block_filters = given.filters * (given.warps // given.shares)
-    weight_bytes = PAIR_BYTES * of_warp * (given.warps // given.shares)
+    of_warp = choices.filters * chunks * (nonzeros / geometry.filters / chunks / 2 + 0.5)  # pairs
+    block_filters = choices.filters * (choices.warps // choices.shares)
+    weight_bytes = PAIR_BYTES * of_warp * (choices.warps // choices.shares)
     numbers = chunk * places.phases * pitch
-    shared = given.stages * (FLOAT_BYTES * (numbers + block_places) + weight_bytes / chunks)
-    resident = np.minimum(machine.multiprocessor_bytes // (shared + RESERVED_BYTES), given.blocks)
+    shared = choices.stages * (FLOAT_BYTES * (numbers + block_places) + weight_bytes / chunks)
+    resident = np.minimum(machine.multiprocessor_bytes // (shared + RESERVED_BYTES), choices.blocks)
     sets = -(-geometry.filters // block_filters)
     tiles = -(-count * places.of_image // block_places)
     rounds = -(-sets * tiles // machine.multiprocessors)
     live = np.maximum(1, np.minimum(resident, rounds))
     blocks = np.minimum(sets * tiles, live * machine.multiprocessors)
-    reads = given.warps * (of_warp * (2 * given.pixels + 1) + OUTPUT_CLOCKS * given.filters * chunks)
+    reads = choices.warps * (of_warp * (2 * choices.pixels + 1) + OUTPUT_CLOCKS * choices.filters * chunks)
     reads = reads + 2 * chunks * numbers / WARP  # copies write, too
-    stay = (given.stages % chunks == 0) & (blocks % sets == 0)  # weights in their stages
+    stay = (choices.stages % chunks == 0) & (blocks % sets == 0)  # weights in their stages
     again = np.where(stay, 0, weight_bytes)
     brought = (FLOAT_BYTES * chunks * numbers + again) / SHARED_L2_BYTES
     stored = FLOAT_BYTES * block_places * block_filters / SHARED_L2_BYTES
     # Two stages, or a multiprocessor's other blocks, read while a chunk comes.
-    waiting = MEMORY_CLOCKS * chunks + np.where(given.stages > 1, 0, brought)
+    waiting = MEMORY_CLOCKS * chunks + np.where(choices.stages > 1, 0, brought)
     busy = rounds * (np.maximum(reads, brought + stored) + waiting / live)
     late = -(-rounds // live) * (EDGE_CLOCKS * of_warp + waiting)
-    clocks = np.maximum(busy, late) + np.where(given.stages > 1, brought / chunks, 0) + stored
+    clocks = np.maximum(busy, late) + np.where(choices.stages > 1, brought / chunks, 0) + stored
     useful = (resident >= 1) & (shared <= machine.block_bytes)
     least = smallest_tiling()
     seen = {least}
@@ -252,12 +251,12 @@ def tilings(geometry: Geometry, nonzeros: int, count: int, machine: Machine) -> 
         if not useful[number]:
             break
         tiling = Tiling(
-            int(given.pixels[number]),
-            int(given.filters[number]),
-            int(given.warps[number]),
-            int(given.shares[number]),
+            int(choices.pixels[number]),
+            int(choices.filters[number]),
+            int(choices.warps[number]),
+            int(choices.shares[number]),
             int(chunk[number]),
-            int(given.stages[number]),
+            int(choices.stages[number]),
         )
         if tiling not in seen:
             seen.add(tiling)

@@ -127,7 +127,7 @@ def _lending_pool(buffers: list[Any]) -> Any:
 
 
 class CapturedRun:
-    """A graph of work on the memory of certain rows; outputs are where the last launch writes, or in an array given."""
+    """A graph of work on the memory of certain rows; outputs are where the last launch writes, or in `out`."""
 
     def __init__(self, run: Callable[[Array], Array], rows: Array, out: Array | None) -> None:
         cuda = cupy().cuda

@@ -64,7 +64,7 @@ def few_rows_seconds(
     rows: int,
     row_bytes: int = 4,
 ) -> float:
-    """Estimate the time of `few_rows` for groups of so many rows, and so many bytes of a weight and of a number.
+    """Estimate the time of `few_rows`, for groups of `group` rows and weights and numbers of these bytes.
 
     Each multiprocessor copies the numbers of a group, from the cache, and once more for each further round of groups.
     """

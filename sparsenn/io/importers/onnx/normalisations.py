@@ -24,7 +24,7 @@ __all__ = ["Normalisation", "Normalisations"]
 
 
 class Normalisation(NamedTuple):
-    """What a node gives: the tensor `source` with the numbers along its last axes normalised."""
+    """A layer normalisation of the tensor `source` along its last axes."""
 
     source: str
     axes: tuple[int, ...]

@@ -23,7 +23,7 @@ _SCALES = 1.0, 30.0
 """Factors of random inputs: a graph may compute the same for all small ones."""
 
 _WHOLE = (0.0,)
-"""What stands for whole numbers, 0 and 1, in place of a scale."""
+"""Stands in place of scales for random whole numbers, 0 and 1."""
 
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")

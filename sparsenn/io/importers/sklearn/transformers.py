@@ -1,4 +1,7 @@
-"""What scikit-learn's transformers make of a signal: scalings, projections, codes of categories, and columns apart."""
+"""Transformers of scikit-learn as operations on a signal.
+
+They are scalings, projections, codes of categories, and selected columns.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from sparsenn.layers import ReLU
 __all__ = ["fitted", "steps_of", "transformed"]
 
 _LARGEST_CATEGORY = 1 << 20
-"""Integers up to which float32 tells each from its neighbours' halves."""
+"""Largest category: up to this integer, float32 distinguishes integers and the halves between them."""
 
 
 class _Scaling(NamedTuple):
@@ -105,7 +108,7 @@ _SCALERS: dict[str, Callable[[Any], _Scaling]] = {
     "MaxAbsScaler": _largest,
     "RobustScaler": _robust,
 }
-"""What each kind of scaler does."""
+"""The scaling of each kind of scaler."""
 
 
 def _projected(signal: Signal, pca: Any) -> Signal:
@@ -137,8 +140,8 @@ def _one_hot(signal: Signal, encoder: Any) -> Signal:
     if not count:
         raise InputError("gives no column")
     pairs, signs = np.repeat(columns, 2), np.tile([1.0, -1.0], count)
-    apart = csc_array((signs, (pairs, np.arange(2 * count))), shape=(len(categories), 2 * count))
-    distances = signal.product(apart, (2 * count,)).plus(-signs * np.repeat(values, 2)).activated(ReLU())
+    differences = csc_array((signs, (pairs, np.arange(2 * count))), shape=(len(categories), 2 * count))
+    distances = signal.product(differences, (2 * count,)).plus(-signs * np.repeat(values, 2)).activated(ReLU())
     halves = csc_array((np.full(2 * count, -2.0), (np.arange(2 * count), np.repeat(np.arange(count), 2))))
     return distances.product(halves, (count,)).plus(1.0).activated(ReLU())
 
@@ -222,7 +225,7 @@ _OTHERS: dict[str, Callable[[Signal, Any], Signal]] = {
     "FunctionTransformer": _unchanged,
     "SimpleImputer": _imputed,
 }
-"""What each kind of transformer that is no scaler makes of a signal."""
+"""Functions that apply transformers other than scalers to a signal, by class name."""
 
 _LIMITED = ("FunctionTransformer", "SimpleImputer")
-"""Those that messages do not list as known."""
+"""Transformers that messages do not list as known."""

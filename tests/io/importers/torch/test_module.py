@@ -476,7 +476,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], Any, str]] = {
     "no width": (lambda: nn.Sequential(nn.ReLU()), None, r"0 \(ReLU\): the number of inputs is not given"),
     "channels": (lambda: nn.Sequential(nn.Conv2d(3, 1, 3)), PICTURE, r"0 \(Conv2d\): .* do not fit 2 channels"),
     "no flattening": (lambda: nn.Sequential(nn.Linear(98, 2)), PICTURE, "takes rows of 98, .* a flattening between"),
-    "norm of others": (lambda: nn.Sequential(nn.LayerNorm((2, 7))), PICTURE, r"sizes \(2, 7\), but is given"),
+    "norm of others": (lambda: nn.Sequential(nn.LayerNorm((2, 7))), PICTURE, r"sizes \(2, 7\); the input is"),
     "reflected": (lambda: nn.Conv2d(2, 1, 3, padding=1, padding_mode="reflect"), PICTURE, "pads by 'reflect'"),
     "own statistics": (lambda: nn.BatchNorm2d(2, track_running_stats=False), PICTURE, "each batch's own mean"),
     "dilated pool": (lambda: nn.MaxPool2d(2, dilation=2), PICTURE, r"a dilation of 2"),

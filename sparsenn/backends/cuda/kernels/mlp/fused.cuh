@@ -236,7 +236,7 @@ struct FloatInputs : FloatRegisters<TILES> {
     }
 };
 
-// What both float32 precisions have alike.
+// Types and constants that both float32 precisions share.
 struct FloatPrecision {
     typedef float Input;
     typedef float Output;

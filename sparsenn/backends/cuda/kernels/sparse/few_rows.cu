@@ -61,7 +61,7 @@ __device__ __forceinline__ int slice_of(const RowLayer& layer, int round, int wa
     return slice < layer.slices ? slice : -1;
 }
 
-// What a thread has of a slice.
+// A thread's share of a slice.
 struct Slice {
     bool there;
     int begin, end, output;  // chunks; output or -1
@@ -108,7 +108,7 @@ struct Words {
     }
 };
 
-// What a chunk multiplies: its weights, and the rows' numbers at its places.
+// Operands of a chunk: its weights, and the rows' numbers at its places.
 struct Operands {
     Words<WEIGHTS> weights;
     Numbers numbers[STEPS];

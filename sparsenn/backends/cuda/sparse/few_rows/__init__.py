@@ -1,3 +1,6 @@
-"""Sparse layers of few rows: all layers in one launch, bound by reading the weights; see `sparse/few_rows.cu`."""
+"""Sparse layers of few rows, bound by reading the weights.
+
+`few_rows` takes all layers in one launch, `few_rows_float16` a launch per layer.
+"""
 
 __all__ = ()

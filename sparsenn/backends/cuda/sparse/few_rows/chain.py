@@ -18,7 +18,7 @@ from sparsenn.backends.cuda.runtime.memory import to_device, within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.runtime.streams import StreamOrder
-from sparsenn.backends.cuda.sparse.few_rows.weights import STEPS, SlicedWeights, laid_out
+from sparsenn.backends.cuda.sparse.few_rows.weights import STEPS, SlicedWeights, on_device, slice_weights
 from sparsenn.backends.cuda.sparse.priors import few_rows_seconds
 from sparsenn.backends.cuda.sparse.row_slices import NOTHING
 from sparsenn.backends.cuda.sparse.rows import as_dense, weigh_rows
@@ -29,7 +29,7 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array
 from sparsenn.network import Network
 
-__all__ = ["FEW_ROWS", "CountedChain", "FewRowsChain", "Shape", "shape_for"]
+__all__ = ["FEW_ROWS", "CountedChain", "FewRowsChain", "Shape", "shape_for", "too_wide"]
 
 GROUP = 4  # rows that a thread has sums of, where there is more than one row
 WIDEST = 65_535  # inputs of a layer, as places have 16 bits
@@ -148,7 +148,7 @@ class FewRowsChain(CountedChain):
         cp = cupy()
         shape = shape_for(current_machine(), [layer.source for layer in layers], rows)
         assert shape is not None, "why_not has said so"
-        self._shape, self._weights = shape, laid_out(layers)
+        self._shape, self._weights = shape, on_device(layers, "few rows", slice_weights, SlicedWeights)
         (self._records,) = to_device([_records(layers, self._weights).view(np.uint8)])
         self._widest = max(layer.inputs for layer in layers)
         self._room = 4 * parts_of(max(layer.outputs for layer in layers), 4)
@@ -201,13 +201,18 @@ def _prepare(stack: Stack, problem: SparseProblem) -> FewRowsChain:
         return FewRowsChain(stack.device, stack.layers, problem.rows)
 
 
-def _why_not(machine: Machine, network: Network, inputs: CSR) -> str | None:
-    """Return why the kernel cannot run a network; None if it can."""
-    layers: Sequence[Any] = network.layers
+def too_wide(layers: Sequence[Any], most: int) -> str | None:
+    """Return why layers have too many inputs for a kernel that takes `most`; None if they do not."""
     widest = max(layer.inputs for layer in layers)
-    if widest > WIDEST:
-        return f"a layer has {widest:,} inputs; the kernel takes up to {WIDEST:,}"
+    return f"a layer has {widest:,} inputs; the kernel takes up to {most:,}" if widest > most else None
+
+
+def _why_not(machine: Machine, network: Network, inputs: CSR) -> str | None:
+    layers: Sequence[Any] = network.layers
+    if reason := too_wide(layers, WIDEST):
+        return reason
     if shape_for(machine, layers, inputs.shape[0]) is None:
+        widest = max(layer.inputs for layer in layers)
         return f"a row of {widest:,} numbers does not fit into a multiprocessor's shared memory"
     return None
 

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.chains import SparseProblem
+from sparsenn.backends.cuda.clocks import RESERVED_BYTES
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch
-from sparsenn.backends.cuda.sparse.few_rows.chain import CountedChain
-from sparsenn.backends.cuda.sparse.few_rows.packed import CLASSES, packed
+from sparsenn.backends.cuda.sparse.few_rows.chain import CountedChain, too_wide
+from sparsenn.backends.cuda.sparse.few_rows.packed import CLASSES, PackedWeights, pack_weights
+from sparsenn.backends.cuda.sparse.few_rows.weights import on_device
 from sparsenn.backends.cuda.sparse.priors import few_rows_seconds
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, Stack, named
 from sparsenn.backends.kernel_records import SparseKernel
@@ -30,7 +32,6 @@ GROUP = 8  # rows that a lane has sums of, where there is more than one row
 THREADS = (1024, 512)
 WIDEST = 65_528  # inputs of a layer, as places have 16 bits, and eight lie behind the inputs
 EDGE_BYTES = 4  # a weight and its place
-RESERVED_BYTES = 1024  # of shared memory, that each block takes besides its own
 BETWEEN, FLOATS, HALVES = range(3)  # forms of rows, as in the kernel
 
 _PROGRAM = program("sparse/few_rows_half.cu", dynamic_shared=True, ROWS=(1, GROUP), THREADS=THREADS[::-1])
@@ -54,10 +55,11 @@ class HalfFewRowsChain(CountedChain):
         self._machine = current_machine()
         group = group_of(self._machine, max(layer.inputs for layer in layers), rows)
         assert group is not None, "why_not has said so"
-        self._group, self._weights = group, packed(layers)
+        self._group = group
+        self._weights = on_device(layers, "packed halves", pack_weights, PackedWeights)
         self._kernels = {each: _PROGRAM.kernel("few_rows_half", ROWS=group, THREADS=each) for each in THREADS}
-        room = parts_of(max(1, rows), group) * group * max(layer.outputs for layer in layers)
-        self._buffers = [cupy().empty(max(1, room), np.float16) for _ in layers[1:3]]
+        numbers = parts_of(max(1, rows), group) * group * max(layer.outputs for layer in layers)
+        self._buffers = [cupy().empty(max(1, numbers), np.float16) for _ in layers[1:3]]
 
     def _cut(self, layer: DeviceLayer, groups: int) -> tuple[int, int]:
         """Return the blocks of a group, all of which run at once, and their threads.
@@ -102,11 +104,10 @@ def _prepare(stack: Stack, problem: SparseProblem) -> HalfFewRowsChain:
 
 
 def _why_not(machine: Machine, network: Network, inputs: CSR) -> str | None:
-    """Return why the kernel cannot run a network; None if it can."""
     layers: Sequence[Any] = network.layers
+    if reason := too_wide(layers, WIDEST):
+        return reason
     widest = max(layer.inputs for layer in layers)
-    if widest > WIDEST:
-        return f"a layer has {widest:,} inputs; the kernel takes up to {WIDEST:,}"
     if group_of(machine, widest, 1) is None:
         return f"a row of {widest:,} halves does not fit into a multiprocessor's shared memory"
     return None

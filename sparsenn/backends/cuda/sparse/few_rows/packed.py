@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.runtime.layer_cache import cache_all_on_device
-from sparsenn.backends.cuda.runtime.memory import to_device
 from sparsenn.backends.cuda.runtime.precision import WEIGHT_EXPONENT, scaled_weights
-from sparsenn.backends.cuda.sparse.stack import DeviceLayer, LayerNumbers
+from sparsenn.backends.cuda.sparse.few_rows.weights import example_layer
+from sparsenn.backends.cuda.sparse.stack import LayerNumbers
 from sparsenn.backends.machine import WARP
-from sparsenn.formats import CSC, Array
+from sparsenn.backends.sizes import parts_of
+from sparsenn.formats import Array
 from sparsenn.formats.conversion import scan
-from sparsenn.layers import SparseLinear
 from sparsenn.runtime.jit import compiled, example
-from sparsenn.runtime.workers import map_threads
 
-__all__ = ["CLASSES", "RUN", "PackedWeights", "pack_weights", "packed"]
+__all__ = ["CLASSES", "RUN", "PackedWeights", "pack_weights"]
 
-CLASSES = 8  # neighbouring lanes, whose reads of eight rows take turns at the banks
+CLASSES = 8  # neighbouring lanes, whose reads of eight rows use different banks
 RUN = np.dtype([("first", "i4"), ("fours", "i4"), ("ones", "i4"), ("bias", "f4"), ("scale", "f4")])
 
 
@@ -32,6 +27,11 @@ class PackedWeights:
 
     words: Array  # (words,) uint32
     runs: Array  # (outputs,) of RUN as bytes, uint8
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """All arrays, in the order of the fields."""
+        return self.words, self.runs
 
 
 def pack_weights(layer: LayerNumbers) -> PackedWeights:
@@ -45,7 +45,7 @@ def pack_weights(layer: LayerNumbers) -> PackedWeights:
     runs = np.zeros(outputs, RUN)
     runs["first"], runs["fours"], runs["ones"] = starts[:-1], of_lane // 4, of_lane % 4
     runs["bias"], runs["scale"] = layer.bias, np.ldexp(scales, -WEIGHT_EXPONENT)
-    behind = -(-inputs // CLASSES) * CLASSES
+    behind = parts_of(inputs, CLASSES) * CLASSES
     words = (behind + np.arange(WARP) % CLASSES).astype(np.uint32) << np.uint32(16)
     made = np.tile(words, int(starts[-1]))
     bits = scaled.astype(np.float16).view(np.uint16)
@@ -60,8 +60,8 @@ def _write_words(indptr: Array, indices: Array, bits: Array, starts: Array, take
     `taken`, (32,) int64, is for the loop's own use.
     """
     for output in range(starts.size - 1):
-        room, other = starts[output + 1] - starts[output], 0
-        fours = room // 4 * 4
+        capacity, other = starts[output + 1] - starts[output], 0
+        fours = capacity // 4 * 4
         taken[:] = 0
         for edge in range(indptr[output], indptr[output + 1]):
             place: int = indices[edge]
@@ -69,8 +69,8 @@ def _write_words(indptr: Array, indices: Array, bits: Array, starts: Array, take
             for each in range(lane + 8, 32, 8):
                 if taken[each] < taken[lane]:
                     lane = each
-            if taken[lane] == room:
-                while taken[other] == room:
+            if taken[lane] == capacity:
+                while taken[other] == capacity:
                     other += 1
                 lane = other
             step = taken[lane]
@@ -80,18 +80,6 @@ def _write_words(indptr: Array, indices: Array, bits: Array, starts: Array, take
             words[word] = np.uint32(place) << np.uint32(16) | np.uint32(bits[edge])
 
 
-def packed(layers: Sequence[DeviceLayer]) -> list[PackedWeights]:
-    """Return the layers' weights on the current device; those not laid out so far are now, on several threads."""
-
-    def made(missing: list[int]) -> list[PackedWeights]:
-        host = map_threads(lambda at: pack_weights(layers[at].host), missing)
-        arrays: Any = iter(to_device([array for each in host for array in (each.words, each.runs)]))
-        return [PackedWeights(*islice(arrays, 2)) for _ in host]
-
-    return cache_all_on_device(layers, ["packed halves"] * len(layers), made)
-
-
 @example
 def _example() -> None:
-    weights = SparseLinear(CSC((1, 1), np.array([0, 1]), np.zeros(1, np.uint16), np.ones(1, np.float32))).weights
-    pack_weights(LayerNumbers(weights, np.zeros(1, np.float32), np.ones(1, np.int64)))
+    pack_weights(example_layer())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,11 +20,13 @@ from sparsenn.layers import SparseLinear
 from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.workers import map_threads
 
-__all__ = ["STEPS", "SlicedWeights", "laid_out", "slice_weights"]
+__all__ = ["STEPS", "SlicedWeights", "example_layer", "on_device", "slice_weights"]
 
 STEPS = 16  # weights of a thread in a chunk, as in the kernel
 UNIT = 16  # bytes that a thread copies at once
 PLACE_BYTES = 2
+
+_Weights = TypeVar("_Weights")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +40,7 @@ class SlicedWeights:
 
     @property
     def slices(self) -> int:
-        """How many slices there are."""
+        """Number of slices."""
         return int(self.starts.size - 1)
 
     @property
@@ -94,19 +97,28 @@ def _write_chunks(
                     places[chunk, 4 + step // 8, lane, step % 8] = place
 
 
-def laid_out(layers: Sequence[DeviceLayer]) -> list[SlicedWeights]:
-    """Return the layers' weights on the current device; those not laid out so far are now, on several threads."""
+def on_device(
+    layers: Sequence[DeviceLayer],
+    key: str,
+    lay_out: Callable[[LayerNumbers], Any],
+    kind: Callable[..., _Weights],
+) -> list[_Weights]:
+    """Return the layers' weights of a kind on the current device; `lay_out` makes missing ones, on several threads."""
 
-    def made(missing: list[int]) -> list[SlicedWeights]:
-        host = map_threads(lambda at: slice_weights(layers[at].host), missing)
+    def made(missing: list[int]) -> list[_Weights]:
+        host = map_threads(lambda at: lay_out(layers[at].host), missing)
         arrays = iter(to_device([array for each in host for array in each.arrays]))
-        return [SlicedWeights(*islice(arrays, len(each.arrays))) for each in host]
+        return [kind(*islice(arrays, len(each.arrays))) for each in host]
 
-    return cache_all_on_device(layers, ["few rows"] * len(layers), made)
+    return cache_all_on_device(layers, [key] * len(layers), made)
+
+
+def example_layer() -> LayerNumbers:
+    """Return the smallest layer, to compile functions of layers with."""
+    weights = SparseLinear(CSC((1, 1), np.array([0, 1]), np.zeros(1, np.uint16), np.ones(1, np.float32))).weights
+    return LayerNumbers(weights, np.zeros(1, np.float32), np.ones(1, np.int64))
 
 
 @example
 def _example() -> None:
-    weights = SparseLinear(CSC((1, 1), np.array([0, 1]), np.zeros(1, np.uint16), np.ones(1, np.float32))).weights
-    layer = LayerNumbers(weights, np.zeros(1, np.float32), np.ones(1, np.int64))
-    slice_weights(layer)
+    slice_weights(example_layer())
