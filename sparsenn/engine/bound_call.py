@@ -75,7 +75,7 @@ def bind(session: Any, inputs: Any, out: Any) -> BoundCall:
         matrix: Any = rows.rows
         if isinstance(first, dict) or not backend.reads_as_is(matrix) or not _is_view(backend, matrix, inputs):
             raise UsageError(
-                "only one dense matrix can be bound, row-major and of float32, on a GPU also float16, and not in float64"
+                "only one dense matrix can be bound, row-major and of float32, on a GPU also float16, not in float64"
             )
         target = None if out is None else _array_of(backend, out)
         if target is not None:
