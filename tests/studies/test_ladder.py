@@ -113,7 +113,8 @@ def test_every_kernel_is_a_rung_of_its_ladder_once(operation):
     assert all(any(rung is kernel for kernel in known) for rung in rungs)
     beside = {kernel.name for kernel in known if not any(rung is kernel for rung in rungs)}
     in_halves = {*(f"two_of_four_{precision}" for precision in PRECISIONS), "chunks_tf32", "chunks_float16"}
-    assert beside == ({"resident", "rows"} | in_halves if operation == "spmspm" else set())
+    whole_chains = {"resident", "rows", "few_rows", "few_rows_float16"}
+    assert beside == (whole_chains | in_halves if operation == "spmspm" else set())
     assert set(ladder.sweeps) <= {rung.name for rung in rungs}
 
 

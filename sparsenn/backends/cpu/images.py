@@ -13,7 +13,7 @@ from sparsenn.backends.host import combine
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import CombiningLayer, Flatten, ImageLayer, LayerNorm, LogSoftmax, Pool2d, Slice, SoftmaxLayer
-from sparsenn.runtime.jit import compiled
+from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.workers import TASKS, chunks, map_threads, thread_count
 
 __all__ = ["count_nonzeros", "run_layer"]
@@ -177,3 +177,8 @@ def _count(rows: Array, counts: Array) -> None:
         for column in range(rows.shape[1]):
             found += rows[row, column] != 0
         counts[row] = found
+
+
+@example
+def _example() -> None:
+    run_layer(LayerNorm(np.ones(2), np.zeros(2)), (2,), np.zeros((1, 2), np.float32))

@@ -28,7 +28,7 @@ from sparsenn.backends.cpu.slices import JOB, MOST_SLICES, MOST_THREADS, pointer
 from sparsenn.backends.cpu.tiles import element_place
 from sparsenn.formats import Array
 from sparsenn.runtime.interrupts import held_signals
-from sparsenn.runtime.jit import compiled
+from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.workers import renew_after_fork, thread_count
 
 __all__ = ["NO_THREADS", "row_threads", "run_slices"]
@@ -251,3 +251,9 @@ def row_threads() -> Array:
     """Return the workers' state, once they have started; it is empty where there are none."""
     state = _process.state
     return _process.start() if state is None else state
+
+
+@example
+def _example() -> None:
+    if _FUTEX:
+        _end(np.zeros(_LINE * 8, np.int64))

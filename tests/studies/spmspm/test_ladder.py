@@ -4,6 +4,7 @@ from sparsenn.backends import automatic, kernels
 from sparsenn.studies.ladder import rungs_of
 from sparsenn.studies.spmspm.cuda import ROWS_PER_THREAD
 
+FEW_ROWS = ("few_rows", "few_rows_float16")
 IN_HALVES = ("two_of_four_float32", "two_of_four_tf32", "two_of_four_float16", "chunks_tf32", "chunks_float16")
 
 
@@ -23,12 +24,12 @@ def test_rungs_are_told_from_plain_to_fast():
 def test_rungs_are_all_kernels_but_one_that_takes_all_layers_at_once():
     for device in ("cpu", "cuda", "reference"):
         others = set(kernels("spmspm", device)) - set(rungs_of("spmspm", device))
-        all_at_once = ("rows", *IN_HALVES)
+        all_at_once = ("rows", *FEW_ROWS, *IN_HALVES)
         assert all(kernel.groups_rows or kernel.name in all_at_once for kernel in others), device
 
 
 def test_no_rung_of_the_study_alone_is_taken_unasked():
-    assert names(automatic("spmspm", "cuda")) == ["resident", "chunks", *IN_HALVES]
+    assert names(automatic("spmspm", "cuda")) == ["resident", "chunks", *FEW_ROWS, *IN_HALVES]
     assert names(automatic("spmspm", "cpu")) == ["panel", "rows"]
 
 

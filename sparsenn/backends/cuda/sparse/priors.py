@@ -28,13 +28,13 @@ CHUNKS = Prior(WARPS, CACHED)
 TWO_OF_FOUR = Prior(TUNED, precision="float16")
 MENDED_OUTPUTS = 8  # that have three weights in a group of four, and an order of inputs avoids; more take a second pass
 
-# `few_rows`: each group of rows reads the weights, all but the first from the L2 cache; sums wait for shared memory.
-FEW_ROWS = Prior(WARPS, launch=LAUNCH_SECONDS / 2)
-
 # `resident`: rows in tiles, each layer with its share of the stage's launches; and rows with a cluster of blocks each,
 # which reads a layer's edges for its row alone.
 TILES = Prior(0.12, launch=2 * LAUNCH_SECONDS)
 CLUSTERS = Prior(1.0, 1.3, LAUNCH_SECONDS / 2)
+
+# `few_rows`: each group of rows reads the weights, all but the first from the L2 cache; sums wait for shared memory.
+FEW_ROWS = Prior(TILES.compute, launch=LAUNCH_SECONDS / 2)
 
 
 def chunks_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:

@@ -14,13 +14,16 @@ from sparsenn.structure.onnx_library import onnx_library
 __all__ = ["labels_of", "with_numeric_outputs"]
 
 
+_LABELS = ("classlabels_ints", "classlabels_int64s", "classlabels_strings")  # attributes
+
+
 def labels_of(node: Any, values: Mapping[str, Value]) -> tuple[str, ...]:
     """Return the labels of classes that a node holds, or picks from."""
     if node.op_type == "ArrayFeatureExtractor":
         if isinstance(values.get(node.input[0]), Signal | None):
             return ()
         return tuple(map(_text, np.asarray(values[node.input[0]]).reshape(-1)))
-    attributes = (attribute for attribute in node.attribute if attribute.name.startswith("classlabels_"))
+    attributes = (attribute for attribute in node.attribute if attribute.name in _LABELS)
     lists = (onnx_library().helper.get_attribute_value(attribute) for attribute in attributes)
     return tuple(_text(label) for labels in lists for label in labels)
 
