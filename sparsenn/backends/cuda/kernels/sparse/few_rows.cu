@@ -24,7 +24,7 @@
 #define DEPTH 8
 #define CLUSTER 1
 #endif
-static_assert(ROWS == 1 || ROWS == 2 || ROWS == 4, "the numbers of a place are read at once");
+static_assert(ROWS == 1 || ROWS == 4, "the numbers of a place are read at once");
 static_assert(DEPTH >= 4 && (DEPTH & (DEPTH - 1)) == 0, "three chunks of the ring are being read");
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900  // no clusters there, and none are launched
@@ -123,7 +123,7 @@ struct Operands {
 #pragma unroll
         for (int step = 0; step < STEPS; step++)
 #pragma unroll
-            for (int row = 0; row < ROWS; row++) sums[row] = 
+            for (int row = 0; row < ROWS; row++)
                 sums[row] = fmaf(__uint_as_float(weights.words[step]), numbers[step].of[row], sums[row]);
     }
 };
