@@ -3,9 +3,9 @@
 Usage: python bench/record_few_rows.py [--rows N ...] [--seconds S] [--limit S] [--machine NAME]
 
 Rows are on the device. PyTorch multiplies the weights with their zeros, in the same precision, as one CUDA graph; a
-bound call and a plain call of a session take the same rows. Outputs are compared first. The floor is the time in which
-the device could copy the weights that are left. Writes bench/results/<machine>/few-rows.json. The exit code is 1 if
-outputs differ.
+bound call of a session and plain calls, with CuPy's array and with PyTorch's tensor, take the same rows. Outputs are
+compared first. The floor is the time in which the device could copy the weights that are left. Writes
+bench/results/<machine>/few-rows.json. The exit code is 1 if outputs differ.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ COLUMNS = [
     ("rows", "rows"),
     ("torch", "PyTorch (µs)", "{:.0f}"),
     ("plain", "call (µs)", "{:.0f}"),
+    ("tensor", "call with a tensor (µs)", "{:.0f}"),
     ("bound", "bound call (µs)", "{:.0f}"),
     ("times", "× PyTorch", "{:.2f}"),
     ("floor", "floor (µs)", "{:.1f}"),
@@ -125,6 +126,7 @@ def recorded(
                 "rows": count,
                 "torch": of_torch,
                 "plain": microseconds(lambda rows=rows: session(rows)),
+                "tensor": microseconds(lambda tensor=tensor: session(tensor)),
                 "bound": bound,
                 "times": of_torch / bound,
                 "floor": 1e6 * floor,

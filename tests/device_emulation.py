@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from sparse_emulation import emulated_kernel
 
-from sparsenn.backends.cuda.runtime import device, memory, replay, streams
+from sparsenn.backends.cuda.runtime import device, memory, streams
 from sparsenn.backends.cuda.runtime.loader import Program
 from sparsenn.backends.machine import H200
 
@@ -30,6 +30,8 @@ MULTIPROCESSORS = 2
 
 class Place:
     """Where data lie."""
+
+    device_id = 0
 
     def __init__(self, ptr) -> None:
         self.ptr = ptr
@@ -106,23 +108,13 @@ class Capture(list):
 
 
 class Copy:
-    """A copy of bytes; `moves` says whether it takes other places."""
-
-    moves = True
+    """A copy of bytes."""
 
     def __init__(self, target, source, size) -> None:
         self.target, self.source, self.size = target, source, size
 
     def __call__(self):
         ctypes.memmove(self.target, self.source, self.size)
-
-    def read_from(self, source):
-        self.source = source
-        return self.moves
-
-    def write_to(self, target):
-        self.target = target
-        return self.moves
 
 
 class Stream:
@@ -293,6 +285,8 @@ def emulated_device(monkeypatch: pytest.MonkeyPatch):
         get_current_stream=lambda: made.streams[-1],
         memory=SimpleNamespace(OutOfMemoryError=MemoryError),
         alloc_pinned_memory=lambda size: np.zeros(size, np.uint8),
+        UnownedMemory=lambda ptr, size, owner, device: (ctypes.c_uint8 * size).from_address(ptr),
+        MemoryPointer=lambda memory, offset: memory,
     )
     runtime.CUDARuntimeError = MemoryError
     library = Library(cuda)
@@ -301,16 +295,11 @@ def emulated_device(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
         memory, "staging", lambda device: SimpleNamespace(copy=lambda arrays: list(map(library.asarray, arrays)))
     )
-    monkeypatch.setattr(replay, "copies_of", copies_of)
     monkeypatch.setattr(streams, "_capturing_stream", cache(lambda device: made.stream()))
     monkeypatch.setattr(Program, "kernel", _kernel_of(made))
     for module in ("resident.chain", "resident.chunk_stages", "chunks.chain", "chunks.half", "two_of_four.kernel"):
         monkeypatch.setattr(f"sparsenn.backends.cuda.sparse.{module}.current_machine", lambda: made.machine)
     yield made
-
-
-def copies_of(graph):
-    return {(work.source, work.target): work for work in graph.graph if isinstance(work, Copy)}
 
 
 def _kernel_of(made):

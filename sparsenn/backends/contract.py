@@ -25,7 +25,7 @@ class CapturedCall(Protocol):
     outputs: Array
 
     def __call__(self) -> None:
-        """Queue the work on the current stream, or do it; earlier outputs are overwritten."""
+        """Queue the work on the caller's current stream, or do it; earlier outputs are overwritten."""
 
 
 class Replay(Protocol):
@@ -34,6 +34,9 @@ class Replay(Protocol):
     @property
     def nbytes(self) -> int:
         """Device memory that is cached for replays, in bytes."""
+
+    def drop(self) -> None:
+        """Free that memory."""
 
     def __call__(self, run: Callable[[Array], tuple[Array, ...]], rows: Array) -> tuple[Array, ...] | None:
         """Return the results of work where the rows are; None where the work has to be queued launch by launch.
@@ -101,14 +104,31 @@ class Backend(Protocol):
         """Return a replay of work of many launches on rows of one shape; None where there is no gain."""
         return None
 
-    def captured_call(self, run: Callable[[Array], Array], rows: Array, out: Array | None) -> CapturedCall | None:
+    def captured_call(
+        self, run: Callable[[Array], Array], rows: Array, out: Array | None, source: Any
+    ) -> CapturedCall | None:
         """Return a call that reads the memory of these rows each time, and writes to `out`.
 
         None where a backend captures no calls.
 
-        `run` has run before, and queues work on a matrix on the device.
+        `run` has run before, and queues work on a matrix on the device. `source` is the caller's array, whose library
+        has the stream that work is queued on.
         """
         return None
+
+    def repeated_call(
+        self, run: Callable[[Array], tuple[Array, ...]], source: Any, rows: Array, replay: Replay | None
+    ) -> Callable[[Any], Any] | None:
+        """Return a function of arrays like `source`, whose rows are `rows` on the device; None where there is none.
+
+        It returns new outputs, in the array's library where it is CuPy or PyTorch, or None for other arrays. The replay
+        is of `run`, and may be captured later; without one, the function runs it.
+        """
+        return None
+
+    def stream_of(self, inputs: Any) -> AbstractContextManager[Any]:
+        """Return a context in which work is queued on the stream of the inputs' library, if the device has streams."""
+        return nullcontext()
 
     def release(self) -> None:
         """Free memory that is cached for reuse. What a failed launch left behind is not used afterwards."""

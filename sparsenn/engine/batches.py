@@ -9,17 +9,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sparsenn.backends import Features, NumberCheck, RowsCheck, RowsWatch, all_finite
+from sparsenn.backends import Features, NumberCheck, RowsCheck, RowsWatch, SparseRows, all_finite
 from sparsenn.engine.bound_steps import QUIET, RunContext
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import BatchGuard, check_inputs
 from sparsenn.engine.inputs import InputRows
 from sparsenn.engine.plan_cache import PlanCache, form_of_features
-from sparsenn.engine.replay_cache import MAX_HOST_BYTES
-from sparsenn.engine.result import BatchOutput, LayerCounter, Result, concatenate_categories
+from sparsenn.engine.result import BatchOutput, LayerCounter, Result, concatenate_categories, outputs_by_name
 from sparsenn.engine.timer import Timer, section
 from sparsenn.errors import InputError, OutOfMemoryError
 from sparsenn.formats import CSR, Array
+from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress
 from sparsenn.runtime.spans import span, watchers
 
@@ -229,37 +229,28 @@ def _settle(cache: PlanCache, inputs: InputRows, executable: Executable) -> None
 
     The cached function does not refer to the cache, so that it is freed with the session.
     """
-    source, plan, backend, watch = inputs.source, executable.plan, cache.backend, cache.watch
+    source, plan, backend, network = inputs.source, executable.plan, cache.backend, cache.compiled.network
+    if plan.streams or backend.doubles:
+        return
     if backend.in_host_memory:
-        if plan.rows.form == "dense" and not (plan.streams or backend.doubles):
+        if plan.rows.form == "dense":
             run = executable.foreign_network or executable.direct or partial(_host_outputs, executable)
             cache.direct_calls.add(inputs.count, run)
         return
-    if plan.streams or not backend.reads_as_is(source) or not _is_same(source, inputs.rows):
+    call, rows = None, inputs.rows
+    if watchers["step"] or isinstance(rows, CSR | SparseRows) or not inputs.count:
         return
-    converts = source.dtype == np.float16 and not plan.keeps_half
-    shape, checks = inputs.rows.shape, cache.compiled.options.check_finite
-    if inputs.on_host:
-        if converts or not executable.is_capturable or not 0 < source.nbytes <= MAX_HOST_BYTES:
-            return
-        settled: Callable[[Array], Any] = partial(executable.host_outputs, shape=shape, is_checked=checks)
-    else:
-        direct = None if converts else executable.direct
-        key = None if converts else executable.replay_key(shape, source.dtype, watch)
+    if not inputs.on_host:
+        call = executable.repeated_call(source, rows, cache.watch)
+    elif backend.reads_as_is(source) and rows.flags.c_contiguous and rows.ctypes.data == source.ctypes.data:
+        call = executable.host_call(source, rows, cache.compiled.options.check_finite)
+    if call is not None:
+        cache.direct_calls.put(source, call if network.named_outputs is None else partial(_by_name, network, call))
 
-        def settled(rows: Array) -> Any:
-            rows = rows if rows.ndim == 2 else rows.reshape(shape)
-            if direct is None or watchers["step"]:
-                with np.errstate(all="ignore"):
-                    return executable.outputs(backend.place(rows) if converts else rows, QUIET, watch)
-            outputs = None if key is None else executable.replayed(key, rows, watch)
-            if outputs is not None:
-                return outputs
-            if watch is not None:
-                watch.scan(rows)
-            return direct(rows)
 
-    cache.settle((type(source), source.shape, source.dtype), settled)
+def _by_name(network: Network, call: Callable[[Any], Any], inputs: Any) -> dict[str, Any] | None:
+    outputs = call(inputs)
+    return None if outputs is None else outputs_by_name(network, outputs)
 
 
 def _check_of(cache: PlanCache, inputs: InputRows, may_wait: bool) -> NumberCheck | None:
@@ -303,11 +294,3 @@ def layer_report(progress: Progress, layers: int, inputs: int, size: int) -> Rep
 def _refuse_infinite(inputs: InputRows, check: NumberCheck | None) -> None:
     if check is not None and not check.passed():
         check_inputs(inputs.rows)
-
-
-def _is_same(source: Any, rows: Any) -> bool:
-    """Return whether rows are their source, except for its shape."""
-    if source is rows or source.size != rows.size or not rows.flags.c_contiguous:
-        return source is rows
-    addresses = {each.ctypes.data if isinstance(each, np.ndarray) else each.data.ptr for each in (source, rows)}
-    return len(addresses) == 1

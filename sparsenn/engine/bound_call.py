@@ -24,9 +24,10 @@ class BoundCall:
         rows[:] = measured()
         outputs = call()                              # always the same array
 
-    With rows on a GPU, a call launches one captured graph on CuPy's current stream and does nothing else: it waits for
-    nothing, and rows are not checked for NaN and infinity. Work that a call queues has to end before another thread or
-    stream calls. The arrays, and the memory that the graph uses, live as long as this object.
+    With rows on a GPU, a call launches one captured graph, on CuPy's current stream or PyTorch's for its tensors, and
+    does nothing else: it waits for nothing, and rows are not checked for NaN and infinity. Work that a call queues has
+    to end before another thread or stream calls. The arrays, and the memory that the graph uses, live as long as this
+    object.
 
     Parameters
     ----------
@@ -89,7 +90,7 @@ def bind(session: Any, inputs: Any, out: Any) -> BoundCall:
             bound = to_input_type(inputs, target) if out is None else out
             return BoundCall(session, partial(_copy_outputs, session, inputs, target), inputs, bound)
         work = session._cache.bound(rows)
-        call = None if work is None else backend.captured_call(work, matrix, target)
+        call = None if work is None else backend.captured_call(work, matrix, target, inputs)
     if call is None:
         raise UsageError(
             "the network cannot be bound: ONNX Runtime computes some of its layers on the host, its weights or rows "

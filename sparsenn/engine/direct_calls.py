@@ -1,9 +1,9 @@
-"""Calls of a session whose arrays go straight to ONNX Runtime, or to kernels in host memory."""
+"""Calls of a session whose arrays go straight to ONNX Runtime, to kernels in host memory, or to a graph on a device."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -42,7 +42,7 @@ It returns the outputs, or None for inputs of other shapes or types, or with num
 
 
 class DirectCalls:
-    """Functions that compute calls of NumPy arrays, by the arrays' shapes and types."""
+    """Functions that compute calls, by the arrays' shapes and types."""
 
     def __init__(self, compiled: CompiledNetwork) -> None:
         self._network, self._checks = compiled.network, compiled.options.check_finite
@@ -50,12 +50,25 @@ class DirectCalls:
         """Functions that run all rows of a call at once, by the number of rows."""
         self._calls: dict[tuple[Any, ...], _Call] = {}
         self._last: _Call = _no_outputs
+        self._is_on_device = False
 
     def add(self, count: int, run: _Run) -> None:
         """Have calls with a number of rows go straight to ONNX Runtime, or to a function of a matrix of rows."""
         if count not in self.runs:
             self.runs[count] = run
             self._calls = {key: call for key, call in self._calls.items() if call is not _no_outputs}
+
+    def put(self, inputs: Any, call: _Call) -> None:
+        """Have calls with arrays like these inputs, of any library, go to a function, which looks at them."""
+        if len(self._calls) >= MAX_CALLS:
+            self._calls.clear()
+        key = _key(inputs, True)
+        if key is not None:
+            self._calls[key], self._is_on_device = call, True
+
+    def __bool__(self) -> bool:
+        """Whether there may be functions."""
+        return bool(self.runs or self._calls)
 
     def clear(self) -> None:
         """Drop all functions, with what they run."""
@@ -78,11 +91,13 @@ class DirectCalls:
         return outputs
 
     def _call_for(self, inputs: Any) -> _Call:
-        key = _key(inputs)
+        key = _key(inputs, self._is_on_device)
         if key is None:
             return _no_outputs
         call = self._calls.get(key)
         if call is None:
+            if self._is_on_device:
+                return _no_outputs
             if len(self._calls) >= MAX_CALLS:
                 self._calls.clear()
             call = self._calls[key] = self._new_call(inputs)
@@ -124,10 +139,13 @@ def _no_outputs(inputs: Any) -> None:
     return None
 
 
-def _key(inputs: Any) -> tuple[Any, ...] | None:
-    """Return the names, shapes and types of arrays; None for other inputs."""
+def _key(inputs: Any, is_on_device: bool) -> tuple[Any, ...] | None:
+    """Return the names, shapes and types of arrays; None for other inputs, for those of a device for no arrays."""
     if type(inputs) is np.ndarray:
         return inputs.shape, inputs.dtype
+    if is_on_device:
+        shape, dtype = getattr(inputs, "shape", None), getattr(inputs, "dtype", None)
+        return (type(inputs), shape, dtype) if isinstance(shape, tuple) and isinstance(dtype, Hashable) else None
     if type(inputs) is not dict or not all(type(array) is np.ndarray for array in inputs.values()):
         return None
     return tuple((name, array.shape, array.dtype) for name, array in inputs.items())

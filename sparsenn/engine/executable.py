@@ -17,8 +17,9 @@ from sparsenn.backends.kernel_records import (
 )
 from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
 from sparsenn.engine.finite import OverflowGuard
+from sparsenn.engine.inputs import to_input_type
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.replay_cache import HostCall, ReplayCache
+from sparsenn.engine.replay_cache import MAX_HOST_BYTES, HostCall, ReplayCache
 from sparsenn.engine.timer import section
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
@@ -61,29 +62,54 @@ class Executable:
             if watch is not None:
                 watch.scan(features)
             return self._outputs_of(self.run(features, context))
-        key = self.replay_key(features.shape, features.dtype, watch) if replays else None
-        outputs = None if key is None else self.replayed(key, features, watch)
+        outputs = self._replayed(features, watch) if replays else None
         if outputs is None:
             outputs = self._outputs(watch, features)
         context.report(len(self.plan.network))
         return outputs
 
-    def replay_key(self, shape: tuple[int, int], dtype: Any, watch: RowsWatch | None) -> _ReplayKey | None:
-        """Return the key of a replay for contiguous rows on the device; None where there is no replay for them."""
-        if not self.is_capturable or 0 in shape:
+    def _replayed(self, rows: Array, watch: RowsWatch | None) -> Any:
+        """Return outputs by a replay; None in the first call with such rows, and where there is no replay."""
+        if not self.is_capturable or 0 in rows.shape:
             return None
-        key = self.key, shape, dtype, watch is None
-        has_replay = self._replays.get(key) is not None or self.plan.backend.replay(shape, on_host=False) is not None
-        return key if has_replay else None
-
-    def replayed(self, key: _ReplayKey, rows: Array, watch: RowsWatch | None = None) -> Any:
-        """Return outputs by a replay; None in the first call with a key, and where the replay is refused."""
+        key = self._replay_key(rows, watch)
         replay = self._replays.get(key)
-        if replay is None:
-            self._replays.put(key, self.plan.backend.replay(key[1], on_host=False))
+        if replay is not None:
+            results = replay(lambda features: (self._outputs(watch, features),), rows)
+            return None if results is None else results[0]
+        replay = self.plan.backend.replay(key[1], on_host=False)
+        if replay is not None:
+            self._replays.put(key, replay)
+        return None
+
+    def _replay_key(self, rows: Any, watch: RowsWatch | None) -> _ReplayKey:
+        return self.key, rows.shape, rows.dtype, watch is None
+
+    def repeated_call(self, source: Any, rows: Array, watch: RowsWatch | None) -> Callable[[Any], Any] | None:
+        """Return a function of arrays like `source`, whose rows are `rows` on the device, to new outputs of its type.
+
+        None where there is none. It returns None for other arrays, and where a call has to capture a graph.
+        """
+        backend, replays, keeps_half, kind = self.plan.backend, self._replays, self.plan.keeps_half, type(source)
+        is_converted = rows.dtype == np.float16 and not keeps_half
+        key = self._replay_key(rows, watch)
+        replay = None if is_converted else replays.get(key)
+
+        def run(features: Array) -> tuple[Any]:
+            placed: Any = backend.place(features, keeps_half)
+            return (self._outputs(watch, placed),)
+
+        call = backend.repeated_call(run, source, rows, replay)
+        if call is None:
             return None
-        results = replay(lambda features: (self._outputs(watch, features),), rows)
-        return None if results is None else results[0]
+
+        def outputs_of(inputs: Any) -> Any:
+            outputs = call(inputs)
+            if replay is not None:
+                replays.get(key)  # which is one of those called last
+            return outputs if outputs is None or type(outputs) is kind else to_input_type(inputs, outputs)
+
+        return outputs_of
 
     def captured(self, rows: Array) -> Any:
         """Return outputs of rows on the device, for a capture: no number is checked, and nothing is reported."""
@@ -96,24 +122,36 @@ class Executable:
         bound = self._steps.get(0) if is_whole else None
         return None if bound is None else self._weights.of_layers(self.plan.compiled, self.plan.steps[0])
 
-    def host_outputs(self, rows: Array, shape: tuple[int, int], is_checked: bool) -> Array | None:
-        """Return outputs of rows in host memory, there; None without a replay, or where a check of numbers fails.
+    def host_call(self, source: Array, rows: Array, is_checked: bool) -> Callable[[Any], Any] | None:
+        """Return a function of arrays in host memory like `source`, whose rows are `rows`, to outputs there.
 
-        The caller then runs the steps one by one, which report the number. `shape` is that of the rows as a matrix.
+        None where there is no replay. It returns None for other arrays, and where a check of numbers fails: the steps,
+        run one by one, then report the number.
         """
-        if watchers["step"]:
+        plan, shape, dtype, rows_shape = self.plan, source.shape, source.dtype, rows.shape
+        is_converted = dtype == np.float16 and not plan.keeps_half
+        if is_converted or not self.is_capturable or not 0 < rows.nbytes <= MAX_HOST_BYTES:
             return None
-        key = self.key, shape, rows.dtype, is_checked, "host"
-        call = self._replays.get(key)
-        if call is None:
-            guard = self._overflow_guard if self.plan.has_half else None
-            watch = self._replays.host_watch if is_checked else None
-            call = HostCall(self.plan.backend, shape, watch, guard, 2 * len(self.plan.steps))
-            self._replays.put(key, call)
-        outputs: Array | None = call(
-            lambda features, guard: self._outputs_of(self.run(features, RunContext(watch=guard))), rows
-        )
-        return outputs
+        key, backend = (self.key, rows_shape, dtype, is_checked, "host"), plan.backend
+
+        def outputs_of(inputs: Any) -> Array | None:
+            if type(inputs) is not np.ndarray or inputs.shape != shape or inputs.dtype != dtype:
+                return None
+            if not inputs.flags.c_contiguous:
+                return None
+            call = self._replays.get(key)
+            if call is None:
+                guard = self._overflow_guard if plan.has_half else None
+                watch = self._replays.host_watch if is_checked else None
+                call = HostCall(backend, rows_shape, watch, guard, 2 * len(plan.steps))
+                self._replays.put(key, call)
+            with backend.calls:
+                outputs: Array | None = call(
+                    lambda features, guard: self._outputs_of(self.run(features, RunContext(watch=guard))), inputs
+                )
+            return outputs
+
+        return outputs_of
 
     @cached_property
     def is_capturable(self) -> bool:
@@ -127,8 +165,10 @@ class Executable:
     def _outputs(self, watch: RowsWatch | None, features: Array) -> Any:
         if watch is not None:
             watch.scan(features)
-        direct = self.direct
-        return self._outputs_of(self.run(features, QUIET)) if direct is None else direct(features)
+        if self.direct is not None:
+            return self.direct(features)
+        with np.errstate(all="ignore"):
+            return self._outputs_of(self.run(features, QUIET))
 
     def _outputs_of(self, left: RowsLeft) -> Any:
         if left.row_map.rows is None and self.plan.leaves_outputs:

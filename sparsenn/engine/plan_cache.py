@@ -24,14 +24,13 @@ from sparsenn.engine.plan import Plan, bucket, plan_for
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.engine.whole import may_run_whole
-from sparsenn.errors import OutOfMemoryError, UnsortedError
+from sparsenn.errors import UnsortedError
 from sparsenn.formats import CSR
 from sparsenn.runtime import choices
 
 __all__ = ["PlanCache", "form_of_features"]
 
 MAX_EXECUTABLES = 8  # shapes of rows whose executables are cached; the one that was used least recently goes first
-MAX_SETTLED = 256  # shapes and types of rows for which a call goes straight to its executable
 
 
 class PlanCache:
@@ -43,7 +42,6 @@ class PlanCache:
         self.overflow_guard = OverflowGuard(compiled.merged.network, compiled.backend)
         self.replays = ReplayCache(compiled.backend)
         self.watch: RowsWatch | None = None  # of rows on the device, in the calls of the session
-        self.settled: dict[tuple[Any, ...], Callable[[Any], Any]] = {}
         self.direct_calls = DirectCalls(compiled)
         self._executables: OrderedDict[tuple[str, int, int], Executable] = OrderedDict()
         self._forms: dict[str, str] = {}  # of sparse rows once uploaded, by their form before
@@ -180,20 +178,6 @@ class PlanCache:
         self._executables.move_to_end(key)
         return executable
 
-    def settled_outputs(self, rows: Any) -> Any:
-        """Return outputs by the function that `settle` cached; None without, or if memory is too small."""
-        run = self.settled.get((type(rows), rows.shape, rows.dtype))
-        try:
-            return None if run is None else run(rows)
-        except (OutOfMemoryError, MemoryError):
-            return None
-
-    def settle(self, rows: tuple[Any, ...], run: Callable[[Any], Any]) -> None:
-        """Cache the function that runs rows of a shape and type, until an executable is dropped."""
-        if len(self.settled) >= MAX_SETTLED:
-            self.settled.clear()
-        self.settled[rows] = run
-
     def shrink_batches(self, rows: int) -> None:
         """Drop buffers and graphs, and run at most a number of rows at a time from now on."""
         self._max_rows = rows
@@ -210,7 +194,6 @@ class PlanCache:
 
     def _drop(self, keys: set[tuple[str, int, int]]) -> None:
         self.backend.before_drop()
-        self.settled.clear()
         self.direct_calls.clear()
         for key in keys:
             self.replays.drop(self._executables.pop(key).key)

@@ -53,7 +53,7 @@ class ReplayCache:
         """Cache a replay, or a `HostCall`; keys begin with their executable's."""
         while len(self._replays) >= MAX_REPLAYS or self.nbytes > MAX_BYTES:
             self._backend.before_drop()
-            self._replays.popitem(last=False)
+            self._replays.popitem(last=False)[1].drop()  # which functions of repeated calls may still refer to
         self._replays[key] = replay
 
     def drop(self, executable: Hashable) -> None:
@@ -131,6 +131,11 @@ class HostCall:
     def nbytes(self) -> int:
         """Device memory of the replay, in bytes."""
         return 0 if self._replay is None else self._replay.nbytes
+
+    def drop(self) -> None:
+        """Free that memory."""
+        if self._replay is not None:
+            self._replay.drop()
 
     def __call__(self, run: Callable[[Array, BatchGuard | None], Array], rows: Array) -> Array | None:
         """Return outputs, on the host; None where a check fails, or there is no replay.

@@ -48,7 +48,7 @@ class Session:
     Plans, weights and buffers for a number and form of rows are prepared in the first call with such rows, and cached;
     graphs in the second. Several threads may use a session: one call runs at a time.
     Where the network allows it, no later call waits for the GPU, and rows on a GPU are not copied to the host: outputs
-    are queued on CuPy's current stream, as CuPy's own functions are.
+    are queued on CuPy's current stream, as CuPy's own functions are, and on PyTorch's for its tensors.
 
     A session can be closed, which frees its memory, and used as a context; it pickles as its network and options.
 
@@ -231,28 +231,23 @@ class Session:
         if form is not None:
             check_form(form)
         calls, is_plain = self._cache.direct_calls, form is None or (form == "dense" and not self._names_outputs)
-        if calls.runs and is_plain and not (watchers["run"] or watchers["step"] or (named and inputs is not None)):
+        if calls and is_plain and not (watchers["run"] or watchers["step"] or (named and inputs is not None)):
             with self._lock:
+                refuse_earlier(self._cache.watch)
                 outputs = calls.outputs(named if inputs is None else inputs)
             if outputs is not None:
                 return outputs
         if named or are_named(inputs):
-            inputs = packed_inputs(self.network, inputs, named)
+            return self(packed_inputs(self.network, inputs, named), form=form)
         if form is None and self._names_outputs:
             return outputs_by_name(self.network, self(inputs, form="dense"))
         backend, cache = self._compiled.backend, self._cache
-        with self._traced_lock("call") if watchers["run"] else self._lock:
+        with backend.stream_of(inputs), self._traced_lock("call") if watchers["run"] else self._lock:
             self._check_open()
             try:
-                with backend.calls:
-                    if cache.watch is not None:
-                        refuse_earlier(cache.watch)
-                    if form != "csr" and backend.reads_as_is(inputs):
-                        outputs = cache.settled_outputs(inputs)
-                        if outputs is not None:
-                            return outputs
-                    with np.errstate(all="ignore"):
-                        return self._outputs(inputs, form)
+                with backend.calls, np.errstate(all="ignore"):
+                    refuse_earlier(cache.watch)
+                    return self._outputs(inputs, form)
             finally:
                 self._unspent = NOTHING
                 cache.weights.end_run()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 import torch
@@ -68,8 +66,7 @@ def _run(
     if numbers.device.type == "cpu":  # a view by NumPy takes a tenth of the time that DLPack takes
         outputs = torch.from_numpy(session(numbers.resolve_neg().numpy(), form="dense"))
     else:
-        with _stream(numbers.device):
-            outputs = session(numbers, form="dense")
+        outputs = session(numbers, form="dense")
     return outputs.to(_type(rows))
 
 
@@ -94,26 +91,6 @@ def _runner(number: int) -> Runner:
     if number not in _runners:
         raise UsageError("the network of this operator is gone: keep the module, or export the weights instead")
     return _runners[number]
-
-
-@contextmanager
-def _stream(device: torch.device) -> Iterator[None]:
-    """Queue work on a GPU on PyTorch's current stream; what a graph of PyTorch's captures takes its graph's memory."""
-    from sparsenn.backends.cuda.runtime.device import cupy
-    from sparsenn.backends.cuda.runtime.streams import on_stream
-
-    with on_stream(torch.cuda.current_stream(device).cuda_stream):
-        if not torch.cuda.is_current_stream_capturing():
-            yield
-            return
-
-        def allocate(size: int) -> Any:
-            memory = torch.empty(max(1, size), dtype=torch.uint8, device=device)
-            return cuda.MemoryPointer(cuda.UnownedMemory(memory.data_ptr(), size, memory, device.index), 0)
-
-        cuda = cupy().cuda
-        with cuda.using_allocator(allocate):
-            yield
 
 
 _operator = torch.library.custom_op("sparsenn::run", _run, mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,))

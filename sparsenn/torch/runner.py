@@ -48,6 +48,7 @@ class _Settled(NamedTuple):
     """A call that can be repeated, with all that must be as it was."""
 
     session: Session
+    device: torch.device
     weight: torch.Tensor
     bias: torch.Tensor | None
     weight_version: Any
@@ -92,18 +93,19 @@ class LayerRunner:
     def settle(self, rows: torch.Tensor, parameters: Parameters) -> None:
         """Have calls of a fully connected layer like the one that has ended go straight to its session.
 
-        These have rows of the same shape and, as those, of float32 on the CPU; there are no masks.
+        These have rows of the same shape and, as those, of float32 on the same device; there are no masks.
         """
         weight, weight_mask, bias, bias_mask = parameters
         is_plain = weight_mask is bias_mask is None and type(rows) is torch.Tensor and rows.dtype is torch.float32
-        compiled = self._compiled.get(("cpu", (rows.shape[-1],)))
+        compiled = self._compiled.get((str(rows.device), (rows.shape[-1],)))
         if not is_plain or compiled is None or compiled.copies or compiled.versions != tuple(map(_version, parameters)):
             return
         if len(self._settled) >= MAX_SETTLED:
             self._settled.clear()
         shape = *rows.shape[:-1], weight.shape[0]  # type: ignore[union-attr]
+        versions = _version(weight), _version(bias)
         self._settled[rows.shape] = _Settled(
-            compiled.session, weight, bias, _version(weight), _version(bias), (-1, rows.shape[-1]), shape
+            compiled.session, rows.device, weight, bias, *versions, (-1, rows.shape[-1]), shape
         )
 
     def settled_outputs(self, module: Any, rows: torch.Tensor) -> torch.Tensor | None:
@@ -111,23 +113,24 @@ class LayerRunner:
         if type(rows) is not torch.Tensor or rows.is_nested or torch.jit.is_tracing():
             return None
         settled = self._settled.get(rows.shape)
-        if settled is None or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
+        if settled is None or torch.is_grad_enabled() or torch.is_autocast_enabled(settled.device.type):
             return None
         parameters, weight, bias = module._parameters, settled.weight, settled.bias
         if parameters.get("weight") is not weight or parameters.get("bias") is not bias or module._buffers:
             return None
         if _version(weight) != settled.weight_version or _version(bias) != settled.bias_version:
             return None
-        if rows.dtype is not torch.float32 or not rows.is_cpu or rows.layout is not torch.strided:
+        if rows.dtype is not torch.float32 or rows.device != settled.device or rows.layout is not torch.strided:
             return None
         if not rows.is_contiguous() or rows.is_neg() or unpack_dual(rows).tangent is not None:
             return None
         try:
-            numbers = rows.numpy()
+            rows.data_ptr()
+            numbers = rows.numpy() if rows.is_cpu else rows.detach()
         except RuntimeError:  # of `torch.func.vmap` and the like, or a gradient that nothing records now
             return None
-        outputs = settled.session(numbers.reshape(settled.matrix), form="dense")
-        return torch.from_numpy(outputs.reshape(settled.outputs))
+        outputs = settled.session(numbers.reshape(settled.matrix), form="dense").reshape(settled.outputs)
+        return torch.from_numpy(outputs) if rows.is_cpu else outputs
 
     def outputs_like(self, rows: torch.Tensor, parameters: Parameters) -> torch.Tensor:
         """Return what PyTorch makes of rows."""

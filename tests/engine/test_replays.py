@@ -78,16 +78,27 @@ class Replaying:
 # ---- The cache ------------------------------------------------------------------------------------------------------
 
 
+class Cached:
+    """A replay of some bytes."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes, self.is_dropped = nbytes, False
+
+    def drop(self) -> None:
+        self.is_dropped = True
+
+
 def test_the_replays_of_few_shapes_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_cache, "MAX_REPLAYS", 3)
     backend: Any = Replaying()
-    cache = ReplayCache(backend)
-    for number in range(3):
-        cache.put(("a", number), SimpleNamespace(nbytes=1))
+    cache, replays = ReplayCache(backend), [Cached(1) for _ in range(3)]
+    for number, replay in enumerate(replays):
+        cache.put(("a", number), replay)
     assert cache.get(("a", 0)) is not None
-    cache.put(("b", 0), SimpleNamespace(nbytes=5))
+    cache.put(("b", 0), Cached(5))
     assert [cache.get(key) is None for key in (("a", 0), ("a", 1), ("a", 2), ("b", 0))] == [False, True, False, False]
     assert (cache.nbytes, backend.dropping) == (7, 1)
+    assert [replay.is_dropped for replay in replays] == [False, True, False]
     cache.drop("a")
     assert cache.nbytes == 5
     cache.clear()
@@ -98,10 +109,10 @@ def test_the_replays_of_few_bytes_are_cached(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(replay_cache, "MAX_BYTES", 10)
     cache = ReplayCache(Replaying())  # type: ignore[arg-type]
     for number in range(5):
-        cache.put(("a", number), SimpleNamespace(nbytes=4))
+        cache.put(("a", number), Cached(4))
     assert cache.nbytes == 12  # the last may come on top
-    cache.put(("a", 5), SimpleNamespace(nbytes=400))
-    cache.put(("a", 6), SimpleNamespace(nbytes=1))
+    cache.put(("a", 5), Cached(400))
+    cache.put(("a", 6), Cached(1))
     assert cache.nbytes == 1
 
 

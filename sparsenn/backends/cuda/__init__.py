@@ -28,7 +28,9 @@ from sparsenn.backends.cuda.runtime.streams import wait_for_device
 from sparsenn.backends.cuda.sparse import rows as rows_module
 from sparsenn.backends.cuda.sparse import upload
 from sparsenn.backends.cuda.transfer import incoming
+from sparsenn.backends.cuda.transfer.caller_arrays import arrays_like, current_stream_of, stream_of
 from sparsenn.backends.cuda.transfer.copies import Transfer
+from sparsenn.backends.cuda.transfer.repeated_call import RepeatedCall
 from sparsenn.backends.kernel_records import ImageStack, Shapes, Sources
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.row_map import SAME_ROWS, RowMap
@@ -118,10 +120,25 @@ class CUDABackend:
             return HostReplay(shape)
         return DeviceReplay(shape) if 4 * math.prod(shape) <= MAX_COPIED_BYTES else None
 
-    def captured_call(self, run: Callable[[Array], Array], rows: Array, out: Array | None) -> CapturedCall:
-        """Capture the work as a graph that has no copies of rows, and none of outputs unless they go to `out`."""
+    def captured_call(self, run: Callable[[Array], Array], rows: Array, out: Array | None, source: Any) -> CapturedCall:
+        """Capture the work as a graph that has no copies of rows, and few of outputs that go to `out`."""
         with as_current(self.index):
-            return CapturedRun(run, rows, out)
+            return CapturedRun(run, rows, out, current_stream_of(source, self.index))
+
+    def repeated_call(
+        self, run: Callable[[Array], tuple[Array, ...]], source: Any, rows: Array, replay: Replay | None
+    ) -> Callable[[Any], Any] | None:
+        """Return a call by the address of CuPy's arrays, of PyTorch's tensors, or of what exports its memory."""
+        matrix: Any = rows
+        with as_current(self.index):
+            arrays = arrays_like(source, self.index)
+            if arrays is None or not matrix.flags.c_contiguous or arrays.address(source) != matrix.data.ptr:
+                return None
+        return RepeatedCall(arrays, run, matrix, cast(DeviceReplay | None, replay), self.calls)
+
+    def stream_of(self, inputs: Any) -> AbstractContextManager[Any]:
+        """Return a context in which CuPy's current stream is PyTorch's, for one of its tensors here."""
+        return stream_of(inputs, self.index)
 
     def release(self) -> None:
         """Give the memory that CuPy keeps for later back to the device."""

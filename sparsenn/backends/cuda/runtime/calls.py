@@ -35,31 +35,38 @@ class Calls:
         self._index = index
         self._ended: Any = None
         self._stream: Any = None
-        self._stream_key: Any = None
+        self.stream_key: Any = None  # of the last call
         self._device_before = index
         self._is_inside = self._on_streams = self._captured = False
 
     def __enter__(self) -> None:
-        """Make the current stream wait for the previous call's, if that was another; make the device current.
+        """Begin a call on CuPy's current stream."""
+        self.enter(cupy().cuda.get_current_stream())
+
+    def __exit__(self, *error: object) -> None:
+        """End the call."""
+        self.leave()
+
+    def enter(self, stream: Any) -> None:
+        """Make a stream wait for the previous call's, if that was another; make the device current.
 
         A call that was captured did not run: the order of its graph is up to the caller who launches the graph.
         """
         check_process()
-        cuda = cupy().cuda
-        before = cuda.runtime.getDevice()
+        runtime = cupy().cuda.runtime
+        before = runtime.getDevice()
         if before != self._index:
-            cuda.runtime.setDevice(self._index)
-        stream = cuda.get_current_stream()
+            runtime.setDevice(self._index)
         key = stream_key(stream)
-        if self._stream is not None and self._stream_key != key:
+        if self._stream is not None and self.stream_key != key:
             if not (self._captured or stream.is_capturing()):
                 stream.wait_event(self._ended)
             self._on_streams = True
-        self._stream, self._stream_key, self._device_before = stream, key, before
+        self._stream, self.stream_key, self._device_before = stream, key, before
         self._is_inside = True
 
-    def __exit__(self, *error: object) -> None:
-        """Mark the end of the work on the current stream; make the previous device current again."""
+    def leave(self) -> None:
+        """Mark the end of the work on the stream; make the previous device current again."""
         self._is_inside = False
         self._mark()
         if self._device_before != self._index:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -11,59 +12,105 @@ import numpy as np
 
 from sparsenn.backends.contract import LONG_SECONDS
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.graph_copies import copies_of
 from sparsenn.backends.cuda.runtime.memory import lent_memory
 from sparsenn.backends.cuda.runtime.recorder import recorded
-from sparsenn.backends.cuda.runtime.streams import Graph, StreamOrder, captured
+from sparsenn.backends.cuda.runtime.streams import Graph, captured
 from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
 
-__all__ = ["MAX_COPIED_BYTES", "CapturedRun", "DeviceReplay", "HostReplay"]
+__all__ = ["MAX_COPIED_BYTES", "CapturedRun", "DeviceReplay", "HostReplay", "array_at"]
 
 MAX_COPIED_BYTES = 64 << 20  # of rows that a graph copies to its own memory
 MIN_RUNS = 3  # of the launches, and of the graph, of which the fastest counts: early calls queue launches more slowly
 MIN_SECONDS = 2e-3  # of all runs together
 
-MAX_SPARE_BYTES = 1 << 20
-"""Bytes of outputs up to which the next call's array is allocated while the device computes, on the same stream: CuPy's
-pool holds separate memory for each stream."""
+MAX_BOUND = 8
+"""Graphs of a replay that read and write at addresses of callers. An allocator gives the same few addresses out again
+and again, and a graph without copies takes some microseconds less."""
+
+EARLY, LATE = 2, 100
+"""Calls with the same addresses after which a graph is bound to these: while there are fewer than the most, and in
+place of the one that was bound first."""
+
+MAX_COUNTED = 256  # pairs of addresses whose calls are counted
+
+ALIGNED = 256
+"""Bytes of which addresses in bound graphs are multiples, as those of buffers are: libraries choose kernels by that."""
 
 Run = Callable[[Array], tuple[Array, ...]]  # queues work on a matrix on the device, and returns results there
+
+
+class _Work:
+    """Work whose memory, but for the rows', comes from a pool that lasts as long as this object."""
+
+    def __init__(self) -> None:
+        cuda = cupy().cuda
+        self._buffers: list[Any] = []
+        allocate = cuda.get_allocator()
+
+        def take(size: int) -> Any:
+            self._buffers.append(allocate(size))
+            taken = self._buffers[-1]
+            return cuda.MemoryPointer(cuda.UnownedMemory(taken.ptr, size, None, taken.device_id), 0)
+
+        self._pool = cuda.MemoryPool(take)
+        self._place = -1  # of the first result among the allocations
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(buffer.mem.size) for buffer in self._buffers)
+
+    def queue(self, run: Run, rows: Array, out: Any = None) -> tuple[Array, ...]:
+        """Queue the work; return its results, the first in `out`: without a copy if earlier work found its place."""
+        addresses: list[int] = []
+
+        def allocate(size: int) -> Any:
+            is_result = out is not None and len(addresses) == self._place and size == out.nbytes
+            memory = out.data if is_result else self._pool.malloc(size)
+            addresses.append(memory.ptr)
+            return memory
+
+        with lent_memory(allocate):
+            results: Any = run(rows)
+        first = results[0]
+        if out is not None and first.data.ptr == out.data.ptr:
+            return results  # type: ignore[no-any-return]
+        self._place = max((number for number, each in enumerate(addresses) if each == first.data.ptr), default=-1)
+        if out is not None:
+            _copy(out.data.ptr, first.data.ptr, out.nbytes, cupy().cuda.get_current_stream())
+            return out, *results[1:]
+        return results  # type: ignore[no-any-return]
 
 
 class _Replay(ABC):
     """Work on rows of one shape and type: captured in the first call, and replayed in all others.
 
-    The graph begins with a copy of the rows to its own memory, and ends with copies of the results. There is no replay
-    where the caller captures the stream or times sections, where memory does not suffice for a graph, or where another
-    thread disturbed the capture.
+    Rows are copied to memory of the graph, and results from there. There is no replay where the caller captures the
+    stream or times sections, where memory does not suffice for a graph, or where another thread disturbed the capture.
+    Calls are in the order of `Calls`.
     """
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self._shape = shape
-        self._is_refused = False
+        self.is_refused = False
         self._graph: Graph | None = None
+        self._work: _Work | None = None
         self._features: Any = None
         self._results: tuple[Any, ...] = ()
-        self._buffers: list[Any] = []
-        self._order = StreamOrder()
         self._queued_seconds = 0.0
 
     @property
     def nbytes(self) -> int:
-        if self._graph is None:
-            return 0
-        return int(self._features.nbytes) + sum(int(buffer.mem.size) for buffer in self._buffers)
+        return 0 if self._graph is None or self._work is None else int(self._features.nbytes) + self._work.nbytes
 
     def __call__(self, run: Run, rows: Array) -> tuple[Array, ...] | None:
         """Return the results of `run`, which has run before, for contiguous rows; None where there is no replay."""
         cuda = cupy().cuda
-        if self._is_refused or recorded():
+        if self.is_refused or recorded():
             return None
         stream = cuda.get_current_stream()
         if stream.is_capturing():
             return None
-        self._order.enter(stream)
         if self._graph is None:
             try:
                 with np.errstate(all="ignore"):
@@ -71,142 +118,153 @@ class _Replay(ABC):
             except (cuda.memory.OutOfMemoryError, cuda.runtime.CUDARuntimeError, DeviceError):
                 pass
             if self._graph is None:
-                self._is_refused = True
-                self._drop()
+                self.drop()
+                self.is_refused = True
                 return None
         return self._launch(self._graph, rows, stream)
 
-    def _drop(self) -> None:
-        self._features, self._results = None, ()
-        self._buffers.clear()
+    def drop(self) -> None:
+        """Free the graph and its memory; the next call captures anew."""
+        self._graph = self._work = self._features = None
+        self._results = ()
 
     @abstractmethod
-    def _launch(self, graph: Graph, rows: Array, stream: Any) -> tuple[Array, ...] | None:
+    def _launch(self, graph: Graph, rows: Array, stream: Any) -> tuple[Array, ...]:
         """Launch the graph on a stream, and return the results for rows."""
 
     @abstractmethod
     def _bring(self, rows: Array, stream: Any) -> None:
         """Queue the copy of rows to the features."""
 
-    @abstractmethod
-    def _fetch(self, stream: Any) -> None:
-        """Queue the copies of the results."""
-
     def _capture(self, run: Run, rows: Array) -> Graph | None:
         """Return a graph of the work, whose pool has the memory of hidden values; None where that is not faster."""
-        pool, current = _lending_pool(self._buffers), cupy().cuda.get_current_stream()
-
-        def enqueue() -> None:
-            self._results = ()  # so that the capture reuses the memory of the launches before it
-            stream = cupy().cuda.get_current_stream()
-            self._bring(rows, stream)
-            with lent_memory(pool.malloc):
-                self._results = run(self._features)
-            self._fetch(stream)
-
-        self._drop()
+        self.drop()
+        work = self._work = _Work()
         self._features = cupy().ndarray(self._shape, rows.dtype)
-        self._bring(rows, current)
+        self._bring(rows, cupy().cuda.get_current_stream())
         self._queued_seconds = _seconds(lambda: run(self._features))
         if self._queued_seconds > LONG_SECONDS:
             return None
+
+        def enqueue() -> None:
+            self._results = ()  # so that the capture reuses the memory of the launches before it
+            self._queue(work, run, rows)
+
         return captured(enqueue)
 
-
-def _lending_pool(buffers: list[Any]) -> Any:
-    """Return a pool whose memory lasts as long as `buffers`, which it adds to."""
-    cuda = cupy().cuda
-    allocate = cuda.get_allocator()
-
-    def take(size: int) -> Any:
-        buffers.append(allocate(size))
-        taken = buffers[-1]
-        return cuda.MemoryPointer(cuda.UnownedMemory(taken.ptr, size, None, taken.device_id), 0)
-
-    return cuda.MemoryPool(take)
+    def _queue(self, work: _Work, run: Run, rows: Array) -> None:
+        """Queue the work that a graph has."""
+        self._results = work.queue(run, self._features)
 
 
 class CapturedRun:
     """A graph of work on the memory of certain rows; outputs are where the last launch writes, or in `out`."""
 
-    def __init__(self, run: Callable[[Array], Array], rows: Array, out: Array | None) -> None:
-        cuda = cupy().cuda
-        self._buffers: list[Any] = []
-        pool = _lending_pool(self._buffers)
+    def __init__(
+        self, run: Callable[[Array], Array], rows: Array, out: Array | None, current_stream: Callable[[], Any]
+    ) -> None:
+        work = _Work()
         self.outputs: Any = None
 
         def enqueue() -> None:
             self.outputs = None  # so that the capture reuses the memory of the launches before it
-            with lent_memory(pool.malloc):
-                outputs: Any = run(rows)
-            if out is not None:
-                target: Any = out
-                _copy(target.data.ptr, outputs.data.ptr, outputs.nbytes, cuda.get_current_stream())
-                outputs = target
-            self.outputs = outputs
+            (self.outputs,) = work.queue(lambda features: (run(features),), rows, out)
 
         self._graph = captured(enqueue)
-        self._held = run, rows  # memory that the graph reads
-        self._current, self._launch, self._executable = (
-            cuda.get_current_stream,
-            cuda.runtime.graphLaunch,
-            self._graph.executable,
-        )
+        self._current_stream = current_stream
+        self._held = run, rows, work  # memory that the graph reads
 
     def __call__(self) -> None:
-        """Queue the work on the current stream."""
-        self._launch(self._executable, self._current().ptr)
+        """Queue the work on the caller's current stream."""
+        self._graph.launch(self._current_stream())
 
 
 class DeviceReplay(_Replay):
-    """Work on rows on the device, whose first result is copied to a new array there; nothing waits for the device.
+    """Work on rows on the device, whose first result goes to a new array there; nothing waits for the device.
 
-    The call that captures waits, and times the launches and the graph; a graph that is not faster is dropped.
+    The call that captures waits, and times the launches and the graph; a graph that is not faster is dropped. For
+    addresses that come again, the work is captured once more, without copies.
     """
 
     def __init__(self, shape: tuple[int, int]) -> None:
         super().__init__(shape)
-        self._outputs: Any = None
-        self._ends: tuple[Any, ...] = ()
-        self._spare: tuple[Any, Any] = None, None
+        self._bound: dict[tuple[int, int], Graph] = {}
+        self._counts: dict[tuple[int, int], int] = {}
+        self._is_bindable = True
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `launch` can be called."""
+        return self._graph is not None
+
+    @property
+    def result(self) -> Any:
+        """The first result in the graph's memory."""
+        return self._results[0]
+
+    def launch(self, run: Run, source: int, target: int, stream: Any) -> None:
+        """Queue the work for rows that begin at an address, and whose first result goes to another."""
+        graph = self._bound.get((source, target)) or self._newly_bound(run, source, target)
+        if graph is not None:
+            graph.launch(stream)
+            return
+        assert self._graph is not None, "it is ready"
+        features, result = self._features, self.result
+        _copy(features.data.ptr, source, features.nbytes, stream)
+        self._graph.launch(stream)
+        _copy(target, result.data.ptr, result.nbytes, stream)
+
+    def _newly_bound(self, run: Run, source: int, target: int) -> Graph | None:
+        """Return a graph without copies for a pair of addresses if that has come often enough."""
+        if not self._is_bindable or source % ALIGNED or target % ALIGNED:
+            return None
+        pair, counts = (source, target), self._counts
+        if len(counts) >= MAX_COUNTED:
+            counts.clear()
+        counts[pair] = counts.get(pair, 0) + 1
+        is_full = len(self._bound) >= MAX_BOUND
+        if counts[pair] < (LATE if is_full else EARLY):
+            return None
+        del counts[pair]
+        if is_full:
+            del self._bound[next(iter(self._bound))]
+        likes = self._features, self.result
+        rows, out = (
+            array_at(address, like.shape, like.dtype, like.data.device_id)
+            for address, like in zip(pair, likes, strict=True)
+        )
+        work, cuda = self._work, cupy().cuda
+        assert work is not None, "it is ready"
+        try:
+            with np.errstate(all="ignore"):
+                self._bound[pair] = captured(lambda: work.queue(run, rows, out), has_run=True)
+        except (cuda.memory.OutOfMemoryError, cuda.runtime.CUDARuntimeError, DeviceError):
+            self._is_bindable = False
+        return self._bound.get(pair)
 
     def _bring(self, rows: Any, stream: Any) -> None:
         _copy(self._features.data.ptr, rows.data.ptr, rows.nbytes, stream)
-
-    def _fetch(self, stream: Any) -> None:
-        result = self._results[0]
-        self._outputs = cupy().ndarray(result.shape, result.dtype)
-        _copy(self._outputs.data.ptr, result.data.ptr, result.nbytes, stream)
 
     def _capture(self, run: Run, rows: Any) -> Graph | None:
         graph = super()._capture(run, rows)
         if graph is None:
             return None
-        copies, result = copies_of(graph), self._results[0]
-        entrance = copies.get((rows.data.ptr, self._features.data.ptr))
-        exit_ = copies.get((result.data.ptr, self._outputs.data.ptr))
-        self._outputs = None
-        if entrance is None or exit_ is None:
-            return None
-        self._ends = entrance.read_from, exit_.write_to, result.shape, result.dtype
         stream = cupy().cuda.get_current_stream()
         return graph if _seconds(lambda: self._launch(graph, rows, stream)) < self._queued_seconds else None
 
-    def _launch(self, graph: Graph, rows: Any, stream: Any) -> tuple[Array, ...] | None:
-        read_from, write_to, shape, dtype = self._ends
-        (key, outputs), self._spare = self._spare, (None, None)
-        if outputs is None or key != self._order.key:
-            outputs = cupy().ndarray(shape, dtype)
-        if not (read_from(rows.data.ptr) and write_to(outputs.data.ptr)):
-            return None
+    def _launch(self, graph: Graph, rows: Any, stream: Any) -> tuple[Array, ...]:
+        result = self.result
+        outputs = cupy().ndarray(result.shape, result.dtype)
+        self._bring(rows, stream)
         graph.launch(stream)
-        if outputs.nbytes <= MAX_SPARE_BYTES:
-            self._spare = self._order.key, cupy().ndarray(shape, dtype)
+        _copy(outputs.data.ptr, result.data.ptr, result.nbytes, stream)
         return (outputs,)
 
-    def _drop(self) -> None:
-        super()._drop()
-        self._ends, self._spare = (), (None, None)
+    def drop(self) -> None:
+        """Free the graphs and their memory; the next call captures anew."""
+        super().drop()
+        self._bound.clear()
+        self._counts.clear()
 
 
 class HostReplay(_Replay):
@@ -225,7 +283,10 @@ class HostReplay(_Replay):
         where = self._features.data.ptr, self._source.ctypes.data
         runtime.memcpyAsync(*where, rows.nbytes, runtime.memcpyHostToDevice, stream.ptr)
 
-    def _fetch(self, stream: Any) -> None:
+    def _queue(self, work: _Work, run: Run, rows: Array) -> None:
+        stream = cupy().cuda.get_current_stream()
+        self._bring(rows, stream)
+        super()._queue(work, run, rows)
         if not self._targets:
             self._targets = tuple(_pinned(result.shape, result.dtype) for result in self._results)
         runtime = cupy().cuda.runtime
@@ -239,8 +300,9 @@ class HostReplay(_Replay):
         stream.synchronize()
         return tuple(target.copy() for target in self._targets)
 
-    def _drop(self) -> None:
-        super()._drop()
+    def drop(self) -> None:
+        """Free the graph and its memory; the next call captures anew."""
+        super().drop()
         self._source, self._targets = None, ()
 
 
@@ -249,6 +311,13 @@ def _pinned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     pinned = cupy().cuda.alloc_pinned_memory(max(1, count * dtype.itemsize))
     array: Array = np.frombuffer(pinned, dtype, count).reshape(shape)
     return array
+
+
+def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], device: int, owner: Any = None) -> Any:
+    """Return an array in memory that an owner, or the caller, holds."""
+    cuda = cupy().cuda
+    memory = cuda.UnownedMemory(address, math.prod(shape) * dtype.itemsize, owner, device)
+    return cupy().ndarray(shape, dtype, cuda.MemoryPointer(memory, 0))
 
 
 def _copy(target: int, source: int, size: int, stream: Any) -> None:

@@ -33,7 +33,7 @@ class Graph:
     It has run there before: kernels are not loaded during a capture. `graph` and `executable` are CUDA's handles.
     """
 
-    def __init__(self, enqueue: Callable[[], None], stream: Any) -> None:
+    def __init__(self, enqueue: Callable[[], object], stream: Any) -> None:
         runtime = cupy().cuda.runtime
         with _captures[runtime.getDevice()]:
             stream.begin_capture()
@@ -60,18 +60,20 @@ def _capturing_stream(device: int) -> Any:
     return cupy().cuda.Stream(non_blocking=True)
 
 
-def captured(enqueue: Callable[[], None]) -> Graph:
-    """Return a graph of what `enqueue` launches.
+def captured(enqueue: Callable[[], object], has_run: bool = False) -> Graph:
+    """Return a graph of what `enqueue` launches; nothing waits where such work `has_run` in a capture.
 
-    The work is queued twice, as kernels are loaded, and shared memory is granted, before the capture. Copies of weights
-    and other work on the caller's current stream have ended by then.
+    Else the work is queued twice, as kernels are loaded, and shared memory is granted, before the capture. Copies of
+    weights and other work on the caller's current stream have ended by then.
     """
     cuda = cupy().cuda
     device = cuda.runtime.getDevice()
-    cuda.get_current_stream().synchronize()
+    if not has_run:
+        cuda.get_current_stream().synchronize()
     with _captures[device], _capturing_stream(device) as stream:
-        enqueue()
-        stream.synchronize()
+        if not has_run:
+            enqueue()
+            stream.synchronize()
         return Graph(enqueue, stream)
 
 

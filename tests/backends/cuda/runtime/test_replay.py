@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from device_emulation import Copy, emulated_device
+from device_emulation import emulated_device
 
 from sparsenn import (
     Add,
@@ -84,15 +84,6 @@ def test_rows_and_results_on_the_host(monkeypatch):
             assert np.array_equal(results, np.full((2, 3, 4), 2 * number)), "results are nobody else's"
 
 
-def test_rows_that_a_graph_cannot_read_are_not_replayed(doubled, monkeypatch):
-    _, _, replayed = doubled
-    assert_doubled(replayed, 1)
-    monkeypatch.setattr(Copy, "moves", False)
-    assert replayed(features_of(2)) is None
-    monkeypatch.setattr(Copy, "moves", True)
-    assert_doubled(replayed, 3)
-
-
 def test_there_is_no_replay_where_others_capture_or_record(doubled):
     device, layers, replayed = doubled
     for number in range(3):
@@ -105,20 +96,6 @@ def test_there_is_no_replay_where_others_capture_or_record(doubled):
         assert replayed(features_of(8)) is None
     assert_doubled(replayed, 9)
     assert layers.calls == 2
-
-
-def test_replays_on_several_streams_wait_for_each_other(doubled):
-    device, _, replayed = doubled
-    stream = device.stream()
-    for number in range(3):
-        assert_doubled(replayed, number)
-    assert not device.waits
-    with stream:
-        assert_doubled(replayed, 3)
-        assert_doubled(replayed, 4)
-    assert device.waits == [(stream.ptr, 0)]
-    assert_doubled(replayed, 5)
-    assert device.waits == [(stream.ptr, 0), (0, stream.ptr)]
 
 
 @pytest.mark.parametrize("failing", [1, 2], ids=["before the capture", "while it is captured"])

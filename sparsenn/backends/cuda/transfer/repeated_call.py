@@ -1,0 +1,81 @@
+"""Repeated calls: a session's calls with arrays like those of an earlier call, with as little Python as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sparsenn.backends.cuda.runtime.calls import Calls
+from sparsenn.backends.cuda.runtime.recorder import recorded
+from sparsenn.backends.cuda.runtime.replay import DeviceReplay, array_at
+from sparsenn.backends.cuda.transfer.caller_arrays import CuPyArrays, Tensors
+from sparsenn.formats import Array
+
+__all__ = ["RepeatedCall"]
+
+MAX_SPARE_BYTES = 1 << 20
+"""Bytes of outputs up to which the next call's array is made while the device computes: that takes as long as all other
+Python code of a call. It is of use on the same stream only, for which CuPy's and PyTorch's memory is."""
+
+
+class RepeatedCall:
+    """A function of arrays like an earlier call's, which returns new outputs of the same library.
+
+    It returns None for other arrays, in a capture, and while the replay has to be captured; nothing is queued then.
+
+    Parameters
+    ----------
+    arrays : CuPyArrays or Tensors
+        The arrays that it takes.
+    run : callable
+        Queues the work on a matrix of rows on the device, and returns results there.
+    rows : array
+        Rows of the earlier call as a matrix of CuPy's.
+    replay : DeviceReplay or None
+        That of the work; None where launches are queued one by one.
+    calls : Calls
+        The calls of the backend.
+    """
+
+    def __init__(
+        self,
+        arrays: CuPyArrays | Tensors,
+        run: Callable[[Array], tuple[Array, ...]],
+        rows: Any,
+        replay: DeviceReplay | None,
+        calls: Calls,
+    ) -> None:
+        self._arrays, self._run, self._replay, self._calls = arrays, run, replay, calls
+        self._shape, self._dtype, self._device = rows.shape, rows.dtype, rows.data.device_id
+        self._spare: tuple[Any, Any, int] = None, None, 0  # its key, an array for outputs, and where that begins
+
+    def __call__(self, rows: Any) -> Any:
+        """Return outputs, or None."""
+        arrays, replay, calls = self._arrays, self._replay, self._calls
+        replay = None if replay is None or replay.is_refused else replay
+        if (replay is not None and not replay.is_ready) or recorded():
+            return None
+        source = arrays.address(rows)
+        if not source:
+            return None
+        stream = arrays.stream()
+        calls.enter(stream)
+        try:
+            if stream.is_capturing():
+                return None
+            if replay is None:
+                with stream:
+                    features = array_at(source, self._shape, self._dtype, self._device, rows)
+                    return arrays.own(self._run(features)[0])
+            key = calls.stream_key, arrays.mode()
+            known, outputs, target = self._spare
+            self._spare = None, None, 0
+            result = replay.result
+            if known != key:
+                outputs, target = arrays.new(result, rows)
+            replay.launch(self._run, source, target, stream)
+            if result.nbytes <= MAX_SPARE_BYTES:
+                self._spare = key, *arrays.new(result, rows)
+            return outputs
+        finally:
+            calls.leave()

@@ -1,0 +1,191 @@
+"""Calls with arrays like an earlier call's, on an emulated device."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from device_emulation import emulated_device
+
+from sparsenn.backends.cuda.runtime import recorder, replay
+from sparsenn.backends.cuda.runtime.calls import Calls
+from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.replay import DeviceReplay
+from sparsenn.backends.cuda.transfer import caller_arrays
+from sparsenn.backends.cuda.transfer.repeated_call import RepeatedCall
+
+SHAPE = (3, 4)
+
+
+class Doubling:
+    """Layers that double features; `calls` counts how often they were queued, and `fails` says whether they do."""
+
+    def __init__(self, device):
+        self._device, self.calls, self.fails = device, 0, False
+
+    def __call__(self, features):
+        self.calls += 1
+        if self.fails:
+            raise MemoryError
+        outputs = cupy().ndarray(features.shape, features.dtype)
+        read, written = (each.view(np.ndarray) for each in (features, outputs))
+        self._device.queue(lambda: np.multiply(read, 2, out=written))
+        return (outputs,)
+
+
+@pytest.fixture
+def doubled(monkeypatch):
+    """An emulated device, the layers, their replay, which is found to be faster, and their repeated call."""
+    seconds = (1e-3 / number for number in itertools.count(1))  # ever less
+    monkeypatch.setattr(replay, "_seconds", lambda call: next(seconds))
+    monkeypatch.setattr(replay, "ALIGNED", 1)
+    with emulated_device(monkeypatch) as device:
+        layers, replayed, like = Doubling(device), DeviceReplay(SHAPE), features_of(0)
+        arrays = caller_arrays.arrays_like(like, 0)
+        yield device, layers, replayed, RepeatedCall(arrays, layers, like, replayed, Calls(0))
+
+
+def features_of(number, shape=SHAPE):
+    return cupy().asarray(np.full(shape, number, np.float32))
+
+
+def assert_doubled(outputs, number):
+    assert np.array_equal(outputs.get(), np.full(SHAPE, 2 * number))
+
+
+def test_a_graph_serves_all_addresses_and_others_those_that_come_again(doubled, monkeypatch):
+    monkeypatch.setattr(replay, "MAX_BOUND", 2)
+    monkeypatch.setattr(replay, "LATE", 4)
+    _, layers, replayed, call = doubled
+    assert call(features_of(1)) is None, "nothing is captured yet"
+    replayed(layers, features_of(1))
+    queued, outputs = layers.calls, [call(features_of(number)) for number in range(5)]
+    assert layers.calls == queued
+    features, captures = [features_of(number) for number in range(3)], []
+    for each in features:
+        for number in range(1, 8):
+            each.view(np.ndarray)[:] = number
+            assert_doubled(call(each), number)
+        captures.append(layers.calls - queued)
+    assert 0 < captures[0] < captures[-1] <= 10
+    for number, each in enumerate(outputs):
+        assert_doubled(each, number)
+
+
+def test_outputs_belong_to_the_caller(doubled):
+    _, layers, replayed, call = doubled
+    features = features_of(1)
+    replayed(layers, features)
+    outputs = []
+    for number in range(6):
+        features.view(np.ndarray)[:] = number
+        outputs.append(call(features))
+    for number, each in enumerate(outputs):
+        assert_doubled(each, number)
+
+
+def test_arrays_of_another_kind_are_left_to_others(doubled):
+    _, layers, replayed, call = doubled
+    replayed(layers, features_of(1))
+    wide = features_of(1, (3, 8))
+    half = cupy().asarray(np.ones(SHAPE, np.float16))
+    for other in (wide, wide[:, ::2], half, np.ones(SHAPE, np.float32), None, [[1.0] * 4] * 3):
+        assert call(other) is None
+
+
+def test_other_streams_wait_and_captures_and_recordings_do_without(doubled):
+    device, layers, replayed, call = doubled
+    replayed(layers, features_of(1))
+    stream = device.stream()
+    assert_doubled(call(features_of(1)), 1)
+    with stream:
+        for number in range(2):
+            assert_doubled(call(features_of(number)), number)
+    assert device.waits == [(stream.ptr, 0)]
+    assert_doubled(call(features_of(2)), 2)
+    assert device.waits == [(stream.ptr, 0), (0, stream.ptr)]
+    with recorder.recording():
+        assert call(features_of(3)) is None
+    device.streams[-1].begin_capture()
+    assert call(features_of(3)) is None
+    assert not device.streams[-1].end_capture(), "nothing is queued"
+    assert_doubled(call(features_of(4)), 4)
+
+
+def test_without_memory_for_more_graphs_one_serves_all(doubled):
+    _, layers, replayed, call = doubled
+    features = features_of(3)
+    replayed(layers, features)
+    layers.fails, queued = True, layers.calls
+    for _ in range(9):
+        assert_doubled(call(features), 3)
+    assert layers.calls == queued + 1, "it is tried once"
+
+
+def test_a_replay_that_was_dropped_is_captured_anew(doubled):
+    _, layers, replayed, call = doubled
+    replayed(layers, features_of(3))
+    assert_doubled(call(features_of(3)), 3)
+    replayed.drop()
+    assert call(features_of(4)) is None
+    replayed(layers, features_of(4))
+    assert_doubled(call(features_of(5)), 5)
+
+
+def test_launches_are_queued_where_no_graph_is_faster(doubled):
+    _, layers, replayed, call = doubled
+    replayed.is_refused = True
+    for number in range(3):
+        assert_doubled(call(features_of(number)), number)
+    assert layers.calls == 3
+
+
+class Exported:
+    """An array of another library."""
+
+    def __init__(self, array):
+        self.array = array
+
+
+def test_arrays_that_are_exported(doubled, monkeypatch):
+    monkeypatch.setattr(caller_arrays, "device_rows", lambda rows, device: rows.array)
+    _, layers, replayed, _ = doubled
+    replayed(layers, features_of(1))
+    arrays = caller_arrays.arrays_like(Exported(features_of(1)), 0)
+    call = RepeatedCall(arrays, layers, features_of(1), replayed, Calls(0))
+    for number in range(3):
+        assert_doubled(call(Exported(features_of(number))), number)
+    assert call(features_of(1)) is None
+    assert call(Exported(features_of(1, (4, 3)))) is None
+
+
+def test_the_stream_of_tensors(monkeypatch):
+    class Tensor:
+        is_cuda = True
+
+        def __init__(self, device):
+            self.get_device = lambda: device
+
+    used, pointer = [], 77
+
+    class Stream:
+        def __init__(self, pointer):
+            self.pointer = pointer
+
+        def __enter__(self):
+            used.append(self.pointer)
+
+        def __exit__(self, *error):
+            used.append("left")
+
+    torch = SimpleNamespace(
+        Tensor=Tensor,
+        _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda device: pointer + device),
+        cuda=SimpleNamespace(is_current_stream_capturing=lambda: False),
+    )
+    monkeypatch.setitem(caller_arrays.sys.modules, "torch", torch)
+    monkeypatch.setattr(caller_arrays, "on_stream", Stream)
+    for rows in (Tensor(1), Tensor(2), np.ones(3)):
+        with caller_arrays.stream_of(rows, 2):
+            pass
+    assert used == [79, "left"]
