@@ -50,12 +50,12 @@ class DirectCalls:
         """Functions that run all rows of a call at once, by the number of rows."""
         self._calls: dict[tuple[Any, ...], _Call] = {}
         self._last: _Call = _no_outputs
-        self._is_on_device = False
+        self.is_used = self._is_on_device = False
 
     def add(self, count: int, run: _Run) -> None:
         """Have calls with a number of rows go straight to ONNX Runtime, or to a function of a matrix of rows."""
         if count not in self.runs:
-            self.runs[count] = run
+            self.runs[count], self.is_used = run, True
             self._calls = {key: call for key, call in self._calls.items() if call is not _no_outputs}
 
     def put(self, inputs: Any, call: _Call) -> None:
@@ -64,17 +64,13 @@ class DirectCalls:
             self._calls.clear()
         key = _key(inputs, True)
         if key is not None:
-            self._calls[key], self._is_on_device = call, True
-
-    def __bool__(self) -> bool:
-        """Whether there may be functions."""
-        return bool(self.runs or self._calls)
+            self._calls[key], self.is_used, self._is_on_device = call, True, True
 
     def clear(self) -> None:
         """Drop all functions, with what they run."""
         self.runs.clear()
         self._calls.clear()
-        self._last = _no_outputs
+        self._last, self.is_used = _no_outputs, False
 
     def outputs(self, inputs: Any) -> Any:
         """Return what a session's call with the inputs returns, in memory that the caller owns.

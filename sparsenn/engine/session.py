@@ -231,7 +231,7 @@ class Session:
         if form is not None:
             check_form(form)
         calls, is_plain = self._cache.direct_calls, form is None or (form == "dense" and not self._names_outputs)
-        if calls and is_plain and not (watchers["run"] or watchers["step"] or (named and inputs is not None)):
+        if calls.is_used and is_plain and not (watchers["run"] or watchers["step"] or (named and inputs is not None)):
             with self._lock:
                 refuse_earlier(self._cache.watch)
                 outputs = calls.outputs(named if inputs is None else inputs)

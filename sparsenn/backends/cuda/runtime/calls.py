@@ -12,27 +12,34 @@ from sparsenn.errors import DeviceError
 
 __all__ = ["Calls", "check_process"]
 
-_process: int | None = None  # the process that CUDA was first used in
+_is_used = _is_forked = False  # whether CUDA has been used here, and in a process that this one was forked from
 
 
 def check_process() -> None:
     """Refuse to use CUDA in a process that was forked from one that did so, by a `DeviceError`."""
-    global _process
-    here = os.getpid()
-    if _process is None:
-        _process = here
-    if _process != here:
+    global _is_used
+    _is_used = True
+    if _is_forked:
         raise DeviceError(
             "CUDA was used before this process was forked, and cannot be used here: start processes with the method "
             "spawn, or fork before the first use of a GPU, or use device cpu"
         )
 
 
+def _note_fork() -> None:
+    global _is_forked
+    _is_forked = _is_used
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
 class Calls:
     """Calls of a backend, each of which is a context; one at a time."""
 
     def __init__(self, index: int) -> None:
-        self._index = index
+        self._index, self._runtime = index, cupy().cuda.runtime
         self._ended: Any = None
         self._stream: Any = None
         self.stream_key: Any = None  # of the last call
@@ -53,10 +60,9 @@ class Calls:
         A call that was captured did not run: the order of its graph is up to the caller who launches the graph.
         """
         check_process()
-        runtime = cupy().cuda.runtime
-        before = runtime.getDevice()
+        before = self._runtime.getDevice()
         if before != self._index:
-            runtime.setDevice(self._index)
+            self._runtime.setDevice(self._index)
         key = stream_key(stream)
         if self._stream is not None and self.stream_key != key:
             if not (self._captured or stream.is_capturing()):
@@ -70,7 +76,7 @@ class Calls:
         self._is_inside = False
         self._mark()
         if self._device_before != self._index:
-            cupy().cuda.runtime.setDevice(self._device_before)
+            self._runtime.setDevice(self._device_before)
 
     def _mark(self) -> None:
         if self._ended is None:
@@ -86,7 +92,7 @@ class Calls:
         calls on several streams, the host waits. A caller who has captured a graph holds the memory that the graph
         reads.
         """
-        if self._stream is None or self._captured or _process != os.getpid():
+        if self._stream is None or self._captured or _is_forked:
             return
         with as_current(self._index):
             if self._is_inside:

@@ -44,16 +44,15 @@ class _Work:
     """Work whose memory, but for the rows', comes from a pool that lasts as long as this object."""
 
     def __init__(self) -> None:
-        cuda = cupy().cuda
-        self._buffers: list[Any] = []
+        cuda, buffers = cupy().cuda, list[Any]()
         allocate = cuda.get_allocator()
 
-        def take(size: int) -> Any:
-            self._buffers.append(allocate(size))
-            taken = self._buffers[-1]
+        def take(size: int) -> Any:  # which does not refer to this object, so that the memory is freed with it
+            taken = allocate(size)
+            buffers.append(taken)
             return cuda.MemoryPointer(cuda.UnownedMemory(taken.ptr, size, None, taken.device_id), 0)
 
-        self._pool = cuda.MemoryPool(take)
+        self._buffers, self._pool = buffers, cuda.MemoryPool(take)
         self._place = -1  # of the first result among the allocations
 
     @property
@@ -188,28 +187,26 @@ class DeviceReplay(_Replay):
 
     def __init__(self, shape: tuple[int, int]) -> None:
         super().__init__(shape)
-        self._bound: dict[tuple[int, int], Graph] = {}
+        self.bound: dict[tuple[int, int], Graph] = {}
+        """Graphs without copies, by the addresses of rows and of the first result."""
+        self.spare: Any = None
+        """What a repeated call prepares for the next one."""
         self._counts: dict[tuple[int, int], int] = {}
         self._is_bindable = True
 
     @property
-    def is_ready(self) -> bool:
-        """Whether `launch` can be called."""
-        return self._graph is not None
-
-    @property
     def result(self) -> Any:
-        """The first result in the graph's memory."""
-        return self._results[0]
+        """The first result in the graph's memory; None until the graph is captured."""
+        return None if self._graph is None else self._results[0]
 
     def launch(self, run: Run, source: int, target: int, stream: Any) -> None:
-        """Queue the work for rows that begin at an address, and whose first result goes to another."""
-        graph = self._bound.get((source, target)) or self._newly_bound(run, source, target)
+        """Queue the work, once it is captured, for rows at an address that no graph is bound to, and for a target."""
+        graph = self._newly_bound(run, source, target)
         if graph is not None:
             graph.launch(stream)
             return
-        assert self._graph is not None, "it is ready"
-        features, result = self._features, self.result
+        assert self._graph is not None, "it is captured"
+        features, result = self._features, self._results[0]
         _copy(features.data.ptr, source, features.nbytes, stream)
         self._graph.launch(stream)
         _copy(target, result.data.ptr, result.nbytes, stream)
@@ -222,25 +219,25 @@ class DeviceReplay(_Replay):
         if len(counts) >= MAX_COUNTED:
             counts.clear()
         counts[pair] = counts.get(pair, 0) + 1
-        is_full = len(self._bound) >= MAX_BOUND
+        is_full = len(self.bound) >= MAX_BOUND
         if counts[pair] < (LATE if is_full else EARLY):
             return None
         del counts[pair]
         if is_full:
-            del self._bound[next(iter(self._bound))]
-        likes = self._features, self.result
+            del self.bound[next(iter(self.bound))]
+        likes = self._features, self._results[0]
         rows, out = (
             array_at(address, like.shape, like.dtype, like.data.device_id)
             for address, like in zip(pair, likes, strict=True)
         )
         work, cuda = self._work, cupy().cuda
-        assert work is not None, "it is ready"
+        assert work is not None, "it is captured"
         try:
             with np.errstate(all="ignore"):
-                self._bound[pair] = captured(lambda: work.queue(run, rows, out), has_run=True)
+                self.bound[pair] = captured(lambda: work.queue(run, rows, out), has_run=True)
         except (cuda.memory.OutOfMemoryError, cuda.runtime.CUDARuntimeError, DeviceError):
             self._is_bindable = False
-        return self._bound.get(pair)
+        return self.bound.get(pair)
 
     def _bring(self, rows: Any, stream: Any) -> None:
         _copy(self._features.data.ptr, rows.data.ptr, rows.nbytes, stream)
@@ -253,7 +250,7 @@ class DeviceReplay(_Replay):
         return graph if _seconds(lambda: self._launch(graph, rows, stream)) < self._queued_seconds else None
 
     def _launch(self, graph: Graph, rows: Any, stream: Any) -> tuple[Array, ...]:
-        result = self.result
+        result = self._results[0]
         outputs = cupy().ndarray(result.shape, result.dtype)
         self._bring(rows, stream)
         graph.launch(stream)
@@ -263,8 +260,9 @@ class DeviceReplay(_Replay):
     def drop(self) -> None:
         """Free the graphs and their memory; the next call captures anew."""
         super().drop()
-        self._bound.clear()
+        self.bound.clear()
         self._counts.clear()
+        self.spare = None
 
 
 class HostReplay(_Replay):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Hashable
@@ -22,9 +23,15 @@ each waits for the other."""
 
 def on_stream(pointer: int) -> AbstractContextManager[Any]:
     """Return a context in which the stream that another library made is CuPy's current one."""
-    cuda = cupy().cuda
-    stream: AbstractContextManager[Any] = cuda.ExternalStream(pointer) if pointer else cuda.Stream.null
-    return stream
+    return _external_stream(pointer) if pointer else cupy().cuda.Stream.null  # type: ignore[no-any-return]
+
+
+@cache
+def _external_stream(pointer: int) -> Any:
+    """Return a stream of CuPy's that does not destroy the other library's: only the deprecated kind is that."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return cupy().cuda.ExternalStream(pointer)
 
 
 class Graph:

@@ -22,6 +22,7 @@ class CuPyArrays:
 
     def __init__(self, like: Any, device: int) -> None:
         self._type, self._shape, self._dtype, self._device = type(like), like.shape, like.dtype, device
+        self._strides = like.strides
         self.stream: Callable[[], Any] = cupy().cuda.get_current_stream
         """Return the stream on which the caller queues work."""
 
@@ -30,7 +31,8 @@ class CuPyArrays:
         if type(rows) is not self._type or rows.shape != self._shape or rows.dtype != self._dtype:
             return 0
         memory = rows.data
-        return memory.ptr if memory.device_id == self._device and rows.flags.c_contiguous else 0
+        is_one = memory.device_id == self._device and (rows.strides == self._strides or rows.flags.c_contiguous)
+        return memory.ptr if is_one else 0
 
     def mode(self) -> bool:
         """Return a key of how the caller's library makes arrays."""
@@ -38,6 +40,10 @@ class CuPyArrays:
 
     def new(self, outputs: Any, rows: Any) -> tuple[Any, int]:
         """Return a new array for outputs of some shape and type, and where it begins."""
+        return self.again(outputs)
+
+    def again(self, outputs: Any) -> tuple[Any, int]:
+        """Return what `new` does, for outputs of the caller's library."""
         array = cupy().ndarray(outputs.shape, outputs.dtype)
         return array, array.data.ptr
 
@@ -79,7 +85,7 @@ class Tensors:
         try:
             if rows.get_device() != self._device or not rows.is_contiguous() or rows.requires_grad or rows.is_neg():
                 return 0
-            return 0 if self._tangent_of(rows).tangent is not None else int(rows.data_ptr())
+            return 0 if self._tangent_of(rows).tangent is not None else rows.data_ptr()
         except RuntimeError:  # of `torch.func.vmap` and the like, and of sparse tensors
             return 0
 
@@ -89,6 +95,11 @@ class Tensors:
             tensor = rows.new_empty(outputs.shape, dtype=getattr(self._torch, outputs.dtype.name))
         except RuntimeError as error:
             raise MemoryError("PyTorch has no memory for the outputs") from error
+        return tensor, tensor.data_ptr()
+
+    def again(self, outputs: Any) -> tuple[Any, int]:
+        """Return what `new` does, for outputs of the caller's library."""
+        tensor = outputs.new_empty(outputs.shape)
         return tensor, tensor.data_ptr()
 
     def own(self, outputs: Any) -> Any:
