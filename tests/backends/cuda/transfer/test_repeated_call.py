@@ -189,3 +189,19 @@ def test_the_stream_of_tensors(monkeypatch):
         with caller_arrays.stream_of(rows, 2):
             pass
     assert used == [79, "left"]
+
+
+def test_addresses_of_tensors(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(caller_arrays, "current_stream_of", lambda like, device: None)
+    like = torch.rand(4, 8)
+    tensors = caller_arrays.Tensors(like, -1)  # PyTorch's number of the host
+    assert tensors.address(like) == like.data_ptr()
+    negative = torch.complex(like, like).conj().imag
+    others = like[:, ::2], like.double(), like[:3], like.clone().requires_grad_(), torch.nn.Parameter(like), negative
+    assert not any(map(tensors.address, (*others, like.to_sparse(), like.numpy(), None)))
+    assert not torch.func.vmap(lambda rows: torch.tensor(tensors.address(rows)))(torch.rand(2, 4, 8)).any()
+    outputs, address = tensors.new(np.zeros((4, 3), np.float16), like)
+    assert (outputs.dtype, tuple(outputs.shape), outputs.data_ptr()) == (torch.float16, (4, 3), address)
+    outputs, address = tensors.again(outputs)
+    assert (outputs.dtype, tuple(outputs.shape), outputs.data_ptr()) == (torch.float16, (4, 3), address)
