@@ -122,7 +122,7 @@ class Backend(Protocol):
         """Return a function of arrays like `source`, whose rows are `rows` on the device; None where there is none.
 
         It returns new outputs, in the array's library where it is CuPy or PyTorch, or None for other arrays. The replay
-        is of `run`, and may be captured later; without one, the function runs it.
+        is of `run`; without one, the function runs it.
         """
         return None
 

@@ -54,33 +54,34 @@ class Executable:
         """Bytes that are cached for rows, replays excluded."""
         return sum(step.nbytes for step in self._steps.values())
 
-    def outputs(
-        self, features: Features, context: RunContext, watch: RowsWatch | None = None, replays: bool = True
-    ) -> Any:
-        """Return outputs in memory that the caller owns, by a replay if that is faster; `watch` checks the features."""
+    def outputs(self, features: Features, context: RunContext, replays: bool = True) -> Any:
+        """Return outputs in memory that the caller owns, by a replay if that is faster."""
         if context.watch is not None or isinstance(features, CSR) or watchers["step"] or self.plan.streams:
-            if watch is not None:
-                watch.scan(features)
             return self._outputs_of(self.run(features, context))
-        outputs = self._replayed(features, watch) if replays else None
+        outputs = self._replayed(features) if replays and self.is_capturable else None
         if outputs is None:
-            outputs = self._outputs(watch, features)
+            outputs = self._outputs(None, features)
         context.report(len(self.plan.network))
         return outputs
 
-    def _replayed(self, rows: Array, watch: RowsWatch | None) -> Any:
+    def _replayed(self, rows: Array) -> Any:
         """Return outputs by a replay; None in the first call with such rows, and where there is no replay."""
+        is_first = self._replays.get(self._replay_key(rows, None)) is None
+        replay = self._replay(rows, None)
+        results = None if is_first else replay(lambda features: (self._outputs(None, features),), rows)
+        return None if results is None else results[0]
+
+    def _replay(self, rows: Array, watch: RowsWatch | None) -> Any:
+        """Return the replay of rows on the device, made if it is not cached; None where there is none."""
         if not self.is_capturable or 0 in rows.shape:
             return None
         key = self._replay_key(rows, watch)
         replay = self._replays.get(key)
-        if replay is not None:
-            results = replay(lambda features: (self._outputs(watch, features),), rows)
-            return None if results is None else results[0]
-        replay = self.plan.backend.replay(key[1], on_host=False)
-        if replay is not None:
-            self._replays.put(key, replay)
-        return None
+        if replay is None:
+            replay = self.plan.backend.replay(key[1], on_host=False)
+            if replay is not None:
+                self._replays.put(key, replay)
+        return replay
 
     def _replay_key(self, rows: Any, watch: RowsWatch | None) -> _ReplayKey:
         return self.key, rows.shape, rows.dtype, watch is None
@@ -88,12 +89,11 @@ class Executable:
     def repeated_call(self, source: Any, rows: Array, watch: RowsWatch | None) -> Callable[[Any], Any] | None:
         """Return a function of arrays like `source`, whose rows are `rows` on the device, to new outputs of its type.
 
-        None where there is none. It returns None for other arrays, and where a call has to capture a graph.
+        None where there is none. It returns None for other arrays, and in a capture.
         """
         backend, replays, keeps_half, kind = self.plan.backend, self._replays, self.plan.keeps_half, type(source)
         is_converted = rows.dtype == np.float16 and not keeps_half
-        key = self._replay_key(rows, watch)
-        replay = None if is_converted else replays.get(key)
+        key, replay = self._replay_key(rows, watch), None if is_converted else self._replay(rows, watch)
 
         def run(features: Array) -> tuple[Any]:
             placed: Any = backend.place(features, keeps_half)

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sessions import altered
 
 from sparsenn import Linear, Network, Session
 from sparsenn.backends import backend_for
+from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.launching import combine_rows, image_kernel
 from sparsenn.engine import replay_cache
 from sparsenn.engine.finite import OverflowGuard
@@ -206,6 +208,58 @@ def test_layers_that_have_to_be_run_apart_are_not_replayed() -> None:
 
 
 # ---- Sessions -------------------------------------------------------------------------------------------------------
+
+
+class OnDevice(np.ndarray):
+    """An array on a device."""
+
+
+class Device(CPUBackend):
+    """A device in the host's memory, whose replays run the work; `repeated` counts the calls of each."""
+
+    in_host_memory = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.repeated: dict[Any, int] = {}
+
+    def device_rows(self, inputs: Any) -> Any:
+        return inputs if isinstance(inputs, OnDevice) else None
+
+    def rows_watch(self) -> Any:
+        return Watch()
+
+    def replay(self, shape: tuple[int, int], on_host: bool) -> Any:
+        return Replaying().replay(shape, True)
+
+    def repeated_call(self, run: Any, source: Any, rows: Any, replay: Any) -> Any:
+        assert replay is not None
+        assert rows.shape == source.shape
+
+        def call(inputs: Any) -> Any:
+            if inputs.shape != source.shape:
+                return None
+            self.repeated[replay] = self.repeated.get(replay, 0) + 1
+            return replay(run, inputs)[0]
+
+        return call
+
+
+def test_calls_on_a_device_after_the_first_are_replays(rng: np.random.Generator) -> None:
+    backend, network = Device(), branching(rng)
+    session = altered(network, backend=backend, device="cpu")
+    batches = [rng.normal(size=(rows, 40)).astype(np.float32).view(OnDevice) for rows in (2, 5)]
+    expected = [Session(network, device="cpu")(np.asarray(rows)) for rows in batches]
+    for _ in range(3):
+        for rows, outputs in zip(batches, expected, strict=True):
+            np.testing.assert_array_equal(session(rows), outputs)
+    assert list(backend.repeated.values()) == [2, 2]
+    batches[0][1, 2] = np.nan
+    session(batches[0])
+    with pytest.raises(InputError, match="earlier call"):
+        session(batches[1])
+    np.testing.assert_array_equal(session(batches[1]), expected[1])
+    assert list(backend.repeated.values()) == [3, 3]
 
 
 def branching(rng: np.random.Generator, scale: float = 1) -> Network:

@@ -59,7 +59,8 @@ class Calls:
 
         A call that was captured did not run: the order of its graph is up to the caller who launches the graph.
         """
-        check_process()
+        if _is_forked:
+            check_process()
         before = self._runtime.getDevice()
         if before != self._index:
             self._runtime.setDevice(self._index)

@@ -35,7 +35,8 @@ place of the one that was bound first."""
 MAX_COUNTED = 256  # pairs of addresses whose calls are counted
 
 ALIGNED = 256
-"""Bytes of which addresses in bound graphs are multiples, as those of buffers are: libraries choose kernels by that."""
+"""Bytes of which addresses in bound graphs are multiples, as those of buffers are: libraries choose kernels by that,
+and kernels write several numbers at a time."""
 
 Run = Callable[[Array], tuple[Array, ...]]  # queues work on a matrix on the device, and returns results there
 
@@ -62,9 +63,10 @@ class _Work:
     def queue(self, run: Run, rows: Array, out: Any = None) -> tuple[Array, ...]:
         """Queue the work; return its results, the first in `out`: without a copy if earlier work found its place."""
         addresses: list[int] = []
+        is_writable = out is not None and out.data.ptr % ALIGNED == 0
 
         def allocate(size: int) -> Any:
-            is_result = out is not None and len(addresses) == self._place and size == out.nbytes
+            is_result = is_writable and len(addresses) == self._place and size == out.nbytes
             memory = out.data if is_result else self._pool.malloc(size)
             addresses.append(memory.ptr)
             return memory
@@ -91,7 +93,7 @@ class _Replay(ABC):
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self._shape = shape
-        self.is_refused = False
+        self.is_dropped = self._is_refused = False
         self._graph: Graph | None = None
         self._work: _Work | None = None
         self._features: Any = None
@@ -105,7 +107,7 @@ class _Replay(ABC):
     def __call__(self, run: Run, rows: Array) -> tuple[Array, ...] | None:
         """Return the results of `run`, which has run before, for contiguous rows; None where there is no replay."""
         cuda = cupy().cuda
-        if self.is_refused or recorded():
+        if self._is_refused or recorded():
             return None
         stream = cuda.get_current_stream()
         if stream.is_capturing():
@@ -117,13 +119,17 @@ class _Replay(ABC):
             except (cuda.memory.OutOfMemoryError, cuda.runtime.CUDARuntimeError, DeviceError):
                 pass
             if self._graph is None:
-                self.drop()
-                self.is_refused = True
+                self._reset()
+                self._is_refused = True
                 return None
         return self._launch(self._graph, rows, stream)
 
     def drop(self) -> None:
-        """Free the graph and its memory; the next call captures anew."""
+        """Free the graph and its memory for good."""
+        self.is_dropped = True
+        self._reset()
+
+    def _reset(self) -> None:
         self._graph = self._work = self._features = None
         self._results = ()
 
@@ -137,7 +143,7 @@ class _Replay(ABC):
 
     def _capture(self, run: Run, rows: Array) -> Graph | None:
         """Return a graph of the work, whose pool has the memory of hidden values; None where that is not faster."""
-        self.drop()
+        self._reset()
         work = self._work = _Work()
         self._features = cupy().ndarray(self._shape, rows.dtype)
         self._bring(rows, cupy().cuda.get_current_stream())
@@ -247,7 +253,7 @@ class DeviceReplay(_Replay):
         if graph is None:
             return None
         stream = cupy().cuda.get_current_stream()
-        return graph if _seconds(lambda: self._launch(graph, rows, stream)) < self._queued_seconds else None
+        return graph if _seconds(lambda: graph.launch(stream)) < self._queued_seconds else None
 
     def _launch(self, graph: Graph, rows: Any, stream: Any) -> tuple[Array, ...]:
         result = self._results[0]
@@ -257,9 +263,8 @@ class DeviceReplay(_Replay):
         _copy(outputs.data.ptr, result.data.ptr, result.nbytes, stream)
         return (outputs,)
 
-    def drop(self) -> None:
-        """Free the graphs and their memory; the next call captures anew."""
-        super().drop()
+    def _reset(self) -> None:
+        super()._reset()
         self.bound.clear()
         self._counts.clear()
         self.spare = None
@@ -298,9 +303,8 @@ class HostReplay(_Replay):
         stream.synchronize()
         return tuple(target.copy() for target in self._targets)
 
-    def drop(self) -> None:
-        """Free the graph and its memory; the next call captures anew."""
-        super().drop()
+    def _reset(self) -> None:
+        super()._reset()
         self._source, self._targets = None, ()
 
 

@@ -21,7 +21,7 @@ Python code of a call. It is of use on the same stream only, for which CuPy's an
 class RepeatedCall:
     """A function of arrays like an earlier call's, which returns new outputs of the same library.
 
-    It returns None for other arrays, in a capture, and while the replay has to be captured; nothing is queued then.
+    It returns None for other arrays, in a capture, and once the replay is dropped.
 
     Parameters
     ----------
@@ -51,22 +51,21 @@ class RepeatedCall:
     def __call__(self, rows: Any) -> Any:
         """Return outputs, or None."""
         arrays, replay, calls = self._arrays, self._replay, self._calls
-        is_queued = replay is None or replay.is_refused
-        result: Any = None if replay is None else replay.result
-        if result is None and not is_queued:
-            return None
         source = arrays.address(rows)
-        if not source or recorded():
+        if not source or recorded() or (replay is not None and replay.is_dropped):
             return None
         stream = arrays.stream()
         calls.enter(stream)
         try:
             if stream.is_capturing():
                 return None
-            if replay is None or is_queued:
+            result: Any = None if replay is None else replay.result
+            if replay is None or result is None:
                 with stream:
                     features = array_at(source, self._shape, self._dtype, self._device, rows)
-                    return arrays.own(self._run(features)[0])
+                    results = None if replay is None else replay(self._run, features)
+                    outputs = arrays.own((results or self._run(features))[0])
+                return outputs if arrays.are_numbers(rows) else None
             key = arrays, calls.stream_key, arrays.mode()
             spare = replay.spare
             known, outputs, target = (key, *arrays.new(result, rows)) if spare is None or spare[0] != key else spare
@@ -75,7 +74,8 @@ class RepeatedCall:
                 replay.launch(self._run, source, target, stream)
             else:
                 graph.launch(stream)
+            # what does not matter to the launch is done while the device computes
             replay.spare = (known, *arrays.again(outputs)) if result.nbytes <= MAX_SPARE_BYTES else None
-            return outputs
+            return outputs if arrays.are_numbers(rows) else None
         finally:
             calls.leave()

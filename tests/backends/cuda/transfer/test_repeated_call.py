@@ -56,9 +56,8 @@ def assert_doubled(outputs, number):
 def test_a_graph_serves_all_addresses_and_others_those_that_come_again(doubled, monkeypatch):
     monkeypatch.setattr(replay, "MAX_BOUND", 2)
     monkeypatch.setattr(replay, "LATE", 4)
-    _, layers, replayed, call = doubled
-    assert call(features_of(1)) is None, "nothing is captured yet"
-    replayed(layers, features_of(1))
+    _, layers, _, call = doubled
+    assert_doubled(call(features_of(1)), 1)
     queued, outputs = layers.calls, [call(features_of(number)) for number in range(5)]
     assert layers.calls == queued
     features, captures = [features_of(number) for number in range(3)], []
@@ -73,10 +72,8 @@ def test_a_graph_serves_all_addresses_and_others_those_that_come_again(doubled, 
 
 
 def test_outputs_belong_to_the_caller(doubled):
-    _, layers, replayed, call = doubled
-    features = features_of(1)
-    replayed(layers, features)
-    outputs = []
+    *_, call = doubled
+    features, outputs = features_of(1), []
     for number in range(6):
         features.view(np.ndarray)[:] = number
         outputs.append(call(features))
@@ -85,8 +82,8 @@ def test_outputs_belong_to_the_caller(doubled):
 
 
 def test_arrays_of_another_kind_are_left_to_others(doubled):
-    _, layers, replayed, call = doubled
-    replayed(layers, features_of(1))
+    *_, call = doubled
+    call(features_of(1))
     wide = features_of(1, (3, 8))
     half = cupy().asarray(np.ones(SHAPE, np.float16))
     for other in (wide, wide[:, ::2], half, np.ones(SHAPE, np.float32), None, [[1.0] * 4] * 3):
@@ -94,8 +91,7 @@ def test_arrays_of_another_kind_are_left_to_others(doubled):
 
 
 def test_other_streams_wait_and_captures_and_recordings_do_without(doubled):
-    device, layers, replayed, call = doubled
-    replayed(layers, features_of(1))
+    device, _, _, call = doubled
     stream = device.stream()
     assert_doubled(call(features_of(1)), 1)
     with stream:
@@ -113,31 +109,36 @@ def test_other_streams_wait_and_captures_and_recordings_do_without(doubled):
 
 
 def test_without_memory_for_more_graphs_one_serves_all(doubled):
-    _, layers, replayed, call = doubled
+    _, layers, _, call = doubled
     features = features_of(3)
-    replayed(layers, features)
+    assert_doubled(call(features), 3)
     layers.fails, queued = True, layers.calls
     for _ in range(9):
         assert_doubled(call(features), 3)
     assert layers.calls == queued + 1, "it is tried once"
 
 
-def test_a_replay_that_was_dropped_is_captured_anew(doubled):
-    _, layers, replayed, call = doubled
-    replayed(layers, features_of(3))
-    assert_doubled(call(features_of(3)), 3)
+def test_a_replay_that_was_dropped_is_of_no_use(doubled):
+    *_, replayed, call = doubled
+    for _ in range(2):
+        assert_doubled(call(features_of(3)), 3)
+    assert replayed.nbytes
     replayed.drop()
     assert call(features_of(4)) is None
-    replayed(layers, features_of(4))
-    assert_doubled(call(features_of(5)), 5)
+    assert replayed.nbytes == 0
 
 
-def test_launches_are_queued_where_no_graph_is_faster(doubled):
+@pytest.mark.parametrize("seconds", [60e-3, 1e-9], ids=["long work", "no graph is faster"])
+def test_launches_are_queued_where_there_is_no_graph(doubled, monkeypatch, seconds):
     _, layers, replayed, call = doubled
-    replayed.is_refused = True
-    for number in range(3):
-        assert_doubled(call(features_of(number)), number)
-    assert layers.calls == 3
+    monkeypatch.setattr(replay, "_seconds", lambda call: seconds)
+    found = [call(features_of(number)) for number in range(4)]
+    for number, each in enumerate(found):
+        assert_doubled(each, number)
+    assert replayed.result is None
+    queued = layers.calls
+    assert_doubled(call(features_of(5)), 5)
+    assert layers.calls == queued + 1
 
 
 class Exported:
@@ -150,7 +151,6 @@ class Exported:
 def test_arrays_that_are_exported(doubled, monkeypatch):
     monkeypatch.setattr(caller_arrays, "device_rows", lambda rows, device: rows.array)
     _, layers, replayed, _ = doubled
-    replayed(layers, features_of(1))
     arrays = caller_arrays.arrays_like(Exported(features_of(1)), 0)
     call = RepeatedCall(arrays, layers, features_of(1), replayed, Calls(0))
     for number in range(3):
@@ -191,16 +191,20 @@ def test_the_stream_of_tensors(monkeypatch):
     assert used == [79, "left"]
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 def test_addresses_of_tensors(monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(caller_arrays, "current_stream_of", lambda like, device: None)
     like = torch.rand(4, 8)
     tensors = caller_arrays.Tensors(like, -1)  # PyTorch's number of the host
     assert tensors.address(like) == like.data_ptr()
-    negative = torch.complex(like, like).conj().imag
-    others = like[:, ::2], like.double(), like[:3], like.clone().requires_grad_(), torch.nn.Parameter(like), negative
-    assert not any(map(tensors.address, (*others, like.to_sparse(), like.numpy(), None)))
+    others = like[:, ::2], like.double(), like[:3], torch.nn.Parameter(like), like.to_sparse(), like.numpy(), None
+    assert not any(map(tensors.address, others))
     assert not torch.func.vmap(lambda rows: torch.tensor(tensors.address(rows)))(torch.rand(2, 4, 8)).any()
+    negative = torch.complex(like, like).conj().imag
+    assert [tensors.are_numbers(each) for each in (like, negative, like.clone().requires_grad_())] == [1, 0, 0]
+    with torch.autograd.forward_ad.dual_level():
+        assert not tensors.are_numbers(torch.autograd.forward_ad.make_dual(like, like))
     outputs, address = tensors.new(np.zeros((4, 3), np.float16), like)
     assert (outputs.dtype, tuple(outputs.shape), outputs.data_ptr()) == (torch.float16, (4, 3), address)
     outputs, address = tensors.again(outputs)
