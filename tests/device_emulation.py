@@ -282,7 +282,7 @@ def emulated_device(monkeypatch: pytest.MonkeyPatch):
         MemoryPool=lambda allocator: SimpleNamespace(malloc=None),
         using_allocator=lambda allocator: nullcontext(),
         runtime=runtime,
-        get_current_stream=lambda: made.streams[-1],
+        get_current_stream=lambda device=-1: made.streams[-1],
         memory=SimpleNamespace(OutOfMemoryError=MemoryError),
         alloc_pinned_memory=lambda size: np.zeros(size, np.uint8),
         UnownedMemory=lambda ptr, size, owner, device: (ctypes.c_uint8 * size).from_address(ptr),

@@ -167,7 +167,7 @@ class LateCuPy:
 
     # ---- Streams ---------------------------------------------------------------------------------------------------
 
-    def current(self):
+    def current(self, device=-1):
         return getattr(self.here, "stream", self.default)
 
     def queue(self, stream, step):

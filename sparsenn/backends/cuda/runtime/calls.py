@@ -47,8 +47,8 @@ class Calls:
         self._is_inside = self._on_streams = self._captured = False
 
     def __enter__(self) -> None:
-        """Begin a call on CuPy's current stream."""
-        self.enter(cupy().cuda.get_current_stream())
+        """Begin a call on CuPy's current stream of the device."""
+        self.enter(cupy().cuda.get_current_stream(self._index))
 
     def __exit__(self, *error: object) -> None:
         """End the call."""

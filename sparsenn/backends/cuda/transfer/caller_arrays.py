@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from typing import Any
 
 from sparsenn.backends.cuda.runtime.device import cupy
@@ -23,8 +24,7 @@ class CuPyArrays:
     def __init__(self, like: Any, device: int) -> None:
         self._type, self._shape, self._dtype, self._device = type(like), like.shape, like.dtype, device
         self._strides = like.strides if like.flags.c_contiguous else None  # comparing these takes half the time
-        self.stream: Callable[[], Any] = cupy().cuda.get_current_stream
-        """Return the stream on which the caller queues work."""
+        self.stream = current_stream_of(like, device)
 
     def address(self, rows: Any) -> int:
         """Return where an array begins; 0 for an array that is not one of these."""
@@ -130,7 +130,7 @@ def current_stream_of(array: Any, device: int) -> Callable[[], Any]:
     """
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(array, torch.Tensor):
-        return cupy().cuda.get_current_stream  # type: ignore[no-any-return]
+        return partial(cupy().cuda.get_current_stream, device)
     pointer_of, streams = torch._C._cuda_getCurrentRawStream, dict[int, Any]()
 
     def current() -> Any:
