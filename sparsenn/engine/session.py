@@ -105,15 +105,11 @@ class Session:
 
     def _after_fork(self) -> None:
         """Begin anew, in a forked child, if another thread held a lock: it may have been changing the caches."""
-        if (
-            not self.backend.in_host_memory
-        ):  # whose memory can be neither used nor freed in the child: a call reports that
-            self._cache.direct_calls.is_used = False
         if self._closed or (_is_free(self._lock) and _is_free(self._compiled.lock)):
             return
         if self.backend.in_host_memory:
             self._begin(replace(self._compiled, lock=threading.Lock()))
-        else:
+        else:  # GPU memory can be neither used nor freed in the child: the next call reports that
             self._lock = threading.RLock()
 
     def on(self, device: str, **options: Any) -> Session:
