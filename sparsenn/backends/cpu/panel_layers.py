@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
-from sparsenn.backends.cpu.tiles import TILE, VECTOR, four_vectors, one_vector, three_vectors, two_vectors
+from sparsenn.backends.cpu.tiles import VECTOR, four_vectors, one_vector, three_vectors, two_vectors
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
 
-__all__ = ["LANE_STEP", "finish_line", "gather_blocks", "gather_layer", "padded", "run_layers"]
-
-LANE_STEP = 8  # panels are computed in multiples of this many lanes, one AVX register of float32
+__all__ = ["finish_line", "gather_layer", "run_layers", "vectors_of"]
 
 
 @compiled
@@ -42,108 +40,39 @@ def finish_line(kind: int, clip: float, bias: float, copies: int, line: Array, b
 
 
 @compiled
-def gather_layer(packed: Any, layer: int, source: Array, target: Array, lanes: int, stride: int,
-                  counts: Array) -> int:  # fmt: skip
-    """Compute one layer of a panel from `source` into `target`; returns the multiply-adds per lane.
+def gather_layer(packed: Any, layer: int, source: Array, target: Array, vectors: int, counts: Array) -> int:
+    """Compute one layer of a panel of 1 to 4 vectors from `source` into `target`; returns the multiply-adds per lane.
 
-    A line of the target gets one term if their number is odd, then two at a time, then eight, of which the lanes hide
-    the latency. What comes first is added to zero: without that the first two products would be added, and one of them
-    rounded before. All is in one function: calls for a line would take narrow panels longer than the sums.
+    The sums of an output stay in registers; where the layer is cut, a block's lines of the source stay in the
+    first-level cache while each output adds up its products with them.
     """
-    outputs = packed.widths[layer + 1]
-    column = packed.starts[layer] + layer
-    begin = packed.offsets[column]
-    step = packed.value_strides[layer]
-    kind, clip = packed.activations[layer], packed.clips[layer]
-    indices, values, width, zero = packed.indices, packed.values, np.uintp(stride), np.float32(0)
-    counts[:lanes] = 0
-    for output in range(outputs):
-        entry, last = packed.offsets[column + output], packed.offsets[column + output + 1]
-        v, out, fresh = packed.value_starts[layer] + (entry - begin) * step, np.uintp(output) * width, True
-        if entry == last:
-            for lane in range(np.uintp(lanes)):
-                target[out + lane] = zero
-        if (last - entry) & 1 != 0:
-            i0, w0 = np.uintp(indices[entry]) * width, values[v]
-            for lane in range(np.uintp(lanes)):
-                target[out + lane] = zero + source[i0 + lane] * w0
-            entry, v, fresh = entry + 1, v + step, False
-        while (last - entry) & 7 != 0:
-            i0, i1 = np.uintp(indices[entry]) * width, np.uintp(indices[entry + 1]) * width
-            w0, w1 = values[v], values[v + step]
-            if fresh:
-                for lane in range(np.uintp(lanes)):
-                    z = zero + source[i0 + lane] * w0
-                    target[out + lane] = z + source[i1 + lane] * w1
-            else:
-                for lane in range(np.uintp(lanes)):
-                    z = target[out + lane] + source[i0 + lane] * w0
-                    target[out + lane] = z + source[i1 + lane] * w1
-            entry, v, fresh = entry + 2, v + 2 * step, False
-        while entry < last:
-            i0, i1 = np.uintp(indices[entry]) * width, np.uintp(indices[entry + 1]) * width
-            i2, i3 = np.uintp(indices[entry + 2]) * width, np.uintp(indices[entry + 3]) * width
-            i4, i5 = np.uintp(indices[entry + 4]) * width, np.uintp(indices[entry + 5]) * width
-            i6, i7 = np.uintp(indices[entry + 6]) * width, np.uintp(indices[entry + 7]) * width
-            w0, w1, w2, w3 = values[v], values[v + step], values[v + 2 * step], values[v + 3 * step]
-            v += 4 * step
-            w4, w5, w6, w7 = values[v], values[v + step], values[v + 2 * step], values[v + 3 * step]
-            if fresh:
-                for lane in range(np.uintp(lanes)):
-                    z = zero + source[i0 + lane] * w0
-                    z = z + source[i1 + lane] * w1
-                    z = z + source[i2 + lane] * w2
-                    z = z + source[i3 + lane] * w3
-                    z = z + source[i4 + lane] * w4
-                    z = z + source[i5 + lane] * w5
-                    z = z + source[i6 + lane] * w6
-                    target[out + lane] = z + source[i7 + lane] * w7
-            else:
-                for lane in range(np.uintp(lanes)):
-                    z = target[out + lane] + source[i0 + lane] * w0
-                    z = z + source[i1 + lane] * w1
-                    z = z + source[i2 + lane] * w2
-                    z = z + source[i3 + lane] * w3
-                    z = z + source[i4 + lane] * w4
-                    z = z + source[i5 + lane] * w5
-                    z = z + source[i6 + lane] * w6
-                    target[out + lane] = z + source[i7 + lane] * w7
-            entry, v, fresh = entry + 8, v + 4 * step, False
-        slot = packed.starts[layer] + output
-        finish_line(kind, clip, packed.bias[slot], packed.copies[slot], target, output * stride, lanes, counts)
-    per_lane: int = packed.offsets[column + outputs] - begin
-    return per_lane
-
-
-@compiled
-def gather_blocks(packed: Any, blocks: Any, layer: int, source: Array, target: Array, lanes: int,
-                  counts: Array) -> int:  # fmt: skip
-    """Compute a layer that is cut into blocks, of a panel of `TILE` lanes; returns the multiply-adds per lane.
-
-    A block's lines of the source stay in the first-level cache while each output adds up its products with them.
-    """
-    outputs, offsets, inputs, values = packed.widths[layer + 1], blocks.offsets, blocks.inputs, blocks.values
-    start, count = blocks.starts[layer], (blocks.starts[layer + 1] - blocks.starts[layer] - 1) // outputs
-    vectors = (lanes + VECTOR - 1) // VECTOR
-    for block in range(count):
-        fresh = block == 0
+    outputs, blocks, offsets, lines = packed.widths[layer + 1], packed.blocks[layer], packed.offsets, packed.inputs
+    biases, copies, values = packed.bias, packed.copies, packed.values
+    first, v, step, slot = packed.firsts[layer], packed.value_starts[layer], packed.value_strides[layer], packed.starts[layer]  # fmt: skip
+    kind, clip, across = packed.activations[layer], packed.clips[layer], vectors * VECTOR
+    counts[:across] = 0
+    for block in range(blocks):
+        at, fresh, finish = first + block * outputs, block == 0, kind == RELU and block == blocks - 1
         for output in range(outputs):
-            at = start + block * outputs + output
-            first, last, to = offsets[at], offsets[at + 1], output * TILE
+            entry, last, to = offsets[at + output], offsets[at + output + 1], output * across
+            bias, many = slot + output, copies[slot + output]
             if vectors == 4:
-                four_vectors(source, inputs, first, last, values, fresh, target, to)
+                four_vectors(source, lines, entry, last, values, v, step, fresh, finish, biases, bias, clip, many,
+                             counts, target, to)  # fmt: skip
             elif vectors == 3:
-                three_vectors(source, inputs, first, last, values, fresh, target, to)
+                three_vectors(source, lines, entry, last, values, v, step, fresh, finish, biases, bias, clip, many,
+                              counts, target, to)  # fmt: skip
             elif vectors == 2:
-                two_vectors(source, inputs, first, last, values, fresh, target, to)
+                two_vectors(source, lines, entry, last, values, v, step, fresh, finish, biases, bias, clip, many,
+                            counts, target, to)  # fmt: skip
             else:
-                one_vector(source, inputs, first, last, values, fresh, target, to)
-    kind, clip = packed.activations[layer], packed.clips[layer]
-    counts[:lanes] = 0
-    for output in range(outputs):
-        slot = packed.starts[layer] + output
-        finish_line(kind, clip, packed.bias[slot], packed.copies[slot], target, output * TILE, lanes, counts)
-    per_lane: int = offsets[start + count * outputs] - offsets[start]
+                one_vector(source, lines, entry, last, values, v, step, fresh, finish, biases, bias, clip, many,
+                           counts, target, to)  # fmt: skip
+    if kind != RELU:
+        for output in range(outputs):
+            bias = slot + output
+            finish_line(kind, clip, biases[bias], copies[bias], target, output * across, across, counts)
+    per_lane: int = offsets[first + blocks * outputs] - offsets[first]
     return per_lane
 
 
@@ -158,18 +87,21 @@ def _live_lanes(counts: Array, lanes: int, live: Array) -> int:
 
 
 @compiled
-def _squeeze(panel: Array, width: int, stride: int, live: Array, found: int) -> None:
+def _squeeze(panel: Array, width: int, across: int, live: Array, found: int, fewer: int) -> None:
+    """Move the lanes that live to the front of a panel, whose lines become `fewer` numbers long."""
     for line in range(width):
-        base = np.uintp(line * stride)
+        base, to = np.uintp(line * across), np.uintp(line * fewer)
         for lane in range(np.uintp(found)):
-            panel[base + lane] = panel[base + np.uintp(live[lane])]
+            panel[to + lane] = panel[base + np.uintp(live[lane])]
+        for lane in range(np.uintp(found), np.uintp(fewer)):
+            panel[to + lane] = np.float32(0)
 
 
 @compiled
-def padded(lanes: int, stride: int) -> int:
-    """Return the lanes of a panel that are computed so that so many are."""
-    wide: int = min(stride, (lanes + LANE_STEP - 1) // LANE_STEP * LANE_STEP)
-    return wide
+def vectors_of(lanes: int) -> int:
+    """Return the vectors of a panel of some rows."""
+    vectors: int = max(1, (lanes + VECTOR - 1) // VECTOR)
+    return vectors
 
 
 @compiled
@@ -188,32 +120,28 @@ def _count_layer(counters: Array, row: int, rows: int, edges: int, counts: Array
 
 
 @compiled
-def run_layers(packed: Any, blocks: Any, first: int, last: int, entered: int, edges: int, a: Array, b: Array,
-                stride: int, rows: Array, lanes: int, counts: Array, live: Array, weights: Array, droppable_from: int,
-                counters: Array) -> tuple[int, int]:  # fmt: skip
-    """Take a panel through layers first to last; returns (lanes left, which of a (0) and b (1) holds them).
+def run_layers(packed: Any, first: int, last: int, entered: int, edges: int, a: Array, b: Array, rows: Array,
+                lanes: int, counts: Array, live: Array, weights: Array, droppable_from: int, counters: Array
+                ) -> tuple[int, int, int]:  # fmt: skip
+    """Take a panel through layers first to last; returns (lanes left, their vectors, which of a (0) and b (1) has them).
 
-    blocks : of the layers that are cut into such; the stride is then `TILE`.
     entered : `first + 1` if the panel holds that layer's outputs, of `edges` multiply-adds, non-zeros in `counts`; else
         `first`. rows : the row of each lane; reordered as lanes move.
     """
-    source, target, side = a, b, 0
+    source, target, side, vectors = a, b, 0, vectors_of(lanes)
     for layer in range(first, last):
         if layer >= entered:
-            if blocks.starts[layer] < blocks.starts[layer + 1]:
-                per_lane = gather_blocks(packed, blocks, layer, source, target, padded(lanes, stride), counts)
-            else:
-                per_lane = gather_layer(packed, layer, source, target, padded(lanes, stride), stride, counts)
-            edges = per_lane * lanes
+            edges = gather_layer(packed, layer, source, target, vectors, counts) * lanes
             source, target, side = target, source, 1 - side
         _count_layer(counters, layer - first, lanes, edges, counts, weights, rows)
         if layer >= droppable_from:
             found = _live_lanes(counts, lanes, live)
             if found == 0:
-                return 0, side
+                return 0, vectors, side
             if found < lanes and (layer == last - 1 or 4 * found <= 3 * lanes):
-                _squeeze(source, packed.widths[layer + 1], stride, live, found)
+                fewer = vectors_of(found)
+                _squeeze(source, packed.widths[layer + 1], vectors * VECTOR, live, found, fewer * VECTOR)
                 for lane in range(found):
                     rows[lane] = rows[live[lane]]
-                lanes = found
-    return lanes, side
+                lanes, vectors = found, fewer
+    return lanes, vectors, side

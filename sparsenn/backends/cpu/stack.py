@@ -21,60 +21,48 @@ from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.workers import thread_count
 
 __all__ = [
-    "Blocks",
+    "BLOCK",
     "ByRows",
     "Packed",
     "Stack",
     "Workspace",
-    "are_blocks",
     "blocks_of",
-    "cut_into_blocks",
     "pack",
 ]
 
-BLOCK = 128
-"""Inputs whose lines of `TILE` lanes the first-level cache holds: 32 KiB, with vectors of 16."""
+BLOCK = 256
+"""Inputs of a block: half of them, by 64 lanes, or all, by 32, are what a first-level cache of 32 KiB holds."""
 
-BLOCK_ENTRIES = 6
+BLOCK_ENTRIES = 10
 """Mean entries of an output in a block from which on a layer is cut into blocks: loading and storing sums then take
 little beside."""
 
 
 class Packed(NamedTuple):
-    """Compressed matrices and parameters of L layers, in arrays that the kernels take as one argument.
+    """Weights and parameters of L layers, in arrays that the kernels take as one argument.
 
-    starts : (L + 1,) int64, where each layer's outputs begin in `offsets`, `bias` and `copies`.
-    offsets : (all outputs + L,) int64: entries of column j of layer k span offsets[s] to offsets[s + 1], s = starts[k]
-        + k + j.
-    indices, values : (all entries,) uint16 or int32, the inputs; float32. An iso-valued layer stores one value, of
-        stride 0.
+    A layer has one block, or blocks of `BLOCK` inputs. Its entries come block by block, output by output.
+
+    starts : (L + 1,) int64, where each layer's outputs begin in `bias` and `copies`.
+    offsets : int64: the entries of output j of layer k in block b span offsets[s] to offsets[s + 1], s = firsts[k] +
+        b * outputs + j.
+    values : float32; an iso-valued layer has one, of stride 0.
     bias : (all outputs,) float32, no zero of them negative: it would make the sign of an output that of a sum's zero.
     """
 
     widths: Array  # (L + 1,) int64, width before each layer and after the last
     starts: Array
+    blocks: Array  # (L,) int64, blocks of each layer
+    firsts: Array  # (L,) int64, where each layer's offsets begin in `offsets`
     offsets: Array
-    indices: Array  # (all entries,) uint16 or int32, the input of each entry
+    inputs: Array  # (all entries,) uint16 or int32, the input of each entry
     values: Array
-    value_starts: Array  # (L,) int64, where each layer's values begin
+    value_starts: Array  # (L,) int64, where each layer's values begin, less its first entry times the stride
     value_strides: Array  # (L,) int64, 1; or 0 for an iso-valued layer
     bias: Array
-    copies: Array  # (all outputs,) int64, how many neurons each output stands for
+    copies: Array  # (all outputs,) int32, how many neurons each output stands for
     activations: Array  # (L,) int64, codes of `sparsenn.backends.cpu.activation`
     clips: Array  # (L,) float32, the parameters of the activations, infinity where there is none
-
-
-class Blocks(NamedTuple):
-    """The entries of layers that are cut into blocks of `BLOCK` inputs: block by block, output by output.
-
-    starts : (L + 1,) int64, where each layer's offsets begin in `offsets`, one more than blocks times outputs; equal to
-        the next where the layer is not cut.
-    """
-
-    starts: Array
-    offsets: Array  # int64, where the entries of each output in a block begin
-    inputs: Array  # uint16 or int32, the input of each entry
-    values: Array  # float32
 
 
 class ByRows(NamedTuple):
@@ -116,9 +104,7 @@ class Stack:
         self.layers = tuple(layers)
         self.copies = tuple(copies)
         self.packed = pack(self.layers, self.copies)
-        self._blocks: Blocks | None = None
         self._by_rows: dict[int, ByRows] = {}
-        self._used_inputs: dict[int, Array] = {}
 
     @property
     def no_rows(self) -> ByRows:
@@ -132,27 +118,11 @@ class Stack:
         """All layers' weights by slices of outputs, converted on first use."""
         return slice_layers(self.layers, self.packed, thread_count())
 
-    @property
-    def blocks(self) -> Blocks:
-        """The layers that have enough weights, cut into blocks on first use."""
-        if self._blocks is None:  # without a lock, which a child that is forked meanwhile would wait for
-            self._blocks = cut_into_blocks(self.layers)
-        return self._blocks
-
     def by_rows(self, layer: int) -> ByRows:
         """Return one layer's weights by input, converted on first use."""
         if layer not in self._by_rows:
             self._by_rows[layer] = _by_rows(self.layers[layer])
         return self._by_rows[layer]
-
-    def used_inputs(self, layer: int) -> Array:
-        """Return one layer's inputs that have a weight, int64 and ascending, found on first use."""
-        if layer not in self._used_inputs:
-            weights = self.layers[layer].weights
-            used = np.zeros(weights.shape[0], bool)
-            used[weights.indices] = True
-            self._used_inputs[layer] = read_only(np.flatnonzero(used))
-        return self._used_inputs[layer]
 
 
 def _by_rows(layer: SparseLinear) -> ByRows:
@@ -165,53 +135,33 @@ def _by_rows(layer: SparseLinear) -> ByRows:
 
 
 def blocks_of(layer: SparseLinear) -> int:
-    """Return the number of blocks of a layer's inputs."""
-    return -(-layer.inputs // BLOCK)
-
-
-def are_blocks(layer: SparseLinear) -> bool:
-    """Return whether a layer has enough weights to be cut into blocks."""
-    return layer.edges >= BLOCK_ENTRIES * layer.outputs * blocks_of(layer)
-
-
-def cut_into_blocks(layers: Sequence[SparseLinear]) -> Blocks:
-    """Return the entries of those layers that have enough of them by blocks."""
-    sizes = [blocks_of(layer) * layer.outputs + 1 if are_blocks(layer) else 0 for layer in layers]
-    entries = sum(layer.edges for layer, size in zip(layers, sizes, strict=True) if size)
-    kind = np.result_type(*(index_dtype(layer.inputs) for layer in layers))
-    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    offsets, inputs, values = np.zeros(starts[-1], np.int64), np.empty(entries, kind), np.empty(entries, np.float32)
-    first = 0
-    for layer, start, size in zip(layers, starts, sizes, strict=False):
-        if size:
-            weights = layer.weights
-            _sort_by_blocks(
-                weights.indptr, weights.indices, weights.values, first, offsets[start : start + size], inputs, values
-            )
-            first += layer.edges
-    return Blocks(*map(read_only, (starts, offsets, inputs, values)))
+    """Return the number of blocks that a layer is cut into."""
+    blocks = -(-layer.inputs // BLOCK)
+    return blocks if layer.edges >= BLOCK_ENTRIES * layer.outputs * blocks else 1
 
 
 @compiled
-def _sort_by_blocks(indptr: Array, indices: Array, values: Array, first: int, offsets: Array, inputs: Array,
-                    sorted_values: Array) -> None:  # fmt: skip
-    outputs = indptr.size - 1
+def _sort_by_blocks(indptr: Array, indices: Array, values: Array, block: int, first: int, offsets: Array,
+                    inputs: Array, sorted_values: Array) -> None:  # fmt: skip
+    """Write the entries of CSC weights block by block, the first to `inputs[first]`; an only value is not written."""
+    outputs, step = indptr.size - 1, 0 if values.size == 1 else 1
     for output in range(outputs):
         for entry in range(indptr[output], indptr[output + 1]):
-            offsets[indices[entry] // BLOCK * outputs + output] += 1
+            offsets[indices[entry] // block * outputs + output] += 1
     place = first
     for number in range(offsets.size):
         count = offsets[number]
         offsets[number] = place
         place += count
     for output in range(outputs):
-        block, place = -1, 0
+        cut, place = -1, 0
         for entry in range(indptr[output], indptr[output + 1]):
-            if indices[entry] // BLOCK != block:
-                block = indices[entry] // BLOCK
-                place = offsets[block * outputs + output]
+            if indices[entry] // block != cut:
+                cut = indices[entry] // block
+                place = offsets[cut * outputs + output]
             inputs[place] = indices[entry]
-            sorted_values[place] = values[0] if values.size == 1 else values[entry]
+            if step:
+                sorted_values[place - first] = values[entry]
             place += 1
 
 
@@ -219,7 +169,7 @@ def _sort_by_blocks(indptr: Array, indices: Array, values: Array, first: int, of
 def _sort_example() -> None:
     offsets, index, value = np.zeros(1, np.int64), np.zeros(1, np.uint16), np.zeros(1, np.float32)
     entries = read_only(np.array([0, 1])), read_only(index), read_only(value)
-    _sort_by_blocks(*entries, 0, offsets, np.zeros_like(index), np.zeros_like(value))
+    _sort_by_blocks(*entries, 1, 0, offsets, np.zeros_like(index), np.zeros_like(value))
 
 
 def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
@@ -230,19 +180,31 @@ def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
             codes.append(activation_code(layer.activation))
         except UsageError as error:
             raise UsageError(f"layer {number}: {error}") from error
-    weights = [layer.weights for layer in layers]
+    weights, blocks = [layer.weights for layer in layers], [blocks_of(layer) for layer in layers]
     entries = np.cumsum([0, *(matrix.nnz for matrix in weights)])
     stored = np.cumsum([0, *(matrix.values.size for matrix in weights)])
+    firsts = np.cumsum([0, *(each * layer.outputs + 1 for each, layer in zip(blocks, layers, strict=True))])
+    offsets = np.zeros(firsts[-1], np.int64)
+    inputs = np.empty(entries[-1], np.result_type(*(matrix.indices.dtype for matrix in weights)))
+    values = np.concatenate([matrix.values.astype(np.float32, copy=False) for matrix in weights])
+    for number, (matrix, layer) in enumerate(zip(weights, layers, strict=True)):
+        block = BLOCK if blocks[number] > 1 else max(1, layer.inputs)
+        own = values[stored[number] : stored[number + 1]]
+        given = read_only(matrix.indptr), read_only(matrix.indices), read_only(own.copy())
+        _sort_by_blocks(*given, block, entries[number], offsets[firsts[number] : firsts[number + 1]], inputs, own)
+    strides = np.array([0 if matrix.iso else 1 for matrix in weights], np.int64)
     return Packed(
         widths=np.array([layers[0].inputs, *(layer.outputs for layer in layers)], np.int64),
         starts=np.cumsum([0, *(layer.outputs for layer in layers)], dtype=np.int64),
-        offsets=np.concatenate([matrix.indptr + start for matrix, start in zip(weights, entries, strict=False)]),
-        indices=np.concatenate([matrix.indices for matrix in weights]),
-        values=np.concatenate([matrix.values.astype(np.float32, copy=False) for matrix in weights]),
-        value_starts=stored[:-1].astype(np.int64),
-        value_strides=np.array([0 if matrix.iso else 1 for matrix in weights], np.int64),
+        blocks=np.array(blocks, np.int64),
+        firsts=firsts[:-1].astype(np.int64),
+        offsets=offsets,
+        inputs=inputs,
+        values=values,
+        value_starts=stored[:-1] - strides * entries[:-1],
+        value_strides=strides,
         bias=np.concatenate([layer.bias_vector() for layer in layers]) + np.float32(0),
-        copies=np.concatenate(copies).astype(np.int64, copy=False),
+        copies=np.concatenate(copies).astype(np.int32, copy=False),
         activations=np.array([code for code, _ in codes], np.int64),
         clips=np.array([clip for _, clip in codes], np.float32),
     )
