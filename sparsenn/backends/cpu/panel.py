@@ -22,10 +22,13 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.chains import LayerCounts
-from sparsenn.backends.cpu.panel_layers import finish_line, run_layers, vectors_of
-from sparsenn.backends.cpu.processor import PANELS, WAKING_SECONDS, shared_seconds
+from sparsenn.backends.cpu.packed import blocks_of
+from sparsenn.backends.cpu.panel_layers import SLICE_WORK, run_layers, vectors_of
+from sparsenn.backends.cpu.panel_sums import finish_line
+from sparsenn.backends.cpu.processor import PANELS, shared_seconds
+from sparsenn.backends.cpu.row_threads import NO_THREADS, row_threads
 from sparsenn.backends.cpu.scratch import Scratch
-from sparsenn.backends.cpu.stack import Packed, Stack, blocks_of
+from sparsenn.backends.cpu.stack import Stack
 from sparsenn.backends.cpu.tiles import BITS, TILE, VECTOR, ask_for, lowest, nonzeros, one_filter, turn
 from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.backends.machine import Machine
@@ -42,6 +45,12 @@ __all__ = ["PANEL", "SCATTER", "launch_panel", "launch_scatter", "panel_seconds"
 
 CHUNK_WORK = 1 << 23
 """Multiply-adds, if no row dies, that a thread takes at a time: more work than the hand-over."""
+
+CALL_SECONDS = 2e-5  # what a launch takes around the work
+
+EDGE_LANES = 10  # lanes that are multiplied in the time of a weight's other instructions
+
+SLICES = 2  # of a layer that threads share, for each thread
 
 AHEAD = 2  # rows of which cache lines are asked for while one is looked at
 LINE = 16  # numbers of a cache line
@@ -138,8 +147,9 @@ def _enter_by_rows(features: Array, base: int, lanes: int, by_rows: Any, outputs
 
 @compiled
 def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int, packed: Any, first: int, last: int,
-            by_rows: Any, scatter: bool, weights: Array, droppable_from: int, a: Array, b: Array, counts: Array, most: int,
-            out: Array, at: int, survivors: Array, counters: Array) -> int:  # fmt: skip
+            by_rows: Any, scatter: bool, weights: Array, droppable_from: int, a: Array, b: Array, counts: Array,
+            most: int, out: Array, at: int, survivors: Array, counters: Array, state: Array,
+            job: Array) -> int:  # fmt: skip
     """Run CSR rows start to stop in panels of at most `most`; returns how many were written to `out`, from row `at`."""
     live, rows = np.empty(most, np.int64), np.empty(most, np.int64)
     pointers, targets, multipliers = by_rows[:3]
@@ -164,7 +174,7 @@ def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int,
         if scatter:
             _finish_scatter(packed, first, a, across, across, counts)
         lanes, vectors, side = run_layers(packed, first, last, first + (1 if scatter else 0), edges, a, b, rows, lanes,
-                                          counts, live, weights, droppable_from, counters)  # fmt: skip
+                                          counts, live, weights, droppable_from, counters, state, job)  # fmt: skip
         _emit(b if side else a, packed.widths[last], vectors * VECTOR, lanes, out, at + written)
         survivors[written : written + lanes] = rows[:lanes]
         written += lanes
@@ -174,7 +184,7 @@ def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int,
 @compiled
 def run_dense(features: Array, start: int, stop: int, packed: Any, first: int, last: int, by_rows: Any, scatter: bool,
               weights: Array, droppable_from: int, a: Array, b: Array, counts: Array, most: int, out: Array, at: int,
-              survivors: Array, counters: Array) -> int:  # fmt: skip
+              survivors: Array, counters: Array, state: Array, job: Array) -> int:  # fmt: skip
     """Run dense rows as `run_csr`."""
     live, rows = np.empty(most, np.int64), np.empty(most, np.int64)
     width, outputs = packed.widths[first], packed.widths[first + 1]
@@ -195,7 +205,7 @@ def run_dense(features: Array, start: int, stop: int, packed: Any, first: int, l
         else:
             _enter(features, base, lanes, a, across)
         lanes, vectors, side = run_layers(packed, first, last, first + (1 if scatter else 0), edges, a, b, rows, lanes,
-                                          counts, live, weights, droppable_from, counters)  # fmt: skip
+                                          counts, live, weights, droppable_from, counters, state, job)  # fmt: skip
         _emit(b if side else a, packed.widths[last], vectors * VECTOR, lanes, out, at + written)
         survivors[written : written + lanes] = rows[:lanes]
         written += lanes
@@ -220,6 +230,11 @@ def _chunk(rows: int, edges: int, threads: int) -> int:
     return parts_of(panels, parts_of(panels, most)) * panel
 
 
+def _is_shared(rows: int, edges: int, threads: int) -> bool:
+    """Return whether threads share each layer of a panel: panels are too few, or to hand them over takes longer."""
+    return rows < TILE * threads or rows * edges < CHUNK_WORK
+
+
 class _Collector:
     """Joins the rows that the threads hand in, in the order they come, in one buffer of the workspace."""
 
@@ -239,45 +254,45 @@ class _Collector:
 
 def _launch(step: StepInput, scatter: bool) -> StepOutput:
     stack: Stack = step.stack
-    packed: Packed = stack.packed
-    widths = packed.widths[step.first : step.last + 1]
-    rows, outputs, threads = step.features.shape[0], int(widths[-1]), thread_count()
-    panel_width = int(widths[1:].max() if scatter else widths.max())
-    most = _panel_rows(rows, threads)
+    size, rows, threads = stack.size_of(step.first, step.last), step.features.shape[0], thread_count()
+    is_shared = _is_shared(rows, size.edges, threads)
+    most = TILE if is_shared else _panel_rows(rows, threads)
+    state, slices = (row_threads(), SLICES * threads) if is_shared else (NO_THREADS, 1)
     by_rows = stack.by_rows(step.first) if scatter else stack.no_rows
-    collector = _Collector(stack.workspace.next(rows, outputs))
-    features = step.features if isinstance(step.features, CSR) else np.ascontiguousarray(step.features)
-    stays = step.droppable_from >= step.last  # all rows, which threads then write where they belong
+    features = step.features if isinstance(step.features, CSR) else read_only(np.ascontiguousarray(step.features))
+    # that rows die in the last layer is no reason to move the others
+    droppable_from = step.droppable_from if step.droppable_from < step.last - 1 else step.last
+    stays = droppable_from == step.last  # each thread then writes rows where they belong
+    collector = _Collector(stack.workspace.next(rows, size.outputs))
 
     def run(bounds: tuple[int, int]) -> Array:
         start, stop = bounds
         counters = np.zeros((step.last - step.first, 4), np.int64)
         survivors = collector.survivors[start:stop] if stays else np.empty(stop - start, np.int64)
-        out = collector.out if stays else _scratch.take("out", (stop - start) * outputs).reshape(-1, outputs)
-        shared = (
-            start, stop, packed, step.first, step.last, by_rows, scatter, step.multiplicity, step.droppable_from,
-            _scratch.take("a", panel_width * most), _scratch.take("b", panel_width * most),
-            _scratch.take("counts", most).view(np.int32), most, out, start if stays else 0, survivors, counters,
+        out = collector.out if stays else _scratch.take("out", (stop - start) * size.outputs).reshape(-1, size.outputs)
+        given = (
+            start, stop, stack.packed, step.first, step.last, by_rows, scatter, step.multiplicity, droppable_from,
+            _scratch.take("a", size.widest * most), _scratch.take("b", size.widest * most),
+            _scratch.take("counts", TILE * slices).view(np.int32), most, out, start if stays else 0, survivors,
+            counters, state, stack.job.copy(),
         )  # fmt: skip
         if isinstance(features, CSR):
-            written = run_csr(features.indptr, features.indices, features.values, *shared)
+            written = run_csr(features.indptr, features.indices, features.values, *given)
         else:
-            written = run_dense(read_only(features), *shared)
+            written = run_dense(features, *given)
         if not stays:
             collector.add(out[:written], survivors[:written])
         return counters
 
-    edges = sum(layer.edges for layer in stack.layers[step.first : step.last])
-    counters = sum(
-        map_threads(run, chunks(rows, _chunk(rows, edges, threads))), np.zeros((step.last - step.first, 4), np.int64)
-    )
+    work = [(0, rows)] if is_shared else chunks(rows, _chunk(rows, size.edges, threads))
+    counters: Array = sum(map_threads(run, work), np.zeros((step.last - step.first, 4), np.int64))
     count = rows if stays else collector.count
     return StepOutput(
         features=collector.out[:count],
         row_map=SAME_ROWS if stays else RowMap.of_survivors(collector.survivors[:count], rows),
         counts=tuple(
-            LayerCounts("scatter" if scatter and layer == 0 else "panel", *map(int, counted))
-            for layer, counted in enumerate(counters)
+            LayerCounts("scatter" if scatter and layer == 0 else "panel", *counted)
+            for layer, counted in enumerate(counters.tolist())
         ),
     )
 
@@ -294,13 +309,18 @@ def launch_scatter(step: StepInput) -> StepOutput:
 
 def panel_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
     """Estimate the time of layers in one launch, no row of which dies."""
-    lanes = _panel_rows(rows, machine.multiprocessors)
-    panels = parts_of(rows, lanes)
-    threads = max(1, min(panels, machine.multiprocessors))
-    edges = sum((layer.edges + blocks_of(layer) * layer.outputs) * lanes for layer in layers)
-    values = (layers[0].inputs + layers[-1].outputs) * min(rows, lanes)
-    rounds = parts_of(panels, threads) * threads
-    return WAKING_SECONDS + shared_seconds(PANELS, machine, threads, rounds * edges, rounds * FLOAT_BYTES * values)
+    threads, edges = machine.multiprocessors, sum(layer.edges for layer in layers)
+    values = (layers[0].inputs + layers[-1].outputs) * rows
+    products = sum(layer.edges + blocks_of(layer) * layer.outputs for layer in layers)
+    if _is_shared(rows, edges, threads):
+        lanes = parts_of(rows, VECTOR) * VECTOR
+        busy = max(1, min(threads, products * lanes // (len(layers) * SLICE_WORK)))
+        work = products * (lanes + parts_of(lanes, TILE) * EDGE_LANES) * threads / busy
+        return CALL_SECONDS + PANELS.seconds(machine, work, FLOAT_BYTES * values)
+    lanes = _panel_rows(rows, threads)
+    rounds = parts_of(parts_of(rows, lanes), threads) * threads
+    work = rounds * products * (lanes + EDGE_LANES)
+    return CALL_SECONDS + shared_seconds(PANELS, machine, threads, work, FLOAT_BYTES * values)
 
 
 PANEL = register(

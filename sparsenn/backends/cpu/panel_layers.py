@@ -1,7 +1,4 @@
-"""The layers of a panel: sums over its lines, activations, counts, and lanes that leave.
-
-Every sum takes one fused multiply-add after the other, inputs ascending, and then the bias.
-"""
+"""The layers of a panel: their sums, by this thread or shared among threads, counts, and lanes that leave."""
 
 from __future__ import annotations
 
@@ -9,71 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
-from sparsenn.backends.cpu.tiles import VECTOR, four_vectors, one_vector, three_vectors, two_vectors
+from sparsenn.backends.cpu.panel_sums import COUNTS, LAYER, SLICES, SOURCE, TARGET, VECTORS, gather_layer
+from sparsenn.backends.cpu.row_threads import run_slices
+from sparsenn.backends.cpu.tiles import TILE, VECTOR
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
 
-__all__ = ["finish_line", "gather_layer", "run_layers", "vectors_of"]
+__all__ = ["SLICE_WORK", "run_layers", "vectors_of"]
 
-
-@compiled
-def finish_line(kind: int, clip: float, bias: float, copies: int, line: Array, base: int, lanes: int,
-                 counts: Array) -> None:  # fmt: skip
-    """Add the bias to the sums of a panel line, activate, and count its non-zeros as often as the output has copies."""
-    zero, top = np.float32(0), np.float32(clip)
-    start, many, shift = np.uintp(base), np.int32(copies), np.float32(bias)
-    if kind == RELU:
-        for lane in range(np.uintp(lanes)):
-            z = line[start + lane] + shift
-            z = zero if z < zero else z
-            z = top if z > top else z
-            line[start + lane] = z
-            counts[lane] += many if z != zero else np.int32(0)
-        return
-    for lane in range(np.uintp(lanes)):
-        line[start + lane] += shift
-    if kind != IDENTITY:
-        activate_line(kind, line, base, lanes, top)
-    for lane in range(np.uintp(lanes)):
-        counts[lane] += many if line[start + lane] != zero else np.int32(0)
-
-
-@compiled
-def gather_layer(packed: Any, layer: int, source: Array, target: Array, vectors: int, counts: Array) -> int:
-    """Compute one layer of a panel of 1 to 4 vectors from `source` into `target`; returns the multiply-adds per lane.
-
-    The sums of an output stay in registers; where the layer is cut, a block's lines of the source stay in the
-    first-level cache while each output adds up its products with them.
-    """
-    outputs, blocks, offsets, lines = packed.widths[layer + 1], packed.blocks[layer], packed.offsets, packed.inputs
-    biases, copies, values = packed.bias, packed.copies, packed.values
-    first, v, step, slot = packed.firsts[layer], packed.value_starts[layer], packed.value_strides[layer], packed.starts[layer]  # fmt: skip
-    kind, clip, across = packed.activations[layer], packed.clips[layer], vectors * VECTOR
-    counts[:across] = 0
-    for block in range(blocks):
-        at, fresh, finish = first + block * outputs, block == 0, kind == RELU and block == blocks - 1
-        for output in range(outputs):
-            entry, last, to = offsets[at + output], offsets[at + output + 1], output * across
-            bias, many = slot + output, copies[slot + output]
-            if vectors == 4:
-                four_vectors(source, lines, entry, last, values, v, step, fresh, finish, biases, bias, clip, many,
-                             counts, target, to)  # fmt: skip
-            elif vectors == 3:
-                three_vectors(source, lines, entry, last, values, v, step, fresh, finish, biases, bias, clip, many,
-                              counts, target, to)  # fmt: skip
-            elif vectors == 2:
-                two_vectors(source, lines, entry, last, values, v, step, fresh, finish, biases, bias, clip, many,
-                            counts, target, to)  # fmt: skip
-            else:
-                one_vector(source, lines, entry, last, values, v, step, fresh, finish, biases, bias, clip, many,
-                           counts, target, to)  # fmt: skip
-    if kind != RELU:
-        for output in range(outputs):
-            bias = slot + output
-            finish_line(kind, clip, biases[bias], copies[bias], target, output * across, across, counts)
-    per_lane: int = offsets[first + blocks * outputs] - offsets[first]
-    return per_lane
+SLICE_WORK = 1 << 16
+"""Multiply-adds of a slice at least: 2 us, in which another thread sees that there is work."""
 
 
 @compiled
@@ -120,18 +62,40 @@ def _count_layer(counters: Array, row: int, rows: int, edges: int, counts: Array
 
 
 @compiled
+def _share_layer(packed: Any, layer: int, source: Array, target: Array, vectors: int, counts: Array, per_lane: int,
+                 state: Array, job: Array, most: int) -> None:  # fmt: skip
+    """Compute a layer, by all threads where it is large enough, in slices of its outputs, `most` of them."""
+    slices = min(most, per_lane * vectors * VECTOR // SLICE_WORK)
+    if slices < 2:
+        gather_layer(packed, layer, source, target, vectors, counts, 0, packed.widths[layer + 1])
+        return
+    job[LAYER], job[SLICES], job[VECTORS] = layer, slices, vectors
+    job[SOURCE], job[TARGET] = source.ctypes.data, target.ctypes.data
+    run_slices(state, job, slices, True)
+    for number in range(1, slices):
+        for lane in range(vectors * VECTOR):
+            counts[lane] += counts[number * TILE + lane]
+
+
+@compiled
 def run_layers(packed: Any, first: int, last: int, entered: int, edges: int, a: Array, b: Array, rows: Array,
-                lanes: int, counts: Array, live: Array, weights: Array, droppable_from: int, counters: Array
-                ) -> tuple[int, int, int]:  # fmt: skip
-    """Take a panel through layers first to last; returns (lanes left, their vectors, which of a (0) and b (1) has them).
+                lanes: int, counts: Array, live: Array, weights: Array, droppable_from: int, counters: Array,
+                state: Array, job: Array) -> tuple[int, int, int]:  # fmt: skip
+    """Take a panel through layers first to last; returns (lanes left, their vectors, which of a (0) and b (1) it is).
 
     entered : `first + 1` if the panel holds that layer's outputs, of `edges` multiply-adds, non-zeros in `counts`; else
-        `first`. rows : the row of each lane; reordered as lanes move.
+        `first`. rows : the row of each lane; reordered as lanes move. counts : `TILE` int32 for each slice of a layer.
+    state, job : of `row_threads`, which share each layer, or empty; and of `job_of`.
     """
     source, target, side, vectors = a, b, 0, vectors_of(lanes)
+    job[COUNTS] = counts.ctypes.data
+    most = counts.size // TILE if state.size > 0 else 1
     for layer in range(first, last):
         if layer >= entered:
-            edges = gather_layer(packed, layer, source, target, vectors, counts) * lanes
+            at, outputs = packed.firsts[layer], packed.widths[layer + 1]
+            per_lane = packed.offsets[at + packed.blocks[layer] * outputs] - packed.offsets[at]
+            _share_layer(packed, layer, source, target, vectors, counts, per_lane, state, job, most)
+            edges = per_lane * lanes
             source, target, side = target, source, 1 - side
         _count_layer(counters, layer - first, lanes, edges, counts, weights, rows)
         if layer >= droppable_from:

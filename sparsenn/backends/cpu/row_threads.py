@@ -1,6 +1,6 @@
-"""Worker threads that compute slices of a row's layer, in microseconds.
+"""Worker threads that compute slices of a layer of few rows, in microseconds.
 
-Python's threads take longer to wake than a layer of one row takes. Workers stay within a compiled function: for a
+Python's threads take longer to wake than such a layer takes. Workers stay within a compiled function: for a
 moment after a slice they watch for the next, then they sleep until they are woken. The thread that computes a row never
 waits for a worker that is asleep or whose core is taken: any free thread claims the next slice.
 
@@ -24,7 +24,8 @@ from numba import carray
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from sparsenn.backends.cpu.slices import JOB, MOST_SLICES, MOST_THREADS, pointer_of, sum_slice
+from sparsenn.backends.cpu.panel_sums import gather_slice
+from sparsenn.backends.cpu.slices import MOST_SLICES, MOST_THREADS, PANEL_SLICES, pointer_of, sum_slice
 from sparsenn.backends.cpu.tiles import element_place
 from sparsenn.formats import Array
 from sparsenn.runtime.interrupts import held_signals
@@ -143,13 +144,21 @@ def _claim(state: Array) -> int:
 
 
 @compiled
+def _compute(job: Array, number: int) -> None:
+    if job[0] == PANEL_SLICES:
+        gather_slice(job, number)
+    else:
+        sum_slice(job, number)
+
+
+@compiled
 def _serve(state: Array) -> None:
     """Compute slices until the end."""
     watches = 0
     while _read(state, ENDED, 0) == 0:
         number = _claim(state)
         if number >= 0:
-            sum_slice(carray(pointer_of(state[PLACE]), JOB, np.int64), number)
+            _compute(carray(pointer_of(state[PLACE]), 1, np.int64), number)
             _add(state, DONE, 1)
             watches = 0
             continue
@@ -175,7 +184,7 @@ def run_slices(state: Array, job: Array, slices: int, is_split: bool) -> None:
     """Compute all slices of a job, with workers where `is_split`, `state` has any, and no other thread has them."""
     if not is_split or state.size == 0 or not _swap(state, OWNED, 0, 1):
         for number in range(slices):
-            sum_slice(job, number)
+            _compute(job, number)
         return
     state[PLACE] = job.ctypes.data
     _exchange(state, DONE, 0)
@@ -183,7 +192,7 @@ def run_slices(state: Array, job: Array, slices: int, is_split: bool) -> None:
     _wake(state)
     number = _claim(state)
     while number >= 0:
-        sum_slice(job, number)
+        _compute(job, number)
         _add(state, DONE, 1)
         number = _claim(state)
     watches = 0

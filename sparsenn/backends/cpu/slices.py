@@ -37,6 +37,7 @@ __all__ = [
     "MOST_SLICES",
     "MOST_THREADS",
     "OUTPUTS",
+    "PANEL_SLICES",
     "SLICES",
     "SLOTS",
     "TARGET",
@@ -80,11 +81,14 @@ INPUTS, OUTPUTS, ACTIVATION, BIAS, SLICE, SLICES, TABLE, COPIES, IS_SPLIT = rang
 
 SLICE_FIELDS = 4  # of a slice: where its values, targets (or -1), offsets and masks begin
 
-ARRAYS = 9  # of a job, whose addresses come first: those of `SlicedLayers`, then those of `RowMemory`, in order
+ROW_SLICES, PANEL_SLICES = range(2)
+"""What threads share, the first number of a job: a layer of a few rows, or of a panel."""
+
+ARRAYS = 10  # the kind, and the addresses of `SlicedLayers`, then those of `RowMemory`, in order
 LAYER, GROUP, COUNT, TARGET, WIDEST, SLOTS, TOGETHER, JOB = range(ARRAYS, ARRAYS + 8)
-# Numbers of a job: the layer, how many rows, how many inputs are not zero, where the sums begin in the lines, from one
-# row's line to the next's, from one row's non-zeros of slices to the next's, and how many rows go together at most;
-# then how many numbers a job has.
+# Further numbers of a job of rows: the layer, how many rows, how many inputs are not zero, where the sums begin in the
+# lines, from one row's line to the next's, from one row's non-zeros of slices to the next's, and how many rows go
+# together at most; then how many numbers a job has.
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +120,7 @@ class RowMemory:
         )
         self.job = np.zeros(JOB, np.int64)
         stored = weights.numbers, weights.offsets, weights.masks, weights.targets, weights.values
-        self.job[:ARRAYS] = [array.ctypes.data for array in (*stored, *self._arrays)]
+        self.job[:ARRAYS] = [ROW_SLICES, *(array.ctypes.data for array in (*stored, *self._arrays))]
         self.job[WIDEST], self.job[SLOTS] = weights.widest, weights.most_slices
         self.job[TOGETHER] = weights.most_rows
 
@@ -258,17 +262,17 @@ pointer_of = intrinsic(_at)
 @compiled
 def sum_slice(job: Array, number: int) -> None:
     """Compute a slice of a job's layer: sums from zero, inputs ascending, then the bias and the activation."""
-    numbers, offsets = carray(pointer_of(job[0]), 1, np.int64), carray(pointer_of(job[1]), 1, np.uint32)
-    values, columns = carray(pointer_of(job[4]), 1, np.float32), carray(pointer_of(job[5]), 1, np.uint32)
-    factors, lines = carray(pointer_of(job[6]), 1, np.float32), carray(pointer_of(job[7]), 1, np.float32)
-    alive, record, count = carray(pointer_of(job[8]), 1, np.int64), FIELDS * job[LAYER], job[COUNT]
+    numbers, offsets = carray(pointer_of(job[1]), 1, np.int64), carray(pointer_of(job[2]), 1, np.uint32)
+    values, columns = carray(pointer_of(job[5]), 1, np.float32), carray(pointer_of(job[6]), 1, np.uint32)
+    factors, lines = carray(pointer_of(job[7]), 1, np.float32), carray(pointer_of(job[8]), 1, np.float32)
+    alive, record, count = carray(pointer_of(job[9]), 1, np.int64), FIELDS * job[LAYER], job[COUNT]
     rows, across, begin = job[GROUP], job[WIDEST], number * numbers[record + SLICE]
     outputs, to, apart = numbers[record + OUTPUTS], job[TARGET] + begin, job[WIDEST] + 1
     size = min(numbers[record + SLICE], outputs - begin)
     table = numbers[record + TABLE] + SLICE_FIELDS * number
     first, target, offset, mask = numbers[table], numbers[table + 1], numbers[table + 2], numbers[table + 3]
     if target < 0:
-        masks = carray(pointer_of(job[2]), 1, np.uint16)
+        masks = carray(pointer_of(job[3]), 1, np.uint16)
         if rows == 1:
             expand_one(factors, apart, columns, count, offsets, offset, masks, mask, values, first, lines, to, across)
         elif rows == 2:
@@ -276,7 +280,7 @@ def sum_slice(job: Array, number: int) -> None:
         else:
             expand_three(factors, apart, columns, count, offsets, offset, masks, mask, values, first, lines, to, across)
     else:
-        targets = carray(pointer_of(job[3]), 1, np.uint16)
+        targets = carray(pointer_of(job[4]), 1, np.uint16)
         weight, aim = np.uintp(first), np.uintp(target)
         for row in range(rows):
             line = np.uintp(to + row * across)

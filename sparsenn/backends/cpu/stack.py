@@ -9,60 +9,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparsenn.backends.cpu.activation import activation_code
+from sparsenn.backends.cpu.packed import pack
+from sparsenn.backends.cpu.panel_sums import job_of
 from sparsenn.backends.cpu.slices import SlicedLayers, slice_layers
 from sparsenn.backends.cpu.tiles import TILE
 from sparsenn.backends.stepwise import has_dense_rows
-from sparsenn.errors import UsageError
 from sparsenn.formats import Array, csc_to_csr, index_dtype
 from sparsenn.formats.arrays import read_only
 from sparsenn.layers import SparseLinear
-from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.workers import thread_count
 
-__all__ = [
-    "BLOCK",
-    "ByRows",
-    "Packed",
-    "Stack",
-    "Workspace",
-    "blocks_of",
-    "pack",
-]
-
-BLOCK = 256
-"""Inputs of a block: half of them, by 64 lanes, or all, by 32, are what a first-level cache of 32 KiB holds."""
-
-BLOCK_ENTRIES = 10
-"""Mean entries of an output in a block from which on a layer is cut into blocks: loading and storing sums then take
-little beside."""
-
-
-class Packed(NamedTuple):
-    """Weights and parameters of L layers, in arrays that the kernels take as one argument.
-
-    A layer has one block, or blocks of `BLOCK` inputs. Its entries come block by block, output by output.
-
-    starts : (L + 1,) int64, where each layer's outputs begin in `bias` and `copies`.
-    offsets : int64: the entries of output j of layer k in block b span offsets[s] to offsets[s + 1], s = firsts[k] +
-        b * outputs + j.
-    values : float32; an iso-valued layer has one, of stride 0.
-    bias : (all outputs,) float32, no zero of them negative: it would make the sign of an output that of a sum's zero.
-    """
-
-    widths: Array  # (L + 1,) int64, width before each layer and after the last
-    starts: Array
-    blocks: Array  # (L,) int64, blocks of each layer
-    firsts: Array  # (L,) int64, where each layer's offsets begin in `offsets`
-    offsets: Array
-    inputs: Array  # (all entries,) uint16 or int32, the input of each entry
-    values: Array
-    value_starts: Array  # (L,) int64, where each layer's values begin, less its first entry times the stride
-    value_strides: Array  # (L,) int64, 1; or 0 for an iso-valued layer
-    bias: Array
-    copies: Array  # (all outputs,) int32, how many neurons each output stands for
-    activations: Array  # (L,) int64, codes of `sparsenn.backends.cpu.activation`
-    clips: Array  # (L,) float32, the parameters of the activations, infinity where there is none
+__all__ = ["ByRows", "Stack", "StackSize", "Workspace"]
 
 
 class ByRows(NamedTuple):
@@ -72,6 +29,14 @@ class ByRows(NamedTuple):
     targets: Array  # (entries,) uint16 or int32, the output of each
     values: Array  # (entries,) float32
     rows: Array  # float32, outputs filled up to whole `TILE`s; none unless `has_dense_rows`
+
+
+class StackSize(NamedTuple):
+    """The widest of some layers' inputs and outputs, the last one's outputs, and the weights of all."""
+
+    widest: int
+    outputs: int
+    edges: int
 
 
 class Workspace(threading.local):
@@ -104,19 +69,26 @@ class Stack:
         self.layers = tuple(layers)
         self.copies = tuple(copies)
         self.packed = pack(self.layers, self.copies)
-        self._by_rows: dict[int, ByRows] = {}
-
-    @property
-    def no_rows(self) -> ByRows:
-        """Empty arrays of the types that `by_rows` returns."""
+        self.job = job_of(self.packed)
+        """What threads that share a panel's layer are given, to be copied for each call."""
         offsets, indices = np.zeros(1, np.int64), np.zeros(0, index_dtype(self.layers[0].outputs))
-        empty = np.zeros(0, np.float32)
-        return ByRows(*map(read_only, (offsets, indices, empty, empty)))
+        self.no_rows = ByRows(*map(read_only, (offsets, indices, np.zeros(0, np.float32), np.zeros(0, np.float32))))
+        """Empty arrays of the types that `by_rows` returns."""
+        self._by_rows: dict[int, ByRows] = {}
+        self._sizes: dict[tuple[int, int], StackSize] = {}
 
     @cached_property
     def slices(self) -> SlicedLayers:
         """All layers' weights by slices of outputs, converted on first use."""
         return slice_layers(self.layers, self.packed, thread_count())
+
+    def size_of(self, first: int, last: int) -> StackSize:
+        """Return what layers first to last need."""
+        if (first, last) not in self._sizes:
+            widths = self.packed.widths[first : last + 1]
+            edges = sum(layer.edges for layer in self.layers[first:last])
+            self._sizes[first, last] = StackSize(int(widths.max()), int(widths[-1]), edges)
+        return self._sizes[first, last]
 
     def by_rows(self, layer: int) -> ByRows:
         """Return one layer's weights by input, converted on first use."""
@@ -132,79 +104,3 @@ def _by_rows(layer: SparseLinear) -> ByRows:
         weights = np.zeros((layer.inputs, -(-layer.outputs // TILE) * TILE), np.float32)
         weights[:, : layer.outputs] = rows.to_scipy().toarray()
     return ByRows(*map(read_only, (rows.indptr, rows.indices, rows.expanded_values(), weights.ravel())))
-
-
-def blocks_of(layer: SparseLinear) -> int:
-    """Return the number of blocks that a layer is cut into."""
-    blocks = -(-layer.inputs // BLOCK)
-    return blocks if layer.edges >= BLOCK_ENTRIES * layer.outputs * blocks else 1
-
-
-@compiled
-def _sort_by_blocks(indptr: Array, indices: Array, values: Array, block: int, first: int, offsets: Array,
-                    inputs: Array, sorted_values: Array) -> None:  # fmt: skip
-    """Write the entries of CSC weights block by block, the first to `inputs[first]`; an only value is not written."""
-    outputs, step = indptr.size - 1, 0 if values.size == 1 else 1
-    for output in range(outputs):
-        for entry in range(indptr[output], indptr[output + 1]):
-            offsets[indices[entry] // block * outputs + output] += 1
-    place = first
-    for number in range(offsets.size):
-        count = offsets[number]
-        offsets[number] = place
-        place += count
-    for output in range(outputs):
-        cut, place = -1, 0
-        for entry in range(indptr[output], indptr[output + 1]):
-            if indices[entry] // block != cut:
-                cut = indices[entry] // block
-                place = offsets[cut * outputs + output]
-            inputs[place] = indices[entry]
-            if step:
-                sorted_values[place - first] = values[entry]
-            place += 1
-
-
-@example
-def _sort_example() -> None:
-    offsets, index, value = np.zeros(1, np.int64), np.zeros(1, np.uint16), np.zeros(1, np.float32)
-    entries = read_only(np.array([0, 1])), read_only(index), read_only(value)
-    _sort_by_blocks(*entries, 1, 0, offsets, np.zeros_like(index), np.zeros_like(value))
-
-
-def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
-    """Copy the layers' arrays into one `Packed`."""
-    codes = []
-    for number, layer in enumerate(layers, start=1):
-        try:
-            codes.append(activation_code(layer.activation))
-        except UsageError as error:
-            raise UsageError(f"layer {number}: {error}") from error
-    weights, blocks = [layer.weights for layer in layers], [blocks_of(layer) for layer in layers]
-    entries = np.cumsum([0, *(matrix.nnz for matrix in weights)])
-    stored = np.cumsum([0, *(matrix.values.size for matrix in weights)])
-    firsts = np.cumsum([0, *(each * layer.outputs + 1 for each, layer in zip(blocks, layers, strict=True))])
-    offsets = np.zeros(firsts[-1], np.int64)
-    inputs = np.empty(entries[-1], np.result_type(*(matrix.indices.dtype for matrix in weights)))
-    values = np.concatenate([matrix.values.astype(np.float32, copy=False) for matrix in weights])
-    for number, (matrix, layer) in enumerate(zip(weights, layers, strict=True)):
-        block = BLOCK if blocks[number] > 1 else max(1, layer.inputs)
-        own = values[stored[number] : stored[number + 1]]
-        given = read_only(matrix.indptr), read_only(matrix.indices), read_only(own.copy())
-        _sort_by_blocks(*given, block, entries[number], offsets[firsts[number] : firsts[number + 1]], inputs, own)
-    strides = np.array([0 if matrix.iso else 1 for matrix in weights], np.int64)
-    return Packed(
-        widths=np.array([layers[0].inputs, *(layer.outputs for layer in layers)], np.int64),
-        starts=np.cumsum([0, *(layer.outputs for layer in layers)], dtype=np.int64),
-        blocks=np.array(blocks, np.int64),
-        firsts=firsts[:-1].astype(np.int64),
-        offsets=offsets,
-        inputs=inputs,
-        values=values,
-        value_starts=stored[:-1] - strides * entries[:-1],
-        value_strides=strides,
-        bias=np.concatenate([layer.bias_vector() for layer in layers]) + np.float32(0),
-        copies=np.concatenate(copies).astype(np.int32, copy=False),
-        activations=np.array([code for code, _ in codes], np.int64),
-        clips=np.array([clip for _, clip in codes], np.float32),
-    )

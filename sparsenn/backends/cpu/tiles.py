@@ -169,10 +169,10 @@ def _rows_tile(height: int) -> Any:
 def _lines_tile(vectors: int) -> Any:
     """Return a function that adds products of a panel's lines, of some vectors each, to the sums of one output.
 
-    It is called with lines; which of them, the first and the last; weights, the first one's place less the first line's,
-    and from one to the next; whether sums begin at zero; whether to finish: to add a bias, whose place follows, and
-    apply ReLU with a clip; how often each sum that is not zero counts, and counts of the lanes; and sums, and the place
-    of the first.
+    It is called with lines; which of them, the first and the last; weights, the place of the first less that of the
+    first line, and from one to the next; whether sums begin at zero; whether to finish: to add a bias, whose place
+    follows, and apply ReLU with a clip; how often each sum that is not zero counts, and counts of the lanes; and sums,
+    and the place of the first.
     """
     across = vectors * VECTOR
 
