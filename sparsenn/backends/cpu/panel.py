@@ -274,7 +274,7 @@ def _launch(step: StepInput, scatter: bool) -> StepOutput:
             start, stop, stack.packed, step.first, step.last, by_rows, scatter, step.multiplicity, droppable_from,
             _scratch.take("a", size.widest * most), _scratch.take("b", size.widest * most),
             _scratch.take("counts", TILE * slices).view(np.int32), most, out, start if stays else 0, survivors,
-            counters, state, stack.job.copy(),
+            counters, state, stack.job(),
         )  # fmt: skip
         if isinstance(features, CSR):
             written = run_csr(features.indptr, features.indices, features.values, *given)

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 from numba import carray
+from numba.core import types
 
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
 from sparsenn.backends.cpu.packed import Packed
-from sparsenn.backends.cpu.slices import PANEL_SLICES, pointer_of
+from sparsenn.backends.cpu.slices import pointer_of
 from sparsenn.backends.cpu.tiles import TILE, VECTOR, four_vectors, one_vector, three_vectors, two_vectors
 from sparsenn.formats import Array
-from sparsenn.runtime.jit import compiled
+from sparsenn.runtime.jit import address_of, compiled
 
 __all__ = [
     "ARRAYS",
@@ -34,15 +35,15 @@ __all__ = [
 
 ARRAYS = len(Packed._fields)
 IS_WIDE, LAYER, SLICES, SOURCE, TARGET, VECTORS, COUNTS, JOB = range(ARRAYS + 1, ARRAYS + 9)
-# Numbers of a job behind its kind and the addresses of `Packed`: whether inputs have 32 bits; the layer; slices of it;
+# Numbers of a job behind the addresses of `gather_slice` and of `Packed`: whether inputs have 32 bits; the layer; slices of it;
 # addresses of the panels that it reads and writes, and their vectors; that of counts, `TILE` for each slice; then how
 # many numbers a job has.
 
 
 def job_of(packed: Packed) -> Array:
-    """Return a job for layers, to be copied for each call."""
+    """Return a job for layers."""
     job = np.zeros(JOB, np.int64)
-    job[: ARRAYS + 1] = [PANEL_SLICES, *(array.ctypes.data for array in packed)]
+    job[: ARRAYS + 1] = [address_of(gather_slice, types.int64, types.int64), *(array.ctypes.data for array in packed)]
     job[IS_WIDE] = packed.inputs.dtype != np.uint16
     return job
 
@@ -107,8 +108,9 @@ def gather_layer(packed: Any, layer: int, source: Array, target: Array, vectors:
 
 
 @compiled
-def gather_slice(job: Array, number: int) -> None:
-    """Compute a slice of the outputs of a job's layer; its counts are its own."""
+def gather_slice(address: int, number: int) -> None:
+    """Compute a slice of the outputs of the layer of a job, given by its address; its counts are its own."""
+    job = carray(pointer_of(address), 1, np.int64)
     if job[IS_WIDE] != 0:
         _gather_slice(job, number, carray(pointer_of(job[6]), 1, np.int32))
     else:

@@ -23,7 +23,7 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array, csc_to_csr
 from sparsenn.formats.arrays import read_only
 from sparsenn.layers import SparseLinear
-from sparsenn.runtime.jit import compiled
+from sparsenn.runtime.jit import address_of, compiled
 
 __all__ = [
     "COPIES",
@@ -37,7 +37,6 @@ __all__ = [
     "MOST_SLICES",
     "MOST_THREADS",
     "OUTPUTS",
-    "PANEL_SLICES",
     "SLICES",
     "SLOTS",
     "TARGET",
@@ -81,10 +80,7 @@ INPUTS, OUTPUTS, ACTIVATION, BIAS, SLICE, SLICES, TABLE, COPIES, IS_SPLIT = rang
 
 SLICE_FIELDS = 4  # of a slice: where its values, targets (or -1), offsets and masks begin
 
-ROW_SLICES, PANEL_SLICES = range(2)
-"""What threads share, the first number of a job: a layer of a few rows, or of a panel."""
-
-ARRAYS = 10  # the kind, and the addresses of `SlicedLayers`, then those of `RowMemory`, in order
+ARRAYS = 10  # addresses of a job: of `sum_slice`, then those of `SlicedLayers` and `RowMemory`, in order
 LAYER, GROUP, COUNT, TARGET, WIDEST, SLOTS, TOGETHER, JOB = range(ARRAYS, ARRAYS + 8)
 # Further numbers of a job of rows: the layer, how many rows, how many inputs are not zero, where the sums begin in the
 # lines, from one row's line to the next's, from one row's non-zeros of slices to the next's, and how many rows go
@@ -120,7 +116,10 @@ class RowMemory:
         )
         self.job = np.zeros(JOB, np.int64)
         stored = weights.numbers, weights.offsets, weights.masks, weights.targets, weights.values
-        self.job[:ARRAYS] = [ROW_SLICES, *(array.ctypes.data for array in (*stored, *self._arrays))]
+        self.job[:ARRAYS] = [
+            address_of(sum_slice, types.int64, types.int64),
+            *(array.ctypes.data for array in (*stored, *self._arrays)),
+        ]
         self.job[WIDEST], self.job[SLOTS] = weights.widest, weights.most_slices
         self.job[TOGETHER] = weights.most_rows
 
@@ -260,8 +259,12 @@ pointer_of = intrinsic(_at)
 
 
 @compiled
-def sum_slice(job: Array, number: int) -> None:
-    """Compute a slice of a job's layer: sums from zero, inputs ascending, then the bias and the activation."""
+def sum_slice(address: int, number: int) -> None:
+    """Compute a slice of the layer of a job, given by its address.
+
+    Sums begin at zero, inputs ascending, then come the bias and the activation.
+    """
+    job = carray(pointer_of(address), 1, np.int64)
     numbers, offsets = carray(pointer_of(job[1]), 1, np.int64), carray(pointer_of(job[2]), 1, np.uint32)
     values, columns = carray(pointer_of(job[5]), 1, np.float32), carray(pointer_of(job[6]), 1, np.uint32)
     factors, lines = carray(pointer_of(job[7]), 1, np.float32), carray(pointer_of(job[8]), 1, np.float32)

@@ -69,8 +69,7 @@ class Stack:
         self.layers = tuple(layers)
         self.copies = tuple(copies)
         self.packed = pack(self.layers, self.copies)
-        self.job = job_of(self.packed)
-        """What threads that share a panel's layer are given, to be copied for each call."""
+        self._job: Array | None = None
         offsets, indices = np.zeros(1, np.int64), np.zeros(0, index_dtype(self.layers[0].outputs))
         self.no_rows = ByRows(*map(read_only, (offsets, indices, np.zeros(0, np.float32), np.zeros(0, np.float32))))
         """Empty arrays of the types that `by_rows` returns."""
@@ -81,6 +80,12 @@ class Stack:
     def slices(self) -> SlicedLayers:
         """All layers' weights by slices of outputs, converted on first use."""
         return slice_layers(self.layers, self.packed, thread_count())
+
+    def job(self) -> Array:
+        """Return what threads that share a layer of a panel are given."""
+        if self._job is None:  # without a lock, which a child that is forked meanwhile would wait for
+            self._job = job_of(self.packed)
+        return self._job.copy()
 
     def size_of(self, first: int, last: int) -> StackSize:
         """Return what layers first to last need."""
