@@ -3,9 +3,8 @@
 A panel holds up to `TILE` rows as a matrix of a line for each neuron, whose numbers, whole vectors of them, are those
 of the rows. An output neuron is a weighted sum of a few panel lines, so every multiply-add works on full vector
 registers whatever the sparsity pattern.
-Zeros are multiplied too: a lane of a vector costs far less than a scattered scalar update. Where the rows that enter
-are sparse enough, their first layer is computed from their non-zeros alone: rows of CSR scatter each through its row of
-weights into the panel; dense rows are summed one by one, and only their outputs become lines of the panel.
+Zeros are multiplied too: a lane of a vector costs far less than a scattered scalar update. Where rows of CSR are sparse
+enough, their first layer is computed from their non-zeros alone, each scattered through its row of weights.
 
 A layer with many weights is computed block by block of its inputs, so that their lines stay in the first-level cache
 while every output adds up its products with them.
@@ -29,13 +28,13 @@ from sparsenn.backends.cpu.processor import PANELS, shared_seconds
 from sparsenn.backends.cpu.row_threads import NO_THREADS, row_threads
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.stack import Stack
-from sparsenn.backends.cpu.tiles import BITS, TILE, VECTOR, ask_for, lowest, nonzeros, one_filter, turn
+from sparsenn.backends.cpu.tiles import TILE, VECTOR, turn
 from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.registry import register
 from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
-from sparsenn.formats import CSR, Array
+from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import read_only
 from sparsenn.layers import SparseLinear
 from sparsenn.runtime.jit import compiled
@@ -46,14 +45,11 @@ __all__ = ["PANEL", "SCATTER", "launch_panel", "launch_scatter", "panel_seconds"
 CHUNK_WORK = 1 << 23
 """Multiply-adds, if no row dies, that a thread takes at a time: more work than the hand-over."""
 
-CALL_SECONDS = 2e-5  # what a launch takes around the work
+CALL_SECONDS = 3e-5  # what a launch takes around the work
 
 EDGE_LANES = 10  # lanes that are multiplied in the time of a weight's other instructions
 
 SLICES = 2  # of a layer that threads share, for each thread
-
-AHEAD = 2  # rows of which cache lines are asked for while one is looked at
-LINE = 16  # numbers of a cache line
 
 
 @compiled
@@ -99,60 +95,13 @@ def _finish_scatter(packed: Any, layer: int, panel: Array, stride: int, lanes: i
 
 
 @compiled
-def _find_nonzeros(features: Array, row: int, columns: Array, numbers: Array) -> int:
-    width, found = features.shape[1], 0
-    first, whole = row * width, width // BITS * BITS
-    ahead = min(AHEAD * width, features.size - first - whole)
-    for begin in range(0, whole, BITS):
-        for line in range(begin, begin + BITS, LINE):
-            ask_for(features, first + ahead + line)
-        bits = nonzeros(features, first + begin)
-        while bits != 0:
-            column = begin + lowest(bits)
-            columns[found], numbers[found] = column, features[row, column]
-            found += 1
-            bits &= bits - 1
-    for column in range(whole, width):
-        if features[row, column] != np.float32(0):
-            columns[found], numbers[found] = column, features[row, column]
-            found += 1
-    return found
-
-
-@compiled
-def _enter_by_rows(features: Array, base: int, lanes: int, by_rows: Any, outputs: int, a: Array, stride: int,
-                   columns: Array, numbers: Array, sums: Array) -> int:  # fmt: skip
-    """Sum a panel's first layer row by row, from the inputs that are not zero; returns the multiply-adds."""
-    pointers, targets, multipliers, weights = by_rows
-    edges, dense, begin = 0, weights.size > 0, np.zeros(1, np.float32)
-    for lane in range(lanes):
-        found = _find_nonzeros(features, base + lane, columns, numbers)
-        for entry in range(found):
-            column = np.uintp(columns[entry])
-            edges += pointers[column + np.uintp(1)] - pointers[column]
-        if dense:
-            for first in range(0, sums.size, TILE):
-                one_filter(weights, first, sums.size, columns, 0, found, numbers, 0, begin, 0, sums, first)
-        else:
-            for place in range(np.uintp(sums.size)):
-                sums[place] = np.float32(0)
-            for entry in range(found):
-                column, number = np.uintp(columns[entry]), numbers[entry]
-                for edge in range(pointers[column], pointers[column + np.uintp(1)]):
-                    sums[np.uintp(targets[edge])] += number * multipliers[edge]
-        for output in range(np.uintp(outputs)):
-            a[output * np.uintp(stride) + np.uintp(lane)] = sums[output]
-    return edges
-
-
-@compiled
-def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int, packed: Any, first: int, last: int,
-            by_rows: Any, scatter: bool, weights: Array, droppable_from: int, a: Array, b: Array, counts: Array,
+def run_csr(indptr: Array, indices: Array, values: Array, by_rows: Any, scatter: bool, start: int, stop: int,
+            packed: Any, first: int, last: int, weights: Array, droppable_from: int, a: Array, b: Array, counts: Array,
             most: int, out: Array, at: int, survivors: Array, counters: Array, state: Array,
             job: Array) -> int:  # fmt: skip
     """Run CSR rows start to stop in panels of at most `most`; returns how many were written to `out`, from row `at`."""
     live, rows = np.empty(most, np.int64), np.empty(most, np.int64)
-    pointers, targets, multipliers = by_rows[:3]
+    pointers, targets, multipliers = by_rows
     iso, written = values.size == 1, 0
     for base in range(start, stop, most):
         lanes = min(most, stop - base)
@@ -182,30 +131,22 @@ def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int,
 
 
 @compiled
-def run_dense(features: Array, start: int, stop: int, packed: Any, first: int, last: int, by_rows: Any, scatter: bool,
-              weights: Array, droppable_from: int, a: Array, b: Array, counts: Array, most: int, out: Array, at: int,
-              survivors: Array, counters: Array, state: Array, job: Array) -> int:  # fmt: skip
-    """Run dense rows as `run_csr`."""
+def run_dense(features: Array, start: int, stop: int, packed: Any, first: int, last: int, weights: Array,
+              droppable_from: int, a: Array, b: Array, counts: Array, most: int, out: Array, at: int, survivors: Array,
+              counters: Array, state: Array, job: Array) -> int:  # fmt: skip
+    """Run dense rows as `run_csr`, none of them by scattering."""
     live, rows = np.empty(most, np.int64), np.empty(most, np.int64)
-    width, outputs = packed.widths[first], packed.widths[first + 1]
-    columns, numbers = np.empty(width, np.int64), np.empty(width, np.float32)
-    sums = np.empty(-(-outputs // TILE) * TILE, np.float32)
     written = 0
     for base in range(start, stop, most):
         lanes = min(most, stop - base)
         across = vectors_of(lanes) * VECTOR
-        edges = 0
         for lane in range(lanes):
             rows[lane] = base + lane
         if across > lanes:
-            _clear(a, outputs if scatter else width, across, across)
-        if scatter:
-            edges = _enter_by_rows(features, base, lanes, by_rows, outputs, a, across, columns, numbers, sums)
-            _finish_scatter(packed, first, a, across, across, counts)
-        else:
-            _enter(features, base, lanes, a, across)
-        lanes, vectors, side = run_layers(packed, first, last, first + (1 if scatter else 0), edges, a, b, rows, lanes,
-                                          counts, live, weights, droppable_from, counters, state, job)  # fmt: skip
+            _clear(a, packed.widths[first], across, across)
+        _enter(features, base, lanes, a, across)
+        lanes, vectors, side = run_layers(packed, first, last, first, 0, a, b, rows, lanes, counts, live, weights,
+                                          droppable_from, counters, state, job)  # fmt: skip
         _emit(b if side else a, packed.widths[last], vectors * VECTOR, lanes, out, at + written)
         survivors[written : written + lanes] = rows[:lanes]
         written += lanes
@@ -259,7 +200,9 @@ def _launch(step: StepInput, scatter: bool) -> StepOutput:
     most = TILE if is_shared else _panel_rows(rows, threads)
     state, slices = (row_threads(), SLICES * threads) if is_shared else (NO_THREADS, 1)
     by_rows = stack.by_rows(step.first) if scatter else stack.no_rows
-    features = step.features if isinstance(step.features, CSR) else read_only(np.ascontiguousarray(step.features))
+    features = step.features
+    if scatter and not isinstance(features, CSR):
+        features = from_dense(features)
     # that rows die in the last layer is no reason to move the others
     droppable_from = step.droppable_from if step.droppable_from < step.last - 1 else step.last
     stays = droppable_from == step.last  # each thread then writes rows where they belong
@@ -270,16 +213,16 @@ def _launch(step: StepInput, scatter: bool) -> StepOutput:
         counters = np.zeros((step.last - step.first, 4), np.int64)
         survivors = collector.survivors[start:stop] if stays else np.empty(stop - start, np.int64)
         out = collector.out if stays else _scratch.take("out", (stop - start) * size.outputs).reshape(-1, size.outputs)
-        given = (
-            start, stop, stack.packed, step.first, step.last, by_rows, scatter, step.multiplicity, droppable_from,
+        given: tuple[Any, ...] = (
+            start, stop, stack.packed, step.first, step.last, step.multiplicity, droppable_from,
             _scratch.take("a", size.widest * most), _scratch.take("b", size.widest * most),
             _scratch.take("counts", TILE * slices).view(np.int32), most, out, start if stays else 0, survivors,
             counters, state, stack.job(),
         )  # fmt: skip
         if isinstance(features, CSR):
-            written = run_csr(features.indptr, features.indices, features.values, *given)
+            written = run_csr(features.indptr, features.indices, features.values, by_rows, scatter, *given)
         else:
-            written = run_dense(features, *given)
+            written = run_dense(read_only(np.ascontiguousarray(features)), *given)
         if not stays:
             collector.add(out[:written], survivors[:written])
         return counters

@@ -14,8 +14,8 @@ from sparsenn.runtime.jit import compiled
 
 __all__ = ["SLICE_WORK", "run_layers", "vectors_of"]
 
-SLICE_WORK = 1 << 16
-"""Multiply-adds of a slice at least: 2 us, in which another thread sees that there is work."""
+SLICE_WORK = 1 << 17
+"""Multiply-adds of a slice at least: 5 us, in which another thread sees that there is work."""
 
 
 @compiled

@@ -35,9 +35,9 @@ __all__ = [
 
 ARRAYS = len(Packed._fields)
 IS_WIDE, LAYER, SLICES, SOURCE, TARGET, VECTORS, COUNTS, JOB = range(ARRAYS + 1, ARRAYS + 9)
-# Numbers of a job behind the addresses of `gather_slice` and of `Packed`: whether inputs have 32 bits; the layer; slices of it;
-# addresses of the panels that it reads and writes, and their vectors; that of counts, `TILE` for each slice; then how
-# many numbers a job has.
+# Numbers of a job behind the addresses of `gather_slice` and of `Packed`: whether inputs have 32 bits; the layer, and
+# slices of it; addresses of the panels that it reads and writes, and their vectors; the address of counts, `TILE` for
+# each slice; then how many numbers a job has.
 
 
 def job_of(packed: Packed) -> Array:

@@ -12,8 +12,6 @@ import numpy as np
 from sparsenn.backends.cpu.packed import pack
 from sparsenn.backends.cpu.panel_sums import job_of
 from sparsenn.backends.cpu.slices import SlicedLayers, slice_layers
-from sparsenn.backends.cpu.tiles import TILE
-from sparsenn.backends.stepwise import has_dense_rows
 from sparsenn.formats import Array, csc_to_csr, index_dtype
 from sparsenn.formats.arrays import read_only
 from sparsenn.layers import SparseLinear
@@ -28,7 +26,6 @@ class ByRows(NamedTuple):
     offsets: Array  # (inputs + 1,) int64, where each input's entries begin
     targets: Array  # (entries,) uint16 or int32, the output of each
     values: Array  # (entries,) float32
-    rows: Array  # float32, outputs filled up to whole `TILE`s; none unless `has_dense_rows`
 
 
 class StackSize(NamedTuple):
@@ -71,7 +68,7 @@ class Stack:
         self.packed = pack(self.layers, self.copies)
         self._job: Array | None = None
         offsets, indices = np.zeros(1, np.int64), np.zeros(0, index_dtype(self.layers[0].outputs))
-        self.no_rows = ByRows(*map(read_only, (offsets, indices, np.zeros(0, np.float32), np.zeros(0, np.float32))))
+        self.no_rows = ByRows(*map(read_only, (offsets, indices, np.zeros(0, np.float32))))
         """Empty arrays of the types that `by_rows` returns."""
         self._by_rows: dict[int, ByRows] = {}
         self._sizes: dict[tuple[int, int], StackSize] = {}
@@ -104,8 +101,4 @@ class Stack:
 
 def _by_rows(layer: SparseLinear) -> ByRows:
     rows = csc_to_csr(layer.weights)
-    weights = np.zeros((0, 0), np.float32)
-    if has_dense_rows(layer):
-        weights = np.zeros((layer.inputs, -(-layer.outputs // TILE) * TILE), np.float32)
-        weights[:, : layer.outputs] = rows.to_scipy().toarray()
-    return ByRows(*map(read_only, (rows.indptr, rows.indices, rows.expanded_values(), weights.ravel())))
+    return ByRows(*map(read_only, (rows.indptr, rows.indices, rows.expanded_values())))

@@ -1,7 +1,7 @@
 """Tiles: sums of a few vectors of lanes, for some filters or rows, that stay in registers from first to last product.
 
 They are written in LLVM's own words: numba would keep the sums of a loop over lanes in memory, which takes twice as
-long. So are the few instructions that find what is not zero in a vector, and that ask for memory ahead.
+long.
 """
 
 from __future__ import annotations
@@ -14,18 +14,14 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 __all__ = [
-    "BITS",
     "TALL",
     "TILE",
     "VECTOR",
-    "ask_for",
     "element_place",
     "four_vectors",
     "halve",
     "larger",
-    "lowest",
     "multiplied",
-    "nonzeros",
     "one_filter",
     "one_row",
     "one_vector",
@@ -42,7 +38,6 @@ __all__ = [
 VECTOR = next((width for name, width in (("avx512f", 16), ("avx", 8)) if get_host_cpu_features().get(name)), 4)
 """Numbers of a vector register."""
 
-BITS = 64  # numbers that `nonzeros` looks at
 TILE = 4 * VECTOR  # lanes of a tile: of one output, or of some rows
 
 TALL = 6 if VECTOR == 16 else 3
@@ -265,43 +260,6 @@ def _turning(typing: Any, source: Any, begin: Any, apart: Any, target: Any, to: 
     return types.void(source, whole, whole, target, whole, whole), generate
 
 
-def _asking(typing: Any, array: Any, index: Any) -> Any:
-    """Begin to bring the cache line of an array's element into the first-level cache; nothing waits for it."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        where = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
-        builder.call(prefetch, [where, *(ir.Constant(number, flag) for flag in (0, 3, 1))])
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), generate
-
-
-def _nonzeros(typing: Any, array: Any, index: Any) -> Any:
-    """Return which of 64 numbers, from an element of a float32 array on, are not zero: a bit each, int64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        whole = ir.VectorType(ir.FloatType(), BITS)
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        where = builder.bitcast(builder.gep(data, [arguments[1]]), whole.as_pointer())
-        found = builder.fcmp_unordered("!=", builder.load(where, align=4), ir.Constant(whole, [0.0] * BITS))
-        return builder.bitcast(found, ir.IntType(BITS))
-
-    return types.int64(array, types.intp), generate
-
-
-def _lowest(typing: Any, bits: Any) -> Any:
-    """Return the place of the lowest bit that is set, of an int64 that is not 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.int64), generate
-
-
 def _larger(typing: Any, one: Any, other: Any) -> Any:
     """Return the larger of two numbers without a branch; a NaN is larger than any."""
 
@@ -358,7 +316,6 @@ def _halving(typing: Any, source: Any, begin: Any, target: Any, to: Any, vectors
     return types.void(source, whole, target, whole, whole), generate
 
 
-ask_for, nonzeros, lowest = map(intrinsic, (_asking, _nonzeros, _lowest))
 halve, larger, one_filter, raise_vectors = map(intrinsic, (_halving, _larger, _summing, _raising))
 turn = intrinsic(_turning)
 tall_rows, two_rows, one_row = map(_rows_tile, (TALL, 2, 1))

@@ -71,18 +71,13 @@ def test_all_kernels_give_the_bits_of_sums_in_order(problem, panels, chunk_work)
         assert np.array_equal(bits(rows_of(ROWS.launch(step), count) + 0.0), expected)
 
 
-@pytest.mark.parametrize("inputs", [63, 64, 200])
-@pytest.mark.parametrize("outputs", [5, 64, 70])
 @pytest.mark.parametrize("density", [0.01, 0.4])
-def test_rows_that_enter_one_by_one_give_the_bits_of_sums_in_order(inputs, outputs, density, rng):
-    matrix = rng.normal(size=(inputs, outputs)) * (rng.random((inputs, outputs)) < density)
+def test_rows_that_are_scattered_give_the_bits_of_sums_in_order(density, rng):
+    matrix = rng.normal(size=(200, 70)) * (rng.random((200, 70)) < density)
     layer = SparseLinear(CSC.from_scipy(from_dense(matrix.astype(np.float32)).to_scipy()), 0.25)
-    rows = (rng.normal(size=(45, 2 * inputs)) * (rng.random((45, 2 * inputs)) < 0.3)).astype(np.float32)[:, ::2]
-    stack = prepared([layer])
-    assert bool(stack.by_rows(0).rows.size) == (density == 0.4)
-    step = StepInput(stack, 0, 1, rows, np.ones(45, np.int64), 1, True)
-    with threads_with(True, 1):
-        output = launch_panel(step)
+    rows = (rng.normal(size=(45, 400)) * (rng.random((45, 400)) < 0.3)).astype(np.float32)[:, ::2]
+    step = StepInput(prepared([layer]), 0, 1, rows, np.ones(45, np.int64), 1, True)
+    output = launch_panel(step)
     assert np.array_equal(bits(rows_of(output, 45) + 0.0), bits(in_order([layer], rows)))
     degrees = np.count_nonzero(layer.weights.to_scipy().toarray(), axis=1)
     assert output.counts[0].performed_edges == (rows != 0).astype(np.int64).sum(axis=0) @ degrees
