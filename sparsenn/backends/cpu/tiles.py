@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features
 from numba.core import cgutils, types
@@ -35,7 +36,14 @@ __all__ = [
     "vector_place",
 ]
 
-VECTOR = next((width for name, width in (("avx512f", 16), ("avx", 8)) if get_host_cpu_features().get(name)), 4)
+
+def _has(feature: str) -> bool:
+    """Return whether numba compiles for a processor with a feature: this one, unless NUMBA_CPU_FEATURES says which."""
+    asked: str | None = numba.config.CPU_FEATURES
+    return bool(get_host_cpu_features().get(feature)) if asked is None else f"+{feature}" in asked.split(",")
+
+
+VECTOR = next((width for name, width in (("avx512f", 16), ("avx", 8)) if _has(name)), 4)
 """Numbers of a vector register."""
 
 TILE = 4 * VECTOR  # lanes of a tile: of one output, or of some rows
