@@ -1,0 +1,73 @@
+"""Which layers run in one step: stacks of layers of images, and a convolution with the sum that follows it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sparsenn import Add, Conv2d, Flatten, Identity, Linear, MaxPool2d, Network, Node, ReLU
+from sparsenn.backends.cuda.conv import channels_last
+from sparsenn.backends.machine import H200
+from sparsenn.engine import fusing
+from sparsenn.engine.api import plan_rows
+from sparsenn.layers import Activation
+
+CHANNELS, SIDE = 16, 8
+
+
+def convolution(activation: Activation) -> Conv2d:
+    """Of which one weight in ten is left."""
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(CHANNELS, CHANNELS, 3, 3)) * (rng.random((CHANNELS, CHANNELS, 3, 3)) < 0.1)
+    return Conv2d(weights, np.ones(CHANNELS), activation, padding=1)
+
+
+def residual(
+    *,
+    blocks: int = 1,
+    hidden: Activation | None = None,
+    twice: bool = False,
+    read_again: bool = False,
+) -> Network:
+    """Blocks of two convolutions and a sum with what the block reads, then a pool and a dense layer."""
+    nodes = [Node(convolution(ReLU()), (0,))]
+    for _ in range(blocks):
+        first = len(nodes)
+        nodes.append(Node(convolution(ReLU()), (first,)))
+        nodes.append(Node(convolution(hidden or Identity()), (first + 1,)))
+        nodes.append(Node(Add(ReLU()), (first + 2, first + 2) if twice else (first, first + 2)))
+    if read_again:
+        nodes.append(Node(Add(), (len(nodes) - 1, len(nodes))))
+    nodes += [Node(MaxPool2d(2), (len(nodes),)), Node(Flatten(), (len(nodes) + 1,))]
+    width = CHANNELS * SIDE * SIDE // 4
+    nodes.append(Node(Linear(np.full((width, 3), 0.1)), (len(nodes),)))
+    return Network(tuple(nodes), (CHANNELS, SIDE, SIDE))
+
+
+def ranges(network: Network, **options: str) -> list[tuple[int, int]]:
+    return [(step.first, step.last) for step in plan_rows(network, 64, machine=H200, **options).steps]
+
+
+def test_a_sum_runs_with_the_convolution_before_it() -> None:
+    pairs = ranges(residual(blocks=2), kernel="conv_sparse_direct")
+    assert pairs == [(0, 1), (1, 2), (2, 4), (4, 5), (5, 7), (7, 8), (8, 9), (9, 10)]
+
+
+@pytest.mark.parametrize("network", [residual(hidden=ReLU()), residual(twice=True), residual(read_again=True)])
+def test_a_sum_that_is_not_all_that_follows_runs_alone(network: Network) -> None:
+    assert (2, 3) in ranges(network, kernel="conv_sparse_direct")
+
+
+def test_kernels_that_take_no_sum_along_run_alone() -> None:
+    assert (2, 3) in ranges(residual(), kernel="conv_unrolled")
+
+
+@pytest.mark.parametrize("precision", ["tf32", "float16"])
+def test_many_convolutions_run_as_a_stack(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channels_last, "why_no_library", lambda: None)
+    monkeypatch.setattr(fusing, "LEAST_STACKED", 5)
+    (stack, _) = plan_rows(residual(blocks=2), 64, machine=H200, precision=precision).steps
+    assert (stack.first, stack.last, stack.kernel.name) == (0, 9, f"conv_cudnn_{precision}")
+    monkeypatch.setattr(fusing, "LEAST_STACKED", 6)
+    few = plan_rows(residual(blocks=2), 64, machine=H200, precision=precision).steps
+    assert few[0].last < 9
