@@ -15,6 +15,9 @@ __all__ = ["fused", "with_stacks"]
 LEAST_STACKED = 8
 """Convolutions that a kernel runs as one stack whatever each would take alone: their values stay in its layout."""
 
+LEAST_STACKED_DENSITY = 1 / 32
+"""Share of their weights that is not zero, below which kernels that leave zeros out may be faster."""
+
 
 def fused(network: Network, steps: Sequence[Step]) -> tuple[Step, ...]:
     """Make one step, from each on, of as many steps as the kernel of the next convolution runs together."""
@@ -31,7 +34,9 @@ def with_stacks(network: Network, segments: Sequence[tuple[Alternative, ...]]) -
     """Return segments; of many convolutions that one kernel can run as a stack, with its alternatives alone."""
     found, stacked = list(segments), [tuple(filter(_runs_stacks, segment)) or segment for segment in segments]
     for step in fused(network, [each for segment in stacked for each in segment[0]]):
-        if sum(isinstance(network[number], Conv2d) for number in step.layers) >= LEAST_STACKED:
+        layers = [layer for number in step.layers if isinstance(layer := network[number], Conv2d)]
+        left, places = sum(layer.nonzeros for layer in layers), sum(layer.weights.size for layer in layers)
+        if len(layers) >= LEAST_STACKED and left >= LEAST_STACKED_DENSITY * places:
             for at, segment in enumerate(stacked):
                 if segment[0][0].first in step.layers:
                     found[at] = segment

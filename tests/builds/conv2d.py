@@ -9,6 +9,7 @@ from cuda_builds import declare
 from sparsenn.backends.cuda.conv import (
     Geometry,
     channels_last,
+    depthwise,
     implicit,
     register_tiled,
     sparse_direct,
@@ -72,6 +73,7 @@ for _geometry in (DEEP, Geometry(64, 8, 8, 64, (1, 1))):
 for _number, _size, _stride in product(NUMBERS.values(), (3, 5, 7), (1, 2)):
     _geometry = Geometry(64, 56, 56, 64, (_size, _size), (_stride, _stride), groups=64)
     declare(channels_last.DEPTHWISE, **channels_last.depthwise_defines(_geometry, 0, _number))
+    declare(depthwise.SOURCE, ACTIVATION=0, **depthwise.shape_defines(_geometry))
 
 
 def declare_tensor(geometry: Geometry, activation: int, images: int, skipped: int) -> None:

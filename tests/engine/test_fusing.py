@@ -68,6 +68,8 @@ def test_many_convolutions_run_as_a_stack(precision: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(fusing, "LEAST_STACKED", 5)
     (stack, _) = plan_rows(residual(blocks=2), 64, machine=H200, precision=precision).steps
     assert (stack.first, stack.last, stack.kernel.name) == (0, 9, f"conv_cudnn_{precision}")
-    monkeypatch.setattr(fusing, "LEAST_STACKED", 6)
-    few = plan_rows(residual(blocks=2), 64, machine=H200, precision=precision).steps
-    assert few[0].last < 9
+    for name, least in (("LEAST_STACKED_DENSITY", 0.2), ("LEAST_STACKED", 6)):
+        with monkeypatch.context() as patch:
+            patch.setattr(fusing, name, least)
+            steps = plan_rows(residual(blocks=2), 64, machine=H200, precision=precision).steps
+        assert len(steps) > 2

@@ -3,6 +3,7 @@
 from sparsenn.backends.cuda.conv import (
     channels_last,
     cudnn,
+    depthwise,
     implicit,
     register_tiled,
     sparse_direct,
@@ -23,6 +24,7 @@ for _kernel in (
     warpgroup.WARPGROUP_FLOAT32,
     register_tiled.REGISTER_TILED,
     sparse_direct.SPARSE_DIRECT,
+    depthwise.DEPTHWISE,
     unrolled.UNROLLED,
     cudnn.CUDNN_FLOAT32,
     tensor.TENSOR_TF32,

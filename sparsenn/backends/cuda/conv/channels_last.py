@@ -336,7 +336,7 @@ def _described(precision: str, summary: str) -> ConvolutionKernel:
     return convolution(
         f"conv_cudnn_{precision}",
         partial(_launch_one, precision),
-        f"cuDNN's convolution in {summary}, with the channels of a pixel side by side from layer to layer",
+        f"cuDNN's convolution in {summary}, a pixel's channels side by side from layer to layer",
         fits,
         needs=("nvidia-cudnn-frontend",),
         auto=True,
