@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kernel_registry import add
 
-from sparsenn import Add, Conv2d, Flatten, Identity, Linear, MaxPool2d, Network, Node, ReLU
+from sparsenn import Add, Conv2d, Flatten, Identity, Linear, MaxPool2d, Network, Node, ReLU, Session
+from sparsenn.backends import ConvolutionKernel, kernel_named
 from sparsenn.backends.cuda.conv import channels_last
 from sparsenn.backends.machine import H200
 from sparsenn.engine import fusing
@@ -73,3 +75,35 @@ def test_many_convolutions_run_as_a_stack(precision: str, monkeypatch: pytest.Mo
             patch.setattr(fusing, name, least)
             steps = plan_rows(residual(blocks=2), 64, machine=H200, precision=precision).steps
         assert len(steps) > 2
+
+
+def test_a_convolution_and_its_sum_give_what_both_give_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    direct = kernel_named("conv2d", "conv_direct", "cpu").launch
+    terms = []
+
+    def launch(layer: Conv2d | tuple[Conv2d, Add], images: np.ndarray, other: np.ndarray | None = None) -> np.ndarray:
+        if isinstance(layer, Conv2d):
+            assert other is None
+            return direct(layer, images)
+        assert other is not None
+        terms.append(other.shape)
+        convolved, total = layer
+        return total.activation(direct(convolved, images) + other)
+
+    summing = ConvolutionKernel(
+        name="conv_summing",
+        device="cpu",
+        summary="ends with a sum",
+        launch=launch,
+        with_sum=lambda layer, total: (layer, total),
+        fuses=lambda layer, shapes: isinstance(layer, Add),
+    )
+    add(monkeypatch, summing)
+    network = residual(blocks=2)
+    rows = np.random.default_rng(1).normal(size=(3, network.inputs)).astype(np.float32)
+    expected = Session(network, device="reference")(rows)
+    session = Session(network, device="cpu", kernel="conv_summing")
+    for found in (session(rows), session.run(rows).outputs.to_scipy().toarray()):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    assert terms == [(3, CHANNELS, SIDE, SIDE)] * 4
+    assert [step.last - step.first for step in session.plan(rows).steps][:3] == [1, 1, 2]
