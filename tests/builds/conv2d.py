@@ -58,9 +58,7 @@ declare_register_tiled(DEEP, 4, 16)
 declare_register_tiled(Geometry(3, 6, 9, 5, (4, 2), padding=(0, 2)), 1)
 
 
-for _pixels, _filters, _geometry in product(
-    (1, 2, 3, 4, 7, 8), (1, 2, 4, 8, 16), (DEEP, Geometry(64, 8, 8, 64, (1, 1)))
-):
+for _pixels, _filters, _geometry in product((1, 3, 4, 8, 12), (1, 2, 4, 8, 16), (DEEP, Geometry(64, 8, 8, 64, (1, 1)))):
     if _pixels * _filters <= MOST_SUMS:
         _tiling = Tiling(_pixels, _filters, 8, 1, 1, 1)  # of more warps, a thread has as many registers, or more
         declare(sparse_direct.SOURCE, **sparse_direct.kernel_defines(places_of(_geometry), _tiling, 0))

@@ -22,6 +22,7 @@ from sparsenn.formats import Array
 __all__ = ["PAIR_BYTES", "Axis", "Places", "Tiling", "places_of", "smallest_tiling", "tilings"]
 
 MOST_SUMS = 64  # of a thread: more leave too few registers for pixels
+MOST_PIXELS = 12  # of a thread: more take registers for the pixels of two weights, and gain little
 ADDRESSES = 40  # registers that find pixels and weights
 MOST_WARPS = 32  # of a multiprocessor: more leave fewer registers than these
 PAIR_BYTES = 16  # of two weights and their distances
@@ -206,7 +207,7 @@ class _Choices(NamedTuple):
 def _choices() -> _Choices:
     rows_of_choices = [
         (pixels, filters, warps, shares, chunk, stages, _warps(pixels, filters) // warps)
-        for pixels in range(1, 9)
+        for pixels in range(1, MOST_PIXELS + 1)
         for filters in (1, 2, 4, 8, 16)
         if pixels * filters <= MOST_SUMS
         for warps in (8, 16)
