@@ -13,22 +13,19 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.util import find_spec
-from math import prod
 from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
-from ceilings import ceilings
+from cpu_peers import DEEPSPARSE, DEEPSPARSE_NOTE, floor, openvino_call
 from golden_networks import Golden, numbers
 from record_golden import TOLERANCE, as_matrix
 from record_torchvision import PIXELS, made
 from results_file import results_path, write_results
 from wall_timing import timed_in_blocks
 
-from sparsenn import Network, Session, from_onnx
-from sparsenn.layers import Conv2d
+from sparsenn import Session, from_onnx
 
 MODELS = ("resnet18", "resnet50", "mobilenet_v2", "vgg11")
 SHARES = (1.0, 0.1, 0.05)
@@ -41,35 +38,10 @@ COLUMNS = [
     ("milliseconds", "sparsenn (ms)", "{:.2f}"),
     ("onnxruntime", "ONNX Runtime (ms)", "{:.2f}"),
     ("openvino", "OpenVINO (ms)", "{:.2f}"),
+    ("deepsparse", "DeepSparse, once (ms)", "{:.1f}"),
     ("floor", "floor (ms)", "{:.2f}"),
     ("chosen", "kernels"),
 ]
-
-
-def openvino_call(file: bytes, rows: np.ndarray) -> Callable[[], Any] | None:
-    """Return a call of OpenVINO, compiled for latency, that returns the outputs; None where it is not installed."""
-    if find_spec("openvino") is None:
-        return None
-    import openvino  # type: ignore[import-not-found]
-
-    core = openvino.Core()
-    model = core.read_model(file)
-    model.reshape(list(rows.shape))
-    compiled = core.compile_model(model, "CPU", {"PERFORMANCE_HINT": "LATENCY"})
-    return lambda: compiled(rows)[0]
-
-
-def floor(network: Network, rows: int) -> float:
-    """Return the milliseconds that nothing can go below: weights, rows and outputs once, or multiply-adds."""
-    multiply_adds = sum(
-        int(np.count_nonzero(layer.weights)) * prod(shape[1:]) if isinstance(layer, Conv2d) else layer.edges
-        for layer, shape in zip(network.layers, network.shapes[1:], strict=True)
-    )
-    weights = sum(
-        int(np.count_nonzero(layer.weights)) if isinstance(layer, Conv2d) else layer.edges for layer in network
-    )
-    moved = 4 * (weights + rows * (network.inputs + network.outputs))
-    return 1e3 * ceilings().floor(moved, rows * multiply_adds)
 
 
 def recorded(name: str, left: float, seconds: float) -> list[dict[str, Any]]:
@@ -101,6 +73,7 @@ def recorded(name: str, left: float, seconds: float) -> list[dict[str, Any]]:
                     "milliseconds": ours.median,
                     "onnxruntime": by_runtime.median,
                     "openvino": rest[0].median if rest else None,
+                    "deepsparse": DEEPSPARSE.get((f"{name}, {left:.0%}".replace("%", " %"), count)),
                     "floor": floor(network, count),
                     "chosen": ", ".join(dict.fromkeys(kernel.name for kernel in session.plan(rows).kernels)),
                     "difference": max(float(np.abs(own - each).max()) for each in others) / largest,
@@ -129,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "alternately, with its own number of threads. Outputs were compared first. The largest weights of each "
             "layer are left, and all of depthwise convolutions. The floor is the time of the multiply-adds of weights "
             "that are left at the rate of a dense product, or of copying them, the images and the outputs once.",
+            DEEPSPARSE_NOTE,
         ],
     )
     wrong = [row for row in rows if not row["difference"] <= TOLERANCE]

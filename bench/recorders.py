@@ -59,6 +59,7 @@ TABLES = {
     "cpu-convolutions": Recorder(
         "bench/record_cpu_convolutions.py", (*_ENGINE, *_CPU), "[--only NAME …]", "torchvision, and OpenVINO if at hand"
     ),
+    "cpu-rows": Recorder("bench/record_cpu_rows.py", (*_ENGINE, *_CPU), "[--only NAME …]", "OpenVINO if at hand"),
     "dask": Recorder("bench/record_dask.py", ("sparsenn/distributed", *_ENGINE, *_CPU), "[--device cuda]"),
     "devices": Recorder("bench/record_devices.py", ("sparsenn/distributed", *_ENGINE, _CUDA), needs="GPUs of one host"),
     "end-to-end": Recorder("bench/record_end_to_end.py", (*_ENGINE, _CUDA, "sparsenn/io"), "FILE.h5 …", _EITHER),

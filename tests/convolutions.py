@@ -95,6 +95,7 @@ def assert_near_conv2d(
     bias: float | np.ndarray | None = None,
     activation: Callable[[np.ndarray], np.ndarray] | None = None,
     precision: str = "float32",
+    steepness: float = 1.0,
     **options,
 ) -> None:
     """Fail unless `found` is as close to the float64 answer as a precision allows; NaN never is.
@@ -105,6 +106,7 @@ def assert_near_conv2d(
     Parameters
     ----------
     precision : float32, tf32 or float16.
+    steepness : how steep an activation is at most that is a function.
     options : stride, padding, dilation and groups, as `reference_conv2d`.
     """
     expected = reference_conv2d(images, weights, bias, activation, **options)
@@ -113,7 +115,7 @@ def assert_near_conv2d(
         allowed = ALLOWED[precision] * np.abs(reference_conv2d(images, weights, bias, **options)).max(initial=0.0)
     else:
         depth = int(np.prod(weights.shape[1:]))
-        steepness = steepest(activation) if isinstance(activation, Elementwise) else 1.0
+        steepness = steepest(activation) if isinstance(activation, Elementwise) else steepness
         allowed = ROUNDING * (steepness * (depth + 2) * absolute_sums(images, weights, bias, **options) + 8)
     distance = np.abs(found - expected)
     within = distance <= allowed

@@ -35,6 +35,7 @@ STAND_INS = {
         "copies",
         "edges",
         "half_edges",
+        "launches",
         "matrix_products",
         "memory",
         "numbers",

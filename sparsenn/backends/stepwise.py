@@ -19,7 +19,7 @@ from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import SparseLinear
 
-__all__ = ["DEPTH", "FEW", "Stepwise", "chain_of", "has_dense_rows", "scatters"]
+__all__ = ["DEPTH", "FEW", "Stepwise", "chain_of", "scatters"]
 
 DEPTH = 6
 """Layers between two searches for dead and equal rows. In the challenge's networks each of the first layers removes a
@@ -27,19 +27,9 @@ tenth to a half of the rows; a search after every layer costs more than it saves
 
 FEW = 1 / 8  # a search that removes no more than this share of the rows doubles the layers until the next one
 
-# Costs in scattered multiply-adds, about as `bench/bench_spmspm.py` shows with AVX-512; a value that is brought into a
-# panel costs as much as one.
-VECTOR_VALUE = 1 / 16  # of a multiply-add, or an element that is cleared, along vectors
-
-# Likewise, where dense rows are summed one by one: fitted to LeNet-300-100 with 1.9 and 20 % of its weights.
-SCANNED_VALUE = 0.75  # of a value that is read
-FOUND_VALUE = 6.0  # of a value that is not zero, without its products
-
-MOST_DENSE_WEIGHTS = 1 << 20
-"""Weights of a layer with their zeros, up to which whole rows of weights are added where enough of them are stored:
-vectors of zeros cost less than the addresses of what is none, as long as a cache holds them."""
-
-SAMPLED_ROWS = 128  # rows of a matrix whose non-zeros are counted to estimate those of all rows
+VECTOR_VALUE = 1 / 16
+"""Time of a multiply-add along vectors, or of an element that is cleared, in that of one that is scattered, about as
+`bench/bench_spmspm.py` shows with AVX-512; a value that is brought into a panel costs as much as one."""
 
 
 @dataclass
@@ -146,7 +136,7 @@ class Stepwise:
             features=rows.features,
             multiplicity=rows.multiplicity,
             droppable_from=self._problem.droppable_from,
-            scatter=self._adaptive and scatters(self._backend, self._layers[first], rows.features),
+            scatter=self._adaptive and scatters(self._layers[first], rows.features),
             deduplicate=self._problem.deduplicate,
         )
         output = self._kernel.launch(step)
@@ -179,25 +169,15 @@ def chain_of(
     return Stepwise(backend, kernel, stack, layers, problem, adaptive)
 
 
-def has_dense_rows(layer: SparseLinear) -> bool:
-    """Return whether a non-zero of a dense row is multiplied by all of its row of weights, their zeros included."""
-    weights = layer.inputs * layer.outputs
-    return weights <= MOST_DENSE_WEIGHTS and layer.edges >= VECTOR_VALUE * weights
+def scatters(layer: SparseLinear, features: Features) -> bool:
+    """Return whether multiplying only the non-zeros of features in a layer should beat gathering from whole rows.
 
-
-def scatters(backend: Backend, layer: SparseLinear, features: Features) -> bool:
-    """Return whether multiplying only the non-zeros of features in a layer should beat gathering from dense rows."""
+    Dense rows are gathered: where so few numbers are not zero that scattering would pay, CSR is the form for them.
+    """
+    if not isinstance(features, CSR):
+        return False
     rows, width = features.shape
     weights = layer.weights
-    gather = rows * weights.nnz * VECTOR_VALUE
-    each = weights.nnz / max(1, width)
-    if isinstance(features, CSR):
-        gather += features.nnz + rows * width * VECTOR_VALUE
-        scatter = features.nnz * each + rows * weights.shape[1] * VECTOR_VALUE
-    else:
-        sampled = features[:: -(-rows // SAMPLED_ROWS) or 1].copy()
-        nonzeros = rows / max(1, sampled.shape[0]) * float(backend.count_nonzeros(sampled).sum())
-        each = FOUND_VALUE + (layer.outputs * VECTOR_VALUE if has_dense_rows(layer) else each)
-        gather += rows * width
-        scatter = rows * width * SCANNED_VALUE + nonzeros * each + rows * weights.shape[1]
+    gather = rows * weights.nnz * VECTOR_VALUE + features.nnz + rows * width * VECTOR_VALUE
+    scatter = features.nnz * weights.nnz / max(1, width) + rows * weights.shape[1] * VECTOR_VALUE
     return bool(scatter < gather)

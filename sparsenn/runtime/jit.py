@@ -33,7 +33,8 @@ if not os.environ.get("NUMBA_NUM_THREADS", "1").isdigit() or int(os.environ.get(
     )
 
 import numba
-from numba.core import event
+from numba.core import event, types
+from numba.core.typing import signature
 
 if numba.config.DISABLE_JIT:
     raise UsageError("numba compiles nothing where NUMBA_DISABLE_JIT is set, and sparsenn needs that; unset it")
@@ -44,6 +45,7 @@ from sparsenn.runtime.spans import span
 from sparsenn.runtime.storage.compiled import LOADING, compiled_cache, is_cached
 
 __all__ = [
+    "address_of",
     "compile_seconds",
     "compiled",
     "compiled_functions",
@@ -70,6 +72,15 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 def uncontracted(function: Callable[P, R]) -> Callable[P, R]:
     """Compile as `compiled` does, but no multiply with an add: the bits are the same whatever it is inlined into."""
     return _compile(function, fastmath=False)
+
+
+def address_of(function: Any, *arguments: Any) -> int:
+    """Return where the code of a compiled function that returns nothing begins, for calls as in C.
+
+    arguments : numba's types.
+    """
+    result = function.get_compile_result(signature(types.void, *arguments))
+    return int(result.library.get_pointer_to_function(result.fndesc.llvm_cfunc_wrapper_name))
 
 
 class _NumbaThreads:

@@ -11,7 +11,7 @@ from strategies import networks_with_inputs
 from sparsenn import backends
 from sparsenn.backends import oracle
 from sparsenn.backends.chains import SparseProblem
-from sparsenn.backends.stepwise import DEPTH, Stepwise, has_dense_rows, scatters
+from sparsenn.backends.stepwise import DEPTH, Stepwise, scatters
 from sparsenn.formats import CSC, CSR, from_dense
 from sparsenn.layers import ReLU, SparseLinear
 
@@ -158,34 +158,12 @@ def band(width):
     return SparseLinear(CSC.from_scipy(from_dense(weights).to_scipy()), None, ReLU())
 
 
-def test_scattering_pays_for_few_nonzeros_in_either_form():
-    backend = backends.backend_for("cpu")
+def test_scattering_pays_for_few_nonzeros_of_csr():
     wide = SparseLinear(CSC.from_scipy(from_dense(np.ones((400, 400))).to_scipy()), None, ReLU())
     rows = np.zeros((3000, 400), np.float32)
     rows[:, 7] = 1
-    assert scatters(backend, wide, from_dense(rows))
-    assert scatters(backend, wide, rows)
-    assert not scatters(backend, wide, from_dense(np.ones_like(rows)))
-    assert scatters(backend, band(16), rows)
-    assert not scatters(backend, band(16), np.ones_like(rows))
-    assert not scatters(backend, band(3), rows)  # looking for non-zeros takes longer than all sums
-
-
-def test_rows_all_over_a_matrix_are_looked_at():
-    rows = np.zeros((3000, 400), np.float32)
-    rows[500:] = 1
-    backend = backends.backend_for("cpu")
-    assert scatters(backend, band(16), rows[:500])
-    assert scatters(backend, band(16), rows) == scatters(backend, band(16), rows[::-1])
-
-
-def test_whole_rows_of_weights_are_added_where_many_are_stored():
-    layer = SparseLinear(CSC.from_scipy(from_dense(np.ones((400, 400))).to_scipy()), None, ReLU())
-    rows = np.zeros((3000, 400), np.float32)
-    rows[:, :80] = 1
-    backend = backends.backend_for("cpu")
-    assert has_dense_rows(layer)
-    assert scatters(backend, layer, rows)
-    assert not scatters(backend, layer, from_dense(rows))
-    large = SparseLinear(CSC.from_scipy(from_dense(np.ones((1025, 1024))).to_scipy()), None, ReLU())
-    assert not has_dense_rows(large)  # its zeros, had it any, would take more memory than a cache holds
+    assert scatters(wide, from_dense(rows))
+    assert not scatters(wide, from_dense(np.ones_like(rows)))
+    assert scatters(band(16), from_dense(rows))
+    assert not scatters(band(16), from_dense(np.ones_like(rows)))
+    assert not scatters(wide, rows)  # dense rows are gathered

@@ -1,10 +1,10 @@
 """Panels: a tile of rows side by side along the vector lanes, taken through many layers while it stays in cache.
 
-A panel holds `stride` rows as a (width, stride) matrix: element (i, l) is neuron i of row l. An output neuron is a
-weighted sum of a few panel lines, so every multiply-add works on full vector registers whatever the sparsity pattern.
-Zeros are multiplied too: a lane of a vector costs far less than a scattered scalar update. Where the rows that enter
-are sparse enough, their first layer is computed from their non-zeros alone: rows of CSR scatter each through its row of
-weights into the panel; dense rows are summed one by one, and only their outputs become lines of the panel.
+A panel holds up to `TILE` rows as a matrix of a line for each neuron, whose numbers, whole vectors of them, are those
+of the rows. An output neuron is a weighted sum of a few panel lines, so every multiply-add works on full vector
+registers whatever the sparsity pattern.
+Zeros are multiplied too: a lane of a vector costs far less than a scattered scalar update. Where rows of CSR are sparse
+enough, their first layer is computed from their non-zeros alone, each scattered through its row of weights.
 
 A layer with many weights is computed block by block of its inputs, so that their lines stay in the first-level cache
 while every output adds up its products with them.
@@ -21,49 +21,60 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.chains import LayerCounts
-from sparsenn.backends.cpu.panel_layers import LANE_STEP, finish_line, padded, run_layers
-from sparsenn.backends.cpu.processor import CACHE_BYTES, LAST_CACHE_BYTES, PANELS, WAKING_SECONDS, shared_seconds
+from sparsenn.backends.cpu.packed import blocks_of
+from sparsenn.backends.cpu.panel_layers import SLICE_WORK, run_layers, vectors_of
+from sparsenn.backends.cpu.panel_sums import finish_line
+from sparsenn.backends.cpu.processor import PANELS, shared_seconds
+from sparsenn.backends.cpu.row_threads import NO_THREADS, row_threads
 from sparsenn.backends.cpu.scratch import Scratch
-from sparsenn.backends.cpu.stack import Packed, Stack, are_blocks, blocks_of
-from sparsenn.backends.cpu.tiles import BITS, TILE, VECTOR, ask_for, lowest, nonzeros, one_filter
+from sparsenn.backends.cpu.stack import Stack
+from sparsenn.backends.cpu.tiles import TILE, VECTOR, turn
 from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.registry import register
-from sparsenn.backends.row_map import RowMap
+from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
-from sparsenn.formats import CSR, Array
+from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import read_only
 from sparsenn.layers import SparseLinear
 from sparsenn.runtime.jit import compiled
-from sparsenn.runtime.workers import TASKS, chunks, map_threads, thread_count
+from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
 __all__ = ["PANEL", "SCATTER", "launch_panel", "launch_scatter", "panel_seconds", "run_csr", "run_dense"]
 
-MOST_LANES = 256  # wider panels gain nothing: 512 lanes were no faster than 256 on the challenge's 1024 x 120
-AHEAD = 2  # rows of which cache lines are asked for while one is looked at
-BLOCK = 16  # neurons, and rows, moved at a time between rows and lanes: 16 floats are a cache line
+CHUNK_WORK = 1 << 23
+"""Multiply-adds, if no row dies, that a thread takes at a time: more work than the hand-over."""
+
+CALL_SECONDS = 3e-5  # what a launch takes around the work
+
+EDGE_LANES = 10  # lanes that are multiplied in the time of a weight's other instructions
+
+SLICES = 2  # of a layer that threads share, for each thread
 
 
 @compiled
-def _emit(panel: Array, width: int, stride: int, lanes: int, out: Array, at: int) -> None:
-    step = np.uintp(stride)
-    for block in range(0, width, BLOCK):
-        first, stop = np.uintp(block), np.uintp(min(width, block + BLOCK))
-        for lane in range(np.uintp(lanes)):
-            for line in range(first, stop):
-                out[np.uintp(at) + lane, line] = panel[line * step + lane]
+def _emit(panel: Array, width: int, across: int, lanes: int, out: Array, at: int) -> None:
+    """Write lanes of a panel as rows of `out`, the first to row `at`."""
+    whole, squares, flat = width // VECTOR * VECTOR, lanes // VECTOR * VECTOR, out.reshape(-1)
+    for line in range(0, whole, VECTOR):
+        for lane in range(0, squares, VECTOR):
+            turn(panel, line * across + lane, across, flat, (at + lane) * width + line, width)
+    for lane in range(lanes):
+        for line in range(whole if lane < squares else 0, width):
+            out[at + lane, line] = panel[line * across + lane]
 
 
 @compiled
-def _enter(features: Array, base: int, lanes: int, used: Array, panel: Array, stride: int) -> None:
-    for block in range(0, used.size, BLOCK):
-        for begin in range(0, lanes, BLOCK):
-            first, stop = np.uintp(begin), np.uintp(min(lanes, begin + BLOCK))
-            for number in range(block, min(used.size, block + BLOCK)):
-                line = np.uintp(used[number])
-                place = line * np.uintp(stride)
-                for lane in range(first, stop):
-                    panel[place + lane] = features[np.uintp(base) + lane, line]
+def _enter(features: Array, base: int, lanes: int, panel: Array, across: int) -> None:
+    """Write rows from `base` on as lanes of a panel."""
+    width = features.shape[1]
+    whole, squares, flat = width // VECTOR * VECTOR, lanes // VECTOR * VECTOR, features.reshape(-1)
+    for line in range(0, whole, VECTOR):
+        for lane in range(0, squares, VECTOR):
+            turn(flat, (base + lane) * width + line, width, panel, line * across + lane, across)
+    for lane in range(lanes):
+        for line in range(whole if lane < squares else 0, width):
+            panel[line * across + lane] = features[base + lane, line]
 
 
 @compiled
@@ -84,65 +95,19 @@ def _finish_scatter(packed: Any, layer: int, panel: Array, stride: int, lanes: i
 
 
 @compiled
-def _find_nonzeros(features: Array, row: int, columns: Array, numbers: Array) -> int:
-    width, found = features.shape[1], 0
-    first, whole = row * width, width // BITS * BITS
-    ahead = min(AHEAD * width, features.size - first - whole)
-    for begin in range(0, whole, BITS):
-        for line in range(begin, begin + BITS, BLOCK):
-            ask_for(features, first + ahead + line)
-        bits = nonzeros(features, first + begin)
-        while bits != 0:
-            column = begin + lowest(bits)
-            columns[found], numbers[found] = column, features[row, column]
-            found += 1
-            bits &= bits - 1
-    for column in range(whole, width):
-        if features[row, column] != np.float32(0):
-            columns[found], numbers[found] = column, features[row, column]
-            found += 1
-    return found
-
-
-@compiled
-def _enter_by_rows(features: Array, base: int, lanes: int, by_rows: Any, outputs: int, a: Array, stride: int,
-                   columns: Array, numbers: Array, sums: Array) -> int:  # fmt: skip
-    """Sum a panel's first layer row by row, from the inputs that are not zero; returns the multiply-adds."""
-    pointers, targets, multipliers, weights = by_rows
-    edges, dense, begin = 0, weights.size > 0, np.zeros(1, np.float32)
-    for lane in range(lanes):
-        found = _find_nonzeros(features, base + lane, columns, numbers)
-        for entry in range(found):
-            column = np.uintp(columns[entry])
-            edges += pointers[column + np.uintp(1)] - pointers[column]
-        if dense:
-            for first in range(0, sums.size, TILE):
-                one_filter(weights, first, sums.size, columns, 0, found, numbers, 0, begin, 0, sums, first)
-        else:
-            for place in range(np.uintp(sums.size)):
-                sums[place] = np.float32(0)
-            for entry in range(found):
-                column, number = np.uintp(columns[entry]), numbers[entry]
-                for edge in range(pointers[column], pointers[column + np.uintp(1)]):
-                    sums[np.uintp(targets[edge])] += number * multipliers[edge]
-        for output in range(np.uintp(outputs)):
-            a[output * np.uintp(stride) + np.uintp(lane)] = sums[output]
-    return edges
-
-
-@compiled
-def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int, packed: Any, blocks: Any, first: int,
-            last: int, by_rows: Any, scatter: bool, weights: Array, droppable_from: int, a: Array,
-            b: Array, stride: int, out: Array, survivors: Array, counters: Array) -> int:  # fmt: skip
-    """Run CSR rows start to stop, panel by panel; returns how many rows were written to `out` and `survivors`."""
-    counts, live, rows = np.empty(stride, np.int32), np.empty(stride, np.int64), np.empty(stride, np.int64)
-    pointers, targets, multipliers = by_rows[:3]
-    step, iso = np.uintp(stride), values.size == 1
-    written = 0
-    for base in range(start, stop, stride):
-        lanes = min(stride, stop - base)
-        wide = padded(lanes, stride)
-        _clear(a, packed.widths[first + 1] if scatter else packed.widths[first], stride, wide)
+def run_csr(indptr: Array, indices: Array, values: Array, by_rows: Any, scatter: bool, start: int, stop: int,
+            packed: Any, first: int, last: int, weights: Array, droppable_from: int, a: Array, b: Array, counts: Array,
+            most: int, out: Array, at: int, survivors: Array, counters: Array, state: Array,
+            job: Array) -> int:  # fmt: skip
+    """Run CSR rows start to stop in panels of at most `most`; returns how many were written to `out`, from row `at`."""
+    live, rows = np.empty(most, np.int64), np.empty(most, np.int64)
+    pointers, targets, multipliers = by_rows
+    iso, written = values.size == 1, 0
+    for base in range(start, stop, most):
+        lanes = min(most, stop - base)
+        across = vectors_of(lanes) * VECTOR
+        step = np.uintp(across)
+        _clear(a, packed.widths[first + 1] if scatter else packed.widths[first], across, across)
         edges = 0
         for lane in range(lanes):
             rows[lane] = base + lane
@@ -156,41 +121,33 @@ def run_csr(indptr: Array, indices: Array, values: Array, start: int, stop: int,
                 else:
                     a[np.uintp(indices[entry]) * step + np.uintp(lane)] = value
         if scatter:
-            _finish_scatter(packed, first, a, stride, wide, counts)
-        lanes, side = run_layers(packed, blocks, first, last, first + (1 if scatter else 0), edges, a, b, stride, rows,
-                                  lanes, counts, live, weights, droppable_from, counters)  # fmt: skip
-        _emit(b if side else a, packed.widths[last], stride, lanes, out, written)
+            _finish_scatter(packed, first, a, across, across, counts)
+        lanes, vectors, side = run_layers(packed, first, last, first + (1 if scatter else 0), edges, a, b, rows, lanes,
+                                          counts, live, weights, droppable_from, counters, state, job)  # fmt: skip
+        _emit(b if side else a, packed.widths[last], vectors * VECTOR, lanes, out, at + written)
         survivors[written : written + lanes] = rows[:lanes]
         written += lanes
     return written
 
 
 @compiled
-def run_dense(features: Array, used: Array, start: int, stop: int, packed: Any, blocks: Any, first: int, last: int,
-              by_rows: Any, scatter: bool, weights: Array, droppable_from: int, a: Array,
-              b: Array, stride: int, out: Array, survivors: Array, counters: Array) -> int:  # fmt: skip
-    """Run dense rows as `run_csr`; `used` are the inputs that have a weight, which panels hold unless rows scatter."""
-    counts, live, rows = np.empty(stride, np.int32), np.empty(stride, np.int64), np.empty(stride, np.int64)
-    width, outputs = packed.widths[first], packed.widths[first + 1]
-    columns, numbers = np.empty(width, np.int64), np.empty(width, np.float32)
-    sums = np.empty(-(-outputs // TILE) * TILE, np.float32)
+def run_dense(features: Array, start: int, stop: int, packed: Any, first: int, last: int, weights: Array,
+              droppable_from: int, a: Array, b: Array, counts: Array, most: int, out: Array, at: int, survivors: Array,
+              counters: Array, state: Array, job: Array) -> int:  # fmt: skip
+    """Run dense rows as `run_csr`, none of them by scattering."""
+    live, rows = np.empty(most, np.int64), np.empty(most, np.int64)
     written = 0
-    for base in range(start, stop, stride):
-        lanes = min(stride, stop - base)
-        wide = padded(lanes, stride)
-        edges = 0
+    for base in range(start, stop, most):
+        lanes = min(most, stop - base)
+        across = vectors_of(lanes) * VECTOR
         for lane in range(lanes):
             rows[lane] = base + lane
-        if wide > lanes:
-            _clear(a, outputs if scatter else width, stride, wide)
-        if scatter:
-            edges = _enter_by_rows(features, base, lanes, by_rows, outputs, a, stride, columns, numbers, sums)
-            _finish_scatter(packed, first, a, stride, wide, counts)
-        else:
-            _enter(features, base, lanes, used, a, stride)
-        lanes, side = run_layers(packed, blocks, first, last, first + (1 if scatter else 0), edges, a, b, stride, rows,
-                                  lanes, counts, live, weights, droppable_from, counters)  # fmt: skip
-        _emit(b if side else a, packed.widths[last], stride, lanes, out, written)
+        if across > lanes:
+            _clear(a, packed.widths[first], across, across)
+        _enter(features, base, lanes, a, across)
+        lanes, vectors, side = run_layers(packed, first, last, first, 0, a, b, rows, lanes, counts, live, weights,
+                                          droppable_from, counters, state, job)  # fmt: skip
+        _emit(b if side else a, packed.widths[last], vectors * VECTOR, lanes, out, at + written)
         survivors[written : written + lanes] = rows[:lanes]
         written += lanes
     return written
@@ -199,28 +156,24 @@ def run_dense(features: Array, used: Array, start: int, stop: int, packed: Any, 
 _scratch = Scratch()
 
 
-def _stride(rows: int, widest: int, threads: int) -> int:
-    """Lanes of a panel: as many as the cache holds, but no more than give every thread a panel."""
-    cached = CACHE_BYTES // (2 * 4 * max(1, widest)) // LANE_STEP * LANE_STEP
-    share = -(-rows // threads)
-    needed = -(-share // LANE_STEP) * LANE_STEP
-    return max(LANE_STEP, min(cached, MOST_LANES, needed))
+def _panel_rows(rows: int, threads: int) -> int:
+    """Return the rows of a panel at most: as even for all threads as whole vectors are, and `TILE` of them at most."""
+    share = parts_of(rows, threads)
+    panels = parts_of(share, TILE)
+    return max(1, parts_of(share, panels * VECTOR)) * VECTOR if rows else VECTOR
 
 
-def _chunk(rows: int, width: int, stride: int) -> int:
-    """Rows a thread takes at a time, a multiple of the panel's: many, but so that all threads end up with as many."""
-    threads = thread_count()
-    share = -(-rows // (TASKS * threads * stride)) * stride
-    longest = max(stride, min(LAST_CACHE_BYTES // (4 * width), share) // stride * stride)
-    sizes = range(longest, max(stride, longest // 2) - 1, -stride)
-    return min(sizes, key=lambda size: -(-rows // (threads * size)) * size)
+def _chunk(rows: int, edges: int, threads: int) -> int:
+    """Return the rows that a thread takes at a time: whole panels, as many for all threads."""
+    panel = _panel_rows(rows, threads)
+    panels = parts_of(parts_of(rows, threads), panel)
+    most = max(1, min(panels, CHUNK_WORK // max(1, edges * panel)))
+    return parts_of(panels, parts_of(panels, most)) * panel
 
 
-def _even_chunk(rows: int) -> int:
-    """Rows a thread takes at a time in panels of `TILE` lanes, whole vectors: as many for all threads."""
-    threads = thread_count()
-    rounds = max(1, parts_of(rows, threads * MOST_LANES))
-    return max(1, parts_of(rows, threads * rounds * VECTOR)) * VECTOR
+def _is_shared(rows: int, edges: int, threads: int) -> bool:
+    """Return whether threads share each layer of a panel: panels are too few, or to hand them over takes longer."""
+    return rows < TILE * threads or rows * edges < CHUNK_WORK
 
 
 class _Collector:
@@ -242,43 +195,47 @@ class _Collector:
 
 def _launch(step: StepInput, scatter: bool) -> StepOutput:
     stack: Stack = step.stack
-    packed: Packed = stack.packed
-    widths = packed.widths[step.first : step.last + 1]
-    rows, outputs = step.features.shape[0], int(widths[-1])
-    panel_width = int(widths[1:].max() if scatter else widths.max())
-    is_cut = any(map(are_blocks, stack.layers[step.first : step.last]))
-    stride = TILE if is_cut else _stride(rows, panel_width, thread_count())
+    size, rows, threads = stack.size_of(step.first, step.last), step.features.shape[0], thread_count()
+    is_shared = _is_shared(rows, size.edges, threads)
+    most = TILE if is_shared else _panel_rows(rows, threads)
+    state, slices = (row_threads(), SLICES * threads) if is_shared else (NO_THREADS, 1)
     by_rows = stack.by_rows(step.first) if scatter else stack.no_rows
-    collector = _Collector(stack.workspace.next(rows, outputs))
-    features = step.features if isinstance(step.features, CSR) else np.ascontiguousarray(step.features)
-    blocks = stack.blocks
+    features = step.features
+    if scatter and not isinstance(features, CSR):
+        features = from_dense(features)
+    # that rows die in the last layer is no reason to move the others
+    droppable_from = step.droppable_from if step.droppable_from < step.last - 1 else step.last
+    stays = droppable_from == step.last  # each thread then writes rows where they belong
+    collector = _Collector(stack.workspace.next(rows, size.outputs))
 
     def run(bounds: tuple[int, int]) -> Array:
         start, stop = bounds
         counters = np.zeros((step.last - step.first, 4), np.int64)
-        survivors = np.empty(stop - start, np.int64)
-        out = _scratch.take("out", (stop - start) * outputs).reshape(stop - start, outputs)
-        shared = (
-            start, stop, packed, blocks, step.first, step.last, by_rows, scatter, step.multiplicity,
-            step.droppable_from,
-            _scratch.take("a", panel_width * stride), _scratch.take("b", panel_width * stride), stride,
-            out, survivors, counters,
+        survivors = collector.survivors[start:stop] if stays else np.empty(stop - start, np.int64)
+        out = collector.out if stays else _scratch.take("out", (stop - start) * size.outputs).reshape(-1, size.outputs)
+        given: tuple[Any, ...] = (
+            start, stop, stack.packed, step.first, step.last, step.multiplicity, droppable_from,
+            _scratch.take("a", size.widest * most), _scratch.take("b", size.widest * most),
+            _scratch.take("counts", TILE * slices).view(np.int32), most, out, start if stays else 0, survivors,
+            counters, state, stack.job(),
         )  # fmt: skip
         if isinstance(features, CSR):
-            written = run_csr(features.indptr, features.indices, features.values, *shared)
+            written = run_csr(features.indptr, features.indices, features.values, by_rows, scatter, *given)
         else:
-            written = run_dense(read_only(features), stack.used_inputs(step.first), *shared)
-        collector.add(out[:written], survivors[:written])
+            written = run_dense(read_only(np.ascontiguousarray(features)), *given)
+        if not stays:
+            collector.add(out[:written], survivors[:written])
         return counters
 
-    work = chunks(rows, _even_chunk(rows) if is_cut else _chunk(rows, max(1, outputs), stride))
-    counters = sum(map_threads(run, work), np.zeros((step.last - step.first, 4), np.int64))
+    work = [(0, rows)] if is_shared else chunks(rows, _chunk(rows, size.edges, threads))
+    counters: Array = sum(map_threads(run, work), np.zeros((step.last - step.first, 4), np.int64))
+    count = rows if stays else collector.count
     return StepOutput(
-        features=collector.out[: collector.count],
-        row_map=RowMap.of_survivors(collector.survivors[: collector.count], rows),
+        features=collector.out[:count],
+        row_map=SAME_ROWS if stays else RowMap.of_survivors(collector.survivors[:count], rows),
         counts=tuple(
-            LayerCounts("scatter" if scatter and layer == 0 else "panel", *map(int, counted))
-            for layer, counted in enumerate(counters)
+            LayerCounts("scatter" if scatter and layer == 0 else "panel", *counted)
+            for layer, counted in enumerate(counters.tolist())
         ),
     )
 
@@ -293,25 +250,20 @@ def launch_scatter(step: StepInput) -> StepOutput:
     return _launch(step, scatter=True)
 
 
-EDGE_LANES = 40  # lanes of a panel that are multiplied in the time of a weight's other instructions
-
-
 def panel_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
     """Estimate the time of layers in one launch, no row of which dies."""
-    widest = max(max(layer.inputs, layer.outputs) for layer in layers)
-    is_cut = any(map(are_blocks, layers))
-    lanes = min(TILE, parts_of(rows, VECTOR) * VECTOR) if is_cut else _stride(rows, widest, machine.multiprocessors)
-    panels = parts_of(rows, lanes)
-    threads = max(1, min(panels, machine.multiprocessors))
-    edges = sum(
-        (layer.edges + blocks_of(layer) * layer.outputs) * lanes
-        if are_blocks(layer)
-        else layer.edges * (lanes + EDGE_LANES)
-        for layer in layers
-    )
-    values = (layers[0].inputs + layers[-1].outputs) * min(rows, lanes)
-    turns = parts_of(panels, threads) * threads
-    return WAKING_SECONDS + shared_seconds(PANELS, machine, threads, turns * edges, turns * FLOAT_BYTES * values)
+    threads, edges = machine.multiprocessors, sum(layer.edges for layer in layers)
+    values = (layers[0].inputs + layers[-1].outputs) * rows
+    products = sum(layer.edges + blocks_of(layer) * layer.outputs for layer in layers)
+    if _is_shared(rows, edges, threads):
+        lanes = parts_of(rows, VECTOR) * VECTOR
+        busy = max(1, min(threads, products * lanes // (len(layers) * SLICE_WORK)))
+        work = products * (lanes + parts_of(lanes, TILE) * EDGE_LANES) * threads / busy
+        return CALL_SECONDS + PANELS.seconds(machine, work, FLOAT_BYTES * values)
+    lanes = _panel_rows(rows, threads)
+    rounds = parts_of(parts_of(rows, lanes), threads) * threads
+    work = rounds * products * (lanes + EDGE_LANES)
+    return CALL_SECONDS + shared_seconds(PANELS, machine, threads, work, FLOAT_BYTES * values)
 
 
 PANEL = register(

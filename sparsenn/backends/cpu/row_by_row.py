@@ -77,9 +77,9 @@ def _take_rows(row: int, rows: int, count: int, layers: int, job: Array, out: Ar
 
     Only single rows are counted.
     """
-    numbers, offsets = carray(pointer_of(job[0]), 1, np.int64), carray(pointer_of(job[1]), 1, np.uint32)
-    columns, factors = carray(pointer_of(job[5]), 1, np.uint32), carray(pointer_of(job[6]), 1, np.float32)
-    lines, alive = carray(pointer_of(job[7]), 1, np.float32), carray(pointer_of(job[8]), 1, np.int64)
+    numbers, offsets = carray(pointer_of(job[1]), 1, np.int64), carray(pointer_of(job[2]), 1, np.uint32)
+    columns, factors = carray(pointer_of(job[6]), 1, np.uint32), carray(pointer_of(job[7]), 1, np.float32)
+    lines, alive = carray(pointer_of(job[8]), 1, np.float32), carray(pointer_of(job[9]), 1, np.int64)
     across = job[WIDEST]
     source: Any = MOST_ROWS * across
     target: Any = 0
@@ -118,7 +118,7 @@ def run_rows(features: Array, start: int, stop: int, layers: int, job: Array, ou
         or empty. counters : (layers, 4) int64, added to: rows, active inputs, non-zeros, multiply-adds; (0, 4) for no
         counting.
     """
-    columns, factors = carray(pointer_of(job[5]), 1, np.uint32), carray(pointer_of(job[6]), 1, np.float32)
+    columns, factors = carray(pointer_of(job[6]), 1, np.uint32), carray(pointer_of(job[7]), 1, np.float32)
     flat, inputs = features.reshape(-1), features.shape[1]
     row = start
     while row < stop:
@@ -137,7 +137,7 @@ def run_sparse_rows(indptr: Array, indices: Array, entries: Array, start: int, s
                     out: Array, multiplicity: Array, droppable_from: int, state: Array,
                     counters: Array) -> None:  # fmt: skip
     """Take CSR rows start to stop through all layers, one by one; see `run_rows`."""
-    columns, factors = carray(pointer_of(job[5]), 1, np.uint32), carray(pointer_of(job[6]), 1, np.float32)
+    columns, factors = carray(pointer_of(job[6]), 1, np.uint32), carray(pointer_of(job[7]), 1, np.float32)
     for row in range(start, stop):
         count = indptr[row + 1] - indptr[row]
         for place in range(count):

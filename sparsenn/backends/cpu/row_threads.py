@@ -1,6 +1,6 @@
-"""Worker threads that compute slices of a row's layer, in microseconds.
+"""Worker threads that compute slices of a layer of few rows, in microseconds.
 
-Python's threads take longer to wake than a layer of one row takes. Workers stay within a compiled function: for a
+Python's threads take longer to wake than such a layer takes. Workers stay within a compiled function: for a
 moment after a slice they watch for the next, then they sleep until they are woken. The thread that computes a row never
 waits for a worker that is asleep or whose core is taken: any free thread claims the next slice.
 
@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from llvmlite.binding import add_symbol
-from numba import carray
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from sparsenn.backends.cpu.slices import JOB, MOST_SLICES, MOST_THREADS, pointer_of, sum_slice
+from sparsenn.backends.cpu.slices import MOST_SLICES, MOST_THREADS
 from sparsenn.backends.cpu.tiles import element_place
 from sparsenn.formats import Array
 from sparsenn.runtime.interrupts import held_signals
@@ -38,8 +37,10 @@ NO_THREADS = np.zeros(0, np.int64)
 
 _LINE = 8  # numbers of a cache line
 TICKET, DONE, OWNED, ASLEEP, ENDED, PLACE = (_LINE * number for number in range(6))
+FUNCTION = PLACE + 1
 # DONE: slices of the job that are computed. OWNED: whether a thread has a job. ASLEEP: whether workers sleep, the word
 # by which the system wakes them. ENDED: whether workers have to end. PLACE: the job's address.
+# FUNCTION: that of the function that computes its slices.
 
 WATCHES = 4000
 """Polls of a worker before it sleeps: 60 to 200 us, longer than what lies between two layers."""
@@ -127,7 +128,20 @@ def _yielding(typing: Any) -> Any:
     return types.void(), generate
 
 
+def _computing(typing: Any, function: Any, job: Any, number: Any) -> Any:
+    """Call a function of a job's address and the number of a slice by its own address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        long = ir.IntType(64)
+        kind = ir.FunctionType(ir.VoidType(), [long, long])
+        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
 _swap, _call_futex, _rest, _yield_core = map(intrinsic, (_swapping, _futex, _resting, _yielding))
+_compute = intrinsic(_computing)
 
 
 @compiled
@@ -149,7 +163,7 @@ def _serve(state: Array) -> None:
     while _read(state, ENDED, 0) == 0:
         number = _claim(state)
         if number >= 0:
-            sum_slice(carray(pointer_of(state[PLACE]), JOB, np.int64), number)
+            _compute(state[FUNCTION], state[PLACE], number)
             _add(state, DONE, 1)
             watches = 0
             continue
@@ -172,18 +186,21 @@ def _wake(state: Array) -> None:
 
 @compiled
 def run_slices(state: Array, job: Array, slices: int, is_split: bool) -> None:
-    """Compute all slices of a job, with workers where `is_split`, `state` has any, and no other thread has them."""
+    """Compute all slices of a job, with workers where `is_split`, `state` has any, and no other thread has them.
+
+    job : int64; the first number is the address of a function of the job's address and the number of a slice.
+    """
     if not is_split or state.size == 0 or not _swap(state, OWNED, 0, 1):
         for number in range(slices):
-            sum_slice(job, number)
+            _compute(job[0], job.ctypes.data, number)
         return
-    state[PLACE] = job.ctypes.data
+    state[PLACE], state[FUNCTION] = job.ctypes.data, job[0]
     _exchange(state, DONE, 0)
     _exchange(state, TICKET, (((_read(state, TICKET, 0) >> 32) + 1) & 0x7FFFFFFF) << 32 | slices << 16)
     _wake(state)
     number = _claim(state)
     while number >= 0:
-        sum_slice(job, number)
+        _compute(job[0], job.ctypes.data, number)
         _add(state, DONE, 1)
         number = _claim(state)
     watches = 0

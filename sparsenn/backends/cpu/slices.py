@@ -23,7 +23,7 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array, csc_to_csr
 from sparsenn.formats.arrays import read_only
 from sparsenn.layers import SparseLinear
-from sparsenn.runtime.jit import compiled
+from sparsenn.runtime.jit import address_of, compiled
 
 __all__ = [
     "COPIES",
@@ -80,11 +80,11 @@ INPUTS, OUTPUTS, ACTIVATION, BIAS, SLICE, SLICES, TABLE, COPIES, IS_SPLIT = rang
 
 SLICE_FIELDS = 4  # of a slice: where its values, targets (or -1), offsets and masks begin
 
-ARRAYS = 9  # of a job, whose addresses come first: those of `SlicedLayers`, then those of `RowMemory`, in order
+ARRAYS = 10  # addresses of a job: of `sum_slice`, then those of `SlicedLayers` and `RowMemory`, in order
 LAYER, GROUP, COUNT, TARGET, WIDEST, SLOTS, TOGETHER, JOB = range(ARRAYS, ARRAYS + 8)
-# Numbers of a job: the layer, how many rows, how many inputs are not zero, where the sums begin in the lines, from one
-# row's line to the next's, from one row's non-zeros of slices to the next's, and how many rows go together at most;
-# then how many numbers a job has.
+# Further numbers of a job of rows: the layer, how many rows, how many inputs are not zero, where the sums begin in the
+# lines, from one row's line to the next's, from one row's non-zeros of slices to the next's, and how many rows go
+# together at most; then how many numbers a job has.
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,10 @@ class RowMemory:
         )
         self.job = np.zeros(JOB, np.int64)
         stored = weights.numbers, weights.offsets, weights.masks, weights.targets, weights.values
-        self.job[:ARRAYS] = [array.ctypes.data for array in (*stored, *self._arrays)]
+        self.job[:ARRAYS] = [
+            address_of(sum_slice, types.int64, types.int64),
+            *(array.ctypes.data for array in (*stored, *self._arrays)),
+        ]
         self.job[WIDEST], self.job[SLOTS] = weights.widest, weights.most_slices
         self.job[TOGETHER] = weights.most_rows
 
@@ -256,19 +259,23 @@ pointer_of = intrinsic(_at)
 
 
 @compiled
-def sum_slice(job: Array, number: int) -> None:
-    """Compute a slice of a job's layer: sums from zero, inputs ascending, then the bias and the activation."""
-    numbers, offsets = carray(pointer_of(job[0]), 1, np.int64), carray(pointer_of(job[1]), 1, np.uint32)
-    values, columns = carray(pointer_of(job[4]), 1, np.float32), carray(pointer_of(job[5]), 1, np.uint32)
-    factors, lines = carray(pointer_of(job[6]), 1, np.float32), carray(pointer_of(job[7]), 1, np.float32)
-    alive, record, count = carray(pointer_of(job[8]), 1, np.int64), FIELDS * job[LAYER], job[COUNT]
+def sum_slice(address: int, number: int) -> None:
+    """Compute a slice of the layer of a job, given by its address.
+
+    Sums begin at zero, inputs ascending, then come the bias and the activation.
+    """
+    job = carray(pointer_of(address), 1, np.int64)
+    numbers, offsets = carray(pointer_of(job[1]), 1, np.int64), carray(pointer_of(job[2]), 1, np.uint32)
+    values, columns = carray(pointer_of(job[5]), 1, np.float32), carray(pointer_of(job[6]), 1, np.uint32)
+    factors, lines = carray(pointer_of(job[7]), 1, np.float32), carray(pointer_of(job[8]), 1, np.float32)
+    alive, record, count = carray(pointer_of(job[9]), 1, np.int64), FIELDS * job[LAYER], job[COUNT]
     rows, across, begin = job[GROUP], job[WIDEST], number * numbers[record + SLICE]
     outputs, to, apart = numbers[record + OUTPUTS], job[TARGET] + begin, job[WIDEST] + 1
     size = min(numbers[record + SLICE], outputs - begin)
     table = numbers[record + TABLE] + SLICE_FIELDS * number
     first, target, offset, mask = numbers[table], numbers[table + 1], numbers[table + 2], numbers[table + 3]
     if target < 0:
-        masks = carray(pointer_of(job[2]), 1, np.uint16)
+        masks = carray(pointer_of(job[3]), 1, np.uint16)
         if rows == 1:
             expand_one(factors, apart, columns, count, offsets, offset, masks, mask, values, first, lines, to, across)
         elif rows == 2:
@@ -276,7 +283,7 @@ def sum_slice(job: Array, number: int) -> None:
         else:
             expand_three(factors, apart, columns, count, offsets, offset, masks, mask, values, first, lines, to, across)
     else:
-        targets = carray(pointer_of(job[3]), 1, np.uint16)
+        targets = carray(pointer_of(job[4]), 1, np.uint16)
         weight, aim = np.uintp(first), np.uintp(target)
         for row in range(rows):
             line = np.uintp(to + row * across)

@@ -9,72 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparsenn.backends.cpu.activation import activation_code
+from sparsenn.backends.cpu.packed import pack
+from sparsenn.backends.cpu.panel_sums import job_of
 from sparsenn.backends.cpu.slices import SlicedLayers, slice_layers
-from sparsenn.backends.cpu.tiles import TILE
-from sparsenn.backends.stepwise import has_dense_rows
-from sparsenn.errors import UsageError
 from sparsenn.formats import Array, csc_to_csr, index_dtype
 from sparsenn.formats.arrays import read_only
 from sparsenn.layers import SparseLinear
-from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.workers import thread_count
 
-__all__ = [
-    "Blocks",
-    "ByRows",
-    "Packed",
-    "Stack",
-    "Workspace",
-    "are_blocks",
-    "blocks_of",
-    "cut_into_blocks",
-    "pack",
-]
-
-BLOCK = 128
-"""Inputs whose lines of `TILE` lanes the first-level cache holds: 32 KiB, with vectors of 16."""
-
-BLOCK_ENTRIES = 6
-"""Mean entries of an output in a block from which on a layer is cut into blocks: loading and storing sums then take
-little beside."""
-
-
-class Packed(NamedTuple):
-    """Compressed matrices and parameters of L layers, in arrays that the kernels take as one argument.
-
-    starts : (L + 1,) int64, where each layer's outputs begin in `offsets`, `bias` and `copies`.
-    offsets : (all outputs + L,) int64: entries of column j of layer k span offsets[s] to offsets[s + 1], s = starts[k]
-        + k + j.
-    indices, values : (all entries,) uint16 or int32, the inputs; float32. An iso-valued layer stores one value, of
-        stride 0.
-    bias : (all outputs,) float32, no zero of them negative: it would make the sign of an output that of a sum's zero.
-    """
-
-    widths: Array  # (L + 1,) int64, width before each layer and after the last
-    starts: Array
-    offsets: Array
-    indices: Array  # (all entries,) uint16 or int32, the input of each entry
-    values: Array
-    value_starts: Array  # (L,) int64, where each layer's values begin
-    value_strides: Array  # (L,) int64, 1; or 0 for an iso-valued layer
-    bias: Array
-    copies: Array  # (all outputs,) int64, how many neurons each output stands for
-    activations: Array  # (L,) int64, codes of `sparsenn.backends.cpu.activation`
-    clips: Array  # (L,) float32, the parameters of the activations, infinity where there is none
-
-
-class Blocks(NamedTuple):
-    """The entries of layers that are cut into blocks of `BLOCK` inputs: block by block, output by output.
-
-    starts : (L + 1,) int64, where each layer's offsets begin in `offsets`, one more than blocks times outputs; equal to
-        the next where the layer is not cut.
-    """
-
-    starts: Array
-    offsets: Array  # int64, where the entries of each output in a block begin
-    inputs: Array  # uint16 or int32, the input of each entry
-    values: Array  # float32
+__all__ = ["ByRows", "Stack", "StackSize", "Workspace"]
 
 
 class ByRows(NamedTuple):
@@ -83,7 +26,14 @@ class ByRows(NamedTuple):
     offsets: Array  # (inputs + 1,) int64, where each input's entries begin
     targets: Array  # (entries,) uint16 or int32, the output of each
     values: Array  # (entries,) float32
-    rows: Array  # float32, outputs filled up to whole `TILE`s; none unless `has_dense_rows`
+
+
+class StackSize(NamedTuple):
+    """The widest of some layers' inputs and outputs, the last one's outputs, and the weights of all."""
+
+    widest: int
+    outputs: int
+    edges: int
 
 
 class Workspace(threading.local):
@@ -116,28 +66,31 @@ class Stack:
         self.layers = tuple(layers)
         self.copies = tuple(copies)
         self.packed = pack(self.layers, self.copies)
-        self._blocks: Blocks | None = None
-        self._by_rows: dict[int, ByRows] = {}
-        self._used_inputs: dict[int, Array] = {}
-
-    @property
-    def no_rows(self) -> ByRows:
-        """Empty arrays of the types that `by_rows` returns."""
+        self._job: Array | None = None
         offsets, indices = np.zeros(1, np.int64), np.zeros(0, index_dtype(self.layers[0].outputs))
-        empty = np.zeros(0, np.float32)
-        return ByRows(*map(read_only, (offsets, indices, empty, empty)))
+        self.no_rows = ByRows(*map(read_only, (offsets, indices, np.zeros(0, np.float32))))
+        """Empty arrays of the types that `by_rows` returns."""
+        self._by_rows: dict[int, ByRows] = {}
+        self._sizes: dict[tuple[int, int], StackSize] = {}
 
     @cached_property
     def slices(self) -> SlicedLayers:
         """All layers' weights by slices of outputs, converted on first use."""
         return slice_layers(self.layers, self.packed, thread_count())
 
-    @property
-    def blocks(self) -> Blocks:
-        """The layers that have enough weights, cut into blocks on first use."""
-        if self._blocks is None:  # without a lock, which a child that is forked meanwhile would wait for
-            self._blocks = cut_into_blocks(self.layers)
-        return self._blocks
+    def job(self) -> Array:
+        """Return what threads that share a layer of a panel are given."""
+        if self._job is None:  # without a lock, which a child that is forked meanwhile would wait for
+            self._job = job_of(self.packed)
+        return self._job.copy()
+
+    def size_of(self, first: int, last: int) -> StackSize:
+        """Return what layers first to last need."""
+        if (first, last) not in self._sizes:
+            widths = self.packed.widths[first : last + 1]
+            edges = sum(layer.edges for layer in self.layers[first:last])
+            self._sizes[first, last] = StackSize(int(widths.max()), int(widths[-1]), edges)
+        return self._sizes[first, last]
 
     def by_rows(self, layer: int) -> ByRows:
         """Return one layer's weights by input, converted on first use."""
@@ -145,104 +98,7 @@ class Stack:
             self._by_rows[layer] = _by_rows(self.layers[layer])
         return self._by_rows[layer]
 
-    def used_inputs(self, layer: int) -> Array:
-        """Return one layer's inputs that have a weight, int64 and ascending, found on first use."""
-        if layer not in self._used_inputs:
-            weights = self.layers[layer].weights
-            used = np.zeros(weights.shape[0], bool)
-            used[weights.indices] = True
-            self._used_inputs[layer] = read_only(np.flatnonzero(used))
-        return self._used_inputs[layer]
-
 
 def _by_rows(layer: SparseLinear) -> ByRows:
     rows = csc_to_csr(layer.weights)
-    weights = np.zeros((0, 0), np.float32)
-    if has_dense_rows(layer):
-        weights = np.zeros((layer.inputs, -(-layer.outputs // TILE) * TILE), np.float32)
-        weights[:, : layer.outputs] = rows.to_scipy().toarray()
-    return ByRows(*map(read_only, (rows.indptr, rows.indices, rows.expanded_values(), weights.ravel())))
-
-
-def blocks_of(layer: SparseLinear) -> int:
-    """Return the number of blocks of a layer's inputs."""
-    return -(-layer.inputs // BLOCK)
-
-
-def are_blocks(layer: SparseLinear) -> bool:
-    """Return whether a layer has enough weights to be cut into blocks."""
-    return layer.edges >= BLOCK_ENTRIES * layer.outputs * blocks_of(layer)
-
-
-def cut_into_blocks(layers: Sequence[SparseLinear]) -> Blocks:
-    """Return the entries of those layers that have enough of them by blocks."""
-    sizes = [blocks_of(layer) * layer.outputs + 1 if are_blocks(layer) else 0 for layer in layers]
-    entries = sum(layer.edges for layer, size in zip(layers, sizes, strict=True) if size)
-    kind = np.result_type(*(index_dtype(layer.inputs) for layer in layers))
-    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    offsets, inputs, values = np.zeros(starts[-1], np.int64), np.empty(entries, kind), np.empty(entries, np.float32)
-    first = 0
-    for layer, start, size in zip(layers, starts, sizes, strict=False):
-        if size:
-            weights = layer.weights
-            _sort_by_blocks(
-                weights.indptr, weights.indices, weights.values, first, offsets[start : start + size], inputs, values
-            )
-            first += layer.edges
-    return Blocks(*map(read_only, (starts, offsets, inputs, values)))
-
-
-@compiled
-def _sort_by_blocks(indptr: Array, indices: Array, values: Array, first: int, offsets: Array, inputs: Array,
-                    sorted_values: Array) -> None:  # fmt: skip
-    outputs = indptr.size - 1
-    for output in range(outputs):
-        for entry in range(indptr[output], indptr[output + 1]):
-            offsets[indices[entry] // BLOCK * outputs + output] += 1
-    place = first
-    for number in range(offsets.size):
-        count = offsets[number]
-        offsets[number] = place
-        place += count
-    for output in range(outputs):
-        block, place = -1, 0
-        for entry in range(indptr[output], indptr[output + 1]):
-            if indices[entry] // BLOCK != block:
-                block = indices[entry] // BLOCK
-                place = offsets[block * outputs + output]
-            inputs[place] = indices[entry]
-            sorted_values[place] = values[0] if values.size == 1 else values[entry]
-            place += 1
-
-
-@example
-def _sort_example() -> None:
-    offsets, index, value = np.zeros(1, np.int64), np.zeros(1, np.uint16), np.zeros(1, np.float32)
-    entries = read_only(np.array([0, 1])), read_only(index), read_only(value)
-    _sort_by_blocks(*entries, 0, offsets, np.zeros_like(index), np.zeros_like(value))
-
-
-def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
-    """Copy the layers' arrays into one `Packed`."""
-    codes = []
-    for number, layer in enumerate(layers, start=1):
-        try:
-            codes.append(activation_code(layer.activation))
-        except UsageError as error:
-            raise UsageError(f"layer {number}: {error}") from error
-    weights = [layer.weights for layer in layers]
-    entries = np.cumsum([0, *(matrix.nnz for matrix in weights)])
-    stored = np.cumsum([0, *(matrix.values.size for matrix in weights)])
-    return Packed(
-        widths=np.array([layers[0].inputs, *(layer.outputs for layer in layers)], np.int64),
-        starts=np.cumsum([0, *(layer.outputs for layer in layers)], dtype=np.int64),
-        offsets=np.concatenate([matrix.indptr + start for matrix, start in zip(weights, entries, strict=False)]),
-        indices=np.concatenate([matrix.indices for matrix in weights]),
-        values=np.concatenate([matrix.values.astype(np.float32, copy=False) for matrix in weights]),
-        value_starts=stored[:-1].astype(np.int64),
-        value_strides=np.array([0 if matrix.iso else 1 for matrix in weights], np.int64),
-        bias=np.concatenate([layer.bias_vector() for layer in layers]) + np.float32(0),
-        copies=np.concatenate(copies).astype(np.int64, copy=False),
-        activations=np.array([code for code, _ in codes], np.int64),
-        clips=np.array([clip for _, clip in codes], np.float32),
-    )
+    return ByRows(*map(read_only, (rows.indptr, rows.indices, rows.expanded_values())))

@@ -1,31 +1,28 @@
 """Tiles: sums of a few vectors of lanes, for some filters or rows, that stay in registers from first to last product.
 
 They are written in LLVM's own words: numba would keep the sums of a loop over lanes in memory, which takes twice as
-long. So are the few instructions that find what is not zero in a vector, and that ask for memory ahead.
+long.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numba
 from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 __all__ = [
-    "BITS",
     "TALL",
     "TILE",
     "VECTOR",
-    "ask_for",
     "element_place",
     "four_vectors",
     "halve",
     "larger",
-    "lowest",
     "multiplied",
-    "nonzeros",
     "one_filter",
     "one_row",
     "one_vector",
@@ -33,21 +30,29 @@ __all__ = [
     "spread",
     "tall_rows",
     "three_vectors",
+    "turn",
     "two_rows",
     "two_vectors",
     "vector_place",
 ]
 
-VECTOR = next((width for name, width in (("avx512f", 16), ("avx", 8)) if get_host_cpu_features().get(name)), 4)
+
+def _has(feature: str) -> bool:
+    """Return whether numba compiles for a processor with a feature: this one, unless NUMBA_CPU_FEATURES says which."""
+    asked: str | None = numba.config.CPU_FEATURES
+    return bool(get_host_cpu_features().get(feature)) if asked is None else f"+{feature}" in asked.split(",")
+
+
+VECTOR = next((width for name, width in (("avx512f", 16), ("avx", 8)) if _has(name)), 4)
 """Numbers of a vector register."""
 
-BITS = 64  # numbers that `nonzeros` looks at
 TILE = 4 * VECTOR  # lanes of a tile: of one output, or of some rows
 
 TALL = 6 if VECTOR == 16 else 3
 """Rows of a tall tile: with four vectors each, about as many sums as there are registers for."""
 
 _VECTOR = ir.VectorType(ir.FloatType(), VECTOR)
+_WHOLE = ir.VectorType(ir.IntType(32), VECTOR)
 
 
 def element_place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
@@ -62,9 +67,9 @@ def vector_place(context: Any, builder: Any, kind: Any, array: Any, index: Any) 
 
 def spread(builder: Any, number: Any) -> Any:
     """Return a vector all of whose numbers are one."""
-    one = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
-    lanes = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR), [0] * VECTOR)
-    return builder.shuffle_vector(one, ir.Constant(_VECTOR, ir.Undefined), lanes)
+    none = ir.Constant(ir.VectorType(number.type, VECTOR), ir.Undefined)
+    one = builder.insert_element(none, number, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(one, none, ir.Constant(_WHOLE, [0] * VECTOR))
 
 
 def multiplied(builder: Any, pixels: Any, weight: Any, total: Any) -> Any:
@@ -165,83 +170,102 @@ def _rows_tile(height: int) -> Any:
 
 
 def _lines_tile(vectors: int) -> Any:
-    """Return a function that adds products of lines of `TILE` lanes to the sums of the first vectors of one.
+    """Return a function that adds products of a panel's lines, of some vectors each, to the sums of one output.
 
-    It is called with lines; which of them, the first and the last; their weights; whether sums begin at zero; and sums,
+    It is called with lines; which of them, the first and the last; weights, the place of the first less that of the
+    first line, and from one to the next; whether sums begin at zero; whether to finish: to add a bias, whose place
+    follows, and apply ReLU with a clip; how often each sum that is not zero counts, and counts of the lanes; and sums,
     and the place of the first.
     """
+    across = vectors * VECTOR
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        panel, lines, first, last, weights, fresh, sums, to = arguments
-        of_panel, of_lines, _, _, of_weights, _, of_sums, _ = signature.args
+        names = ("panel", "lines", "first", "last", "weights", "v", "step", "fresh", "finish", "biases", "bias", "clip",
+                 "copies", "counts", "sums", "to")  # fmt: skip
+        kinds, values = (dict(zip(names, each, strict=True)) for each in (signature.args, arguments))
+        nothing = ir.Constant(_VECTOR, [0.0] * VECTOR)
 
         def number(value: int) -> Any:
-            return ir.Constant(to.type, value)
+            return ir.Constant(values["to"].type, value)
 
-        def place(of_array: Any, array: Any, start: Any, vector: int) -> Any:
-            return vector_place(context, builder, of_array, array, builder.add(start, number(vector * VECTOR)))
+        def scalar(name: str, index: Any) -> Any:
+            return builder.load(element_place(context, builder, kinds[name], values[name], index))
+
+        def vector(name: str, index: Any) -> Any:
+            return vector_place(context, builder, kinds[name], values[name], index)
 
         totals = [cgutils.alloca_once(builder, _VECTOR) for _ in range(vectors)]
+        places = [vector("sums", builder.add(values["to"], number(j * VECTOR))) for j in range(vectors)]
         for total in totals:
-            builder.store(ir.Constant(_VECTOR, [0.0] * VECTOR), total)
-        with builder.if_then(builder.not_(fresh)):
+            builder.store(nothing, total)
+        with builder.if_then(builder.not_(values["fresh"])):
+            for total, place in zip(totals, places, strict=True):
+                builder.store(builder.load(place, align=4), total)
+        with cgutils.for_range(builder, builder.sub(values["last"], values["first"])) as loop:
+            at = builder.add(values["first"], loop.index)
+            start = builder.mul(builder.zext(scalar("lines", at), values["to"].type), number(across))
+            index = builder.add(values["v"], builder.mul(at, values["step"]))
+            weight = spread(builder, scalar("weights", index))
             for j, total in enumerate(totals):
-                builder.store(builder.load(place(of_sums, sums, to, j), align=4), total)
-        with cgutils.for_range(builder, builder.sub(last, first)) as loop:
-            at = builder.add(first, loop.index)
-            line = builder.zext(builder.load(element_place(context, builder, of_lines, lines, at)), to.type)
-            start = builder.mul(line, number(TILE))
-            weight = spread(builder, builder.load(element_place(context, builder, of_weights, weights, at)))
-            for j, total in enumerate(totals):
-                met = builder.load(place(of_panel, panel, start, j), align=4)
+                met = builder.load(vector("panel", builder.add(start, number(j * VECTOR))), align=4)
                 builder.store(multiplied(builder, met, weight, builder.load(total)), total)
-        for j, total in enumerate(totals):
-            builder.store(builder.load(total), place(of_sums, sums, to, j), align=4)
+        with builder.if_then(values["finish"]):
+            bias, top = spread(builder, scalar("biases", values["bias"])), spread(builder, values["clip"])
+            copies = spread(builder, values["copies"])
+            for j, total in enumerate(totals):
+                z = builder.fadd(builder.load(total), bias)
+                z = builder.select(builder.fcmp_ordered("<", z, nothing), nothing, z)
+                z = builder.select(builder.fcmp_ordered(">", z, top), top, z)
+                builder.store(z, total)
+                place = builder.bitcast(vector("counts", number(j * VECTOR)), _WHOLE.as_pointer())
+                more = builder.select(
+                    builder.fcmp_unordered("!=", z, nothing), copies, ir.Constant(_WHOLE, [0] * VECTOR)
+                )
+                builder.store(builder.add(builder.load(place, align=4), more), place, align=4)
+        for total, place in zip(totals, places, strict=True):
+            builder.store(builder.load(total), place, align=4)
         return context.get_dummy_value()
 
-    def tile(typing: Any, panel: Any, lines: Any, first: Any, last: Any, weights: Any, fresh: Any, sums: Any,
-             to: Any) -> Any:  # fmt: skip
-        whole = types.intp
-        return types.void(panel, lines, whole, whole, weights, types.boolean, sums, whole), generate
+    def tile(typing: Any, panel: Any, lines: Any, first: Any, last: Any, weights: Any, v: Any, step: Any, fresh: Any,
+             finish: Any, biases: Any, bias: Any, clip: Any, copies: Any, counts: Any, sums: Any, to: Any
+             ) -> Any:  # fmt: skip
+        whole, flag = types.intp, types.boolean
+        return types.void(
+            panel, lines, whole, whole, weights, whole, whole, flag, flag, biases, whole, types.float32, types.int32,
+            counts, sums, whole
+        ), generate  # fmt: skip
 
     return intrinsic(tile)
 
 
-def _asking(typing: Any, array: Any, index: Any) -> Any:
-    """Begin to bring the cache line of an array's element into the first-level cache; nothing waits for it."""
+def _turning(typing: Any, source: Any, begin: Any, apart: Any, target: Any, to: Any, across: Any) -> Any:
+    """Copy a square of `VECTOR` numbers a side, its lines as columns.
+
+    Called with an array, the place of the first number, and from one line to the next; likewise of the other array.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        where = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
-        builder.call(prefetch, [where, *(ir.Constant(number, flag) for flag in (0, 3, 1))])
+        source, begin, apart, target, to, across = arguments
+        of_source, _, _, of_target, _, _ = signature.args
+
+        def place(kind: Any, array: Any, first: Any, step: Any, line: int) -> Any:
+            index = builder.add(first, builder.mul(step, ir.Constant(step.type, line)))
+            return vector_place(context, builder, kind, array, index)
+
+        def woven(one: Any, other: Any, first: int) -> Any:
+            lanes = [lane for i in range(first, first + VECTOR // 2) for lane in (i, VECTOR + i)]
+            return builder.shuffle_vector(one, other, ir.Constant(_WHOLE, lanes))
+
+        lines = [builder.load(place(of_source, source, begin, apart, i), align=4) for i in range(VECTOR)]
+        for _ in range(VECTOR.bit_length() - 1):  # each time, lines become pairs of what were lines half a square apart
+            pairs = list(zip(lines[: VECTOR // 2], lines[VECTOR // 2 :], strict=True))
+            lines = [woven(one, other, first) for one, other in pairs for first in (0, VECTOR // 2)]
+        for i, line in enumerate(lines):
+            builder.store(line, place(of_target, target, to, across, i), align=4)
         return context.get_dummy_value()
 
-    return types.void(array, types.intp), generate
-
-
-def _nonzeros(typing: Any, array: Any, index: Any) -> Any:
-    """Return which of 64 numbers, from an element of a float32 array on, are not zero: a bit each, int64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        whole = ir.VectorType(ir.FloatType(), BITS)
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        where = builder.bitcast(builder.gep(data, [arguments[1]]), whole.as_pointer())
-        found = builder.fcmp_unordered("!=", builder.load(where, align=4), ir.Constant(whole, [0.0] * BITS))
-        return builder.bitcast(found, ir.IntType(BITS))
-
-    return types.int64(array, types.intp), generate
-
-
-def _lowest(typing: Any, bits: Any) -> Any:
-    """Return the place of the lowest bit that is set, of an int64 that is not 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.int64), generate
+    whole = types.intp
+    return types.void(source, whole, whole, target, whole, whole), generate
 
 
 def _larger(typing: Any, one: Any, other: Any) -> Any:
@@ -300,7 +324,7 @@ def _halving(typing: Any, source: Any, begin: Any, target: Any, to: Any, vectors
     return types.void(source, whole, target, whole, whole), generate
 
 
-ask_for, nonzeros, lowest = map(intrinsic, (_asking, _nonzeros, _lowest))
 halve, larger, one_filter, raise_vectors = map(intrinsic, (_halving, _larger, _summing, _raising))
+turn = intrinsic(_turning)
 tall_rows, two_rows, one_row = map(_rows_tile, (TALL, 2, 1))
 four_vectors, three_vectors, two_vectors, one_vector = map(_lines_tile, (4, 3, 2, 1))

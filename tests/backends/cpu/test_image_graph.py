@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from convolutions import assert_near_conv2d
+from formulas import steepest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from image_strategies import convolutions, pools
@@ -61,6 +62,7 @@ def test_any_convolution_with_any_share_of_weights(problem, density, count, seed
     layer = Conv2d(pruned(rng, layer.weights.shape, density), layer.bias, layer.activation, **options)
     images = rng.normal(size=(count, *shape)).astype(np.float32)
     activation = lambda sums: activated(layer.activation, sums)  # noqa: E731
+    options["steepness"] = steepest(layer.activation)
     assert_near_conv2d(run([layer], images), images, layer.weights, layer.bias, activation, **options)
 
 

@@ -34,11 +34,11 @@ def rows_of(output, count):
 
 
 @contextmanager
-def cut_into(lanes, chunk_rows):
-    """Panels have at most so many lanes, and threads take at most so many rows at a time."""
+def threads_with(panels, chunk_work):
+    """Threads take panels, up to so much work at a time; or share the layers of each."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(panel, "MOST_LANES", lanes)
-        patch.setattr(panel, "LAST_CACHE_BYTES", 4 * chunk_rows)
+        patch.setattr(panel, "_is_shared", lambda rows, edges, threads: not panels)
+        patch.setattr(panel, "CHUNK_WORK", chunk_work)
         yield
 
 
@@ -58,57 +58,68 @@ def problems(draw):
     return layers, rows.astype(np.float32)
 
 
-@given(problem=problems(), lanes=st.sampled_from([8, 16, 64]), chunk_rows=st.sampled_from([8, 4096]))
-def test_all_kernels_give_the_bits_of_sums_in_order(problem, lanes, chunk_rows):
+@given(problem=problems(), panels=st.booleans(), chunk_work=st.sampled_from([1, 1 << 23]))
+def test_all_kernels_give_the_bits_of_sums_in_order(problem, panels, chunk_work):
     layers, rows = problem
     stack, count = prepared(layers), rows.shape[0]
     expected = bits(in_order(layers, rows))
     for features in (rows, from_dense(rows)):
         for scatter in (False, True):
             step = StepInput(stack, 0, len(layers), features, np.ones(count, np.int64), len(layers), scatter)
-            with cut_into(lanes, chunk_rows):
+            with threads_with(panels, chunk_work):
                 assert np.array_equal(bits(rows_of(launch_panel(step), count) + 0.0), expected)
         assert np.array_equal(bits(rows_of(ROWS.launch(step), count) + 0.0), expected)
 
 
-@pytest.mark.parametrize("inputs", [63, 64, 200])
-@pytest.mark.parametrize("outputs", [5, 64, 70])
 @pytest.mark.parametrize("density", [0.01, 0.4])
-def test_rows_that_enter_one_by_one_give_the_bits_of_sums_in_order(inputs, outputs, density, rng):
-    matrix = rng.normal(size=(inputs, outputs)) * (rng.random((inputs, outputs)) < density)
+def test_rows_that_are_scattered_give_the_bits_of_sums_in_order(density, rng):
+    matrix = rng.normal(size=(200, 70)) * (rng.random((200, 70)) < density)
     layer = SparseLinear(CSC.from_scipy(from_dense(matrix.astype(np.float32)).to_scipy()), 0.25)
-    rows = (rng.normal(size=(45, 2 * inputs)) * (rng.random((45, 2 * inputs)) < 0.3)).astype(np.float32)[:, ::2]
-    stack = prepared([layer])
-    assert bool(stack.by_rows(0).rows.size) == (density == 0.4)
-    step = StepInput(stack, 0, 1, rows, np.ones(45, np.int64), 1, True)
-    with cut_into(16, 32):
-        output = launch_panel(step)
+    rows = (rng.normal(size=(45, 400)) * (rng.random((45, 400)) < 0.3)).astype(np.float32)[:, ::2]
+    step = StepInput(prepared([layer]), 0, 1, rows, np.ones(45, np.int64), 1, True)
+    output = launch_panel(step)
     assert np.array_equal(bits(rows_of(output, 45) + 0.0), bits(in_order([layer], rows)))
     degrees = np.count_nonzero(layer.weights.to_scipy().toarray(), axis=1)
     assert output.counts[0].performed_edges == (rows != 0).astype(np.int64).sum(axis=0) @ degrees
 
 
 @pytest.mark.parametrize("inputs", [40, 256, 300])
-@pytest.mark.parametrize("lanes", [8, 128])
-def test_inputs_without_a_weight_do_not_enter(inputs, lanes, rng):
+@pytest.mark.parametrize("panels", [False, True])
+def test_inputs_without_a_weight_do_not_matter(inputs, panels, rng):
     weights = rng.normal(size=(inputs, 21)) * (rng.random((inputs, 21)) < 0.2)
     weights[rng.choice(inputs, inputs // 3, replace=False)] = 0
     layer = SparseLinear(CSC.from_scipy(_csc(weights.astype(np.float32))), 0.25)
     used = np.flatnonzero(weights.any(axis=1))
     rows = np.full((150, inputs), np.nan, np.float32)
     rows[:, used] = rng.normal(size=(150, used.size))
-    stack = prepared([layer])
-    assert np.array_equal(stack.used_inputs(0), used)
-    with cut_into(lanes, 64):
-        output = launch_panel(StepInput(stack, 0, 1, rows, np.ones(150, np.int64), 1))
+    with threads_with(panels, 1):
+        output = launch_panel(StepInput(prepared([layer]), 0, 1, rows, np.ones(150, np.int64), 1))
     expected = in_order([layer], np.nan_to_num(rows))
     assert np.array_equal(bits(rows_of(output, 150) + 0.0), bits(expected))
+
+
+@pytest.mark.parametrize("count", [1, 16, 17, 64, 150])
+@pytest.mark.parametrize("inputs", [300, 70_000])
+@pytest.mark.parametrize("activation", [ReLU(clip=1.0), Identity()])
+def test_layers_that_threads_share_give_the_bits_of_sums_in_order(count, inputs, activation, rng):
+    each = 200_000 // 120
+    places = np.concatenate([np.sort(rng.choice(inputs, min(each, inputs // 2), replace=False)) for _ in range(120)])
+    matrix = csc_array((rng.normal(size=places.size), places, np.arange(121) * min(each, inputs // 2)), (inputs, 120))
+    layers = [
+        SparseLinear(CSC.from_scipy(matrix.astype(np.float32)), 0.1, activation),
+        SparseLinear(CSC.from_scipy(_csc(rng.normal(size=(120, 500)).astype(np.float32))), -0.1, activation),
+    ]
+    rows = rng.normal(size=(count, inputs)).astype(np.float32)
+    with threads_with(False, 1):
+        output = launch_panel(StepInput(prepared(layers), 0, 2, rows, np.ones(count, np.int64), 2))
+    expected = in_order(layers, rows)
+    assert np.array_equal(bits(rows_of(output, count) + 0.0), bits(expected))
+    assert output.counts[1].nonzeros == np.count_nonzero(expected)
 
 
 @pytest.mark.parametrize("degree", [*range(20), 31, 32, 33])
 @pytest.mark.parametrize("iso", [False, True])
 def test_every_number_of_weights_an_output(degree, iso, rng):
-    """Sums are taken one, two and eight terms at a time, whatever the number."""
     weights = np.zeros((64, 9), np.float32)
     for column in weights.T:
         chosen = rng.choice(64, degree, replace=False)

@@ -1,7 +1,4 @@
-"""Copies in a graph whose source or target changes from launch to launch; CuPy has no functions for them.
-
-Names are those of cuda.h, in which CUDA 12 and 13 agree.
-"""
+"""Copies in a graph whose source or target changes from launch to launch; CuPy has no functions for them."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from functools import cache
 from typing import Any
 
+from sparsenn.backends.cuda.runtime.driver import driver
 from sparsenn.backends.cuda.runtime.streams import Graph
 from sparsenn.errors import DeviceError
 
@@ -47,12 +45,12 @@ class _Memcpy3D(ctypes.Structure):
 
 @cache
 def _driver() -> Any:
-    driver = ctypes.CDLL("libcuda.so.1")
-    driver.cuGraphGetNodes.argtypes = c_void_p, c_void_p, c_void_p
-    driver.cuGraphNodeGetType.argtypes = c_void_p, c_void_p
-    driver.cuGraphMemcpyNodeGetParams.argtypes = c_void_p, c_void_p
-    driver.cuGraphExecMemcpyNodeSetParams.argtypes = c_void_p, c_void_p, c_void_p, c_void_p
-    return driver
+    found = driver()
+    found.cuGraphGetNodes.argtypes = c_void_p, c_void_p, c_void_p
+    found.cuGraphNodeGetType.argtypes = c_void_p, c_void_p
+    found.cuGraphMemcpyNodeGetParams.argtypes = c_void_p, c_void_p
+    found.cuGraphExecMemcpyNodeSetParams.argtypes = c_void_p, c_void_p, c_void_p, c_void_p
+    return found
 
 
 class GraphCopy:
@@ -78,16 +76,16 @@ class GraphCopy:
 
 def copies_of(graph: Graph) -> dict[tuple[int, int], GraphCopy]:
     """Return the copies in a graph by source and target addresses; DeviceError if the driver cannot list them."""
-    driver, count = _driver(), c_size_t()
-    _check(driver.cuGraphGetNodes(graph.graph, None, byref(count)))
+    library, count = _driver(), c_size_t()
+    _check(library.cuGraphGetNodes(graph.graph, None, byref(count)))
     nodes = (c_void_p * count.value)()
-    _check(driver.cuGraphGetNodes(graph.graph, nodes, byref(count)))
+    _check(library.cuGraphGetNodes(graph.graph, nodes, byref(count)))
     copies: dict[tuple[int, int], GraphCopy] = {}
     for node in map(int, nodes):
         kind, sizes = c_int(), _Memcpy3D()
-        _check(driver.cuGraphNodeGetType(node, byref(kind)))
+        _check(library.cuGraphNodeGetType(node, byref(kind)))
         if kind.value == MEMCPY_NODE:
-            _check(driver.cuGraphMemcpyNodeGetParams(node, byref(sizes)))
+            _check(library.cuGraphMemcpyNodeGetParams(node, byref(sizes)))
             copies[sizes.source_device, sizes.target_device] = GraphCopy(graph, node, sizes)
     return copies
 

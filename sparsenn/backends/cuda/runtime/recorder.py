@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.cuda.runtime.early_launch import launch_early
 from sparsenn.backends.cuda.runtime.loader import rehearses
 
 __all__ = ["Recording", "launch", "note", "recorded", "recording", "section"]
@@ -77,26 +78,36 @@ def launch(
     *arguments: Any,
     shared_bytes: int = 0,
     all_at_once: bool = False,
+    early: bool = False,
 ) -> None:
     """Launch a kernel in a section `name`; nothing happens if the grid is empty, or in a rehearsal.
 
     Arguments have the very types that the kernel takes; `shared_bytes` come on top of what it declares. With
-    `all_at_once`, no block begins before all can (a cooperative launch), so that blocks may wait for each other.
+    `all_at_once`, no block begins before all can (a cooperative launch), so that blocks may wait for each other. With
+    `early`, blocks may begin before the kernel before them on the stream has ended, for which they wait by themselves.
     """
     if 0 in grid or rehearses():
         return
     if not recorded():
-        _queue(kernel, grid, block, arguments, shared_bytes, all_at_once)
+        _queue(kernel, grid, block, arguments, shared_bytes, all_at_once, early)
         return
     with section(name):
-        _queue(kernel, grid, block, arguments, shared_bytes, all_at_once)
+        _queue(kernel, grid, block, arguments, shared_bytes, all_at_once, early)
     note(name, (kernel,))
 
 
 def _queue(
-    kernel: Any, grid: tuple[int, ...], block: tuple[int, ...], arguments: Any, shared_bytes: int, all_at_once: bool
+    kernel: Any,
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    arguments: Any,
+    shared_bytes: int,
+    all_at_once: bool,
+    early: bool,
 ) -> None:
-    if all_at_once:
+    if early:
+        launch_early(kernel, grid, block, arguments, shared_bytes)
+    elif all_at_once:
         kernel.kernel(grid, block, arguments, shared_mem=shared_bytes, enable_cooperative_groups=True)
     else:
         kernel(grid, block, arguments, shared_mem=shared_bytes)

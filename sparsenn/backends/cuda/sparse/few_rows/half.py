@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.chains import SparseProblem
-from sparsenn.backends.cuda.clocks import RESERVED_BYTES
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, current_machine
+from sparsenn.backends.cuda.runtime.early_launch import EARLY_CAPABILITY
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch
@@ -62,15 +62,10 @@ class HalfFewRowsChain(CountedChain):
         self._buffers = [cupy().empty(max(1, numbers), np.float16) for _ in layers[1:3]]
 
     def _cut(self, layer: DeviceLayer, groups: int) -> tuple[int, int]:
-        """Return the blocks of a group, all of which run at once, and their threads.
-
-        A multiprocessor has 1,024 threads: in two blocks, so that copies of rows overlap, where these fit.
-        """
-        machine, outputs = self._machine, layer.outputs
-        two = 2 * (_shared_bytes(self._group, layer.inputs) + RESERVED_BYTES) <= machine.multiprocessor_bytes
-        at_once = machine.multiprocessors * (2 if two else 1)
-        threads = THREADS[two or WARP * outputs * groups <= THREADS[1] * at_once]
-        return max(1, min(parts_of(WARP * outputs, threads), at_once // groups)), threads
+        """Return the blocks of a group, all of which run at once, one on a multiprocessor, and their threads."""
+        at_once, needed = self._machine.multiprocessors, WARP * layer.outputs
+        threads = THREADS[needed * groups <= THREADS[1] * at_once]
+        return max(1, min(parts_of(needed, threads), at_once // groups)), threads
 
     @property
     def nbytes(self) -> int:
@@ -91,7 +86,11 @@ class HalfFewRowsChain(CountedChain):
             blocks, threads = self._cut(layer, groups)
             shared_bytes = _shared_bytes(self._group, layer.inputs)
             kernel = self._kernels[threads]
-            launch("spmspm", kernel, (blocks, groups), (threads,), *arguments, shared_bytes=shared_bytes)
+            launch(
+                *("spmspm", kernel, (blocks, groups), (threads,), *arguments),
+                shared_bytes=shared_bytes,
+                early=self._machine.capability >= EARLY_CAPABILITY,
+            )
             source, form = target, form_out
         return outputs
 

@@ -55,7 +55,7 @@ def pack_weights(layer: LayerNumbers) -> PackedWeights:
 
 @compiled
 def _write_words(indptr: Array, indices: Array, bits: Array, starts: Array, taken: Array, words: Array) -> None:
-    """Write each weight of an output to a lane of its place's remainder, or to any other once these are full.
+    """Write each weight to the lane of its place's remainder by 32, else by 8; to any other once these are full.
 
     `taken`, (32,) int64, is for the loop's own use.
     """
@@ -65,10 +65,11 @@ def _write_words(indptr: Array, indices: Array, bits: Array, starts: Array, take
         taken[:] = 0
         for edge in range(indptr[output], indptr[output + 1]):
             place: int = indices[edge]
-            lane = place % 8
-            for each in range(lane + 8, 32, 8):
-                if taken[each] < taken[lane]:
-                    lane = each
+            lane = place % 32
+            if taken[lane] == capacity:
+                for each in range(place % 8, 32, 8):
+                    if taken[each] < taken[lane]:
+                        lane = each
             if taken[lane] == capacity:
                 while taken[other] == capacity:
                     other += 1

@@ -74,7 +74,7 @@ def test_packed_halves_hold_each_weight_once(inputs, density, rng):
     layer = network_of(rng, [inputs, 77], density).layers[0]
     laid = pack_weights(numbers_of(layer))
     found = np.zeros((-(-inputs // 8) * 8 + 8, 77))
-    in_place = every = 0
+    in_place = in_lane = every = 0
     for output, run in enumerate(laid.runs.view(RUN)):
         first, fours, ones = (int(run[name]) for name in ("first", "fours", "ones"))
         own = laid.words[first * WARP : (first + 4 * fours + ones) * WARP]
@@ -87,12 +87,14 @@ def test_packed_halves_hold_each_weight_once(inputs, density, rng):
             places, values = words >> 16, (words & 0xFFFF).astype(np.uint16).view(np.float16).astype(float)
             np.add.at(found[:, output], places, values * run["scale"])
             in_place += int((places % 8 == np.arange(WARP) % 8).sum())
+            in_lane += int((places % WARP == np.arange(WARP)).sum())
             every += WARP
         assert run["bias"] == layer.bias_vector()[output]
     expected = layer.weights.to_scipy().toarray()
     assert np.abs(found[:inputs] - expected).max() <= 2**-11 * np.abs(expected).max()
     assert not found[inputs:].any()
     assert in_place >= 0.8 * every or inputs < 8
+    assert in_lane >= 0.6 * every or inputs < WARP
 
 
 def test_a_launch_fits_into_shared_memory_or_is_refused():

@@ -1,0 +1,16 @@
+"""CUDA's driver, for functions that CuPy lacks; names are those of cuda.h, in which CUDA 12 and 13 agree."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import cache
+from typing import Any
+
+__all__ = ["driver"]
+
+
+@cache
+def driver() -> Any:
+    """Load the driver's library, which CuPy has loaded before."""
+    return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
