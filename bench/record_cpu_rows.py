@@ -34,7 +34,7 @@ COLUMNS = [
     ("openvino", "OpenVINO (ms)", "{:.3f}"),
     ("deepsparse", "DeepSparse, once (ms)", "{:.3f}"),
     ("floor", "floor (ms)", "{:.3f}"),
-    ("share", "floor / sparsenn", "{:.0%}"),
+    ("share", "% of roofline", "{:.0%}"),
     ("chosen", "kernels"),
 ]
 

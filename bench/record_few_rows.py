@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse
 import torch
 from results_file import results_path, write_results
+from torch_graphs import graph_of
 from wall_timing import gpu_wait, timed
 
 import sparsenn
@@ -82,15 +83,7 @@ def dense_graph(weights: Sequence[torch.Tensor], rows: torch.Tensor) -> tuple[Ca
             features = torch.relu(torch.addmm(bias, features, each))
         return features
 
-    with torch.no_grad():
-        with torch.cuda.stream(torch.cuda.Stream()):
-            for _ in range(3):
-                run()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            outputs = run()
-    return graph.replay, outputs
+    return graph_of(run)
 
 
 def recorded(

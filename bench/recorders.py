@@ -67,6 +67,9 @@ TABLES = {
     "gemm": Recorder("bench/record_gemm.py", ("sparsenn/studies/gemm", f"{_CUDA}/dense"), "[--plot FILE]", _GPU),
     "general": Recorder("bench/record_general.py", (*_ENGINE, f"{_CUDA}/sparse"), needs=_GPU),
     "golden": Recorder("bench/record_golden.py", (*_ENGINE, *_CPU, "sparsenn/backends/foreign.py"), needs="PyTorch"),
+    "gpu-convolutions": Recorder(
+        "bench/record_gpu_convolutions.py", (*_ENGINE, f"{_CUDA}/conv"), "[--only NAME …]", f"{_GPU}, torchvision"
+    ),
     "input-sizes": Recorder("bench/record_input_sizes.py", ("sparsenn/datasets",), "MNIST", "MNIST's folder"),
     "lenet": Recorder(
         "bench/record_lenet.py", (*_ENGINE, f"{_CUDA}/conv"), "MODEL IMAGES LABELS [--device cpu]", "MNIST's files"

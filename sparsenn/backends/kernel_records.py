@@ -12,7 +12,7 @@ from sparsenn.backends.machine import Machine
 from sparsenn.backends.row_map import RowMap
 from sparsenn.backends.trainer import TRAINING_OPERATION, Trainer, TrainingProblem
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import Conv2d, ImageLayer, Linear
+from sparsenn.layers import Add, Conv2d, ImageLayer, Linear
 from sparsenn.network import Image, Network
 
 __all__ = [
@@ -58,6 +58,7 @@ class ImageStack:
     layers: tuple[ImageLayer, ...]
     shapes: tuple[tuple[int, ...], ...]  # of one input before each layer, and after the last
     prepared: tuple[Any, ...]  # convolutions as the kernels of `conv2d` take them, others as `run_layer` does
+    sources: Sources = ()  # values that each layer reads: 0 for the stack's input, and layers, counted from 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,13 +202,20 @@ class DenseKernel(Kernel):
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionKernel(Kernel):
-    """A kernel of `conv2d`: one convolution of images (images, channels, height, width); `seconds` is of one image."""
+    """A kernel of `conv2d`: one convolution of images (images, channels, height, width); `seconds` is of one image.
+
+    A kernel with `run_stack` runs many layers in one step, on rows of images; in half precision, with a function `scan`
+    that is called with each layer's number, from 0, and the numbers that it leaves. One with `with_sum` takes along the
+    sum of its outputs and another value: `with_sum` makes a prepared convolution one that ends with the sum, and
+    `launch` takes the other value, of the outputs' shape, as a third argument.
+    """
 
     operation: str = CONV_OPERATION
-    launch: Callable[[Any, Array], Array]
+    launch: Callable[..., Array]
     why_not: Callable[[Machine, Conv2d, Image], str | None] = lambda machine, layer, image: None
     seconds: Callable[[Machine, Conv2d, Image], float] | None = None
-    run_stack: Callable[[ImageStack, Array], Array] | None = None  # on rows of images, where it fuses layers
+    run_stack: Callable[..., Array] | None = None
+    with_sum: Callable[[Any, Add], Any] | None = None
     fuses: Callable[[ImageLayer, Shapes], bool] = lambda layer, shapes: False  # whether it takes a layer along
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.foreign import run_foreign
-from sparsenn.backends.kernel_records import IMAGE_OPERATION, ConvolutionKernel, ImageStack, Kernel
+from sparsenn.backends.kernel_records import IMAGE_OPERATION, ConvolutionKernel, Kernel, Shapes
 from sparsenn.formats import Array
 from sparsenn.layers import Activation, Add, CombiningLayer, Concatenate, ForeignLayer, ImageLayer, Multiply
 
@@ -76,14 +76,21 @@ def _on_the_host(layer: ForeignLayer, matrices: Sequence[Array]) -> Array:
 def launch_of(kernel: Kernel, stack: Any) -> Callable[..., Array]:
     """Return the function that runs prepared layers on row-major matrices on the device, one row per input."""
     if isinstance(kernel, ConvolutionKernel):
-        return partial(kernel.run_stack or partial(_run_convolution, kernel), stack)
+        if kernel.run_stack is not None:
+            return partial(kernel.run_stack, stack)
+        layer, *sums = stack.prepared
+        if sums:
+            assert kernel.with_sum is not None, "other kernels run no sum"
+            layer = kernel.with_sum(layer, *sums)
+        return partial(_run_convolution, kernel, layer, stack.shapes)
     if kernel.operation == IMAGE_OPERATION:
         return partial(kernel.launch, *stack.prepared, stack.shapes[0])
     return partial(kernel.launch, stack)
 
 
-def _run_convolution(kernel: ConvolutionKernel, stack: ImageStack, features: Array) -> Array:
+def _run_convolution(kernel: ConvolutionKernel, layer: Any, shapes: Shapes, features: Array, *terms: Array) -> Array:
     rows = features.shape[0]
-    images = kernel.launch(stack.prepared[0], features.reshape(rows, *stack.shapes[0]))
-    flat: Array = images.reshape(rows, prod(stack.shapes[1]))
+    others = (each.reshape(rows, *shapes[1]) for each in terms)
+    images = kernel.launch(layer, features.reshape(rows, *shapes[0]), *others)
+    flat: Array = images.reshape(rows, prod(shapes[1]))
     return flat

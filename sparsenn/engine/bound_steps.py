@@ -19,9 +19,9 @@ from sparsenn.backends import (
     Stepwise,
     launch_of,
 )
-from sparsenn.backends.kernel_records import SPARSE_OPERATION, WHOLE_OPERATION
+from sparsenn.backends.kernel_records import SPARSE_OPERATION, WHOLE_OPERATION, ConvolutionKernel
 from sparsenn.backends.stepwise import chain_of
-from sparsenn.engine.finite import BatchGuard
+from sparsenn.engine.finite import HALF_PRECISION, BatchGuard
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.result import LayerCounter
 from sparsenn.engine.steps import Step
@@ -153,6 +153,12 @@ class _DenseStep:
 
     def _watched(self, matrices: tuple[Any, ...], watch: BatchGuard) -> Array:
         step, kernel, first = self._step, self._step.kernel, self._step.first
+        if isinstance(kernel, ConvolutionKernel) and kernel.run_stack and kernel.precision == HALF_PRECISION:
+            watch.before(kernel, matrices[0], first, step.last)
+            stack = self._weights.of_layers(self._plan.compiled, step)
+            return kernel.run_stack(
+                stack, *matrices, scan=lambda at, numbers: watch.after(kernel, numbers, first + at, first + at + 1)
+            )
         while first < step.last:
             stop, launch = watch.before(kernel, matrices[0], first, step.last), self.launch
             if (first, stop) != (step.first, step.last):

@@ -24,7 +24,7 @@ from sparsenn.backends.prior import LAUNCH_SECONDS
 from sparsenn.backends.sizes import FLOAT_BYTES
 from sparsenn.engine.choices import WHOLE, Choice, Measured, bucket_of_choice
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.fusing import fused
+from sparsenn.engine.fusing import fused, with_stacks
 from sparsenn.engine.kernels import able_kernels, multiplies_zeros
 from sparsenn.engine.options import PRECISIONS
 from sparsenn.engine.steps import (
@@ -144,7 +144,7 @@ def _chosen_steps(compiled: CompiledNetwork, rows: RowsShape, choice: Choice) ->
 def segments_of(compiled: CompiledNetwork, rows: RowsShape) -> tuple[Segment, ...]:
     """Return the segments of a network; errors are those of `choose_steps`."""
     try:
-        segments = _segments(compiled, rows)
+        segments = with_stacks(compiled.merged.network, _segments(compiled, rows))
     except UsageError as error:
         if not compiled.options.reproducible:
             raise

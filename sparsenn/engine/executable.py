@@ -11,15 +11,13 @@ import numpy as np
 
 from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch
 from sparsenn.backends.foreign import ForeignNetwork
-from sparsenn.backends.kernel_records import (
-    SPARSE_OPERATION,
-    WHOLE_OPERATION,
-)
+from sparsenn.backends.kernel_records import SPARSE_OPERATION, WHOLE_OPERATION, ConvolutionKernel
 from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.inputs import to_input_type
 from sparsenn.engine.plan import Plan
 from sparsenn.engine.replay_cache import MAX_HOST_BYTES, HostCall, ReplayCache
+from sparsenn.engine.steps import Step
 from sparsenn.engine.timer import section
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
@@ -143,7 +141,7 @@ class Executable:
             if call is None:
                 guard = self._overflow_guard if plan.has_half else None
                 watch = self._replays.host_watch if is_checked else None
-                call = HostCall(backend, rows_shape, watch, guard, 2 * len(plan.steps))
+                call = HostCall(backend, rows_shape, watch, guard, 2 * len(plan.merged.network))
                 self._replays.put(key, call)
             with backend.calls:
                 outputs: Array | None = call(
@@ -304,11 +302,17 @@ def _flows(plan: Plan) -> list[_Flow]:
         dead = (present | {step.last}).difference(network.live[step.last])
         present = (present | {step.last}) - dead
         is_copied = step.last in borrowed and network.consumers[step.last][-1:] > (step.last + 1,)
-        sources = (0,) if step.kernel.operation == WHOLE_OPERATION else network.nodes[step.first].sources
-        if len(step.layers) > 1:  # which read one value
-            sources = sources[:1]
-        flows.append(_Flow(sources, step.last, is_copied, tuple(dead)))
+        flows.append(_Flow(_sources(plan, step), step.last, is_copied, tuple(dead)))
     return flows
+
+
+def _sources(plan: Plan, step: Step) -> tuple[int, ...]:
+    """Return the values that a step reads: of layers that run as a stack one, of a convolution and its sum both."""
+    if step.kernel.operation == WHOLE_OPERATION:
+        return (0,)
+    outside = (each for number in step.layers for each in plan.network.nodes[number].sources if each <= step.first)
+    sources = tuple(outside)
+    return sources[:1] if isinstance(step.kernel, ConvolutionKernel) and step.kernel.run_stack else sources
 
 
 def _borrowed(plan: Plan) -> frozenset[int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Backend, Features, Kernel, SparseRows, all_finite
+from sparsenn.backends import Backend, ConvolutionKernel, Features, Kernel, SparseRows, all_finite
 from sparsenn.engine.steps import layers_text
 from sparsenn.errors import InputError, NumericError
 from sparsenn.formats import CSR, Array
@@ -44,6 +44,9 @@ _HALF_STEP, _HALF_LEAST = 2.0**-11, 2.0**-25
 
 _SLACK, _LEAST = 1.01, 256 * _HALF_LEAST
 """The most that rounding makes of a sum: the sum of its terms' sizes, times the first, plus the second."""
+
+
+_MULTIPLYING = Conv2d, Linear, SparseLinear
 
 
 class UnderflowWarning(UserWarning):
@@ -157,7 +160,8 @@ class BatchGuard:
         """Check the inputs of a launch in half precision; wait for the device where their size is unknown.
 
         Infinite numbers and NaN pass: where they matter, outputs are infinite or NaN as well. Returns the layer that
-        the launch must end before: `last`, or less where hidden values have to be scanned. Raises a `NumericError` if
+        the launch must end before: `last`, or less where hidden values have to be scanned; kernels of convolutions have
+        theirs scanned by `after`. Raises a `NumericError` if
         an input is beyond half precision.
         """
         if kernel.precision != HALF_PRECISION:
@@ -169,7 +173,7 @@ class BatchGuard:
                 f"layer {first + 1}: an input of {self._largest:,.8g} is beyond 65,504, the limit of "
                 f"precision {HALF_PRECISION}; use precision float32 or tf32, or scale down the inputs or the weights"
             )
-        return self._end(first, last, self._largest)
+        return last if isinstance(kernel, ConvolutionKernel) else self._end(first, last, self._largest)
 
     def after(self, kernel: Kernel, features: Features, first: int, last: int) -> None:
         """Check the outputs of a launch in half precision, waiting for the device; refuse infinite ones and NaN.
@@ -186,7 +190,7 @@ class BatchGuard:
                     f"{HALF_PRECISION}, and became infinite; use precision float32 or tf32, or scale down the inputs "
                     "or the weights"
                 )
-            if inputs is not None:
+            if inputs is not None and (last > first + 1 or isinstance(connected_layer(layer), _MULTIPLYING)):
                 self._overflow_guard.warn_of_underflow(first, last, inputs, self._largest)
         elif not isinstance(layer, MaxPool2d | AvgPool2d | Flatten):
             self._largest = None

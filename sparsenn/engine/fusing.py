@@ -6,11 +6,17 @@ from collections.abc import Sequence
 
 from sparsenn.backends import ConvolutionKernel
 from sparsenn.backends.kernel_records import IMAGE_OPERATION
-from sparsenn.engine.steps import Step
-from sparsenn.layers import ImageLayer
+from sparsenn.engine.steps import Alternative, Step
+from sparsenn.layers import Add, Conv2d, Identity, ImageLayer
 from sparsenn.network import Network
 
-__all__ = ["fused"]
+__all__ = ["fused", "with_stacks"]
+
+LEAST_STACKED = 8
+"""Convolutions that a kernel runs as one stack whatever each would take alone: their values stay in its layout."""
+
+LEAST_STACKED_DENSITY = 1 / 32
+"""Share of their weights that is not zero, below which kernels that leave zeros out may be faster."""
 
 
 def fused(network: Network, steps: Sequence[Step]) -> tuple[Step, ...]:
@@ -18,10 +24,45 @@ def fused(network: Network, steps: Sequence[Step]) -> tuple[Step, ...]:
     found: list[Step] = []
     number = 0
     while number < len(steps):
-        end = _end(network, steps, number)
+        end = number + 2 if _adds(network, steps[number : number + 2]) else _end(network, steps, number)
         found.append(_one_step(steps[number:end]))
         number = end
     return tuple(found)
+
+
+def with_stacks(network: Network, segments: Sequence[tuple[Alternative, ...]]) -> list[tuple[Alternative, ...]]:
+    """Return segments; of many convolutions that one kernel can run as a stack, with its alternatives alone."""
+    found, stacked = list(segments), [tuple(filter(_runs_stacks, segment)) or segment for segment in segments]
+    for step in fused(network, [each for segment in stacked for each in segment[0]]):
+        layers = [layer for number in step.layers if isinstance(layer := network[number], Conv2d)]
+        left, places = sum(layer.nonzeros for layer in layers), sum(layer.weights.size for layer in layers)
+        if len(layers) >= LEAST_STACKED and left >= LEAST_STACKED_DENSITY * places:
+            for at, segment in enumerate(stacked):
+                if segment[0][0].first in step.layers:
+                    found[at] = segment
+    return found
+
+
+def _runs_stacks(alternative: Alternative) -> bool:
+    return any(isinstance(step.kernel, ConvolutionKernel) and step.kernel.run_stack for step in alternative)
+
+
+def _adds(network: Network, steps: Sequence[Step]) -> bool:
+    """Return whether the first of two steps is a convolution whose kernel takes a sum along that alone reads it."""
+    kernel = steps[0].kernel
+    if len(steps) < 2 or not isinstance(kernel, ConvolutionKernel) or kernel.with_sum is None:
+        return False
+    layer, value, number = network[steps[0].first], steps[0].last, steps[1].first
+    sources = network.nodes[number].sources
+    return (
+        isinstance(network[number], Add)
+        and isinstance(layer, Conv2d)
+        and isinstance(layer.activation, Identity)
+        and len(sources) == 2
+        and sources.count(value) == 1
+        and network.consumers[value] == (number + 1,)
+        and _takes(kernel, network, number)
+    )
 
 
 def _end(network: Network, steps: Sequence[Step], first: int) -> int:

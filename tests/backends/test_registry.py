@@ -26,7 +26,7 @@ PREFERRED = {
     ("conv2d", "cpu"): ["conv_direct"],
     ("conv2d", "cuda"): [
         *("conv_tensor_float32", "conv_implicit_float32", "conv_warpgroup_float32"),
-        *("conv_register_tiled", "conv_sparse_direct", "conv_unrolled", "conv_cudnn_float32"),
+        *("conv_register_tiled", "conv_sparse_direct", "conv_depthwise", "conv_unrolled", "conv_cudnn_float32"),
         *("conv_tensor_tf32", "conv_warpgroup_tf32", "conv_cudnn_tf32"),
         *("conv_tensor_half", "conv_warpgroup_half", "conv_cudnn_float16"),
     ],

@@ -8,6 +8,8 @@ from cuda_builds import declare
 
 from sparsenn.backends.cuda.conv import (
     Geometry,
+    channels_last,
+    depthwise,
     implicit,
     register_tiled,
     sparse_direct,
@@ -15,6 +17,7 @@ from sparsenn.backends.cuda.conv import (
     unrolled,
     warpgroup,
 )
+from sparsenn.backends.cuda.conv.cudnn import NUMBERS
 from sparsenn.backends.cuda.conv.implicit_plan import TILES
 from sparsenn.backends.cuda.conv.sparse_plan import MOST_SUMS, Tiling, places_of
 from sparsenn.backends.cuda.conv.tensor_plan import MANY, plan
@@ -55,11 +58,20 @@ declare_register_tiled(DEEP, 4, 16)
 declare_register_tiled(Geometry(3, 6, 9, 5, (4, 2), padding=(0, 2)), 1)
 
 
-for _pixels, _filters, _geometry in product((1, 2, 4, 8), (1, 2, 4, 8, 16), (DEEP, Geometry(64, 8, 8, 64, (1, 1)))):
+for _pixels, _filters, _geometry in product((1, 3, 4, 8, 12), (1, 2, 4, 8, 16), (DEEP, Geometry(64, 8, 8, 64, (1, 1)))):
     if _pixels * _filters <= MOST_SUMS:
         _tiling = Tiling(_pixels, _filters, 8, 1, 1, 1)  # of more warps, a thread has as many registers, or more
         declare(sparse_direct.SOURCE, **sparse_direct.kernel_defines(places_of(_geometry), _tiling, 0))
 declare(sparse_direct.SOURCE, **sparse_direct.kernel_defines(places_of(DEEP), Tiling(8, 8, 16, 1, 1, 1), 4))
+for _geometry in (DEEP, Geometry(64, 8, 8, 64, (1, 1))):
+    declare(
+        sparse_direct.SOURCE, **sparse_direct.kernel_defines(places_of(_geometry), Tiling(8, 8, 8, 1, 1, 1), 0, True)
+    )
+
+for _number, _size, _stride in product(NUMBERS.values(), (3, 5, 7), (1, 2)):
+    _geometry = Geometry(64, 56, 56, 64, (_size, _size), (_stride, _stride), groups=64)
+    declare(channels_last.DEPTHWISE, **channels_last.depthwise_defines(_geometry, 0, _number))
+    declare(depthwise.SOURCE, ACTIVATION=0, **depthwise.shape_defines(_geometry))
 
 
 def declare_tensor(geometry: Geometry, activation: int, images: int, skipped: int) -> None:

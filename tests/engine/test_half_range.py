@@ -119,6 +119,37 @@ def assert_refused(network, rows, message, **options):
             run()
 
 
+def test_values_within_a_stack_of_convolutions_are_scanned(monkeypatch):
+    """The first convolution's -66,000 and the second one's ReLU would hide that half precision has no such number."""
+    scanned = []
+
+    def run_stack(stack, features, scan=None):
+        images = features.reshape(-1, 1, 1, 1)
+        for at, layer in enumerate(stack.layers):
+            images = to_half(half_convolution(layer, images)) if isinstance(layer, Conv2d) else images
+            if scan is not None:
+                scanned.append(at)
+                scan(at, images.reshape(features.shape[0], -1))
+        return images.reshape(features.shape[0], -1)
+
+    made = ConvolutionKernel(
+        name="conv_stacked", device="cpu", summary="rounded", launch=half_convolution, precision="float16",
+        run_stack=run_stack, fuses=lambda layer, shapes: isinstance(layer, MaxPool2d),
+    )  # fmt: skip
+    add(monkeypatch, made)
+    let_auto_take(monkeypatch, backends.automatic("conv2d", "cpu")[0], made)
+    layers = (
+        Conv2d(np.full((1, 1, 1, 1), 1.0), None, Identity()),
+        MaxPool2d(1),
+        Conv2d(np.full((1, 1, 1, 1), -2.0), None, Identity()),
+        Conv2d(np.full((1, 1, 1, 1), 1.0), None, ReLU()),
+    )
+    network = Network((*layers, Flatten()), (1, 1, 1))
+    assert infer(network, from_dense(np.array([[3.0]])), device="cpu", precision="float16").outputs.nnz == 0
+    assert scanned == [0, 1, 2, 3]
+    assert_refused(network, np.array([[40_000.0]]), "layer 3: numbers went beyond 65,504")
+
+
 # ---- Numbers that are too small ------------------------------------------------------------------------------------
 
 

@@ -34,8 +34,6 @@ NO_COUNTERS = np.zeros(0, np.int64)
 class GraphStack(ImageStack):
     """Layers of images as one graph, and what they are as operations on some images at a time."""
 
-    sources: tuple[tuple[int, ...], ...]
-
     @cached_property
     def _planner(self) -> Planner:
         return Planner(self.layers, self.shapes, self.sources)

@@ -14,7 +14,6 @@ Rows that have died leave the panel as soon as a quarter of it is dead; the rest
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -97,9 +96,8 @@ def _finish_scatter(packed: Any, layer: int, panel: Array, stride: int, lanes: i
 @compiled
 def run_csr(indptr: Array, indices: Array, values: Array, by_rows: Any, scatter: bool, start: int, stop: int,
             packed: Any, first: int, last: int, weights: Array, droppable_from: int, a: Array, b: Array, counts: Array,
-            most: int, out: Array, at: int, survivors: Array, counters: Array, state: Array,
-            job: Array) -> int:  # fmt: skip
-    """Run CSR rows start to stop in panels of at most `most`; returns how many were written to `out`, from row `at`."""
+            most: int, out: Array, survivors: Array, counters: Array, state: Array, job: Array) -> int:  # fmt: skip
+    """Run CSR rows start to stop in panels of at most `most`; returns how many were written to `out`, from start on."""
     live, rows = np.empty(most, np.int64), np.empty(most, np.int64)
     pointers, targets, multipliers = by_rows
     iso, written = values.size == 1, 0
@@ -124,15 +122,15 @@ def run_csr(indptr: Array, indices: Array, values: Array, by_rows: Any, scatter:
             _finish_scatter(packed, first, a, across, across, counts)
         lanes, vectors, side = run_layers(packed, first, last, first + (1 if scatter else 0), edges, a, b, rows, lanes,
                                           counts, live, weights, droppable_from, counters, state, job)  # fmt: skip
-        _emit(b if side else a, packed.widths[last], vectors * VECTOR, lanes, out, at + written)
-        survivors[written : written + lanes] = rows[:lanes]
+        _emit(b if side else a, packed.widths[last], vectors * VECTOR, lanes, out, start + written)
+        survivors[start + written : start + written + lanes] = rows[:lanes]
         written += lanes
     return written
 
 
 @compiled
 def run_dense(features: Array, start: int, stop: int, packed: Any, first: int, last: int, weights: Array,
-              droppable_from: int, a: Array, b: Array, counts: Array, most: int, out: Array, at: int, survivors: Array,
+              droppable_from: int, a: Array, b: Array, counts: Array, most: int, out: Array, survivors: Array,
               counters: Array, state: Array, job: Array) -> int:  # fmt: skip
     """Run dense rows as `run_csr`, none of them by scattering."""
     live, rows = np.empty(most, np.int64), np.empty(most, np.int64)
@@ -147,8 +145,8 @@ def run_dense(features: Array, start: int, stop: int, packed: Any, first: int, l
         _enter(features, base, lanes, a, across)
         lanes, vectors, side = run_layers(packed, first, last, first, 0, a, b, rows, lanes, counts, live, weights,
                                           droppable_from, counters, state, job)  # fmt: skip
-        _emit(b if side else a, packed.widths[last], vectors * VECTOR, lanes, out, at + written)
-        survivors[written : written + lanes] = rows[:lanes]
+        _emit(b if side else a, packed.widths[last], vectors * VECTOR, lanes, out, start + written)
+        survivors[start + written : start + written + lanes] = rows[:lanes]
         written += lanes
     return written
 
@@ -176,23 +174,6 @@ def _is_shared(rows: int, edges: int, threads: int) -> bool:
     return rows < TILE * threads or rows * edges < CHUNK_WORK
 
 
-class _Collector:
-    """Joins the rows that the threads hand in, in the order they come, in one buffer of the workspace."""
-
-    def __init__(self, out: Array) -> None:
-        self.out = out
-        self.survivors = np.empty(out.shape[0], np.int64)
-        self.count = 0
-        self._lock = threading.Lock()
-
-    def add(self, rows: Array, survivors: Array) -> None:
-        with self._lock:
-            start = self.count
-            self.count += survivors.size
-        self.out[start : start + survivors.size] = rows
-        self.survivors[start : start + survivors.size] = survivors
-
-
 def _launch(step: StepInput, scatter: bool) -> StepOutput:
     stack: Stack = step.stack
     size, rows, threads = stack.size_of(step.first, step.last), step.features.shape[0], thread_count()
@@ -203,41 +184,44 @@ def _launch(step: StepInput, scatter: bool) -> StepOutput:
     features = step.features
     if scatter and not isinstance(features, CSR):
         features = from_dense(features)
-    # that rows die in the last layer is no reason to move the others
-    droppable_from = step.droppable_from if step.droppable_from < step.last - 1 else step.last
-    stays = droppable_from == step.last  # each thread then writes rows where they belong
-    collector = _Collector(stack.workspace.next(rows, size.outputs))
+    out, survivors = stack.workspace.next(rows, size.outputs), np.empty(rows, np.int64)
 
-    def run(bounds: tuple[int, int]) -> Array:
+    def run(bounds: tuple[int, int]) -> tuple[int, Array]:
+        """Write the rows that are left behind one another, from the place of the first; return how many."""
         start, stop = bounds
         counters = np.zeros((step.last - step.first, 4), np.int64)
-        survivors = collector.survivors[start:stop] if stays else np.empty(stop - start, np.int64)
-        out = collector.out if stays else _scratch.take("out", (stop - start) * size.outputs).reshape(-1, size.outputs)
         given: tuple[Any, ...] = (
-            start, stop, stack.packed, step.first, step.last, step.multiplicity, droppable_from,
+            start, stop, stack.packed, step.first, step.last, step.multiplicity, step.droppable_from,
             _scratch.take("a", size.widest * most), _scratch.take("b", size.widest * most),
-            _scratch.take("counts", TILE * slices).view(np.int32), most, out, start if stays else 0, survivors,
-            counters, state, stack.job(),
+            _scratch.take("counts", TILE * slices).view(np.int32), most, out, survivors, counters, state, stack.job(),
         )  # fmt: skip
         if isinstance(features, CSR):
-            written = run_csr(features.indptr, features.indices, features.values, by_rows, scatter, *given)
-        else:
-            written = run_dense(read_only(np.ascontiguousarray(features)), *given)
-        if not stays:
-            collector.add(out[:written], survivors[:written])
-        return counters
+            return run_csr(features.indptr, features.indices, features.values, by_rows, scatter, *given), counters
+        return run_dense(read_only(np.ascontiguousarray(features)), *given), counters
 
-    work = [(0, rows)] if is_shared else chunks(rows, _chunk(rows, size.edges, threads))
-    counters: Array = sum(map_threads(run, work), np.zeros((step.last - step.first, 4), np.int64))
-    count = rows if stays else collector.count
+    work = [(0, rows)] if is_shared else [*chunks(rows, _chunk(rows, size.edges, threads))]
+    done = map_threads(run, work)
+    count = _close_up(out, survivors, [start for start, _ in work], [written for written, _ in done])
+    counters: Array = sum((each for _, each in done), np.zeros((step.last - step.first, 4), np.int64))
     return StepOutput(
-        features=collector.out[:count],
-        row_map=SAME_ROWS if stays else RowMap.of_survivors(collector.survivors[:count], rows),
+        features=out[:count],
+        row_map=SAME_ROWS if count == rows else RowMap.of_survivors(survivors[:count], rows),
         counts=tuple(
             LayerCounts("scatter" if scatter and layer == 0 else "panel", *counted)
             for layer, counted in enumerate(counters.tolist())
         ),
     )
+
+
+def _close_up(out: Array, survivors: Array, starts: Sequence[int], counts: Sequence[int]) -> int:
+    """Move some rows from each start together; return how many there are."""
+    count = 0
+    for start, some in zip(starts, counts, strict=True):
+        if start != count:
+            out[count : count + some] = out[start : start + some]
+            survivors[count : count + some] = survivors[start : start + some]
+        count += some
+    return count
 
 
 def launch_panel(step: StepInput) -> StepOutput:

@@ -89,8 +89,9 @@ class CUDABackend:
                 return upload(self.index, layers, copies, to_device)
             if isinstance(layers[0], Linear):
                 return upload_dense(self.index, layers, to_device)
-            prepared = [self._prepared(layer, shape, to_device) for layer, shape in zip(layers, shapes, strict=False)]
-        return ImageStack(tuple(layers), tuple(shapes), tuple(prepared))
+            reads = [shapes[read[0]] for read in sources] or shapes[:1]
+            prepared = [self._prepared(layer, shape, to_device) for layer, shape in zip(layers, reads, strict=True)]
+        return ImageStack(tuple(layers), tuple(shapes), tuple(prepared), tuple(sources))
 
     def _prepared(
         self, layer: ImageLayer, shape: tuple[int, ...], to_device: Callable[[Sequence[Array]], list[Array]]

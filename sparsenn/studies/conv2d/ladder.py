@@ -11,7 +11,7 @@ import numpy as np
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.cpu.convolution import DIRECT
 from sparsenn.backends.cuda import CUDABackend
-from sparsenn.backends.cuda.conv import cudnn, implicit, sparse_direct, tensor, warpgroup
+from sparsenn.backends.cuda.conv import channels_last, cudnn, implicit, sparse_direct, tensor, warpgroup
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.layer import geometry_of
 from sparsenn.backends.cuda.conv.register_tiled import REGISTER_TILED
@@ -184,8 +184,8 @@ LADDER = Ladder(
             warpgroup.WARPGROUP_HALF,
             sparse_direct.SPARSE_DIRECT,
             cudnn.CUDNN_FLOAT32,
-            cudnn.CUDNN_TF32,
-            cudnn.CUDNN_FLOAT16,
+            channels_last.CUDNN_TF32,
+            channels_last.CUDNN_FLOAT16,
             products.LIBRARY,  # no rung, but what they are held against
         ),
         "cpu": (SEQUENTIAL, DIRECT),

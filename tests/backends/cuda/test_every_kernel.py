@@ -16,7 +16,7 @@ import pytest
 from oracle import outputs_of
 from training_problems import problem
 
-from sparsenn import CSR, Network, Session, backends, infer
+from sparsenn import CSR, Network, Node, Session, backends, infer
 from sparsenn.backends import Kernel, launch_of
 from sparsenn.backends.cuda.sparse.chunks import tiling
 from sparsenn.backends.cuda.sparse.chunks.blocks import HALF_BLOCKS, TILE_ROWS, BlockShape
@@ -24,7 +24,7 @@ from sparsenn.backends.cuda.sparse.chunks.teams import teams_of
 from sparsenn.backends.cuda.sparse.resident import chain as resident
 from sparsenn.errors import UsageError
 from sparsenn.formats import COO, CSC, from_dense
-from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
+from sparsenn.layers import Add, AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
 
 pytestmark = pytest.mark.gpu
 
@@ -230,7 +230,9 @@ def test_dense_layers(entry: Kernel, widths: tuple[int, ...], rng: np.random.Gen
 )
 def test_convolutions(entry: Kernel, filters: int, rng: np.random.Generator) -> None:
     backend, shape = backends.backend_for("cuda"), (4, 14, 14)
-    layer = Conv2d(rng.normal(size=(filters, 4, 3, 3)) / 6, rng.normal(size=filters), ReLU(), padding=1)
+    channels = 1 if entry.name == "conv_depthwise" else 4
+    weights = rng.normal(size=(filters, channels, 3, 3)) / 6
+    layer = Conv2d(weights, rng.normal(size=filters), ReLU(), padding=1, groups=4 // channels)
     if reason := entry.why_not(backend.machine, layer, shape):
         pytest.skip(reason)
     images = rng.normal(size=(5, *shape)).astype(np.float32)
@@ -261,6 +263,27 @@ def test_a_network_of_images(precision: str, rng: np.random.Generator) -> None:
         expected = outputs_of(layer, expected)
     found = Session(network, device="cuda", precision=precision)(images)
     assert np.abs(found - expected).max() <= ALLOWED[precision]
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "float16"])
+def test_filters_of_one_channel_and_sums_that_end_convolutions(precision: str, rng: np.random.Generator) -> None:
+    """A tenth of the weights is left; in TF32 and half precision the convolutions are one stack."""
+
+    def convolution(channels: int, filters: int, size: int, activation: Any = None) -> Conv2d:
+        weights = rng.normal(size=(filters, channels, size, size)) * (rng.random((filters, channels, 1, 1)) < 0.1)
+        return Conv2d(weights, rng.normal(size=filters), activation or ReLU(), padding=size // 2)
+
+    nodes = [Node(convolution(3, 24, 3), (0,))]
+    for _ in range(4):
+        read = len(nodes)
+        nodes.append(Node(Conv2d(rng.normal(size=(24, 1, 3, 3)) / 3, 0.1, ReLU(6), padding=1, groups=24), (read,)))
+        nodes.append(Node(convolution(24, 24, 1, Identity()), (read + 1,)))
+        nodes.append(Node(Add(ReLU()), (read, read + 2)))
+    network = Network((*nodes, Node(MaxPool2d(2), (len(nodes),)), Node(Flatten(), (len(nodes) + 1,))), (3, 12, 10))
+    rows = rng.normal(size=(5, network.inputs)).astype(np.float32)
+    expected = Session(network, device="reference")(rows)
+    found = Session(network, device="cuda", precision=precision)(rows)
+    assert np.abs(found - expected).max() <= ALLOWED[precision] * np.abs(expected).max()
 
 
 @pytest.mark.parametrize(

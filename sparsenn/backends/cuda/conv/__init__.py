@@ -1,6 +1,16 @@
 """Convolutions of images, on CUDA. Importing this registers the kernels of `conv2d` that `auto` takes."""
 
-from sparsenn.backends.cuda.conv import cudnn, implicit, register_tiled, sparse_direct, tensor, unrolled, warpgroup
+from sparsenn.backends.cuda.conv import (
+    channels_last,
+    cudnn,
+    depthwise,
+    implicit,
+    register_tiled,
+    sparse_direct,
+    tensor,
+    unrolled,
+    warpgroup,
+)
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.conv.layer import ConvLayer, upload_conv
 from sparsenn.backends.registry import register
@@ -14,13 +24,14 @@ for _kernel in (
     warpgroup.WARPGROUP_FLOAT32,
     register_tiled.REGISTER_TILED,
     sparse_direct.SPARSE_DIRECT,
+    depthwise.DEPTHWISE,
     unrolled.UNROLLED,
     cudnn.CUDNN_FLOAT32,
     tensor.TENSOR_TF32,
     warpgroup.WARPGROUP_TF32,
-    cudnn.CUDNN_TF32,
+    channels_last.CUDNN_TF32,
     tensor.TENSOR_HALF,
     warpgroup.WARPGROUP_HALF,
-    cudnn.CUDNN_FLOAT16,
+    channels_last.CUDNN_FLOAT16,
 ):
     register(_kernel)

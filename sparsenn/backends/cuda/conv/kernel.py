@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.conv.layer import ConvLayer, geometry_of
+from sparsenn.backends.cuda.conv.layer import ConvLayer, geometry_of, takes_sum, with_sum
 from sparsenn.backends.cuda.runtime.availability import ANY_GPU
 from sparsenn.backends.cuda.runtime.device import as_current
 from sparsenn.backends.cuda.runtime.memory import within_memory
@@ -24,7 +24,7 @@ __all__ = ["HELD_BYTES", "Fits", "Launch", "convolution", "everywhere"]
 HELD_BYTES = 1 << 30  # of images that are laid out at a time: little beside the device's memory
 IMAGES = 256  # images of which a prior takes the share of one: most devices are full, and launches cost little
 
-Launch = Callable[[ConvLayer, Array], Array]
+Launch = Callable[..., Array]  # of a `ConvLayer`, images, and a sum's other term, where the kernel takes it along
 Fits = Callable[[Machine, Geometry], str | None]
 
 
@@ -39,14 +39,17 @@ def convolution(
     prior: Prior | None = None,
     multiples: tuple[int, int] = (1, 1),
     skips_zeros: bool = False,
+    adds: bool = False,
     **fields: Any,
 ) -> ConvolutionKernel:
     """Describe a kernel of conv2d on the GPU, with further `fields` of `Kernel`; it remains to be registered.
 
     `fits` returns why a machine cannot run a convolution, or None. `auto` may take a kernel with a prior, by which
     filters, and channels of a group, are multiplied as if there were a multiple of `multiples`; of one that
-    `skips_zeros`, only weights other than zero count.
+    `skips_zeros`, only weights other than zero count. The launch of one that `adds` takes a sum's other term as well.
     """
+    if adds:
+        fields |= {"with_sum": with_sum, "fuses": takes_sum}
     return ConvolutionKernel(
         name=name,
         device="cuda",
@@ -83,8 +86,8 @@ def _seconds(
     return prior.seconds(machine, IMAGES * products * pixels, 4 * (IMAGES * numbers + weights)) / IMAGES
 
 
-def _launch(launch: Launch, layer: ConvLayer, images: Array) -> Array:
+def _launch(launch: Launch, layer: ConvLayer, images: Array, *terms: Array) -> Array:
     given = layer.geometry
     outputs = given.filters * given.output_height * given.output_width
     with as_current(layer.device), within_memory("a convolution", images.shape[0], 8 * outputs):
-        return launch(layer, images)
+        return launch(layer, images, *terms)

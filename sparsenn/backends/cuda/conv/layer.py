@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.backends.cuda.runtime.activation import activation_code
+from sparsenn.backends.cuda.runtime.activation import activation_code, activation_number
 from sparsenn.backends.cuda.runtime.device import cupy
+from sparsenn.backends.kernel_records import Shapes
 from sparsenn.formats import Array
-from sparsenn.layers import Conv2d
+from sparsenn.layers import Add, Conv2d, ImageLayer
 
-__all__ = ["ConvLayer", "geometry_of", "upload_conv"]
+__all__ = ["ConvLayer", "geometry_of", "takes_sum", "upload_conv", "with_sum"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +29,18 @@ class ConvLayer:
     activation: np.int32  # its code in `kernels/common.cuh`
     clip: np.float32  # infinity where there is no clip
     source: Conv2d  # the layer on the host
+
+
+def with_sum(layer: ConvLayer, total: Add) -> ConvLayer:
+    """Return a layer without activation as one whose outputs go into a sum, and have its activation."""
+    code = activation_number(total.activation)
+    assert code is not None, "kernels that know no activation of a sum do not take it along"
+    return replace(layer, activation=code[0], clip=code[1])
+
+
+def takes_sum(layer: ImageLayer, shapes: Shapes) -> bool:
+    """Return whether kernels can end with a layer, given the shapes that it reads."""
+    return isinstance(layer, Add) and len(shapes) == 2 and activation_number(layer.activation) is not None
 
 
 def geometry_of(layer: Conv2d, image: tuple[int, int, int]) -> Geometry:

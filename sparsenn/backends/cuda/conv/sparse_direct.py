@@ -166,8 +166,8 @@ def laid_out(places: Places, tiling: Tiling, weights: Array) -> LaidOut:
 # ---- Launching -----------------------------------------------------------------------------------------------------
 
 
-def kernel_defines(places: Places, tiling: Tiling, activation: int) -> dict[str, int]:
-    """Return what the kernel is compiled with; the activation as `activation_define` returns it."""
+def kernel_defines(places: Places, tiling: Tiling, activation: int, adds: bool = False) -> dict[str, int]:
+    """Return what the kernel is compiled with: the activation as `activation_define` returns it; whether it adds."""
     return {
         "PIXELS": tiling.pixels,
         "FILTERS": tiling.filters,
@@ -175,6 +175,7 @@ def kernel_defines(places: Places, tiling: Tiling, activation: int) -> dict[str,
         "BLOCKS": tiling.blocks,
         "FOURS": int(places.has_one_tap and tiling.pixels % 4 == 0),
         "ACTIVATION": activation,
+        "ADDS": int(adds),
     }
 
 
@@ -211,8 +212,8 @@ def _on_device(layer: ConvLayer, tiling: Tiling) -> LaidOut:
     return LaidOut(stream, segments, order, made.stage_bytes)
 
 
-def launch_sparse_direct(layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution that `fits`."""
+def launch_sparse_direct(layer: ConvLayer, images: Array, others: Array | None = None) -> Array:
+    """Run a convolution that `fits`; `others`, of the outputs' shape, are added before the activation."""
     machine, geometry = machine_of(layer.device), layer.geometry
     refuse(fits(machine, geometry))
     outputs, places = new_outputs(layer, images), places_of(geometry)
@@ -220,25 +221,32 @@ def launch_sparse_direct(layer: ConvLayer, images: Array) -> Array:
     most = max(1, MOST_NUMBERS // (2 * numbers))
     for first in range(0, images.shape[0], most):
         some = slice(first, first + most)
-        _launch(layer, machine, images[some], outputs[some])
+        _launch(layer, machine, images[some], None if others is None else others[some], outputs[some])
     return outputs
 
 
-def _launch(layer: ConvLayer, machine: Machine, images: Array, outputs: Array) -> None:
-    pointer: Any = images.data
-    if places_of(layer.geometry).copies_fours and pointer.ptr % (4 * FLOAT_BYTES):
-        images = images.copy()
+def _launch(layer: ConvLayer, machine: Machine, images: Array, others: Array | None, outputs: Array) -> None:
+    if places_of(layer.geometry).copies_fours:
+        images = _aligned(images)
+    others = None if others is None else _aligned(others)
     count, places = images.shape[0], places_of(layer.geometry)
     bucket = min(MANY, 1 << max(0, count - 1).bit_length())
     key = "sparse_direct", layer.geometry, bucket, machine
     tiling = cache_on_host(layer.source, key, partial(_tiling_for, layer, bucket))
     weights = cache_on_device(layer, tiling, lambda: _on_device(layer, tiling))
-    kernel = _PROGRAM.kernel("conv2d", **kernel_defines(places, tiling, activation_define(layer)))
+    kernel = _PROGRAM.kernel("conv2d", **kernel_defines(places, tiling, activation_define(layer), others is not None))
     sizes = numbers_of(places, tiling, weights.stage_bytes, count)
-    arrays = images, weights.stream, weights.segments, weights.order, layer.bias, layer.clip, outputs
+    added = outputs if others is None else others
+    arrays = images, weights.stream, weights.segments, weights.order, layer.bias, layer.clip, added, outputs
     shared = tiling.shared_bytes(places, weights.stage_bytes)
     blocks = blocks_of(places, tiling, count, tiling.resident(shared, machine) * machine.multiprocessors)
     launch("conv2d", kernel, (blocks,), (WARP * tiling.warps,), *arrays, *sizes, shared_bytes=shared)
+
+
+def _aligned(images: Array) -> Array:
+    """Return images at an address from which four numbers can be read at once."""
+    pointer: Any = images.data
+    return images.copy() if pointer.ptr % (4 * FLOAT_BYTES) else images
 
 
 def blocks_of(places: Places, tiling: Tiling, count: int, at_a_time: int) -> int:
@@ -256,5 +264,6 @@ SPARSE_DIRECT = convolution(
     auto=True,
     prior=Prior(WARPS),
     skips_zeros=True,
+    adds=True,
     reproducible=True,
 )

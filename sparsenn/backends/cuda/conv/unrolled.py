@@ -51,9 +51,9 @@ def shape_defines(geometry: Geometry) -> dict[str, int]:
     return {**sizes(geometry), **tile}
 
 
-def launch_unrolled(layer: ConvLayer, images: Array) -> Array:
-    """Run any convolution."""
-    outputs = new_outputs(layer, images)
+def launch_unrolled(layer: ConvLayer, images: Array, outputs: Array | None = None) -> Array:
+    """Run any convolution; return its outputs, which are written to `outputs` if given."""
+    outputs = new_outputs(layer, images) if outputs is None else outputs
     given, cut = layer.geometry, shape_defines(layer.geometry)
     planes = images.shape[0] * given.filters
     tiles = parts_of(given.output_width, cut["TILE_WIDTH"]) * parts_of(given.output_height, cut["TILE_HEIGHT"])

@@ -9,11 +9,20 @@ __device__ __forceinline__ float number_at(const T* place) {
     return as_number(__ldg(place));
 }
 
-__device__ __forceinline__ float4 four_at(const float* place) { return __ldg(reinterpret_cast<const float4*>(place)); }
-__device__ __forceinline__ float4 four_at(const half_bits* place) {
-    const uint2 pairs = __ldg(reinterpret_cast<const uint2*>(place));
+__device__ __forceinline__ float4 four_of(float4 four) { return four; }
+__device__ __forceinline__ float4 four_of(uint2 pairs) {
     return make_float4(to_float(static_cast<half_bits>(pairs.x & 0xffffu)), to_float(static_cast<half_bits>(pairs.x >> 16)),
                        to_float(static_cast<half_bits>(pairs.y & 0xffffu)), to_float(static_cast<half_bits>(pairs.y >> 16)));
+}
+__device__ __forceinline__ float4 four_at(const float* place) { return __ldg(reinterpret_cast<const float4*>(place)); }
+__device__ __forceinline__ float4 four_at(const half_bits* place) {
+    return four_of(__ldg(reinterpret_cast<const uint2*>(place)));
+}
+
+// The same of numbers that the kernel writes over.
+__device__ __forceinline__ float4 written_four(const float* place) { return *reinterpret_cast<const float4*>(place); }
+__device__ __forceinline__ float4 written_four(const half_bits* place) {
+    return four_of(*reinterpret_cast<const uint2*>(place));
 }
 
 __device__ __forceinline__ void store_one(float* place, float value) { *place = value; }

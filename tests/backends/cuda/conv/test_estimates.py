@@ -28,7 +28,7 @@ def test_the_kernels_of_auto_in_the_order_of_preference():
     assert found == {
         "float32": [
             *("conv_tensor_float32", "conv_implicit_float32", "conv_warpgroup_float32"),
-            *("conv_register_tiled", "conv_sparse_direct", "conv_unrolled", "conv_cudnn_float32"),
+            *("conv_register_tiled", "conv_sparse_direct", "conv_depthwise", "conv_unrolled", "conv_cudnn_float32"),
         ],
         "tf32": ["conv_tensor_tf32", "conv_warpgroup_tf32", "conv_cudnn_tf32"],
         "float16": ["conv_tensor_half", "conv_warpgroup_half", "conv_cudnn_float16"],

@@ -12,7 +12,7 @@ from convolutions import (
     uploaded,
 )
 
-from sparsenn.backends.cuda.conv import Geometry, cudnn, implicit, warpgroup
+from sparsenn.backends.cuda.conv import Geometry, channels_last, cudnn, implicit, warpgroup
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Conv2d, Identity, ReLU, Sigmoid, Tanh
@@ -23,8 +23,8 @@ KERNELS = [
     warpgroup.WARPGROUP_TF32,
     warpgroup.WARPGROUP_HALF,
     cudnn.CUDNN_FLOAT32,
-    cudnn.CUDNN_TF32,
-    cudnn.CUDNN_FLOAT16,
+    channels_last.CUDNN_TF32,
+    channels_last.CUDNN_FLOAT16,
 ]
 
 SAME = {"padding": (1, 1)}

@@ -25,6 +25,7 @@ from sparsenn import Network, Session
 from sparsenn.backends import automatic, kernel_named
 from sparsenn.backends.cuda.conv import Geometry, sparse_direct, unrolled
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS
+from sparsenn.backends.cuda.conv.layer import with_sum
 from sparsenn.backends.cuda.conv.sparse_direct import (
     SOURCE,
     blocks_of,
@@ -42,7 +43,7 @@ from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.loader import Program
 from sparsenn.backends.machine import H200, MACHINES
 from sparsenn.backends.sizes import parts_of
-from sparsenn.layers import Conv2d, Identity, ReLU, Tanh
+from sparsenn.layers import Add, Conv2d, Identity, ReLU, Tanh
 
 SMALL = Tiling(pixels=2, filters=2, warps=8, shares=2, chunk=4, stages=2)
 
@@ -78,16 +79,19 @@ def pruned(rng, count, geometry, left=0.3, integers=True):
 # ---- The kernel, emulated ------------------------------------------------------------------------------------------
 
 
-def by_emulation(count, geometry, given, tiling=SMALL, activation=IDENTITY, seed=1, at_a_time=6, **planted):
+def by_emulation(
+    count, geometry, given, tiling=SMALL, activation=IDENTITY, seed=1, at_a_time=6, others=None, **planted
+):
     """The outputs as the kernel computes them; places that it does not write stay NaN."""
     images, weights, bias = given
     places = places_of(geometry)
     tiling = replace(tiling, chunk=min(tiling.chunk, geometry.channels))
     made = laid_out(places, tiling, weights)
     outputs = np.full((count, geometry.filters, geometry.output_height, geometry.output_width), np.nan, np.float32)
-    kernel = emulated(SOURCE, kernel_defines(places, tiling, activation), **planted)
+    kernel = emulated(SOURCE, kernel_defines(places, tiling, activation, others is not None), **planted)
     blocks = blocks_of(places, tiling, count, at_a_time)
-    arrays = images, made.stream, made.segments, made.order, bias, np.float32(np.inf), outputs
+    added = outputs if others is None else others
+    arrays = images, made.stream, made.segments, made.order, bias, np.float32(np.inf), added, outputs
     sizes = numbers_of(places, tiling, made.stage_bytes, count)
     assert tiling.shared_bytes(places, made.stage_bytes) <= H200.block_bytes
     kernel.launch(blocks, 32 * tiling.warps, *arrays, *sizes, seed=seed)
@@ -146,6 +150,17 @@ def test_bias_and_activation(rng):
         assert_near_conv2d(outputs, *given, activation, **options_of(geometry))
 
 
+@pytest.mark.parametrize("name", ["fours", "strided", "pointwise"])
+def test_another_value_is_added_before_the_activation(name, rng):
+    count, geometry = CASES[name]
+    given = pruned(rng, count, geometry, integers=False)
+    tiling = replace(SMALL, pixels=4)
+    alone = by_emulation(count, geometry, given, tiling)
+    others = rng.normal(size=alone.shape).astype(np.float32)
+    found = by_emulation(count, geometry, given, tiling, activation=RELU, others=others)
+    assert np.array_equal(found, np.maximum(alone + others, 0))
+
+
 def test_no_weights_leave_the_bias(rng):
     count, geometry = CASES["square"]
     images, weights, bias = pruned(rng, count, geometry, left=0)
@@ -181,7 +196,12 @@ def test_launches(name, most, rng, monkeypatch):
         for _ in range(2):
             found = launch_sparse_direct(layer, images.view(OnDevice)).view(np.ndarray)
             assert np.array_equal(found, reference_conv2d(images, weights, bias, ReLU(), **options_of(geometry)))
-    assert len(launches) == (2 if most == MOST_NUMBERS else 2 * count)
+        expected = reference_conv2d(images, weights, bias, **options_of(geometry))
+        others = rng.integers(-9, 9, expected.shape).astype(np.float32)
+        total = with_sum(uploaded(geometry, weights, bias, Identity()), Add(ReLU(7.0)))
+        found = launch_sparse_direct(total, images.view(OnDevice), others.view(OnDevice)).view(np.ndarray)
+        assert np.array_equal(found, np.clip(expected + others, 0, 7))
+    assert len(launches) == (3 if most == MOST_NUMBERS else 3 * count)
 
 
 @pytest.mark.parametrize(

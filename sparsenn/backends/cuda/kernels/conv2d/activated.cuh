@@ -11,4 +11,9 @@ struct Finish {
     __device__ __forceinline__ float operator()(float sum, int filter) const {
         return activated<ACTIVATION>(sum + __ldg(bias + filter), clip);
     }
+
+    // The same of a sum of the result before its activation and another value.
+    __device__ __forceinline__ float operator()(float sum, int filter, float other) const {
+        return activated<ACTIVATION>(sum + __ldg(bias + filter) + other, clip);
+    }
 };

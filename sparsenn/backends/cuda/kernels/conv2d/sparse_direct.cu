@@ -18,12 +18,14 @@
 //           number of weights, or of none, ends with weights of zero. segments: each one's first unit and their number.
 //           order: the filter of each slot, -1 for none.
 // Needs     cp.async (compute capability 8.0); one group; blocks of WARPS warps, any number. Places are counted in 32
-//           bits. Pixels are copied four at a time where windows have one tap, strides are 1, there is no padding, a
+//           bits. ADDS: 1 where the sum of results and others, laid out as outputs are, comes before the activation.
+//           Pixels are copied four at a time where windows have one tap, strides are 1, there is no padding, a
 //           channel is a multiple of 4 numbers, and images begin at a multiple of 16 bytes. FOURS: windows have one
 //           tap, and a lane has PIXELS / 4 times four neighbouring places.
 // Before    unrolled, which multiplies all weights, of global memory.
-// Changes   time falls with the weights. A weight takes PIXELS + 1/2 reads of 128 bytes for 32 * PIXELS multiply-adds:
-//           shared memory bounds the kernel at about a quarter of the peak of multiply-adds.
+// Changes   time falls with the weights. A weight takes PIXELS + 2 reads of 128 bytes for 32 * PIXELS multiply-adds (a pair
+//           of weights takes four, though all lanes get the same): shared memory bounds the kernel at about a fifth of the
+//           peak of multiply-adds.
 #include "conv2d/activated.cuh"
 #include "conv2d/divisor.cuh"
 #include "ptx/copies.cuh"
@@ -149,8 +151,14 @@ __device__ __forceinline__ void add_chunk(const unsigned char* weights, int warp
 // The place that a thread's i-th output is at, from its first one's.
 __device__ __forceinline__ constexpr int further(int i) { return FOURS ? i / 4 * (4 * WARP) + i % 4 : i * WARP; }
 
+__device__ __forceinline__ float finished(const Finish& finish, float sum, int filter, float other) {
+    if constexpr (ADDS) return finish(sum, filter, other);
+    return finish(sum, filter);
+}
+
 __device__ __forceinline__ void store_sums(const Sizes& size, const int* __restrict__ filters, const Finish& finish,
-                                           int first, const float (&sums)[FILTERS][PIXELS], float* outputs) {
+                                           int first, const float (&sums)[FILTERS][PIXELS],
+                                           const float* __restrict__ others, float* outputs) {
     int at[PIXELS];  // in filter 0; -1 where there is none
 #pragma unroll
     for (int i = 0; i < PIXELS; ++i) {
@@ -163,27 +171,34 @@ __device__ __forceinline__ void store_sums(const Sizes& size, const int* __restr
     for (int f = 0; f < FILTERS; ++f) {
         const int filter = filters[f];
         if (filter < 0) continue;
-        float* to = outputs + static_cast<int64>(filter) * size.out_plane();
+        const int64 plane = static_cast<int64>(filter) * size.out_plane();
+        float* to = outputs + plane;
+        const float* other = others + plane;
 #if FOURS
         if (size.stores_fours) {
 #pragma unroll
-            for (int i = 0; i < PIXELS; i += 4)
-                if (at[i] >= 0)
-                    *reinterpret_cast<float4*>(to + at[i]) =
-                        make_float4(finish(sums[f][i], filter), finish(sums[f][i + 1], filter),
-                                    finish(sums[f][i + 2], filter), finish(sums[f][i + 3], filter));
+            for (int i = 0; i < PIXELS; i += 4) {
+                if (at[i] < 0) continue;
+                float4 four = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                if constexpr (ADDS) four = __ldg(reinterpret_cast<const float4*>(other + at[i]));
+                *reinterpret_cast<float4*>(to + at[i]) =
+                    make_float4(finished(finish, sums[f][i], filter, four.x), finished(finish, sums[f][i + 1], filter, four.y),
+                                finished(finish, sums[f][i + 2], filter, four.z),
+                                finished(finish, sums[f][i + 3], filter, four.w));
+            }
             continue;
         }
 #endif
 #pragma unroll
         for (int i = 0; i < PIXELS; ++i)
-            if (at[i] >= 0) to[at[i]] = finish(sums[f][i], filter);
+            if (at[i] >= 0) to[at[i]] = finished(finish, sums[f][i], filter, ADDS ? __ldg(other + at[i]) : 0.0f);
     }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     conv2d(const float* __restrict__ images, const uint4* __restrict__ stream, const int2* __restrict__ segments,
-           const int* __restrict__ order, const float* __restrict__ bias, float clip, float* __restrict__ outputs,
+           const int* __restrict__ order, const float* __restrict__ bias, float clip, const float* __restrict__ others,
+           float* __restrict__ outputs,
            int places, int channels, int height, int width, int filters, int out_height, int out_width, int stride_down,
            int stride_across, int phase_down, int phase_across, int phases_down, int phases_across, int image_rows,
            int row_places, unsigned image_factor, int image_shift, unsigned row_factor, int row_shift, int reach,
@@ -275,6 +290,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         }
         const int* filters_of_warp = order + (item % size.sets * size.warps_across + own) * FILTERS;
         const int first = item / size.sets * size.block_places() + within;
-        store_sums(size, filters_of_warp, Finish{bias, clip}, first, sums, outputs);
+        store_sums(size, filters_of_warp, Finish{bias, clip}, first, sums, others, outputs);
     }
 }

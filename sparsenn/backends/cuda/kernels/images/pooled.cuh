@@ -7,7 +7,7 @@ typedef double Pooled;
 
 __device__ __forceinline__ Pooled nothing() { return 0.0; }
 
-__device__ __forceinline__ Pooled with(Pooled found, Number number) { return found + loaded(number); }
+__device__ __forceinline__ Pooled with_float(Pooled found, float number) { return found + number; }
 
 // `size`: pixels of the window, padding included.
 __device__ __forceinline__ float of_window(Pooled found, double size) { return static_cast<float>(found / size); }
@@ -16,7 +16,9 @@ typedef float Pooled;
 
 __device__ __forceinline__ Pooled nothing() { return -infinity(); }
 
-__device__ __forceinline__ Pooled with(Pooled found, Number number) { return larger_or_nan(found, loaded(number)); }
+__device__ __forceinline__ Pooled with_float(Pooled found, float number) { return larger_or_nan(found, number); }
 
 __device__ __forceinline__ float of_window(Pooled found, double size) { return found; }
 #endif
+
+__device__ __forceinline__ Pooled with(Pooled found, Number number) { return with_float(found, loaded(number)); }
