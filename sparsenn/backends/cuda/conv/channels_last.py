@@ -329,7 +329,7 @@ def _launch_one(precision: str, layer: ConvLayer, images: Array) -> Array:
     outputs = new_outputs(layer, images, types)
     rows, shapes = images.shape[0], (images.shape[1:], outputs.shape[1:])
     stack = ImageStack((layer.source,), shapes, (layer,), ((0,),))
-    return run_stack(precision, stack, images.reshape(rows, -1)).reshape(outputs.shape)
+    return run_stack(precision, stack, images.reshape(rows, prod(shapes[0]))).reshape(outputs.shape)
 
 
 def _described(precision: str, summary: str) -> ConvolutionKernel:
