@@ -89,9 +89,11 @@ class CUDABackend:
                 return upload(self.index, layers, copies, to_device)
             if isinstance(layers[0], Linear):
                 return upload_dense(self.index, layers, to_device)
-            reads = [shapes[read[0]] for read in sources] or shapes[:1]
-            prepared = [self._prepared(layer, shape, to_device) for layer, shape in zip(layers, reads, strict=True)]
-        return ImageStack(tuple(layers), tuple(shapes), tuple(prepared), tuple(sources))
+            read = tuple(sources) or tuple((number,) for number in range(len(layers)))
+            prepared = [
+                self._prepared(layer, shapes[each[0]], to_device) for layer, each in zip(layers, read, strict=True)
+            ]
+        return ImageStack(tuple(layers), tuple(shapes), tuple(prepared), read)
 
     def _prepared(
         self, layer: ImageLayer, shape: tuple[int, ...], to_device: Callable[[Sequence[Array]], list[Array]]

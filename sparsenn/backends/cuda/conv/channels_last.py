@@ -47,9 +47,6 @@ __all__ = ["CUDNN_FLOAT16", "CUDNN_TF32", "DEPTHWISE", "depthwise_defines", "fit
 LANES = 8
 """Channels that a pixel has a multiple of, zeros included: what tensor cores multiply at a time in half precision."""
 
-MOST_PLAIN = 4
-"""Channels up to which what a stack reads has no zeros after them: its first convolution multiplies all lanes."""
-
 EACH = 4  # neighbouring channels that a thread pools
 OUTPUTS = 4  # neighbouring pixels for which a thread filters channels one by one
 MOST_COLUMNS = 7  # of the window of such filters: the weights of a row stay in registers
@@ -84,9 +81,8 @@ def _is_depthwise(geometry: Geometry) -> bool:
     return geometry.groups == geometry.channels == geometry.filters
 
 
-def _padded(geometry: Geometry, lanes: int | None = None) -> Geometry:
-    """Return a geometry with the lanes of its outputs, and of images as many as they have."""
-    return replace(geometry, channels=lanes or lanes_of(geometry.channels), filters=lanes_of(geometry.filters))
+def _padded(geometry: Geometry) -> Geometry:
+    return replace(geometry, channels=lanes_of(geometry.channels), filters=lanes_of(geometry.filters))
 
 
 def fits(machine: Machine, geometry: Geometry) -> str | None:
@@ -160,8 +156,7 @@ def _run(precision: str, stack: ImageStack, features: Array, outputs: Array, sca
         max((at for at, read in enumerate(stack.sources) if value in read), default=-1)
         for value in range(len(stack.layers) + 1)
     ]
-    kind = np.float16 if precision == "float16" else np.float32
-    values = {0: _packed(features, stack.shapes[0], _first_lanes(precision, stack, count), kind)}
+    values = {0: _packed(features, stack.shapes[0], np.float16 if precision == "float16" else np.float32)}
     ended = {total.number for total in sums.values()}
     for at, (layer, prepared) in enumerate(zip(stack.layers, stack.prepared, strict=True)):
         if at + 1 in ended:
@@ -202,39 +197,21 @@ def _sums(stack: ImageStack) -> Iterator[tuple[int, _Sum]]:
 # ---- Layers ------------------------------------------------------------------------------------------------------
 
 
-def _first_lanes(precision: str, stack: ImageStack, count: int) -> int:
-    """Return the lanes of what a stack reads: of few channels no more than these, if the library has plans for them."""
-    channels = stack.shapes[0][0]
-    readers = [layer for layer, read in zip(stack.prepared, stack.sources, strict=True) if 0 in read]
-    if channels > MOST_PLAIN:
-        return lanes_of(channels)
-    for layer in readers:
-        if not isinstance(layer, ConvLayer) or layer.geometry.groups > 1:
-            return lanes_of(channels)
-        if plan_of(precision, _padded(layer.geometry, channels), count, layer.device) is None:
-            return lanes_of(channels)
-    return channels
-
-
-def _packed(features: Array, shape: tuple[int, ...], lanes: int, kind: Any) -> _Value:
-    value = _Value(cupy().empty((features.shape[0] * prod(shape[1:]), lanes), kind), shape)
-    _move(features, value, features.shape[0], packs=True)
+def _packed(features: Array, shape: tuple[int, ...], kind: Any) -> _Value:
+    channels, pixels = shape[0], prod(shape[1:])
+    value = _Value(cupy().empty((features.shape[0] * pixels, lanes_of(channels)), kind), shape)
+    _move(features, value.pixels, channels, pixels, features.shape[0], packs=True)
     return value
 
 
 def _unpack(value: _Value, outputs: Array) -> None:
-    _move(outputs, value, outputs.shape[0], packs=False)
+    _move(value.pixels, outputs, value.shape[0], prod(value.shape[1:]), outputs.shape[0], packs=False)
 
 
-def _move(planes: Array, value: _Value, count: int, packs: bool) -> None:
-    """Copy images to pixels whose channels are neighbours, or back."""
-    channels, pixels, lanes = value.shape[0], prod(value.shape[1:]), value.pixels.shape[1]
-    source, target = (planes, value.pixels) if packs else (value.pixels, planes)
-    each = lanes if lanes <= MOST_PLAIN else LANES
-    kinds = {"FROM": NUMBERS[source.dtype], "TO": NUMBERS[target.dtype]}
-    kernel = _MOVE.kernel("channels_last", **kinds, PACKS=int(packs), EACH=each)
-    warps = count * parts_of(pixels, WARP) * (lanes // each)
-    sizes = map(np.int32, (count, channels, lanes, pixels))
+def _move(source: Array, target: Array, channels: int, pixels: int, count: int, packs: bool) -> None:
+    kernel = _MOVE.kernel("channels_last", FROM=NUMBERS[source.dtype], TO=NUMBERS[target.dtype], PACKS=int(packs))
+    warps = count * parts_of(pixels, WARP) * (lanes_of(channels) // LANES)
+    sizes = map(np.int32, (count, channels, lanes_of(channels), pixels))
     launch("conv2d", kernel, (parts_of(WARP * warps, THREADS),), (THREADS,), source, target, *sizes)
 
 
@@ -256,16 +233,15 @@ def _convolve(
         _filter_each(layer, count, images.pixels, bias, sums)
         scan(sums)
         return _Value(sums, shape)
-    lanes = images.pixels.shape[1]
-    plan = plan_of(precision, _padded(geometry, lanes), count, layer.device)
+    plan = plan_of(precision, _padded(geometry), count, layer.device)
     if plan is None:
         planes: Any = cupy().empty((count, geometry.channels, geometry.height, geometry.width), np.float32)
         _unpack(images, planes.reshape(count, -1))
         results = launch_unrolled(unfinished(layer), planes).reshape(count, -1)
-        _move(results, _Value(sums, shape), count, packs=True)
+        _move(results, sums, geometry.filters, prod(shape[1:]), count, packs=True)
     else:
-        arranged = partial(_arranged, lanes // geometry.groups, sums.dtype)
-        name = "channels last", sums.dtype.name, lanes
+        arranged = partial(_arranged, geometry.groups, sums.dtype)
+        name = "channels last", sums.dtype.name
         weights = cache_on_device(layer, name, lambda: from_host(arranged, layer.source.weights))
         plan.run(layer.device, images.pixels, weights, sums)
     scan(sums)
@@ -278,10 +254,10 @@ def _lanes_of_bias(bias: Array) -> Array:
     return np.pad(bias.astype(np.float32), (0, lanes_of(bias.size) - bias.size))
 
 
-def _arranged(lanes: int, kind: Any, weights: Array) -> Array:
-    """Return weights with the channels of a tap side by side, (filters, kernel height, kernel width, lanes)."""
+def _arranged(groups: int, kind: Any, weights: Array) -> Array:
+    """Return weights with the channels of a tap side by side, (filters, kernel height, kernel width, channels)."""
     filters, channels = weights.shape[:2]
-    more = (0, lanes_of(filters) - filters), (0, 0), (0, 0), (0, lanes - channels)
+    more = (0, lanes_of(filters) - filters), (0, 0), (0, 0), (0, lanes_of(channels) - channels if groups == 1 else 0)
     return np.ascontiguousarray(np.pad(weights.transpose(0, 2, 3, 1), more)).astype(kind)
 
 
@@ -353,7 +329,7 @@ def _launch_one(precision: str, layer: ConvLayer, images: Array) -> Array:
     outputs = new_outputs(layer, images, types)
     rows, shapes = images.shape[0], (images.shape[1:], outputs.shape[1:])
     stack = ImageStack((layer.source,), shapes, (layer,), ((0,),))
-    return run_stack(precision, stack, images.reshape(rows, -1)).reshape(outputs.shape)
+    return run_stack(precision, stack, images.reshape(rows, prod(shapes[0]))).reshape(outputs.shape)
 
 
 def _described(precision: str, summary: str) -> ConvolutionKernel:

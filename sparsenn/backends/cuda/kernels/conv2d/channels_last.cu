@@ -3,8 +3,7 @@
 // Idea      cuDNN multiplies in TF32 and in half precision where the channels of a pixel are neighbours. A thread takes a pixel
 //           and EACH channels: a warp's threads are neighbours in the planes, and a thread's numbers in the pixels.
 // Layout    planes (images, channels, pixels), packed (images, pixels, lanes): lanes are channels and zeros after them, up to a
-//           multiple of EACH, which is 8, or the number of channels where that is at most 4. Of planes to packed where PACKS
-//           is 1, else back; FROM and TO are float or half_bits.
+//           multiple of EACH. Of planes to packed where PACKS is 1, else back; FROM and TO are float or half_bits.
 // Needs     blocks of THREADS threads that cover the slices of EACH lanes, each for whole warps of pixels: warps go from slice to
 //           slice, then to the next pixels. Up to 2^31 - 1 numbers on either side. Numbers beyond half precision become
 //           infinite where TO is half_bits.
@@ -18,18 +17,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int first = (warp - rest * slices) * EACH, pixel = (rest - image * spans) * WARP + threadIdx.x % WARP;
     if (image >= count || pixel >= pixels) return;
     const int plane = (image * channels + first) * pixels + pixel, place = (image * pixels + pixel) * lanes + first;
-    if constexpr (EACH % 4 != 0) {
 #pragma unroll
-        for (int k = 0; k < EACH; ++k) {
-            if constexpr (PACKS)
-                store_one(to + place + k, number_at(from + plane + k * pixels));
-            else
-                store_one(to + plane + k * pixels, number_at(from + place + k));
-        }
-        return;
-    }
-#pragma unroll
-    for (int k = 0; k + 3 < EACH; k += 4) {
+    for (int k = 0; k < EACH; k += 4) {
         if constexpr (PACKS) {
             float four[4];
 #pragma unroll
