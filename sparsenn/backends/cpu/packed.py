@@ -107,8 +107,8 @@ def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
     for number, (matrix, layer) in enumerate(zip(weights, layers, strict=True)):
         block = BLOCK if blocks[number] > 1 else max(1, layer.inputs)
         own = values[stored[number] : stored[number + 1]]
-        given = read_only(matrix.indptr), read_only(matrix.indices), read_only(own.copy())
-        _sort_by_blocks(*given, block, entries[number], offsets[firsts[number] : firsts[number + 1]], inputs, own)
+        entered = read_only(matrix.indptr), read_only(matrix.indices), read_only(own.copy())
+        _sort_by_blocks(*entered, block, entries[number], offsets[firsts[number] : firsts[number + 1]], inputs, own)
     strides = np.array([0 if matrix.iso else 1 for matrix in weights], np.int64)
     return Packed(
         widths=np.array([layers[0].inputs, *(layer.outputs for layer in layers)], np.int64),

@@ -27,7 +27,7 @@ from sparsenn.backends.cpu.processor import PANELS, shared_seconds
 from sparsenn.backends.cpu.row_threads import NO_THREADS, row_threads
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.stack import Stack
-from sparsenn.backends.cpu.tiles import TILE, VECTOR, turn
+from sparsenn.backends.cpu.tiles import TILE, VECTOR, transpose_square
 from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.registry import register
@@ -57,7 +57,7 @@ def _emit(panel: Array, width: int, across: int, lanes: int, out: Array, at: int
     whole, squares, flat = width // VECTOR * VECTOR, lanes // VECTOR * VECTOR, out.reshape(-1)
     for line in range(0, whole, VECTOR):
         for lane in range(0, squares, VECTOR):
-            turn(panel, line * across + lane, across, flat, (at + lane) * width + line, width)
+            transpose_square(panel, line * across + lane, across, flat, (at + lane) * width + line, width)
     for lane in range(lanes):
         for line in range(whole if lane < squares else 0, width):
             out[at + lane, line] = panel[line * across + lane]
@@ -70,7 +70,7 @@ def _enter(features: Array, base: int, lanes: int, panel: Array, across: int) ->
     whole, squares, flat = width // VECTOR * VECTOR, lanes // VECTOR * VECTOR, features.reshape(-1)
     for line in range(0, whole, VECTOR):
         for lane in range(0, squares, VECTOR):
-            turn(flat, (base + lane) * width + line, width, panel, line * across + lane, across)
+            transpose_square(flat, (base + lane) * width + line, width, panel, line * across + lane, across)
     for lane in range(lanes):
         for line in range(whole if lane < squares else 0, width):
             panel[line * across + lane] = features[base + lane, line]
@@ -190,14 +190,14 @@ def _launch(step: StepInput, scatter: bool) -> StepOutput:
         """Write the rows that are left behind one another, from the place of the first; return how many."""
         start, stop = bounds
         counters = np.zeros((step.last - step.first, 4), np.int64)
-        given: tuple[Any, ...] = (
+        shared: tuple[Any, ...] = (
             start, stop, stack.packed, step.first, step.last, step.multiplicity, step.droppable_from,
             _scratch.take("a", size.widest * most), _scratch.take("b", size.widest * most),
             _scratch.take("counts", TILE * slices).view(np.int32), most, out, survivors, counters, state, stack.job(),
         )  # fmt: skip
         if isinstance(features, CSR):
-            return run_csr(features.indptr, features.indices, features.values, by_rows, scatter, *given), counters
-        return run_dense(read_only(np.ascontiguousarray(features)), *given), counters
+            return run_csr(features.indptr, features.indices, features.values, by_rows, scatter, *shared), counters
+        return run_dense(read_only(np.ascontiguousarray(features)), *shared), counters
 
     work = [(0, rows)] if is_shared else [*chunks(rows, _chunk(rows, size.edges, threads))]
     done = map_threads(run, work)

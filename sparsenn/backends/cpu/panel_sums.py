@@ -109,7 +109,7 @@ def gather_layer(packed: Any, layer: int, source: Array, target: Array, vectors:
 
 @compiled
 def gather_slice(address: int, number: int) -> None:
-    """Compute a slice of the outputs of the layer of a job, given by its address; its counts are its own."""
+    """Compute a slice of the outputs of the layer of the job at an address, with counts of its own."""
     job = carray(pointer_of(address), 1, np.int64)
     if job[IS_WIDE] != 0:
         _gather_slice(job, number, carray(pointer_of(job[6]), 1, np.int32))

@@ -260,7 +260,7 @@ pointer_of = intrinsic(_at)
 
 @compiled
 def sum_slice(address: int, number: int) -> None:
-    """Compute a slice of the layer of a job, given by its address.
+    """Compute a slice of the layer of the job at an address.
 
     Sums begin at zero, inputs ascending, then come the bias and the activation.
     """

@@ -79,7 +79,7 @@ class Stack:
         return slice_layers(self.layers, self.packed, thread_count())
 
     def job(self) -> Array:
-        """Return what threads that share a layer of a panel are given."""
+        """Return a job for threads that share the layers of a panel."""
         if self._job is None:  # without a lock, which a child that is forked meanwhile would wait for
             self._job = job_of(self.packed)
         return self._job.copy()

@@ -30,7 +30,7 @@ __all__ = [
     "spread",
     "tall_rows",
     "three_vectors",
-    "turn",
+    "transpose_square",
     "two_rows",
     "two_vectors",
     "vector_place",
@@ -238,7 +238,7 @@ def _lines_tile(vectors: int) -> Any:
     return intrinsic(tile)
 
 
-def _turning(typing: Any, source: Any, begin: Any, apart: Any, target: Any, to: Any, across: Any) -> Any:
+def _transposing(typing: Any, source: Any, begin: Any, apart: Any, target: Any, to: Any, across: Any) -> Any:
     """Copy a square of `VECTOR` numbers a side, its lines as columns.
 
     Called with an array, the place of the first number, and from one line to the next; likewise of the other array.
@@ -325,6 +325,6 @@ def _halving(typing: Any, source: Any, begin: Any, target: Any, to: Any, vectors
 
 
 halve, larger, one_filter, raise_vectors = map(intrinsic, (_halving, _larger, _summing, _raising))
-turn = intrinsic(_turning)
+transpose_square = intrinsic(_transposing)
 tall_rows, two_rows, one_row = map(_rows_tile, (TALL, 2, 1))
 four_vectors, three_vectors, two_vectors, one_vector = map(_lines_tile, (4, 3, 2, 1))
