@@ -137,6 +137,7 @@ class _Mixed:
         self._subgraphs = Subgraphs(self._model)
         self._walk = Walk(self._model, tensors, constants)
         self._takes_images = True
+        self._refused: int | None = None  # the node at which the last attempt ended
 
     def run(self) -> Imported:
         """Return the network, which takes images where layers that read its input do."""
@@ -145,7 +146,13 @@ class _Mixed:
             return self._run(own)
         except (InputError, ShapeError):
             self._takes_images = False
-            return self._run(own)
+        while True:
+            try:
+                return self._run(own)
+            except (InputError, ShapeError):
+                if self._refused is None:
+                    raise
+                own.discard(self._refused)  # it takes other numbers than those it was chosen with
 
     def _run(self, own: set[int]) -> Imported:
         values: dict[str, Value] = {}
@@ -158,7 +165,9 @@ class _Mixed:
                 self._add_foreign(subgraphs, places, values)
                 continue
             for place in places:
+                self._refused = place
                 walk.add_outputs(place, values)
+            self._refused = None
         missing = [each.name for each in self._model.graph.output if each.name not in values]
         if missing:
             raise _RowsError

@@ -17,7 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 from sparsenn import Model, Network, Session, from_onnx, read_model, to_onnx, write_model
 from sparsenn.engine.choices import WHOLE, Measured, bucket_of_choice
 from sparsenn.errors import FileFormatError, InputError
-from sparsenn.layers import ForeignLayer, RowTensor
+from sparsenn.io.importers.onnx.graph import Walk
+from sparsenn.layers import ForeignLayer, RowTensor, SparseLinear
 
 pytestmark = pytest.mark.usefixtures("foreign_layers")
 
@@ -508,3 +509,22 @@ def test_errors_of_onnx_runtime_are_a_line() -> None:
     with pytest.raises(InputError, match="ONNX Runtime cannot compute Gather") as found:
         Session(network, device="cpu")(np.full((2, 3), 99.0, np.float32))
     assert "\n" not in str(found.value)
+
+
+def test_a_node_that_its_layer_refuses_after_all_is_onnx_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, add_outputs, met = normalised(), Walk.add_outputs, list[int]()
+
+    def refusing(self: Walk, place: int, values: Any) -> None:
+        met.append(place)
+        if place == 3 and met.count(3) > 1:  # in the order of numbers that it would read in the end
+            raise InputError("it reads numbers in another order")
+        add_outputs(self, place, values)
+
+    monkeypatch.setattr(Walk, "add_outputs", refusing)
+    network = from_onnx(made)
+    assert sum(isinstance(layer, SparseLinear) for layer in network) == 1
+    assert isinstance(network[-1], ForeignLayer)
+    rows = np.random.default_rng(0).normal(size=(3, 20)).astype(np.float32)
+    runtime = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    expected = runtime.run(None, {"x": rows})[0]
+    np.testing.assert_allclose(Session(network, device="cpu")(rows), expected, atol=1e-5)
