@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import wraps
+from functools import cache, wraps
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
@@ -74,6 +74,7 @@ def uncontracted(function: Callable[P, R]) -> Callable[P, R]:
     return _compile(function, fastmath=False)
 
 
+@cache  # LLVM's lock, which finding it takes, may be another thread's when a child is forked
 def address_of(function: Any, *arguments: Any) -> int:
     """Return where the code of a compiled function that returns nothing begins, for calls as in C.
 

@@ -103,7 +103,7 @@ def test_of_layers_that_libraries_run_one_kernel_of_a_device_is_reproducible() -
         ("mlp", "cpu"): ["register_tiled"],
         ("mlp", "cuda"): ["fused_fma"],
         ("conv2d", "cpu"): ["conv_direct"],
-        ("conv2d", "cuda"): ["conv_sparse_direct", "conv_unrolled"],
+        ("conv2d", "cuda"): ["conv_depthwise", "conv_sparse_direct", "conv_unrolled"],
     }
     for (operation, device), names in expected.items():
         found = reproducible_kernels(operation, device)

@@ -58,9 +58,10 @@ def interrupted_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def no_thread_is_left(name: str) -> Iterator[None]:
+    before = threading.enumerate()
     yield
     for thread in threading.enumerate():
-        if thread.name.startswith(name):
+        if thread.name.startswith(name) and thread not in before:
             thread.join(20)
             assert not thread.is_alive(), f"{thread.name} waits for ever"
 
