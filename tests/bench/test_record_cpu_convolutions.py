@@ -10,22 +10,13 @@ pytest.importorskip("torch", reason="exports the models")
 pytest.importorskip("onnxruntime", reason="is compared")
 import record_cpu_convolutions
 import record_torchvision
-import torch
 from results_file import read_results
+from small_recordings import record_small
 
 
 @pytest.fixture(autouse=True)
 def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn(name: str) -> torch.nn.Module:
-        head = torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 5)
-        depthwise = torch.nn.Conv2d(8, 8, 3, groups=8)
-        return torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), depthwise, *head)
-
-    monkeypatch.setenv("SPARSENN_COMMIT", "a" * 40)
-    monkeypatch.setattr(record_cpu_convolutions, "PIXELS", 16)
-    monkeypatch.setattr(record_torchvision, "PIXELS", 16)
-    monkeypatch.setattr(record_torchvision, "drawn", drawn)
-    monkeypatch.setattr(record_cpu_convolutions, "results_path", lambda name, folder=None: tmp_path / f"{name}.json")
+    record_small(record_cpu_convolutions, tmp_path, monkeypatch)
 
 
 def test_shares_of_weights_stand_beside_onnx_runtime_and_the_floor(tmp_path: Path) -> None:

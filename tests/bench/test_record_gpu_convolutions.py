@@ -9,25 +9,15 @@ import pytest
 pytest.importorskip("torch", reason="is compared")
 pytest.importorskip("cupy", reason="images are on a GPU")
 import record_gpu_convolutions
-import record_torchvision
-import torch
 from results_file import read_results
+from small_recordings import record_small
 
 pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(autouse=True)
 def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn(name: str) -> torch.nn.Module:
-        head = torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 5)
-        depthwise = torch.nn.Conv2d(8, 8, 3, groups=8)
-        return torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), depthwise, *head)
-
-    monkeypatch.setenv("SPARSENN_COMMIT", "a" * 40)
-    monkeypatch.setattr(record_gpu_convolutions, "PIXELS", 16)
-    monkeypatch.setattr(record_torchvision, "PIXELS", 16)
-    monkeypatch.setattr(record_torchvision, "drawn", drawn)
-    monkeypatch.setattr(record_gpu_convolutions, "results_path", lambda name, folder=None: tmp_path / f"{name}.json")
+    record_small(record_gpu_convolutions, tmp_path, monkeypatch)
 
 
 ARGUMENTS = ["--only", "resnet18", "--seconds", "0.01", "--left", "0.1", "--images", "2"]

@@ -196,7 +196,7 @@ class DeviceReplay(_Replay):
         self.bound: dict[tuple[int, int], Graph] = {}
         """Graphs without copies, by the addresses of rows and of the first result."""
         self.spare: Any = None
-        """What a repeated call prepares for the next one."""
+        """The output array that a repeated call makes for the next one, with what it was made for."""
         self._counts: dict[tuple[int, int], int] = {}
         self._is_bindable = True
 
