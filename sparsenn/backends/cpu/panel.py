@@ -26,6 +26,7 @@ from sparsenn.backends.cpu.panel_sums import finish_line
 from sparsenn.backends.cpu.processor import PANELS, shared_seconds
 from sparsenn.backends.cpu.row_threads import NO_THREADS, row_threads
 from sparsenn.backends.cpu.scratch import Scratch
+from sparsenn.backends.cpu.slices import MOST_THREADS
 from sparsenn.backends.cpu.stack import Stack
 from sparsenn.backends.cpu.tiles import TILE, VECTOR, transpose_square
 from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
@@ -171,7 +172,7 @@ def _chunk(rows: int, edges: int, threads: int) -> int:
 
 def _is_shared(rows: int, edges: int, threads: int) -> bool:
     """Return whether threads share each layer of a panel: panels are too few, or to hand them over takes longer."""
-    return rows < TILE * threads or rows * edges < CHUNK_WORK
+    return rows < TILE * min(threads, MOST_THREADS) or rows * edges < CHUNK_WORK
 
 
 def _launch(step: StepInput, scatter: bool) -> StepOutput:
@@ -179,7 +180,7 @@ def _launch(step: StepInput, scatter: bool) -> StepOutput:
     size, rows, threads = stack.size_of(step.first, step.last), step.features.shape[0], thread_count()
     is_shared = _is_shared(rows, size.edges, threads)
     most = TILE if is_shared else _panel_rows(rows, threads)
-    state, slices = (row_threads(), SLICES * threads) if is_shared else (NO_THREADS, 1)
+    state, slices = (row_threads(), SLICES * min(threads, MOST_THREADS)) if is_shared else (NO_THREADS, 1)
     by_rows = stack.by_rows(step.first) if scatter else stack.no_rows
     features = step.features
     if scatter and not isinstance(features, CSR):
@@ -241,7 +242,7 @@ def panel_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -
     products = sum(layer.edges + blocks_of(layer) * layer.outputs for layer in layers)
     if _is_shared(rows, edges, threads):
         lanes = parts_of(rows, VECTOR) * VECTOR
-        busy = max(1, min(threads, products * lanes // (len(layers) * SLICE_WORK)))
+        busy = max(1, min(threads, MOST_THREADS, products * lanes // (len(layers) * SLICE_WORK)))
         work = products * (lanes + parts_of(lanes, TILE) * EDGE_LANES) * threads / busy
         return CALL_SECONDS + PANELS.seconds(machine, work, FLOAT_BYTES * values)
     lanes = _panel_rows(rows, threads)

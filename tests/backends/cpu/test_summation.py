@@ -136,6 +136,14 @@ def _csc(dense):
     return csc_array(dense)
 
 
+def test_threads_share_panels_where_there_are_fewer_than_threads_that_can_share():
+    assert panel._is_shared(2 * panel.TILE - 1, 1 << 20, 2)
+    assert not panel._is_shared(2 * panel.TILE, 1 << 20, 2)
+    assert not panel._is_shared(panel.MOST_THREADS * panel.TILE, 1 << 20, 64)  # a panel each, of fewer rows
+    assert panel._panel_rows(panel.MOST_THREADS * panel.TILE, 64) < panel.TILE
+    assert panel._is_shared(10_000, 10, 64)  # little work
+
+
 def test_bits_do_not_depend_on_the_rows_at_a_time(rng):
     layers = [SparseLinear(CSC.from_scipy(_csc(rng.normal(size=(50, 50)))), 0.1, ReLU()) for _ in range(3)]
     rows, stack = rng.normal(size=(333, 50)).astype(np.float32), prepared(layers)
