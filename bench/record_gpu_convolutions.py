@@ -1,7 +1,7 @@
 """Record torchvision's networks on a GPU, dense and pruned, in each precision, beside PyTorch as one CUDA graph.
 
 Usage: python bench/record_gpu_convolutions.py [--only NAME …] [--images N …] [--precisions NAME …] [--left S …]
-                                               [--seconds S] [--limit S] [--machine NAME]
+                                               [--seconds S] [--limit S] [--machine NAME] [--add]
 
 Models with random weights: all, or the largest tenth or twentieth of each layer's, but for depthwise convolutions.
 Images are on the device. PyTorch multiplies all weights, with channels last; in float32 the faster layout counts.
@@ -23,7 +23,7 @@ import cupy
 import numpy as np
 import torch
 from record_torchvision import PIXELS, made
-from results_file import results_path, write_results
+from results_file import read_results, results_path, write_results
 from torch_graphs import graph_of
 from wall_timing import gpu_wait, timed
 
@@ -31,7 +31,7 @@ import sparsenn
 from sparsenn.backends.kernel_records import CONV_OPERATION
 
 MODELS = ("resnet50", "mobilenet_v2", "resnet18")
-SHARES = (0.1, 0.05, 1.0)
+SHARES = (0.1, 1.0, 0.05)
 IMAGES = (64, 1)
 
 TOLERANCE = {"float32": 1e-3, "tf32": 5e-2, "float16": 5e-2}
@@ -121,15 +121,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=0.2, help="of each timing, at most")
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds after which no further cell begins")
     parser.add_argument("--machine", help="name of the folder of results; made of CPU and GPU unless given")
+    parser.add_argument("--add", action="store_true", help="add to the cells of the file, of the same commit")
     options = parser.parse_args(arguments)
-    end, rows = time.monotonic() + options.limit, list[dict[str, Any]]()
-    for name, left in itertools.product(options.only, options.left):
+    end, path = time.monotonic() + options.limit, results_path("gpu-convolutions", folder=options.machine)
+    rows = list(read_results(path).rows) if options.add else []
+    for left, name in itertools.product(options.left, options.only):
         for row in recorded(name, left, options.images, options.precisions, options.seconds, end):
             rows.append(row)
             print(f"{row['key']}: {row['torch']:.3f} {row['bound']:.3f} {row['times']:.2f}", flush=True)
     slower = sum(row["times"] < 1 for row in rows)
     write_results(
-        results_path("gpu-convolutions", folder=options.machine),
+        path,
         table="gpu-convolutions",
         title=f"torchvision's networks on a GPU: in {len(rows) - slower} of {len(rows)} cells faster than PyTorch",
         columns=COLUMNS,

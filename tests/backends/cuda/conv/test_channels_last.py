@@ -233,7 +233,7 @@ def test_a_deep_network_is_one_step(precision, rng):
     network = residual_network(rng)
     network = Network((*network.nodes, Node(Linear(_square(rng, network.outputs)), (14,))), network.image)
     rows = rng.normal(size=(4, network.inputs)).astype(np.float32)
-    session = Session(network, device="cuda", precision=precision)
+    session = Session(network, device="cuda", precision=precision, kernel=KERNELS[precision].name)
     found, expected = session(rows), expected_of(network, rows)
     assert np.abs(found - expected).max() < 2e-2 * np.abs(expected).max()
     assert [step.last - step.first for step in session.plan(rows).steps] == [14, 1]
