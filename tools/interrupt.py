@@ -4,11 +4,11 @@
     tools/interrupt.py [--runs N] [--seed S] [--seconds S] [--json FILE] [VERB ...]
 
 Each verb is run to its end once; that gives the bits that are right, and how long it takes. Then it is started N times
-for each signal, which comes at a random moment, or shortly after a temporary file has appeared; every other time over
+for each signal, which comes at a random moment, or shortly after a temporary folder has appeared; every other time over
 files of an earlier run. After that each file must be absent, as it was before, or whole; an exit code must be the
 signal's, or 0 if it came in the last moments; nothing may be said of a fault; and only SIGKILL may leave temporary
-files. Then the verb is run again, training and streaming with --resume: it must end well with the same bits, and all
-temporary files must be gone.
+folders, or some of the files that a verb adds to a folder of the user's. Then the verb is run again, training and
+streaming with --resume: it must end well with the same bits, and all temporary folders must be gone.
 
 Every run is a fork of this process, which has loaded the package and does nothing else. Exit code 0: nothing was found.
 1: something was; it is told. 2: bad usage. The last line counts the runs by verb, signal and exit code.
@@ -59,9 +59,16 @@ class Verb:
     """One way to use a verb: its words, and the files that must be the same each time."""
 
     def __init__(
-        self, *words: str, folder: str = "", resumed: str = "", timed: tuple[str, ...] = (), over: bool = False
+        self,
+        *words: str,
+        folder: str = "",
+        resumed: str = "",
+        timed: tuple[str, ...] = (),
+        over: bool = False,
+        adds: bool = False,
     ) -> None:
         self.words = words
+        self.adds = adds  # several files to a folder that is there
         self.folder = folder  # made by it, as a whole
         self.resumed = resumed  # a checkpoint
         self.timed = timed  # files that differ from run to run
@@ -88,7 +95,7 @@ def verbs(scratch: Path, address: str) -> dict[str, Verb]:
         "convert-official": Verb("convert", str(scratch / "official"), "{work}/copy.h5", over=True),
         "convert-folder": Verb("convert", problem, "{work}/copy", folder="copy"),
         "convert-archive": Verb("convert", problem, "{work}/copy", "--archive", folder="copy"),
-        "convert-into": Verb("convert", problem, "{work}", "--archive"),
+        "convert-into": Verb("convert", problem, "{work}", "--archive", adds=True),
         "download": Verb("download", "1024", "{work}", "--depth", "120", "--url", address, timed=("downloads.json",)),
     }
 
@@ -234,6 +241,9 @@ def trial(verb: Verb, number: signal.Signals, over: bool, right: dict[str, str],
             yield f"left {len(found)} of {len(right)} files"
         if temporaries(work) and number != signal.SIGKILL:
             yield f"left {temporaries(work)[0].name}"
+        if number == signal.SIGKILL and verb.adds and found != right:
+            for name in found:
+                (work / name).unlink()
         again = "is there already" if found == right else None
         code = ended(started(verb.command(work), log))
         said = log.read_text(errors="replace")

@@ -13,6 +13,7 @@ pieces that are whole and the rest undone.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -31,13 +32,8 @@ from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
 from sparsenn.io.hdf5_target import created
 from sparsenn.io.tsv import write_categories
-from sparsenn.runtime.storage import check_replaceable, link_target, replacing, same_file
-from sparsenn.runtime.storage.atomic import explained
-
-try:
-    import fcntl
-except ImportError:  # Windows: two runs into one file are not told apart
-    fcntl = None  # type: ignore[assignment]
+from sparsenn.runtime.storage import check_replaceable, link_target, remove_stale, replacing, same_file
+from sparsenn.runtime.storage.atomic import TEMPORARY_NAME, explained
 
 __all__ = ["PIECE_SUFFIXES", "Piece", "Pieces", "opened_pieces", "target_of"]
 
@@ -50,7 +46,7 @@ _RUN = "run.json"
 _LOCK = "lock"
 """Name of the file that the run at work has locked: the first that is made, and the last that is removed."""
 
-_OWN_NAMES = re.compile(r"run\.json|lock|[0-9]{8,}\.json|output\.(begun|npy|h5|hdf5)|\.sparsenn-[0-9a-f]{16}\.part")
+_OWN_NAMES = re.compile(r"run\.json|lock|[0-9]{8,}\.json|output\.(begun|npy|h5|hdf5)")
 """Names of all files that runs write."""
 
 _NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)
@@ -242,6 +238,7 @@ def opened_pieces(output: Path, key: Callable[[], str], size: int, resume: bool)
             folder.mkdir(mode=0o700, exist_ok=True)
             _check_own(folder)
             _lock(files.enter_context(_opened(folder / _LOCK, os.O_CREAT)), output)
+            remove_stale(folder)
             described = _described(folder / _RUN)
         if described is not None and not resume:
             raise UsageError(f"{folder} holds the work of an earlier run: resume it (--resume), or remove that folder")
@@ -268,7 +265,11 @@ def _check_own(folder: Path) -> None:
     """Refuse a folder that is not one of pieces: what it holds would be overwritten, or links in it followed."""
     with os.scandir(folder) as entries:
         found = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
-    foreign = [name for name, is_file in found.items() if not (is_file and _OWN_NAMES.fullmatch(name))]
+    foreign = [
+        name
+        for name, is_file in found.items()
+        if not (_OWN_NAMES.fullmatch(name) if is_file else TEMPORARY_NAME.fullmatch(name))
+    ]
     if found and _LOCK not in found:
         foreign += sorted(found)
     if foreign or folder.is_symlink():
@@ -292,8 +293,6 @@ def _opened(path: Path, flags: int = 0) -> IO[bytes]:
 
 def _lock(file: IO[bytes], output: Path) -> None:
     """Lock a file for as long as it is open."""
-    if fcntl is None:
-        return
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

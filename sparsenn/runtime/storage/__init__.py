@@ -1,12 +1,17 @@
 """Storage: how files are written, where the user's cache is, and its small records."""
 
-from sparsenn.runtime.storage.atomic import adding_to, check_replaceable, open_to_write, replacing
+from sparsenn.runtime.storage.atomic import (
+    adding_to,
+    check_replaceable,
+    is_stream,
+    open_to_write,
+    remove_stale,
+    replacing,
+)
 from sparsenn.runtime.storage.caches import CACHES, Cache, Cleared, cache_named, caches, clear, remove_files
 from sparsenn.runtime.storage.folder import cache_folder, make_cache_folder
 from sparsenn.runtime.storage.paths import check_path, link_target, same_file
 from sparsenn.runtime.storage.records import package_version, read_record, write_record
-from sparsenn.runtime.storage.streams import is_stream
-from sparsenn.runtime.storage.temporary import remove_stale
 
 __all__ = [
     "CACHES",

@@ -1,27 +1,49 @@
-"""Writing files whole or not at all: every file that sparsenn writes goes through here."""
+"""Files written whole or not at all: a temporary is flushed to disk, then renamed. All writing goes through here.
+
+A temporary is in a hidden folder beside its target, which only its owner may enter and which is locked while in use.
+A killed process leaves the folder behind, unlocked: the next process that writes there removes it.
+"""
 
 from __future__ import annotations
 
+import atexit
 import errno
+import fcntl
 import gzip
 import os
 import re
-import stat
+import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from secrets import token_hex
 from tempfile import gettempdir
 from typing import IO
 
 from sparsenn.errors import ResourceError
-from sparsenn.runtime.storage.paths import check_path, link_target
-from sparsenn.runtime.storage.streams import is_stream, write_through
-from sparsenn.runtime.storage.temporary import move_out, temporary_file, temporary_folder
+from sparsenn.runtime.storage.paths import check_path, link_target, open_descriptor
 
-__all__ = ["adding_to", "check_replaceable", "check_writable", "explained", "open_to_write", "replacing"]
+__all__ = [
+    "TEMPORARY_NAME",
+    "adding_to",
+    "check_replaceable",
+    "check_writable",
+    "explained",
+    "open_to_write",
+    "remove_stale",
+    "replacing",
+]
 
-_GZIP_LEVEL = 6
-"""The gzip program's own."""
+_GZIP_LEVEL = 6  # the gzip program's own
+
+TEMPORARY_NAME = re.compile(r"\.sparsenn-[0-9a-f]{16}\.part")
+"""Names of temporary folders."""
+
+_live: set[Path] = set()
+"""Temporary folders of this process; its end removes those whose removal was interrupted."""
+os.register_at_fork(after_in_child=_live.clear)
 
 _REMEDIES = {
     errno.ENOENT: "its folder does not exist; make it first",
@@ -41,16 +63,13 @@ _REMEDIES = {
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield the path of a new, empty file beside `path` that takes its place when the block ends.
+    """Yield the path of a new, empty file that takes the place of `path` when the block ends.
 
-    The new file is flushed to disk, then renamed, so that `path` holds either all of the old content or all of the
-    new. Whatever ends the block early, an interrupt included, removes the new file and leaves `path` as it was. A
-    symbolic link stays, and what it points to is replaced, unless another user put the link into a shared folder. Until
-    then only its owner may open the new file; then it has the permissions, the owner and the group of the old one, as
-    far as this user may give them.
+    `path` holds either all of the old content or all of the new. An error or an interrupt in the block leaves `path` as
+    it was. A symbolic link stays, and its target is replaced. The new file has the permissions of the old one.
 
-    What leads to an open file, such as /dev/stdout, to a device or to a pipe is never replaced: when the block ends,
-    all of the content is written there.
+    An open file such as /dev/stdout, a device or a pipe is never replaced: the content is written to it when the block
+    ends.
 
     Raises
     ------
@@ -63,29 +82,32 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     check_path(path)
     with explained(path):
         if is_stream(path):
-            with temporary_file(Path(gettempdir())) as (temporary, _):
-                yield temporary
-                write_through(temporary, path)
+            with temporary_folder(Path(gettempdir())) as folder:
+                yield _new_file(folder)
+                _append(_new_file(folder), path)
             return
         target = link_target(path)
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, "is a folder")
         if target.exists() and not target.is_file():
             raise ResourceError(f"cannot write {path}: it is a socket or a disk; give the name of a plain file")
-        with temporary_file(target.parent, private=target.exists()) as (temporary, permissions):
+        with temporary_folder(target.parent) as folder:
+            temporary = _new_file(folder)
             yield temporary
-            _flush(temporary)
-            _open_up(temporary, permissions, target)
+            with temporary.open("r+b") as file:
+                os.fsync(file.fileno())  # before its name appears: a power cut must not leave an empty file
+            if target.exists():
+                shutil.copymode(target, temporary)
             temporary.replace(target)
 
 
 @contextmanager
 def adding_to(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield an empty folder whose content moves into `folder` when the block ends: all of it, or nothing.
+    """Yield an empty folder whose content moves into `folder` when the block ends: all of it, or after a failure none.
 
-    Files in it are to be written by `replacing`. `folder` is made if absent, with its content at once. Whatever ends
-    the block early leaves nothing of what the block wrote; also what a process leaves that is killed between two moves
-    is removed, when the next one writes into the folder. Nothing in `folder` is overwritten.
+    Files in it are to be written by `replacing`. A `folder` that is absent appears with all of its content at once.
+    Nothing in `folder` is overwritten. Only a process that is killed between two moves into a folder that was there
+    leaves some of the files, each of them whole.
 
     Raises
     ------
@@ -95,18 +117,68 @@ def adding_to(folder: str | os.PathLike[str]) -> Iterator[Path]:
     check_path(folder, "the folder")
     with explained(folder):
         target = link_target(folder)
-        if target.exists() and not target.is_dir():
+        exists = target.exists()
+        if exists and not target.is_dir():
             raise FileExistsError(errno.EEXIST, "is a file")
-        there = target.exists()
-        with temporary_folder(target if there else target.parent) as (staging, permissions):
+        with temporary_folder(target if exists else target.parent) as temporary:
+            staging = temporary / "new"
+            staging.mkdir()
             with _named(staging, folder):
                 yield staging
-            if there:
-                _move_in(staging, target)
+            if exists:
+                _move(staging, target)
             else:
-                with suppress(OSError):
-                    staging.chmod(permissions)
                 staging.rename(target)
+
+
+def is_stream(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path names an open file of this process, a character device or a pipe."""
+    return open_descriptor(path) is not None or Path(path).is_char_device() or Path(path).is_fifo()
+
+
+@contextmanager
+def temporary_folder(folder: Path) -> Iterator[Path]:
+    """Yield a new folder in `folder` that only its owner may enter, and remove it when the block ends."""
+    remove_stale(folder)
+    path = folder / f".sparsenn-{token_hex(8)}.part"
+    _live.add(path)
+    try:
+        path.mkdir(0o700)
+        lock = os.open(path, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # some file systems have no locks: nothing is removed there as stale
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield path
+        finally:
+            os.close(lock)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        _live.discard(path)
+
+
+@cache
+def remove_stale(folder: Path) -> None:
+    """Remove the temporary folders of this user that killed processes left in a folder; once in a process."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for path in [entry.path for entry in entries if TEMPORARY_NAME.fullmatch(entry.name)]:
+            with suppress(OSError):
+                _remove_unless_locked(path)
+
+
+def _remove_unless_locked(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(descriptor).st_uid == os.geteuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path)
+    finally:
+        os.close(descriptor)
+
+
+@atexit.register
+def _remove_live() -> None:
+    for path in list(_live):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 class _NotWrittenError(Exception):
@@ -126,14 +198,14 @@ def check_replaceable(path: str | os.PathLike[str]) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse a folder that no file can be made in, by making one.
+    """Refuse a folder that no file can be made in.
 
     Raises
     ------
     ResourceError
-        It cannot; the message says what to do.
+        None can be made; the message says what to do.
     """
-    with explained(folder), temporary_file(folder):
+    with explained(folder), temporary_folder(folder):
         pass
 
 
@@ -151,41 +223,37 @@ def open_to_write(temporary: Path, path: str | os.PathLike[str]) -> Iterator[IO[
             yield zipped
 
 
-def _flush(path: Path) -> None:
-    """Have the file's bytes on disk before its name appears, so that a power cut cannot leave an empty file."""
-    with path.open("r+b") as file:
-        os.fsync(file.fileno())
+def _new_file(folder: Path) -> Path:
+    """Return the path of a file in a temporary folder, made with the permissions of any new file."""
+    path = folder / "new"
+    path.touch()
+    return path
 
 
-def _open_up(temporary: Path, permissions: int, target: Path) -> None:
-    """Give a file the owner, group and permissions of the one it replaces, or `permissions` if it replaces none.
-
-    A group that cannot be given gets no permissions.
-    """
-    with suppress(OSError):
-        if target.exists():
-            old, new = target.stat(), temporary.stat()
-            permissions = stat.S_IMODE(old.st_mode)
-            if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid) and not _given_to(temporary, old):
-                permissions &= ~stat.S_IRWXG
-        temporary.chmod(permissions)
+def _append(content: Path, path: str | os.PathLike[str]) -> None:
+    """Write a file's content to a stream, after Python's own buffered output."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    number = open_descriptor(path)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND) if number is None else os.dup(number)
+    with content.open("rb") as source, os.fdopen(descriptor, "wb") as target:
+        shutil.copyfileobj(source, target)
 
 
-def _given_to(temporary: Path, old: os.stat_result) -> bool:
-    """Give a file an owner and a group, or the group alone; returns whether it has the group."""
-    for owner in (old.st_uid, -1):
-        with suppress(OSError, AttributeError):  # Windows knows no such owners
-            os.chown(temporary, owner, old.st_gid)
-            return True
-    return False
-
-
-def _move_in(staging: Path, target: Path) -> None:
-    names = sorted(item.name for item in staging.iterdir())
+def _move(staging: Path, target: Path) -> None:
+    names = sorted(path.name for path in staging.iterdir())
     taken = [name for name in names if (target / name).exists()]
     if taken:
         raise ResourceError(f"cannot write {target / taken[0]}: it exists already; remove it first")
-    move_out(staging, names)
+    try:
+        for name in names:
+            (staging / name).rename(target / name)
+    except BaseException:
+        for name in names:
+            if not (staging / name).exists():
+                (target / name).rename(staging / name)
+        raise
 
 
 @contextmanager

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-import stat
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sparsenn.errors import ResourceError, UsageError
+from sparsenn.errors import UsageError
 
-__all__ = ["check_path", "link_target", "same_file"]
+__all__ = ["check_path", "link_target", "open_descriptor", "same_file"]
+
+_STANDARD = {"/dev/stdout": "/dev/fd/1", "/dev/stderr": "/dev/fd/2"}
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/([0-9]+)")
 
 
 def check_path(path: Any, what: str = "the file") -> None:
@@ -43,21 +46,17 @@ def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> boo
 def link_target(path: str | os.PathLike[str]) -> Path:
     """Return the path that symbolic links lead to, for a file or folder that is to be written.
 
-    Links are followed as Linux does where `fs.protected_symlinks` is on, wherever that is.
-
     Raises
     ------
-    ResourceError
-        A link is another user's, in a folder such as /tmp, where all users may put links.
+    OSError
+        The system lets nobody follow such a link: for example another user's in /tmp (`fs.protected_symlinks`).
     """
-    link, seen = Path(path), set[Path]()
-    while link.is_symlink() and link not in seen:
-        seen.add(link)
-        folder, owner = link.parent.stat(), link.lstat().st_uid
-        is_shared = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
-        if is_shared and owner not in (os.geteuid(), folder.st_uid):
-            raise ResourceError(
-                f"cannot write {os.fspath(path)}: {link} is a link that another user put there; choose another name"
-            )
-        link = link.parent / link.readlink()
+    with suppress(FileNotFoundError):
+        os.stat(path)  # noqa: PTH116  `realpath` reads links without following any, so that the system is not asked
     return Path(os.path.realpath(path))
+
+
+def open_descriptor(path: str | os.PathLike[str]) -> int | None:
+    """Return the number of this process's open file that a path names, as /dev/stdout and /dev/fd/3 do; else None."""
+    found = _DESCRIPTOR.fullmatch(_STANDARD.get(os.fspath(path), os.fspath(path)))
+    return int(found[1]) if found else None
