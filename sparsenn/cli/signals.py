@@ -1,28 +1,25 @@
-"""Signals that ask the program to end: whenever they come, what was begun is undone, and the exit code names them."""
+"""Signals that ask the program to end: the first is raised as an exception, a second one ends the process at once."""
 
 from __future__ import annotations
 
 import signal
 import sys
-import time
-from _thread import start_new_thread
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from threading import Lock, current_thread, get_ident, main_thread
-from types import FrameType, TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import Any
 
 __all__ = ["Stopped", "end_at_once", "stopped", "stopping"]
 
-ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-"""From the keyboard, from another process such as a scheduler, and, but on Windows, from a terminal that is closed."""
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""From the keyboard, from another process such as a scheduler, and from a terminal that is closed."""
 
-AGAIN = 0.1
-"""Seconds after which a signal comes again, in case its exception was lost."""
+AGAIN = 0.1  # seconds after which an exception that was lost in a destructor is raised again
 
 
 class Stopped(BaseException):
-    """A signal asks the program to end: no error, and nothing that code which handles errors may pass over.
+    """A signal asks the program to end: no error, so that code which handles errors passes it on.
 
     Parameters
     ----------
@@ -35,111 +32,49 @@ class Stopped(BaseException):
 
 
 _raised: list[Stopped] = []
-"""All exceptions so far, and through their tracebacks the interrupted frames: a deleted half-made object crashes."""
+"""All exceptions so far. Their tracebacks keep objects of libraries alive that crash when deleted half-made."""
 
 
 @contextmanager
 def stopping() -> Iterator[None]:
     """While the block runs, have signals that ask the program to end raise `Stopped`; after it they end it at once.
 
-    Those that are ignored, as an interrupt under `nohup`, stay ignored. An exception may be lost: in a destructor, or
-    where a library makes another one of it and handles that. So it is raised anew, a moment later, and as often as it
-    takes, but not while one is being handled. Once a signal has come, nothing is said of exceptions in destructors, not
-    even after the block: what dies half-made complains.
+    Ignored signals, such as an interrupt under `nohup`, stay ignored.
     """
-    global _handler
     if current_thread() is not main_thread():  # where no signal arrives
         yield
         return
-    report, show, handler = sys.unraisablehook, sys.excepthook, _Handler()
-    _handler = handler
-
-    def report_unless_stopped(lost: Any) -> None:
-        if handler.stopped is None:
-            report(lost)
-
-    def show_unless_stopped(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if handler.stopped is None:  # what Cython loses it shows, too
-            show(kind, error, trace)
-
     try:
-        sys.unraisablehook, sys.excepthook = report_unless_stopped, show_unless_stopped
         for number in ENDING:
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, handler)
+                signal.signal(number, _stop)
         yield
     finally:
         end_at_once()
-        _handler = None
-        if handler.stopped is None:
-            sys.unraisablehook, sys.excepthook = report, show
 
 
 def stopped() -> Stopped | None:
-    """Return what the first signal has raised while the block of `stopping` runs; None if none has come."""
-    return _handler.stopped if _handler is not None else None
+    """Return the exception of the signal that has come; None if none has."""
+    return _raised[0] if _raised else None
 
 
 def end_at_once() -> None:
-    """From now on have signals end the process without a word; one that comes at this moment changes nothing.
-
-    A second one is obeyed at once, and none finds the interpreter shutting down, which would show a traceback.
-    """
-    if _handler is not None:
-        _handler.rest()
+    """Have signals end the process without a word from now on."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
     for number in ENDING:
-        while signal.getsignal(number) not in (signal.SIG_IGN, signal.SIG_DFL, None):
-            with suppress(Stopped):
-                signal.signal(number, signal.SIG_DFL)
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
-class _Handler:
-    """Raises `Stopped` at each signal, and has the first one come again and again.
-
-    Attributes
-    ----------
-    stopped : what was raised at the first signal; None before it.
-    """
-
-    def __init__(self) -> None:
-        self.stopped: Stopped | None = None
-        self._over = self._repeated = False
-        self._lock = Lock()
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        repeated, self._repeated = self._repeated, False
-        if repeated and _is_handled():
-            return
-        _raised.append(Stopped(number))
-        if self.stopped is None:
-            self.stopped = _raised[-1]
-            with suppress(RuntimeError, AttributeError):  # no further thread, or, on Windows, no such signals
-                start_new_thread(self._repeat, (number, get_ident(), signal.pthread_kill))
-        raise _raised[-1]
-
-    def rest(self) -> None:
-        """Have no signal come again from now on."""
-        while not self._over:
-            with suppress(Stopped), self._lock:
-                self._over = True
-
-    def _repeat(self, number: int, thread: int, send: Callable[[int, int], None]) -> None:
-        while True:
-            time.sleep(AGAIN)
-            with self._lock:
-                if self._over:
-                    return
-                self._repeated = True
-                send(thread, number)
+def _stop(number: int, frame: FrameType | None) -> None:
+    end_at_once()
+    sys.unraisablehook = sys.excepthook = _raise_lost  # Cython reports lost exceptions to the latter
+    _raised.append(Stopped(number))
+    raise _raised[-1]
 
 
-_handler: _Handler | None = None
-"""Of the block of `stopping` that runs."""
-
-
-def _is_handled() -> bool:
-    """Whether a signal's exception, or one that was raised in the handling of such a one, is being handled."""
-    error = sys.exception()
-    while error is not None and not isinstance(error, Stopped):
-        error = error.__context__
-    return error is not None
+def _raise_lost(*lost: Any) -> None:
+    """Report no exception that is lost in a destructor: half-made objects complain. Raise a lost `Stopped` again."""
+    if _raised[-1] in (lost[1:2] or (lost[0].exc_value,)):
+        signal.signal(signal.SIGALRM, lambda _, frame: _stop(_raised[0].number, frame))
+        signal.setitimer(signal.ITIMER_REAL, AGAIN)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-from sparsenn.runtime.interrupts import held_signals, outlast
+from sparsenn.runtime.interrupts import held_signals
 
 __all__ = ["Stopping", "ahead", "shared"]
 
@@ -167,7 +167,8 @@ def shared(
             else:
                 left -= 1
     finally:
-        outlast(end)
+        with held_signals():
+            end()
 
 
 @contextmanager
@@ -207,7 +208,7 @@ def ahead(items: Iterator[Item], most: int) -> Iterator[Iterator[Item]]:
         room.put(None)
         _wait_until(lambda: over or not begun)
 
-    thread = threading.Thread(target=take, name="sparsenn reads")
+    thread = threading.Thread(target=take, name="sparsenn reads", daemon=True)
     try:
         with held_signals():
             thread.start()
@@ -215,7 +216,8 @@ def ahead(items: Iterator[Item], most: int) -> Iterator[Iterator[Item]]:
         with _quick_switches():
             yield given()
     finally:
-        outlast(end)
+        with held_signals():
+            end()
 
 
 @contextmanager

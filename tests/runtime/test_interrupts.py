@@ -17,7 +17,7 @@ import pytest
 from numba.core.caching import FunctionCache
 
 from sparsenn.distributed.sharing import Stopping, ahead, shared
-from sparsenn.runtime.interrupts import held_signals, outlast
+from sparsenn.runtime.interrupts import held_signals
 from sparsenn.runtime.jit import compiled
 from sparsenn.runtime.workers import _end, map_threads
 
@@ -148,22 +148,6 @@ def test_compiled_code_that_is_loaded_or_kept(step: str, monkeypatch: pytest.Mon
     assert double(3) == 6
 
 
-def test_work_that_is_outlasted() -> None:
-    done = []
-
-    def work() -> None:
-        done.append(len(done))
-        if len(done) < 3:
-            interrupt()
-
-    with pytest.raises(Stop):
-        outlast(work)
-    assert done == [0, 1, 2]
-    outlast(lambda: done.append(9))
-    with pytest.raises(ZeroDivisionError):
-        outlast(lambda: 1 // 0)  # type: ignore[func-returns-value]
-
-
 IN_COMPILED_CODE = """
 import signal, time
 import numpy as np
@@ -200,32 +184,6 @@ def test_a_signal_in_compiled_code_is_raised_where_it_returns() -> None:
     """Numba loses exceptions that are raised while it makes arrays to return, and returns null pointers."""
     done = subprocess.run([sys.executable, "-c", IN_COMPILED_CODE], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "40"), done.stderr
-
-
-def test_all_that_was_held_back_is_handled() -> None:
-    """Also where the handler of the first raises."""
-    calls: list[int] = []
-
-    def refuse(number: int, frame: Any) -> None:
-        calls.append(number)
-        raise TimeoutError
-
-    def send(numbers: list[signal.Signals]) -> None:
-        with held_signals():
-            for number in numbers:
-                os.kill(os.getpid(), number)
-            assert not calls
-
-    numbers = [signal.SIGUSR1, signal.SIGUSR2]
-    before = [signal.signal(number, refuse) for number in numbers]
-    try:
-        with pytest.raises(TimeoutError):
-            send(numbers)
-        assert calls == numbers
-        assert [signal.getsignal(number) for number in numbers] == [refuse] * 2
-    finally:
-        for number, action in zip(numbers, before, strict=True):
-            signal.signal(number, action)
 
 
 COMPILING = """
