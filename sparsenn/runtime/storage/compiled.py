@@ -1,9 +1,10 @@
 """The cache on disk of functions that numba compiled, and what happens where files are damaged or cannot be written.
 
 The folder is the first of these that can be written to: what NUMBA_CACHE_DIR names, `numba` within what SPARSENN_CACHE
-names, `__pycache__` beside the source, and numba's folder of the user. Files begin with a digest of what they hold: one
-that is damaged, or that another numba wrote, is as good as none, and is written anew. So is what was compiled of a
-function that uses others, or constants, of another file that has changed since: numba looks at its own file alone.
+names, `__pycache__` beside the source, and numba's folder of the user. A file that is damaged, or written by another
+numba, counts as absent, and is written anew. So is the code of a function that uses functions or constants of another
+file that has changed since: numba checks the function's own file alone. `pyproject.toml` bounds numba's version, of
+which this module uses private classes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import pickle
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,6 @@ __all__ = ["LOADING", "compiled_cache", "compiled_folders", "is_cached"]
 LOADING = "sparsenn:load"
 """The event, as numba has them, of a function that is loaded; its data name what `numba:compile`'s do."""
 
-_SEAL_BYTES = 16
 _first, *_others = CompileResultCacheImpl._locator_classes
 
 
@@ -66,16 +67,15 @@ def _subfolder(source: Path) -> str:
 
 def is_cached(function: Any) -> bool:
     """Return whether anything that was compiled of a function, one that numba compiles, as it is now, is on disk."""
-    return bool(getattr(function._cache, "has_entries", False))
+    return isinstance(function._cache, _FileCache) and bool(function._cache._cache_file._load_index())
 
 
 class _OwnFolder(_first):  # type: ignore[misc, valid-type]
-    """The folder that SPARSENN_CACHE names. What is there is read, too, where nothing can be written."""
+    """The folder that SPARSENN_CACHE names, which is read even where nothing can be written."""
 
     def __init__(self, function: Any, path: str) -> None:
-        self._py_file = path
-        self._lineno = function.__code__.co_firstlineno
-        self._cache_path = str(Path(os.environ["SPARSENN_CACHE"], "numba", self.get_suitable_cache_subpath(path)))
+        super().__init__(function, path)
+        self._cache_path = str(Path(os.environ["SPARSENN_CACHE"], "numba", _subfolder(Path(path).parent)))
 
     @classmethod
     def from_function(cls, function: Any, path: str) -> Any:
@@ -83,11 +83,9 @@ class _OwnFolder(_first):  # type: ignore[misc, valid-type]
         if not os.environ.get("SPARSENN_CACHE"):
             return None
         made = cls(function, path)
-        try:
+        with suppress(OSError):
             made.ensure_cache_path()
-        except OSError:
-            return made if Path(made.get_cache_path()).is_dir() else None
-        return made
+        return made if Path(made.get_cache_path()).is_dir() else None
 
 
 class _Folders(CompileResultCacheImpl):  # type: ignore[misc]
@@ -96,41 +94,28 @@ class _Folders(CompileResultCacheImpl):  # type: ignore[misc]
     _locator_classes = (_first, _OwnFolder, *_others)
 
 
-class _SealedFiles(IndexDataCacheFile):  # type: ignore[misc]
-    """An index of what was compiled of a function, and a file for each, all of them sealed by a digest."""
+class _CheckedFiles(IndexDataCacheFile):  # type: ignore[misc]
+    """An index of what was compiled of a function, and a file for each signature, with a digest and its key."""
 
     def save(self, key: Any, data: Any) -> None:
-        """Keep what was compiled, together with its key: the index may be another process's."""
-        super().save(key, (key, data))
+        """Store what was compiled, together with its key: the index may be another process's."""
+        content = self._dump((key, data))
+        super().save(key, (hashlib.sha256(content).digest(), content))
 
     def load(self, key: Any) -> Any:
-        """Return what was compiled; None where it is not there, or damaged."""
-        found = super().load(key)
-        return found[1] if found is not None and found[0] == key else None
+        """Return what was compiled; None where it is absent or another key's. Damage raises any error."""
+        digest, content = super().load(key) or (b"", b"")
+        if digest != hashlib.sha256(content).digest():
+            return None
+        found, data = pickle.loads(content)
+        return data if found == key else None
 
     def _load_index(self) -> dict[Any, str]:
         try:
-            stamp, overloads = self._load_data(self._index_name)
-        except OSError:
+            overloads: dict[Any, str] = super()._load_index()
+        except Exception:  # what a damaged pickle raises can be anything
             return {}
-        return overloads if stamp == self._source_stamp else {}
-
-    def _save_index(self, overloads: dict[Any, str]) -> None:
-        self._save_data(self._index_name, (self._source_stamp, overloads))
-
-    def _load_data(self, name: str) -> Any:
-        content = Path(self._data_path(name)).read_bytes()
-        if content[:_SEAL_BYTES] != self._seal(content[_SEAL_BYTES:]):
-            raise OSError(f"{name} is damaged, or of another numba")
-        return pickle.loads(content[_SEAL_BYTES:])
-
-    def _save_data(self, name: str, data: Any) -> None:
-        content = self._dump(data)
-        with self._open_for_write(self._data_path(name)) as file:
-            file.write(self._seal(content) + content)
-
-    def _seal(self, content: bytes) -> bytes:
-        return hashlib.blake2b(content, digest_size=_SEAL_BYTES, key=str(self._version).encode()[:64]).digest()
+        return overloads
 
 
 class _FileCache(FunctionCache):  # type: ignore[misc]
@@ -142,20 +127,14 @@ class _FileCache(FunctionCache):  # type: ignore[misc]
         super().__init__(function)
         self.py_func = function
         self.stamp = self._impl.locator.get_source_stamp(), *_used(function)
-        """Of the source, and of what is compiled into the function from other files."""
-        self._cache_file = _SealedFiles(self._cache_path, self._impl.filename_base, self.stamp)
-
-    @property
-    def has_entries(self) -> bool:
-        """Whether the cache holds any compiled version."""
-        return bool(self._cache_file._load_index())
+        self._cache_file = _CheckedFiles(self._cache_path, self._impl.filename_base, self.stamp)
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Return what was compiled for a signature, or None."""
         try:
             with event.trigger_event(LOADING, data={"dispatcher": self}):
                 return super().load_overload(signature, context)
-        except Exception:  # what numba fails to build from what it once wrote can be anything
+        except Exception:  # what a damaged file raises can be anything
             return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
