@@ -1,8 +1,4 @@
-"""A run or a benchmark as one HTML page that needs nothing but itself: no network, no script, light and dark.
-
-Pictures are SVG within the page, in the page's colours; each has a text for those who cannot see it. Tables have a
-caption, and headings of columns and rows.
-"""
+"""A run or a benchmark as one HTML page that needs nothing but itself: no network, no script, light and dark."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import platform
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
-from itertools import pairwise
 from typing import Any
 
 from rich.table import Table
@@ -28,44 +23,36 @@ from sparsenn.report.summary import summary
 from sparsenn.report.tables import fact_table, layer_table
 from sparsenn.report.verification import Verification
 
-__all__ = [
-    "bars_part",
-    "facts_part",
-    "inference_page",
-    "line_part",
-    "machine_part",
-    "model_page",
-    "page",
-    "table_part",
-]
+__all__ = ["bars_part", "facts_part", "inference_page", "machine_part", "model_page", "page", "table_part"]
 
 _LIBRARIES = ("numpy", "scipy", "numba", "cupy-cuda12x", "cupy-cuda13x")
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --soft: #59636e; --line: #d1d9e0; --bar: #0969da; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6edf3; --paper: #0d1117; --soft: #9198a1; --line: #3d444d; --bar: #4493f8; }
-}
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 60rem;
-  margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.5rem; }
-dt { font-weight: 600; } dd { margin: 0; overflow-wrap: anywhere; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-caption { text-align: left; color: var(--soft); padding-bottom: .5rem; }
-th, td { padding: .2rem .75rem; border-bottom: 1px solid var(--line); text-align: left; font-weight: 400; }
-thead th { font-weight: 600; } .number { text-align: right; white-space: nowrap; }
-svg { width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 12px; }
-svg rect { fill: var(--bar); } svg path { stroke: var(--bar); fill: none; stroke-width: 2; }
-svg line { stroke: var(--line); }
-footer { color: var(--soft); margin-top: 3rem; border-top: 1px solid var(--line); padding-top: .5rem; }
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; --soft: GrayText; --bar: #0969da; }}
+@media (prefers-color-scheme: dark) {{ :root {{ --bar: #4493f8; }} }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }}
+caption, figcaption, footer {{ text-align: left; color: var(--soft); }}
+th, td {{ padding: .2rem .75rem; border-bottom: 1px solid var(--soft); text-align: left; }}
+.number {{ text-align: right; white-space: nowrap; }}
+svg rect {{ fill: var(--bar); }}
+</style>
+<main>
+<h1>{title}</h1>
+{body}
+</main>
+<footer>Made by sparsenn {version}.</footer>
+</html>
 """
 
-_WIDTH = 720  # of a picture, in its own units
-_HEIGHT = 180  # likewise
-_LEFT = 70  # margin for the numbers of the vertical axis
-_BOTTOM = 24  # margin for the numbers of the horizontal axis
+# of a picture, in its own units
+_WIDTH, _HEIGHT = 720, 140
 
 
 def inference_page(name: str, result: Result, verdict: Verification | str) -> str:
@@ -77,14 +64,8 @@ def inference_page(name: str, result: Result, verdict: Verification | str) -> st
     result : a finished inference.
     verdict : the verification, or the reason why there is none.
     """
-    layers = [*_pictures(result.statistics), table_part(layer_table(result.statistics))]
-    return page(
-        f"Inference of {name}",
-        ("Summary", [facts_part(summary(name, result, verdict))]),
-        ("Plan", [table_part(plan_table(result.plan))]),
-        ("Layers", layers),
-        ("Machine", [machine_part(result.plan)]),
-    )
+    facts, layers = summary(name, result, verdict), layer_table(result.statistics)
+    return _run_page(f"Inference of {name}", facts, result.plan, result.statistics, layers)
 
 
 def model_page(model: str, data: str, run: ModelRun) -> str:
@@ -95,42 +76,24 @@ def model_page(model: str, data: str, run: ModelRun) -> str:
     model, data : what the two files are called.
     run : the model's run on the data.
     """
-    layers = [*_pictures(run.statistics), table_part(model_layer_table(run.plan.network, run.statistics))]
+    facts, layers = model_summary(model, data, run), model_layer_table(run.plan.network, run.statistics)
+    return _run_page(f"{model} on {data}", facts, run.plan, run.statistics, layers)
+
+
+def _run_page(title: str, facts: Table, plan: Plan, statistics: Sequence[LayerStatistics], layers: Table) -> str:
     return page(
-        f"{model} on {data}",
-        ("Summary", [facts_part(model_summary(model, data, run))]),
-        ("Plan", [table_part(plan_table(run.plan))]),
-        ("Layers", layers),
-        ("Machine", [machine_part(run.plan)]),
+        title,
+        ("Summary", [facts_part(facts)]),
+        ("Plan", [table_part(plan_table(plan))]),
+        ("Layers", [*_pictures(statistics), table_part(layers)]),
+        ("Machine", [machine_part(plan)]),
     )
 
 
 def page(title: str, *sections: tuple[str, Iterable[str]]) -> str:
     """Return a whole page; its parts are HTML already, title and headings are texts."""
-    body = "\n".join(
-        f'<section aria-labelledby="part{number}">\n<h2 id="part{number}">{_text(heading)}</h2>\n'
-        + "\n".join(parts)
-        + "\n</section>"
-        for number, (heading, parts) in enumerate(sections, start=1)
-    )
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{_text(title)}</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-<main>
-<h1>{_text(title)}</h1>
-{body}
-</main>
-<footer>Made by sparsenn {_text(__version__)}.</footer>
-</body>
-</html>
-"""
+    body = "\n".join(f"<h2>{_text(heading)}</h2>\n" + "\n".join(parts) for heading, parts in sections)
+    return _PAGE.format(title=_text(title), body=body, version=_text(__version__))
 
 
 def _text(value: Any) -> str:
@@ -140,104 +103,66 @@ def _text(value: Any) -> str:
 
 
 def facts_part(table: Table) -> str:
-    """Return a table of facts, each beside its heading, as a list of definitions."""
-    headings, facts = (list(column.cells) for column in table.columns)
-    pairs = (f"<dt>{_text(heading)}</dt><dd>{_text(fact)}</dd>" for heading, fact in zip(headings, facts, strict=True))
-    return "<dl>\n" + "\n".join(pairs) + "\n</dl>"
+    """Return a table of facts, each beside its heading."""
+    rows = zip(*(column.cells for column in table.columns), strict=True)
+    lines = (f'<tr><th scope="row">{_text(heading)}</th><td>{_text(fact)}</td></tr>' for heading, fact in rows)
+    return "<table>\n" + "\n".join(lines) + "\n</table>"
 
 
 def table_part(table: Table) -> str:
     """Return a table for the terminal as one of HTML, without columns of which nothing is known."""
     columns = [column for column in table.columns if any(_text(cell) not in NOTHING for cell in column.cells)]
     kinds = [' class="number"' if column.justify == "right" else "" for column in columns]
-    heads = "".join(
+    headings = (
         f'<th scope="col"{kind}>{_text(column.header)}</th>' for column, kind in zip(columns, kinds, strict=True)
     )
-    lines = []
-    for cells in zip(*(column.cells for column in columns), strict=True):
-        first, *others = (f"{kind}>{_text(cell)}" for cell, kind in zip(cells, kinds, strict=True))
-        lines.append(f'<tr><th scope="row"{first}</th>{"".join(f"<td{other}</td>" for other in others)}</tr>')
-    caption = " ".join(_text(part) for part in (table.title, table.caption) if part)
-    body = "\n".join(lines)
-    return (
-        f'<div class="wide" role="region" tabindex="0" aria-label="{_text(table.title or "table")}">\n<table>\n'
-        f"<caption>{caption}</caption>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>\n</div>"
+    rows = zip(*(column.cells for column in columns), strict=True)
+    lines = (
+        "".join(f"<td{kind}>{_text(cell)}</td>" for cell, kind in zip(cells, kinds, strict=True)) for cells in rows
     )
+    caption = " ".join(_text(part) for part in (table.title, table.caption) if part)
+    body = "\n".join(f"<tr>{line}</tr>" for line in ("".join(headings), *lines))
+    return f"<table>\n<caption>{caption}</caption>\n{body}\n</table>"
 
 
 def _pictures(statistics: Sequence[LayerStatistics]) -> list[str]:
     """Return pictures by layer: time, and rows and density where they are known and not the same in all."""
-    drawn = [bars_part("time by layer (ms)", [(str(layer.layer), 1e3 * layer.seconds) for layer in statistics])]
-    rows = [(layer.layer, layer.active_rows) for layer in statistics if layer.active_rows is not None]
-    density = [(layer.layer, layer.density) for layer in statistics if layer.density is not None]
-    for title, points in (("active rows by layer", rows), ("density of active rows by layer", density)):
-        if len({value for _, value in points}) > 1:
-            drawn.append(line_part(title, points))
-    return drawn
+    known = {
+        "time by layer (ms)": [(layer.layer, 1e3 * layer.seconds) for layer in statistics],
+        "active rows by layer": [(layer.layer, layer.active_rows) for layer in statistics],
+        "density of active rows by layer": [(layer.layer, layer.density) for layer in statistics],
+    }
+    bars = {title: [(str(n), value) for n, value in pairs if value is not None] for title, pairs in known.items()}
+    return [bars_part(title, pairs) for title, pairs in bars.items() if len({value for _, value in pairs}) > 1]
 
 
 def bars_part(title: str, bars: Sequence[tuple[str, float]]) -> str:
-    """Return a picture with a bar for each name; where there are many, some names are left out."""
-    most = max((value for _, value in bars), default=0.0) or 1.0
-    step = (_WIDTH - _LEFT) / max(1, len(bars))
-    every = max(1, len(bars) // 20)
-    drawn = []
-    for number, (name, value) in enumerate(bars):
-        height = (_HEIGHT - 2 * _BOTTOM) * value / most
-        left, wide = _LEFT + number * step + 0.1 * step, min(0.8 * step, 60.0)
-        drawn.append(
-            f'<rect x="{left:.1f}" y="{_HEIGHT - _BOTTOM - height:.1f}" width="{wide:.1f}" height="{height:.1f}">'
-            f"<title>{_text(name)}: {value:,.4g}</title></rect>"
-        )
-        if number % every == 0:
-            drawn.append(f'<text x="{left:.1f}" y="{_HEIGHT - 8}">{_text(name)}</text>')
-    longest = max(bars, key=lambda bar: bar[1], default=("nothing", 0.0))
-    label = f"{title}: {len(bars)} bars, the longest {longest[0]} with {longest[1]:,.4g}"
-    return _picture(title, label, most, drawn)
-
-
-def line_part(title: str, points: Sequence[tuple[int, float]]) -> str:
-    """Return a picture with a line through points, ascending from left to right."""
-    most = max(value for _, value in points) or 1.0
-    first, last = points[0][0], points[-1][0]
-
-    def place(point: tuple[int, float]) -> str:
-        across = (_WIDTH - _LEFT - 10) * (point[0] - first) / max(1, last - first)
-        up = (_HEIGHT - 2 * _BOTTOM) * point[1] / most
-        return f"{_LEFT + across:.1f} {_HEIGHT - _BOTTOM - up:.1f}"
-
-    path = f"M{place(points[0])} " + " ".join(f"L{place(point)}" for _, point in pairwise(points))
-    ends = f'<text x="{_LEFT}" y="{_HEIGHT - 8}">{first}</text><text x="{_WIDTH - 40}" y="{_HEIGHT - 8}">{last}</text>'
-    label = f"{title}: from {points[0][1]:,.4g} in layer {first} to {points[-1][1]:,.4g} in layer {last}"
-    return _picture(title, label, most, [f'<path d="{path}"/>', ends])
-
-
-def _picture(title: str, label: str, most: float, drawn: Iterable[str]) -> str:
-    axis = _HEIGHT - _BOTTOM
-    return (
-        f'<figure>\n<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{_text(label)}">\n'
-        f'<line x1="{_LEFT}" y1="{axis}" x2="{_WIDTH}" y2="{axis}"/>\n'
-        f'<text x="0" y="{_BOTTOM + 4}">{most:,.4g}</text><text x="0" y="{axis}">0</text>\n'
-        + "\n".join(drawn)
-        + f"\n</svg>\n<figcaption>{_text(title)}</figcaption>\n</figure>"
+    """Return a picture with a bar for each name, which is shown with its value under the mouse."""
+    longest = max(bars, key=lambda bar: bar[1], default=("none", 0.0))
+    step, most = _WIDTH / max(1, len(bars)), longest[1] or 1.0
+    drawn = "\n".join(
+        f'<rect x="{number * step:.1f}" y="{_HEIGHT * (1 - value / most):.1f}" width="{min(0.8 * step, 60.0):.1f}" '
+        f'height="{_HEIGHT * value / most:.1f}"><title>{_text(name)}: {value:,.4g}</title></rect>'
+        for number, (name, value) in enumerate(bars)
     )
+    label = f"{_text(title)}: {len(bars)} bars, the longest {_text(longest[0])} with {longest[1]:,.4g}"
+    picture = f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">\n{drawn}\n</svg>'
+    return f"<figure>\n{picture}\n<figcaption>{label}</figcaption>\n</figure>"
 
 
 def machine_part(plan: Plan | None = None) -> str:
     """Return what a page's figures were measured on."""
     found = [f"{name} {known}" for name in _LIBRARIES if (known := _version(name))]
-    estimate = None if plan is None else plan.estimate
-    return facts_part(
-        fact_table(
-            [
-                *([] if plan is None else [("device", plan.device)]),
-                ("processor", host_machine().name),
-                ("system", f"{platform.system()} {platform.release()} {platform.machine()}"),
-                ("versions", ", ".join([f"sparsenn {__version__}", f"python {platform.python_version()}", *found])),
-                *([] if estimate is None else [("estimated", f"{duration(estimate)} for a batch")]),
-            ]
-        )
-    )
+    facts = [
+        ("processor", host_machine().name),
+        ("system", f"{platform.system()} {platform.release()} {platform.machine()}"),
+        ("versions", ", ".join([f"sparsenn {__version__}", f"python {platform.python_version()}", *found])),
+    ]
+    if plan is not None:
+        facts.insert(0, ("device", plan.device))
+        if plan.estimate is not None:
+            facts.append(("estimated", f"{duration(plan.estimate)} for a batch"))
+    return facts_part(fact_table(facts))
 
 
 def _version(name: str) -> str | None:

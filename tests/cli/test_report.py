@@ -14,7 +14,7 @@ from typer.testing import Result
 from sparsenn.io import Model, write_model
 from sparsenn.layers import Identity, Linear, ReLU
 from sparsenn.network import Network
-from sparsenn.report.page import bars_part, line_part
+from sparsenn.report.page import bars_part
 
 Run = Callable[..., Result]
 
@@ -43,10 +43,6 @@ class Page(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        assert tag in {"path", "line"}
-        self.elements.append((tag, dict(attributes)))
-
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
 
@@ -65,10 +61,8 @@ def check(path: Path) -> Page:
     assert "prefers-color-scheme: dark" in text
     assert len(page.named("h1")) == len(page.named("main")) == len(page.named("title")) - len(page.named("rect")) == 1
     assert all(svg["role"] == "img" and svg["aria-label"] for svg in page.named("svg"))
-    assert len(page.named("table")) == len(page.named("caption")) >= 1
+    assert len(page.named("table")) > len(page.named("caption")) >= 1
     assert {cell["scope"] for cell in page.named("th")} == {"row", "col"}
-    labels = {section["aria-labelledby"] for section in page.named("section")}
-    assert labels == {heading["id"] for heading in page.named("h2")}
     return page
 
 
@@ -89,7 +83,7 @@ def test_of_a_dataset(run: Run, problem: Path, tmp_path: Path) -> None:
     text = " ".join(page.texts)
     assert all(heading in text for heading in ("Summary", "Plan", "Layers", "Machine"))
     assert "PASSED: all" in text
-    assert "active rows by layer" in text
+    assert "active rows by layer: 6 bars" in text
     assert len(page.named("svg")) == 3
     assert len(page.named("tr")) > 6
 
@@ -109,7 +103,7 @@ def test_of_a_benchmark(run: Run, model: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     page = check(path)
     assert len(page.named("svg")) == 2
-    assert "median of 20 samples (ms)" in page.texts
+    assert any(text.startswith("median of 20 samples (ms)") for text in page.texts)
 
 
 @pytest.mark.parametrize("name", ["run.pdf", "nowhere/run.html"])
@@ -124,6 +118,4 @@ def test_pictures_of_little_and_of_much() -> None:
     Page(bars_part("none", []))
     Page(bars_part("zeros", [("a", 0.0)]))
     many = Page(bars_part("many", [(str(number), float(number)) for number in range(1920)]))
-    assert len(many.named("text")) < 30
     assert "many: 1920 bars, the longest 1919 with 1,919" in str(many.named("svg")[0]["aria-label"])
-    Page(line_part("two", [(1, 5.0), (2, 0.0)]))
