@@ -38,7 +38,7 @@ def client_of(cluster: Cluster, device: str) -> Iterator[Any]:
     import dask
 
     from sparsenn.distributed import local_cluster
-    from sparsenn.distributed.cluster.gathering import connected
+    from sparsenn.distributed.cluster.tasks import connected
 
     silent = dict.fromkeys(("distributed", "distributed.client", "distributed.comm"), "critical")
     with dask.config.set({"logging": silent}):  # read when distributed is imported

@@ -41,7 +41,7 @@ def test_a_dataset_gives_the_categories_of_one_session(
     assert run("infer", problem, "--device", "cpu", "--output", one).exit_code == 0
     told = run("infer", problem, *cluster, "--piece", 50, "--output", many, "--json", document)
     assert told.exit_code == 0, told.output
-    assert "2 workers, scheduler at keyed://127.0.0.1:" in told.stdout
+    assert "2 workers, scheduler at tcp://127.0.0.1:" in told.stdout
     assert "PASSED" in told.stdout
     assert many.read_bytes() == one.read_bytes()
     record = json.loads(document.read_text())

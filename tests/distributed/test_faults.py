@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,9 +22,10 @@ from clusters import external_cluster
 
 import sparsenn
 from sparsenn.distributed import infer, local_cluster
-from sparsenn.distributed.cluster import gathering
-from sparsenn.distributed.cluster.gathering import connected, look_at_workers, worker_count
+from sparsenn.distributed.cluster import tasks
+from sparsenn.distributed.cluster.api import worker_count
 from sparsenn.distributed.cluster.sessions import NetworkName, name_of, session_of
+from sparsenn.distributed.cluster.tasks import connected
 from sparsenn.distributed.pieces import Piece, Pieces
 from sparsenn.engine.options import Options
 from sparsenn.errors import ResourceError, UsageError, WorkerError
@@ -82,48 +82,32 @@ OWN_FILE = f"import {SESSIONS} as s, sparsenn.distributed.digests as d; s.file_d
 @pytest.mark.parametrize(
     ("code", "undo", "why"),
     [
-        (OTHER_VERSION, OWN_VERSION, "it has sparsenn 9.9; sparsenn .* is here: install the same version"),
+        (OTHER_VERSION, OWN_VERSION, "sparsenn is 9.9 there, .* install the same version"),
         (OTHER_FILE, OWN_FILE, "problem.h5: is a different file there"),
         (f"{OWN_FILE}; {NO_FILE}", OWN_FILE, "/none/problem.h5: No such file or directory"),
     ],
     ids=["version", "content", "missing"],
 )
-def test_workers_that_cannot_are_left_out_and_named(
-    client: Any, alter: Callable[..., None], problem: Path, rows: Any, right: bytes, code: str, undo: str, why: str
+def test_a_worker_that_cannot_run_the_network_is_named(
+    client: Any, alter: Callable[..., None], problem: Path, rows: Any, code: str, undo: str, why: str
 ) -> None:
-    first, *others = client.nthreads()
+    first, *_ = client.nthreads()
     alter(code, undo, [first])
-    with pytest.warns(UserWarning, match=f"^worker {first} is left out: .*{why}"):
-        _, unfit = look_at_workers(client, name_of(problem), ON_CPU)
-    assert unfit == {first}
-    client.run(exec, f"{FORGET}; {code}", {}, workers=others)
-    with pytest.raises(WorkerError, match=rf"^no worker of the cluster at .* worker keyed:.* \(and 1 more\): .*{why}"):
+    with pytest.raises(WorkerError, match=rf"^worker {first} cannot run the network: .*{why}"):
         infer(problem, rows, client, device="cpu")
 
 
-def test_rows_go_to_the_workers_that_can(
-    client: Any, alter: Callable[..., None], problem: Path, rows: Any, right: bytes, tmp_path: Path
+def test_a_worker_that_turns_out_to_be_unfit_ends_the_run_in_one_line(
+    client: Any, alter: Callable[..., None], problem: Path, rows: Any, tmp_path: Path
 ) -> None:
-    first, *_ = client.nthreads()
-    alter(OTHER_FILE, OWN_FILE, [first])
-    with pytest.warns(UserWarning, match="is left out"):
-        infer(problem, rows, client, output=tmp_path / "out.npy", piece=50, device="cpu")
-    assert outputs_in(tmp_path) == right
-    assert client.run(eval, f"len(__import__({SESSIONS!r}, fromlist=['x'])._sessions)")[first] == 0
-
-
-def test_a_worker_that_turns_out_to_be_unfit_hands_its_rows_on(
-    client: Any, alter: Callable[..., None], problem: Path, rows: Any, right: bytes, tmp_path: Path
-) -> None:
-    first, *_ = client.nthreads()
     alter("", OWN_FILE)
 
     def spoil(task: str, done: int, count: int) -> None:
         if not done:
-            client.run(exec, f"{FORGET}; {OTHER_FILE}", {}, workers=[first])
+            client.run(exec, f"{FORGET}; {OTHER_FILE}", {})
 
-    infer(problem, rows, client, output=tmp_path / "out.npy", piece=10, device="cpu", progress=spoil)
-    assert outputs_in(tmp_path) == right
+    with pytest.raises(WorkerError, match=r"^worker tcp://.*: .*problem.h5: is a different file there"):
+        infer(problem, rows, client, output=tmp_path / "out.npy", piece=10, device="cpu", progress=spoil)
 
 
 def test_a_lazy_array_tells_which_worker_could_not(
@@ -131,7 +115,7 @@ def test_a_lazy_array_tells_which_worker_could_not(
 ) -> None:
     lazy = infer(problem, rows, client, piece=300, device="cpu")
     alter(OTHER_FILE, OWN_FILE)
-    with pytest.raises(WorkerError, match=r"^worker keyed://.*: .*problem.h5: is a different file there"):
+    with pytest.raises(WorkerError, match=r"^worker tcp://.*: .*problem.h5: is a different file there"):
         lazy.compute()
 
 
@@ -183,60 +167,12 @@ def test_a_worker_that_is_killed_as_a_run_begins_loses_nothing(
     """Also while the network is sent to it, or it opens its session."""
     client.wait_for_workers(2, timeout=60)
     pid, *_ = client.run(os.getpid, on_error="ignore").values()  # the worker killed last may still be listed
-    gathering._sent.pop(client, None)
     killer = threading.Timer(seconds, os.kill, (pid, signal.SIGKILL))
     killer.start()
     infer(dataset.network, rows, client, output=tmp_path / "out.npy", piece=100, device="cpu")
     killer.join()
     assert outputs_in(tmp_path) == right
     client.wait_for_workers(2, timeout=60)
-
-
-class LostError(OSError):
-    """As Dask raises it of a connection."""
-
-
-@pytest.mark.parametrize("lost", [1, gathering.ATTEMPTS - 1, gathering.ATTEMPTS])
-def test_all_workers_are_asked_again_and_no_scheduler_is_lost_that_is_there(
-    client: Any, monkeypatch: pytest.MonkeyPatch, lost: int
-) -> None:
-    monkeypatch.setattr(gathering, "LOOK_SECONDS", 0.01)
-    answers: list[Any] = [LostError("Stream is closed")] * lost + ["there"]
-
-    def ask() -> Any:
-        answer = answers.pop(0)
-        if isinstance(answer, OSError):
-            raise answer
-        return answer
-
-    if lost < gathering.ATTEMPTS:
-        assert gathering.ask_again(client, ask) == "there"
-        return
-    with pytest.raises(WorkerError, match=r"^a worker of the cluster at keyed://.* was lost each time .*, 4 in all"):
-        gathering.ask_again(client, ask)
-
-
-def test_a_lone_worker_that_is_lost_before_it_answers_is_waited_for(
-    client: Any, problem: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is not said to be unfit; nor is one of several."""
-    client.wait_for_workers(2, timeout=60)
-    first, *others = client.nthreads()
-    real = type(client).run
-
-    def run(self: Any, *given: Any, workers: Any = None, **options: Any) -> Any:
-        answers = real(self, *given, workers=workers, **options)
-        return answers | dict.fromkeys(lost, LostError("Stream is closed"))
-
-    monkeypatch.setattr(type(client), "run", run)
-    for lost in ([first], [first, *others]):
-        if others and lost == [first]:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                assert look_at_workers(client, name_of(problem), ON_CPU)[1] == {first}
-        else:
-            with pytest.raises(LostError):
-                look_at_workers(client, name_of(problem), ON_CPU)
 
 
 def test_a_worker_that_loses_its_connection_loses_nothing(
@@ -254,32 +190,39 @@ def test_a_worker_that_loses_its_connection_loses_nothing(
     assert outputs_in(tmp_path) == right
 
 
-def test_a_cluster_that_loses_all_its_workers_is_told(
+def test_a_cluster_without_workers_is_told(
     problem: Path, rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gathering, "WAIT_SECONDS", 0.2)
-    monkeypatch.setattr(gathering, "LOOK_SECONDS", 0.1)
-    with external_cluster(tmp_path, workers=0) as cluster, connected(cluster.address) as own:
-        with pytest.raises(WorkerError, match=r"^the cluster at .* has no workers; start some: dask worker tcp://"):
-            infer(problem, rows, own, device="cpu")
-        monkeypatch.setattr(gathering, "WAIT_SECONDS", 30.0)
-        worker = cluster.start_worker()
+    monkeypatch.setattr(tasks, "WAIT_SECONDS", 0.2)
+    with (
+        external_cluster(tmp_path, workers=0) as cluster,
+        connected(cluster.address) as own,
+        pytest.raises(WorkerError, match=r"^the cluster at .* has no workers; start some: dask worker tcp://"),
+    ):
+        infer(problem, rows, own, device="cpu")
+
+
+def test_a_run_that_loses_all_its_workers_waits_for_others(
+    problem: Path, rows: Any, right: bytes, tmp_path: Path
+) -> None:
+    with external_cluster(tmp_path, workers=1) as cluster, connected(cluster.address) as own:
+        killed = []
 
         def kill(task: str, done: int, count: int) -> None:
-            monkeypatch.setattr(gathering, "WAIT_SECONDS", 0.2)
-            worker.kill()
+            if not killed and done:
+                killed.append(done)
+                cluster.workers[0].kill()
+                cluster.start_worker()
 
-        with pytest.raises(WorkerError, match=r"^the cluster at .* has lost all its workers; start some"):
-            infer(problem, rows, own, output=tmp_path / "out.npy", piece=10, device="cpu", progress=kill)
+        infer(problem, rows, own, output=tmp_path / "out.npy", piece=10, device="cpu", progress=kill)
+    assert outputs_in(tmp_path) == right
 
 
 def test_rows_that_kill_workers_end_the_run_in_one_line(
     client: Any, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 0)
-    with pytest.raises(
-        WorkerError, match=r"^the workers that computed some rows were lost, 1 in all, the last at keyed:"
-    ):
+    with pytest.raises(WorkerError, match=r"^the workers that computed some rows were lost, the last at tcp:"):
         infer(
             dataset.network, _computed("__import__('os')._exit(1)"), client, output=tmp_path / "out.npy", device="cpu"
         )
@@ -288,7 +231,7 @@ def test_rows_that_kill_workers_end_the_run_in_one_line(
 
 def test_what_else_a_task_raises_is_told_in_one_line(client: Any, dataset: Dataset, tmp_path: Path) -> None:
     with pytest.raises(
-        WorkerError, match=r"^a worker of the cluster at keyed://.* failed: ZeroDivisionError: division by"
+        WorkerError, match=r"^a worker of the cluster at tcp://.* failed: ZeroDivisionError: division by"
     ):
         infer(dataset.network, _computed("1 / 0"), client, output=tmp_path / "out.npy", device="cpu")
 

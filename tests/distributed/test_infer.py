@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 import sparsenn
 from sparsenn.distributed import infer
 from sparsenn.distributed.cluster.api import _usual
-from sparsenn.distributed.cluster.parts import FileRows
+from sparsenn.distributed.cluster.rows import Rows
 from sparsenn.distributed.cluster.sessions import Sizes
 from sparsenn.io import Dataset
 
@@ -147,6 +147,6 @@ def test_no_rows_are_no_outputs(client: Any, problem: Path, tmp_path: Path) -> N
 def test_workers_read_large_pieces_of_sparse_rows(
     rows: int, row_bytes: float, workers: int, piece: int, of_csr: bool
 ) -> None:
-    found = FileRows(Path("rows.h5"), rows, 1024, of_csr, row_bytes, (0, 0))
+    found = Rows((rows, 1024), of_csr, lambda: "", lambda *edge: edge, row_bytes=row_bytes)
     assert _usual(found, Sizes(1024, 1024, 120, 1), True, workers) == (piece if of_csr else 16_384)
     assert _usual(found, Sizes(1024, 1024, 120, 1), True) == (262_144 if of_csr else 16_384)

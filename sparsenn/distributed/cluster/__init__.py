@@ -3,11 +3,8 @@
 ==================  =================================================================================================
 `library`           dask and distributed, or what to install
 `sessions`          in each worker: one session for a network and options
-`plugin`            a network sent to every worker, also to those that come later
-`parts`             rows in parts: of arrays, of files
-`chunked`           rows in parts: of Dask arrays
-`gathering`         parts computed by a cluster, and done again where a worker is lost
-`keyed`             connections that take a key
+`rows`              rows cut for tasks: of arrays, of files, of Dask arrays
+`tasks`             what workers do, and what is asked of a cluster
 `local`             a cluster of this machine
 `api`               what callers use
 ==================  =================================================================================================

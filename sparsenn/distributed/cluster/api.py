@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -11,27 +10,16 @@ from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
-from uuid import uuid4
 
 import numpy as np
 
-from sparsenn.distributed.cluster.chunked import ChunkedRows, chunks_of
-from sparsenn.distributed.cluster.gathering import (
-    Task,
-    address_of,
-    ask_again,
-    computed,
-    look_at_workers,
-    send_network,
-    told_in_a_line,
-    worker_count,
-)
-from sparsenn.distributed.cluster.library import dask_array, distributed_library, require_dask
+from sparsenn.distributed.cluster.library import dask_module, require_dask
 from sparsenn.distributed.cluster.local import local_cluster
-from sparsenn.distributed.cluster.parts import FileRows, Rows, rows_of
-from sparsenn.distributed.cluster.sessions import Sizes, name_of, session_of
+from sparsenn.distributed.cluster.rows import Rows, rows_of
+from sparsenn.distributed.cluster.sessions import Sizes, name_of, session_of, sizes_of
+from sparsenn.distributed.cluster.tasks import Task, address_of, computed, one_line_errors, prepare_workers
 from sparsenn.distributed.digests import content_digest, prepare_key
-from sparsenn.distributed.pieces import opened_pieces, target_of
+from sparsenn.distributed.pieces import Pieces, opened_pieces, target_of
 from sparsenn.engine.options import NamedOptions, Options, read_options, resolve_precision
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
@@ -168,8 +156,8 @@ def infer(
     InputError
         The file of rows changes while it is read into another.
     WorkerError
-        No worker can run the network: it has no such file, another one, or another version of sparsenn; or the cluster
-        is lost.
+        A worker cannot run the network: it has no such file, another one, or another version of sparsenn; or the
+        scheduler is lost.
     ResourceError
         The file cannot be written, or is being written by another process.
     SparseNNError
@@ -189,78 +177,61 @@ def infer(
         client = _current() if client is None else _checked(client)
         if client is None and target is not None:
             client = stack.enter_context(local_cluster(device=chosen.device))
+        start = time.perf_counter()
+        if client is None:
+            sizes = sizes_of(session_of(task.name, chosen).network)
+        else:
+            sizes = prepare_workers(client, task, network if isinstance(network, Network) else None)
+        found = rows_of(rows, sizes.inputs)
         if target is None:
-            sizes, _ = _looked_at(client, network, task)
-            return _lazy(_rows_of(rows, sizes), task, most, form, sizes)
-        return _into_file(client, network, task, rows, target, most, resume, classes, preparation, progress)
-
-
-def _looked_at(client: Any, network: Network | str | os.PathLike[str], task: Task) -> tuple[Sizes, frozenset[str]]:
-    """Have all workers ready for a network; return its sizes, and the workers that cannot run it."""
-    if client is None:
-        return Sizes.of(session_of(task.name, task.options).network), frozenset()
-    with told_in_a_line(client):
-        if isinstance(network, Network):
-            ask_again(client, partial(send_network, client, task.name, network))
-        return ask_again(client, partial(look_at_workers, client, task.name, task.options))
-
-
-def _rows_of(rows: Any, sizes: Sizes) -> Rows:
-    array = sys.modules.get("dask.array")  # which takes long to import, and has been where rows are of it
-    return chunks_of(rows, sizes.inputs) if array and isinstance(rows, array.Array) else rows_of(rows, sizes.inputs)
+            return _lazy(found, task, most, form, sizes)
+        known = task.name.digest, _kept(chosen), found.digest(), target.suffix.lower(), classes, preparation
+        usual = most or _usual(found, sizes, target.suffix.lower() == ".tsv", worker_count(client))
+        with opened_pieces(target, lambda: content_digest("cluster", *known), usual, resume) as pieces:
+            return _into_file(client, task, sizes, found.cut(pieces.size), target, pieces, classes, progress, start)
 
 
 def _usual(rows: Rows, sizes: Sizes, sparse: bool, workers: int = 0) -> int:
     """Return how many rows a piece has unless it is said; 0 workers: it is not known how many share the rows."""
-    sparse = sparse and rows.sparse
+    sparse = sparse and rows.is_sparse
     usual = max(1, (PIECE_BYTES if sparse else DENSE_PIECE_BYTES) // (4 * max(sizes[:2])))
-    if sparse and workers and isinstance(rows, FileRows):
-        share = -(-rows.rows // (LEAST_PIECES * workers))
+    if sparse and workers and rows.row_bytes is not None:
+        share = -(-rows.shape[0] // (LEAST_PIECES * workers))
         usual = max(usual, min(share, int(LARGE_PIECE_BYTES / rows.row_bytes)))
     return usual
 
 
 def _into_file(
     client: Any,
-    network: Network | str | os.PathLike[str],
     task: Task,
-    rows: Any,
+    sizes: Sizes,
+    rows: Rows,
     target: Path,
-    most: int | None,
-    resume: bool,
+    pieces: Pieces,
     classes: bool,
-    preparation: Any,
     progress: Progress,
+    start: float,
 ) -> ClusterRun:
     """Have a cluster compute what is not done of a file, and write it."""
-    start = time.perf_counter()
-    sizes, unfit = _looked_at(client, network, task)
-    found = _rows_of(rows, sizes)
-    known = task.name.digest, _kept(task.options), found.digest, target.suffix.lower(), classes, preparation
-    key = content_digest("cluster", *known)
     wanted = "none" if target.suffix.lower() == ".tsv" else "classes" if classes else "all"
-    usual = most or _usual(found, sizes, wanted == "none", worker_count(client))
+    count = rows.shape[0]
+    edges = dict(enumerate(rows.edges(pieces.size)))
+    resumed = done = sum(piece.rows for piece in pieces.done.values())
     with ExitStack() as files:
-        pieces = files.enter_context(opened_pieces(target, lambda: key, usual, resume))
-        found = found.cut(pieces.size)
         if wanted != "none":
-            shape = (found.shape[0],) if classes else (found.shape[0], sizes.outputs)
+            shape = (count,) if classes else (count, sizes.outputs)
             pieces.prepare(shape, np.int64 if classes else _dtype(task.options, sizes), files)
-        edges = found.edges(pieces.size)
-        resumed = done = sum(piece.rows for piece in pieces.done.values())
-        progress("rows", done, found.shape[0])
-        compute = partial(task.piece, wanted=wanted)
-        missing = ((n, found.submitter(client, compute, *edge)) for n, edge in enumerate(edges) if n not in pieces.done)
-        for number, (piece, outputs) in computed(client, unfit, missing):
-            first, _ = edges[number]
-            found.check_unchanged()
-            pieces.keep(number, piece.from_row(first), outputs)
+        progress("rows", done, count)
+        missing = {number: edge for number, edge in edges.items() if number not in pieces.done}
+        for number, (piece, outputs) in computed(client, task, rows, wanted, missing):
+            rows.check_unchanged()
+            pieces.keep(number, piece.from_row(edges[number][0]), outputs)
             done += piece.rows
-            progress("rows", done, found.shape[0])
+            progress("rows", done, count)
         categories = pieces.categories
         pieces.finish()
     return ClusterRun(
-        *(target, found.shape[0], resumed, len(edges), categories, sizes.inputs, sizes.layers, sizes.edges),
+        *(target, count, resumed, len(edges), categories, sizes.inputs, sizes.layers, sizes.edges),
         *(address_of(client), worker_count(client), time.perf_counter() - start),
     )
 
@@ -275,17 +246,29 @@ def _dtype(options: Options, sizes: Sizes) -> type[np.floating[Any]]:
     return np.float64 if doubles else np.float32
 
 
+def worker_count(client: Any) -> int:
+    """Return how many workers a cluster has.
+
+    Raises
+    ------
+    WorkerError
+        The scheduler is lost.
+    """
+    with one_line_errors(client):
+        return len(client.nthreads())
+
+
 def _current() -> Any:
     """Return the current client; None if there is none."""
     try:
-        return distributed_library().default_client()
+        return dask_module("distributed").default_client()
     except ValueError:
         return None
 
 
 def _checked(client: Any) -> Any:
     """Return what is a client that waits for what it asks."""
-    if not isinstance(client, distributed_library().Client) or client.asynchronous:
+    if not isinstance(client, dask_module("distributed").Client) or client.asynchronous:
         kind = "is asynchronous" if hasattr(client, "asynchronous") else f"is {kind_of(client)}"
         raise UsageError(f"the client {kind}; give a distributed.Client, such as Client('tcp://10.0.0.1:8786')")
     return client
@@ -293,17 +276,11 @@ def _checked(client: Any) -> Any:
 
 def _lazy(rows: Rows, task: Task, most: int | None, form: str | None, sizes: Sizes) -> Any:
     """Return a Dask array of outputs that are computed when they are asked for."""
-    form = form or ("csr" if rows.sparse else "dense")
-    compute, none = partial(task.block, form=form), _empty(sizes.outputs, _dtype(task.options, sizes), form)
-    width = none.shape[1]
-    if isinstance(rows, ChunkedRows):
-        given = rows.array
-        return given.map_blocks(compute, dtype=none.dtype, chunks=(given.chunks[0], (width,)), meta=none)
-    edges = rows.edges(most or _usual(rows, sizes, sparse=form == "csr")) or [(0, 0)]
-    name = f"sparsenn-{uuid4().hex}"
-    graph = {(name, number, 0): (compute, rows.part(*edge)) for number, edge in enumerate(edges)}
-    lengths = tuple(last - first for first, last in edges)
-    return dask_array().Array(graph, name, chunks=(lengths, (width,)), dtype=none.dtype, meta=none)
+    form = form or ("csr" if rows.is_sparse else "dense")
+    none = _empty(sizes.outputs, _dtype(task.options, sizes), form)
+    array = rows.as_dask(most or _usual(rows, sizes, form == "csr"))
+    chunks = (array.chunks[0], (none.shape[1],))
+    return array.map_blocks(partial(task.block, form=form), dtype=none.dtype, chunks=chunks, meta=none)
 
 
 def _empty(outputs: int, dtype: type[np.floating[Any]], form: str) -> Any:

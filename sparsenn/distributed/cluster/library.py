@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from sparsenn.errors import UsageError
 
-__all__ = ["dask_array", "dask_delayed", "distributed_library", "require_dask"]
+__all__ = ["dask_module", "require_dask"]
 
 
 def require_dask() -> None:
@@ -26,36 +25,14 @@ def require_dask() -> None:
             raise _missing(f"there is no {name}")
 
 
-def distributed_library() -> Any:
-    """Return the package distributed.
+def dask_module(name: str) -> Any:
+    """Return a module of these packages, such as `dask.array`.
 
     Raises
     ------
     UsageError
-        It is not installed; the message says what to install.
+        It cannot be imported; the message says what to install.
     """
-    _imported("distributed.client")  # any folder may be a package of the shorter name
-    return _imported("distributed")
-
-
-def dask_array() -> Any:
-    """Return the package `dask.array`.
-
-    Raises
-    ------
-    UsageError
-        It is not installed; the message says what to install.
-    """
-    return _imported("dask.array")
-
-
-def dask_delayed(function: Callable[..., Any], *, pure: bool) -> Callable[..., Any]:
-    """Return a function that makes tasks of calls, as `dask.delayed` does."""
-    delayed: Callable[..., Any] = _imported("dask").delayed(function, pure=pure)
-    return delayed
-
-
-def _imported(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:

@@ -1,8 +1,7 @@
 """In each worker: a session for every network and options that tasks name, made once and kept.
 
 Tasks name a network by its digest, and by a path if it is a file. So no task holds a network: a file must be on the
-worker, under that path and with that content; a network that is an object is sent to every worker of a cluster once,
-also to those that come later, when tasks that name it are first made.
+worker, under that path and with that content; a network that is an object is sent to every worker of a cluster once.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from sparsenn import __version__
 from sparsenn.distributed.digests import content_digest, file_digest
 from sparsenn.engine import Session
 from sparsenn.engine.options import Options
-from sparsenn.errors import InputError, SparseNNError, UsageError, WorkerError
+from sparsenn.errors import InputError, UsageError, WorkerError
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
 
-__all__ = ["NetworkName", "Sizes", "keep_network", "name_of", "open_session", "read_network", "session_of"]
+__all__ = ["NetworkName", "Sizes", "keep_network", "name_of", "session_of", "sizes_of"]
 
 MOST_SESSIONS = 4
 """Sessions that a process keeps at a time; the one that was used least recently goes first."""
@@ -48,26 +47,13 @@ class NetworkName:
 
 
 class Sizes(NamedTuple):
-    """What is told of a network to those who do not have it.
-
-    Parameters
-    ----------
-    inputs, outputs : widths.
-    layers : how many.
-    edges : multiply-adds of one input.
-    needs_float64 : whether it is computed in float64 unless a precision is asked for.
-    """
+    """Widths, number of layers, multiply-adds of one input, and whether a network is computed in float64 by default."""
 
     inputs: int
     outputs: int
     layers: int
     edges: int
     needs_float64: bool = False
-
-    @classmethod
-    def of(cls, network: Network) -> Sizes:
-        """Return those of a network."""
-        return cls(network.inputs, network.outputs, len(network), network.multiply_adds, network.needs_float64)
 
 
 _networks: dict[str, Network] = {}
@@ -76,16 +62,12 @@ _lock = Lock()
 
 
 def name_of(network: Network | str | os.PathLike[str]) -> NetworkName:
-    """Return the name of a network; one that is an object is kept in this process.
-
-    Parameters
-    ----------
-    network : an object; or the file of a model or a dataset.
+    """Return the name of a network, which may be the file of a model or a dataset; an object is kept in this process.
 
     Raises
     ------
     UsageError
-        It is neither.
+        It is neither a network nor a path.
     InputError
         The file is not there or cannot be read.
     """
@@ -128,12 +110,9 @@ def session_of(name: NetworkName, options: Options) -> Session:
         return _sessions[key]
 
 
-def open_session(name: NetworkName, options: Options) -> Sizes | SparseNNError:
-    """Have this process's session ready; return the sizes of its network, or why it cannot be."""
-    try:
-        return Sizes.of(session_of(name, options).network)
-    except SparseNNError as error:
-        return error
+def sizes_of(network: Network) -> Sizes:
+    """Return what those need to know of a network who do not have it."""
+    return Sizes(network.inputs, network.outputs, len(network), network.multiply_adds, network.needs_float64)
 
 
 def _network_of(name: NetworkName) -> Network:
@@ -155,19 +134,8 @@ def _network_of(name: NetworkName) -> Network:
         raise WorkerError(
             f"{path}: is a different file there (SHA-256 {found[:12]}…, not {name.digest[:12]}…); copy it"
         )
-    return read_network(path)
-
-
-def read_network(path: Path) -> Network:
-    """Return the network of a model's or a dataset's file.
-
-    Raises
-    ------
-    SparseNNError
-        As reading does.
-    """
     from sparsenn.io import is_model, read_dataset, read_model
 
-    found: Any = read_model(path) if is_model(path) else read_dataset(path, limit_inputs=1)
-    network: Network = found.network
+    read: Any = read_model(path) if is_model(path) else read_dataset(path, limit_inputs=1)
+    network: Network = read.network
     return network
