@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import zlib
 from contextlib import suppress
 from pathlib import Path
 
 from sparsenn.errors import FileFormatError, ResourceError
-from sparsenn.io.bounded import open_plain, reading
+from sparsenn.io.bounded import reading
 from sparsenn.runtime.memory import shown_bytes
-from sparsenn.runtime.storage import cache_folder, read_record, write_record
-from sparsenn.runtime.workers import map_threads
+from sparsenn.runtime.storage import cache_folder, file_sha256, read_record, write_record
 
 __all__ = ["DamagedCacheWarning", "cache_folder", "check_disk", "is_whole", "record_checksum"]
-
-_BLOCK = 1 << 22
-"""Bytes that a thread reads at a time."""
 
 _FORM = 1
 
@@ -59,13 +54,13 @@ def record_checksum(path: Path) -> None:
     ResourceError
         The dataset cannot be read, or the record not written.
     """
-    write_record(_record(path), _FORM, {"crc32": _checksum(path)})
+    write_record(_record(path), _FORM, {"sha256": _checksum(path)})
 
 
 def is_whole(path: Path) -> bool:
     """Return whether a dataset in the cache's folder of datasets has the checksum that was recorded of it.
 
-    One without a record, from before there were checksums, is taken as it is, and recorded where that is possible.
+    One without a record is taken as it is, and recorded where that is possible.
 
     Raises
     ------
@@ -76,10 +71,11 @@ def is_whole(path: Path) -> bool:
         record = read_record(_record(path), _FORM)
     except FileFormatError:
         return False
-    if not record:
+    recorded = record.get("sha256")
+    if not recorded:
         with suppress(ResourceError):  # the cache may be one to read only
             record_checksum(path)
-    return not record or record.get("crc32") == _checksum(path)
+    return not recorded or recorded == _checksum(path)
 
 
 def _record(path: Path) -> str:
@@ -87,13 +83,5 @@ def _record(path: Path) -> str:
 
 
 def _checksum(path: Path) -> str:
-    """Return the CRC-32 of the CRC-32s of a file's blocks: as many threads as there are work on it."""
-
-    def block(start: int) -> bytes:
-        with open_plain(path) as file, reading(path):
-            file.seek(start)
-            return zlib.crc32(file.read(_BLOCK)).to_bytes(4)
-
     with reading(path):
-        size = path.stat().st_size
-    return f"{zlib.crc32(b''.join(map_threads(block, range(0, size, _BLOCK)))):08x}-{size}"
+        return file_sha256(path)

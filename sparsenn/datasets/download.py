@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from sparsenn.datasets.named import DEGREE
 from sparsenn.datasets.names import LAYER_COUNTS, NEURON_COUNTS, parse_name
 from sparsenn.errors import FileFormatError, ResourceError, UsageError
 from sparsenn.runtime.progress import Progress, silent
-from sparsenn.runtime.storage import replacing
+from sparsenn.runtime.storage import file_sha256, replacing
 
 __all__ = ["BASE_URL", "RECORD", "download"]
 
@@ -144,7 +143,7 @@ def _is_complete(path: Path, entry: dict[str, Any] | None, progress: Progress) -
             f"{path} is there but was not downloaded: {RECORD} does not list it; "
             "move it away to download it, or choose another folder"
         )
-    same = path.stat().st_size == entry.get("bytes") and _sha256(path) == entry.get("sha256")
+    same = path.stat().st_size == entry.get("bytes") and file_sha256(path) == entry.get("sha256")
     if same:
         progress(f"check {path.name}", 1, 1)
     return same
@@ -166,7 +165,7 @@ def _fetched(url: str, part: Path, path: Path, before: dict[str, Any] | None, **
         _note(part).unlink()
         kind = "a gzip file" if path.suffix == ".gz" else "a list of categories"
         raise FileFormatError(url, f"begins with {start!r}, which is not {kind}; check the address")
-    checksum = _sha256(part)
+    checksum = file_sha256(part)
     if before is not None and before.get("sha256") != checksum:
         part.unlink()
         _note(part).unlink()
@@ -182,8 +181,3 @@ def _fetched(url: str, part: Path, path: Path, before: dict[str, Any] | None, **
         "validator": transfer.validator,
         "fetched": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from sparsenn.io.dataset import Dataset
 from sparsenn.io.layout import challenge_bias
 from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.storage import file_sha256
 from sparsenn.runtime.workers import chunks
 
 __all__ = ["INPUT_KINDS", "generate", "input_kind"]
@@ -152,7 +152,7 @@ def _mnist(neurons: int, images: int, folder: str | os.PathLike[str] | None, pro
         )
     if not 1 <= images <= whole.shape[0]:
         raise UsageError(f"MNIST has no {images:,} training images; give 1 to {whole.shape[0]:,}")
-    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
+    checksum = file_sha256(path)
     source = f"MNIST training images enlarged as for the challenge, from {path.name} (SHA-256 {checksum})"
     return whole.slice_groups(0, images), source
 

@@ -16,6 +16,7 @@ from sparsenn.errors import InputError, UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.arrays import read_only
 from sparsenn.runtime.jit import compiled, example
+from sparsenn.runtime.storage import file_sha256
 from sparsenn.runtime.workers import chunks, map_threads
 
 __all__ = [
@@ -172,8 +173,7 @@ def _digest_nothing() -> None:
 
 @lru_cache(maxsize=64)
 def _digest_of(path: Path, size: int, changed: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_sha256(path)
 
 
 def _parts(value: Any) -> Iterator[bytes | memoryview]:

@@ -77,7 +77,7 @@ def test_a_truncated_file_is_made_again(generator: Generator, left: int) -> None
     assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize("record", ["", "{}", "[1]", '{"version": 1, "crc32": 5}', '{"version": 1}'])
+@pytest.mark.parametrize("record", ["", "{}", "[1]", '{"version": 1, "sha256": 5}'])
 def test_a_damaged_record_has_the_file_made_again(generator: Generator, record: str) -> None:
     path = named_file("radixnet-1024x120")
     path.with_name(path.name + ".json").write_text(record)
@@ -87,7 +87,7 @@ def test_a_damaged_record_has_the_file_made_again(generator: Generator, record: 
     assert len(generator.calls) == 2
 
 
-def test_a_file_from_before_there_were_checksums_gets_one(generator: Generator) -> None:
+def test_a_file_without_a_checksum_gets_one(generator: Generator) -> None:
     path = named_file("radixnet-1024x120")
     record = path.with_name(path.name + ".json")
     before = record.read_text()
@@ -116,20 +116,6 @@ def test_damaged_inputs_of_the_challenge_do_not_become_digits(generator: Generat
     with pytest.raises(FileFormatError, match=r"is damaged: .* MNIST is not available to make it again; remove it"):
         named_file("radixnet-1024x120")
     assert len(generator.calls) == 1
-
-
-@pytest.mark.parametrize("size", [0, 1, 10, 11, 25])
-def test_the_checksum_sees_every_byte_and_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(cache, "_BLOCK", 5)
-    path = tmp_path / "file"
-    data = bytes(range(size))
-    variants = {data, data + b"\0", data[5:10] + data[:5] + data[10:]}
-    variants |= {data[:place] + b"x" + data[place + 1 :] for place in range(size)}
-    found = set()
-    for variant in variants:
-        path.write_bytes(variant)
-        found.add(cache._checksum(path))
-    assert len(found) == len(variants)
 
 
 def test_files_differ_by_name_and_kind_of_inputs(generator: Generator, tmp_path: Path) -> None:
@@ -220,7 +206,8 @@ def test_a_cache_that_cannot_be_written_to_is_refused_before_the_work(
 
 def test_what_was_left_in_the_cache_goes_also_where_the_dataset_is_there(generator: Generator, tmp_path: Path) -> None:
     left = named_file("radixnet-1024x120").with_name(".sparsenn-0123456789abcdef.part")
-    left.write_text("half")
+    left.mkdir()
+    (left / "new").write_text("half")
     remove_stale.cache_clear()
     named_file("radixnet-1024x120")
     assert not left.exists()

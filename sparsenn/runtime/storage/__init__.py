@@ -11,7 +11,7 @@ from sparsenn.runtime.storage.atomic import (
 from sparsenn.runtime.storage.caches import CACHES, Cache, Cleared, cache_named, caches, clear, remove_files
 from sparsenn.runtime.storage.folder import cache_folder, make_cache_folder
 from sparsenn.runtime.storage.paths import check_path, link_target, same_file
-from sparsenn.runtime.storage.records import package_version, read_record, write_record
+from sparsenn.runtime.storage.records import file_sha256, package_version, read_record, write_record
 
 __all__ = [
     "CACHES",
@@ -24,6 +24,7 @@ __all__ = [
     "check_path",
     "check_replaceable",
     "clear",
+    "file_sha256",
     "is_stream",
     "link_target",
     "make_cache_folder",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -11,10 +12,22 @@ from sparsenn.errors import FileFormatError, ResourceError
 from sparsenn.runtime.storage.atomic import replacing
 from sparsenn.runtime.storage.folder import cache_folder, make_cache_folder
 
-__all__ = ["MOST_BYTES", "package_version", "read_record", "write_record"]
+__all__ = ["MOST_BYTES", "file_sha256", "package_version", "read_record", "write_record"]
 
 MOST_BYTES = 16 << 20
 """Size of a record beyond which it is taken for damaged, and not read."""
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimals.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def package_version() -> str:
