@@ -23,9 +23,8 @@ from clusters import external_cluster
 import sparsenn
 from sparsenn.distributed import infer, local_cluster
 from sparsenn.distributed.cluster import tasks
-from sparsenn.distributed.cluster.api import worker_count
 from sparsenn.distributed.cluster.sessions import NetworkName, name_of, session_of
-from sparsenn.distributed.cluster.tasks import connected
+from sparsenn.distributed.cluster.tasks import connected, worker_count
 from sparsenn.distributed.pieces import Piece, Pieces
 from sparsenn.engine.options import Options
 from sparsenn.errors import ResourceError, UsageError, WorkerError

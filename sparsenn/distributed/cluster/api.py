@@ -17,7 +17,7 @@ from sparsenn.distributed.cluster.library import dask_module, require_dask
 from sparsenn.distributed.cluster.local import local_cluster
 from sparsenn.distributed.cluster.rows import Rows, rows_of
 from sparsenn.distributed.cluster.sessions import Sizes, name_of, session_of, sizes_of
-from sparsenn.distributed.cluster.tasks import Task, address_of, computed, one_line_errors, prepare_workers
+from sparsenn.distributed.cluster.tasks import Task, address_of, computed, prepare_workers, worker_count
 from sparsenn.distributed.digests import content_digest, prepare_key
 from sparsenn.distributed.pieces import Pieces, opened_pieces, target_of
 from sparsenn.engine.options import NamedOptions, Options, read_options, resolve_precision
@@ -244,18 +244,6 @@ def _kept(options: Options) -> list[Any]:
 def _dtype(options: Options, sizes: Sizes) -> type[np.floating[Any]]:
     doubles = options.device == "reference" or resolve_precision(options, sizes.needs_float64).precision == "float64"
     return np.float64 if doubles else np.float32
-
-
-def worker_count(client: Any) -> int:
-    """Return how many workers a cluster has.
-
-    Raises
-    ------
-    WorkerError
-        The scheduler is lost.
-    """
-    with one_line_errors(client):
-        return len(client.nthreads())
 
 
 def _current() -> Any:

@@ -22,7 +22,16 @@ from sparsenn.errors import SparseNNError, WorkerError
 from sparsenn.formats import Array
 from sparsenn.network import Network
 
-__all__ = ["Task", "address_of", "computed", "connected", "one_line_errors", "prepare_workers", "worker_plugin"]
+__all__ = [
+    "Task",
+    "address_of",
+    "computed",
+    "connected",
+    "one_line_errors",
+    "prepare_workers",
+    "worker_count",
+    "worker_plugin",
+]
 
 WAIT_SECONDS = 30.0  # for a worker, where a cluster has none
 
@@ -222,6 +231,18 @@ def _explain(error: BaseException, place: str) -> str:
 def address_of(client: Any) -> str:
     """Return the address of a client's scheduler."""
     return str(getattr(client.scheduler, "address", None) or client)
+
+
+def worker_count(client: Any) -> int:
+    """Return how many workers a cluster has.
+
+    Raises
+    ------
+    WorkerError
+        The scheduler is lost.
+    """
+    with one_line_errors(client):
+        return len(client.nthreads())
 
 
 def connected(scheduler: str) -> Any:

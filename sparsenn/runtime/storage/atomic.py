@@ -31,6 +31,7 @@ __all__ = [
     "check_replaceable",
     "check_writable",
     "explained",
+    "is_stream",
     "open_to_write",
     "remove_stale",
     "replacing",
@@ -82,7 +83,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     check_path(path)
     with explained(path):
         if is_stream(path):
-            with temporary_folder(Path(gettempdir())) as folder:
+            with _temporary_folder(Path(gettempdir())) as folder:
                 yield _new_file(folder)
                 _append(_new_file(folder), path)
             return
@@ -91,7 +92,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             raise IsADirectoryError(errno.EISDIR, "is a folder")
         if target.exists() and not target.is_file():
             raise ResourceError(f"cannot write {path}: it is a socket or a disk; give the name of a plain file")
-        with temporary_folder(target.parent) as folder:
+        with _temporary_folder(target.parent) as folder:
             temporary = _new_file(folder)
             yield temporary
             with temporary.open("r+b") as file:
@@ -120,7 +121,7 @@ def adding_to(folder: str | os.PathLike[str]) -> Iterator[Path]:
         exists = target.exists()
         if exists and not target.is_dir():
             raise FileExistsError(errno.EEXIST, "is a file")
-        with temporary_folder(target if exists else target.parent) as temporary:
+        with _temporary_folder(target if exists else target.parent) as temporary:
             staging = temporary / "new"
             staging.mkdir()
             with _named(staging, folder):
@@ -137,7 +138,7 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
 
 
 @contextmanager
-def temporary_folder(folder: Path) -> Iterator[Path]:
+def _temporary_folder(folder: Path) -> Iterator[Path]:
     """Yield a new folder in `folder` that only its owner may enter, and remove it when the block ends."""
     remove_stale(folder)
     path = folder / f".sparsenn-{token_hex(8)}.part"
@@ -205,7 +206,7 @@ def check_writable(folder: Path) -> None:
     ResourceError
         None can be made; the message says what to do.
     """
-    with explained(folder), temporary_folder(folder):
+    with explained(folder), _temporary_folder(folder):
         pass
 
 
