@@ -147,11 +147,15 @@ def prepare_workers(client: Any, task: Task, network: Network | None) -> Sizes:
         A reason that is no worker's own, such as an unknown kernel.
     """
     place = address_of(client)
-    for attempt in range(RETRIES + 1):
-        with suppress(OSError), one_line_errors(client, but=(OSError,)):
-            return _open_sessions(client, place, task, network)
-        time.sleep(attempt)  # in which the scheduler forgets a worker that was lost, and another may come
-    raise WorkerError(f"the cluster at {place} loses its workers or its scheduler, perhaps for lack of memory")
+    with one_line_errors(client):
+        for attempt in range(RETRIES + 1):
+            try:
+                return _open_sessions(client, place, task, network)
+            except OSError:  # a worker or the scheduler is lost
+                if client.scheduler is None:
+                    raise
+            time.sleep(attempt)  # in which the scheduler forgets a lost worker, and another may come
+    raise WorkerError(f"the cluster at {place} loses its workers, perhaps for lack of memory")
 
 
 def _open_sessions(client: Any, place: str, task: Task, network: Network | None) -> Sizes:
@@ -194,13 +198,8 @@ def worker_plugin(name: str, work: Callable[[], object]) -> Any:
 
 
 @contextmanager
-def one_line_errors(client: Any, but: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
+def one_line_errors(client: Any) -> Iterator[None]:
     """Have whatever Dask raises in the block become an error of this package.
-
-    Parameters
-    ----------
-    client : of the cluster.
-    but : errors that pass.
 
     Raises
     ------
@@ -210,20 +209,20 @@ def one_line_errors(client: Any, but: tuple[type[BaseException], ...] = ()) -> I
     place = address_of(client)
     try:
         yield
+    except SparseNNError:
+        raise
     except (Exception, asyncio.CancelledError) as error:
-        if isinstance(error, (SparseNNError, *but)):
-            raise
-        raise WorkerError(_explain(error, place)) from error
+        raise WorkerError(_explain(error, place, client.scheduler is None)) from error
 
 
-def _explain(error: BaseException, place: str) -> str:
+def _explain(error: BaseException, place: str, is_lost: bool) -> str:
     kind = type(error).__name__
     if kind == "KilledWorker":
         return (
             f"the workers that computed some rows were lost, the last at {error.last_worker.address}, "  # type: ignore[attr-defined]
             "perhaps for lack of memory; use fewer rows at a time (piece)"
         )
-    if "Cancelled" in kind or isinstance(error, OSError | asyncio.CancelledError):
+    if is_lost or "Cancelled" in kind or isinstance(error, OSError | asyncio.CancelledError):
         return f"the scheduler at {place} is lost; what has been written is kept: --resume continues from there"
     return f"a worker of the cluster at {place} failed: {kind}: {_one_line(error)}"
 
