@@ -39,7 +39,7 @@ from sparsenn.runtime.storage.records import package_version
 from sparsenn.structure.onnx_library import onnx_library
 from sparsenn.structure.onnx_values import ValueWriter
 
-__all__ = ["export_graph"]
+__all__ = ["export_graph", "selected_inputs"]
 
 # Versions that programs of the last years read; files with newer operators are of newer ones.
 _OPSET = 17
@@ -88,7 +88,7 @@ def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None)
     )
 
 
-def _selected_inputs(layer: SparseLinear) -> Array | None:
+def selected_inputs(layer: SparseLinear) -> Array | None:
     """Return the inputs that a layer selects, one for each output; None for a layer that computes."""
     weights = layer.weights
     is_selection = layer.bias is None and weights.indices.size == layer.outputs and (weights.values == 1).all()
@@ -219,7 +219,7 @@ class _Writer(ValueWriter):
 
     @add.register
     def _(self, layer: SparseLinear) -> None:
-        selected = _selected_inputs(layer)
+        selected = selected_inputs(layer)
         if selected is not None:
             first, last = int(selected[0]), int(selected[-1]) + 1
             if np.array_equal(selected, np.arange(first, last)):
