@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from sparsenn.io.importers.torch.module import from_torch
     from sparsenn.io.importers.weights import from_weights
     from sparsenn.io.tables.csv import read_csv
-    from sparsenn.io.tables.fann import read_fann, write_fann
 
 __all__ = [
     "CHALLENGE_BIAS",
@@ -57,7 +56,6 @@ __all__ = [
     "read_checkpoint",
     "read_csv",
     "read_dataset",
-    "read_fann",
     "read_idx",
     "read_images",
     "read_layer",
@@ -68,7 +66,6 @@ __all__ = [
     "write_categories",
     "write_checkpoint",
     "write_dataset",
-    "write_fann",
     "write_idx",
     "write_images",
     "write_layer",
@@ -93,7 +90,6 @@ _HOMES = {
     "importers.torch.module": ("from_torch",),
     "importers.weights": ("from_weights",),
     "tables.csv": ("read_csv",),
-    "tables.fann": ("read_fann", "write_fann"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
