@@ -18,14 +18,12 @@ from numpy.lib.format import write_array
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, from_dense
 from sparsenn.formats.named_shapes import NamedShapes, named_columns
-from sparsenn.io.arrays.idx import write_idx
-from sparsenn.io.arrays.matrix_market import write_matrix_market
 from sparsenn.io.tables.parquet import write_parquet_columns
 from sparsenn.runtime.storage import replacing
 
 __all__ = ["MODEL_OUTPUT_SUFFIXES", "write_model_output"]
 
-MODEL_OUTPUT_SUFFIXES = (".tsv", ".csv", ".npy", ".npz", ".h5", ".hdf5", ".parquet", ".mtx", ".idx")
+MODEL_OUTPUT_SUFFIXES = (".tsv", ".csv", ".npy", ".npz", ".h5", ".hdf5", ".parquet")
 """What the name of such a file may end in."""
 
 
@@ -49,8 +47,6 @@ def write_model_output(
     `.h5`, `.hdf5`      a result as `sparsenn.io.write_result` writes it; and dataset classes where there are some; the
                         notes have their names
     `.parquet`          column class where there are some; and a column an output
-    `.mtx`              the outputs that are not zero, as Matrix Market's coordinates, which count from 1
-    `.idx`              the outputs, float32
     ==================  ============================================================================================
 
     Text and Parquet have the names of classes, if there are any; all else has their numbers, counted from 0.
@@ -77,12 +73,6 @@ def write_model_output(
         raise UsageError(f"{os.fspath(path)}: the name must end in {', '.join(MODEL_OUTPUT_SUFFIXES)}")
     if suffix in (".h5", ".hdf5"):
         _write_hdf5(path, outputs, predicted, dict(notes), class_names)
-        return
-    if suffix == ".mtx":
-        write_matrix_market(path, from_dense(outputs))
-        return
-    if suffix == ".idx":
-        write_idx(path, np.asarray(outputs, np.float32))
         return
     named = named_outputs if predicted is None else None
     if named is not None and output_names is None:
