@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from sparsenn.backends.chains import Features, NumberCheck, RowsLeft, RowsWatch, SparseRows
 from sparsenn.backends.kernel_records import Shapes, Sources
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import ImageLayer
 from sparsenn.network import Layer
@@ -186,9 +185,6 @@ class Backend(Protocol):
 
     def as_csr(self, matrix: Array) -> Any:
         """Return the non-zeros of a matrix of outputs where it is: CSR on the host, CuPy's `csr_matrix` on a GPU."""
-
-    def distinct_rows(self, features: Features) -> tuple[Features, RowMap]:
-        """Return the first of each set of rows equal bit for bit, in order, and the map; may overwrite features."""
 
     def as_dense(self, features: Features) -> Array:
         """Return features that are on the device as a row-major matrix there."""

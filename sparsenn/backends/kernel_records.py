@@ -167,6 +167,9 @@ class SparseKernel(Kernel):
     prepare: Callable[[Any, SparseProblem], SparseChain] | None = None
     queue_check: Callable[[SparseRows], RowsCheck] | None = None  # of `iso` rows, whose result its chains heed
     own_outputs: bool = False  # whether a chain's outputs lie in memory that nothing else uses
+    distinct_rows: Callable[[Features], tuple[Features, RowMap]] | None = None
+    """Returns the first of each set of rows that are equal bit for bit, in order, and the map; for kernels without
+    `prepare`, between whose launches equal rows are merged. It may overwrite the features."""
 
     def __post_init__(self) -> None:
         if self.launch is None:
@@ -175,7 +178,7 @@ class SparseKernel(Kernel):
     @property
     def finds_equal_rows(self) -> bool:
         """Whether equal rows are computed once, by itself or between its launches."""
-        return self.groups_rows or self.prepare is None
+        return self.groups_rows or self.distinct_rows is not None
 
 
 def _launch_chain(prepare: Callable[[Any, SparseProblem], SparseChain], step: StepInput) -> StepOutput:

@@ -238,7 +238,6 @@ def test_an_absent_gpu_computes_nothing() -> None:
         "run_layer": (Flatten(), (256,), rows),
         "place": (rows,),
         "fetch": (rows,),
-        "distinct_rows": (rows,),
         "as_dense": (rows,),
         "count_nonzeros": (rows,),
         "largest_number": (rows,),

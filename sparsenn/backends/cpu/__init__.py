@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.backends.chains import Features, SparseRows
-from sparsenn.backends.cpu import convolution, dense, images, incoming, panel, row_by_row, rows, training
+from sparsenn.backends.cpu import convolution, dense, images, incoming, panel, row_by_row, training
 from sparsenn.backends.cpu.image_graph import graph_of
 from sparsenn.backends.cpu.processor import host_machine
 from sparsenn.backends.cpu.stack import Stack, Workspace
@@ -17,7 +17,6 @@ from sparsenn.backends.host import HostMemory
 from sparsenn.backends.host_arrays import largest_number
 from sparsenn.backends.kernel_records import Shapes, Sources
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.row_map import RowMap
 from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import FullyConnected, ImageLayer, Linear, SparseLinear
@@ -85,10 +84,6 @@ class CPUBackend(HostMemory):
                 return rows.validate()
             rows = SparseRows(rows.shape, rows.indptr, rows.indices, rows.values)
         return incoming.check_rows(rows) if isinstance(rows, SparseRows) else np.ascontiguousarray(rows, np.float32)
-
-    def distinct_rows(self, features: Features) -> tuple[Features, RowMap]:
-        """Find equal rows by hash on all cores, then compare them whole; dense ones are moved within their buffer."""
-        return rows.distinct_rows(features)
 
     def as_dense(self, features: Features) -> Array:
         """Return the features as a float32 matrix."""

@@ -33,7 +33,6 @@ from sparsenn.backends.cuda.transfer.copies import Transfer
 from sparsenn.backends.cuda.transfer.repeated_call import RepeatedCall
 from sparsenn.backends.kernel_records import ImageStack, Shapes, Sources
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import Conv2d, ImageLayer, LayerNorm, Linear, SparseLinear
 from sparsenn.network import Layer
@@ -272,17 +271,6 @@ class CUDABackend:
         """Return a check of rows on the device that never waits."""
         with as_current(self.index):
             return images.RowsWatch()
-
-    def distinct_rows(self, features: Features) -> tuple[Features, RowMap]:
-        """Find equal rows by hash on the device, compare them whole, and gather one of each set there."""
-        cp, (rows, width) = cupy(), features.shape
-        with as_current(self.index):
-            with within_memory("grouping equal rows", rows, 64):
-                first, group = rows_module.group_rows(features)
-            if first.size == rows:
-                return features, SAME_ROWS
-            with within_memory("taking rows", first.size, 4 * width + 64):
-                return rows_module.take_rows(features, first), RowMap(cp.asnumpy(group))
 
     def as_dense(self, features: Features) -> Array:
         """Return the features as a row-major float32 matrix on the device."""

@@ -18,7 +18,6 @@ from sparsenn.backends.host import checked_rows
 from sparsenn.backends.kernel_records import DenseKernel, ImageStack, Shapes, Sources, SparseKernel
 from sparsenn.backends.launching import combine_rows
 from sparsenn.backends.registry import register
-from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import CombiningLayer, Flatten, ImageLayer, Linear, LogSoftmax, Slice, SoftmaxLayer, SparseLinear
@@ -141,10 +140,6 @@ class DoubleCUDABackend(CUDABackend):
             return super().as_csr(matrix)
         with self._here("sparse outputs", *matrix.shape):
             return import_module(_SPARSE).csr_matrix(matrix)
-
-    def distinct_rows(self, features: Features) -> tuple[Features, RowMap]:
-        """Take all rows for different: equal ones are computed as often as they come."""
-        return features, SAME_ROWS
 
     def as_dense(self, features: Features) -> Array:
         """Return the features, which are dense."""

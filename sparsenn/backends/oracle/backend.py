@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -16,7 +15,6 @@ from sparsenn.backends.kernel_records import ImageStack, Shapes, Sources
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.images import forward_images
 from sparsenn.backends.oracle.sparse import as_csr
-from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import CombiningLayer, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
@@ -70,16 +68,6 @@ class ReferenceBackend(HostMemory):
         if isinstance(rows, SparseRows):
             rows = checked_rows(rows)
         return as_csr(rows.validate()) if isinstance(rows, CSR) else rows.astype(np.float64)
-
-    def distinct_rows(self, features: Features) -> tuple[Features, RowMap]:
-        """Find equal rows by comparing each one whole, as bytes."""
-        rows = as_csr(features)
-        values = rows.expanded_values()
-        keys = [(rows.indices[a:b].tobytes(), values[a:b].tobytes()) for a, b in pairwise(rows.indptr)]
-        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        group = np.array([numbers[key] for key in keys], np.int64)
-        _, first = np.unique(group, return_index=True)
-        return RowMap(first).gather(rows), RowMap(group)
 
     def as_dense(self, features: Features) -> Array:
         """Return the features as a float64 matrix."""
