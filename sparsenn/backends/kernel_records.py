@@ -151,9 +151,8 @@ class SparseKernel(Kernel):
     """A kernel of `spmspm`: sparse layers, one or several at a time.
 
     `why_not` takes the network as it is computed, sparse layers only, and its inputs. `seconds` is of consecutive
-    layers, for a number of rows, until the host can have the outputs. Where the kernel groups rows, it takes two
-    keywords more: `alive`, the share of the rows that each layer has to compute, or None if all go through all layers;
-    and `form`, as in `SparseProblem`. A kernel with `prepare` makes chains; others are launched some layers at a time.
+    layers, for a number of rows, until the host can have the outputs. A kernel with `prepare` makes chains; others are
+    launched some layers at a time.
     """
 
     operation: str = SPARSE_OPERATION

@@ -335,8 +335,6 @@ def _prior(compiled: CompiledNetwork, rows: RowsShape, kernel: Kernel, layers: S
     if kernel.seconds is None:
         return 0.0
     form, keywords = rows.form if _reads_input(compiled, first) else "dense", dict[str, Any]()
-    if isinstance(kernel, SparseKernel) and kernel.groups_rows:
-        keywords["form"] = form
     if form in ("csr", "iso") and kernel.sparse_rows:
         keywords["density"] = rows.density
     if form == "half" and kernel.half_rows:
