@@ -10,7 +10,6 @@ from sparsenn.backends.chains import Features, NumberCheck, RowsLeft, RowsWatch,
 from sparsenn.backends.kernel_records import Shapes, Sources
 from sparsenn.backends.machine import Machine
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import ImageLayer
 from sparsenn.network import Layer
 
 __all__ = ["LONG_SECONDS", "Backend", "CapturedCall", "Replay"]
@@ -79,12 +78,6 @@ class Backend(Protocol):
         Any launch may read the result: copies to the device have ended. Once it is dropped, its memory may be reused
         even while launches that read it are still queued: call `before_drop` first. `copies` are, of each sparse layer,
         (outputs,) int64, how many neurons each output stands for. An activation that kernels lack raises UsageError.
-        """
-
-    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
-        """Run a layer of images that is no convolution, for inputs of `shape`, on row-major matrices on the device.
-
-        The matrix that it returns is a new one of the same type, or for `Flatten` the features themselves.
         """
 
     def rehearsal(self) -> AbstractContextManager[None]:

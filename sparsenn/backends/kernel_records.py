@@ -57,7 +57,10 @@ class ImageStack:
 
     layers: tuple[ImageLayer, ...]
     shapes: tuple[tuple[int, ...], ...]  # of one input before each layer, and after the last
-    prepared: tuple[Any, ...]  # convolutions as the kernels of `conv2d` take them, others as `run_layer` does
+    prepared: tuple[Any, ...]
+    """Convolutions as the kernels of `conv2d` take them. A single layer of another kind is a function of row-major
+    matrices on the device, which returns a new one of the same type, for `Flatten` the features themselves."""
+
     sources: Sources = ()  # values that each layer reads: 0 for the stack's input, and layers, counted from 1
 
 

@@ -220,7 +220,7 @@ def _image_segment(compiled: CompiledNetwork, rows: RowsShape, number: int) -> S
     layer, layers = network[number], (number, number + 1)
     if not isinstance(layer, Conv2d):
         assert isinstance(layer, ImageLayer)
-        return ((Step(*layers, image_kernel(compiled.backend, layer)),),)
+        return ((Step(*layers, image_kernel(compiled.backend.device, layer)),),)
     ((channels, height, width),) = network.input_shapes(number)
     problem = machine, layer, (channels, height, width)
     able, refused = able_kernels(compiled.kernels[CONV_OPERATION], layers_text(*layers), *problem)

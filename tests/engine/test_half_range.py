@@ -239,7 +239,7 @@ def test_sums_and_products_of_halves_are_scanned(layer):
     backend = backends.backend_for("cpu")
     network = Network((Node(layer, (0, 0)), Flatten(), Linear(HIDING)), image=(1, 1, 2))
     guard = finite.BatchGuard(finite.OverflowGuard(network, backend))
-    kernel = image_kernel(backend, layer)
+    kernel = image_kernel(backend.device, layer)
     guard.after(kernel, np.float16([[65_504.0, 1.0]]), 0, 1)
     guard.after(kernel, np.float32([[np.inf, 1.0]]), 0, 1)
     with pytest.raises(NumericError, match=r"^layer 1: numbers went beyond 65,504"):

@@ -22,7 +22,7 @@ from sparsenn.backends.machine import A100, H200, RTX_4090, Machine
 from sparsenn.engine.choosing import few_rows
 from sparsenn.errors import DeviceError, UsageError
 from sparsenn.formats import CSR, from_dense
-from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d
+from sparsenn.layers import Conv2d, Linear, MaxPool2d
 from sparsenn.network import Network
 
 PRECISIONS = ("float32", "tf32", "float16")
@@ -229,7 +229,6 @@ def test_an_absent_gpu_computes_nothing() -> None:
     network, rows = NETWORKS["dense 256"], np.ones((2, 256), np.float32)
     asked = {
         "prepare": (network.layers,),
-        "run_layer": (Flatten(), (256,), rows),
         "place": (rows,),
         "fetch": (rows,),
         "as_dense": (rows,),

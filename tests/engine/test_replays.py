@@ -177,7 +177,7 @@ def test_sums_and_products_of_halves_are_found_after_a_replay(layer: Any, scale:
     backend = backend_for("cpu")
     flat = Linear(np.eye(3, dtype=np.float32), None, ReLU(8.0))
     network = Network((Node(layer, (0, 0)), Node(flat, (1,))), named_inputs={"x": (3,)})
-    kernel = image_kernel(backend, layer)
+    kernel = image_kernel(backend.device, layer)
 
     def run(rows: np.ndarray, guard: Any) -> np.ndarray:
         halves = rows.astype(np.float16)

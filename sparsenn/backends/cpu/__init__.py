@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,11 @@ from sparsenn.backends.cpu.stack import Stack, Workspace
 from sparsenn.backends.cpu.tiles import TILE
 from sparsenn.backends.host import HostMemory
 from sparsenn.backends.host_arrays import largest_number
-from sparsenn.backends.kernel_records import Shapes, Sources
+from sparsenn.backends.kernel_records import ImageStack, Shapes, Sources
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import FullyConnected, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import Conv2d, FullyConnected, Linear, SparseLinear
 from sparsenn.network import Layer
 from sparsenn.runtime.jit import compile_seconds
 from sparsenn.runtime.workers import thread_count
@@ -63,11 +64,11 @@ class CPUBackend(HostMemory):
         """Pack sparse layers end to end, and lay dense weights out in panels; those of images are packed later."""
         if isinstance(layers[0], SparseLinear):
             return Stack(layers, copies, self._workspace)
-        return dense.prepare(layers) if isinstance(layers[0], Linear) else graph_of(layers, shapes, sources)
-
-    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
-        """Run a layer in float32 on all cores."""
-        return images.run_layer(layer, shape, *matrices)
+        if isinstance(layers[0], Linear):
+            return dense.prepare(layers)
+        if len(layers) > 1 or isinstance(layers[0], Conv2d):
+            return graph_of(layers, shapes, sources)
+        return ImageStack(tuple(layers), tuple(shapes), (partial(images.run_layer, layers[0], shapes[0]),))
 
     def release(self) -> None:
         """Drop the buffers for rows; threads of a failed launch may still write to them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -99,7 +100,8 @@ class CUDABackend:
     ) -> Any:
         if isinstance(layer, Conv2d):
             return upload_conv(self.index, layer, (shape[0], shape[1], shape[2]), to_device)
-        return images.NormParameters.of(layer, to_device) if isinstance(layer, LayerNorm) else layer
+        parameters = images.NormParameters.of(layer, to_device) if isinstance(layer, LayerNorm) else layer
+        return partial(self._run_layer, parameters, shape)
 
     @contextmanager
     def _copying(self, layers: Sequence[Layer]) -> Iterator[Callable[[Sequence[Array]], list[Array]]]:
@@ -111,8 +113,7 @@ class CUDABackend:
         ):
             yield to_device
 
-    def run_layer(self, layer: Any, shape: tuple[int, ...], *matrices: Array) -> Array:
-        """Run a layer of images, or what `prepare` made of it, on the device."""
+    def _run_layer(self, layer: ImageLayer | images.NormParameters, shape: tuple[int, ...], *matrices: Array) -> Array:
         with as_current(self.index):
             return images.run_layer(layer, shape, *matrices)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -61,7 +62,7 @@ class DoubleCUDABackend(CUDABackend):
     ) -> Any:
         """Copy weights to the device; sparse ones transposed, as cuSPARSE takes a sparse matrix on the left."""
         if isinstance(layers[0], ImageLayer):
-            return ImageStack(tuple(layers), tuple(shapes), tuple(layers))
+            return ImageStack(tuple(layers), tuple(shapes), (partial(self._run_double, layers[0], shapes[0]),))
         with self._here("weights", 0, 0):
             if isinstance(layers[0], SparseLinear):
                 return tuple(
@@ -69,7 +70,7 @@ class DoubleCUDABackend(CUDABackend):
                 )
             return tuple(_on_device(layer, cupy().asarray(layer.weights, np.float64)) for layer in layers)
 
-    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
+    def _run_double(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
         """Run a combining layer, a `Flatten`, a `Slice`, a `Softmax` or a `LogSoftmax`."""
         if isinstance(layer, CombiningLayer):
             width = sum(matrix.shape[1] for matrix in matrices)

@@ -18,7 +18,7 @@ from sparsenn.backends.cuda.conv.geometry import WHOLE
 from sparsenn.backends.cuda.runtime.activation import IDENTITY, activation_number
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import Program, program
-from sparsenn.backends.cuda.runtime.memory import to_device, within_memory
+from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.runtime.row_copies import as_rows, copy_rows
 from sparsenn.backends.cuda.sparse.rows import weigh_rows
@@ -160,11 +160,6 @@ def _softmax(layer: SoftmaxLayer, shape: tuple[int, ...], features: Array) -> Ar
     grid = (-(-rows * team // THREADS),)
     launch("images", kernel, grid, (THREADS,), np.int64(rows), np.int64(width), features, outputs)
     return outputs
-
-
-@_run.register
-def _normalise_uncached(layer: LayerNorm, shape: tuple[int, ...], features: Array) -> Array:
-    return _normalise(NormParameters.of(layer, to_device), shape, features)
 
 
 @_run.register

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -16,7 +17,7 @@ from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.images import forward_images
 from sparsenn.backends.oracle.sparse import as_csr
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import CombiningLayer, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import CombiningLayer, Conv2d, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["ReferenceBackend"]
@@ -45,15 +46,9 @@ class ReferenceBackend(HostMemory):
             return tuple(zip(layers, copies, strict=True))
         if isinstance(layers[0], Linear):
             return tuple(layers)
-        return ImageStack(tuple(layers), tuple(shapes), tuple(layers))
-
-    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
-        """Run a layer in float64."""
-        if isinstance(layer, CombiningLayer):
-            return combine(layer, matrices)
-        (features,), rows = matrices, matrices[0].shape[0]
-        outputs = forward_images(layer, features.reshape(rows, *shape))
-        return outputs.reshape(rows, prod(outputs.shape[1:]))
+        (layer,) = layers
+        prepared = layer if isinstance(layer, Conv2d) else partial(_run_layer, layer, shapes[0])
+        return ImageStack((layer,), tuple(shapes), (prepared,))
 
     def compile_seconds(self) -> float:
         """Return 0: nothing is compiled."""
@@ -82,3 +77,11 @@ class ReferenceBackend(HostMemory):
     def largest_number(self, features: Features) -> tuple[float, bool]:
         """Look at the numbers piece by piece."""
         return largest_number(features.values if isinstance(features, CSR) else features)
+
+
+def _run_layer(layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
+    if isinstance(layer, CombiningLayer):
+        return combine(layer, matrices)
+    (features,), rows = matrices, matrices[0].shape[0]
+    outputs = forward_images(layer, features.reshape(rows, *shape))
+    return outputs.reshape(rows, prod(outputs.shape[1:]))

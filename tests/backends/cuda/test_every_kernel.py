@@ -289,7 +289,8 @@ def test_layers_without_weights(layer: Any, rng: np.random.Generator) -> None:
     images = rng.normal(size=(3, *shape)).astype(np.float32)
     images = images.reshape(3, -1) if isinstance(layer, Softmax) else images
     rows = backend.as_dense(backend.place(images.reshape(3, -1)))
-    found = backend.fetch(backend.run_layer(layer, images.shape[1:], rows))
+    (run,) = backend.prepare([layer], shapes=[images.shape[1:]]).prepared
+    found = backend.fetch(run(rows))
     expected = outputs_of(layer, images)
     np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-5, atol=1e-6)
 
