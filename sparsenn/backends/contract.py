@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
+import numpy as np
+
 from sparsenn.backends.chains import Features, NumberCheck, RowsLeft, RowsWatch, SparseRows
 from sparsenn.backends.kernel_records import Shapes, Sources
 from sparsenn.backends.machine import Machine
@@ -51,6 +53,7 @@ class Backend(Protocol):
     in_host_memory: bool  # whether it computes in the host's memory
     rehearses: bool  # whether launches need kernels that take long to compile, and can be rehearsed
     prepares_ahead: bool  # `prepare` pays in another thread, one at a time, while a launch computes
+    row_types: tuple[np.dtype[Any], ...]  # of row-major matrices that kernels read as they are: float32, float16
 
     @property
     def description(self) -> str:
@@ -144,9 +147,6 @@ class Backend(Protocol):
     def rows_watch(self) -> RowsWatch | None:
         """Return a check of rows on the device that never waits; None in host memory."""
         return None
-
-    def reads_as_is(self, inputs: Any) -> bool:
-        """Return whether inputs are a row-major array of a type that kernels read, float32 or float16. Cheap."""
 
     def device_rows(self, inputs: Any) -> CSR | SparseRows | Array | None:
         """Return rows on this GPU as they are, sparse or an array; None for host memory; refuse other GPUs' rows."""

@@ -57,15 +57,12 @@ class HostMemory(Backend):
 
     in_host_memory = True
     rehearses = False
+    row_types: tuple[np.dtype[Any], ...] = (np.dtype(np.float32),)
     calls = nullcontext()  # nothing is queued
 
     def free_memory(self) -> int:
         """Return the host's free memory."""
         return free_memory() or 0
-
-    def reads_as_is(self, inputs: Any) -> bool:
-        """Return whether inputs are a NumPy matrix of float32 in row-major order."""
-        return type(inputs) is np.ndarray and inputs.dtype == np.float32 and inputs.flags.c_contiguous
 
     def device_rows(self, inputs: Any) -> CSR | SparseRows | Array | None:
         """Return None, or refuse rows that are on a GPU."""

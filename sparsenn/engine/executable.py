@@ -127,8 +127,9 @@ class Executable:
         run one by one, then report the number.
         """
         plan, shape, dtype, rows_shape = self.plan, source.shape, source.dtype, rows.shape
-        is_converted = dtype == np.float16 and not plan.keeps_half
-        if is_converted or not self.is_capturable or not 0 < rows.nbytes <= MAX_HOST_BYTES:
+        is_read = dtype in plan.backend.row_types and (dtype != np.float16 or plan.keeps_half)
+        is_read = is_read and source.flags.c_contiguous and rows.flags.c_contiguous
+        if not is_read or not self.is_capturable or not 0 < rows.nbytes <= MAX_HOST_BYTES:
             return None
         key, backend = (self.key, rows_shape, dtype, is_checked, "host"), plan.backend
 

@@ -40,10 +40,6 @@ from sparsenn.network import Layer
 
 __all__ = ["AbsentCUDABackend", "CUDABackend", "training"]
 
-HOST_TYPES = (np.dtype(np.float32), np.dtype(np.float16))
-"""Types of rows in host memory that are copied without a conversion."""
-
-
 class CUDABackend:
     """Computes on one NVIDIA GPU. Features on the device are CSR over CuPy arrays, or dense CuPy matrices."""
 
@@ -52,6 +48,7 @@ class CUDABackend:
     in_host_memory = False
     rehearses = True
     prepares_ahead = True
+    row_types: tuple[np.dtype[Any], ...] = (np.dtype(np.float32), np.dtype(np.float16))
 
     def __init__(self, index: int = 0) -> None:
         check_process()
@@ -170,12 +167,6 @@ class CUDABackend:
     def before_drop(self) -> None:
         """Make the stream that copies weights wait for what is queued."""
         self.calls.before_drop()
-
-    def reads_as_is(self, inputs: Any) -> bool:
-        """Return whether inputs are a NumPy array, or a CuPy array on this device, of float32 or float16 by rows."""
-        if type(inputs) is np.ndarray:
-            return inputs.dtype in HOST_TYPES and inputs.flags.c_contiguous
-        return incoming.is_ready(inputs, True) and inputs.data.device_id == self.index
 
     def device_rows(self, inputs: Any) -> CSR | SparseRows | Array | None:
         """Return rows that are on this GPU, as CuPy's arrays."""

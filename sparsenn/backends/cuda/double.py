@@ -43,6 +43,7 @@ class DoubleCUDABackend(CUDABackend):
     doubles = True
     rehearses = False  # its launches are CuPy's own
     prepares_ahead = False
+    row_types = ()  # rows become float64
 
     @property
     def description(self) -> str:
@@ -95,10 +96,6 @@ class DoubleCUDABackend(CUDABackend):
             sums = powers.sum(axis=1, keepdims=True)
             found: Array = shifted - cp.log(sums) if isinstance(layer, LogSoftmax) else powers / sums
             return found
-
-    def reads_as_is(self, inputs: Any) -> bool:
-        """Return False: rows become float64."""
-        return False
 
     def place(self, rows: CSR | SparseRows | Array, keep_half: bool = False) -> Features:
         """Bring rows to the device, as a matrix; sparse ones are checked on the host."""

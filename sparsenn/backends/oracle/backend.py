@@ -30,6 +30,7 @@ class ReferenceBackend(HostMemory):
     doubles = True
     description = "reference (float64, SciPy)"
     prepares_ahead = False
+    row_types = ()  # rows become float64
     machine = Machine(name="float64 reference", device="reference", multiprocessors=1)
 
     def prepared_bytes(self, layer: Layer, with_zeros: bool = False) -> int:
@@ -53,10 +54,6 @@ class ReferenceBackend(HostMemory):
     def compile_seconds(self) -> float:
         """Return 0: nothing is compiled."""
         return 0.0
-
-    def reads_as_is(self, inputs: Any) -> bool:
-        """Return False: rows become float64."""
-        return False
 
     def place(self, rows: CSR | SparseRows | Array, keep_half: bool = False) -> Features:
         """Return checked CSR, or a float64 matrix."""
