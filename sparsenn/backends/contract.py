@@ -129,9 +129,6 @@ class Backend(Protocol):
         """Free memory that is cached for reuse. What a failed launch left behind is not used afterwards."""
         return
 
-    def compile_seconds(self) -> float:
-        """Return the seconds that this process has spent on compiling and loading kernels; 0 where unknown."""
-
     def wait(self) -> None:
         """Wait until the device has done all that was queued."""
         return

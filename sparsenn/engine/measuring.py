@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Features
+from sparsenn.backends import Features, compile_seconds
 from sparsenn.backends.contract import LONG_SECONDS
 from sparsenn.engine.bound_steps import QUIET
 from sparsenn.engine.choice_key import convolution_sizes
@@ -272,7 +272,7 @@ def _measured(
     backend, known, replays = compiled.backend, weights.keys, ReplayCache(compiled.backend)
     trials: dict[Alternative, Callable[[], Any]] = {}
     times: dict[Alternative, list[float]] = {}
-    start = time.perf_counter() - backend.compile_seconds()
+    start = time.perf_counter() - compile_seconds()
     for skips in (True, False):
         hopeful = [
             one
@@ -283,7 +283,7 @@ def _measured(
         executables = dict(zip(hopeful, _executables(compiled, hopeful, rows, weights, replays), strict=True))
         ready: list[Alternative] = []
         for one in hopeful:
-            is_late = time.perf_counter() - backend.compile_seconds() > start + MAX_PREPARING_SECONDS
+            is_late = time.perf_counter() - compile_seconds() > start + MAX_PREPARING_SECONDS
             if is_late and (ready or times) and one is not alternatives[0]:
                 continue
             with suppress(OutOfMemoryError, MemoryError):

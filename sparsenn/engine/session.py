@@ -303,7 +303,7 @@ class Session:
             raise UsageError(f"the progress is {progress!r}; give a function of a task, steps done and all steps")
         with self._exclusive("run"):
             refuse_earlier(self._cache.watch)
-            timer = Timer(self.backend)
+            timer = Timer()
             rows = self._read(inputs)
             spent, self._unspent = self._unspent, NOTHING
             size = self._compiled.batch_size(rows.count)
@@ -395,7 +395,7 @@ class Session:
     def _begin_shared(self, inputs: Inputs, total: int | None = None) -> tuple[InputRows, Plan, Seconds]:
         """Read rows of a run of `total` rows, and plan for them; return them, the plan, and the time."""
         with self._exclusive("plan"):
-            timer = Timer(self.backend)
+            timer = Timer()
             rows = self._read(inputs)
             if not rows.on_host:
                 raise UsageError("the rows are on a GPU; several devices can share only rows in the host's memory")
@@ -412,7 +412,7 @@ class Session:
     def _run_rows(self, rows: InputRows, first: int, last: int, size: int, counted: bool, report: Report) -> Result:
         """Run rows `first` to `last`, at most `size` at a time; the result's categories are counted from `first`."""
         with self._exclusive("run"):
-            timer = Timer(self.backend)
+            timer = Timer()
             size = min(size, self._compiled.batch_size(rows.count))
             result = run_rows(self._cache, rows, first, last, size, counted, timer, report)
             self.backend.wait()  # other threads read the surviving rows on the device

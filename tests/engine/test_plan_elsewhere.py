@@ -239,7 +239,6 @@ def test_an_absent_gpu_computes_nothing() -> None:
         with pytest.raises(DeviceError, match="not here"):
             getattr(backend, name)(*arguments)
     backend.release()
-    assert backend.compile_seconds() == 0
     assert backend.machine is H200
 
 

@@ -22,7 +22,6 @@ from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import Conv2d, FullyConnected, Linear, SparseLinear
 from sparsenn.network import Layer
-from sparsenn.runtime.jit import compile_seconds
 from sparsenn.runtime.workers import thread_count
 
 __all__ = ["CPUBackend", "convolution", "dense", "panel", "row_by_row", "training"]
@@ -73,10 +72,6 @@ class CPUBackend(HostMemory):
     def release(self) -> None:
         """Drop the buffers for rows; threads of a failed launch may still write to them."""
         self._workspace.release()
-
-    def compile_seconds(self) -> float:
-        """Return the seconds that numba spent on compiling; loading a function is part of its first call."""
-        return compile_seconds()
 
     def place(self, rows: CSR | SparseRows | Array, keep_half: bool = False) -> Features:
         """Return rows in float32, dense ones in row-major order, sparse ones checked; `keep_half` is ignored."""

@@ -20,7 +20,7 @@ from sparsenn.backends.cuda.runtime.availability import check_device
 from sparsenn.backends.cuda.runtime.calls import Calls, check_process
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, machine_of
 from sparsenn.backends.cuda.runtime.footprint import prepared_bytes
-from sparsenn.backends.cuda.runtime.loader import compile_seconds, rehearsal, wait_for_modules
+from sparsenn.backends.cuda.runtime.loader import rehearsal, wait_for_modules
 from sparsenn.backends.cuda.runtime.memory import arriving, free_bytes, release_unused, staging, within_memory
 from sparsenn.backends.cuda.runtime.replay import MAX_COPIED_BYTES, CapturedRun, DeviceReplay, HostReplay
 from sparsenn.backends.cuda.runtime.row_copies import as_rows
@@ -146,10 +146,6 @@ class CUDABackend:
             if self._copies is not None:
                 self._copies.release()
             release_unused()
-
-    def compile_seconds(self) -> float:
-        """Return the seconds this thread spent on building kernels; CuPy's own count towards their callers."""
-        return compile_seconds()
 
     def rehearsal(self) -> AbstractContextManager[None]:
         """Return a context in which kernels begin to be compiled, and none is launched."""

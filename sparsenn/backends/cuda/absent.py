@@ -41,10 +41,6 @@ class AbsentCUDABackend:
         """Estimate what the layer would take, as `CUDABackend` does."""
         return prepared_bytes(layer, with_zeros)
 
-    def compile_seconds(self) -> float:
-        """Return 0: nothing is compiled."""
-        return 0.0
-
     def before_drop(self) -> None:
         """Do nothing: nothing is queued."""
 

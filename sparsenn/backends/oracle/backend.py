@@ -51,10 +51,6 @@ class ReferenceBackend(HostMemory):
         prepared = layer if isinstance(layer, Conv2d) else partial(_run_layer, layer, shapes[0])
         return ImageStack((layer,), tuple(shapes), (prepared,))
 
-    def compile_seconds(self) -> float:
-        """Return 0: nothing is compiled."""
-        return 0.0
-
     def place(self, rows: CSR | SparseRows | Array, keep_half: bool = False) -> Features:
         """Return checked CSR, or a float64 matrix."""
         if isinstance(rows, SparseRows):
