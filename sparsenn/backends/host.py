@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from sparsenn.backends.chains import Features, RowsLeft, SparseRows
-from sparsenn.backends.contract import Backend
+from sparsenn.backends.contract import Backend, Queue
 from sparsenn.backends.host_arrays import is_on_host
 from sparsenn.backends.launching import combine_rows, combined_width
 from sparsenn.errors import UsageError
@@ -56,9 +55,8 @@ class HostMemory(Backend):
     """The methods that move and check rows, for backends in host memory: nothing is queued or captured."""
 
     in_host_memory = True
-    rehearses = False
     row_types: tuple[np.dtype[Any], ...] = (np.dtype(np.float32),)
-    calls = nullcontext()  # nothing is queued
+    queue = Queue()
 
     def free_memory(self) -> int:
         """Return the host's free memory."""

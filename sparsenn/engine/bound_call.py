@@ -91,7 +91,7 @@ def bind(session: Any, inputs: Any, out: Any) -> BoundCall:
             bound = to_input_type(inputs, target) if out is None else out
             return BoundCall(session, partial(_copy_outputs, session, inputs, target), inputs, bound)
         work = session._cache.bound(rows)
-        call = None if work is None else backend.captured_call(work, matrix, target, inputs)
+        call = None if work is None else backend.queue.captured_call(work, matrix, target, inputs)
     if call is None:
         raise UsageError(
             "the network cannot be bound: ONNX Runtime computes some of its layers on the host, its weights or rows "

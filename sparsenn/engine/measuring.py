@@ -103,7 +103,7 @@ def measure(
     equal: dict[Any, Measured] = {}
     choice: Choice = {}
     keys = [(*(_layer_key(network, at) for at in range(*layers_of(each))),) for each in segments]
-    if compiled.backend.rehearses and len(segments) > 1:
+    if compiled.backend.queue.rehearses and len(segments) > 1:
         _rehearse_apart(compiled, dict(zip(reversed(keys), reversed(segments), strict=True)).values(), rows, features)
     for segment, key in zip(segments, keys, strict=True):
         first, last = layers_of(segment)
@@ -289,7 +289,7 @@ def _measured(
             with suppress(OutOfMemoryError, MemoryError):
                 executables[one].rehearse(features)
                 ready.append(one)
-        backend.end_rehearsals()  # which would disturb what is timed
+        backend.queue.end_rehearsals()  # which would disturb what is timed
         for one in ready:
             trial = _trial_of(executables.pop(one), features, repeats)
             with suppress(OutOfMemoryError, MemoryError):
@@ -300,11 +300,11 @@ def _measured(
                     trial()
                 times[one] = [second] if second > LONG_SECONDS else [_timed(trial), _timed(trial)]
                 trials[one] = trial
-    backend.before_drop()
+    backend.queue.before_drop()
     with suppress(OutOfMemoryError, MemoryError):
         _time_in_turns(trials, times)
     fastest, measured = _fastest(alternatives[0], {one: [run / repeats for run in runs] for one, runs in times.items()})
-    backend.before_drop()
+    backend.queue.before_drop()
     trials.clear()
     replays.clear()
     weights.retain(known, fastest)
@@ -328,7 +328,7 @@ def _trial_of(executable: Executable, features: Any, repeats: int) -> Callable[[
     """Return a function that runs an executable until the device is done: from its second run on, a replay."""
     backend, has_run = executable.plan.backend, False
     is_replayed = repeats > 1 and executable.is_capturable and not isinstance(features, CSR)
-    replay = backend.replay(features.shape, on_host=False) if is_replayed else None
+    replay = backend.queue.replay(features.shape, on_host=False) if is_replayed else None
 
     def repeat(rows: Any) -> tuple[Any]:
         outputs = None
@@ -341,7 +341,7 @@ def _trial_of(executable: Executable, features: Any, repeats: int) -> Callable[[
         if replay is None or not has_run or replay(repeat, features) is None:
             repeat(features)
         has_run = True
-        backend.wait()
+        backend.queue.wait()
 
     return run
 

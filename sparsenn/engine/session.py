@@ -242,10 +242,10 @@ class Session:
         if form is None and self._names_outputs:
             return outputs_by_name(self.network, self(inputs, form="dense"))
         backend, cache = self._compiled.backend, self._cache
-        with backend.stream_of(inputs), self._traced_lock("call") if watchers["run"] else self._lock:
+        with backend.queue.stream_of(inputs), self._traced_lock("call") if watchers["run"] else self._lock:
             self._check_open()
             try:
-                with backend.calls, np.errstate(all="ignore"):
+                with backend.queue, np.errstate(all="ignore"):
                     refuse_earlier(cache.watch)
                     return self._outputs(inputs, form)
             finally:
@@ -325,7 +325,7 @@ class Session:
             Rows of an earlier call held NaN or an infinite number; each is reported once.
         """
         with self._exclusive("check"):
-            self._compiled.backend.wait()
+            self._compiled.backend.queue.wait()
             refuse_earlier(self._cache.watch)
 
     def close(self) -> None:
@@ -342,7 +342,7 @@ class Session:
 
     def __del__(self) -> None:
         if not sys.is_finalizing() and not getattr(self, "_closed", True):
-            self.backend.before_drop()
+            self.backend.queue.before_drop()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _session, (self.network, self.options)
@@ -371,7 +371,7 @@ class Session:
         with self._traced_lock(name) if watchers["run"] else self._lock, np.errstate(all="ignore"):
             self._check_open()
             try:
-                with self._compiled.backend.calls:
+                with self._compiled.backend.queue:
                     yield
             finally:
                 self._cache.weights.end_run()
@@ -415,7 +415,7 @@ class Session:
             timer = Timer()
             size = min(size, self._compiled.batch_size(rows.count))
             result = run_rows(self._cache, rows, first, last, size, counted, timer, report)
-            self.backend.wait()  # other threads read the surviving rows on the device
+            self.backend.queue.wait()  # other threads read the surviving rows on the device
             return replace(result, seconds=timer.seconds())
 
     def _fill(self, rows: InputRows, first: int, last: int, target_of: Callable[[Any], Array], report: Report) -> None:

@@ -77,7 +77,7 @@ class WeightCache:
         return frozenset(self._cached)
 
     def retain(self, keys: frozenset[tuple[str, int, int]], steps: Sequence[Step]) -> None:
-        """Drop all weights but those of `keys` and of some steps; the caller has called `Backend.before_drop`."""
+        """Drop all weights but those of `keys` and of some steps; the caller has called `Queue.before_drop`."""
         for key in self._cached.keys() - keys - set(map(_key, steps)):
             del self._cached[key]
 
@@ -104,7 +104,7 @@ class WeightCache:
 
     def _drop_all(self) -> None:
         if self._cached:
-            self._backend.before_drop()
+            self._backend.queue.before_drop()
             self._cached.clear()
 
     def _take(self, plan: Plan, number: int) -> Any:

@@ -10,18 +10,19 @@ from scipy.sparse import csc_array
 from sessions import altered, same
 
 from sparsenn import Flatten, MaxPool2d, Network, Session
+from sparsenn.backends.contract import Queue
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.layers import ImageLayer, Linear, ReLU, SparseLinear
 
 
-class Rehearsing(CPUBackend):
+class Rehearsing(CPUBackend, Queue):
     """A backend whose launches take kernels that have to be compiled; `done` lists what it is asked for."""
 
     rehearses, in_host_memory = True, False
 
     def __init__(self):
         super().__init__()
-        self.done = []
+        self.queue, self.done = self, []
 
     @contextmanager
     def rehearsal(self):

@@ -15,8 +15,7 @@ from sessions import altered
 from strategies import networks_with_inputs
 
 from sparsenn import backends, infer
-from sparsenn.backends.cpu import CPUBackend
-from sparsenn.engine import Session
+from sparsenn.engine import Session, Timer
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh

@@ -15,6 +15,7 @@ from sparsenn.backends.chains import Features, LayerCounts, NumberCheck, RowsLef
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.runtime.device import as_current, cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
+from sparsenn.backends.cuda.transfer.queue import CallQueue
 from sparsenn.backends.host import checked_rows
 from sparsenn.backends.kernel_records import DenseKernel, ImageStack, Shapes, Sources, SparseKernel
 from sparsenn.backends.launching import combine_rows
@@ -41,9 +42,12 @@ class DoubleCUDABackend(CUDABackend):
 
     device = DEVICE
     doubles = True
-    rehearses = False  # its launches are CuPy's own
     prepares_ahead = False
     row_types = ()  # rows become float64
+
+    def __init__(self, index: int = 0) -> None:
+        super().__init__(index)
+        self.queue = _Queue(index)
 
     @property
     def description(self) -> str:
@@ -129,9 +133,6 @@ class DoubleCUDABackend(CUDABackend):
             stored = RowsLeft(features if own else features.copy())  # type: ignore[union-attr]
         return lambda: (np.flatnonzero(cp.asnumpy(active)), stored)
 
-    def replay(self, shape: tuple[int, int], on_host: bool) -> None:
-        """Return None: cuSPARSE's products are not captured."""
-
     def as_csr(self, matrix: Array) -> Any:
         """Return a matrix as CuPy's CSR matrix, or as CSR where it is on the host."""
         if isinstance(matrix, np.ndarray):
@@ -169,6 +170,15 @@ class DoubleCUDABackend(CUDABackend):
     def _here(self, what: str, rows: int, width: int) -> Iterator[None]:
         with as_current(self.index), within_memory(what, rows, 8 * width):
             yield
+
+
+class _Queue(CallQueue):
+    """The queue of a GPU whose launches are CuPy's own."""
+
+    rehearses = False
+
+    def replay(self, shape: tuple[int, int], on_host: bool) -> None:
+        """Return None: cuSPARSE's products are not captured."""
 
 
 class _CheckAtOnce:
