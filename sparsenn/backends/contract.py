@@ -113,8 +113,11 @@ class Backend(Protocol):
     doubles: bool  # rows, hidden values and sums are float64; merging is then off by default
     in_host_memory: bool  # whether it computes in the host's memory
     prepares_ahead: bool  # `prepare` pays in another thread, one at a time, while a launch computes
-    queue: Queue
     row_types: tuple[np.dtype[Any], ...]  # of row-major matrices that kernels read as they are: float32, float16
+
+    @property
+    def queue(self) -> Queue:
+        """The order of its work; each call is a context."""
 
     @property
     def description(self) -> str:
