@@ -324,22 +324,16 @@ def _step(
     in_order: bool,
     reason: str = "",
 ) -> Step:
-    prior, last = _prior(compiled, rows, kernel, layers, first), first + len(layers)
-    seconds = prior if math.isfinite(prior) and prior > 0 else None
-    in_order = in_order or kernel.precision != PRECISIONS[0]  # which gives up no bits
-    return Step(first, last, kernel, reason, seconds, prior=prior + LAUNCH_SECONDS, in_order=in_order)
-
-
-def _prior(compiled: CompiledNetwork, rows: RowsShape, kernel: Kernel, layers: Sequence[Any], first: int) -> float:
-    """Return the prior of a kernel for layers from number `first` on; 0 where it has none."""
-    if kernel.seconds is None:
-        return 0.0
     form, keywords = rows.form if _reads_input(compiled, first) else "dense", dict[str, Any]()
     if form in ("csr", "iso") and kernel.sparse_rows:
         keywords["density"] = rows.density
     if form == "half" and kernel.half_rows:
         keywords["row_bytes"] = HALF_BYTES
-    return kernel.seconds(compiled.backend.machine, layers, rows.count, **keywords)
+    problem = compiled.backend.machine, layers, rows.count
+    prior, last = 0.0 if kernel.seconds is None else kernel.seconds(*problem, **keywords), first + len(layers)
+    seconds = prior if math.isfinite(prior) and prior > 0 else None
+    in_order = in_order or kernel.precision != PRECISIONS[0]  # which gives up no bits
+    return Step(first, last, kernel, reason, seconds, prior=prior + LAUNCH_SECONDS, in_order=in_order)
 
 
 def _may_be_dense(compiled: CompiledNetwork, first: int, last: int) -> bool:

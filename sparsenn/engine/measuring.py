@@ -37,9 +37,8 @@ from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.direct_calls import DirectCalls
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard, check_inputs
-from sparsenn.engine.fitting import prepared_bytes
 from sparsenn.engine.inputs import packed_inputs
-from sparsenn.engine.plan import Plan
+from sparsenn.engine.plan import Plan, prepared_bytes
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.steps import Alternative, is_in_order, names_of, prior_of, skips_rows, takes_half
 from sparsenn.engine.weight_cache import WeightCache

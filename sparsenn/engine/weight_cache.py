@@ -9,8 +9,7 @@ from typing import Any
 from sparsenn.backends import Backend
 from sparsenn.backends.kernel_records import DENSE_OPERATION, WHOLE_OPERATION
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.fitting import prepared_bytes
-from sparsenn.engine.plan import Plan
+from sparsenn.engine.plan import Plan, prepared_bytes
 from sparsenn.engine.steps import Step
 from sparsenn.engine.whole import foreign_network
 from sparsenn.layers import SparseLinear, connected_layer, positions_of
