@@ -9,7 +9,7 @@ import numpy as np
 
 from sparsenn.backends.chains import Features, RowsLeft, SparseRows
 from sparsenn.backends.contract import Backend, Queue
-from sparsenn.backends.host_arrays import is_on_host
+from sparsenn.backends.host_arrays import is_on_host, largest_number
 from sparsenn.backends.launching import combine_rows, combined_width
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
@@ -93,3 +93,7 @@ class HostMemory(Backend):
     def as_csr(self, matrix: Array) -> CSR:
         """Return a matrix as CSR."""
         return from_dense(matrix, matrix.dtype.type)
+
+    def largest_number(self, features: Features) -> tuple[float, bool]:
+        """Look at the numbers piece by piece."""
+        return largest_number(features.values if isinstance(features, CSR) else features)

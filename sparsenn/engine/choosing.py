@@ -21,7 +21,7 @@ import numpy as np
 from sparsenn.backends import Kernel, SparseKernel, image_kernel
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION
 from sparsenn.backends.prior import LAUNCH_SECONDS
-from sparsenn.backends.sizes import FLOAT_BYTES
+from sparsenn.backends.sizes import FLOAT_BYTES, HALF_BYTES
 from sparsenn.engine.choices import WHOLE, Choice, Measured, bucket_of_choice
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.fusing import fused, with_stacks
@@ -82,8 +82,6 @@ MIN_SKIPPED_ROWS = 1024
 CLOSE_SKIPPING = 8.0  # the multiple of the best prior up to which such a kernel may be the fastest
 MAX_DENSE_BYTES = 1 << 30
 """Bytes of sparse layers with their zeros stored, at most: constant, so that results do not depend on free memory."""
-
-HALF_BYTES = 2  # of a number of float16 rows
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from sparsenn.backends import ConvolutionKernel, DenseKernel
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.launching import image_kernel
 from sparsenn.engine import Session, finite
-from sparsenn.engine.finite import HALF_MAX, UnderflowWarning
+from sparsenn.engine.finite import UnderflowWarning
 from sparsenn.errors import NumericError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import (
@@ -37,6 +37,7 @@ from sparsenn.layers import (
     SparseLinear,
     Tanh,
 )
+from sparsenn.layers.elementwise import HALF_MAX
 from sparsenn.network import Network, Node
 
 ACTIVATIONS = [ReLU(), ReLU(clip=8.0), Sigmoid(), Tanh(), Identity()]

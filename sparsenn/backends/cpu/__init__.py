@@ -15,7 +15,6 @@ from sparsenn.backends.cpu.processor import host_machine
 from sparsenn.backends.cpu.stack import Stack, Workspace
 from sparsenn.backends.cpu.tiles import TILE
 from sparsenn.backends.host import HostMemory
-from sparsenn.backends.host_arrays import largest_number
 from sparsenn.backends.kernel_records import ImageStack, Shapes, Sources
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
@@ -94,7 +93,3 @@ class CPUBackend(HostMemory):
     def count_nonzeros(self, features: Array) -> Array:
         """Count the non-zeros of each row."""
         return images.count_nonzeros(features)
-
-    def largest_number(self, features: Features) -> tuple[float, bool]:
-        """Look at the numbers piece by piece."""
-        return largest_number(features.values if isinstance(features, CSR) else features)

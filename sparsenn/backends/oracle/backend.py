@@ -11,7 +11,6 @@ import numpy as np
 
 from sparsenn.backends.chains import Features, SparseRows
 from sparsenn.backends.host import HostMemory, checked_rows, combine
-from sparsenn.backends.host_arrays import largest_number
 from sparsenn.backends.kernel_records import ImageStack, Shapes, Sources
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.images import forward_images
@@ -66,10 +65,6 @@ class ReferenceBackend(HostMemory):
         """Count the non-zeros of each row."""
         counts: Array = np.count_nonzero(features, axis=1).astype(np.int64)
         return counts
-
-    def largest_number(self, features: Features) -> tuple[float, bool]:
-        """Look at the numbers piece by piece."""
-        return largest_number(features.values if isinstance(features, CSR) else features)
 
 
 def _run_layer(layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:

@@ -9,13 +9,11 @@ from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS, HALF_BLOCKS
 from sparsenn.backends.cuda.sparse.resident.stages import CLUSTER, WIDE, few_rows, fits_in_shared, rows_at_once
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import CACHED, LAUNCH_SECONDS, TUNED, WARPS, Prior
-from sparsenn.backends.sizes import parts_of
+from sparsenn.backends.sizes import FLOAT_BYTES, HALF_BYTES, parts_of
 from sparsenn.layers import SparseLinear
 
 __all__ = ["chunks_seconds", "few_rows_seconds", "half_chunks_seconds", "resident_seconds", "two_of_four_seconds"]
 
-FLOAT_BYTES = 4
-HALF_BYTES = 2
 EDGE_BYTES = 8  # a weight and a place
 
 RUN_LAUNCHES = 2  # of a run beside its layers: rows are laid out, and outputs laid back

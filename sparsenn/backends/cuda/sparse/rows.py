@@ -18,7 +18,7 @@ from sparsenn.backends.cuda.runtime.memory import arriving
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, index_type
 from sparsenn.backends.cuda.sparse.row_slices import NOTHING
-from sparsenn.backends.machine import WARP
+from sparsenn.backends.machine import GRID_ROWS, WARP
 from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array
 
@@ -45,7 +45,6 @@ ROWS_PER_BLOCK = THREADS // 32
 TURNED_COLUMNS = 128  # of 32 rows, that a block of `rows_to_tiles` or `tiles_to_rows` transposes
 COUNTED_BYTES = 1 << 16  # what a block of `count_tiles` reads: sixteen times 16 bytes a thread
 PIECE = 2048  # entries that a block of `to_dense` takes at a time: 8 a thread
-MOST_BLOCKS = 65_535  # of a grid's second dimension
 MOST_SPREADING = 1 << 16  # blocks of `spread`: enough for any device, and they go on in strides
 LISTING_THREADS = 1024  # of the one block of `list_owned`
 
@@ -87,7 +86,7 @@ def to_dense(features: CSR, dense: Any) -> Array:
     if features.nnz:
         kernel = _TO_DENSE.kernel("to_dense", INDEX=index_type(features.indices))
         entries = (features.indptr, features.indices, features.values, np.int32(features.iso))
-        grid = (-(-width // PIECE), min(rows, MOST_BLOCKS))
+        grid = (-(-width // PIECE), min(rows, GRID_ROWS))
         launch("to_dense", kernel, grid, (THREADS,), np.int64(rows), np.int64(width), *entries, dense)
     written: Array = dense
     return written
