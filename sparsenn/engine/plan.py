@@ -8,16 +8,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from sparsenn.backends import Backend, Kernel, SparseKernel
+from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, image_kernel
 from sparsenn.backends.kernel_records import DENSE_OPERATION, IMAGE_OPERATION, WHOLE_OPERATION
 from sparsenn.engine.choices import bucket_of_choice, choice_of, records_of
 from sparsenn.engine.choosing import RowsShape, choose_steps
 from sparsenn.engine.compiled_network import CompiledNetwork, merges
 from sparsenn.engine.finite import HALF_PRECISION
+from sparsenn.engine.fusing import fused
 from sparsenn.engine.kernels import operation_of
 from sparsenn.engine.options import DOUBLE_PRECISION, Options
 from sparsenn.engine.steps import Step, takes_half
-from sparsenn.layers import SparseLinear, connected_layer
+from sparsenn.layers import Conv2d, SparseLinear, connected_layer
 from sparsenn.network import Network
 from sparsenn.printable import one_line
 from sparsenn.structure.merging import Merged
@@ -258,7 +259,7 @@ def _fit_steps(compiled: CompiledNetwork, rows: RowsShape) -> tuple[tuple[Step, 
         if _streaming_seconds(sparse, sparse_sizes) < _streaming_seconds(steps, sizes):
             steps, sizes = sparse, sparse_sizes
     limit = free // 2 if backend.prepares_ahead else free
-    return tuple(_cut(steps, sizes, limit)), True, PREPARED_BYTE_SECONDS * sum(sizes)
+    return tuple(_cut(compiled.merged.network, steps, sizes, limit)), True, PREPARED_BYTE_SECONDS * sum(sizes)
 
 
 def prepared_bytes(compiled: CompiledNetwork, *steps: Step) -> list[int]:
@@ -272,16 +273,29 @@ def prepared_bytes(compiled: CompiledNetwork, *steps: Step) -> list[int]:
     ]
 
 
-def _cut(steps: Sequence[Step], sizes: Sequence[int], limit: int) -> Iterator[Step]:
+def _cut(network: Network, steps: Sequence[Step], sizes: Sequence[int], limit: int) -> Iterator[Step]:
     """Cut steps so that the prepared weights of each, of `sizes` by layer, are within a limit, or a single layer."""
     for step in steps:
         first, held = step.first, 0
         for number in step.layers:
             if number > first and held + sizes[number] > limit:
-                yield step.of_layers(first, number)
+                yield from _some_layers(network, step, first, number)
                 first, held = number, 0
             held += sizes[number]
-        yield step.of_layers(first, step.last)
+        yield from _some_layers(network, step, first, step.last)
+
+
+def _some_layers(network: Network, step: Step, first: int, last: int) -> tuple[Step, ...]:
+    """Return the steps of some of a step's layers: of images as many as still read one value, and leave one."""
+    some = step.of_layers(first, last)
+    if some is step or not isinstance(step.kernel, ConvolutionKernel):
+        return (some,)
+    alone = []
+    for number in some.layers:
+        layer: Any = network[number]
+        kernel = step.kernel if isinstance(layer, Conv2d) else image_kernel(step.kernel.device, layer)
+        alone.append(replace(some.of_layers(number, number + 1), kernel=kernel))
+    return fused(network, alone)
 
 
 def _streaming_seconds(steps: Sequence[Step], sizes: Sequence[int]) -> float:

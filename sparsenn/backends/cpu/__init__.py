@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,7 @@ from sparsenn.backends.cpu.processor import host_machine
 from sparsenn.backends.cpu.stack import Stack, Workspace
 from sparsenn.backends.cpu.tiles import TILE
 from sparsenn.backends.host import HostMemory
-from sparsenn.backends.kernel_records import Shapes, Sources
+from sparsenn.backends.kernel_records import ImageStack, Shapes, Sources
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
 from sparsenn.formats import CSR, Array
@@ -65,10 +64,9 @@ class CPUBackend(HostMemory):
             return Stack(layers, copies, self._workspace)
         if isinstance(layers[0], Linear):
             return dense.prepare(layers)
-        graph = graph_of(layers, shapes, sources)
         if len(layers) > 1 or isinstance(layers[0], Conv2d):
-            return graph
-        return replace(graph, prepared=(partial(images.run_layer, layers[0], shapes[0]),))
+            return graph_of(layers, shapes, sources)
+        return ImageStack(tuple(layers), tuple(shapes), (partial(images.run_layer, layers[0], shapes[0]),))
 
     def release(self) -> None:
         """Drop the buffers for rows; threads of a failed launch may still write to them."""
