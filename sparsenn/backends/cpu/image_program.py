@@ -136,7 +136,7 @@ class Planner:
         """Return a value in the arena, into which rows are copied."""
         if number not in self._values:
             assert number == 0
-            self._values[0] = Value(*self.shapes[0])
+            self._values[0] = _value_of(self.shapes[0])
             copy = _Operation(COPY, None, self._values[0], image=self._images[0])
             self.operations.insert(0, copy)
         return self._values[number]
@@ -150,7 +150,7 @@ class Planner:
         if isinstance(layer, Conv2d):
             self._values[number] = self._convolve(layer, sources[0], shape)
         elif isinstance(layer, Concatenate):
-            target, channel = Value(*shape), 0
+            target, channel = _value_of(shape), 0
             for source in sources:
                 image = self._images[source]
                 self.operations.append(_Operation(COPY, self._value(source), target, image=image, channel=channel))
@@ -161,7 +161,7 @@ class Planner:
         else:
             kind = LARGEST if isinstance(layer, MaxPool2d) else MEAN
             assert kind == LARGEST or isinstance(layer, AvgPool2d)
-            self._values[number] = Value(*shape)
+            self._values[number] = _value_of(shape)
             image = self._images[sources[0]]
             self.operations.append(
                 _Operation(kind, self._value(sources[0]), self._values[number], layer=layer, image=image)
@@ -266,6 +266,11 @@ class Planner:
         """Numbers that an image takes in the largest operation."""
         sizes = [sum(value.size(1) for value in each.values) for each in self.operations]
         return max(sizes)
+
+
+def _value_of(shape: tuple[int, ...]) -> Value:
+    channels, height, width = shape
+    return Value(channels, height, width)
 
 
 def _reach(layer: Conv2d, strides: tuple[int, int]) -> list[tuple[Array, Array]]:
