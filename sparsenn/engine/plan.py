@@ -10,7 +10,7 @@ from typing import Any
 
 from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, image_kernel
 from sparsenn.backends.kernel_records import DENSE_OPERATION, IMAGE_OPERATION, WHOLE_OPERATION
-from sparsenn.engine.choices import bucket_of_choice, choice_of, records_of
+from sparsenn.engine.choices import WHOLE, bucket_of_choice, choice_of, records_of
 from sparsenn.engine.choosing import RowsShape, choose_steps
 from sparsenn.engine.compiled_network import CompiledNetwork, merges
 from sparsenn.engine.finite import HALF_PRECISION
@@ -249,6 +249,10 @@ def _fit_steps(compiled: CompiledNetwork, rows: RowsShape) -> tuple[tuple[Step, 
     backend, free = compiled.backend, compiled.weight_memory
     steps = choose_steps(compiled, rows)
     sizes = prepared_bytes(compiled, *steps)
+    if sum(sizes) > free and steps[0].kernel.operation == WHOLE_OPERATION:  # no part of which can stream
+        known = compiled.choices[bucket_of_choice(rows.count), rows.form]
+        steps = choose_steps(compiled, rows, {key: each for key, each in known.items() if key != WHOLE})
+        sizes = prepared_bytes(compiled, *steps)
     if sum(sizes) <= free:
         return steps, False, 0.0
     if backend.in_host_memory:
