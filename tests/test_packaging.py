@@ -44,6 +44,11 @@ def test_the_project_describes_itself(repository: Path, project: dict[str, Any])
     assert re.findall(r"^date-released: (.*)$", citation, re.MULTILINE) == [newest[1]]
 
 
+def test_libraries_whose_private_parts_are_used_have_an_upper_bound(project: dict[str, list[str]]) -> None:
+    bounded = [each for each in project["dependencies"] if "<" in each]
+    assert [re.split("[<>=]", each)[0] for each in bounded] == ["numba", "typer"]
+
+
 def test_test_runs_have_all_that_users_may_install(project: dict[str, dict[str, list[str]]]) -> None:
     extras = project["optional-dependencies"]
     tested = {*extras["test"], *(each for name in ("docs", "plot") for each in extras[name])}

@@ -139,7 +139,7 @@ def test_unknown_name_lists_the_known_ones() -> None:
 
 @pytest.mark.parametrize("name", ["identity", "sigmoid", "tanh"])
 def test_activations_without_a_parameter_take_no_clip(name: str) -> None:
-    with pytest.raises(InputError, match=rf"{name} takes no parameter, such as a clip; these do: .*relu"):
+    with pytest.raises(InputError, match=f"{name} takes no parameter"):
         activation_named(name, 32.0)
 
 
