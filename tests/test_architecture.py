@@ -20,12 +20,13 @@ ROWS = (
     ("layers",),
     ("graph",),
     ("network",),
+    ("model",),
     ("backends", "structure"),
     ("io",),
     ("engine",),
     ("studies",),
-    ("distributed", "report", "datasets", "training", "torch", "estimators"),
-    ("diagnosis",),
+    ("distributed", "report", "datasets", "training", "interop"),
+    ("torch",),
     ("cli",),
     ("__init__", "__main__"),
 )
@@ -261,7 +262,7 @@ def test_planted_modules_that_only_pass_names_on_are_found() -> None:
 
 
 def test_module_names_come_from_paths() -> None:
-    assert module_of(PACKAGE / "io" / "tsv.py") == "sparsenn.io.tsv"
-    names = ("", ".__init__", ".io", ".io.tsv", ".__version__")
+    assert module_of(PACKAGE / "io" / "challenge" / "tsv.py") == "sparsenn.io.challenge.tsv"
+    names = ("", ".__init__", ".io", ".io.challenge.tsv", ".__version__")
     parts = [part_of(f"sparsenn{name}") for name in names]
     assert parts == ["__init__", "__init__", "io", "io", "__init__"]
