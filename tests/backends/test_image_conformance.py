@@ -133,7 +133,7 @@ def test_a_number_that_is_not_finite_is_not_lost(entry, rng):
 @every_kernel
 def test_filters_larger_than_the_image_are_refused(entry):
     layer = Conv2d(np.ones((1, 1, 4, 4)))
-    with pytest.raises(ShapeError, match="a window of 4 x 4 pixels is larger than an image of 3 x 3"):
+    with pytest.raises(ShapeError, match=r"4 x 4 pixels .* 3 x 3"):
         layer.output_shape((1, 1, 3, 3))
     if entry.device != "cuda":
         with pytest.raises(ShapeError, match="larger than an image"):
