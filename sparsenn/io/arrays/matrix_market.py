@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,6 @@ from sparsenn.formats import COO, CSC, CSR, INDEX32_LIMIT, Array, coo_to_csr
 from sparsenn.io.bounded import Source, check_length
 from sparsenn.io.challenge.text import LONGEST_LINE, Columns, line_of, parse_lines
 from sparsenn.io.challenge.triples import compress, gather
-from sparsenn.io.tables.csv import parse_numbers
 from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.storage import open_to_write, replacing
 
@@ -27,6 +27,9 @@ _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 
 _HEADER_LINES = 10_000
 """Comment lines that a header may have."""
+
+_NUMBER = Columns((), (), "value", " ")
+"""A line of an array."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +131,9 @@ def _read_array(path: str | os.PathLike[str]) -> Array:
         raise FileFormatError(path, "this line must hold two whole numbers: rows and columns", number)
     rows, columns = map(int, sizes)
     check_memory(4 * rows * columns, f"{os.fspath(path)}: an array of shape {rows:,} x {columns:,}")
-    body = b"\n".join(lines[comments + 1 :])
-    values = parse_numbers(path, body, 1, ",", number + 1) if body else np.empty(0, np.float32)
+    body = b"".join(line + b"\n" for line in lines[comments + 1 :])
+    chunks = parse_lines(io.BytesIO(body), path, _NUMBER, number + 1, may_be_empty=True)
+    values = np.concatenate([np.empty(0, np.float32), *(chunk[0] for chunk in chunks)])
     if values.size != rows * columns:
         raise FileFormatError(path, f"declares {rows:,} x {columns:,} numbers, but holds {values.size:,}", number)
     return np.ascontiguousarray(values.reshape(columns, rows).T)

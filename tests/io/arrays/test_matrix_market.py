@@ -175,7 +175,7 @@ def test_rows_are_dense_where_the_file_is(tmp_path: Path) -> None:
         ("%%MatrixMarket matrix array real general\n%\n1 x\n1\n", 3, "two whole numbers"),
         ("%%MatrixMarket matrix array real general\n1 2\n1\n", 2, "declares 1 x 2 numbers, but holds 1"),
         ("%%MatrixMarket matrix array real general\n1 2\n1\n2\n3\n", 2, "declares 1 x 2 numbers, but holds 3"),
-        ("%%MatrixMarket matrix array real general\n1 2\n1\nx\n", 4, "'x' is not a finite"),
+        ("%%MatrixMarket matrix array real general\n1 2\n1\nx\n", 4, "'x' is not a number"),
         ("%%MatrixMarket matrix array real general\n1 1\n\n", 2, "holds 0"),
         ("%%MatrixMarket matrix coordinate real general\n1 1\n1\n", 2, "three whole numbers"),
     ],
