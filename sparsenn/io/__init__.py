@@ -84,6 +84,7 @@ _HOMES = {
     "challenge.tsv": ("read_images", "read_layer", "read_triples", "write_categories", "write_images", "write_layer"),
     "dataset": ("Dataset",),
     "files": ("is_model", "read_model", "write_model"),
+    "hdf5.dataset": ("read_dataset", "write_dataset", "write_result"),
     "hdf5.checkpoint": ("Checkpoint", "read_checkpoint", "write_checkpoint"),
     "hdf5.dataset": ("read_dataset", "write_dataset", "write_result"),
     "importers.keras.model": ("from_keras",),

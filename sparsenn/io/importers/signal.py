@@ -188,7 +188,7 @@ class Signal:
     # ---- What is not affine -----------------------------------------------------------------------------------------
 
     def activated(self, activation: Activation) -> Signal:
-        """Return what one of this package's activations makes of it."""
+        """Apply an activation of this package."""
         if activation == Identity():
             return self
         made = self.flushed(activation)
@@ -280,7 +280,7 @@ class Signal:
 
     @cached_property
     def _flushed(self) -> Signal:
-        """It with what was pending as a layer: the same for all who ask, so that it is computed once."""
+        """This signal with the pending affine map made a layer; cached so that branches share it."""
         return self._with_layer(Identity())
 
     def _with_layer(self, activation: Activation) -> Signal:
@@ -310,13 +310,7 @@ class Signal:
 
     @property
     def picture(self) -> Image:
-        """Channels, height and width that its axes say, if its numbers are images; 1-D ones have height 1.
-
-        Raises
-        ------
-        ShapeError
-            Its axes are no image's.
-        """
+        """Channels, height and width that its axes say, if its numbers are images; 1-D ones have height 1."""
         if self.shape == _UNKNOWN:
             raise ShapeError(f"takes images, but their shape is not given: {self.hint}")
         shape = self.shape if self.axis == 0 else self.shape[1:]
@@ -342,11 +336,6 @@ class Signal:
         """Return it as images, whose rows are channels, height and width for its layers, too; 1-D ones have height 1.
 
         Numbers in another order than that are moved, whole channels by a convolution of single pixels.
-
-        Raises
-        ------
-        ShapeError
-            Its axes are no image's.
         """
         image = self.picture
         signal = self if self.axis == 0 else replace(self, shape=self.shape[1:], axis=0)
@@ -409,7 +398,7 @@ class Signal:
         return numbers.reshape(-1, *[1] * (len(self.shape) - 1))
 
     def _ready_for(self, values: float | Array) -> tuple[Signal, Any]:
-        """Return it ready to be scaled by numbers, and these as what is pending takes them."""
+        """Return the signal, and constants that are broadcast to the shape of the pending map."""
         numbers = np.asarray(values, np.float64)
         if not np.isfinite(numbers).all():
             raise InputError("it computes with a constant that holds NaN or infinity")

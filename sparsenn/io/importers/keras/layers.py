@@ -162,7 +162,7 @@ def _layer_norm(signal: Signal, layer: Layer) -> Signal:
     """Return normalised rows; of images and sequences with the channels last, along the channels, or all axes."""
     config = layer.config
     if config.get("rms_scaling"):
-        raise InputError("divides by the mean square alone (rms_scaling); sparsenn's layers subtract the mean, too")
+        raise InputError("divides by the mean square alone (rms_scaling); sparsenn's layers also subtract the mean")
     names = [*(["gamma"] if config["scale"] else []), *(["beta"] if config["center"] else [])]
     arrays = dict(zip(names, layer.weights(names), strict=True))
     rank = len(signal.shape)
