@@ -163,6 +163,7 @@ def predict_table(
             write(table)
             count, names = count + len(batch.rows), table.column_names
             progress(f"predict {Path(rows).name}", batch.position, size)
+    progress(f"predict {Path(rows).name}", size, size)
     path = None if output is None else Path(output)
     return PredictedTable(count, tuple(names), path, _concatenated(held), chosen.notes)
 

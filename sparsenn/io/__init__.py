@@ -86,7 +86,6 @@ _HOMES = {
     "files": ("is_model", "read_model", "write_model"),
     "hdf5.dataset": ("read_dataset", "write_dataset", "write_result"),
     "hdf5.checkpoint": ("Checkpoint", "read_checkpoint", "write_checkpoint"),
-    "hdf5.dataset": ("read_dataset", "write_dataset", "write_result"),
     "importers.keras.model": ("from_keras",),
     "importers.sklearn.model": ("from_sklearn",),
     "importers.torch.module": ("from_torch",),

@@ -17,7 +17,6 @@ import numpy as np
 
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import INDEX32_LIMIT, Array
-from sparsenn.runtime.workers import apart
 
 __all__ = ["LONGEST_LINE", "Columns", "Readable", "faulty_lines", "line_ends", "line_of", "parse_lines"]
 
@@ -234,15 +233,12 @@ def _parse(text: bytes, columns: Columns) -> list[Array]:
     types = {name: pa.int64() for name in names}
     if columns.value is not None:
         types[names[-1]] = pa.float64()
-    table = apart(
-        lambda: csv.read_csv(
-            pa.BufferReader(text),
-            csv.ReadOptions(column_names=names, block_size=_BLOCK, use_threads=len(text) > _BLOCK),
-            csv.ParseOptions(
-                delimiter=columns.separator, quote_char=False, double_quote=False, ignore_empty_lines=False
-            ),
-            csv.ConvertOptions(column_types=types, null_values=[], check_utf8=False),
-        )
+    pa.enable_signal_handlers(False)  # else pyarrow's take the place of the caller's while text is parsed
+    table = csv.read_csv(
+        pa.BufferReader(text),
+        csv.ReadOptions(column_names=names, block_size=_BLOCK, use_threads=len(text) > _BLOCK),
+        csv.ParseOptions(delimiter=columns.separator, quote_char=False, double_quote=False, ignore_empty_lines=False),
+        csv.ConvertOptions(column_types=types, null_values=[], check_utf8=False),
     )
     arrays = [column.to_numpy() for column in table.columns]
     found = [axis - 1 for axis in arrays[: len(columns.names)]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from pathlib import Path
 
 import numpy as np
 
@@ -140,9 +141,8 @@ def _check_width(file: TextTable | ParquetTable, places: Sequence[int], width: i
         raise ShapeError(f"{file.path}: the table has {columns}{held}; the model takes {width:,}: {remedy}")
     if texts and takes_numbers:
         found = f"column {texts[0]!r} holds" if len(texts) == 1 else f"columns {listed(texts)} hold"
-        raise FileFormatError(
-            file.path, f"{found} texts, and the model takes numbers: leave out what is none ({ignored})"
-        )
+        remedy = f"leave out columns that it does not take ({ignored})"
+        raise FileFormatError(file.path, f"{found} texts, and the model takes numbers: {remedy}")
 
 
 def impute_means(chosen: ChosenColumns, model: Model, path: str, tables: Iterable[Table]) -> ChosenColumns:
@@ -166,11 +166,8 @@ def impute_means(chosen: ChosenColumns, model: Model, path: str, tables: Iterabl
     note = "missing numbers were replaced by the means of the training data, which the model stores"
     if means is None:
         means, missing = _means(tables, is_open)
-        note = (
-            f"{missing:,} missing numbers were replaced by the means of {path}: the model stores none"
-            if missing
-            else ""
-        )
+        counted = "1 missing number was" if missing == 1 else f"{missing:,} missing numbers were"
+        note = f"{counted} replaced by means of {Path(path).name}: the model stores none" if missing else ""
     filled = [
         replace(column, fill=float(np.float32(mean))) if is_filled else column
         for column, mean, is_filled in zip(columns, means, is_open, strict=True)

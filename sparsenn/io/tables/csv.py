@@ -32,6 +32,9 @@ _SPELLINGS = [
 _LONGEST_LINE = 1 << 28
 """Bytes."""
 
+_HEAD_BYTES = 1 << 16
+"""Bytes that are read at a time up to the end of the first line."""
+
 _CHUNKS = 8
 """Chunks of a block that the threads of pyarrow parse."""
 
@@ -104,7 +107,9 @@ class TextTable:
         self.names = fields if self.named else column_numbers(len(fields))
         self._text, self._line = (rest, 2) if self.named else (text, 1)
         row = self._fields(self._text.partition(b"\n")[0])
-        self.texts = {place for place, field in enumerate(row) if not is_number(field) and field.lower() not in MISSING}
+        self.texts = {
+            place for place, field in enumerate(row) if not _is_numeric(field) and field.lower() not in MISSING
+        }
 
     def __enter__(self) -> TextTable:
         return self
@@ -145,11 +150,11 @@ class TextTable:
 
     def _begin(self) -> bytes:
         """Return the beginning of the file, which ends behind the first line."""
-        text = b""
+        text, size = b"", min(self._block_bytes, _HEAD_BYTES)
         while b"\n" not in text:
-            more = self._source.read(self._block_bytes)
+            more = self._source.read(size)
             text += more
-            if len(more) < self._block_bytes:
+            if len(more) < size:
                 break
             self._check_length(text, 1)
         return text
@@ -218,7 +223,11 @@ class TextTable:
         except pa.ArrowInvalid as error:
             raise self._fault(lines, faulty, error) from error
         if table.num_rows != lines.rows:
-            raise FileFormatError(self.path, "has line ends within a row; write each row on one line")
+            rows = enumerate(lines.text[: lines.end].split(b"\n"), start=lines.first)
+            split = (line for line, row in rows if row.count(b'"') % 2 or b"\r" in row.removesuffix(b"\r"))
+            raise FileFormatError(
+                self.path, "has a line end within a row; write each row on one line", next(split, None)
+            )
         columns = []
         for place in places:
             fields, is_text = table[str(place)], place in texts
@@ -246,7 +255,7 @@ class TextTable:
         import pyarrow as pa
         from pyarrow import csv
 
-        pa.enable_signal_handlers(False)  # else it listens to signals in place of the caller's own handlers
+        pa.enable_signal_handlers(False)  # else pyarrow's take the place of the caller's while text is parsed
         types = {str(place): kind for place, kind in kinds.items()}
         if copied is not None:
             types[str(copied)] = pa.string()
@@ -289,6 +298,15 @@ class TextTable:
             line = lines.first + lines.text.count(b"\n", 0, fault.start)
             return FileFormatError(self.path, "is not UTF-8 text; save it as such", line)
         return FileFormatError(self.path, f"cannot be parsed ({' '.join(str(error).split())[:200]})", lines.first)
+
+
+def _is_numeric(field: str) -> bool:
+    """Return whether a field is a number, which may be too large for float32."""
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
 
 
 def _has_missing(column: Array | Texts) -> bool:
