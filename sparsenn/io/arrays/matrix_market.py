@@ -28,6 +28,24 @@ _ENTRY_BYTES = {"coordinate": 48, "array": 12}
 _FAULT = re.compile(r"Line ([0-9]+): (.*)", re.DOTALL)
 
 
+class _Text:
+    """Text for SciPy's parser, which crashes (1.17) where a zero byte is, or the last line does not end."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._is_ended = False
+
+    def read(self, size: int) -> bytes:
+        """Return the next `size` bytes; fewer only at the end, where a line end is added."""
+        text = self._source.read(size)
+        if b"\0" in text:
+            raise FileFormatError(self._source.path, "holds a zero byte, and so no text")
+        if len(text) < size and not self._is_ended:
+            self._is_ended = True
+            text += b"\n"
+        return text
+
+
 def read_matrix_market(path: str | os.PathLike[str]) -> COO:
     """Read a sparse matrix into float32, through gzip if the name ends in `.gz`.
 
@@ -98,18 +116,20 @@ def _read(path: str | os.PathLike[str]) -> Any:
 
     with _faults_of_scipy(path):
         with Source(path) as source:
-            rows, columns, entries, form, field, symmetry = mminfo(source)
+            rows, columns, entries, form, field, symmetry = mminfo(_Text(source))
         if field not in _FIELDS:
             raise FileFormatError(path, f"a matrix of {field} numbers cannot be read; only {', '.join(_FIELDS)} can", 1)
         if symmetry != "general" and rows != columns:
             raise FileFormatError(path, f"a {symmetry} matrix is square, not {rows:,} x {columns:,}")
         if max(rows, columns) > INDEX32_LIMIT:
             raise FileFormatError(path, f"{rows:,} x {columns:,} is beyond {INDEX32_LIMIT:,} rows or columns")
+        if form == "array" and not entries:  # SciPy divides by the number of rows
+            raise FileFormatError(path, f"is an array of {rows:,} x {columns:,}, which holds no numbers")
         if form == "coordinate":
             check_length(path, "rows or columns", max(rows, columns), entries)
         check_memory(_ENTRY_BYTES[form] * entries, f"{os.fspath(path)}: a matrix of {entries:,} entries")
         with Source(path) as source:
-            return mmread(source)
+            return mmread(_Text(source))
 
 
 @contextmanager
