@@ -9,9 +9,9 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from idx_files import write_idx
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError, ShapeError, SparseNNError, UsageError
-from sparsenn.io import write_idx
 from sparsenn.runtime import memory
 from sparsenn.training import TrainingData, read_data, read_rows
 

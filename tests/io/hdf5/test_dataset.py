@@ -271,7 +271,7 @@ FAULTS: list[tuple[Callable[[h5py.File], None], str]] = [
     (without("description"), "description is missing"),
     (overwrite("description", np.bytes_(b"{")), "damaged"),
     (overwrite("description", np.bytes_(b"[" * 100_000)), "damaged"),
-    (overwrite("description", np.bytes_(b"[]")), "description has no valid 'name'"),
+    (overwrite("description", np.bytes_(b"[]")), "description is not an object"),
     (overwrite("description", 5), "description holds int64"),
     (overwrite("description", np.array([b"{}"])), r"description has the shape \(1,\)"),
     (described(name=5), "description has no valid 'name'"),
