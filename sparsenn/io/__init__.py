@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from sparsenn.io.importers.sklearn.model import from_sklearn
     from sparsenn.io.importers.torch.module import from_torch
     from sparsenn.io.importers.weights import from_weights
-    from sparsenn.io.tables.csv import read_csv
 
 __all__ = [
     "CHALLENGE_BIAS",
@@ -54,7 +53,6 @@ __all__ = [
     "from_weights",
     "is_model",
     "read_checkpoint",
-    "read_csv",
     "read_dataset",
     "read_idx",
     "read_images",
@@ -88,7 +86,6 @@ _HOMES = {
     "importers.sklearn.model": ("from_sklearn",),
     "importers.torch.module": ("from_torch",),
     "importers.weights": ("from_weights",),
-    "tables.csv": ("read_csv",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
