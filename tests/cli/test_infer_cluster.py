@@ -29,10 +29,12 @@ NEEDS_DASK = pytest.mark.skipif(find_spec("dask") is None, reason=MISSING)
 def cluster() -> Iterator[tuple[str, ...]]:
     """The options that name a cluster of two processes."""
     pytest.importorskip("distributed.client", reason=MISSING)
-    from sparsenn.distributed import local_cluster
+    from sparsenn.distributed.cluster import local
 
-    with local_cluster(2, device="cpu") as client:
-        yield "--device", "cpu", "--scheduler", client.scheduler.address
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "find_spec", lambda name: None)  # no certificate is needed, which only this process has
+        with local.local_cluster(2, device="cpu") as client:
+            yield "--device", "cpu", "--scheduler", client.scheduler.address
 
 
 def test_a_dataset_gives_the_categories_of_one_session(
