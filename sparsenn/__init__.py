@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     from sparsenn.structure import Structure, find_structure
     from sparsenn.training import TrainingData, evaluate, read_data, train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "CELU",
