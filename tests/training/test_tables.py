@@ -141,7 +141,7 @@ def test_what_is_missing(tmp_path: Path) -> None:
             "1,001 different texts, more than 1,000",
         ),
         ("a,y\n1,2\n\n3,4\n", ":3: is empty"),
-        ('a,y\n"1\n",2\n', "line ends within a row|columns instead of"),
+        ('a,y\n"1\n",2\n', "line end within a row|columns instead of"),
         ("y\n1\n", "cannot take 1 target columns of 1"),
     ],
 )
@@ -273,7 +273,7 @@ def test_a_model_without_a_table_has_none(tmp_path: Path) -> None:
 
 def test_the_example_of_the_docs(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (repository / "docs" / "inputs-and-training-data.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    *_, example = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(7)
     kinds, sizes = rng.integers(0, 2, 80), rng.normal(size=(80, 2))

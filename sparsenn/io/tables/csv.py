@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv as csv_lines
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,6 @@ from sparsenn.io.tables.columns import BLOCK_BYTES, Block, number_column, text_c
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyarrow import csv
 
 __all__ = ["MISSING", "TextTable"]
 
@@ -45,6 +45,9 @@ _TAIL = 1024
 """Bytes at the end of a text that are looked at first, as few texts end in as many blanks."""
 
 _BLANK = b" \r\n"
+
+_FAULTY_ROW = re.compile(r"Row #([0-9]+): Expected ([0-9]+) columns, got ([0-9]+)")
+"""The message of pyarrow about a row."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -212,16 +215,10 @@ class TextTable:
         import pyarrow as pa
         from pyarrow import compute
 
-        faulty: list[csv.InvalidRow] = []
-
-        def refuse(row: csv.InvalidRow) -> str:
-            faulty.append(row)
-            return "error"
-
         try:
-            table = self._read(lines, dict.fromkeys(places, pa.string()), copied, refuse)
+            table = self._read(lines, dict.fromkeys(places, pa.string()), copied, use_threads=False)
         except pa.ArrowInvalid as error:
-            raise self._fault(lines, faulty, error) from error
+            raise self._fault(lines, str(error)) from error
         if table.num_rows != lines.rows:
             rows = enumerate(lines.text[: lines.end].split(b"\n"), start=lines.first)
             split = (line for line, row in rows if row.count(b'"') % 2 or b"\r" in row.removesuffix(b"\r"))
@@ -249,9 +246,9 @@ class TextTable:
         lines: _Lines,
         kinds: dict[int, pa.DataType],
         copied: int | None,
-        refuse: Callable[[csv.InvalidRow], str] | None = None,
+        use_threads: bool = True,
     ) -> pa.Table:
-        """Parse whole lines; with a function that is called with a row of too many or too few fields, in one thread."""
+        """Parse whole lines; without threads, a message of too many or too few fields has the number of the row."""
         import pyarrow as pa
         from pyarrow import csv
 
@@ -259,15 +256,15 @@ class TextTable:
         types = {str(place): kind for place, kind in kinds.items()}
         if copied is not None:
             types[str(copied)] = pa.string()
-        block = lines.end + 1 if refuse else max(_LEAST_CHUNK, lines.end // _CHUNKS)
+        block = max(_LEAST_CHUNK, lines.end // _CHUNKS) if use_threads else lines.end + 1
         return csv.read_csv(
             pa.BufferReader(pa.py_buffer(lines.text).slice(0, lines.end)),
             csv.ReadOptions(
                 column_names=[str(place) for place in range(len(self.names))],
-                use_threads=refuse is None,
+                use_threads=use_threads,
                 block_size=block,
             ),
-            csv.ParseOptions(delimiter=self._separator, ignore_empty_lines=False, invalid_row_handler=refuse),
+            csv.ParseOptions(delimiter=self._separator, ignore_empty_lines=False),
             csv.ConvertOptions(
                 column_types=types,
                 include_columns=list(types),
@@ -285,19 +282,20 @@ class TextTable:
             line = first if begins_empty else first + text.count(b"\n", 0, min(places))
             raise FileFormatError(self.path, "is empty", line)
 
-    def _fault(self, lines: _Lines, faulty: Sequence[csv.InvalidRow], error: Exception) -> FileFormatError:
-        """Return the error of lines that cannot be parsed."""
-        if faulty:
-            row, columns = faulty[0], len(self.names)
-            is_empty = not row.text.strip()
-            found = "is empty" if is_empty else f"{row.actual_columns:,} columns instead of {columns:,}"
-            return FileFormatError(self.path, found, lines.first + row.number - 1)
+    def _fault(self, lines: _Lines, message: str) -> FileFormatError:
+        """Return the error of lines that pyarrow refuses."""
+        found = _FAULTY_ROW.search(message)
+        if found is not None:
+            row, expected, columns = map(int, found.groups())
+            is_empty = not lines.text.split(b"\n", row)[row - 1].strip()
+            reason = "is empty" if is_empty else f"{columns:,} columns instead of {expected:,}"
+            return FileFormatError(self.path, reason, lines.first + row - 1)
         try:
             lines.text[: lines.end].decode()
         except UnicodeDecodeError as fault:
             line = lines.first + lines.text.count(b"\n", 0, fault.start)
             return FileFormatError(self.path, "is not UTF-8 text; save it as such", line)
-        return FileFormatError(self.path, f"cannot be parsed ({' '.join(str(error).split())[:200]})", lines.first)
+        return FileFormatError(self.path, f"cannot be parsed ({' '.join(message.split())[:200]})", lines.first)
 
 
 def _is_numeric(field: str) -> bool:

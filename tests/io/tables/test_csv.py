@@ -48,6 +48,7 @@ def test_forms_of_text(corrupted: Corrupted, text: bytes) -> None:
         (b"1,2\n3\n", 2, "1 columns instead of 2"),
         (b"1,2\n3,4\n5,6,7\n", 3, "3 columns instead of 2"),
         (b"a,b\n1,x\n2\n", 3, "1 columns instead of 2"),
+        (b"a,b\n1,x\n\xff,2,3\n", 3, "3 columns instead of 2"),
         (b"1,2\n\n3,4\n", 2, "is empty"),
         (b"a,b\n\n3,4\n", 2, "is empty"),
         (b"a,b\r\n1,2\r\n\r\n3,4\r\n", 3, "is empty"),
