@@ -13,7 +13,7 @@ from sparsenn.runtime.memory import shown_bytes
 from sparsenn.runtime.storage import cache_folder, read_record, write_record
 from sparsenn.runtime.workers import map_threads
 
-__all__ = ["DamagedCacheWarning", "cache_folder", "check_disk", "is_whole", "record_checksum"]
+__all__ = ["DamagedCacheWarning", "cache_folder", "check_disk", "is_whole", "record_checksum", "remove_checksum"]
 
 _BLOCK = 1 << 22
 """Bytes that a thread reads at a time."""
@@ -60,6 +60,11 @@ def record_checksum(path: Path) -> None:
         The dataset cannot be read, or the record not written.
     """
     write_record(_record(path), _FORM, {"crc32": _checksum(path)})
+
+
+def remove_checksum(path: Path) -> None:
+    """Remove a dataset's checksum, before the dataset is replaced."""
+    (cache_folder() / _record(path)).unlink(missing_ok=True)
 
 
 def is_whole(path: Path) -> bool:

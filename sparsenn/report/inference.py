@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparsenn.backends.trainer import Evaluation
-from sparsenn.engine import LayerStatistics, Plan
+from sparsenn.engine import LayerStatistics, Plan, Result
 from sparsenn.engine.result import Seconds
 from sparsenn.formats import Array
 from sparsenn.io import Model
@@ -22,7 +22,7 @@ from sparsenn.report.records import plain
 from sparsenn.report.tables import fact_table
 from sparsenn.report.training import evaluation_text
 
-__all__ = ["ModelRun", "model_layer_table", "model_record", "model_summary"]
+__all__ = ["ModelRun", "model_layer_table", "model_record", "model_summary", "stream_record", "stream_summary"]
 
 _CLASSES = 10
 """Classes whose rows the summary counts."""
@@ -153,6 +153,49 @@ def model_record(model: str, data: str, run: ModelRun) -> dict[str, Any]:
         ],
         "class_names": run.model.class_names,
         "predicted": run.predicted.tolist() if run.model.classes else None,
+    }
+    values: dict[str, Any] = plain(record)
+    return values
+
+
+def stream_summary(model: str, data: str, result: Result) -> Table:
+    """Return a model's run over the rows of a file that was read in chunks, as a table of two columns.
+
+    Parameters
+    ----------
+    model, data : names of the two files.
+    result : the run, without outputs.
+    """
+    seconds = result.seconds
+    times = ", ".join(f"{name} {duration(part)}" for name, part in asdict(seconds).items())
+    facts = [
+        ("model", model),
+        (
+            "network",
+            f"{_shapes(result.plan.network)}; {count(result.plan.network.multiply_adds)} multiply-adds per row",
+        ),
+        ("data", f"{data}, {count(result.inputs)} rows"),
+        ("plan", str(result.plan)),
+        *(("note", note) for note in result.notes),
+        ("time", f"{duration(seconds.total)}: {times}"),
+    ]
+    return fact_table(facts, _TEXT_WIDTH)
+
+
+def stream_record(model: str, data: str, result: Result) -> dict[str, Any]:
+    """Return such a run as a dictionary of plain Python values, fit for JSON.
+
+    The keys are model, inputs, rows, device, plan, notes, seconds and per_layer, as in `model_record`.
+    """
+    record = {
+        "model": model,
+        "inputs": data,
+        "rows": result.inputs,
+        "device": result.plan.device,
+        "plan": result.plan.to_dict(),
+        "notes": result.notes,
+        "seconds": {**asdict(result.seconds), "total": result.seconds.total},
+        "per_layer": [asdict(layer) for layer in result.statistics],
     }
     values: dict[str, Any] = plain(record)
     return values

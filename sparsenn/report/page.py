@@ -7,7 +7,7 @@ caption, and headings of columns and rows.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
@@ -68,7 +68,9 @@ _LEFT = 70  # margin for the numbers of the vertical axis
 _BOTTOM = 24  # margin for the numbers of the horizontal axis
 
 
-def inference_page(name: str, result: Result, verdict: Verification | str) -> str:
+def inference_page(
+    name: str, result: Result, verdict: Verification | str, provenance: Mapping[str, str] | None = None
+) -> str:
     """Return the page of a dataset's run: summary, plan, layers and machine.
 
     Parameters
@@ -76,11 +78,12 @@ def inference_page(name: str, result: Result, verdict: Verification | str) -> st
     name : what the dataset is called.
     result : a finished inference.
     verdict : the verification, or the reason why there is none.
+    provenance : of the dataset.
     """
     layers = [*_pictures(result.statistics), table_part(layer_table(result.statistics))]
     return page(
         f"Inference of {name}",
-        ("Summary", [facts_part(summary(name, result, verdict))]),
+        ("Summary", [facts_part(summary(name, result, verdict, provenance))]),
         ("Plan", [table_part(plan_table(result.plan))]),
         ("Layers", layers),
         ("Machine", [machine_part(result.plan)]),
