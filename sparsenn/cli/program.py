@@ -86,7 +86,7 @@ class _Program(TyperGroup):
         try:
             code = super().main(words, *others, **{**more, "standalone_mode": False})
         except _UsageError as error:
-            code = _tell_usage(error)
+            code = _report_usage(error)
         except typer.Abort:
             code = ExitCode.INTERRUPTED
         code = code if isinstance(code, int) else 0
@@ -105,7 +105,7 @@ def _with_verb(words: list[str]) -> list[str]:
     return ["kernels", "list", *words[1:]]
 
 
-def _tell_usage(error: Any) -> int:
+def _report_usage(error: Any) -> int:
     """Say on stderr what is wrong with a command line, in a line; without any words, how the program is used."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
