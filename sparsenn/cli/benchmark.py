@@ -52,7 +52,7 @@ def benchmark(
     check_files({"MODEL": model, "--inputs": inputs}, {"--json": json, "--trace": trace, "--report": report})
     with reporting(progress):  # importing takes a second, too
         from sparsenn.cli.predict import check_model, read_model_rows
-        from sparsenn.io.model_files import read_model
+        from sparsenn.io.files import read_model
         from sparsenn.report import to_json
         from sparsenn.report.benchmark import benchmark_page, benchmark_record, benchmark_table
         from sparsenn.studies.benchmark import run_benchmark

@@ -12,7 +12,7 @@ from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.files import check_files, is_hdf5
 from sparsenn.errors import UsageError
-from sparsenn.io.model_files import is_model, kind_of
+from sparsenn.io.files import is_model, kind_of
 
 if TYPE_CHECKING:
     from sparsenn.formats import COO

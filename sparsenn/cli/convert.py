@@ -12,7 +12,7 @@ from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.files import check_files
 from sparsenn.errors import UsageError
-from sparsenn.io.model_files import WRITTEN_SUFFIXES
+from sparsenn.io.files import WRITTEN_SUFFIXES
 
 __all__ = ["convert"]
 

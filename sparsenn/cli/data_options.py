@@ -12,7 +12,7 @@ from sparsenn.errors import UsageError
 if TYPE_CHECKING:
     from sparsenn.formats import Array, Scaling
 
-__all__ = ["Deviation", "Factor", "Mean", "check_table", "is_table", "scaling_from"]
+__all__ = ["TABLES", "Deviation", "Factor", "Mean", "check_table", "is_table", "scaling_from"]
 
 TABLES = (".csv", ".tsv", ".parquet")
 """Suffixes of tables: files that have columns."""
@@ -20,12 +20,10 @@ TABLES = (".csv", ".tsv", ".parquet")
 
 Factor = Annotated[
     str | None,
-    typer.Option(metavar="X", help="Multiply inputs by a number such as 1/255, or by one per column or channel."),
+    typer.Option(metavar="X", help="Multiply inputs by 1/255, say, or by a number per column or channel."),
 ]
-Mean = Annotated[str | None, typer.Option(metavar="X", help="Then subtract a number, or one per column or channel.")]
-Deviation = Annotated[
-    str | None, typer.Option(metavar="X", help="Then divide by a number, or by one per column or channel.")
-]
+Mean = Annotated[str | None, typer.Option(metavar="X", help="Then subtract this; likewise.")]
+Deviation = Annotated[str | None, typer.Option(metavar="X", help="Then divide by this; likewise.")]
 
 
 def is_table(path: Path) -> bool:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 
 from sparsenn.errors import InputError, ResourceError, SparseNNError, UsageError
-from sparsenn.io.model_files import kind_of
+from sparsenn.io.files import kind_of
 from sparsenn.runtime.storage import is_stream, replacing, same_file
 
 __all__ = ["HDF5_SUFFIXES", "STDOUT", "check_files", "drawing", "is_hdf5", "tracing", "write_document"]
@@ -124,7 +124,7 @@ def _overwrites(path: Path, source: Path) -> bool:
     real = Path(os.path.realpath(path))
     if not (real.is_file() and source.is_dir() and Path(os.path.realpath(source)) in real.parents):
         return False
-    from sparsenn.io.layout import is_official_name
+    from sparsenn.io.challenge.layout import is_official_name
 
     return is_official_name(real.name)
 

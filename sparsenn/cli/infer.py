@@ -17,7 +17,7 @@ from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.files import HDF5_SUFFIXES, STDOUT, check_files, drawing, is_hdf5, tracing, write_document
 from sparsenn.cli.startup import wake_gpu
 from sparsenn.errors import UsageError
-from sparsenn.io.model_files import is_model, kind_of
+from sparsenn.io.files import is_model, kind_of
 from sparsenn.runtime.spans import span
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def _truth(source: str, dataset: Dataset, rows: Path | None) -> Any:
     """Return the true categories of the rows, which are known where they are the dataset's own."""
     if rows is None or dataset.truth is None:
         return dataset.truth
-    from sparsenn.io.hdf5 import read_categories
+    from sparsenn.io.hdf5.dataset import read_categories
 
     place = Path(source)
     own = place.is_file() and rows.is_file() and place.samefile(rows)

@@ -12,11 +12,11 @@ from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.files import STDOUT, check_files, write_document
 from sparsenn.errors import UsageError
-from sparsenn.io.model_files import is_model, kind_of, read_model
+from sparsenn.io.files import is_model, kind_of, read_model
 
 if TYPE_CHECKING:
     from sparsenn.engine import Plan
-    from sparsenn.io import Model
+    from sparsenn.model import Model
 
 __all__ = ["info"]
 

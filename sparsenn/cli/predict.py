@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,19 +18,22 @@ from sparsenn.cli.console import console, reporting
 from sparsenn.cli.files import HDF5_SUFFIXES, STDOUT, check_files, tracing, write_document
 from sparsenn.cli.startup import wake_gpu
 from sparsenn.errors import UsageError
-from sparsenn.io.model_files import is_model, kind_of
+from sparsenn.io.files import is_model, kind_of
 from sparsenn.printable import printable
 from sparsenn.runtime.spans import span
 
 if TYPE_CHECKING:
     from sparsenn.engine import Result
     from sparsenn.formats import Array, Scaling
-    from sparsenn.io import Model
+    from sparsenn.model import Model
     from sparsenn.training import InputRows, ModelResult, TrainingData
 
 __all__ = ["check_model", "predict", "read_model_rows"]
 
-OUTPUT_SUFFIXES = (".csv", ".tsv", ".npy", ".npz", *HDF5_SUFFIXES, ".parquet", ".mtx", ".idx")
+OUTPUT_SUFFIXES = (*data_options.TABLES, ".csv.gz", ".tsv.gz", ".npy", ".npz", *HDF5_SUFFIXES)
+
+SHOWN_ROWS = 10
+"""Rows of a table's predictions that are shown where no file takes them."""
 
 
 def predict(
@@ -47,18 +52,30 @@ def predict(
             "--output",
             "-o",
             metavar="FILE",
-            help="The class or the values of each row: .csv, .tsv, .npy, .npz, .h5 or .parquet.",
+            help="A class or values per row: .csv, .parquet, .npy, .npz or .h5.",
         ),
     ] = None,
     classes: Annotated[
         bool | None,
         typer.Option("--classes/--no-classes", help="Outputs are scores of classes; by default, as the model says."),
     ] = None,
+    scores: Annotated[bool, typer.Option("--scores", help="In a table: also the score of each class.")] = False,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="Columns that the model takes, in its order."),
+    ] = None,
+    ignore: Annotated[
+        list[str],
+        typer.Option(metavar="NAME", help="A column that the model does not take; repeatable."),
+    ] = [],  # noqa: B006 (typer copies it)
+    id: Annotated[  # noqa: A002 (the name of the option)
+        str | None,
+        typer.Option("--id", metavar="NAME", help="A column that is copied to the output."),
+    ] = None,
+    impute: Annotated[bool, typer.Option("--impute", help="Replace missing numbers by their column's mean.")] = False,
     targets: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=1, help="The last N columns of a table are true answers: report accuracy or loss."
-        ),
+        typer.Option(metavar="N", min=1, help="The last N columns are true answers: report accuracy or loss."),
     ] = None,
     factor: data_options.Factor = None,
     mean: data_options.Mean = None,
@@ -81,13 +98,24 @@ def predict(
     \b
     Examples:
       sparsenn predict model.onnx rows.csv --output predictions.csv
+      sparsenn predict model.onnx people.csv --id name --ignore city --impute --scores -o found.csv
       sparsenn predict model.h5 rows.npy --output outputs.npy --device cuda
       sparsenn predict model.h5 pixels.npy --factor 1/255 --mean 0.13
       sparsenn predict model.onnx labelled.csv --targets 1
       sparsenn predict model.h5 large.npy --stream --memory-limit 2G --output outputs.npy
     """
-    if targets is not None:
-        data_options.check_table("--targets", rows)
+    for option, value in (
+        *(("--targets", targets), ("--columns", columns), ("--ignore", ignore), ("--id", id), ("--impute", impute)),
+    ):
+        if value:
+            data_options.check_table(option, rows)
+    written_as_table = output is None or data_options.is_table(output)
+    in_blocks = data_options.is_table(rows) and written_as_table and not (targets or json or stats or report or resume)
+    if (columns or ignore or id or impute) and not in_blocks:
+        raise UsageError(
+            "--columns, --ignore, --id and --impute go with an --output that is a table, and without --targets, "
+            "--json, --stats, --report and --resume"
+        )
     if stream and (targets or factor or mean or deviation or report):
         raise UsageError("--targets, --factor, --mean, --deviation and --report do not go with --stream")
     if resume and not (stream and output):
@@ -104,7 +132,7 @@ def predict(
     check_files(
         {"MODEL": model, "ROWS": rows},
         {"--output": output, "--json": json, "--trace": trace, "--report": report},
-        (".npy", *HDF5_SUFFIXES) if stream else OUTPUT_SUFFIXES,
+        (".npy", *HDF5_SUFFIXES) if stream and not in_blocks else OUTPUT_SUFFIXES,
     )
     with reporting(progress):  # what looks into a file takes a second to import
         check_model(model, "give the model first, then the rows; a dataset is run with sparsenn challenge run")
@@ -112,7 +140,17 @@ def predict(
     screen = console(sys.stderr if json == STDOUT else sys.stdout)
     path = Path(model)
     with tracing(trace):
-        if stream:
+        if in_blocks:
+            model_of = partial(_model_for, path, classes, scaling)
+            choice = {
+                "columns": None if columns is None else [name.strip() for name in columns.split(",")],
+                "ignore": ignore,
+                "id": id,
+                "impute": impute,
+                "scores": scores,
+            }
+            count = _predict_table(screen, path, rows, output, model_of, choice | how, progress)
+        elif stream:
             streamed = _stream(path, rows, output, classes, resume, how, progress)
             _deliver_stream(screen, path, rows, streamed, json, stats)
             count = streamed.inputs
@@ -120,7 +158,7 @@ def predict(
             read = partial(_read, path, rows, targets, classes, scaling, scale_bytes=factor is None)
             result = _run(path, rows, read, how, progress)
             with span("report", "write"):
-                _deliver(screen, path, rows, result, output, json, stats, report)
+                _deliver(screen, path, rows, result, output, scores, json, stats, report)
             count = result.plan.inputs
     if output is not None:
         screen.print(printable(f"wrote {output} ({count:,} rows)"), soft_wrap=True)
@@ -158,23 +196,23 @@ def read_model_rows(model: Model, rows: Path) -> Array:
 def _read(
     path: Path, rows: Path, targets: int | None, classes: bool | None, scaling: Scaling | None, *, scale_bytes: bool
 ) -> tuple[Model, TrainingData | InputRows]:
-    with span(f"read {path.name}", "read"):
-        model = _model_for(path, classes)
-        if scaling is not None:
-            if model.scaling is not None:
-                raise UsageError(
-                    f"{path} scales its inputs itself ({model.scaling}), as in training; "
-                    "leave out --factor, --mean and --deviation"
-                )
-            model = replace(model, scaling=scaling)
+    model = _model_for(path, classes, scaling)
     with span(f"read {rows.name}", "read"):
         return model, _data_for(model, rows, targets, scale_bytes)
 
 
-def _model_for(path: Path, classes: bool | None) -> Model:
+def _model_for(path: Path, classes: bool | None, scaling: Scaling | None = None) -> Model:
     from sparsenn.io import read_model
 
-    model = read_model(path)
+    with span(f"read {path.name}", "read"):
+        model = read_model(path)
+    if scaling is not None:
+        if model.scaling is not None:
+            raise UsageError(
+                f"{path} scales its inputs itself ({model.scaling}), as in training; "
+                "leave out --factor, --mean and --deviation"
+            )
+        model = replace(model, scaling=scaling)
     if classes is None or classes == model.classes:
         return model
     return replace(model, classes=classes, class_names=model.class_names if classes else None)
@@ -206,6 +244,38 @@ def _data_for(model: Model, rows: Path, targets: int | None, scale_bytes: bool) 
         if plain is not None:
             rows_for(model, plain, last=1)  # raises ShapeError: rows of another width explain labels that are none
         raise
+
+
+def _predict_table(
+    screen: Any,
+    path: Path,
+    rows: Path,
+    output: Path | None,
+    read: Callable[[], Model],
+    how: dict[str, Any],
+    progress: bool | None,
+) -> int:
+    """Predict a table block by block, print the summary, and the first rows where no file takes them; return rows."""
+    from sparsenn.errors import ShapeError
+
+    with reporting(progress) as report:
+        from sparsenn.predictions import predict_table
+        from sparsenn.report.inference import prediction_rows, table_summary
+
+        start = time.perf_counter()
+        model = read()
+        try:
+            done = predict_table(model, rows, output, progress=report, **how)
+        except ShapeError as error:
+            raise ShapeError(f"{rows} does not fit {path}: {error}") from error
+        seconds = time.perf_counter() - start
+    screen.print(table_summary(path.name, model.network, rows.name, done.rows, done.notes, seconds))
+    if done.table is not None:
+        first = done.table.slice(0, SHOWN_ROWS).to_pylist()
+        screen.print(prediction_rows(done.columns, first))
+        if done.rows > len(first):
+            screen.print(f"the first {len(first)} of {done.rows:,} rows; --output FILE writes all")
+    return done.rows
 
 
 def _run(path: Path, rows: Path, read: Any, how: dict[str, Any], progress: bool | None) -> ModelResult:
@@ -261,12 +331,13 @@ def _deliver(
     rows: Path,
     result: ModelResult,
     output: Path | None,
+    scores: bool,
     json: Path | None,
     stats: bool,
     report: Path | None,
 ) -> None:
     """Print the summary, and the table by layer if asked for, and write the files."""
-    from sparsenn.io.model_output import write_model_output
+    from sparsenn.io.tables.predictions import write_predictions
     from sparsenn.report import model_layer_table, model_record, model_summary, to_json
 
     model = result.model
@@ -275,10 +346,7 @@ def _deliver(
         screen.print(model_layer_table(model.network, result.statistics))
     if output is not None:
         notes = {"model": path.name, "plan": str(result.plan)}
-        names = None if model.encoding is None else model.encoding.targets
-        predicted = result.predicted if model.classes and model.network.outputs > 1 else None
-        named = model.network.named_outputs
-        write_model_output(output, result.outputs, predicted, notes, model.class_names, names, named)
+        write_predictions(output, model, result.outputs, scores=scores, notes=notes)
     if json is not None:
         write_document(json, to_json(model_record(str(path), str(rows), result)))
     if report is not None:

@@ -14,7 +14,7 @@ from sparsenn.cli.console import console, reporting
 from sparsenn.cli.files import STDOUT, check_files, write_document
 from sparsenn.cli.startup import wake_gpu
 from sparsenn.errors import UsageError
-from sparsenn.io.model_files import is_model, kind_of, read_model
+from sparsenn.io.files import is_model, kind_of, read_model
 from sparsenn.printable import printable
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from sparsenn.datasets.radixnet import radixnet
 from sparsenn.datasets.truth import compute_truth
 from sparsenn.errors import FileFormatError, UsageError, unknown_name
 from sparsenn.formats import CSR
+from sparsenn.io.challenge.layout import challenge_bias
 from sparsenn.io.dataset import Dataset
-from sparsenn.io.layout import challenge_bias
 from sparsenn.runtime.progress import Progress, silent
 
 __all__ = ["INPUT_KINDS", "generate", "input_kind"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -13,8 +14,9 @@ from sparsenn.backends.trainer import Evaluation
 from sparsenn.engine import LayerStatistics, Plan, Result
 from sparsenn.engine.result import Seconds
 from sparsenn.formats import Array
-from sparsenn.io import Model
+from sparsenn.model import Model
 from sparsenn.network import Network
+from sparsenn.printable import printable
 from sparsenn.report.architecture import layer_title, shape_text
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, duration
@@ -22,7 +24,16 @@ from sparsenn.report.records import plain
 from sparsenn.report.tables import fact_table
 from sparsenn.report.training import evaluation_text
 
-__all__ = ["ModelRun", "model_layer_table", "model_record", "model_summary", "stream_record", "stream_summary"]
+__all__ = [
+    "ModelRun",
+    "model_layer_table",
+    "model_record",
+    "model_summary",
+    "prediction_rows",
+    "stream_record",
+    "stream_summary",
+    "table_summary",
+]
 
 _CLASSES = 10
 """Classes whose rows the summary counts."""
@@ -156,6 +167,38 @@ def model_record(model: str, data: str, run: ModelRun) -> dict[str, Any]:
     }
     values: dict[str, Any] = plain(record)
     return values
+
+
+def table_summary(model: str, network: Network, data: str, rows: int, notes: Sequence[str], seconds: float) -> Table:
+    """Return a table's predictions in words, as a table of two columns.
+
+    Parameters
+    ----------
+    model, data : names of the two files.
+    network : of the model.
+    rows : how many were predicted.
+    notes : sentences on columns and missing values.
+    seconds : from reading the model to the last row.
+    """
+    facts = [
+        ("model", model),
+        ("network", f"{_shapes(network)}; {count(network.multiply_adds)} multiply-adds per row"),
+        ("data", f"{data}, {count(rows)} rows"),
+        *(("note", note) for note in notes),
+        ("time", f"{duration(seconds)}, {_rate(rows, seconds)}"),
+    ]
+    return fact_table(facts, _TEXT_WIDTH)
+
+
+def prediction_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return some rows of predictions as a table."""
+    table = FittedTable()
+    for name in columns:
+        table.add_column(printable(name), no_wrap=True)
+    for row in rows:
+        cells = (f"{value:.6g}" if isinstance(value, float) else str(value) for value in row.values())
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
 
 
 def stream_summary(model: str, data: str, result: Result) -> Table:

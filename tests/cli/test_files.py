@@ -18,8 +18,8 @@ from sparsenn.cli.files import check_files
 from sparsenn.datasets import named
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.io import write_model
-from sparsenn.io.model import Model
 from sparsenn.layers import Linear
+from sparsenn.model import Model
 from sparsenn.network import Network
 
 Run = Callable[..., Result]

@@ -120,7 +120,9 @@ def test_scaling_and_class_names_come_along(run: Run, tmp_path: Path) -> None:
         assert (done.exit_code, done.stderr) == (0, "")
         found.append((tmp_path / "classes.csv").read_text())
     assert found[0] == found[1]
-    assert set(found[0].split()) <= {"a", "b", "c"}
+    header, *classes = found[0].split()
+    assert header == "class"
+    assert set(classes) <= {"a", "b", "c"}
 
 
 def test_convert_fixes_open_sizes(run: Run, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 from collections.abc import Callable
@@ -19,8 +20,9 @@ from scipy.sparse import coo_array, csc_array, csr_array, save_npz
 from typer.testing import Result
 
 from sparsenn.formats import from_dense
-from sparsenn.io import Model, read_idx, read_matrix_market, write_idx, write_matrix_market, write_model
+from sparsenn.io import write_idx, write_matrix_market, write_model
 from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
+from sparsenn.model import Model
 from sparsenn.network import Network
 
 Run = Callable[..., Result]
@@ -150,7 +152,7 @@ def test_labels_and_targets_in_npz(run: Run, folder: Path, rows: np.ndarray, exp
 
 
 @pytest.mark.parametrize("model", ["classes.h5", "numbers.h5"])
-@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".npy", ".npz", ".h5", ".parquet", ".mtx", ".idx"])
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".npy", ".npz", ".h5", ".parquet"])
 def test_every_kind_of_output(
     run: Run, folder: Path, rows: np.ndarray, expected: np.ndarray, model: str, suffix: str
 ) -> None:
@@ -160,7 +162,7 @@ def test_every_kind_of_output(
     assert (done.exit_code, done.stderr) == (0, "")
     told = classes if model == "classes.h5" else expected
     if suffix in (".tsv", ".csv"):
-        found = np.loadtxt(path, delimiter="\t" if suffix == ".tsv" else ",", ndmin=told.ndim)
+        found = np.loadtxt(path, delimiter="\t" if suffix == ".tsv" else ",", ndmin=told.ndim, skiprows=1)
         np.testing.assert_allclose(found, told, rtol=1e-4, atol=1e-5)
     elif suffix == ".npy":
         np.testing.assert_allclose(np.load(path), told, rtol=1e-4, atol=1e-5)
@@ -171,12 +173,10 @@ def test_every_kind_of_output(
             np.testing.assert_allclose(arrays["outputs"], expected, rtol=1e-4, atol=1e-5)
     elif suffix == ".parquet":
         table = parquet.read_table(path)
-        found = np.column_stack([table[f"output {number}"].to_numpy() for number in range(OUTPUTS)])
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-        assert told is not classes or table["class"].to_pylist() == classes.tolist()
-    elif suffix in (".mtx", ".idx"):
-        found = read_matrix_market(path).to_scipy().toarray() if suffix == ".mtx" else read_idx(path)
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        names = ["class"] if told is classes else [f"output_{number}" for number in range(OUTPUTS)]
+        assert table.column_names == names
+        found = np.column_stack([table[name].to_numpy() for name in names])
+        np.testing.assert_allclose(found.reshape(told.shape), told, rtol=1e-4, atol=1e-5)
     else:
         outputs, _, notes = result_in(path)
         np.testing.assert_allclose(outputs.to_scipy().toarray(), expected, rtol=1e-4, atol=1e-5)
@@ -186,7 +186,7 @@ def test_every_kind_of_output(
             assert told is not classes or np.array_equal(file["classes"], classes)
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".npy", ".npz", ".h5", ".parquet", ".mtx", ".idx"])
+@pytest.mark.parametrize("suffix", [".csv", ".npy", ".npz", ".h5", ".parquet"])
 def test_a_full_disk_leaves_the_old_file(
     run: Run, folder: Path, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
@@ -267,7 +267,7 @@ def write_bad(folder: Path, rows: np.ndarray) -> None:
         ("narrow.parquet", "has 5 columns ('c0', 'c1', 'c2', 'c3', 'c4'); the model takes 6"),
         ("narrow.mtx", "the rows hold 5 numbers; the model takes rows of 6"),
         ("none.parquet", "holds 0 rows of 6 columns"),
-        ("nan.parquet", "row 4, column 'c2' holds inf, which is not finite in float32"),
+        ("nan.parquet", "row 4, column 'c2' holds a number that is not finite in float32"),
         ("cut.parquet", "not Parquet, or damaged"),
         ("missing.parquet", "row 2, column 'c4' holds nothing where a number is needed"),
         ("words.parquet", "row 1, column 'c4' holds 'a' where a number is needed"),
@@ -303,6 +303,41 @@ def test_help_is_a_screen_without_the_challenges_words(run: Run) -> None:
     assert not {"neuron", "neurons", "bias", "category", "categories", "layers"} & set(text.lower().split())
 
 
+def test_a_table_as_people_have_it(run: Run, folder: Path, rows: np.ndarray, expected: np.ndarray) -> None:
+    names = "abcdef"
+    lines = [[f'"{number:04}"', *map(repr, row), "Rome"] for number, row in enumerate(rows.astype(float).tolist())]
+    gap = 2 + names.index("c")
+    table, out = folder / "people.csv", folder / "found.csv"
+    table.write_text("\n".join(",".join(line) for line in [["key", *names, "city"], *lines]) + "\n")
+    how = ("predict", folder / "classes.h5", table, "--device", "cpu", "--output", out)
+    refused = run(*how)
+    assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+    assert "the model takes 6" in refused.stderr
+    done = run(*how, "--id", "key", "--ignore", "city", "--scores", "--memory-limit", "500M")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert f"wrote {out} ({ROWS} rows)" in done.stdout
+    with out.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert list(found[0]) == ["key", "class", "score_0", "score_1", "score_2"]
+    assert [row["key"] for row in found] == [f"{number:04}" for number in range(ROWS)]
+    assert [int(row["class"]) for row in found] == expected.argmax(axis=1).tolist()
+    lines[3][gap - 1] = ""
+    table.write_text("\n".join(",".join(line) for line in [["key", *names, "city"], *lines]) + "\n")
+    chosen = (*how[:-2], "--columns", "a,b,c,d,e,f", "--id", "key")
+    missing = run(*chosen)
+    assert (missing.exit_code, missing.stderr.count("\n")) == (2, 1)
+    assert "people.csv:5" in missing.stderr
+    assert "'c'" in missing.stderr
+    done = run(*chosen, "--impute")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "the first 10 of 40 rows; --output FILE writes all" in done.stdout
+    assert "0009" in done.stdout
+    assert "0010" not in done.stdout
+    refused = run(*chosen, "--json", "-")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--columns, --ignore, --id and --impute go with" in refused.stderr
+
+
 def test_classes_and_values_by_option(run: Run, folder: Path, rows: np.ndarray, expected: np.ndarray) -> None:
     write_rows(folder / "rows.npy", rows)
     for model, option, numbers in (
@@ -313,7 +348,7 @@ def test_classes_and_values_by_option(run: Run, folder: Path, rows: np.ndarray, 
         done = run("predict", folder / model, folder / "rows.npy", "--device", "cpu", "--output", out, option)
         assert done.exit_code == 0, done.output
         assert f"wrote {out} ({ROWS} rows)" in done.stdout
-        np.testing.assert_allclose(np.loadtxt(out, delimiter=","), numbers, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(np.loadtxt(out, delimiter=",", skiprows=1), numbers, rtol=1e-4, atol=1e-5)
 
 
 def run_scaled(run: Run, folder: Path, name: str, *options: object) -> np.ndarray:
@@ -355,7 +390,7 @@ def test_outputs_in_float64(run: Run, folder: Path, rows: np.ndarray, expected: 
         out = folder / f"out.{suffix}"
         how = ("--device", "cpu", "--precision", "float64", "--output", out)
         assert run("predict", folder / "numbers.h5", folder / "rows.npy", *how).exit_code == 0
-        found = np.load(out) if suffix == "npy" else np.loadtxt(out, delimiter=",")
+        found = np.load(out) if suffix == "npy" else np.loadtxt(out, delimiter=",", skiprows=1)
         assert found.dtype == np.float64
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
     done = run("predict", folder / "numbers.h5", folder / "rows.npy", "--device", "cuda", *how[2:4])
@@ -391,7 +426,10 @@ def test_a_column_too_many_is_no_label(run: Run, folder: Path, rows: np.ndarray)
         for model in ("classes.h5", "numbers.h5"):
             done = run("predict", folder / model, folder / name, "--output", out, "--device", "cpu")
             names = " ('id', 'a', 'b', 'c', 'd', 'e', 'f')" if header else ""
-            assert f"the table has 7 columns{names}; the model takes 6; remove the others" in done.stderr
+            assert (
+                f"the table has 7 columns{names}; the model takes 6: name those that it takes (--columns A,B,...)"
+                in done.stderr
+            )
             assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
             assert not out.exists()
 
@@ -413,6 +451,6 @@ def test_numbers_of_one_output_are_written(run: Run, folder: Path, rows: np.ndar
         out = folder / f"found.{suffix}"
         done = run("predict", folder / "one.h5", folder / "rows.csv", "--output", out, "--device", "cpu")
         assert done.exit_code == 0
-        found = np.load(out) if suffix == "npy" else np.loadtxt(out)
+        found = np.load(out) if suffix == "npy" else np.loadtxt(out, skiprows=1)
         np.testing.assert_allclose(found.ravel(), (rows @ weights).ravel(), rtol=1e-5)
         out.unlink()

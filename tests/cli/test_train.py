@@ -70,7 +70,7 @@ def test_classes(run: Run, labelled: Path, tmp_path: Path) -> None:
     assert "cross_entropy" in done.stdout
     done = run("predict", model, labelled, "--json", "-")
     assert json.loads(done.stdout)["accuracy"] > 0.9
-    assert "accuracy" in run("predict", model, labelled).stdout
+    assert "accuracy" in run("predict", model, labelled, "--targets", 1).stdout
 
 
 def test_the_same_model_again_and_with_another_kernel(run: Run, table: Path, tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_predict_checks_widths_before_labels(run: Run, labelled: Path, tmp_path:
     for data, options, fragment in (
         (wide, (), "wide.csv does not fit"),
         (wide, ("--targets", 1), "the table has 4 columns; the model takes 2 and then 1 of targets"),
-        (bad, (), "if the last are targets, pass --targets 1"),
+        (bad, (), "name those that it takes (--columns A,B,...)"),
         (bad, ("--targets", 1), "label 0.25"),
     ):
         done = run("predict", model, data, *options)

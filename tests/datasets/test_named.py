@@ -13,7 +13,7 @@ from sparsenn.datasets.cache import DamagedCacheWarning
 from sparsenn.errors import FileFormatError, ResourceError, UsageError
 from sparsenn.formats import CSR
 from sparsenn.io.dataset import Dataset
-from sparsenn.io.hdf5 import read_dataset
+from sparsenn.io.hdf5.dataset import read_dataset
 from sparsenn.network import Network
 from sparsenn.runtime import memory
 from sparsenn.runtime.progress import Progress

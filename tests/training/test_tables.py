@@ -11,7 +11,8 @@ import pytest
 from pyarrow import parquet
 
 from sparsenn.errors import FileFormatError, InputError, ShapeError, SparseNNError, UsageError
-from sparsenn.io import Model, read_model, write_model
+from sparsenn.io import read_model, write_model
+from sparsenn.model import Model
 from sparsenn.training import InputRows, TrainingData, loop, read_data, read_rows, train, trained_model
 
 TABLE = "age,town,height,kind\n30,Ulm,1.5,b\n40,Bonn,1.75,a\n50,Ulm,2,b\n"
@@ -105,7 +106,7 @@ def test_validation_and_rows_take_the_same_columns(path: Path, tmp_path: Path) -
             FileFormatError,
             ":3: column 'town' holds 'Rom' here; known: 'Bonn'",
         ),
-        ("age,town,height\n1,Ulm,\n", FileFormatError, ":2: column 'height' holds nothing here, and the model was"),
+        ("age,town,height\n1,Ulm,\n", FileFormatError, ":2: column 'height' holds nothing here: fill it in"),
         ("age,town,height\n1,,1\n", FileFormatError, ":2: column 'town' holds nothing here; known:"),
         ("age,town,height\n1,Ulm,tall\n", FileFormatError, ":2: column 'height' holds 'tall' where a number is needed"),
         ("age,town,height,kind\n1,Ulm,1,c\n", FileFormatError, ":2: column 'kind' holds 'c' here; known: 'a', 'b'"),
