@@ -35,7 +35,7 @@ from sparsenn.io.challenge import folder as challenge_folder
 from sparsenn.io.challenge import tsv
 from sparsenn.io.hdf5 import checkpoint, dataset, model
 from sparsenn.io.importers.rounding import RoundingWarning
-from sparsenn.io.tables import fann, files
+from sparsenn.io.tables import files
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
 from sparsenn.report.caches import choices_table
 from sparsenn.report.records import plain, to_json
@@ -217,13 +217,6 @@ def read_tables(folder: Path, name: str) -> None:
     read_rows(folder / name, data.inputs.shape[1], data.targets.shape[1], **known)
 
 
-def write_fann(folder: Path) -> None:
-    rng = np.random.default_rng(4)
-    fann.write_fann(
-        folder / "rows.data", rng.standard_normal((4, 3), np.float32), np.eye(2, dtype=np.float32)[[0, 1, 0, 1]]
-    )
-
-
 def write_training_data(folder: Path) -> None:
     rows = np.random.default_rng(5).standard_normal((4, 3), np.float32)
     for name, others in (("labels", np.arange(4) % 2), ("targets", rows[:, :2])):
@@ -353,7 +346,6 @@ FORMATS: Mapping[str, Format] = {
     "numpy": Format(write_numpy, read_table),
     "csv": Format(write_csv, read_csv),
     "tables": Format(write_tables, read_tables),
-    "fann": Format(write_fann, lambda folder, name: read_data(folder / name, classes=True)),
     "training_data": Format(write_training_data, lambda folder, name: read_data(folder / name)),
     "model": Format(write_models, read_model),
     "checkpoint": Format(write_checkpoint, read_checkpoint),

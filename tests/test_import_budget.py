@@ -186,7 +186,7 @@ def test_help_of_a_verb_loads_no_other(verb: Verb) -> None:
         "predict {problem} none.csv",
         "info none.h5",
         "infer radixnet-1024x120 --bias nan",
-        "train none.data --output model.h5",
+        "train none.npz --output model.h5",
         "challenge convert none.h5 copy.h5",
         "convert none.onnx copy.h5",
         "challenge generate none/made.h5",

@@ -33,8 +33,7 @@ def train(
         Path,
         typer.Argument(
             metavar="DATA",
-            help="A table (.csv, .tsv or .parquet), IDX images, .h5 or .npz (inputs, and targets or labels), or FANN's "
-            ".data, .train or .test.",
+            help="A table (.csv, .tsv or .parquet), IDX images, .h5 or .npz (inputs, and targets or labels).",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The model: an .h5 file.")],
@@ -151,12 +150,12 @@ def train(
 
     \b
     Examples:
-      sparsenn train abalone.train --hidden 32,32 --output model.h5
+      sparsenn train abalone.csv --hidden 32,32 --output model.h5
       sparsenn train table.csv --targets 2 --activation tanh --output model.h5
       sparsenn train iris.csv --targets species --hidden 16 --output iris.h5
       sparsenn train houses.csv --targets price --impute --output houses.h5
       sparsenn train digits.csv --classes --hidden 64 --output digits.h5
-      sparsenn train a.data --checkpoint state.h5 --resume --output model.h5
+      sparsenn train abalone.npz --checkpoint state.h5 --resume --output model.h5
     """
     if targets or ignore or text or impute:
         option = "--targets" if targets else "--ignore" if ignore else "--text" if text else "--impute"
