@@ -271,7 +271,7 @@ def test_files(predict: Run, folder: Path, outputs: np.ndarray) -> None:
     assert notes["model"] == "net.h5"
     assert json.loads((folder / "r.json").read_text())["accuracy"] == 0.75
     assert predict("--output", folder / "r.tsv").exit_code == 0
-    assert (folder / "r.tsv").read_text().split("\n") == [*map(str, outputs.argmax(axis=1)), ""]
+    assert (folder / "r.tsv").read_text().split("\n") == ["class", *map(str, outputs.argmax(axis=1)), ""]
 
 
 def test_outputs_that_are_no_classes(predict: Run, folder: Path, images: np.ndarray) -> None:
@@ -283,7 +283,7 @@ def test_outputs_that_are_no_classes(predict: Run, folder: Path, images: np.ndar
     found = record(predict("--json", "-", "--output", folder / "r.tsv", name="numbers.h5", inputs="rows.h5"))
     assert (found["predicted"], found["accuracy"]) == (None, None)
     assert 0 <= found["value"] < 1e-8
-    np.testing.assert_allclose(np.loadtxt(folder / "r.tsv", delimiter="\t"), scores, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.loadtxt(folder / "r.tsv", delimiter="\t", skiprows=1), scores, rtol=1e-4, atol=1e-5)
 
 
 def write_bad(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
@@ -321,7 +321,7 @@ def write_bad(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
         (("--device", "abacus"), {}, "unknown device 'abacus'"),
         (("--memory-limit", "much"), {}, "--memory-limit is 'much'"),
         (("--memory-limit", "100"), {}, "does not hold one row"),
-        (("--output", "r.txt"), {}, "use .tsv, .csv, .npy, .npz, .h5, .hdf5"),
+        (("--output", "r.txt"), {}, "use .csv, .tsv, .parquet"),
         (("--json", "none/r.json"), {}, "the folder none does not exist"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),

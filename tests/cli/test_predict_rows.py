@@ -272,7 +272,7 @@ def write_bad(folder: Path, rows: np.ndarray) -> None:
         ("missing.parquet", "row 2, column 'c4' holds nothing where a number is needed"),
         ("words.parquet", "row 1, column 'c4' holds 'a' where a number is needed"),
         ("days.parquet", "column 'c4' holds date32[day], neither numbers nor texts; leave the column out"),
-        ("dense.mtx", "dense.mtx:2: declares 1 x 6 numbers, but holds 5"),
+        ("dense.mtx", "dense.mtx: not Matrix Market, or damaged"),
         ("absent.parquet", "no such file"),
         ("good.txt", "the name does not say what kind of data this is"),
     ],

@@ -236,7 +236,7 @@ def test_predict_takes_models_and_infer_datasets(
         (("predict", problem, table), "a dataset is run with sparsenn challenge run"),
         (("predict", folder, table), "a dataset is run with sparsenn challenge run"),
         (("predict", "radixnet-1024x120", table), "a dataset is run with sparsenn challenge run"),
-        (("predict", table, model), "give the model first, then the rows"),
+        (("predict", labelled, model), "give the model first, then the rows"),
         (("predict", model), "missing argument 'ROWS'"),
         (("predict", model, table, "--layers", 4), "no such option"),
         (("predict", model, table, "--device", "cpu", "--precision", "tf32"), "not multiplied in tf32 on cpu"),
