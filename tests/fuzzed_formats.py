@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import scipy.sparse as sp
+from idx_files import write_idx as write_idx_file
 from pyarrow import parquet
 from rich.console import Console
 
@@ -155,10 +156,10 @@ def write_idx(folder: Path) -> None:
     rng = np.random.default_rng(1)
     for suffix in ("", ".gz"):
         name = "packed" if suffix else "plain"
-        idx.write_idx(folder / f"{name}-images-idx3-ubyte{suffix}", rng.integers(0, 255, (4, 3, 3), np.uint8))
-        idx.write_idx(folder / f"{name}-labels-idx1-ubyte{suffix}", rng.integers(0, 3, 4, np.uint8))
-    idx.write_idx(folder / "floats.idx", rng.standard_normal((3, 2), np.float32))
-    idx.write_idx(folder / "doubles.idx", rng.standard_normal((3, 2)))
+        write_idx_file(folder / f"{name}-images-idx3-ubyte{suffix}", rng.integers(0, 255, (4, 3, 3), np.uint8))
+        write_idx_file(folder / f"{name}-labels-idx1-ubyte{suffix}", rng.integers(0, 3, 4, np.uint8))
+    write_idx_file(folder / "floats.idx", rng.standard_normal((3, 2), np.float32))
+    write_idx_file(folder / "doubles.idx", rng.standard_normal((3, 2)))
 
 
 def read_idx(folder: Path, name: str) -> None:

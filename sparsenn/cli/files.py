@@ -55,7 +55,9 @@ def check_files(
             _check_target(option, path, own if option in ("--output", "DST") else _SUFFIXES.get(option, ()))
         if option == "--plot":
             with drawing(path):
-                import matplotlib.figure  # noqa: F401
+                from sparsenn.report.plots import new_figure
+
+                new_figure(1, 1)  # fails where the library that draws is missing
     _check_apart(read, places)
     for source in read.values():
         if source is not None and _is_missing(source):

@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparsenn.io.arrays.idx import read_idx, write_idx
+    from sparsenn.io.arrays.idx import read_idx
     from sparsenn.io.arrays.matrix_market import read_matrix_market, write_matrix_market
     from sparsenn.io.challenge.folder import read_official, write_official
     from sparsenn.io.challenge.layout import CHALLENGE_BIAS, CHALLENGE_CLIP
@@ -64,7 +64,6 @@ __all__ = [
     "write_categories",
     "write_checkpoint",
     "write_dataset",
-    "write_idx",
     "write_images",
     "write_layer",
     "write_matrix_market",
@@ -74,7 +73,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "arrays.idx": ("read_idx", "write_idx"),
+    "arrays.idx": ("read_idx",),
     "arrays.matrix_market": ("read_matrix_market", "write_matrix_market"),
     "challenge.folder": ("read_official", "write_official"),
     "challenge.layout": ("CHALLENGE_BIAS", "CHALLENGE_CLIP"),

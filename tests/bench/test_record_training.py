@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import record_training
+from idx_files import write_idx
 from results_file import read_results
-
-from sparsenn.io import write_idx
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
+from idx_files import write_idx
 from pyarrow import parquet
 from result_files import result_in
 from scipy.io import mmwrite
@@ -20,7 +21,7 @@ from scipy.sparse import coo_array, csc_array, csr_array, save_npz
 from typer.testing import Result
 
 from sparsenn.formats import from_dense
-from sparsenn.io import write_idx, write_matrix_market, write_model
+from sparsenn.io import write_matrix_market, write_model
 from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
 from sparsenn.model import Model
 from sparsenn.network import Network
