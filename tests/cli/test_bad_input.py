@@ -141,7 +141,7 @@ def broken(folder: Path, tmp_path: Path) -> Path:
         ("neuron1024/n1024-l3.tsv", b"1\t2\tnan\n", "n1024-l3.tsv:1"),
         ("neuron1024/n1024-l3.tsv", b"", "n1024-l3.tsv"),
         ("sparse-images-1024.tsv", b"1\t1025\t1\n", "sparse-images-1024.tsv:1"),
-        ("sparse-images-1024.tsv", b"1\t3\t1\n1\t3\t1\n", "sparse-images-1024.tsv:2"),
+        ("sparse-images-1024.tsv", b"1\t3\t1\n1\t3\t1\n", "image 1, pixel 3 occurs twice"),
         ("sparse-images-1024.tsv", b"1\t3\t1\n1\t4", "sparse-images-1024.tsv:2"),
         ("sparse-images-1024.tsv", None, "sparse-images-1024.tsv"),
         ("neuron1024-l6-categories.tsv", b"1\n0\n", "neuron1024-l6-categories.tsv:2"),
