@@ -26,7 +26,7 @@ SLOW = ("--kernel", "sequential", "--no-compaction", "--no-deduplication", "--no
 def test_failed_verification_is_exit_code_1(spawn: Spawn, problem: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.tsv"
     wrong.write_text("200\n")
-    process = spawn("verify", wrong, problem)
+    process = spawn("challenge", "verify", wrong, problem)
     out, err = process.communicate(timeout=240)
     assert (process.returncode, err) == (1, "")
     assert "FAILED" in out
