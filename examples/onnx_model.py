@@ -4,7 +4,7 @@
     python examples/onnx_model.py                                      # makes a model and samples here first
 
 From the command line the same is
-`sparsenn infer MODEL.onnx --inputs ROWS.csv --output PREDICTIONS.csv`.
+`sparsenn predict MODEL.onnx ROWS.csv --output PREDICTIONS.csv`.
 """
 
 import importlib.util

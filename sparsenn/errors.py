@@ -20,6 +20,7 @@ A message says what was found, where, what is allowed, and what to do about it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -126,10 +127,15 @@ class WorkerError(ResourceError):
 
 def unknown_name(kind: str, name: str, known: Iterable[str], meant: str | None = None) -> UsageError:
     """Return the error for a name that is not in `known`: it lists all choices, and what is meant or nearest."""
-    choices = sorted(known)
+    choices = sorted(known, key=_numeric_order)
     near = [meant] if meant else get_close_matches(name, choices, n=1) if isinstance(name, str) else []
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return UsageError(f"unknown {kind} {name!r}{hint} (known: {', '.join(choices) or 'none'})")
+
+
+def _numeric_order(name: str) -> list[str | int]:
+    """Return a key that sorts numbers within names by value: 4096 before 16384."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"([0-9]+)", name))]
 
 
 @contextmanager

@@ -38,7 +38,7 @@ print(calls)
 MOST_CALLS = 2200
 """Of functions, when the backends are imported. Enumerating the tilings of one kernel takes some hundred thousand."""
 
-INFER = ("infer", "radixnet-1024x120", "--layers", "2", "--samples", "9", "--device", "cpu")
+INFER = ("infer", "radixnet-1024x120", "--layers", "2", "--limit-inputs", "9", "--device", "cpu")
 RUN = "import sys, sparsenn.cli; sys.argv = ['sparsenn', *sys.argv[1:]]; code = sparsenn.cli.main(); "
 
 
@@ -117,8 +117,7 @@ def seen(wanted):
     yield silent
 
 told = []
-evaluate = import_module("sparsenn.cli.evaluate")
-module.reporting = evaluate.reporting = seen
+module.reporting = seen
 from sparsenn.cli import main
 sys.argv[0] = "sparsenn"
 main()
@@ -131,9 +130,10 @@ print(told[0])
     "line",
     [
         "infer {problem} --device cpu --no-verify",
-        "convert {problem} {folder}/copy.h5",
+        "challenge convert {problem} {folder}/copy.h5",
+        "predict {problem} {rows}",
         "train {rows} --output {folder}/model.h5 --epochs 1 --device cpu",
-        "kernels ladder spmspm --dataset {problem} --device cpu --layers 1 --samples 2 --runs 1",
+        "kernels ladder spmspm --dataset {problem} --device cpu --layers 1 --rows 2 --runs 1",
     ],
 )
 def test_something_moves_before_anything_large_is_imported(
@@ -183,14 +183,14 @@ def test_help_of_a_verb_loads_no_other(verb: Verb) -> None:
     [
         "infer none.h5",
         "infer none/",
-        "infer {problem} --inputs none.csv",
+        "predict {problem} none.csv",
         "info none.h5",
-        "info radixnet-1024x120 --bias nan",
+        "infer radixnet-1024x120 --bias nan",
         "train none.npz --output model.h5",
-        "convert none.h5 copy.h5",
-        "convert none.mtx copy.mtx",
-        "generate none/made.h5",
-        "verify none.tsv {problem}",
+        "challenge convert none.h5 copy.h5",
+        "convert none.onnx copy.h5",
+        "challenge generate none/made.h5",
+        "challenge verify none.tsv {problem}",
         "kernels ladder spmspm --dataset none.h5",
         "kernels roofline spmspm --dataset none.h5",
     ],

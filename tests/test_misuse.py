@@ -205,7 +205,7 @@ def test_memory_may_be_given_with_a_unit() -> None:
 @pytest.mark.parametrize("threads", ["0", "-1", "1.5", "many", ""])
 def test_a_number_of_threads_that_is_none(threads: str) -> None:
     environment = {**os.environ, "NUMBA_NUM_THREADS": threads}
-    command = [sys.executable, "-m", "sparsenn", "infer", "radixnet-1024x120", "--layers", "1", "--samples", "1"]
+    command = [sys.executable, "-m", "sparsenn", "infer", "radixnet-1024x120", "--layers", "1", "--limit-inputs", "1"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"error: NUMBA_NUM_THREADS is {threads!r}; give an integer of at least 1, or unset it\n"

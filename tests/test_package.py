@@ -82,9 +82,9 @@ def test_names_of_a_part_do_not_need_what_only_some_of_its_functions_use(package
 
 def test_a_small_inference_imports_only_what_it_uses(tmp_path: Path) -> None:
     """Neither what generates, downloads, draws, trains and parses text nor a GPU's library."""
-    made = "--neurons 64 --kronecker 4 --radices 4,4 --layers 3 --samples 20 --bias -0.1 --input-kind digits"
+    made = "--neurons 64 --kronecker 4 --radices 4,4 --layers 3 --images 20 --bias -0.1 --inputs digits"
     program = "from sparsenn.cli.app import app; app({}, standalone_mode=False)"
-    run_python(program.format(["generate", str(tmp_path / "p.h5"), *made.split()]))
+    run_python(program.format(["challenge", "generate", str(tmp_path / "p.h5"), *made.split()]))
     loaded = loaded_by(program.format(["infer", str(tmp_path / "p.h5"), "--device", "cpu"]))
     assert {"numba", "h5py", "sparsenn.engine.session", "sparsenn.io.hdf5.dataset"} <= loaded
     assert not NEEDED_BY_FEW & loaded

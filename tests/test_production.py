@@ -19,8 +19,16 @@ BELOW = [module for module in SOURCES if LEVEL[part_of(module)] < LEVEL["studies
 KERNELS = PACKAGE / "backends" / "cuda" / "kernels"
 
 OF_STUDIES = {
-    *("cli.benchmark", "cli.ceilings", "cli.kernels", "cli.ladder", "cli.problems", "cli.roofline"),
-    *("report.benchmark", "report.ladder", "report.roofline"),
+    *(
+        "cli.benchmark",
+        "cli.ceilings",
+        "cli.challenge_benchmark",
+        "cli.kernels",
+        "cli.ladder",
+        "cli.problems",
+        "cli.roofline",
+    ),
+    *("report.benchmark", "report.challenge", "report.ladder", "report.roofline"),
 }
 """What is above the studies and imports them."""
 

@@ -30,7 +30,7 @@ INSTEAD = {
     r"\binter-quartile\b": "interquartile",
     r"\bheld against\b": "compared with, or checked against",
     r"\b(floor ÷ time|(share )?of the floor)\b": "% of roofline",
-    r"--(limit-inputs|images|no-dedup|no-merge|checkpoint-every)\b": "the option's name of now",
+    r"--(samples|input-kind|depth|std|checkpoint-seconds|no-dedup|no-merge)\b": "the option's name of now",
     r"\bfp16\b": "float16",
     r"\bthe bag\b": "these weights",
     r"\bInputs of one value are bits\b": "Inputs that all have the same value are stored as bits",

@@ -81,22 +81,24 @@ class Verb:
 
 def verbs(scratch: Path, address: str) -> dict[str, Verb]:
     data, problem = str(scratch / "data.csv"), str(scratch / "problem.h5")
-    new = ["--neurons", "1024", "--layers", "12", "--samples", "500", "--input-kind", "digits", "--no-progress"]
+    new = ["--neurons", "1024", "--layers", "12", "--images", "500", "--inputs", "digits", "--no-progress"]
     train = ["train", data, "--hidden", "64,64", "--epochs", "12", "--seed", "3", "--device", "cpu"]
-    pieces = ["infer", problem, "--stream", "--resume", "--memory-limit", "0.03", "--device", "cpu"]
+    pieces = ["infer", problem, "--stream", "--resume", "--memory-limit", "30M", "--device", "cpu"]
     files = ["--output", "{work}/found.h5", "--json", "{work}/found.json", "--device", "cpu"]
     return {
         "infer": Verb("infer", problem, *files, timed=("found.json",), over=True),
         "stream": Verb(*pieces, "--output", "{work}/found.npy", "--json", "{work}/found.json", timed=("found.json",)),
         "train": Verb(*train, "--checkpoint", "{work}/state.h5", "--output", "{work}/model.h5", resumed="state.h5"),
-        "generate": Verb("generate", "{work}/made.h5", *new, over=True),
-        "generate-folder": Verb("generate", "{work}/made", *new, "--no-truth", folder="made"),
-        "convert": Verb("convert", problem, "{work}/copy.h5", over=True),
-        "convert-official": Verb("convert", str(scratch / "official"), "{work}/copy.h5", over=True),
-        "convert-folder": Verb("convert", problem, "{work}/copy", folder="copy"),
-        "convert-archive": Verb("convert", problem, "{work}/copy", "--archive", folder="copy"),
-        "convert-into": Verb("convert", problem, "{work}", "--archive", adds=True),
-        "download": Verb("download", "1024", "{work}", "--depth", "120", "--url", address, timed=("downloads.json",)),
+        "generate": Verb("challenge", "generate", "{work}/made.h5", *new, over=True),
+        "generate-folder": Verb("challenge", "generate", "{work}/made", *new, "--no-truth", folder="made"),
+        "convert": Verb("challenge", "convert", problem, "{work}/copy.h5", over=True),
+        "convert-official": Verb("challenge", "convert", str(scratch / "official"), "{work}/copy.h5", over=True),
+        "convert-folder": Verb("challenge", "convert", problem, "{work}/copy", folder="copy"),
+        "convert-archive": Verb("challenge", "convert", problem, "{work}/copy", "--archive", folder="copy"),
+        "convert-into": Verb("challenge", "convert", problem, "{work}", "--archive", adds=True),
+        "download": Verb(
+            *("challenge", "download", "1024", "{work}", "--layers", "120", "--url", address), timed=("downloads.json",)
+        ),
     }
 
 

@@ -9,7 +9,7 @@ import typer
 
 from sparsenn.cli import options
 from sparsenn.cli.console import console
-from sparsenn.cli.targets import STDOUT, check_target, write_json
+from sparsenn.cli.files import STDOUT, check_files, write_document
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.printable import printable
 
@@ -25,7 +25,7 @@ def info(json: options.Json = None) -> None:
       sparsenn cache info
       sparsenn cache info --json -
     """
-    check_target("--json", None if json == STDOUT else json)
+    check_files({}, {"--json": json})
     from sparsenn.report.caches import cache_record, cache_table, choices_table
     from sparsenn.report.records import plain, to_json
     from sparsenn.runtime import choices
@@ -37,7 +37,7 @@ def info(json: options.Json = None) -> None:
     if entries:
         screen.print(choices_table(entries))
     if json is not None:
-        write_json(json, to_json({"caches": cache_record(found), "choices": plain(entries)}))
+        write_document(json, to_json({"caches": cache_record(found), "choices": plain(entries)}))
 
 
 def clear(

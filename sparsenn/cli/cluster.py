@@ -1,16 +1,13 @@
-"""The part of `sparsenn infer` that has a Dask cluster run the samples."""
+"""The part of `sparsenn challenge run` that has a Dask cluster run the inputs."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from sparsenn.cli.cluster_options import Cluster
-from sparsenn.cli.console import console
-from sparsenn.cli.targets import STDOUT, ResultTargets, write_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,7 +15,7 @@ if TYPE_CHECKING:
     from sparsenn.distributed.cluster.api import ClusterRun
     from sparsenn.report import Verification
 
-__all__ = ["client_of", "deliver_cluster_run"]
+__all__ = ["client_of", "cluster_record", "cluster_summary"]
 
 _TEXT_WIDTH = 100
 """Columns at which a long text is broken."""
@@ -48,16 +45,8 @@ def client_of(cluster: Cluster, device: str) -> Iterator[Any]:
             yield client
 
 
-def deliver_cluster_run(name: str, run: ClusterRun, verdict: Verification | str, files: ResultTargets) -> None:
-    """Print the summary and write what was asked for, but the output, which is there."""
-    from sparsenn.report import to_json
-
-    console(sys.stderr if files.json == STDOUT else sys.stdout).print(_summary(name, run, verdict))
-    if files.json is not None:
-        write_json(files.json, to_json(_record(run, None if isinstance(verdict, str) else verdict.passed)))
-
-
-def _summary(name: str, run: ClusterRun, verdict: Verification | str) -> Table:
+def cluster_summary(name: str, run: ClusterRun, verdict: Verification | str) -> Table:
+    """Return the summary of a cluster's run as a table of two columns."""
     from rich.text import Text
 
     from sparsenn.report.quantities import count, duration, rate
@@ -83,7 +72,7 @@ def _summary(name: str, run: ClusterRun, verdict: Verification | str) -> Table:
     )
 
 
-def _record(run: ClusterRun, verified: bool | None) -> dict[str, Any]:
+def cluster_record(run: ClusterRun, verified: bool | None) -> dict[str, Any]:
     """Return a run as plain Python values: those of `ClusterRun`, categories counted from 1, its rate, and verified."""
     from sparsenn.report.records import plain
 

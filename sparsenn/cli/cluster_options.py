@@ -7,12 +7,10 @@ from typing import Annotated
 
 import typer
 
-from sparsenn.cli.given import refuse_given_options
 from sparsenn.errors import UsageError
 
 __all__ = ["Cluster", "Piece", "Scheduler", "Workers", "cluster_from"]
 
-_CLUSTER = "Clusters (Dask)"
 
 Scheduler = Annotated[
     str | None,
@@ -20,7 +18,6 @@ Scheduler = Annotated[
         metavar="ADDRESS",
         help="Run on the Dask cluster of this scheduler, such as tcp://10.0.0.1:8786; workers read files under the "
         "same paths.",
-        rich_help_panel=_CLUSTER,
     ),
 ]
 Workers = Annotated[
@@ -30,15 +27,9 @@ Workers = Annotated[
         min=1,
         help="Run on this many processes on this machine: each has its own GPU, if there are any, or else its "
         "share of the cores.",
-        rich_help_panel=_CLUSTER,
     ),
 ]
-Piece = Annotated[
-    int | None,
-    typer.Option(metavar="K", min=1, help="Samples given to a worker at a time.", rich_help_panel=_CLUSTER),
-]
-_OF_CLUSTERS = ("piece",)
-_OF_SESSIONS = ("stats", "plot", "trace", "report", "devices")
+Piece = Annotated[int | None, typer.Option(metavar="K", min=1, help="Samples given to a worker at a time.")]
 
 
 @dataclass(frozen=True)
@@ -57,12 +48,7 @@ class Cluster:
     piece: int | None
 
 
-def cluster_from(
-    context: typer.Context,
-    scheduler: str | None,
-    workers: int | None,
-    piece: int | None,
-) -> Cluster | None:
+def cluster_from(scheduler: str | None, workers: int | None, piece: int | None) -> Cluster | None:
     """Return the cluster that the options ask for; None if they ask for none.
 
     Raises
@@ -71,11 +57,11 @@ def cluster_from(
         They do not go together, or Dask is not installed.
     """
     if scheduler is None and workers is None:
-        refuse_given_options(context, _OF_CLUSTERS, "goes with --workers or --scheduler")
+        if piece is not None:
+            raise UsageError("--piece goes with --workers or --scheduler; leave it out")
         return None
     if scheduler is not None and workers is not None:
         raise UsageError("--scheduler names a cluster and --workers starts one on this machine; give one of them")
-    refuse_given_options(context, _OF_SESSIONS, "is of one process, and does not go with a cluster")
     from sparsenn.distributed.cluster.library import require_dask
 
     require_dask()

@@ -10,9 +10,12 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+import typer
+
 from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
-from sparsenn.cli.targets import STDOUT, check_target, write_json
+from sparsenn.cli.exits import ExitCode
+from sparsenn.cli.files import STDOUT, check_files, write_document
 from sparsenn.printable import printable
 
 if TYPE_CHECKING:
@@ -26,26 +29,26 @@ __all__ = ["doctor"]
 def doctor(json: options.Json = None) -> None:
     """Show versions, processor, memory, GPU, caches and compiled kernels, and what to do if something is wrong.
 
-    The exit code is 0 even if there is no GPU or something is broken: the report says so.
+    Exit code 0: nothing is broken; a GPU may be missing. 1: something is.
 
     \b
     Examples:
       sparsenn doctor
       sparsenn doctor --json -
     """
-    check_target("--json", None if json == STDOUT else json)
+    check_files({}, {"--json": json})
     from sparsenn.cli.diagnosis import diagnose
 
     with reporting(None):
         findings = diagnose()
+    healthy = not any(finding.failed for finding in findings)
     if json != STDOUT:
         console().print(_table(findings))
     if json is not None:
-        record = {
-            "healthy": not any(finding.failed for finding in findings),
-            "findings": [asdict(finding) for finding in findings],
-        }
-        write_json(json, json_format.dumps(record, indent=2) + "\n")
+        record = {"healthy": healthy, "findings": [asdict(finding) for finding in findings]}
+        write_document(json, json_format.dumps(record, indent=2) + "\n")
+    if not healthy:
+        raise typer.Exit(ExitCode.VERIFICATION_FAILED)
 
 
 def _table(findings: Iterable[Finding]) -> Table:

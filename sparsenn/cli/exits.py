@@ -104,7 +104,7 @@ def _message(error: BaseException) -> str | None:
     if isinstance(error, MemoryError):
         return (
             f"there is not enough memory ({error or 'no details'}); "
-            "try a lower --memory-limit or --batch-size, or fewer samples with --samples"
+            "try a lower --memory-limit or --batch-size, or fewer rows"
         )
     if isinstance(error, ImportError) and not (error.name or "").startswith("sparsenn"):
         return f"a required library cannot be loaded ({' '.join(str(error).split())}); install it{_source(error)}"

@@ -1,63 +1,73 @@
-"""`sparsenn infer`: run a dataset's inputs through its network."""
+"""`sparsenn challenge run`, also `sparsenn infer`: run a dataset's inputs through its network and verify the answer."""
 
 from __future__ import annotations
 
-import math
 import sys
-from dataclasses import replace
+import tempfile
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparsenn.cli import cluster_options, data_options, options
+from sparsenn.cli import cluster_options, options
+from sparsenn.cli.cluster_options import Cluster
 from sparsenn.cli.console import console, reporting
-from sparsenn.cli.evaluate import Rows, evaluate_model
 from sparsenn.cli.exits import ExitCode
-from sparsenn.cli.given import refuse_given_options
-from sparsenn.cli.overwrites import check_apart
-from sparsenn.cli.sources import check_dataset_source, check_sources
+from sparsenn.cli.files import HDF5_SUFFIXES, STDOUT, check_files, drawing, is_hdf5, tracing, write_document
 from sparsenn.cli.startup import wake_gpu
-from sparsenn.cli.stream import InPieces, run_dataset_in_pieces, run_model_in_pieces
-from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, is_hdf5, tracing, write_json, write_page
 from sparsenn.errors import UsageError
 from sparsenn.io.files import is_model, kind_of
 from sparsenn.runtime.spans import span
 
 if TYPE_CHECKING:
+    from sparsenn.distributed.cluster.api import ClusterRun
     from sparsenn.engine import Result
     from sparsenn.io import Dataset
     from sparsenn.report import Verification
 
 __all__ = ["infer"]
 
-_OF_MODELS = ("inputs", "labels", "targets", "classes", "scale", "mean", "std", "prune", "steps")
-"""Parameters that only a model has a use for."""
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help=".tsv: the categories in the official form; .h5: outputs and categories; with --stream also .npy.",
+    ),
+]
+Inputs = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="With --stream or a cluster: other inputs, in .tsv, .tsv.gz, .npy, .h5 or .parquet."
+    ),
+]
 
-_NOT_IN_PIECES = ("samples", "scale", "mean", "std", "prune", "steps", "labels", "targets", "classes")
-"""Parameters that samples which are run in pieces have no use for."""
 
-_OF_DATASETS = ("neurons", "layers", "bias", "verify")
-"""Parameters that only a dataset has a use for."""
+@dataclass(frozen=True)
+class _Chunked:
+    """How inputs that are read in chunks are run.
+
+    Parameters
+    ----------
+    rows : the file that the inputs are in; None for those of a folder, which are sent to a cluster.
+    cluster : what runs them; None for this process.
+    """
+
+    rows: Path | None
+    output: Path | None
+    resume: bool
+    cluster: Cluster | None
 
 
 def infer(
-    context: typer.Context,
     dataset: options.Source,
     neurons: options.Neurons = None,
     layers: options.Layers = None,
     bias: options.Bias = None,
-    samples: options.Samples = None,
-    stream: options.Stream = False,
-    inputs: data_options.Inputs = None,
-    labels: data_options.Labels = None,
-    targets: data_options.TargetsOrNone = None,
-    classes: data_options.Classes = False,
-    scale: data_options.Factor = None,
-    mean: data_options.Mean = None,
-    std: data_options.Deviation = None,
-    steps: options.Steps = None,
-    prune: options.Prune = None,
+    limit_inputs: options.LimitInputs = None,
+    inputs: Inputs = None,
     device: options.Device = "auto",
     devices: options.Devices = None,
     kernel: options.Kernel = "auto",
@@ -65,16 +75,17 @@ def infer(
     batch_size: options.BatchSize = None,
     memory_limit: options.MemoryLimit = None,
     weight_memory: options.WeightMemory = None,
-    no_compaction: options.NoCompaction = False,
-    no_deduplication: options.NoDeduplication = False,
-    no_merging: options.NoMerging = False,
+    compaction: options.Compaction = True,
+    deduplication: options.Deduplication = True,
+    merging: options.Merging = True,
     reproducible: options.Reproducible = False,
+    stream: options.Stream = False,
+    resume: options.Resume = False,
     scheduler: cluster_options.Scheduler = None,
     workers: cluster_options.Workers = None,
     piece: cluster_options.Piece = None,
     verify: options.Verify = None,
-    output: options.Output = None,
-    resume: options.Resume = False,
+    output: Output = None,
     json: options.Json = None,
     stats: options.Stats = False,
     plot: options.Plot = None,
@@ -82,161 +93,102 @@ def infer(
     trace: options.Trace = None,
     progress: options.ProgressFlag = None,
 ) -> None:
-    """Run the inputs of a dataset through its network and verify the categories.
+    """Run a dataset's inputs through its network and verify the categories; infer is the same as challenge run.
 
-    Or run a trained model on the samples of --inputs, write its output for each, and report loss and accuracy if the
-    data hold targets.
-
-    Exit code 0: done, and verified if the true categories are known.
-    Exit code 1: verification failed.
-    Exit code 2: bad usage or bad input.
+    Exit code 0: done, and verified if the true categories are known. 1: verification failed. 2: bad usage or bad input.
 
     \b
     Examples:
       sparsenn infer radixnet-1024x120
-      sparsenn infer radixnet-1024x120 --stats --plot layers.png
-      sparsenn infer challenge/ --neurons 1024 --layers 120 --output found.tsv
-      sparsenn infer problem.h5 --json - --no-verify
-      sparsenn infer problem.h5 --trace run.json --report run.html
-      sparsenn infer radixnet-65536x1920 --devices all
-      sparsenn infer problem.h5 --stream --output found.tsv
-      sparsenn infer model.h5 --inputs large.npy --stream --output outputs.npy
-      sparsenn infer problem.h5 --kernel scipy --no-compaction --no-deduplication
-      sparsenn infer model.h5 --inputs rows.npy --output classes.csv
-      sparsenn infer model.h5 --inputs t10k-images-idx3-ubyte.gz
-      sparsenn infer model.h5 --inputs pixels.npy --scale 1/255 --mean 0.13
-      sparsenn infer model.h5 --inputs rows.npy --prune 0.05
-      sparsenn infer weights.npz --inputs rows.npy --steps fc1,tanh,fc2,softmax
-      sparsenn infer lenet86.h5 --inputs t10k-images-idx3-ubyte.gz
-      sparsenn infer problem.h5 --workers 4 --output found.tsv
-      sparsenn infer problem.h5 --scheduler tcp://10.0.0.1:8786
+      sparsenn challenge run radixnet-1024x120 --stats --plot layers.png
+      sparsenn challenge run challenge/ --neurons 1024 --layers 120 --output found.tsv
+      sparsenn challenge run problem.h5 --stream --memory-limit 4G --output found.tsv
+      sparsenn challenge run problem.h5 --no-compaction --no-deduplication --no-merging
+      sparsenn challenge run problem.h5 --scheduler tcp://10.0.0.1:8786
     """
     options.check_finite("--bias", bias)
-    cluster = cluster_options.cluster_from(context, scheduler, workers, piece)
-    in_pieces = stream or cluster is not None
-    with reporting(progress):  # what looks into a file takes a second to import
-        if inputs is not None and _is_model(str(inputs)) and not _is_model(dataset):
-            raise UsageError(f"{inputs} is a model and {dataset} is none: give the model first, and --inputs {dataset}")
-        model = (inputs is not None and not in_pieces) or _is_model(dataset)
-    if model:
-        refuse_given_options(context, _OF_DATASETS, "goes with a dataset, not with a model")
-    else:
-        names = [name for name in _OF_MODELS if name != "inputs" or not in_pieces]
-        refuse_given_options(context, names, "goes with a model, which this is not")
-    if in_pieces:
-        refuse_given_options(context, _NOT_IN_PIECES, "does not go with --stream, nor with a cluster")
-    elif inputs is not None:
-        data_options.refuse_idle(context, [inputs])
-    if resume and not in_pieces:
-        raise UsageError("--resume goes with --stream, --workers or --scheduler")
-    if resume and output is None:
-        raise UsageError("without --output there is nothing to resume; name it, or leave out --resume")
-    scaling = data_options.scaling_from(scale, mean, std)
-    rows = None
-    if model and not in_pieces:
-        unit_bytes = scale is None
-        rows = Rows(_given(dataset, inputs), labels, targets, classes, samples, scaling, unit_bytes, prune, steps)
-    source = _file_of_samples(dataset, inputs, model, cluster is not None) if in_pieces else None
-    check_dataset_source(dataset)
-    check_sources(inputs, labels)
-    files = ResultTargets(output, json, plot, trace, stats, report)
-    files.check(model, in_pieces)
-    check_apart(
-        {"DATASET": dataset, "--inputs": inputs, "--labels": labels},
+    cluster = cluster_options.cluster_from(scheduler, workers, piece)
+    chunked = stream or cluster is not None
+    if cluster is not None and (stats or plot or trace or report or devices):
+        raise UsageError("--stats, --plot, --trace, --report and --devices do not go with a cluster; leave them out")
+    if resume and not (chunked and output):
+        raise UsageError("--resume goes with --output and --stream, --workers or --scheduler")
+    if inputs is not None and not chunked:
+        raise UsageError("--inputs goes with --stream, --workers or --scheduler; a model is run by sparsenn predict")
+    if limit_inputs is not None and chunked:
+        raise UsageError("--limit-inputs does not go with --stream, nor with a cluster; leave it out")
+    if devices is not None and device != "auto":
+        raise UsageError("--device does not go with --devices; leave one of them out")
+    check_files(
+        {"DATASET": dataset, "--inputs": inputs},
         {"--output": output, "--json": json, "--plot": plot, "--trace": trace, "--report": report},
+        (".tsv", *((".npy",) if chunked else ()), *HDF5_SUFFIXES),
     )
-    if devices is not None:
-        refuse_given_options(context, ("device",), "does not go with --devices")
-    if cluster is None:
-        for name in _named(device, devices):
-            wake_gpu(name)
     how: dict[str, Any] = {
         **({"device": device} if devices is None else {"devices": devices}),
         "precision": precision,
         "kernel": kernel,
         "batch_size": batch_size,
-        "memory_limit": _bytes("--memory-limit", memory_limit),
-        "weight_memory": _bytes("--weight-memory", weight_memory),
-        "compaction": not no_compaction,
-        "deduplication": not no_deduplication,
-        "merging": not no_merging,
+        "memory_limit": options.byte_count("--memory-limit", memory_limit),
+        "weight_memory": options.byte_count("--weight-memory", weight_memory),
+        "compaction": compaction,
+        "deduplication": deduplication,
+        "merging": merging,
         "reproducible": reproducible,
     }
-    what = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": samples}
-    if rows is not None:
-        with tracing(trace):
-            evaluate_model(Path(dataset), rows, how, files, progress)
-        return
-    if in_pieces:
-        run = InPieces(source, how, files, resume, cluster, progress)
-        with tracing(trace):
-            passed = run_model_in_pieces(dataset, run) if model else run_dataset_in_pieces(dataset, run, what, verify)
-        if not passed:
-            raise typer.Exit(ExitCode.VERIFICATION_FAILED)
-        return
+    with reporting(progress):  # what looks into a file takes a second to import
+        if kind_of(dataset) is not None and is_model(dataset):
+            raise UsageError(f"{dataset} is a model, not a dataset; run it with sparsenn predict {dataset} ROWS")
+    if cluster is None:
+        for name in _device_names(device, devices):
+            wake_gpu(name)
+    choice = {"neurons": neurons, "layers": layers, "bias": bias, "limit_inputs": limit_inputs}
     with tracing(trace):
-        problem, result = _run(dataset, what, how, verify, progress)
-        verdict = _verdict(problem, result, verify)
+        if chunked:
+            run = _Chunked(_file_of_rows(dataset, inputs, cluster), output, resume, cluster)
+            problem, name, result, verdict = _run_in_chunks(dataset, run, choice, how, verify, progress)
+        else:
+            problem, name, result, verdict = _run(dataset, choice, how, verify, progress)
         with span("report", "write"):
-            _deliver(problem.name, result, verdict, files)
+            _deliver(problem, name, result, verdict, None if chunked else output, json, stats, plot, report)
     if not isinstance(verdict, str) and not verdict.passed:
         raise typer.Exit(ExitCode.VERIFICATION_FAILED)
 
 
-def _is_model(source: str) -> bool:
-    """Whether the source is there and a model; with --inputs it must be, or reading it says why not."""
-    return kind_of(source) is not None and Path(source).exists() and is_model(source)
-
-
-def _file_of_samples(dataset: str, inputs: Path | None, model: bool, on_cluster: bool) -> Path | None:
-    """Return the file whose samples are run in pieces; None for those of a dataset that a cluster is sent."""
+def _file_of_rows(dataset: str, inputs: Path | None, cluster: Cluster | None) -> Path | None:
     if inputs is not None:
         return inputs
-    if not model and is_hdf5(Path(dataset)):
+    if is_hdf5(Path(dataset)):
         return Path(dataset)
-    if model or not on_cluster:
-        raise UsageError(f"{dataset} is not a file of samples; name one (--inputs)")
+    if cluster is None:
+        raise UsageError(f"{dataset} is not a file of inputs; name one (--inputs)")
     return None
 
 
-def _given(model: str, inputs: Path | None) -> Path:
-    if inputs is None:
-        raise UsageError(f"{model} is a model; name the data to run it on (--inputs)")
-    return inputs
-
-
-def _bytes(option: str, gigabytes: float | None) -> int | None:
-    if gigabytes is None:
-        return None
-    size = gigabytes * 1e9
-    if not (math.isfinite(size) and size > 0):
-        raise UsageError(f"{option} {gigabytes:g} is not a positive number of gigabytes")
-    return int(size)
-
-
 def _run(
-    source: str, what: dict[str, Any], how: dict[str, Any], verify: bool | None, progress: bool | None
-) -> tuple[Dataset, Result]:
+    dataset: str, choice: dict[str, Any], how: dict[str, Any], verify: bool | None, progress: bool | None
+) -> tuple[Dataset, str, Result, Verification | str]:
     """Read, plan, compute; how to compute is checked before anything is read."""
     with reporting(progress) as report:  # what is imported takes a second, too
+        from sparsenn.backends import select_kernels
         from sparsenn.datasets import load
         from sparsenn.distributed.devices import session_on
         from sparsenn.engine import ReadingTimer
 
-        for name in _named(how.get("device"), how.get("devices")):
-            _check_kernel(name, how["kernel"], how["reproducible"])
+        for name in _device_names(how.get("device"), how.get("devices")):
+            select_kernels(name, how["kernel"], reproducible=how["reproducible"])
         timer = ReadingTimer()
-        with span(f"read {source}", "read"):
-            dataset = load(source, **what, progress=report)
+        with span(f"read {dataset}", "read"):
+            problem = load(dataset, **choice, truth=verify is not False, progress=report)
         reading = timer.seconds()
-        if verify and dataset.truth is None:
-            raise UsageError(f"--verify: {dataset.name} holds no truth to verify against; leave the option out")
-        result = session_on(dataset.network, **how).run(dataset.inputs, progress=report)
-    return dataset, replace(result, seconds=reading + result.seconds)
+        if verify and problem.truth is None:
+            raise UsageError(f"--verify: {problem.name} holds no truth to verify against; leave the option out")
+        result = session_on(problem.network, **how).run(problem.inputs, progress=report)
+    verdict = _verdict(result, problem.truth, verify)
+    return problem, problem.name, replace(result, seconds=reading + result.seconds), verdict
 
 
-def _named(device: str | None, devices: str | None) -> tuple[str, ...]:
-    """Return the names of the devices that the options ask for."""
+def _device_names(device: str | None, devices: str | None) -> tuple[str, ...]:
     if devices is None:
         return (device or "auto",)
     from sparsenn.distributed.devices import device_names
@@ -244,49 +196,108 @@ def _named(device: str | None, devices: str | None) -> tuple[str, ...]:
     return device_names(devices)
 
 
-def _check_kernel(device: str, kernel: str, reproducible: bool) -> None:
-    from sparsenn.backends import select_kernels
+def _run_in_chunks(
+    dataset: str, run: _Chunked, choice: dict[str, Any], how: dict[str, Any], verify: bool | None, progress: bool | None
+) -> tuple[Dataset, str, Result | ClusterRun, Verification | str]:
+    """Run inputs as they come from a file; of the dataset's own none but the first is read before."""
+    from sparsenn.datasets import load
 
-    select_kernels(device, kernel, reproducible=reproducible)
+    with reporting(progress) as report:
+        first = choice if run.rows is None else {**choice, "limit_inputs": 1}
+        problem = load(dataset, **first, truth=verify is not False, progress=report)
+        truth = _truth(dataset, problem, run.rows)
+        if verify and truth is None:
+            raise UsageError(f"--verify: {run.rows or dataset} holds no truth to verify against; leave the option out")
+        given = {"resume": run.resume, "progress": report, **how}
+        rows: Any = problem.inputs if run.rows is None else run.rows
+        result: Result | ClusterRun
+        if run.cluster is None:
+            from sparsenn.distributed import stream
+
+            with span(f"stream {rows.name}", "run"):
+                result = stream(problem.network, rows, run.output, **given)
+        else:
+            from sparsenn.cli.cluster import client_of
+            from sparsenn.distributed import infer as infer_on_cluster
+
+            place = Path(dataset)
+            own = place.is_file() and all(value is None for value in choice.values())
+            with (
+                client_of(run.cluster, how["device"]) as client,
+                tempfile.TemporaryDirectory(prefix="sparsenn-") as scratch,
+            ):
+                given["output"] = run.output or Path(scratch, "found.tsv")
+                network = place if own else problem.network
+                result = infer_on_cluster(network, rows, client, piece=run.cluster.piece, **given)
+    name = problem.name if run.rows is None else f"{problem.name}, rows of {run.rows.name}"
+    return problem, name, result, _verdict(result, truth, verify)
 
 
-def _verdict(dataset: Dataset, result: Result, verify: bool | None) -> Verification | str:
+def _truth(source: str, dataset: Dataset, rows: Path | None) -> Any:
+    """Return the true categories of the rows, which are known where they are the dataset's own."""
+    if rows is None or dataset.truth is None:
+        return dataset.truth
+    from sparsenn.io.hdf5.dataset import read_categories
+
+    place = Path(source)
+    own = place.is_file() and rows.is_file() and place.samefile(rows)
+    return read_categories(rows) if own else None
+
+
+def _verdict(result: Result | ClusterRun, truth: Any, verify: bool | None) -> Verification | str:
     from sparsenn.report import compare_categories
 
-    if dataset.truth is None:
+    if truth is None:
         return "no truth to verify against"
-    if verify is False:
-        return "not done (--no-verify)"
-    return compare_categories(result.categories, dataset.truth)
+    return "not done (--no-verify)" if verify is False else compare_categories(result.categories, truth)
 
 
-def _deliver(name: str, result: Result, verdict: Verification | str, targets: ResultTargets) -> None:
-    """Print the summary and write what was asked for."""
+def _deliver(
+    problem: Dataset,
+    name: str,
+    result: Result | ClusterRun,
+    verdict: Verification | str,
+    output: Path | None,
+    json: Path | None,
+    stats: bool,
+    plot: Path | None,
+    report: Path | None,
+) -> None:
+    """Print the summary and write the files that were asked for."""
+    from sparsenn.engine import Result
     from sparsenn.report import draw_layers, layer_table, summary, to_json, to_record
+    from sparsenn.report.records import origin_record
 
-    screen = console(sys.stderr if targets.json == STDOUT else sys.stdout)
-    screen.print(summary(name, result, verdict))
-    if targets.stats:
+    origin = origin_record(problem.name, problem.provenance)
+    verified = None if isinstance(verdict, str) else verdict.passed
+    screen = console(sys.stderr if json == STDOUT else sys.stdout)
+    if not isinstance(result, Result):
+        from sparsenn.cli.cluster import cluster_record, cluster_summary
+
+        screen.print(cluster_summary(name, result, verdict))
+        if json is not None:
+            write_document(json, to_json(origin | cluster_record(result, verified)))
+        return
+    screen.print(summary(name, result, verdict, problem.provenance))
+    if stats and result.statistics:
         screen.print(layer_table(result.statistics))
-    if targets.output is not None:
-        _write_output(targets.output, name, result)
-    if targets.json is not None:
-        document = to_json(to_record(result, None if isinstance(verdict, str) else verdict.passed))
-        write_json(targets.json, document)
-    if targets.plot is not None:
-        with drawing(targets.plot):
-            draw_layers(result.statistics, targets.plot, name)
-    if targets.report is not None:
+    if output is not None:
+        _write_output(output, name, result)
+    if json is not None:
+        write_document(json, to_json(origin | to_record(result, verified)))
+    if plot is not None and result.statistics:
+        with drawing(plot):
+            draw_layers(result.statistics, plot, name)
+    if report is not None:
         from sparsenn.report.page import inference_page
 
-        write_page(targets.report, inference_page(name, result, verdict))
+        write_document(report, inference_page(name, result, verdict, problem.provenance))
 
 
 def _write_output(path: Path, name: str, result: Result) -> None:
     from sparsenn.io import write_categories, write_result
 
     if is_hdf5(path):
-        notes = {"dataset": name, "plan": str(result.plan)}
-        write_result(path, result.outputs, result.categories, notes)
+        write_result(path, result.outputs, result.categories, {"dataset": name, "plan": str(result.plan)})
     else:
         write_categories(path, result.categories)

@@ -27,7 +27,7 @@ def kernels(
 ) -> None:
     """List the kernels of every operation, their requirements, and whether auto may choose them.
 
-    Those of spmspm, conv2d and mlp can be given to infer --kernel.
+    Those of spmspm can be named after infer --kernel.
 
     \b
     Examples:

@@ -12,10 +12,8 @@ from sparsenn.cli import options
 from sparsenn.cli.ceilings import known_roofs
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
-from sparsenn.cli.overwrites import check_apart
-from sparsenn.cli.problems import FIRST_LAYERS, FIRST_SAMPLES, ProblemOptions, refuse_given
-from sparsenn.cli.sources import check_dataset_source
-from sparsenn.cli.targets import STDOUT, check_plot, check_target, drawing
+from sparsenn.cli.files import STDOUT, check_files, drawing, write_document
+from sparsenn.cli.problems import FIRST_LAYERS, FIRST_ROWS, ProblemOptions, refuse_unused
 
 __all__ = ["ladder"]
 
@@ -29,7 +27,7 @@ def ladder(
     dataset: options.LadderDataset = "radixnet-1024x120",
     neurons: options.Neurons = None,
     layers: options.Layers = None,
-    samples: options.LadderSamples = None,
+    rows: options.LadderRows = None,
     widths: options.Widths = None,
     sizes: options.Sizes = None,
     seed: options.Seed = 0,
@@ -55,7 +53,7 @@ def ladder(
     """Run all kernels of an operation on one problem, from the simplest to the best: each is checked, then timed.
 
     Sparse operations take a dataset. The others take random numbers: mlp (a stack of dense layers) and train (an epoch
-    of its training) are sized by --widths; conv2d (a convolution of --samples images) and gemm (a product) by --sizes.
+    of its training) are sized by --widths; conv2d (a convolution of --rows images) and gemm (a product) by --sizes.
     The device's ceilings are measured once and cached, as with roofline.
 
     Exit code 0: done, and every kernel agrees with the reference.
@@ -68,16 +66,13 @@ def ladder(
       sparsenn kernels ladder spmspm --json ladder.json --plot ladder.png
       sparsenn kernels ladder spmspm --device cuda --sweep --layers 4
       sparsenn kernels ladder sort --device cuda
-      sparsenn kernels ladder mlp --samples 5120000 --device cuda
+      sparsenn kernels ladder mlp --rows 5120000 --device cuda
       sparsenn kernels ladder train --device cuda
-      sparsenn kernels ladder conv2d --samples 16 --sizes height=224,width=224
+      sparsenn kernels ladder conv2d --rows 16 --sizes height=224,width=224
       sparsenn kernels ladder gemm --sizes m=4096,n=4096 --device cuda
     """
-    check_dataset_source(dataset)
-    check_target("--json", None if json == STDOUT else json)
-    check_plot(plot)
-    check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})
-    source = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes, FIRST_SAMPLES, FIRST_LAYERS)
+    check_files({"--dataset": dataset}, {"--json": json, "--plot": plot})
+    source = ProblemOptions(dataset, neurons, layers, rows, widths, seed, sizes, FIRST_ROWS, FIRST_LAYERS)
     with reporting(progress):  # what is imported takes a second, too
         from sparsenn.backends import backend_for
         from sparsenn.report.ladder import ladder_table
@@ -85,7 +80,7 @@ def ladder(
         from sparsenn.studies.run import run_ladder
 
         chosen = ladder_for(operation)
-        refuse_given(context, chosen)
+        refuse_unused(context, chosen)
         backend = backend_for(device)
         rungs_of(operation, backend.device, sweep)  # whatever is refused is refused before anything is read
     runs = runs or RUNS[backend.device]
@@ -100,12 +95,11 @@ def ladder(
 
 
 def _deliver(result: Any, origin: dict[str, Any], json: Path | None, plot: Path | None) -> None:
-    from sparsenn.cli.targets import write_json
     from sparsenn.report import to_json
     from sparsenn.report.ladder import draw_ladder, ladder_record
 
     if json is not None:
-        write_json(json, to_json(origin | ladder_record(result)))
+        write_document(json, to_json(origin | ladder_record(result)))
     if plot is not None:
         with drawing(plot):
             draw_ladder(result, plot)

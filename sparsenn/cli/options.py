@@ -15,19 +15,20 @@ __all__ = [
     "WIDEST",
     "BatchSize",
     "Bias",
+    "Compaction",
+    "Deduplication",
     "Device",
     "Devices",
     "Json",
     "Kernel",
     "LadderDataset",
-    "LadderSamples",
+    "LadderRows",
     "Layers",
+    "LimitInputs",
     "MemoryLimit",
+    "Merging",
+    "Model",
     "Neurons",
-    "NoCompaction",
-    "NoDeduplication",
-    "NoMerging",
-    "Output",
     "Plot",
     "Precision",
     "ProgressFlag",
@@ -35,7 +36,7 @@ __all__ = [
     "Report",
     "Reproducible",
     "Resume",
-    "Samples",
+    "RowCounts",
     "Seed",
     "Sizes",
     "Source",
@@ -46,7 +47,9 @@ __all__ = [
     "Verify",
     "WeightMemory",
     "Widths",
+    "byte_count",
     "check_finite",
+    "row_counts",
     "sizes_from",
     "whole_numbers",
     "widths_from",
@@ -58,84 +61,49 @@ WIDEST = 1 << 20
 MOST_DIGITS = 18
 """Of a whole number: it fits into 64 bits."""
 
-_PROBLEM = "Problem"
-_SPEED = "Speed and memory"
-_REPORT = "Verification and reports"
 
 Source = Annotated[
     str,
     typer.Argument(
-        metavar="DATASET",
-        help="A folder in the challenge's official layout, an .h5 file of a dataset or a model, a model in .onnx, "
-        ".keras, .npz or .safetensors, or a name such as radixnet-1024x120.",
+        metavar="DATASET", help="A name such as radixnet-1024x120, a folder in the official layout, or an .h5 file."
+    ),
+]
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A model: .h5, .onnx, .keras, or weights in .npz or .safetensors.", show_default=False
     ),
 ]
 Neurons = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, help="Width of the network, if a folder holds several.", rich_help_panel=_PROBLEM),
+    int | None, typer.Option(metavar="N", min=1, help="Width of the network, if a folder holds several.")
 ]
-Layers = Annotated[
-    int | None,
-    typer.Option(metavar="L", min=1, help="Take the first L layers only.", rich_help_panel=_PROBLEM),
-]
-Bias = Annotated[
-    float | None,
-    typer.Option(metavar="B", help="Bias of every layer, in place of the dataset's.", rich_help_panel=_PROBLEM),
-]
-Samples = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, help="Take the first N samples (rows) only.", rich_help_panel=_PROBLEM),
-]
+Layers = Annotated[int | None, typer.Option(metavar="L", min=1, help="Take the first L layers only.")]
+Bias = Annotated[float | None, typer.Option(metavar="B", help="Bias of every layer, in place of the dataset's.")]
+LimitInputs = Annotated[int | None, typer.Option(metavar="N", min=1, help="Take the first N inputs only.")]
 LadderDataset = Annotated[
     str, typer.Option("--dataset", metavar="DATASET", help="A folder in the official layout, an .h5 file, or a name.")
 ]
-LadderSamples = Annotated[
+LadderRows = Annotated[
     int | None,
     typer.Option(
-        "--samples",
-        metavar="N",
-        min=1,
-        max=2**31 - 1,
-        help="Number of samples: the first of a dataset, or random ones if there is no dataset.",
-        rich_help_panel=_PROBLEM,
+        "--rows", metavar="N", min=1, max=2**31 - 1, help="Rows of the problem: the first of a dataset, or random ones."
     ),
 ]
-Stream = Annotated[
-    bool,
-    typer.Option(
-        "--stream",
-        help="Read, compute and write at the same time, in pieces, within --memory-limit: neither samples nor outputs "
-        "need to fit into memory. Samples are those of a dataset's .h5 file, or of --inputs in .npy, .h5 (a matrix "
-        "inputs), .parquet, or the challenge's images in .tsv or .tsv.gz; --output is .tsv (categories), .npy or .h5.",
-        rich_help_panel=_PROBLEM,
-    ),
-]
-Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume",
-        help="With --stream or a cluster: resume an earlier run into --output, if there was one.",
-        rich_help_panel=_REPORT,
-    ),
-]
+RowCounts = Annotated[str, typer.Option("--rows", metavar="N,N,...", help="Rows per call.")]
+Stream = Annotated[bool, typer.Option("--stream", help="Read, compute and write in chunks, within --memory-limit.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume an interrupted run with --stream.")]
 Widths = Annotated[
-    str | None,
-    typer.Option(
-        metavar="N,N,...", help="Widths of the rows, then of each dense layer's outputs.", rich_help_panel=_PROBLEM
-    ),
+    str | None, typer.Option(metavar="N,N,...", help="Widths of the rows, then of each dense layer's outputs.")
 ]
 Sizes = Annotated[
     str | None,
     typer.Option(
         metavar="NAME=N,...",
-        help="Of conv2d: channels, height, width, filters, side (of a filter) and padding. Of gemm: m (rows), k (terms "
-        "of a sum) and n (columns). Those left out keep their defaults.",
-        rich_help_panel=_PROBLEM,
+        help="conv2d: channels, height, width, filters, side (of a filter), padding. gemm: m (rows), k (terms of a "
+        "sum), n (columns). Those left out keep their defaults.",
     ),
 ]
-Seed = Annotated[
-    int, typer.Option(metavar="S", min=0, help="Seed of random rows and weights.", rich_help_panel=_PROBLEM)
-]
+Seed = Annotated[int, typer.Option(metavar="S", min=0, help="Seed of random rows and weights.")]
 Device = Annotated[
     str,
     typer.Option(
@@ -143,18 +111,12 @@ Device = Annotated[
         "-d",
         metavar="auto|cpu|cuda[:i]",
         help="Where to compute; also reference, the slow float64 oracle.",
-        rich_help_panel=_SPEED,
         show_default=False,
     ),
 ]
 Devices = Annotated[
     str | None,
-    typer.Option(
-        metavar="all|I,I,...|cpu",
-        help="In place of --device: all GPUs, or those with these numbers. They share the samples; results are those "
-        "of one, unless their last bits depend on the batch size.",
-        rich_help_panel=_SPEED,
-    ),
+    typer.Option(metavar="all|I,I,...|cpu", help="In place of --device: several GPUs, which share the rows."),
 ]
 Kernel = Annotated[
     str,
@@ -162,9 +124,7 @@ Kernel = Annotated[
         "--kernel",
         "-k",
         metavar="NAME",
-        help="Kernel for the sparse layers (spmspm); without sparse layers, for the convolutions (conv2d), or else for "
-        "the dense layers (mlp). sparsenn kernels list shows them; other layers are left to auto.",
-        rich_help_panel=_SPEED,
+        help="Kernel of sparse layers, or else of convolutions or dense ones; see kernels list.",
         show_default=False,
     ),
 ]
@@ -172,137 +132,54 @@ Precision = Annotated[
     str,
     typer.Option(
         metavar="auto|float32|tf32|float16|float64",
-        help="Precision of the products of dense layers and convolutions and, on some GPUs, of sparse layers with many "
-        "weights. auto is float64 for models that need it, else float32. float64 is for weights of very different "
-        "magnitudes: it is slower, and applies to all layers, their sums and hidden values. --device auto then takes "
-        "the CPU; GPUs have no convolutions and poolings in float64.",
-        rich_help_panel=_SPEED,
+        help="Precision of products; lower ones are faster.",
+        show_default=False,
     ),
 ]
-BatchSize = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, help="Samples computed at a time.", rich_help_panel=_SPEED),
-]
-MemoryLimit = Annotated[
-    float | None,
-    typer.Option(
-        metavar="GB",
-        help="Memory for the samples computed at a time, in 10⁹ bytes; inputs, weights and results are extra. With "
-        "--stream: all memory for samples, including those read and those to be written.",
-        rich_help_panel=_SPEED,
-    ),
-]
+BatchSize = Annotated[int | None, typer.Option(metavar="N", min=1, help="Rows computed at a time.")]
+MemoryLimit = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory for rows in flight, such as 500M or 2G.")]
 WeightMemory = Annotated[
-    float | None,
-    typer.Option(
-        metavar="GB",
-        help="Memory that weights may take on the device, in 10⁹ bytes; if they take more, they are prepared in parts.",
-        rich_help_panel=_SPEED,
-    ),
+    str | None,
+    typer.Option(metavar="SIZE", help="Memory for weights on the device, such as 8G; larger networks take turns."),
 ]
-NoCompaction = Annotated[
-    bool, typer.Option("--no-compaction", help="Do not drop rows that are all zero.", rich_help_panel=_SPEED)
-]
-NoDeduplication = Annotated[
-    bool, typer.Option("--no-deduplication", help="Compute equal rows separately.", rich_help_panel=_SPEED)
-]
-NoMerging = Annotated[
-    bool,
-    typer.Option(
-        "--no-merging", help="Compute neurons with equal weights and bias separately.", rich_help_panel=_SPEED
-    ),
-]
+Compaction = Annotated[bool, typer.Option("--compaction/--no-compaction", help="Drop rows that are all zero.")]
+Deduplication = Annotated[bool, typer.Option("--deduplication/--no-deduplication", help="Compute equal rows once.")]
+Merging = Annotated[bool, typer.Option("--merging/--no-merging", help="Compute equal neurons once.")]
 Reproducible = Annotated[
-    bool,
-    typer.Option(
-        "--reproducible",
-        help="Outputs have the same bits whatever the batch size, memory, threads and other samples.",
-        rich_help_panel=_SPEED,
-    ),
+    bool, typer.Option("--reproducible", help="Same bits whatever the batch size, memory and threads.")
 ]
 Prune = Annotated[
     float | None,
     typer.Option(
         metavar="SHARE",
-        help="For a model: keep this share of each layer's weights, such as 0.05, the largest by magnitude, and set "
-        "all others to zero. Shows what speed sparsity would give; accuracy is lost.",
-        rich_help_panel=_SPEED,
+        help="Keep this share of each layer's weights, such as 0.05, the largest by magnitude: shows what speed "
+        "sparsity would give; accuracy is lost.",
     ),
 ]
 Steps = Annotated[
     str | None,
     typer.Option(
         metavar="CxHxW,STEP,...",
-        help="For weights alone (.npz, .safetensors), unless they are fully connected layers with ReLU between them: "
-        "the shape of the images, if there are any, and what is applied, in order: names of layers in the file, "
-        "activations such as relu, relu6 or tanh, softmax, flatten, max_pool2, avg_pool3/2 (window/stride).",
-        rich_help_panel=_PROBLEM,
+        help="For .npz and .safetensors whose layers are not all fully connected with ReLU between: the shape of "
+        "images, and layers, activations and pools in order, such as 1x28x28,conv,relu,max_pool2,flatten,fc.",
     ),
 ]
 Verify = Annotated[
     bool | None,
-    typer.Option(
-        "--verify/--no-verify",
-        help="Compare the categories with the true ones; by default, if these are known.",
-        rich_help_panel=_REPORT,
-    ),
+    typer.Option("--verify/--no-verify", help="Compare the categories with the true ones; by default, if known."),
 ]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="For a dataset, .tsv: the categories in the official form, samples counted from 1; .h5: outputs and "
-        "categories. For a model, .tsv, .csv or .npy: the class of each sample, counted from 0 or, in text, by name if "
-        "the model has names, or the outputs if there are no classes; .npz, .h5 or .parquet: the outputs, and the "
-        "classes if there are any.",
-        rich_help_panel=_REPORT,
-    ),
-]
-Json = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE|-", help="The result as JSON; - prints it, and only it, to stdout.", rich_help_panel=_REPORT
-    ),
-]
-Stats = Annotated[
-    bool,
-    typer.Option(
-        "--stats",
-        "-v",
-        help="Add a table by layer: what ran it, and its share, by multiply-adds, of the time and estimate of the step "
-        "that it is part of. If threads share the rows, the numbers of rows computed and edges performed may differ "
-        "from run to run; the outputs do not.",
-        rich_help_panel=_REPORT,
-    ),
-]
+Json = Annotated[Path | None, typer.Option(metavar="FILE|-", help="The result as JSON; - prints only JSON.")]
+Stats = Annotated[bool, typer.Option("--stats", help="Add a table by layer: kernel, rows, density, time.")]
 Plot = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Draw rows, density and time by layer: .png, .svg or .pdf.", rich_help_panel=_REPORT
-    ),
+    Path | None, typer.Option(metavar="FILE", help="Draw rows, density and time by layer: .png, .svg or .pdf.")
 ]
 Report = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE.html",
-        help="A single page that opens offline: summary, plan, pictures and tables by layer, machine.",
-        rich_help_panel=_REPORT,
-    ),
+    typer.Option("--report", metavar="FILE.html", help="A single page with tables and pictures that opens offline."),
 ]
-Trace = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Write a timeline of batches, steps, copies and waits: .json or .json.gz, for ui.perfetto.dev. On a "
-        "GPU, they also become NVTX ranges.",
-        rich_help_panel=_REPORT,
-    ),
-]
+Trace = Annotated[Path | None, typer.Option(metavar="FILE", help="A timeline for ui.perfetto.dev: .json or .json.gz.")]
 ProgressFlag = Annotated[
-    bool | None,
-    typer.Option("--progress/--no-progress", help="Show progress on stderr; by default, only on a terminal."),
+    bool | None, typer.Option("--progress/--no-progress", help="Show progress on stderr; by default, on a terminal.")
 ]
 
 
@@ -316,6 +193,36 @@ def check_finite(option: str, value: float | None) -> None:
     """
     if value is not None and not math.isfinite(value):
         raise UsageError(f"{option} {value} is not a finite number")
+
+
+def byte_count(option: str, text: str | None) -> int | None:
+    """Return the bytes that a size such as `2G` stands for; a plain number counts bytes.
+
+    Raises
+    ------
+    UsageError
+        The text is no such size; the message names the option.
+    """
+    if text is None:
+        return None
+    from sparsenn.runtime.memory import bytes_of
+
+    plain = text.strip()
+    if plain.isascii() and plain.isdigit() and len(plain) < 40 and int(plain):
+        return int(plain)
+    return bytes_of(text, option)
+
+
+def row_counts(text: str) -> tuple[int, ...]:
+    """Return the numbers of rows per call that `--rows` names.
+
+    Raises
+    ------
+    UsageError
+        The text is not whole numbers of at least 1, separated by commas.
+    """
+    fault = f"--rows {text}: take whole numbers of at least 1, separated by commas, as in 1,64,1024,10000"
+    return whole_numbers(text, fault, most=2**31 - 1)
 
 
 def whole_numbers(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sparsenn.cli import options
-from sparsenn.cli.given import given_options
 from sparsenn.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,19 +18,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FIRST_LAYERS",
-    "FIRST_SAMPLES",
+    "FIRST_ROWS",
     "OF_DATASETS",
     "OF_RANDOM_PROBLEMS",
     "ProblemOptions",
-    "refuse_given",
     "refuse_sizes",
+    "refuse_unused",
 ]
 
 FIRST_LAYERS = 4
 """Layers of a dataset by default: later ones, where many rows have died, say little."""
 
-FIRST_SAMPLES = 1200
-"""Samples of a dataset that are taken unless asked for otherwise."""
+FIRST_ROWS = 1200
+"""Rows of a dataset that are taken unless asked for otherwise."""
 
 OF_DATASETS = ("dataset", "neurons", "layers")
 OF_RANDOM_PROBLEMS = ("widths", "sizes", "seed")
@@ -43,18 +42,18 @@ class ProblemOptions:
 
     Parameters
     ----------
-    first_samples, first_layers : how many of a dataset are taken, as far as they are there, where `samples` and
+    first_rows, first_layers : how many of a dataset are taken, as far as they are there, where `rows` and
         `layers` do not say; None for all.
     """
 
     dataset: str
     neurons: int | None
     layers: int | None
-    samples: int | None
+    rows: int | None
     widths: str | None
     seed: int
     sizes: str | None = None
-    first_samples: int | None = None
+    first_rows: int | None = None
     first_layers: int | None = None
 
     def problem(self, ladder: Ladder, progress: Progress) -> tuple[tuple[Any, Any], dict[str, Any]]:
@@ -67,15 +66,15 @@ class ProblemOptions:
             sizes = options.widths_from(self.widths)
         elif self.sizes is not None:
             sizes = options.sizes_from(self.sizes, ladder.form, ladder.sizes)
-        rows = ladder.rows if self.samples is None else self.samples
+        rows = ladder.rows if self.rows is None else self.rows
         made = ladder.problem(rows, sizes, self.seed)
         return made, {"sizes" if ladder.form else "widths": sizes, "seed": self.seed}
 
     def _loaded(self, progress: Progress) -> Dataset:
         from sparsenn.datasets import load
 
-        samples = self.samples or self.first_samples
-        take = partial(load, self.dataset, neurons=self.neurons, limit_inputs=samples, progress=progress)
+        limit = self.rows or self.first_rows
+        take = partial(load, self.dataset, neurons=self.neurons, limit_inputs=limit, progress=progress)
         if self.layers is not None or self.first_layers is None:
             return take(layers=self.layers)
         try:
@@ -84,7 +83,7 @@ class ProblemOptions:
             return take()
 
 
-def refuse_given(context: typer.Context, ladder: Ladder) -> None:
+def refuse_unused(context: typer.Context, ladder: Ladder) -> None:
     """Refuse options that were given though a ladder has no use for them.
 
     Raises
@@ -99,7 +98,7 @@ def refuse_given(context: typer.Context, ladder: Ladder) -> None:
     if not ladder.form:
         _refuse(context, ladder, ("sizes",), "--widths N,N,...")
         return
-    _refuse(context, ladder, ("widths",) if ladder.rows else ("widths", "samples"), f"--sizes {ladder.form}")
+    _refuse(context, ladder, ("widths",) if ladder.rows else ("widths", "rows"), f"--sizes {ladder.form}")
 
 
 def refuse_sizes(context: typer.Context) -> None:
@@ -110,12 +109,21 @@ def refuse_sizes(context: typer.Context) -> None:
     UsageError
         There are some; the message names them.
     """
-    useless = ", ".join(given_options(context, ("widths", "sizes")))
+    useless = _options_set(context, ("widths", "sizes"))
     if useless:
         raise UsageError(f"{useless}: name the OPERATION that these are for")
 
 
+def _options_set(context: typer.Context, names: tuple[str, ...]) -> str:
+    """Return the options of those parameters that the command line sets, separated by commas."""
+    written = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    sources = {name: context.get_parameter_source(name) for name in names}
+    return ", ".join(
+        written[name] for name, source in sources.items() if getattr(source, "name", "DEFAULT") != "DEFAULT"
+    )
+
+
 def _refuse(context: typer.Context, ladder: Ladder, names: tuple[str, ...], kind: str) -> None:
-    useless = ", ".join(given_options(context, names))
+    useless = _options_set(context, names)
     if useless:
         raise UsageError(f"{useless}: the ladder of {ladder.operation} takes {kind}; leave the option out")

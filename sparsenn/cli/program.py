@@ -20,6 +20,10 @@ _UsageError: Any = typer.BadParameter.__bases__[0]
 """Typer names it differently in different versions."""
 
 
+HELP_WIDTH = 100
+"""Columns of help on a terminal that has them."""
+
+
 class Verb(NamedTuple):
     """A verb of the program.
 
@@ -36,24 +40,29 @@ class Verb(NamedTuple):
 
 
 GROUPS = {
+    "challenge": "The Sparse DNN Graph Challenge: run, generate, download, verify, convert and benchmark its problems.",
     "kernels": "List kernels, compile them, and see what each optimisation buys on this machine.",
     "cache": "Show the caches on disk, or clear them.",
 }
 """Verbs that have verbs of their own, and what --help says of them."""
 
 VERBS = (
-    Verb(("infer",), "infer", "infer"),
+    Verb(("predict",), "predict", "predict"),
     Verb(("benchmark",), "benchmark", "benchmark"),
     Verb(("tune",), "tune", "tune"),
     Verb(("train",), "train", "train"),
-    Verb(("generate",), "generate", "generate"),
     Verb(("convert",), "convert", "convert"),
-    Verb(("verify",), "verify", "verify"),
     Verb(("info",), "info", "info"),
+    Verb(("infer",), "infer", "infer"),
+    Verb(("challenge", "run"), "infer", "infer"),
+    Verb(("challenge", "generate"), "generate", "generate"),
+    Verb(("challenge", "download"), "download", "download"),
+    Verb(("challenge", "verify"), "verify", "verify"),
+    Verb(("challenge", "convert"), "challenge_convert", "convert"),
+    Verb(("challenge", "benchmark"), "challenge_benchmark", "benchmark"),
     Verb(("kernels", "list"), "kernels", "kernels"),
     Verb(("kernels", "ladder"), "ladder", "ladder"),
     Verb(("kernels", "roofline"), "roofline", "roofline"),
-    Verb(("download",), "download", "download"),
     Verb(("cache", "info"), "cache", "info"),
     Verb(("cache", "clear"), "cache", "clear"),
     Verb(("doctor",), "doctor", "doctor"),
@@ -77,7 +86,7 @@ class _Program(TyperGroup):
         try:
             code = super().main(words, *others, **{**more, "standalone_mode": False})
         except _UsageError as error:
-            code = _tell_usage(error)
+            code = _report_usage(error)
         except typer.Abort:
             code = ExitCode.INTERRUPTED
         code = code if isinstance(code, int) else 0
@@ -96,7 +105,7 @@ def _with_verb(words: list[str]) -> list[str]:
     return ["kernels", "list", *words[1:]]
 
 
-def _tell_usage(error: Any) -> int:
+def _report_usage(error: Any) -> int:
     """Say on stderr what is wrong with a command line, in a line; without any words, how the program is used."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
@@ -133,9 +142,9 @@ def _application(**options: Any) -> typer.Typer:
     return typer.Typer(
         add_completion="cls" in options,
         no_args_is_help=True,
-        rich_markup_mode="rich",
+        rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH},
         **options,
     )
 
@@ -155,9 +164,9 @@ def _program(
 
     \b
     Examples:
-      sparsenn infer radixnet-1024x120     run and verify the smallest problem
-      sparsenn train digits.csv --classes --hidden 64 --output model.h5
-      sparsenn kernels list                list what --kernel can be
-      sparsenn doctor                      show what there is to compute with
-      sparsenn infer --help                show all options of a verb
+      sparsenn predict model.onnx rows.csv --output predictions.csv
+      sparsenn benchmark model.onnx          compare with ONNX Runtime, PyTorch and SciPy
+      sparsenn infer radixnet-1024x120       run and verify the challenge's smallest problem
+      sparsenn doctor                        show what there is to compute with
+      sparsenn predict --help                show all options of a verb
     """

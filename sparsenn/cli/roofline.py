@@ -12,10 +12,8 @@ from sparsenn.cli import options
 from sparsenn.cli.ceilings import known_roofs
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
-from sparsenn.cli.overwrites import check_apart
-from sparsenn.cli.problems import FIRST_LAYERS, FIRST_SAMPLES, ProblemOptions, refuse_given, refuse_sizes
-from sparsenn.cli.sources import check_dataset_source
-from sparsenn.cli.targets import STDOUT, check_plot, check_target, drawing, write_json
+from sparsenn.cli.files import STDOUT, check_files, drawing, write_document
+from sparsenn.cli.problems import FIRST_LAYERS, FIRST_ROWS, ProblemOptions, refuse_sizes, refuse_unused
 from sparsenn.errors import SparseNNError, UsageError
 from sparsenn.printable import printable
 
@@ -39,7 +37,7 @@ def roofline(
     dataset: options.LadderDataset = "radixnet-1024x120",
     neurons: options.Neurons = None,
     layers: options.Layers = None,
-    samples: options.LadderSamples = None,
+    rows: options.LadderRows = None,
     widths: options.Widths = None,
     sizes: options.Sizes = None,
     seed: options.Seed = 0,
@@ -65,15 +63,12 @@ def roofline(
     Examples:
       sparsenn kernels roofline
       sparsenn kernels roofline conv2d --device cuda --plot roofline.png
-      sparsenn kernels roofline conv2d --samples 16 --sizes height=224,width=224
-      sparsenn kernels roofline mlp --samples 100000 --json -
+      sparsenn kernels roofline conv2d --rows 16 --sizes height=224,width=224
+      sparsenn kernels roofline mlp --rows 100000 --json -
       sparsenn kernels roofline --measure
     """
-    if operation is not None:  # else what fails is reported, and the others are shown
-        check_dataset_source(dataset)
-    check_target("--json", None if json == STDOUT else json)
-    check_plot(plot)
-    check_apart({"--dataset": dataset}, {"--json": json, "--plot": plot})
+    named = dataset if operation is not None or Path(dataset).exists() else None  # else reported with its ladder
+    check_files({"--dataset": named}, {"--json": json, "--plot": plot})
     with reporting(progress):  # importing takes a second, too
         from sparsenn.backends import backend_for
         from sparsenn.report.roofline import roofline_table, roofs_table
@@ -85,8 +80,8 @@ def roofline(
     if operation is None:
         refuse_sizes(context)
     else:
-        refuse_given(context, chosen[0])
-    source = ProblemOptions(dataset, neurons, layers, samples, widths, seed, sizes, FIRST_SAMPLES, FIRST_LAYERS)
+        refuse_unused(context, chosen[0])
+    source = ProblemOptions(dataset, neurons, layers, rows, widths, seed, sizes, FIRST_ROWS, FIRST_LAYERS)
     measured = known_roofs(backend, progress, anew=measure)
     screen = console(sys.stderr if json == STDOUT else sys.stdout)
     screen.print(roofs_table(measured))
@@ -145,7 +140,7 @@ def _deliver(
 
     if json is not None:
         records = [origin | roofline_record(result) for origin, result in zip(origins, results, strict=True)]
-        write_json(json, to_json({"ceilings": roofs_record(measured), "ladders": records, "failed": failed}))
+        write_document(json, to_json({"ceilings": roofs_record(measured), "ladders": records, "failed": failed}))
     if plot is not None:
         with drawing(plot):
             draw_roofline(results, measured.roofs, measured.identity.device, plot)

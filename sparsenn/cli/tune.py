@@ -11,10 +11,8 @@ import typer
 
 from sparsenn.cli import options
 from sparsenn.cli.console import console, reporting
-from sparsenn.cli.overwrites import check_apart
-from sparsenn.cli.sources import check_dataset_source, check_sources
+from sparsenn.cli.files import STDOUT, check_files, write_document
 from sparsenn.cli.startup import wake_gpu
-from sparsenn.cli.targets import STDOUT, check_target, write_json
 from sparsenn.errors import UsageError
 from sparsenn.io.files import is_model, kind_of, read_model
 from sparsenn.printable import printable
@@ -28,11 +26,18 @@ __all__ = ["tune"]
 
 
 def tune(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model or dataset, as for infer.", show_default=False)],
-    rows: Annotated[str, typer.Option(metavar="N,N,...", help="Rows per call.")] = "1,64,1024,10000",
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A model, as for predict, or a dataset, as for infer.", show_default=False
+        ),
+    ],
+    rows: options.RowCounts = "1,64,1024,10000",
     inputs: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Rows to measure with, as for infer; by default, a dataset's, else random."),
+        typer.Option(
+            metavar="FILE", help="Rows to measure with, as for predict; by default, a dataset's, else random."
+        ),
     ] = None,
     form: Annotated[
         str | None,
@@ -56,14 +61,10 @@ def tune(
       sparsenn tune model.h5 --inputs rows.npy --form csr
       sparsenn tune radixnet-1024x120 --rows 60000
     """
-    fault = f"--rows {rows}: take whole numbers of at least 1, separated by commas, as in 1,128,10000"
-    counts = options.whole_numbers(rows, fault, most=2**31 - 1)
+    counts = options.row_counts(rows)
     if form not in (None, "dense", "csr"):
         raise UsageError(f"--form {form}: take dense or csr")
-    check_target("--json", None if json == STDOUT else json)
-    check_apart({"MODEL": model, "--inputs": inputs}, {"--json": json})
-    check_dataset_source(model)
-    check_sources(inputs)
+    check_files({"MODEL": model, "--inputs": inputs}, {"--json": json})
     wake_gpu(device)
     with reporting(progress) as report:  # importing takes a second, too
         from sparsenn.engine import Session
@@ -92,12 +93,12 @@ def tune(
     if any(tuning.choices for tuning in tunings):
         screen.print(printable(f"Choices are stored in {folder}, which a container can ship."), soft_wrap=True)
     if json is not None:
-        write_json(json, to_json(tuning_record(model, str(folder), tunings)))
+        write_document(json, to_json(tuning_record(model, str(folder), tunings)))
 
 
 def _read(model: str, inputs: Path | None, steps: str | None, report: Progress) -> tuple[Network, CSR | None]:
     """Return the network, and rows to measure with; None for random ones."""
-    from sparsenn.cli.evaluate import read_given_rows
+    from sparsenn.cli.predict import read_model_rows
     from sparsenn.datasets import load
     from sparsenn.formats import from_dense
 
@@ -107,7 +108,7 @@ def _read(model: str, inputs: Path | None, steps: str | None, report: Progress) 
         dataset = load(model, progress=report)
         return dataset.network, dataset.inputs
     found = read_model(Path(model), steps)
-    return found.network, None if inputs is None else from_dense(read_given_rows(found, inputs))
+    return found.network, None if inputs is None else from_dense(read_model_rows(found, inputs))
 
 
 def _rows(network: Network, sample: CSR | None, form: str | None, count: int) -> CSR | Array:

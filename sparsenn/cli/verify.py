@@ -1,4 +1,4 @@
-"""`sparsenn verify`: compare the categories of two files."""
+"""`sparsenn challenge verify`: compare the categories of two files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import typer
 
 from sparsenn.cli.console import console
 from sparsenn.cli.exits import ExitCode
-from sparsenn.cli.sources import check_sources
-from sparsenn.cli.targets import is_hdf5
+from sparsenn.cli.files import check_files, is_hdf5
 
 if TYPE_CHECKING:
     from sparsenn.formats import Array
@@ -20,7 +19,7 @@ __all__ = ["verify"]
 
 def verify(
     result: Annotated[
-        Path, typer.Argument(metavar="RESULT", help="The categories found: .tsv, or .h5 as infer --output writes it.")
+        Path, typer.Argument(metavar="RESULT", help="The categories found: .tsv, or .h5 as run --output writes it.")
     ],
     truth: Annotated[
         Path, typer.Argument(metavar="TRUTH", help="The true categories: .tsv, or .h5 of a dataset or a result.")
@@ -34,10 +33,10 @@ def verify(
 
     \b
     Examples:
-      sparsenn verify found.tsv neuron1024-l120-categories.tsv
-      sparsenn verify found.h5 problem.h5
+      sparsenn challenge verify found.tsv neuron1024-l120-categories.tsv
+      sparsenn challenge verify found.h5 problem.h5
     """
-    check_sources(result, truth)
+    check_files({"RESULT": result, "TRUTH": truth}, {})
     from rich.text import Text
 
     from sparsenn.report import compare_categories

@@ -11,7 +11,7 @@ from sparsenn.io.bounded import reading
 from sparsenn.runtime.memory import shown_bytes
 from sparsenn.runtime.storage import cache_folder, file_sha256, read_record, write_record
 
-__all__ = ["DamagedCacheWarning", "cache_folder", "check_disk", "is_whole", "record_checksum"]
+__all__ = ["DamagedCacheWarning", "cache_folder", "check_disk", "is_whole", "record_checksum", "remove_checksum"]
 
 _FORM = 1
 
@@ -55,6 +55,11 @@ def record_checksum(path: Path) -> None:
         The dataset cannot be read, or the record not written.
     """
     write_record(_record(path), _FORM, {"sha256": _checksum(path)})
+
+
+def remove_checksum(path: Path) -> None:
+    """Remove a dataset's checksum, before the dataset is replaced."""
+    (cache_folder() / _record(path)).unlink(missing_ok=True)
 
 
 def is_whole(path: Path) -> bool:

@@ -6,31 +6,21 @@ import math
 import os
 from collections.abc import Sequence
 
-import numpy as np
-
 from sparsenn import __version__
-from sparsenn.backends import oracle as reference
 from sparsenn.datasets.digits import digit_inputs
 from sparsenn.datasets.mnist import OFFICIAL_NONZEROS, TRAINING_SHAPE, find_training_images, mnist_inputs
 from sparsenn.datasets.radixnet import radixnet
+from sparsenn.datasets.truth import compute_truth
 from sparsenn.errors import FileFormatError, UsageError, unknown_name
-from sparsenn.formats import CSR, Array
+from sparsenn.formats import CSR
 from sparsenn.io.challenge.layout import challenge_bias
 from sparsenn.io.dataset import Dataset
-from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress, silent
 from sparsenn.runtime.storage import file_sha256
-from sparsenn.runtime.workers import chunks
 
 __all__ = ["INPUT_KINDS", "generate", "input_kind"]
 
 INPUT_KINDS = ("auto", "mnist", "digits")
-
-TRUTH_LIMIT = 4e12
-"""Inputs × edges up to which the truth is computed: minutes, as 1024 × 120 (2.4e11) takes the reference 10 to 20 s."""
-
-TRUTH_BATCH = 1 << 26
-"""Elements of a batch's features in the reference: under 1 GB even if all of them are non-zero."""
 
 
 def generate(
@@ -81,7 +71,7 @@ def generate(
     Returns
     -------
     Dataset
-        Its truth, by the float64 reference, is there only if inputs × edges is at most `TRUTH_LIMIT`.
+        Its truth, by the float64 reference, is there only if inputs × edges is at most 4e12.
 
     Raises
     ------
@@ -108,7 +98,7 @@ def generate(
     else:
         features = digit_inputs(neurons, images, seed=seed, progress=progress)
         source = f"procedural digits, seed {seed}"
-    categories, verdict = _truth(network, features, progress) if truth else (None, "not asked for")
+    categories, verdict = compute_truth(network, features, progress) if truth else (None, "not asked for")
     made = f"radices {_short(radices)}, Kronecker factor {kronecker}, weight {weight:g}, bias {bias:g}, seed {seed}"
     provenance = {
         "generator": f"sparsenn {__version__}",
@@ -155,20 +145,3 @@ def _mnist(neurons: int, images: int, folder: str | os.PathLike[str] | None, pro
     checksum = file_sha256(path)
     source = f"MNIST training images enlarged as for the challenge, from {path.name} (SHA-256 {checksum})"
     return whole.slice_groups(0, images), source
-
-
-def _truth(network: Network, inputs: CSR, progress: Progress) -> tuple[Array | None, str]:
-    """Return the categories, or None if they would take too long, and in words what was done."""
-    work = inputs.shape[0] * network.edges
-    if work > TRUTH_LIMIT:
-        return None, f"not computed: {work:.1e} multiply-adds would keep the float64 reference busy for many minutes"
-    batches = chunks(inputs.shape[0], max(1, TRUTH_BATCH // network.widest))
-    found = []
-    for number, (start, stop) in enumerate(batches):
-
-        def report(task: str, done: int, total: int, before: int = number) -> None:
-            progress("compute truth", before * total + done, len(batches) * total)
-
-        found.append(start + reference.categories(network, inputs.slice_groups(start, stop), report))
-    truth = np.concatenate(found)
-    return truth, f"{truth.size} categories, computed by the float64 reference"

@@ -34,6 +34,7 @@ def load(
     layers: int | None = None,
     bias: float | None = None,
     limit_inputs: int | None = None,
+    truth: bool = True,
     progress: Progress = silent,
 ) -> Dataset:
     """Read, or generate on first use, a dataset.
@@ -52,6 +53,8 @@ def load(
         One bias for all layers instead of the dataset's own. If it differs, the truth is dropped.
     limit_inputs : int, optional
         How many samples to take, from the first, and the truth about them.
+    truth : bool, default True
+        Whether to compute the true categories of a named dataset that is generated. A file's own are always read.
     progress : callable, optional
         Called as `progress(task, done, total)`.
 
@@ -74,7 +77,7 @@ def load(
     bias = None if bias is None else real_number(bias, "the bias", InputError)
     official = source not in NAMES and _is_folder(source)
     if source in NAMES:
-        path, layers = _named(str(source), neurons, layers, progress)
+        path, layers = _named(str(source), neurons, layers, truth, progress)
         dataset = read_dataset(path, layers, limit_inputs, progress)
     elif official:
         dataset = read_official(source, neurons, layers, bias, limit_inputs, progress)
@@ -88,7 +91,9 @@ def load(
     return _with_other_bias(dataset, bias)
 
 
-def _named(name: str, neurons: int | None, layers: int | None, progress: Progress) -> tuple[Path, int | None]:
+def _named(
+    name: str, neurons: int | None, layers: int | None, truth: bool, progress: Progress
+) -> tuple[Path, int | None]:
     """Return the cached file of a named dataset, and how many of its layers to read.
 
     A prefix that has a name of its own is taken as that, with its truth.
@@ -100,7 +105,7 @@ def _named(name: str, neurons: int | None, layers: int | None, progress: Progres
         raise UsageError(f"{name} has {depth} layers, not {layers}")
     if layers in LAYER_COUNTS:
         name, layers = f"radixnet-{width}x{layers}", None
-    return named_file(name, progress), layers
+    return named_file(name, progress, truth), layers
 
 
 def _is_folder(source: str | os.PathLike[str]) -> bool:

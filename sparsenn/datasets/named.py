@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
-from sparsenn.datasets.cache import DamagedCacheWarning, cache_folder, check_disk, is_whole, record_checksum
+from sparsenn.datasets.cache import (
+    DamagedCacheWarning,
+    cache_folder,
+    check_disk,
+    is_whole,
+    record_checksum,
+    remove_checksum,
+)
 from sparsenn.datasets.generate import generate, input_kind
 from sparsenn.datasets.mnist import TRAINING_SHAPE, find_training_images
 from sparsenn.datasets.names import parse_name
+from sparsenn.datasets.truth import begin_record, compute_truth
 from sparsenn.errors import FileFormatError
-from sparsenn.io.hdf5.dataset import write_dataset
+from sparsenn.io.hdf5.dataset import read_dataset, write_dataset
 from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.progress import Progress, silent
 from sparsenn.runtime.storage import make_cache_folder, remove_stale
@@ -27,7 +36,7 @@ INPUT_DENSITY = 0.12
 """Upper estimate for either kind of inputs, for the space needed; both have about 0.10."""
 
 
-def named_file(name: str, progress: Progress = silent) -> Path:
+def named_file(name: str, progress: Progress = silent, truth: bool = True) -> Path:
     """Return the cached file of a named dataset, generating it first if it is not there, or not whole any more.
 
     The inputs are the challenge's own if MNIST is at hand (see `find_training_images`), procedural digits otherwise.
@@ -39,6 +48,9 @@ def named_file(name: str, progress: Progress = silent) -> Path:
         One of `NAMES`.
     progress : callable, optional
         Called with the progress of what is generated.
+    truth : bool, default True
+        Whether to compute the true categories too, where that is affordable and they are not in the file. An
+        interrupted computation resumes.
 
     Returns
     -------
@@ -64,15 +76,30 @@ def named_file(name: str, progress: Progress = silent) -> Path:
     remove_stale(folder)
     kind = "mnist" if _cached(folder, name, "mnist").exists() else input_kind(neurons)
     path = _cached(folder, name, kind)
-    if path.exists():
-        if is_whole(path):
-            return path
-        _tell_damage(path, kind)
-    _check_room(name, folder)
-    make_cache_folder("datasets")
-    write_dataset(generate(neurons, layers, inputs=kind, progress=progress), path)
-    record_checksum(path)
+    pending = path.with_name(f"{path.name}.truth.json")
+    whole = path.exists() and is_whole(path)
+    if not whole:
+        if path.exists():
+            _report_damage(path, kind)
+        _check_room(name, folder)
+        make_cache_folder("datasets")
+        made = generate(neurons, layers, inputs=kind, truth=False, progress=progress)
+        begin_record(f"datasets/{pending.name}")
+        write_dataset(made, path)
+        record_checksum(path)
+    if truth and pending.exists():
+        _add_truth(path, pending, progress)
     return path
+
+
+def _add_truth(path: Path, pending: Path, progress: Progress) -> None:
+    """Compute the truth of a dataset that was written without; what is done so far is in the pending record."""
+    dataset = read_dataset(path)
+    truth, verdict = compute_truth(dataset.network, dataset.inputs, progress, f"datasets/{pending.name}")
+    remove_checksum(path)  # a file without one counts as whole, should the process end before the next is recorded
+    write_dataset(replace(dataset, truth=truth, provenance=dataset.provenance | {"truth": verdict}), path)
+    record_checksum(path)
+    pending.unlink()
 
 
 def cached_files(name: str) -> tuple[Path, ...]:
@@ -84,8 +111,8 @@ def _cached(folder: Path, name: str, kind: str) -> Path:
     return folder / f"{name}-{kind}-v{GENERATION}.h5"
 
 
-def _tell_damage(path: Path, kind: str) -> None:
-    """Say that a file will be made again, or that it cannot be."""
+def _report_damage(path: Path, kind: str) -> None:
+    """Warn that a file will be made again, or raise the reason why it cannot be."""
     damage = "is damaged: its checksum is not the one recorded of it"
     if kind == "mnist" and find_training_images() is None:
         raise FileFormatError(path, f"{damage}, and MNIST is not available to make it again; remove it to use digits")

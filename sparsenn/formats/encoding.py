@@ -21,7 +21,7 @@ _FEW = 10
 """Different texts of which no more than half as many as rows may be: more identify rows rather than categories."""
 
 _HOLDS_NOTHING = "holds nothing; leave it out (--ignore)"
-_REMEDY = "fill it in, leave the column out (--ignore), or have it filled in (--impute mean)"
+_REMEDY = "fill it in, leave the column out (--ignore), or have it filled in (--impute)"
 
 
 @dataclass(frozen=True)

@@ -213,7 +213,7 @@ def width_fault(names: Sequence[str], inputs: int, targets: int, labelled: bool)
     if width <= inputs:
         return found
     last = targets or width - inputs
-    return f"{found}; remove the others, or, if the last are targets, pass infer --targets {last}"
+    return f"{found}; remove the others, or, if the last are targets, pass --targets {last}"
 
 
 def is_number(text: str) -> bool:

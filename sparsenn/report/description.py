@@ -69,11 +69,11 @@ def describe_model(name: str, model: Model, structure: Structure | None = None) 
     ----------
     name : what the model is called.
     model : the model.
-    structure : what was found in its sparse layers; left out where there are none.
+    structure : of its sparse layers; no line where none was found.
     """
     shares = isinstance(model.network[-1], Softmax)
     purpose = f"{'probabilities' if shares else 'scores'} of classes" if model.classes else "numbers"
-    network = model.network
+    network, words = model.network, "" if structure is None or not structure.layers else str(structure)
     facts: list[tuple[str, str | Text]] = [
         ("model", name),
         ("network", _size(network)),
@@ -82,7 +82,7 @@ def describe_model(name: str, model: Model, structure: Structure | None = None) 
         *([("named outputs", _named(network.named_outputs))] if network.named_outputs is not None else ()),
         ("weights", f"{count(network.edges)}; with biases {count(network.parameters)} parameters"),
         ("multiply-adds", f"{count(network.multiply_adds)} per sample"),
-        *([("structure", Text(str(structure)))] if structure is not None and structure.layers else ()),
+        *([("structure", Text(words))] if words and not words.startswith("No structure") else ()),
         ("outputs", purpose if model.loss is None else f"{purpose}; loss: {model.loss}"),
         *model_facts(model),
         ("provenance", _origins(model.provenance)),

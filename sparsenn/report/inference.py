@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -10,11 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from sparsenn.backends.trainer import Evaluation
-from sparsenn.engine import LayerStatistics, Plan
+from sparsenn.engine import LayerStatistics, Plan, Result
 from sparsenn.engine.result import Seconds
 from sparsenn.formats import Array
 from sparsenn.model import Model
 from sparsenn.network import Network
+from sparsenn.printable import printable
 from sparsenn.report.architecture import layer_title, shape_text
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, duration, milliseconds
@@ -22,7 +24,16 @@ from sparsenn.report.records import plain
 from sparsenn.report.tables import fact_table
 from sparsenn.report.training import evaluation_text
 
-__all__ = ["ModelRun", "model_layer_table", "model_record", "model_summary"]
+__all__ = [
+    "ModelRun",
+    "model_layer_table",
+    "model_record",
+    "model_summary",
+    "prediction_rows",
+    "stream_record",
+    "stream_summary",
+    "table_summary",
+]
 
 _CLASSES = 10
 """Classes whose rows the summary counts."""
@@ -153,6 +164,81 @@ def model_record(model: str, data: str, run: ModelRun) -> dict[str, Any]:
         ],
         "class_names": run.model.class_names,
         "predicted": run.predicted.tolist() if run.model.classes else None,
+    }
+    values: dict[str, Any] = plain(record)
+    return values
+
+
+def table_summary(model: str, network: Network, data: str, rows: int, notes: Sequence[str], seconds: float) -> Table:
+    """Return a table's predictions in words, as a table of two columns.
+
+    Parameters
+    ----------
+    model, data : names of the two files.
+    network : of the model.
+    rows : how many were predicted.
+    notes : sentences on columns and missing values.
+    seconds : from reading the model to the last row.
+    """
+    facts = [
+        ("model", model),
+        ("network", f"{_shapes(network)}; {count(network.multiply_adds)} multiply-adds per row"),
+        ("data", f"{data}, {count(rows)} rows"),
+        *(("note", note) for note in notes),
+        ("time", f"{duration(seconds)}, {_rate(rows, seconds)}"),
+    ]
+    return fact_table(facts, _TEXT_WIDTH)
+
+
+def prediction_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return some rows of predictions as a table."""
+    table = FittedTable()
+    for name in columns:
+        table.add_column(printable(name), no_wrap=True)
+    for row in rows:
+        cells = (f"{value:.6g}" if isinstance(value, float) else str(value) for value in row.values())
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
+
+
+def stream_summary(model: str, data: str, result: Result) -> Table:
+    """Return a model's run over the rows of a file that was read in chunks, as a table of two columns.
+
+    Parameters
+    ----------
+    model, data : names of the two files.
+    result : the run, without outputs.
+    """
+    seconds = result.seconds
+    times = ", ".join(f"{name} {duration(part)}" for name, part in asdict(seconds).items())
+    facts = [
+        ("model", model),
+        (
+            "network",
+            f"{_shapes(result.plan.network)}; {count(result.plan.network.multiply_adds)} multiply-adds per row",
+        ),
+        ("data", f"{data}, {count(result.inputs)} rows"),
+        ("plan", str(result.plan)),
+        *(("note", note) for note in result.notes),
+        ("time", f"{duration(seconds.total)}: {times}"),
+    ]
+    return fact_table(facts, _TEXT_WIDTH)
+
+
+def stream_record(model: str, data: str, result: Result) -> dict[str, Any]:
+    """Return such a run as a dictionary of plain Python values, fit for JSON.
+
+    The keys are model, inputs, rows, device, plan, notes, seconds and per_layer, as in `model_record`.
+    """
+    record = {
+        "model": model,
+        "inputs": data,
+        "rows": result.inputs,
+        "device": result.plan.device,
+        "plan": result.plan.to_dict(),
+        "notes": result.notes,
+        "seconds": {**asdict(result.seconds), "total": result.seconds.total},
+        "per_layer": [asdict(layer) for layer in result.statistics],
     }
     values: dict[str, Any] = plain(record)
     return values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -55,7 +55,9 @@ svg rect {{ fill: var(--bar); }}
 _WIDTH, _HEIGHT = 720, 140
 
 
-def inference_page(name: str, result: Result, verdict: Verification | str) -> str:
+def inference_page(
+    name: str, result: Result, verdict: Verification | str, provenance: Mapping[str, str] | None = None
+) -> str:
     """Return the page of a dataset's run: summary, plan, layers and machine.
 
     Parameters
@@ -63,8 +65,9 @@ def inference_page(name: str, result: Result, verdict: Verification | str) -> st
     name : what the dataset is called.
     result : a finished inference.
     verdict : the verification, or the reason why there is none.
+    provenance : of the dataset.
     """
-    facts, layers = summary(name, result, verdict), layer_table(result.statistics)
+    facts, layers = summary(name, result, verdict, provenance), layer_table(result.statistics)
     return _run_page(f"Inference of {name}", facts, result.plan, result.statistics, layers)
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import platform
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from sparsenn import __version__
+from sparsenn.backends.cpu.processor import host_machine
 from sparsenn.engine import Result
 
-__all__ = ["plain", "to_json", "to_record"]
+__all__ = ["origin_record", "plain", "to_json", "to_record"]
 
 
 def to_record(result: Result, verified: bool | None = None) -> dict[str, Any]:
@@ -46,6 +50,17 @@ def to_record(result: Result, verified: bool | None = None) -> dict[str, Any]:
     }
     values: dict[str, Any] = plain(record)
     return values
+
+
+def origin_record(name: str, provenance: Mapping[str, str]) -> dict[str, Any]:
+    """Return the keys that say what was run where: dataset, provenance, version and machine.
+
+    Parameters
+    ----------
+    name, provenance : of the dataset.
+    """
+    machine = f"{host_machine().name}, {platform.system()} {platform.release()} {platform.machine()}"
+    return {"dataset": name, "provenance": dict(provenance), "version": __version__, "machine": machine}
 
 
 def to_json(record: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 
 from rich.table import Table
@@ -12,7 +13,7 @@ from sparsenn.report.quantities import count, duration, percentage, rate
 from sparsenn.report.tables import fact_table
 from sparsenn.report.verification import Verification
 
-__all__ = ["summary"]
+__all__ = ["inputs_note", "summary"]
 
 TEXT_WIDTH = 100
 """Columns at which a long text, such as the plan, is broken."""
@@ -20,7 +21,9 @@ TEXT_WIDTH = 100
 _PARTS = tuple(part.name for part in fields(Seconds))
 
 
-def summary(name: str, result: Result, verdict: Verification | str) -> Table:
+def summary(
+    name: str, result: Result, verdict: Verification | str, provenance: Mapping[str, str] | None = None
+) -> Table:
     """Return the summary: problem, plan, notes, time, the challenge's rate, performed edges, categories and verdict.
 
     Parameters
@@ -28,10 +31,13 @@ def summary(name: str, result: Result, verdict: Verification | str) -> Table:
     name : what the dataset is called.
     result : a finished inference.
     verdict : the verification, or the reason why there is none.
+    provenance : of the dataset, for a note where its inputs are a stand-in.
     """
+    note = inputs_note(provenance or {})
     facts: list[tuple[str, str | Text]] = [
         ("dataset", name),
         ("problem", _problem(result)),
+        *([("inputs", note)] if note else []),
         ("plan", str(result.plan)),
         *(("note", note) for note in result.notes),
         ("time", _time(result)),
@@ -44,6 +50,14 @@ def summary(name: str, result: Result, verdict: Verification | str) -> Table:
         ("verification", _verdict(verdict)),
     ]
     return fact_table(facts, TEXT_WIDTH)
+
+
+def inputs_note(provenance: Mapping[str, str]) -> str:
+    """Return a sentence for inputs that stand in for MNIST's, whose rates are not comparable; empty for all others."""
+    source = provenance.get("inputs", "")
+    if not source.startswith("procedural digits"):
+        return ""
+    return f"stand-in digits ({source}), not MNIST: rates and categories are not those of the challenge's inputs"
 
 
 def _problem(result: Result) -> Text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from rich.table import Table
@@ -65,13 +66,21 @@ def _known(number: int | None) -> str:
 
 
 def kernel_table(kernels: Sequence[Kernel]) -> Table:
-    """Return the table of kernels: operation, name, device, whether `auto` may take them, their needs and summary."""
-    table = FittedTable()
+    """Return the table of kernels: operation, name, device, whether `auto` may take them, their needs and summary.
+
+    A need that most kernels of a device share stands below the table.
+    """
+    needs = Counter((kernel.device, need) for kernel in kernels for need in kernel.needs)
+    total = Counter(kernel.device for kernel in kernels)
+    shared = {pair for pair, times in needs.items() if 2 * times > total[pair[0]] > 1}
+    notes = [f"Unless a kernel says otherwise, {device} kernels need: {need}." for device, need in sorted(shared)]
+    table = FittedTable(caption=" ".join(notes) or None)
     for heading in ("operation", "kernel", "device", "auto"):
         table.add_column(heading, no_wrap=True)
     table.add_texts("needs", 1)
     table.add_column("summary")
     for kernel in kernels:
-        auto, needs = "yes" if kernel.auto else "–", ", ".join(kernel.needs) or "–"
-        table.add_row(*map(Text, (kernel.operation, kernel.name, kernel.device, auto, needs, kernel.summary)))
+        own = ", ".join(need for need in kernel.needs if (kernel.device, need) not in shared) or "–"
+        auto = "yes" if kernel.auto else "–"
+        table.add_row(*map(Text, (kernel.operation, kernel.name, kernel.device, auto, own, kernel.summary)))
     return table

@@ -30,7 +30,7 @@ _HDF5 = (".h5", ".hdf5")
 _IDX = (".idx", "ubyte")
 _KNOWN = (*TABLE_SUFFIXES, ".npy", ".npz", ".mtx", *_HDF5, *_IDX)
 _INTEGERS = ("<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1")
-_BYTES = "bytes were taken as they are, 0 to 255; for a model trained on 0 to 1 give --scale 1/255"
+_BYTES = "bytes were taken as they are, 0 to 255; for a model trained on 0 to 1 give --factor 1/255"
 
 _ARRAYS = ("inputs", "labels", "targets")
 

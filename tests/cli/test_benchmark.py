@@ -25,7 +25,7 @@ def model(tmp_path: Path) -> Path:
 
 def test_latencies_stand_beside_a_peer(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    done = run("benchmark", model, "--samples", "1,30", "--against", "scipy", *QUICK)
+    done = run("benchmark", model, "--rows", "1,30", "--against", "scipy", *QUICK)
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 80
@@ -37,7 +37,7 @@ def test_latencies_stand_beside_a_peer(run: Run, model: Path, monkeypatch: pytes
 
 def test_json_alone(run: Run, model: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", np.eye(6, dtype=np.float32))
-    options = ("--samples", 12, "--against", "none", "--inputs", tmp_path / "rows.npy", "--json", "-")
+    options = ("--rows", 12, "--against", "none", "--inputs", tmp_path / "rows.npy", "--json", "-")
     done = run("benchmark", model, *options, *QUICK)
     assert done.exit_code == 0, done.output
     record = json.loads(done.stdout)
@@ -49,8 +49,8 @@ def test_json_alone(run: Run, model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--samples", "0"), "--samples 0: take whole numbers of at least 1"),
-        (("--samples", "1,x"), "--samples 1,x: take whole numbers"),
+        (("--rows", "0"), "--rows 0: take whole numbers of at least 1"),
+        (("--rows", "1,x"), "--rows 1,x: take whole numbers"),
         (("--seconds", "0"), "--seconds 0: take more than 0"),
         (("--seconds", "nan"), "--seconds nan is not a finite number"),
         (("--against", "tensorflow"), "unknown peer 'tensorflow'"),

@@ -1,4 +1,4 @@
-"""`sparsenn convert`: there and back gives the same, and what cannot be is refused."""
+"""`sparsenn challenge convert`: there and back gives the same, and what cannot be is refused."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def assert_same(found: Dataset, expected: Dataset) -> None:
 
 @pytest.mark.parametrize("form", [(), ("--archive",), ("--compress",)])
 def test_there_and_back(run: Run, dataset: Dataset, problem: Path, tmp_path: Path, form: tuple[str, ...]) -> None:
-    assert run("convert", problem, tmp_path / "folder", *form).exit_code == 0
-    back = run("convert", tmp_path / "folder", tmp_path / "back.h5")
+    assert run("challenge", "convert", problem, tmp_path / "folder", *form).exit_code == 0
+    back = run("challenge", "convert", tmp_path / "folder", tmp_path / "back.h5")
     assert (back.exit_code, back.stderr) == (0, "")
     assert_same(read_dataset(tmp_path / "back.h5"), dataset)
     assert "196,608" in back.stdout
@@ -42,20 +42,21 @@ def test_there_and_back(run: Run, dataset: Dataset, problem: Path, tmp_path: Pat
 
 def test_a_part_of_a_dataset(run: Run, folder: Path, dataset: Dataset, tmp_path: Path) -> None:
     target = tmp_path / "part.h5"
-    assert run("convert", folder, target, "--samples", 20, "--neurons", 1024).exit_code == 0
+    assert run("challenge", "convert", folder, target, "--limit-inputs", 20, "--neurons", 1024).exit_code == 0
     part = read_dataset(target)
     assert part.inputs.shape[0] == 20
     assert np.array_equal(part.truth, dataset.truth[dataset.truth < 20])
-    assert run("convert", problem := target, tmp_path / "two.h5", "--layers", 2, "--bias", -0.2).exit_code == 0
+    shorter = ("--layers", 2, "--bias", -0.2)
+    assert run("challenge", "convert", target, tmp_path / "two.h5", *shorter).exit_code == 0
     two = read_dataset(tmp_path / "two.h5")
-    assert (len(two.network), two.network[0].bias, two.truth, problem.exists()) == (2, -0.2, None, True)
+    assert (len(two.network), two.network[0].bias, two.truth, target.exists()) == (2, -0.2, None, True)
 
 
 def test_into_a_folder_that_holds_others(run: Run, problem: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    assert run("convert", problem, tmp_path).exit_code == 0
+    assert run("challenge", "convert", problem, tmp_path).exit_code == 0
     assert len(read_official(tmp_path).network) == 6
-    again = run("convert", problem, tmp_path)
+    again = run("challenge", "convert", problem, tmp_path)
     assert (again.exit_code, again.stdout) == (2, "")
     assert "is there already" in again.stderr
     assert (tmp_path / "notes.txt").read_text() == "mine"
@@ -65,8 +66,8 @@ def test_into_a_folder_that_holds_others(run: Run, problem: Path, tmp_path: Path
 def test_one_matrix_there_and_back(run: Run, folder: Path, tmp_path: Path, suffix: str) -> None:
     layer = folder / "neuron1024" / "n1024-l2.tsv"
     market, back = tmp_path / f"layer.mtx{suffix}", tmp_path / f"back.tsv{suffix}"
-    assert run("convert", layer, market, "--shape", "1024x1024").exit_code == 0
-    assert run("convert", market, back).exit_code == 0
+    assert run("challenge", "convert", layer, market, "--shape", "1024x1024").exit_code == 0
+    assert run("challenge", "convert", market, back).exit_code == 0
     expected = coo_to_csr(read_triples(layer, (1024, 1024)))
     for matrix in (read_matrix_market(market), read_triples(back, (1024, 1024))):
         found = coo_to_csr(matrix)
@@ -97,7 +98,7 @@ def test_one_matrix_there_and_back(run: Run, folder: Path, tmp_path: Path, suffi
             "a matrix of 10 × 10 could need; refused: the shape may be too small",
         ),
         (("{layer}", "out.mtx", "--shape", "9999999999x9999999999"), "9,999,999,999"),
-        (("{layer}", "out.h5", "--shape", "1024x1024"), "one matrix becomes .mtx or .tsv"),
+        (("{layer}", "out.h5", "--shape", "1024x1024"), "use .mtx, .tsv, .mtx.gz, .tsv.gz"),
         (("{layer}", "none/out.mtx", "--shape", "1024x1024"), "the folder none does not exist"),
         (("{layer}", "out.mtx", "--layers", "2"), "--layers has no meaning for one matrix"),
         (("bad.mtx", "out.tsv"), "bad.mtx"),
@@ -116,7 +117,7 @@ def test_bad_input_is_refused_and_leaves_no_file(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.mtx").write_text("%%MatrixMarket matrix coordinate real general\n3 3 2\n1 1 1\n")
     names = {"problem": problem, "layer": folder / "neuron1024" / "n1024-l2.tsv"}
-    done = run("convert", *(argument.format(**names) for argument in arguments))
+    done = run("challenge", "convert", *(argument.format(**names) for argument in arguments))
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["bad.mtx"]
@@ -125,7 +126,7 @@ def test_bad_input_is_refused_and_leaves_no_file(
 def test_what_the_official_layout_cannot_hold(run: Run, dataset: Dataset, tmp_path: Path) -> None:
     layers = [SparseLinear(layer.weights, layer.bias, Sigmoid()) for layer in dataset.network]
     write_dataset(Dataset("sigmoid", Network(tuple(layers)), dataset.inputs), tmp_path / "sigmoid.h5")
-    done = run("convert", tmp_path / "sigmoid.h5", tmp_path / "out")
+    done = run("challenge", "convert", tmp_path / "sigmoid.h5", tmp_path / "out")
     assert done.exit_code == 2
     assert "sigmoid" in done.stderr
     assert not (tmp_path / "out").exists()

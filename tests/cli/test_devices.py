@@ -58,8 +58,8 @@ def test_a_model_takes_devices(run: Run, rng: np.random.Generator, three: None, 
     write_model(tmp_path / "m.h5", Model(Network(layers), "mse", False))
     np.save(tmp_path / "rows.npy", rng.normal(size=(300, 6)).astype(np.float32))
     for name, *options in (("one", "--device", "cpu"), ("three", "--devices", "all")):
-        given = ("--inputs", tmp_path / "rows.npy", "--reproducible", "--output", tmp_path / f"{name}.npy")
-        done = run("infer", tmp_path / "m.h5", *given, *options)
+        given = (tmp_path / "rows.npy", "--reproducible", "--output", tmp_path / f"{name}.npy")
+        done = run("predict", tmp_path / "m.h5", *given, *options)
         assert done.exit_code == 0, done.output
     assert (tmp_path / "one.npy").read_bytes() == (tmp_path / "three.npy").read_bytes()
 

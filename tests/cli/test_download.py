@@ -1,4 +1,4 @@
-"""`sparsenn download`, from a server of our own."""
+"""`sparsenn challenge download`, from a server of our own."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def address(dataset: Dataset, tmp_path: Path) -> Iterator[str]:
     thread.join()
 
 
-@pytest.mark.parametrize("what", [("radixnet-1024x120",), ("1024", "--depth", "120")])
+@pytest.mark.parametrize("what", [("radixnet-1024x120",), ("1024", "--layers", "120")])
 def test_download_then_infer(run: Run, address: str, tmp_path: Path, what: tuple[str, ...]) -> None:
     target = tmp_path / "challenge"
-    done = run("download", what[0], target, *what[1:], "--url", address)
+    done = run("challenge", "download", what[0], target, *what[1:], "--url", address)
     assert (done.exit_code, done.stderr) == (0, "")
     assert {Path(line).name for line in done.stdout.splitlines()} == {
         "neuron1024-l120-categories.tsv",
@@ -56,7 +56,7 @@ def test_download_then_infer(run: Run, address: str, tmp_path: Path, what: tuple
     }
     assert all(Path(line).is_file() for line in done.stdout.splitlines())
     assert run("infer", target, "--layers", 6).exit_code == 0
-    assert run("download", what[0], target, *what[1:], "--url", address).exit_code == 0
+    assert run("challenge", "download", what[0], target, *what[1:], "--url", address).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_download_then_infer(run: Run, address: str, tmp_path: Path, what: tuple
     [
         (("radixnet-1024x121",), "did you mean 'radixnet-1024x120'?"),
         (("1000",), "no network of 1000 neurons"),
-        (("1024", "--depth", "7"), "7 layers"),
+        (("1024", "--layers", "7"), "7 layers"),
         (("1024",), "404"),
         (("9" * 5000,), "99"),
         (("１０２４",), "１０２４"),
@@ -72,13 +72,13 @@ def test_download_then_infer(run: Run, address: str, tmp_path: Path, what: tuple
     ],
 )
 def test_bad_input_is_refused(run: Run, address: str, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    done = run("download", arguments[0], tmp_path / "challenge", "--url", address, *arguments[1:])
+    done = run("challenge", "download", arguments[0], tmp_path / "challenge", "--url", address, *arguments[1:])
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr
 
 
 def test_a_file_where_the_folder_should_be(run: Run, address: str, tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("")
-    done = run("download", "1024", tmp_path / "plain", "--url", address)
+    done = run("challenge", "download", "1024", tmp_path / "plain", "--url", address)
     assert (done.exit_code, done.stdout) == (2, "")
     assert "plain" in done.stderr

@@ -1,4 +1,4 @@
-"""`sparsenn generate`: what is asked for is what lies on the disk."""
+"""`sparsenn challenge generate`: what is asked for is what lies on the disk."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from sparsenn.io import read_dataset, read_official
 
 Run = Callable[..., Result]
 
-SMALL = ("--layers", 3, "--samples", 30, "--input-kind", "digits")
+SMALL = ("--layers", 3, "--images", 30, "--inputs", "digits")
 
 
 def test_hdf5_holds_network_inputs_truth_and_provenance(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "new.h5"
-    done = run("generate", path, *SMALL, "--seed", 7)
+    done = run("challenge", "generate", path, *SMALL, "--seed", 7)
     assert (done.exit_code, done.stderr) == (0, "")
     made = read_dataset(path)
     network, inputs = radixnet(1024, 3, seed=7, bias=-0.3), digit_inputs(1024, 30, seed=7)
@@ -35,20 +35,20 @@ def test_hdf5_holds_network_inputs_truth_and_provenance(run: Run, tmp_path: Path
 def test_options_of_the_network(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "mixed.h5"
     options = ("--neurons", 144, "--radices", "3, 2,2", "--kronecker", 12, "--weight", 0.25, "--bias", -0.5)
-    assert run("generate", path, *SMALL, *options).exit_code == 0
+    assert run("challenge", "generate", path, *SMALL, *options).exit_code == 0
     network = read_dataset(path).network
     assert [layer.edges for layer in network] == [144 * 36, 144 * 24, 144 * 24]
     assert {(layer.bias, float(layer.weights.values[0])) for layer in network} == {(-0.5, 0.25)}
 
 
 def test_without_truth(run: Run, tmp_path: Path) -> None:
-    done = run("generate", tmp_path / "new.h5", *SMALL, "--no-truth")
+    done = run("challenge", "generate", tmp_path / "new.h5", *SMALL, "--no-truth")
     assert (done.exit_code, read_dataset(tmp_path / "new.h5").truth) == (0, None)
     assert "truth: not asked for" in done.stdout
 
 
 def test_official_folder(run: Run, tmp_path: Path) -> None:
-    assert run("generate", tmp_path / "challenge", *SMALL).exit_code == 0
+    assert run("challenge", "generate", tmp_path / "challenge", *SMALL).exit_code == 0
     names = sorted(str(path.relative_to(tmp_path / "challenge")) for path in (tmp_path / "challenge").rglob("*.tsv"))
     assert "neuron1024-l3-categories.tsv" in names
     assert "neuron1024/n1024-l3.tsv" in names
@@ -72,15 +72,15 @@ def test_official_folder(run: Run, tmp_path: Path) -> None:
         ("new.h5", ("--neurons", 1000), "1000"),
         ("new.h5", ("--neurons", 256), "give one"),
         ("new.h5", ("--neurons", 0), "--neurons"),
-        ("new.h5", ("--samples", 0), "--samples"),
+        ("new.h5", ("--images", 0), "--images"),
         ("new.h5", ("--seed", -1), "--seed"),
         ("new.h5", ("--weight", "nan"), "nan"),
         ("new.h5", ("--bias", "inf"), "--bias inf is not a finite number"),
-        ("new.h5", ("--input-kind", "letters"), "unknown kind of inputs 'letters'"),
-        ("new.h5", ("--input-kind", "mnist"), "MNIST"),
-        ("new.h5", ("--input-kind", "mnist", "--mnist", "none"), "none does not hold MNIST"),
+        ("new.h5", ("--inputs", "letters"), "unknown kind of inputs 'letters'"),
+        ("new.h5", ("--inputs", "mnist"), "MNIST"),
+        ("new.h5", ("--inputs", "mnist", "--mnist", "none"), "none does not hold MNIST"),
         ("new.h5", ("--layers", 10**12), "layers"),
-        ("new.h5", ("--samples", 10**12), "images"),
+        ("new.h5", ("--images", 10**12), "images"),
     ],
 )
 def test_bad_input_is_refused_and_leaves_no_file(
@@ -93,7 +93,7 @@ def test_bad_input_is_refused_and_leaves_no_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
-    done = run("generate", target, *SMALL, *arguments)
+    done = run("challenge", "generate", target, *SMALL, *arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in " ".join(done.stderr.replace("│", " ").split())
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

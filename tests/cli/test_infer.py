@@ -26,6 +26,7 @@ from sparsenn.runtime.storage import replacing
 Run = Callable[..., Result]
 
 KEYS = [
+    *("dataset", "provenance", "version", "machine"),
     "inputs",
     "neurons",
     "layers",
@@ -150,7 +151,7 @@ def test_reproducible_outputs_can_be_asked_for(run: Run, problem: Path) -> None:
 
 @pytest.mark.parametrize("kernel", [entry.name for entry in kernels("spmspm", "cpu")])
 def test_every_kernel_can_be_named(run: Run, problem: Path, kernel: str) -> None:
-    done = run("infer", problem, "--kernel", kernel, "--samples", 40, "--json", "-")
+    done = run("infer", problem, "--kernel", kernel, "--limit-inputs", 40, "--json", "-")
     record = json.loads(done.stdout)
     assert (done.exit_code, record["verified"], record["plan"]["kernel"]) == (0, True, kernel)
 
@@ -163,14 +164,14 @@ def test_reference_device(run: Run, problem: Path) -> None:
 def test_batches(run: Run, problem: Path) -> None:
     record = json.loads(run("infer", problem, "--batch-size", 64, "--json", "-").stdout)
     assert (record["plan"]["batches"], record["verified"]) == (4, True)
-    limited = json.loads(run("infer", problem, "--memory-limit", 0.0001, "--json", "-").stdout)
+    limited = json.loads(run("infer", problem, "--memory-limit", "100k", "--json", "-").stdout)
     assert limited["plan"]["memory_limit"] == 100_000
     assert limited["plan"]["batches"] > 1
     assert limited["verified"] is True
 
 
 def test_weights_in_parts(run: Run, problem: Path) -> None:
-    done = run("infer", problem, "--weight-memory", 0.000001, "--json", "-")
+    done = run("infer", problem, "--weight-memory", "1k", "--json", "-")
     record = json.loads(done.stdout)
     assert (record["plan"]["weight_memory"], record["plan"]["streams"], record["verified"]) == (1000, True, True)
     assert [step["last"] for step in record["plan"]["steps"]] == [1, 2, 3, 4, 5, 6]
@@ -194,7 +195,7 @@ def test_a_batch_cut_for_want_of_memory_is_told(run: Run, problem: Path, monkeyp
 
 
 def test_layers_inputs_and_bias_are_taken_as_asked(run: Run, problem: Path, dataset: Dataset) -> None:
-    record = json.loads(run("infer", problem, "--samples", 50, "--json", "-").stdout)
+    record = json.loads(run("infer", problem, "--limit-inputs", 50, "--json", "-").stdout)
     assert record["inputs"] == 50
     assert record["categories"] == [int(c) + 1 for c in dataset.truth if c < 50]
     shorter = json.loads(run("infer", problem, "--layers", 2, "--json", "-").stdout)

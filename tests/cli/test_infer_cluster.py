@@ -11,15 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from sparsenn.distributed.pieces import Pieces
-from sparsenn.formats import Scaling
-from sparsenn.io import Dataset, write_dataset, write_model
-from sparsenn.layers import Identity, Linear
-from sparsenn.model import Model
-from sparsenn.network import Network
+from sparsenn.io import Dataset, write_dataset
 
 MISSING = "the extra dask is not installed"
 NEEDS_DASK = pytest.mark.skipif(find_spec("dask") is None, reason=MISSING)
@@ -87,34 +82,16 @@ def test_other_categories_than_the_true_ones_fail(
     assert run("infer", tmp_path / "wrong.h5", *cluster, "--no-verify").exit_code == 0
 
 
-@pytest.mark.parametrize("classes", [True, False])
-def test_a_model_gives_what_streaming_gives(
-    run: Any, cluster: tuple[str, ...], rng: np.random.Generator, tmp_path: Path, classes: bool
-) -> None:
-    network = Network((Linear(rng.standard_normal((5, 3)), None, Identity()),))
-    scaling = Scaling(np.array([0.5]), np.array([0.1]), np.array([2.0]))
-    kind = "cross_entropy" if classes else "mse"
-    write_model(tmp_path / "model.h5", Model(network, kind, classes, scaling=scaling))
-    np.save(tmp_path / "rows.npy", rng.standard_normal((40, 5)).astype(np.float32))
-    words = ("infer", tmp_path / "model.h5", "--inputs", tmp_path / "rows.npy", "--reproducible")
-    for name, how in (("one", ("--device", "cpu", "--stream")), ("many", (*cluster, "--piece", 9))):
-        told = run(*words, *how, "--output", tmp_path / f"{name}.npy")
-        assert told.exit_code == 0, told.output
-    assert (tmp_path / "many.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--resume",), "--resume goes with --stream, --workers or --scheduler"),
+        (("--resume",), "--resume goes with --output and --stream"),
         (("--piece", 3), "--piece goes with --workers or --scheduler"),
         (("--workers", 2, "--scheduler", "tcp://127.0.0.1:1"), "give one of them"),
-        (("--workers", 2, "--stats"), "--stats is of one process"),
-        (("--workers", 2, "--plot", "a.png"), "--plot is of one process"),
-        (("--workers", 2, "--trace", "a.json"), "--trace is of one process"),
-        pytest.param(("--workers", 2, "--resume"), "without --output there is nothing to resume", marks=NEEDS_DASK),
+        pytest.param(("--workers", 2, "--stats"), "do not go with a cluster", marks=NEEDS_DASK),
+        pytest.param(("--workers", 2, "--resume"), "--resume goes with --output", marks=NEEDS_DASK),
         pytest.param(("--workers", 2, "--output", "found.csv"), "does not name a known file type", marks=NEEDS_DASK),
-        pytest.param(("--workers", 2, "--samples", 3), "--samples does not go with --stream", marks=NEEDS_DASK),
+        pytest.param(("--workers", 2, "--limit-inputs", 3), "--limit-inputs does not go", marks=NEEDS_DASK),
         (("--workers", 0), "invalid value for '--workers'"),
     ],
 )

@@ -37,15 +37,8 @@ def test_info(run: Run, request: pytest.FixtureRequest, dataset: Dataset, source
 
 
 def test_info_about_a_part(run: Run, problem: Path) -> None:
-    done = run("info", problem, "--layers", 2, "--samples", 5, "--bias", -0.1)
+    done = run("info", problem, "--layers", 2, "--neurons", 1024)
     assert "2 layers" in done.stdout
-    assert "5 × 1,024" in done.stdout
-    assert "all -0.1" in done.stdout
-
-
-def test_info_refuses_a_bias_that_is_no_number(run: Run, problem: Path) -> None:
-    done = run("info", problem, "--bias", "nan")
-    assert (done.exit_code, done.stdout) == (2, "")
 
 
 def test_info_about_the_structure_of_a_model(run: Run, tmp_path: Path) -> None:
@@ -55,7 +48,7 @@ def test_info_about_the_structure_of_a_model(run: Run, tmp_path: Path) -> None:
     assert (done.exit_code, done.stderr) == (0, "")
     told = " ".join(done.stdout.split())
     assert " ".join(f"structure {find_structure(network)}".split()) in told
-    assert "No structure found in 2 sparse layers with 14,829 weights." in run("info", MODEL).stdout
+    assert "structure" not in run("info", MODEL).stdout
 
 
 MODEL = Path(__file__).parents[2] / "datasets" / "lenet86-pruned.h5"
@@ -63,27 +56,27 @@ MODEL = Path(__file__).parents[2] / "datasets" / "lenet86-pruned.h5"
 
 def test_plan_of_a_model(run: Run, tmp_path: Path) -> None:
     target = tmp_path / "plan.json"
-    done = run("info", MODEL, "--plan", "--samples", 1000, "--device", "cpu", "--json", target)
+    done = run("info", MODEL, "--plan", "--rows", 1000, "--device", "cpu", "--json", target)
     assert (done.exit_code, done.stderr) == (0, "")
     for fact in ("planned for 1,000 rows", "density", "left out", "10.0 %", "conv_direct", "4 × 80 × 80"):
         assert fact in done.stdout
     record = json.loads(target.read_text())
     assert record["rows"] == 1000
     assert [layer["kernel"] for layer in record["per_layer"]][-1] == "softmax"
-    alone = run("info", MODEL, "--plan", "--samples", 1000, "--device", "cpu", "--json", "-")
+    alone = run("info", MODEL, "--plan", "--rows", 1000, "--device", "cpu", "--json", "-")
     assert json.loads(alone.stdout)["per_layer"] == record["per_layer"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--samples", 5), "--samples goes with a dataset, or with --plan"),
-        (("--json", "-"), "--json goes with --plan"),
-        (("--plan", "--samples", 0), "--samples"),
+        (("--rows", 5), "go with --plan"),
+        (("--json", "-"), "go with --plan"),
+        (("--plan", "--rows", 0), "--rows"),
         (("--plan", "--device", "toaster"), "toaster"),
         (("--plan", "--precision", "bf17"), "bf17"),
         (("--plan", "--json", MODEL), "would overwrite"),
-        (("--plan", "--layers", 2), "--layers goes with a dataset"),
+        (("--plan", "--layers", 2), "go with a dataset"),
     ],
 )
 def test_plan_refuses(run: Run, arguments: tuple[object, ...], told: str) -> None:
@@ -96,7 +89,7 @@ def test_plan_refuses(run: Run, arguments: tuple[object, ...], told: str) -> Non
 def test_what_goes_with_models_is_refused_for_a_dataset(run: Run, problem: Path, option: tuple[object, ...]) -> None:
     done = run("info", problem, *option)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert f"{option[0]} goes with a model" in done.stderr
+    assert "go with a model" in done.stderr
 
 
 def test_a_pruned_model_is_planned_as_such_and_said_to_be(run: Run) -> None:

@@ -13,7 +13,7 @@ def test_real_network(run, tmp_path, shared_data):
     layers = [dense(arrays[at].T, arrays[at + 1], "relu" if at < 4 else "linear") for at in (0, 2, 4)]
     path = write_legacy(tmp_path / "model.h5", (784,), layers)
     np.save(tmp_path / "rows.npy", images)
-    done = run("infer", path, "--inputs", tmp_path / "rows.npy", "--output", tmp_path / "out.npy", "--device", "cpu")
+    done = run("predict", path, tmp_path / "rows.npy", "--output", tmp_path / "out.npy", "--device", "cpu")
     assert done.exit_code == 0, done.stderr
     assert (np.load(tmp_path / "out.npy") == labels).sum() == RIGHT["lenet300-dns"]
     assert "784" in run("info", path).stdout

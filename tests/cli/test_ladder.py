@@ -45,7 +45,7 @@ def test_ceilings_are_those_that_roofline_keeps(run: Run, measured: list[int], t
 
 def test_all_rungs_are_shown_written_and_drawn(run: Run, problem: Path, tmp_path: Path) -> None:
     document, picture = tmp_path / "ladder.json", tmp_path / "ladder.png"
-    options = ("--samples", 20, "--layers", 2, "--runs", 1, "--json", document, "--plot", picture)
+    options = ("--rows", 20, "--layers", 2, "--runs", 1, "--json", document, "--plot", picture)
     done = run("kernels", "ladder", "spmspm", "--device", "cpu", "--dataset", problem, *options)
     assert done.exit_code == 0, done.output
     record = json.loads(document.read_text())
@@ -65,7 +65,7 @@ def test_json_can_be_all_of_stdout(run: Run, problem: Path) -> None:
         "spmspm",
         "--dataset",
         problem,
-        "--samples",
+        "--rows",
         5,
         "--layers",
         1,
@@ -97,13 +97,13 @@ def test_json_can_be_all_of_stdout(run: Run, problem: Path) -> None:
         (("mlp", "--widths", "72,-4"), "--widths 72,-4: take"),
         (("mlp", "--widths", "72,٤"), "take two or more whole numbers"),
         (("mlp", "--widths", "72,9999999999999"), "from 1 to 1,048,576"),
-        (("mlp", "--samples", 2**31 - 1, "--widths", "1048576,1", "--device", "cpu"), "take fewer --samples"),
-        (("mlp", "--samples", 0), "--samples"),
+        (("mlp", "--rows", 2**31 - 1, "--widths", "1048576,1", "--device", "cpu"), "take fewer --rows"),
+        (("mlp", "--rows", 0), "--rows"),
         (("mlp", "--sweep", "--device", "cpu"), "no cpu kernel for mlp has a number to vary; leave --sweep out"),
         (("mlp", "--sizes", "72,4"), "--sizes: the ladder of mlp takes --widths N,N,..."),
         (("spmspm", "--sizes", "72,4"), "--sizes: the ladder of spmspm takes a dataset"),
         (("conv2d", "--widths", "72,4"), "--widths: the ladder of conv2d takes --sizes channels,height,width"),
-        (("gemm", "--samples", 5), "--samples: the ladder of gemm takes --sizes m,k,n"),
+        (("gemm", "--rows", 5), "--rows: the ladder of gemm takes --sizes m,k,n"),
         (("gemm", "--layers", 5), "--layers: the ladder of gemm takes a random problem"),
         (
             ("gemm", "--sizes", "5,5"),
@@ -130,9 +130,9 @@ def test_json_can_be_all_of_stdout(run: Run, problem: Path) -> None:
         ),
         (
             ("conv2d", "--sizes", "channels=1048576,height=40000,width=40000", "--device", "cpu"),
-            "take fewer --samples",
+            "take fewer --rows",
         ),
-        (("conv2d", "--samples", 0), "--samples"),
+        (("conv2d", "--rows", 0), "--rows"),
     ],
 )
 def test_bad_usage_is_refused_with_a_message(run: Run, arguments: tuple[str, ...], message: str) -> None:
@@ -143,7 +143,7 @@ def test_bad_usage_is_refused_with_a_message(run: Run, arguments: tuple[str, ...
 
 def test_dense_layers_are_run_on_random_rows(run: Run, tmp_path: Path) -> None:
     options = ("--device", "cpu", "--runs", 2, "--json", tmp_path / "mlp.json")
-    done = run("kernels", "ladder", "mlp", "--samples", 33, "--widths", "7,5,3", "--seed", 4, *options)
+    done = run("kernels", "ladder", "mlp", "--rows", 33, "--widths", "7,5,3", "--seed", 4, *options)
     assert done.exit_code == 0, done.output
     record = json.loads((tmp_path / "mlp.json").read_text())
     assert (record["rows"], record["widths"], record["seed"], record["stages"]) == (33, [7, 5, 3], 4, 1)
@@ -166,7 +166,7 @@ def test_convolutions_are_run_on_random_images(run: Run, tmp_path: Path) -> None
         "kernels",
         "ladder",
         "conv2d",
-        "--samples",
+        "--rows",
         5,
         "--sizes",
         "channels=2,height=9,width=8,filters=3,side=3",
@@ -187,7 +187,7 @@ def test_convolutions_are_run_on_random_images(run: Run, tmp_path: Path) -> None
 
 
 def test_an_epoch_is_of_a_problem_that_does_not_diverge(run: Run) -> None:
-    done = run("kernels", "ladder", "train", "--device", "cpu", "--samples", 640, "--runs", 1)
+    done = run("kernels", "ladder", "train", "--device", "cpu", "--rows", 640, "--runs", 1)
     assert done.exit_code == 0, done.output
     assert "Errors are absolute, of weights and biases after the first epoch." in " ".join(done.stdout.split())
 
@@ -205,6 +205,6 @@ def test_a_wrong_rung_is_exit_code_1(run: Run, problem: Path, monkeypatch: pytes
     from sparsenn.studies.spmspm.ladder import LayerStage
 
     monkeypatch.setattr(LayerStage, "settle", lambda self, output: Settled(None, 1.0, correct=False))
-    done = run("kernels", "ladder", "spmspm", "--device", "cpu", "--dataset", problem, "--samples", 5, "--runs", 1)
+    done = run("kernels", "ladder", "spmspm", "--device", "cpu", "--dataset", problem, "--rows", 5, "--runs", 1)
     assert done.exit_code == 1
     assert "wrong" in done.stdout

@@ -80,7 +80,7 @@ def model(tmp_path: Path) -> Path:
     "arguments",
     [
         ("infer", "{problem}"),
-        ("infer", "{model}", "--inputs", "{table}"),
+        ("predict", "{model}", "{table}"),
         ("kernels", "ladder", "spmspm", "--dataset", "{problem}"),
         ("kernels", "ladder", "gemm"),
         (
@@ -112,7 +112,7 @@ def test_auto_takes_the_cpu_and_says_so_in_the_plan(
     assert found["plan"]["device"].startswith("cpu")
     assert "error" not in err
     assert "warning" not in err
-    process = spawn("infer", model, "--inputs", table, env=settings)
+    process = spawn("predict", model, table, env=settings)
     out, err = process.communicate(timeout=240)
     assert (process.returncode, err) == (0, "")
 

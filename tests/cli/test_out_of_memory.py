@@ -1,4 +1,4 @@
-"""`sparsenn infer` where a GPU's memory does not suffice: batches are cut and a note says so, or one line says why."""
+"""`sparsenn predict` where a GPU's memory does not suffice: batches are cut, as a note says, or one line says why."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ def arguments(tmp_path: Path) -> tuple[object, ...]:
     """What runs a model of one convolution on some images."""
     rng = np.random.default_rng(51)
     layers = (Conv2d(rng.integers(-2, 3, (FILTERS, 1, 3, 3)), None, ReLU()), AvgPool2d(SIDE - 2), Flatten())
-    model, pixels, labels = (tmp_path / name for name in ("model.h5", "images.idx", "labels.idx"))
+    model, pixels = tmp_path / "model.h5", tmp_path / "images.idx"
     write_model(model, Model(Network(layers, (1, SIDE, SIDE)), "cross_entropy", classes=True))
     write_idx(pixels, rng.integers(0, 256, (IMAGES, SIDE, SIDE)).astype(np.uint8))
-    write_idx(labels, rng.integers(0, FILTERS, IMAGES).astype(np.uint8))
-    return "infer", model, "--inputs", pixels, "--labels", labels, "--device", "cuda"
+    return "predict", model, pixels, "--device", "cuda"
 
 
 @pytest.fixture
@@ -50,14 +49,14 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 def test_a_batch_that_is_cut_is_noted(run: Run, stand_in: StandIn, arguments: tuple[object, ...]) -> None:
     with occupied(stand_in, 4 * MIB):
-        done = run(*arguments, "--batch-size", IMAGES)
+        done = run(*arguments, "--memory-limit", "100G")
     assert (done.exit_code, done.stderr) == (0, "")
     assert f"There was not enough memory for {IMAGES} samples at a time; " in done.stdout
 
 
 def test_where_not_one_image_fits_it_is_one_line(run: Run, stand_in: StandIn, arguments: tuple[object, ...]) -> None:
     with limited(stand_in, 200 << 10):
-        done = run(*arguments, "--batch-size", IMAGES)
+        done = run(*arguments, "--memory-limit", "100G")
     assert (done.exit_code, done.stdout) == (2, "")
     check_message(done.stderr)
 
@@ -77,7 +76,7 @@ def check_message(said: str) -> None:
 def test_on_a_gpu_both_happen_too(spawn: Spawn, arguments: tuple[object, ...], mebibytes: int) -> None:
     """CuPy itself keeps to the limit: 32 MiB hold some images at a time, 2 MiB not one."""
     limit = {"CUPY_GPU_MEMORY_LIMIT": str(mebibytes * MIB)}
-    process = spawn(*arguments, "--batch-size", IMAGES, env=limit)
+    process = spawn(*arguments, "--memory-limit", "100G", env=limit)
     out, err = process.communicate(timeout=240)
     if mebibytes == 32:
         assert (process.returncode, err) == (0, "")

@@ -26,7 +26,7 @@ SLOW = ("--kernel", "sequential", "--no-compaction", "--no-deduplication", "--no
 def test_failed_verification_is_exit_code_1(spawn: Spawn, problem: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.tsv"
     wrong.write_text("200\n")
-    process = spawn("verify", wrong, problem)
+    process = spawn("challenge", "verify", wrong, problem)
     out, err = process.communicate(timeout=240)
     assert (process.returncode, err) == (1, "")
     assert "FAILED" in out
@@ -92,7 +92,9 @@ def test_an_interrupt_that_is_ignored_changes_nothing(spawn: Spawn, problem: Pat
 
 
 def test_interrupt_while_generating_leaves_no_file(spawn: Spawn, tmp_path: Path) -> None:
-    process = spawn("generate", "big.h5", "--neurons", 4096, "--input-kind", "digits", "--progress", cwd=tmp_path)
+    process = spawn(
+        "challenge", "generate", "big.h5", "--neurons", 4096, "--inputs", "digits", "--progress", cwd=tmp_path
+    )
     assert process.stderr is not None
     assert " of " in process.stderr.readline()
     process.send_signal(signal.SIGINT)
@@ -191,8 +193,8 @@ def test_closed_streams(problem: Path) -> None:
     [
         ("infer", "{problem}", "--output", "found.h5"),
         ("infer", "{problem}", "--json", "found.json"),
-        ("convert", "{problem}", "copy"),
-        ("generate", "new.h5", "--layers", "3", "--samples", "100", "--input-kind", "digits"),
+        ("challenge", "convert", "{problem}", "copy"),
+        ("challenge", "generate", "new.h5", "--layers", "3", "--images", "100", "--inputs", "digits"),
     ],
     ids=lambda arguments: " ".join(arguments),
 )

@@ -92,14 +92,14 @@ def test_of_a_dataset(run: Run, problem: Path, tmp_path: Path) -> None:
 def test_of_a_model_whose_name_a_browser_would_obey(run: Run, model: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", np.random.default_rng(1).random((40, 6), np.float32))
     path = tmp_path / "run.html"
-    done = run("infer", model, "--inputs", tmp_path / "rows.npy", "--device", "cpu", "--report", path)
+    done = run("predict", model, tmp_path / "rows.npy", "--device", "cpu", "--report", path)
     assert done.exit_code == 0, done.output
     assert "a<b>&.h5 on rows.npy" in check(path).texts
 
 
 def test_of_a_benchmark(run: Run, model: Path, tmp_path: Path) -> None:
     path = tmp_path / "bench.html"
-    how = ("--samples", "1,20", "--against", "scipy", "--seconds", 0.01, "--device", "cpu")
+    how = ("--rows", "1,20", "--against", "scipy", "--seconds", 0.01, "--device", "cpu")
     done = run("benchmark", model, *how, "--report", path)
     assert done.exit_code == 0, done.output
     page = check(path)

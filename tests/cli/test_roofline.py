@@ -20,7 +20,7 @@ from sparsenn.studies.traffic import Traffic
 Run = Callable[..., Result]
 
 ROOFS = Roofs(1e10, 1e11, "L3", 1 << 25, {"float32": 1e11}, processors=2)
-MLP = ("kernels", "roofline", "mlp", "--device", "cpu", "--samples", 33, "--widths", "7,5,3", "--runs", 2)
+MLP = ("kernels", "roofline", "mlp", "--device", "cpu", "--rows", 33, "--widths", "7,5,3", "--runs", 2)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_predictions_stand_beside_measurements(run: Run, tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("measured")
 def test_layers_of_a_dataset_are_added_up(run: Run, problem: Path) -> None:
-    options = ("--dataset", problem, "--samples", 20, "--layers", 2, "--runs", 1, "--json", "-")
+    options = ("--dataset", problem, "--rows", 20, "--layers", 2, "--runs", 1, "--json", "-")
     done = run("kernels", "roofline", "spmspm", "--device", "cpu", *options)
     assert done.exit_code == 0, done.output
     (ladder,) = json.loads(done.stdout)["ladders"]
@@ -116,7 +116,7 @@ def test_without_an_operation_all_ladders_of_the_device_are_shown(
         )
 
     monkeypatch.setattr(ladder, "run_ladder", recorded)
-    done = run("kernels", "roofline", "--device", "cpu", "--dataset", problem, "--samples", 5, "--json", "-")
+    done = run("kernels", "roofline", "--device", "cpu", "--dataset", problem, "--rows", 5, "--json", "-")
     assert done.exit_code == 0, done.output
     expected = [name for name in ladders() if ladder_for(name).rungs.get("cpu")]
     assert asked == expected
@@ -155,9 +155,7 @@ def test_a_ladder_that_fails_is_told_and_the_others_are_shown(
 
 @pytest.mark.usefixtures("measured", "small_problems")
 def test_the_problems_of_all_ladders_can_be_run(run: Run, problem: Path) -> None:
-    done = run(
-        "kernels", "roofline", "--device", "cpu", "--dataset", problem, "--samples", 5, "--runs", 1, "--json", "-"
-    )
+    done = run("kernels", "roofline", "--device", "cpu", "--dataset", problem, "--rows", 5, "--runs", 1, "--json", "-")
     assert done.exit_code == 0, done.output
     record = json.loads(done.stdout)
     assert {ladder["operation"] for ladder in record["ladders"]} >= {"conv2d", "gemm", "mlp", "spmspm", "train"}
@@ -192,7 +190,7 @@ def test_a_wrong_rung_is_exit_code_1(run: Run, problem: Path, monkeypatch: pytes
     from sparsenn.studies.spmspm.ladder import LayerStage
 
     monkeypatch.setattr(LayerStage, "settle", lambda self, output: Settled(None, 1.0, correct=False))
-    options = ("--dataset", problem, "--samples", 5, "--runs", 1, "--plot", tmp_path / "a.png")
+    options = ("--dataset", problem, "--rows", 5, "--runs", 1, "--plot", tmp_path / "a.png")
     done = run("kernels", "roofline", "spmspm", "--device", "cpu", *options)
     assert done.exit_code == 1
     assert "wrong" in done.stdout

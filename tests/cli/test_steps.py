@@ -37,18 +37,16 @@ def test_every_verb_takes_steps(run: Run, weights: Path, rows: Path, tmp_path: P
     assert (done.exit_code, done.stderr) == (0, "")
     for fact in ("convolution 3 × 3", "max-pool 2 × 2", f"applied as {STEPS}"):
         assert fact in done.stdout
-    done = run(
-        "infer", weights, "--steps", STEPS, "--inputs", rows, "--output", tmp_path / "out.npz", "--device", "cpu"
-    )
+    done = run("convert", weights, tmp_path / "model.h5", "--steps", STEPS)
+    assert (done.exit_code, done.stderr) == (0, "")
+    done = run("predict", tmp_path / "model.h5", rows, "--output", tmp_path / "out.npz", "--device", "cpu")
     assert (done.exit_code, done.stderr) == (0, "")
     expected = Session(from_weights(weights, STEPS), device="cpu")(np.load(rows))
     np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["outputs"], expected)
-    done = run("convert", weights, tmp_path / "model.h5", "--steps", STEPS)
-    assert (done.exit_code, done.stderr) == (0, "")
     assert [type(layer) for layer in read_model(tmp_path / "model.h5").network][:4] == [
         *(Conv2d, MaxPool2d, Flatten, Linear)
     ]
-    given: tuple[Any, ...] = ("--samples", 2, "--seconds", 0.01, "--against", "none", "--device", "cpu", "--json", "-")
+    given: tuple[Any, ...] = ("--rows", 2, "--seconds", 0.01, "--against", "none", "--device", "cpu", "--json", "-")
     done = run("benchmark", weights, "--steps", STEPS, *given)
     assert done.exit_code == 0
     assert json.loads(done.stdout)
@@ -60,16 +58,17 @@ def test_steps_that_do_not_go(run: Run, weights: Path, rows: Path, tmp_path: Pat
     for arguments, why in (
         (("info", weights), r"(on the command line --steps)"),
         (("info", weights, "--steps", "conv,fc"), "bag.npz: conv: takes images, but their shape is not given"),
-        (
-            ("infer", weights, "--inputs", rows, "--steps", f"{STEPS},glu"),
-            "the step 'glu' is not a layer of these weights",
-        ),
+        (("predict", weights, rows), r"(on the command line --steps)"),
+        (("info", weights, "--steps", f"{STEPS},glu"), "the step 'glu' is not a layer of these weights"),
         (
             ("info", model, "--steps", STEPS),
             "steps (--steps) apply only to files of weights alone, .safetensors and .npz files",
         ),
-        (("info", "radixnet-1024x120", "--steps", STEPS), "--steps goes with a model, which this is not"),
-        (("convert", "radixnet-1024x120", tmp_path / "x.h5", "--steps", STEPS), "--steps has no meaning for a dataset"),
+        (("info", "radixnet-1024x120", "--steps", STEPS), "--plan, --steps and --prune go with a model"),
+        (
+            ("convert", "radixnet-1024x120", tmp_path / "x.h5", "--steps", STEPS),
+            "converted by sparsenn challenge convert",
+        ),
     ):
         done = run(*arguments)
         assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
@@ -79,7 +78,8 @@ def test_steps_that_do_not_go(run: Run, weights: Path, rows: Path, tmp_path: Pat
 def test_a_real_pruned_network(run: Run, shared_data: Path, tmp_path: Path) -> None:
     steps = "1x28x28,conv1,max_pool2,conv2,max_pool2,flatten,ip1,relu,ip2"
     path, images = shared_data / "networks" / "lenet5-dns.npz", shared_data / "mnist" / "t10k-images-idx3-ubyte.gz"
-    given = ("--inputs", images, "--scale", "1/256", "--device", "cpu", "--samples", 1000)
-    done = run("infer", path, "--steps", steps, *given, "--json", tmp_path / "found.json")
+    model = tmp_path / "model.h5"
+    assert run("convert", path, model, "--steps", steps).exit_code == 0
+    done = run("predict", model, images, "--factor", "1/256", "--device", "cpu", "--json", tmp_path / "found.json")
     assert (done.exit_code, done.stderr) == (0, "")
     assert json.loads((tmp_path / "found.json").read_text())["accuracy"] > RIGHT["lenet5-dns"] / 10_000 - 0.01

@@ -1,4 +1,4 @@
-"""`sparsenn infer --stream`: rows of a file that need not fit into memory, and runs that resume."""
+"""`--stream` of infer and predict: rows of a file that need not fit into memory, and runs that resume."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_dataset_runs_its_own_inputs_from_its_file(run: Run, problem: Path, da
 
 def test_the_official_images(run: Run, folder: Path, dataset: Dataset, tmp_path: Path) -> None:
     (images,) = folder.glob("sparse-images*")
-    options = ("--devices", "cpu", "--memory-limit", "0.02", "--output", tmp_path / "found.tsv")
+    options = ("--devices", "cpu", "--memory-limit", "20M", "--output", tmp_path / "found.tsv")
     done = run("infer", folder, "--stream", "--inputs", images, *options)
     assert done.exit_code == 0, done.output
     assert "no truth to verify against" in done.stdout
@@ -66,7 +66,7 @@ def test_a_model_scales_rows_and_tells_classes(run: Run, tmp_path: Path, classes
     rows = rng.normal(size=(300, 6)).astype(np.float32)
     np.save(tmp_path / "rows.npy", rows)
     options = ("--device", "cpu", "--reproducible", "--output", tmp_path / "found.npy")
-    done = run("infer", tmp_path / "m.h5", "--stream", "--inputs", tmp_path / "rows.npy", *options)
+    done = run("predict", tmp_path / "m.h5", tmp_path / "rows.npy", "--stream", *options)
     assert done.exit_code == 0, done.output
     right = Session(network, device="cpu", reproducible=True)(scaling.apply(rows, None))
     found = np.load(tmp_path / "found.npy")
@@ -93,12 +93,12 @@ def test_a_run_is_gone_on_with(
     ("options", "words"),
     [
         (("--stream", "--inputs", "none.npy"), "none.npy: no such file"),
-        (("--resume",), "--resume goes with --stream"),
-        (("--stream", "--resume"), "without --output there is nothing to resume"),
-        (("--stream", "--samples", "3"), "--samples does not go with --stream"),
+        (("--resume",), "--resume goes with --output and --stream"),
+        (("--stream", "--resume"), "--resume goes with --output"),
+        (("--stream", "--limit-inputs", "3"), "--limit-inputs does not go with --stream"),
         (("--stream", "--output", "found.csv"), "does not name a known file type"),
         (("--stream", "--output", "{problem}"), "would overwrite"),
-        (("--stream", "--memory-limit", "0.000001"), "memory limit"),
+        (("--stream", "--memory-limit", "1k"), "memory limit"),
     ],
 )
 def test_what_does_not_go_is_told_in_one_line(

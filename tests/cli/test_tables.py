@@ -1,4 +1,4 @@
-"""`sparsenn train` on tables as people have them, and `sparsenn infer` of what it wrote."""
+"""`sparsenn train` on tables as people have them, and `sparsenn predict` of what it wrote."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_text_classes_and_columns_end_to_end(run: Run, tmp_path: Path, flowers: 
     data = write(tmp_path / "flowers.csv", NAMES, flowers[:150])
     held_out = write(tmp_path / "held_out.csv", NAMES[::-1], [row[::-1] for row in flowers[150:]])
     model, out = tmp_path / "model.h5", tmp_path / "out.csv"
-    done = run("train", data, "--target", "kind", *HOW, "--validation", held_out, "--output", model, "--json", "-")
+    done = run("train", data, "--targets", "kind", *HOW, "--validation", held_out, "--output", model, "--json", "-")
     assert done.exit_code == 0, done.output
     record = json.loads(done.stdout)
     share = max(np.unique([row[3] for row in flowers[150:]], return_counts=True)[1]) / 50
@@ -53,7 +53,7 @@ def test_text_classes_and_columns_end_to_end(run: Run, tmp_path: Path, flowers: 
     for fragment in ("colour (3 categories)", "3: iris, wild, rose, tulip", "baseline", "training rows"):
         assert fragment in done.stderr
     rows = write(tmp_path / "new.csv", ["id", *NAMES[:3]], [(n, *row[:3]) for n, row in enumerate(flowers[150:])])
-    done = run("infer", model, "--inputs", rows, "--device", "cpu", "--output", out, "--json", "-")
+    done = run("predict", model, rows, "--device", "cpu", "--output", out, "--json", "-")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["class_names"] == ["iris, wild", "rose", "tulip"]
@@ -63,11 +63,11 @@ def test_text_classes_and_columns_end_to_end(run: Run, tmp_path: Path, flowers: 
     right = np.mean([name == row[3] for name, row in zip(told, flowers[150:], strict=True)])
     assert right == record["validation"][-1]["accuracy"]
     assert "not used: the column 'id'" in done.stderr
-    done = run("infer", model, "--inputs", held_out, "--device", "cpu", "--json", "-")
+    done = run("predict", model, held_out, "--device", "cpu", "--json", "-")
     assert json.loads(done.stdout)["accuracy"] == right
     text = " ".join(run("info", model).stdout.split())
     assert "columns length, width, colour (3 categories) target kind" in text
-    done = run("infer", model, "--inputs", rows, "--device", "cpu", "--scale", "1/255")
+    done = run("predict", model, rows, "--device", "cpu", "--factor", "1/255")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "scales its inputs itself" in done.stderr
 
@@ -88,14 +88,14 @@ def test_numbers_far_from_1_and_gaps(run: Run, tmp_path: Path) -> None:
     done = run(*how)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "column 'area' holds nothing here: fill it in" in done.stderr
-    done = run(*how, "--impute", "mean", "--json", "-")
+    done = run(*how, "--impute", "--json", "-")
     assert done.exit_code == 0, done.output
     record = json.loads(done.stdout)
     assert record["evaluation"]["value"] < 0.2 * record["baseline"]["value"]
     new_rows = pa.table({"new": [True, False], "area": [100.0, 150.0]})
     parquet.write_table(new_rows, tmp_path / "new.parquet")
     out = tmp_path / "out.parquet"
-    assert run("infer", model, "--inputs", tmp_path / "new.parquet", "--device", "cpu", "--output", out).exit_code == 0
+    assert run("predict", model, tmp_path / "new.parquet", "--device", "cpu", "--output", out).exit_code == 0
     table = parquet.read_table(out)
     assert table.column_names == ["price"]
     np.testing.assert_allclose(table[0].to_numpy(), [350_000, 400_000], rtol=0.1)
@@ -132,12 +132,11 @@ def test_resume_begins_where_there_is_no_checkpoint(run: Run, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--target", "z"), "there is no column 'z' to train for; there are x, y"),
-        (("--target", "y", "--targets", "1"), "--targets says how many columns are targets, which --target names"),
+        (("--targets", "z"), "there is no column 'z' to train for; there are x, y"),
+        (("--targets", "0"), "--targets 0: take a number of columns from 1"),
         (("--ignore", "z"), "there is no column 'z' to ignore"),
         (("--text", "z"), "there is no column 'z' to take as text"),
         (("--ignore", "x"), "cannot take 1 target columns of 1"),
-        (("--impute", "median"), "unknown way to impute 'median'"),
         (("--scale", "2"), "unknown scale '2'"),
         (("--validation", "other.csv"), "other.csv: the table has no column 'x', which the model takes"),
     ],

@@ -53,7 +53,7 @@ def test_a_wrong_answer_is_traced_all_the_same(run: Run, dataset: Dataset, tmp_p
 
 def test_infer_of_a_model(run: Run, model: Path, tmp_path: Path) -> None:
     rows = tmp_path / "rows.npy"
-    done = run("infer", model, "--inputs", rows, "--device", "cpu", "--trace", tmp_path / "t.json")
+    done = run("predict", model, rows, "--device", "cpu", "--trace", tmp_path / "t.json")
     assert done.exit_code == 0, done.output
     names = [span["name"] for span in checked_spans(tmp_path / "t.json")]
     assert {"read model.h5", "read rows.npy", "run"} <= set(names)
@@ -76,7 +76,7 @@ def compiled_of_package(function: Callable[[int], int]) -> Any:
     return numba.njit(function)
 
 
-@pytest.mark.parametrize("verb", ["infer", "train"])
+@pytest.mark.parametrize("verb", ["predict", "train"])
 def test_what_is_compiled_beside_the_network_is_told_as_that(
     run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
@@ -90,7 +90,7 @@ def test_what_is_compiled_beside_the_network_is_told_as_that(
     monkeypatch.setattr("sparsenn.training.read_rows", compiling(sparsenn.training.read_rows))
     monkeypatch.setattr(Choice, "start", compiling(Choice.start))
     what, keys = {
-        "infer": ((model, "--inputs", tmp_path / "rows.npy"), ("seconds", "compile")),
+        "predict": ((model, tmp_path / "rows.npy"), ("seconds", "compile")),
         "train": ((tmp_path / "table.csv", "--output", tmp_path / "m.h5", "--epochs", 1), ("compile_seconds",)),
     }[verb]
 
@@ -119,7 +119,7 @@ def test_a_first_run_tells_what_it_compiles_and_the_next_loads_it(spawn: Spawn, 
     found = []
     for number in range(2):
         files = (tmp_path / f"{number}.json", tmp_path / f"t{number}.json")
-        line = ("infer", model, "--inputs", tmp_path / "rows.npy", "--device", "cpu", "--json", files[0])
+        line = ("predict", model, tmp_path / "rows.npy", "--device", "cpu", "--json", files[0])
         process = spawn(*line, "--trace", files[1], env={"NUMBA_CACHE_DIR": str(tmp_path / "numba")})
         _, told = process.communicate(timeout=240)
         assert (process.returncode, told) == (0, "")
@@ -131,14 +131,14 @@ def test_a_first_run_tells_what_it_compiles_and_the_next_loads_it(spawn: Spawn, 
 
 
 def test_benchmark_shows_calls_that_are_not_timed(run: Run, model: Path, tmp_path: Path) -> None:
-    what = ("--samples", "1,5", "--against", "none", "--seconds", "0.01", "--device", "cpu")
+    what = ("--rows", "1,5", "--against", "none", "--seconds", "0.01", "--device", "cpu")
     done = run("benchmark", model, *what, "--trace", tmp_path / "t.json")
     assert done.exit_code == 0, done.output
     spans = checked_spans(tmp_path / "t.json")
     assert [span["args"]["rows"] for span in spans if span["cat"] == "step"] == [1, 1, 1, 1, 5, 5, 5, 5]
 
 
-@pytest.mark.parametrize("verb", ["infer", "train", "benchmark"])
+@pytest.mark.parametrize("verb", ["predict", "train", "benchmark"])
 @pytest.mark.parametrize(
     ("name", "told"),
     [("none/t.json", "the folder {}/none does not exist"), ("t.txt", "use .json, .json.gz"), (".", "use .json")],
@@ -147,7 +147,7 @@ def test_a_place_that_cannot_be_written_to(
     run: Run, model: Path, tmp_path: Path, verb: str, name: str, told: str
 ) -> None:
     rest = {
-        "infer": (model, "--inputs", tmp_path / "rows.npy"),
+        "predict": (model, tmp_path / "rows.npy"),
         "train": (tmp_path / "table.csv", "--output", tmp_path / "m.h5"),
         "benchmark": (model,),
     }[verb]
@@ -162,6 +162,6 @@ def test_a_place_that_cannot_be_written_to(
 def test_a_failure_leaves_no_file(run: Run, model: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", np.eye(7, dtype=np.float32))
     before = sorted(tmp_path.iterdir())
-    done = run("infer", model, "--inputs", tmp_path / "rows.npy", "--trace", tmp_path / "t.json")
+    done = run("predict", model, tmp_path / "rows.npy", "--trace", tmp_path / "t.json")
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert sorted(tmp_path.iterdir()) == before

@@ -55,12 +55,12 @@ def test_train_then_infer(run: Run, table: Path, tmp_path: Path) -> None:
     found = read_model(model)
     assert (found.loss, found.classes, found.provenance["data"]) == ("mse", False, "table.npz")
     assert [str(layer.activation) for layer in found.network] == ["tanh", "tanh", "identity"]
-    done = run("infer", model, "--inputs", table, "--json", "-", "--device", "cpu")
+    done = run("predict", model, table, "--json", "-", "--device", "cpu")
     assert done.exit_code == 0, done.output
     result = json.loads(done.stdout)
     assert result["value"] == record["validation"][-1]["value"]
     assert (result["rows"], result["accuracy"]) == (300, None)
-    assert "mse" in run("infer", model, "--inputs", table).stdout
+    assert "mse" in run("predict", model, table).stdout
 
 
 def test_classes(run: Run, labelled: Path, tmp_path: Path) -> None:
@@ -68,9 +68,9 @@ def test_classes(run: Run, labelled: Path, tmp_path: Path) -> None:
     done = run("train", labelled, "--classes", *HOW, "--epochs", 10, "--validation", labelled, "--output", model)
     assert done.exit_code == 0, done.output
     assert "cross_entropy" in done.stdout
-    done = run("infer", model, "--inputs", labelled, "--json", "-")
+    done = run("predict", model, labelled, "--json", "-")
     assert json.loads(done.stdout)["accuracy"] > 0.9
-    assert "accuracy" in run("infer", model, "--inputs", labelled).stdout
+    assert "accuracy" in run("predict", model, labelled, "--targets", 1).stdout
 
 
 def test_the_same_model_again_and_with_another_kernel(run: Run, table: Path, tmp_path: Path) -> None:
@@ -175,12 +175,12 @@ def test_divergence(run: Run, table: Path, tmp_path: Path) -> None:
         (("--precision", "int8"), ["unknown precision 'int8'"]),
         (("--device", "abacus"), ["unknown device 'abacus'"]),
         (("--resume",), ["--checkpoint"]),
-        (("--target", "x"), ["--target goes with CSV, TSV or Parquet data"]),
+        (("--targets", "x"), ["--targets goes with CSV, TSV or Parquet data"]),
         (("--scale", "1/255"), ["unknown scale '1/255'"]),
         (("--checkpoint", "model.h5"), ["name two files"]),
-        (("--checkpoint-seconds", "-1"), ["--checkpoint-seconds"]),
+        (("--checkpoint-every", "-1"), ["--checkpoint-every"]),
         (("--validation", "none.csv"), ["none.csv: no such file"]),
-        (("--validation-labels", "none"), ["goes with --validation"]),
+        (("--validation-labels", "none"), ["go with --validation"]),
         (("--labels", "/dev/null"), ["only IDX images"]),
         (("--labels", "none"), ["none: no such file"]),
         (("--plot", "loss.bmp"), ["use .png, .svg, .pdf"]),
@@ -225,29 +225,30 @@ def test_bad_data(run: Run, tmp_path: Path, name: str, content: bytes, place: st
     assert not (tmp_path / "model.h5").exists()
 
 
-def test_infer_tells_models_from_datasets(run: Run, table: Path, problem: Path, labelled: Path, tmp_path: Path) -> None:
+def test_predict_takes_models_and_infer_datasets(
+    run: Run, table: Path, problem: Path, folder: Path, labelled: Path, tmp_path: Path
+) -> None:
     model = tmp_path / "model.h5"
     assert run("train", table, "--epochs", 1, "--output", model, "--device", "cpu").exit_code == 0
     for arguments, fragment in (
-        ((model,), "is a model; name the data to run it on (--inputs)"),
-        ((model, "--inputs", table, "--layers", 4), "--layers goes with a dataset, not with a model"),
-        ((model, "--inputs", table, "--no-verify"), "--no-verify goes with a dataset"),
-        ((model, "--inputs", table, "--device", "cpu", "--kernel", "panel"), "unknown cpu kernel for mlp"),
-        ((model, "--inputs", table, "--device", "cpu", "--precision", "tf32"), "not multiplied in tf32 on cpu"),
-        ((model, "--inputs", labelled, "--targets", 1), "('x', 'y', 'class'); the model takes 3 and then 1 of targets"),
-        ((problem, "--inputs", labelled), "not a sparsenn model: it says 'sparsenn dataset'"),
-        ((problem, "--classes"), "--classes goes with a model"),
-        ((tmp_path / "none.h5", "--inputs", labelled), "no such file"),
+        (("infer", model), f"run it with sparsenn predict {model} ROWS"),
+        (("challenge", "run", model), "is a model, not a dataset"),
+        (("predict", problem, table), "a dataset is run with sparsenn challenge run"),
+        (("predict", folder, table), "a dataset is run with sparsenn challenge run"),
+        (("predict", "radixnet-1024x120", table), "a dataset is run with sparsenn challenge run"),
+        (("predict", labelled, model), "give the model first, then the rows"),
+        (("predict", model), "missing argument 'ROWS'"),
+        (("predict", model, table, "--layers", 4), "no such option"),
+        (("predict", model, table, "--device", "cpu", "--precision", "tf32"), "not multiplied in tf32 on cpu"),
+        (("predict", model, labelled, "--targets", 1), "('x', 'y', 'class'); the model takes 3 and then 1 of targets"),
+        (("predict", tmp_path / "none.h5", table), "no such file"),
     ):
-        done = run("infer", *arguments)
+        done = run(*arguments)
         assert (done.exit_code, done.stdout) == (2, "")
         assert fragment in " ".join(done.stderr.split())
 
 
-@pytest.mark.parametrize("limit", [(), ("--samples", 1)])
-def test_infer_looks_at_widths_before_labels(
-    run: Run, labelled: Path, tmp_path: Path, limit: tuple[object, ...]
-) -> None:
+def test_predict_checks_widths_before_labels(run: Run, labelled: Path, tmp_path: Path) -> None:
     model, wide, bad = tmp_path / "model.h5", tmp_path / "wide.csv", tmp_path / "bad.csv"
     assert run("train", labelled, "--classes", "--epochs", 1, "--output", model, "--device", "cpu").exit_code == 0
     wide.write_text("1,2,3,0.25\n")
@@ -255,10 +256,10 @@ def test_infer_looks_at_widths_before_labels(
     for data, options, fragment in (
         (wide, (), "wide.csv does not fit"),
         (wide, ("--targets", 1), "the table has 4 columns; the model takes 2 and then 1 of targets"),
-        (bad, (), "if the last are targets, pass infer --targets 1"),
+        (bad, (), "name those that it takes (--columns A,B,...)"),
         (bad, ("--targets", 1), "label 0.25"),
     ):
-        done = run("infer", model, "--inputs", data, *options, *limit)
+        done = run("predict", model, data, *options)
         assert (done.exit_code, done.stdout) == (2, "")
         assert fragment in done.stderr
 
@@ -275,4 +276,4 @@ def test_info_describes_a_model(run: Run, table: Path, tmp_path: Path) -> None:
     assert text.count("tanh") >= 2
     refused = run("info", model, "--layers", 2)
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "--layers goes with a dataset, not with a model" in refused.stderr
+    assert "--neurons and --layers go with a dataset" in refused.stderr

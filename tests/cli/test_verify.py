@@ -1,4 +1,4 @@
-"""`sparsenn verify`, and its agreement with the stand-alone script."""
+"""`sparsenn challenge verify`, and its agreement with the stand-alone script."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def found(dataset: Dataset, tmp_path: Path) -> dict[str, Path]:
 @pytest.mark.parametrize("form", ["tsv", "h5"])
 @pytest.mark.parametrize("against", ["tsv", "h5", "dataset"])
 def test_equal_categories_pass(run: Run, problem: Path, found: dict[str, Path], form: str, against: str) -> None:
-    done = run("verify", found[form], problem if against == "dataset" else found[against])
+    done = run("challenge", "verify", found[form], problem if against == "dataset" else found[against])
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.startswith("PASSED")
 
@@ -46,7 +46,7 @@ def test_any_difference_fails(run: Run, problem: Path, dataset: Dataset, tmp_pat
         "none": dataset.truth[:0],
     }[change]
     write_categories(tmp_path / "wrong.tsv", wrong)
-    done = run("verify", tmp_path / "wrong.tsv", problem)
+    done = run("challenge", "verify", tmp_path / "wrong.tsv", problem)
     assert (done.exit_code, done.stderr) == (1, "")
     assert done.stdout.startswith("FAILED")
     assert (f"({dataset.truth[0] + 1}" in done.stdout) == (change != "unexpected")
@@ -55,7 +55,7 @@ def test_any_difference_fails(run: Run, problem: Path, dataset: Dataset, tmp_pat
 
 def test_unknown_truth_is_refused(run: Run, dataset: Dataset, found: dict[str, Path], tmp_path: Path) -> None:
     write_dataset(Dataset("unknown", dataset.network, dataset.inputs), tmp_path / "unknown.h5")
-    done = run("verify", found["tsv"], tmp_path / "unknown.h5")
+    done = run("challenge", "verify", found["tsv"], tmp_path / "unknown.h5")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "the truth of this dataset is not known" in done.stderr
 
@@ -91,4 +91,4 @@ def test_script_and_verb_agree_on_every_file(run: Run, tmp_path: Path, content: 
     result.write_bytes(content)
     truth.write_bytes(b"2\n3\n")
     script = subprocess.run([sys.executable, "-S", SCRIPT, result, truth], capture_output=True, text=True, timeout=240)
-    assert run("verify", result, truth).exit_code == script.returncode
+    assert run("challenge", "verify", result, truth).exit_code == script.returncode

@@ -12,7 +12,7 @@ from sparsenn.datasets import digit_inputs, generate, mnist, radixnet
 from sparsenn.errors import FileFormatError, UsageError
 
 # The function of the same name hides the module as an attribute of the package.
-module = importlib.import_module("sparsenn.datasets.generate")
+module = importlib.import_module("sparsenn.datasets.truth")
 
 
 @pytest.fixture(autouse=True)

@@ -35,7 +35,7 @@ def names_asked_for(file: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Have every name stand for `file`."""
     asked: list[str] = []
 
-    def named_file(name: str, progress: Progress = silent) -> Path:
+    def named_file(name: str, progress: Progress = silent, truth: bool = True) -> Path:
         asked.append(name)
         return file
 

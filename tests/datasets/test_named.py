@@ -5,14 +5,18 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from sparsenn.datasets import NAMES, cache, generate, named, named_file
+from sparsenn.datasets import NAMES, cache, generate, named, named_file, truth
 from sparsenn.datasets.cache import DamagedCacheWarning
 from sparsenn.errors import FileFormatError, ResourceError, UsageError
+from sparsenn.formats import CSR
 from sparsenn.io.dataset import Dataset
 from sparsenn.io.hdf5.dataset import read_dataset
+from sparsenn.network import Network
 from sparsenn.runtime import memory
+from sparsenn.runtime.progress import Progress
 from sparsenn.runtime.storage import remove_stale
 
 
@@ -22,9 +26,9 @@ class Generator:
     def __init__(self) -> None:
         self.calls: list[tuple[int, int, str]] = []
 
-    def __call__(self, neurons: int, layers: int, *, inputs: str, **_: Any) -> Dataset:
+    def __call__(self, neurons: int, layers: int, *, inputs: str, truth: bool, **_: Any) -> Dataset:
         self.calls.append((neurons, layers, inputs))
-        return generate(256, 2, images=5, bias=-0.1)
+        return generate(256, 2, images=5, bias=-0.1, truth=truth)
 
 
 @pytest.fixture
@@ -47,6 +51,30 @@ def test_generated_once_then_found(generator: Generator, tmp_path: Path) -> None
     assert read_dataset(path).inputs.shape == (5, 256)
     assert named_file("radixnet-4096x480") == path
     assert generator.calls == [(4096, 480, "digits")]
+
+
+def test_an_interrupted_truth_resumes(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = named_file("radixnet-1024x120", truth=False)
+    assert read_dataset(path).truth is None
+    monkeypatch.setattr(truth, "TRUTH_STEP", 2 * read_dataset(path).network.edges)  # two inputs at a time
+    computed, categories = [], truth.reference.categories
+
+    def interrupted(network: Network, inputs: CSR, progress: Progress) -> np.ndarray:
+        computed.append(inputs.shape[0])
+        if len(computed) == 2:
+            raise KeyboardInterrupt
+        return categories(network, inputs, progress)
+
+    monkeypatch.setattr(truth.reference, "categories", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        named_file("radixnet-1024x120")
+    assert named_file("radixnet-1024x120") == path
+    assert computed == [2, 2, 2, 1]
+    expected = generate(256, 2, images=5, bias=-0.1)
+    found = read_dataset(path)
+    assert np.array_equal(found.truth, expected.truth)
+    assert found.provenance == expected.provenance
+    assert len(generator.calls) == 1
 
 
 def flipped(path: Path, place: int) -> None:

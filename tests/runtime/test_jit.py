@@ -85,25 +85,26 @@ print(json.dumps({
 """
 
 LINES = [
-    "generate p.h5 --neurons 64 --kronecker 4 --radices 4,4 --layers 3 --samples 20 --bias -0.1 --input-kind digits",
+    "challenge generate p.h5 --neurons 64 --kronecker 4 --radices 4,4 --layers 3 --images 20 --bias -0.1 "
+    "--inputs digits",
     "infer p.h5 --device cpu --output found.h5 --json found.json",
     *(f"infer p.h5 --device cpu --kernel {kernel}" for kernel in ("panel", "sequential", "scipy")),
     "infer p.h5 --device cpu --stream --output found.tsv",
     "infer p.h5 --device cpu --no-merging --no-deduplication --no-compaction",
-    "convert p.h5 official",
+    "challenge convert p.h5 official",
     "infer official --device cpu --bias -0.1",
     "info p.h5",
-    "convert official/neuron64/n64-l1.tsv l.mtx --shape 64x64",
+    "challenge convert official/neuron64/n64-l1.tsv l.mtx --shape 64x64",
     "train t.csv --device cpu --kernel numba --hidden 3,2 --epochs 1 --output m.h5 --validation t.csv",
     "train t.csv --device cpu --classes --activation tanh --hidden 3 --epochs 1 --output c.h5",
-    "infer c.h5 --inputs t.csv --targets 1 --device cpu",
+    "predict c.h5 t.csv --targets 1 --device cpu",
     *(
         f"kernels ladder {operation} --device cpu --runs 1"
         for operation in (
             "gemm --sizes m=3,k=4,n=5",
-            "conv2d --samples 2 --sizes channels=2,height=5,width=5,filters=3,side=3,padding=1",
-            "mlp --samples 4 --widths 3,2,1",
-            "train --samples 64 --widths 3,2,1",
+            "conv2d --rows 2 --sizes channels=2,height=5,width=5,filters=3,side=3,padding=1",
+            "mlp --rows 4 --widths 3,2,1",
+            "train --rows 64 --widths 3,2,1",
             "spmspm --dataset p.h5",
         )
     ),

@@ -122,7 +122,7 @@ def test_rows_that_do_not_fit(path: Path, tmp_path: Path, text: str, error: type
 
 def test_what_is_missing(tmp_path: Path) -> None:
     path = write(tmp_path, "a,b,y\n1,u,1\n?,v,2\n4, NA ,3\n1,v,4\n")
-    with pytest.raises(FileFormatError, match=r":3: column 'a' .*--impute mean"):
+    with pytest.raises(FileFormatError, match=r":3: column 'a' .*--impute"):
         read_data(path)
     data = read_data(path, impute=True)
     np.testing.assert_array_equal(data.inputs, [[1, 1, 0], [2, 0, 1], [4, 0, 1], [1, 0, 1]])

@@ -156,7 +156,7 @@ def _rows(given: Any, width: int) -> Rows:
     path = Path(os.path.abspath(given))  # noqa: PTH100  not resolved: workers may have other links
     with opened_rows(path, width) as source:
         if source.rows is None:
-            raise UsageError(f"{path}: can only be read from its beginning; convert it (sparsenn convert) first")
+            raise UsageError(f"{path}: can only be read from its beginning; convert it (challenge convert) first")
         state = file_state(path)
         return Rows(
             (source.rows, width),

@@ -79,7 +79,7 @@ def name_of(network: Network | str | os.PathLike[str]) -> NetworkName:
         raise UsageError(f"the network is {kind_of(network)}; give a sparsenn.Network, or the path of a file")
     path = Path(os.path.abspath(network))  # noqa: PTH100  not resolved: workers may have other links
     if path.is_dir():
-        raise UsageError(f"{path} is a folder; give a file (sparsenn convert makes one), or sparsenn.load(…).network")
+        raise UsageError(f"{path} is a folder; give a file (challenge convert makes one), or sparsenn.load(…).network")
     return NetworkName(file_digest(path), os.fspath(path))
 
 

@@ -43,7 +43,7 @@ def _compiled_folders() -> list[Path]:
 _KINDS = {
     "datasets": _Kind(
         "generated datasets",
-        r"radixnet-\d+x\d+-(mnist|digits)-v\d+\.h5(\.json)?",
+        r"radixnet-\d+x\d+-(mnist|digits)-v\d+\.h5(\.truth)?(\.json)?",
         lambda: [cache_folder() / "datasets"],
     ),
     "measurements": _Kind("limits of the device, as measured", r"ceilings\.json", lambda: [cache_folder()]),

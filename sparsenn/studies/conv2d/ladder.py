@@ -80,7 +80,7 @@ def random_problem(rows: int, sizes: Sequence[int], seed: int) -> tuple[Conv2d, 
     except (MemoryError, ValueError) as error:  # NumPy raises the latter for sizes beyond its largest
         raise ResourceError(
             f"{rows:,} images of {channels} x {height} x {width} and {filters} filters of {side} x {side} do not fit "
-            "into memory; take fewer --samples, or smaller --sizes"
+            "into memory; take fewer --rows, or smaller --sizes"
         ) from error
 
 

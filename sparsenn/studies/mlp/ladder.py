@@ -81,7 +81,7 @@ def random_problem(rows: int, widths: Sequence[int], seed: int) -> tuple[tuple[L
     except (MemoryError, ValueError) as error:  # NumPy raises the latter for sizes beyond its largest
         raise ResourceError(
             f"{rows:,} rows and layers of {','.join(map(str, widths))} do not fit into memory; take fewer "
-            "--samples, or smaller --widths"
+            "--rows, or smaller --widths"
         ) from error
 
 

@@ -69,7 +69,7 @@ def test_filters_larger_than_images_are_refused():
 
 @pytest.mark.parametrize(("rows", "sizes"), [(2**61, SIZES), (2**40, SIZES)])
 def test_what_memory_does_not_hold_is_refused(rows, sizes):
-    with pytest.raises(ResourceError, match="take fewer --samples, or smaller --sizes"):
+    with pytest.raises(ResourceError, match="take fewer --rows, or smaller --sizes"):
         random_problem(rows, sizes, 0)
 
 

@@ -57,7 +57,7 @@ def test_numbers_that_make_no_problem_are_refused(numbers):
 
 @pytest.mark.parametrize("rows", [2**61, 2**90])
 def test_rows_beyond_memory_are_refused(rows):
-    with pytest.raises(ResourceError, match="take fewer --samples"):
+    with pytest.raises(ResourceError, match="take fewer --rows"):
         random_problem(rows, WIDTHS, 0)
 
 

@@ -1,7 +1,8 @@
-"""`sparsenn infer` of a model on rows without targets, in every form of file, and the files that it writes."""
+"""`sparsenn predict` on rows without targets, in every form of file, and the files that it writes."""
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 from collections.abc import Callable
@@ -111,7 +112,7 @@ def test_every_kind_of_rows(
     path = folder / f"rows.{kind}"
     write_rows(path, rows)
     out = folder / "out.npz"
-    done = run("infer", folder / model, "--inputs", path, "--device", "cpu", "--json", "-", "--output", out)
+    done = run("predict", folder / model, path, "--device", "cpu", "--json", "-", "--output", out)
     found = record(done)
     assert (found["rows"], found["loss"], found["value"], found["accuracy"]) == (ROWS, None, None, None)
     assert found["predicted"] == expected.argmax(axis=1).tolist()
@@ -130,36 +131,25 @@ def test_a_wider_table_ends_in_targets_if_they_are_asked_for(
     labels[::4] = (labels[::4] + 1) % OUTPUTS
     path = folder / f"rows.{kind}"
     write_rows(path, np.c_[rows, labels].astype(np.float32))
-    found = record(
-        run("infer", folder / "classes.h5", "--inputs", path, "--targets", 1, "--device", "cpu", "--json", "-")
-    )
+    found = record(run("predict", folder / "classes.h5", path, "--targets", 1, "--device", "cpu", "--json", "-"))
     assert found["accuracy"] == 0.75
     write_rows(path, np.c_[rows, expected].astype(np.float32))
     how = ("--targets", OUTPUTS, "--json", "-", "--device", "cpu")
-    found = record(run("infer", folder / "numbers.h5", "--inputs", path, *how))
+    found = record(run("predict", folder / "numbers.h5", path, *how))
     assert 0 <= found["value"] < 1e-8
     write_rows(path, np.c_[rows, np.eye(OUTPUTS)[labels]].astype(np.float32))
-    assert record(run("infer", folder / "classes.h5", "--inputs", path, *how))["accuracy"] == 0.75
+    assert record(run("predict", folder / "classes.h5", path, *how))["accuracy"] == 0.75
 
 
 def test_labels_and_targets_in_npz(run: Run, folder: Path, rows: np.ndarray, expected: np.ndarray) -> None:
     labels = expected.argmax(axis=1)
     path = folder / "rows.npz"
     np.savez(path, inputs=rows, labels=labels)
-    found = record(run("infer", folder / "classes.h5", "--inputs", path, "--device", "cpu", "--json", "-"))
+    found = record(run("predict", folder / "classes.h5", path, "--device", "cpu", "--json", "-"))
     assert found["accuracy"] == 1
     np.savez(path, inputs=rows, targets=expected)
-    found = record(run("infer", folder / "numbers.h5", "--inputs", path, "--device", "cpu", "--json", "-"))
+    found = record(run("predict", folder / "numbers.h5", path, "--device", "cpu", "--json", "-"))
     assert 0 <= found["value"] < 1e-8
-
-
-def test_first_rows_only(run: Run, folder: Path, rows: np.ndarray, expected: np.ndarray) -> None:
-    for kind in ("npy", "csr.npz"):
-        write_rows(folder / f"rows.{kind}", rows)
-        how = ("--device", "cpu", "--json", "-", "--samples")
-        for limit in (7, 10**9):
-            found = record(run("infer", folder / "sparse.h5", "--inputs", folder / f"rows.{kind}", *how, limit))
-            assert found["predicted"] == expected.argmax(axis=1)[:limit].tolist()
 
 
 @pytest.mark.parametrize("model", ["classes.h5", "numbers.h5"])
@@ -169,7 +159,7 @@ def test_every_kind_of_output(
 ) -> None:
     write_rows(folder / "rows.npy", rows)
     path, classes = folder / f"out{suffix}", expected.argmax(axis=1)
-    done = run("infer", folder / model, "--inputs", folder / "rows.npy", "--device", "cpu", "--output", path)
+    done = run("predict", folder / model, folder / "rows.npy", "--device", "cpu", "--output", path)
     assert (done.exit_code, done.stderr) == (0, "")
     told = classes if model == "classes.h5" else expected
     if suffix in (".tsv", ".csv"):
@@ -209,7 +199,7 @@ def test_a_full_disk_leaves_the_old_file(
     path.write_text("old")
     before = sorted(folder.iterdir())
     monkeypatch.setattr("os.fsync", full)
-    done = run("infer", folder / "classes.h5", "--inputs", folder / "rows.npy", "--device", "cpu", "--output", path)
+    done = run("predict", folder / "classes.h5", folder / "rows.npy", "--device", "cpu", "--output", path)
     assert done.exit_code == 2
     assert "the disk is full" in done.stderr
     assert path.read_text() == "old"
@@ -293,7 +283,7 @@ def test_what_is_refused(
 ) -> None:
     write_bad(folder, rows)
     monkeypatch.chdir(folder)
-    done = run("infer", "classes.h5", "--inputs", name, "--device", "cpu", "--output", "out.npy")
+    done = run("predict", "classes.h5", name, "--device", "cpu", "--output", "out.npy")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
@@ -303,20 +293,69 @@ def test_what_is_refused(
 
 def test_targets_go_with_tables(run: Run, folder: Path, rows: np.ndarray) -> None:
     write_rows(folder / "rows.npy", rows)
-    done = run("infer", folder / "classes.h5", "--inputs", folder / "rows.npy", "--targets", 1)
+    done = run("predict", folder / "classes.h5", folder / "rows.npy", "--targets", 1)
     assert (done.exit_code, done.stdout) == (2, "")
     assert "--targets goes with CSV, TSV or Parquet data" in done.stderr
 
 
-def test_help_tells_the_rule(run: Run) -> None:
-    text = " ".join(run("infer", "--help").stdout.replace("│", " ").split())
-    assert "holds no targets unless --targets says so" in text
+def test_help_is_a_screen_without_the_challenges_words(run: Run) -> None:
+    text = run("predict", "--help").stdout
+    assert len(text.splitlines()) < 60
+    assert not {"neuron", "neurons", "bias", "category", "categories", "layers"} & set(text.lower().split())
+
+
+def test_a_table_as_people_have_it(run: Run, folder: Path, rows: np.ndarray, expected: np.ndarray) -> None:
+    names = "abcdef"
+    lines = [[f'"{number:04}"', *map(repr, row), "Rome"] for number, row in enumerate(rows.astype(float).tolist())]
+    gap = 2 + names.index("c")
+    table, out = folder / "people.csv", folder / "found.csv"
+    table.write_text("\n".join(",".join(line) for line in [["key", *names, "city"], *lines]) + "\n")
+    how = ("predict", folder / "classes.h5", table, "--device", "cpu", "--output", out)
+    refused = run(*how)
+    assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+    assert "the model takes 6" in refused.stderr
+    done = run(*how, "--id", "key", "--ignore", "city", "--scores", "--memory-limit", "500M")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert f"wrote {out} ({ROWS} rows)" in done.stdout
+    with out.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert list(found[0]) == ["key", "class", "score_0", "score_1", "score_2"]
+    assert [row["key"] for row in found] == [f"{number:04}" for number in range(ROWS)]
+    assert [int(row["class"]) for row in found] == expected.argmax(axis=1).tolist()
+    lines[3][gap - 1] = ""
+    table.write_text("\n".join(",".join(line) for line in [["key", *names, "city"], *lines]) + "\n")
+    chosen = (*how[:-2], "--columns", "a,b,c,d,e,f", "--id", "key")
+    missing = run(*chosen)
+    assert (missing.exit_code, missing.stderr.count("\n")) == (2, 1)
+    assert "people.csv:5" in missing.stderr
+    assert "'c'" in missing.stderr
+    done = run(*chosen, "--impute")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "the first 10 of 40 rows; --output FILE writes all" in done.stdout
+    assert "0009" in done.stdout
+    assert "0010" not in done.stdout
+    refused = run(*chosen, "--json", "-")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--columns, --ignore, --id and --impute go with" in refused.stderr
+
+
+def test_classes_and_values_by_option(run: Run, folder: Path, rows: np.ndarray, expected: np.ndarray) -> None:
+    write_rows(folder / "rows.npy", rows)
+    for model, option, numbers in (
+        ("classes.h5", "--no-classes", expected),
+        ("numbers.h5", "--classes", expected.argmax(axis=1)),
+    ):
+        out = folder / "out.csv"
+        done = run("predict", folder / model, folder / "rows.npy", "--device", "cpu", "--output", out, option)
+        assert done.exit_code == 0, done.output
+        assert f"wrote {out} ({ROWS} rows)" in done.stdout
+        np.testing.assert_allclose(np.loadtxt(out, delimiter=",", skiprows=1), numbers, rtol=1e-4, atol=1e-5)
 
 
 def run_scaled(run: Run, folder: Path, name: str, *options: object) -> np.ndarray:
     """The outputs of the model for regression."""
     out = folder / "scaled.npy"
-    done = run("infer", folder / "numbers.h5", "--inputs", folder / name, "--device", "cpu", "--output", out, *options)
+    done = run("predict", folder / "numbers.h5", folder / name, "--device", "cpu", "--output", out, *options)
     assert done.exit_code == 0, done.output
     assert "scaling" in done.stdout
     return np.load(out)
@@ -328,7 +367,7 @@ def test_inputs_are_scaled(
     run: Run, folder: Path, rows: np.ndarray, weights: list[np.ndarray], kind: str, mean: str
 ) -> None:
     write_rows(folder / f"rows.{kind}", rows)
-    found = run_scaled(run, folder, f"rows.{kind}", "--scale", "1/3", "--mean", mean, "--std", "2,1,1,1,1,0.5")
+    found = run_scaled(run, folder, f"rows.{kind}", "--factor", "1/3", "--mean", mean, "--deviation", "2,1,1,1,1,0.5")
     scaled = (rows / 3 - np.array(mean.split(","), float)) / np.array([2, 1, 1, 1, 1, 0.5])
     np.testing.assert_allclose(found, np.maximum(scaled @ weights[0] + 0.25, 0) @ weights[1], rtol=1e-4, atol=1e-5)
 
@@ -338,11 +377,11 @@ def test_bytes_of_images_are_scaled_once(run: Run, folder: Path, rows: np.ndarra
     write_idx(folder / "pixels.idx", pixels)
     np.save(folder / "pixels.npy", pixels)
     plain = folder / "plain.npy"
-    how = ("--inputs", folder / "pixels.idx", "--device", "cpu", "--output", plain)
-    assert run("infer", folder / "numbers.h5", *how).exit_code == 0
+    how = (folder / "pixels.idx", "--device", "cpu", "--output", plain)
+    assert run("predict", folder / "numbers.h5", *how).exit_code == 0
     for name in ("pixels.idx", "pixels.npy"):
-        np.testing.assert_array_equal(run_scaled(run, folder, name, "--scale", "1/255"), np.load(plain))
-    done = run("infer", folder / "numbers.h5", "--inputs", folder / "pixels.npy", "--device", "cpu")
+        np.testing.assert_array_equal(run_scaled(run, folder, name, "--factor", "1/255"), np.load(plain))
+    done = run("predict", folder / "numbers.h5", folder / "pixels.npy", "--device", "cpu")
     assert "bytes were taken as they are, 0 to 255" in " ".join(done.stdout.split())
 
 
@@ -351,31 +390,31 @@ def test_outputs_in_float64(run: Run, folder: Path, rows: np.ndarray, expected: 
     for suffix in ("npy", "csv"):
         out = folder / f"out.{suffix}"
         how = ("--device", "cpu", "--precision", "float64", "--output", out)
-        assert run("infer", folder / "numbers.h5", "--inputs", folder / "rows.npy", *how).exit_code == 0
+        assert run("predict", folder / "numbers.h5", folder / "rows.npy", *how).exit_code == 0
         found = np.load(out) if suffix == "npy" else np.loadtxt(out, delimiter=",", skiprows=1)
         assert found.dtype == np.float64
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
-    done = run("infer", folder / "numbers.h5", "--inputs", folder / "rows.npy", "--device", "cuda", *how[2:4])
+    done = run("predict", folder / "numbers.h5", folder / "rows.npy", "--device", "cuda", *how[2:4])
     assert (done.exit_code, done.stdout) == (2, "")
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--scale", "a"), "--scale a: take a number or a fraction, such as 1/255"),
-        (("--scale", "1/0"), "--scale 1/0: take a number or a fraction"),
-        (("--scale", "0"), "a scaling's factors must not be zero"),
-        (("--scale", "nan"), "must be finite numbers"),
-        (("--std", "0"), "its deviations must be positive"),
+        (("--factor", "a"), "--factor a: take a number or a fraction, such as 1/255"),
+        (("--factor", "1/0"), "--factor 1/0: take a number or a fraction"),
+        (("--factor", "0"), "a scaling's factors must not be zero"),
+        (("--factor", "nan"), "must be finite numbers"),
+        (("--deviation", "0"), "its deviations must be positive"),
         (("--mean", "1,2"), "the scaling has 2 numbers as mean; take one, or 6, one per column"),
-        (("--scale", "1e300"), "not finite in float32; take a smaller factor"),
+        (("--factor", "1e300"), "not finite in float32; take a smaller factor"),
     ],
 )
 def test_scalings_that_are_refused(
     run: Run, folder: Path, rows: np.ndarray, options: tuple[str, str], told: str
 ) -> None:
     write_rows(folder / "rows.npy", rows)
-    done = run("infer", folder / "classes.h5", "--inputs", folder / "rows.npy", "--device", "cpu", *options)
+    done = run("predict", folder / "classes.h5", folder / "rows.npy", "--device", "cpu", *options)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert told in done.stderr
 
@@ -386,17 +425,19 @@ def test_a_column_too_many_is_no_label(run: Run, folder: Path, rows: np.ndarray)
     for name, header in (("named.csv", "id,a,b,c,d,e,f\n"), ("nameless.csv", "")):
         (folder / name).write_text(header + text)
         for model in ("classes.h5", "numbers.h5"):
-            how = ("--inputs", folder / name, "--output", out, "--device", "cpu")
-            done = run("infer", folder / model, *how)
+            done = run("predict", folder / model, folder / name, "--output", out, "--device", "cpu")
             names = " ('id', 'a', 'b', 'c', 'd', 'e', 'f')" if header else ""
-            assert f"the table has 7 columns{names}; the model takes 6; remove the others" in done.stderr
+            assert (
+                f"the table has 7 columns{names}; the model takes 6: name those that it takes (--columns A,B,...)"
+                in done.stderr
+            )
             assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
             assert not out.exists()
 
 
 def test_the_width_is_told_before_a_text_is(run: Run, folder: Path) -> None:
     (folder / "rows.csv").write_text("a,b,c,d,e,f,kind\n1,2,3,4,5,6,x\n")
-    done = run("infer", folder / "classes.h5", "--inputs", folder / "rows.csv", "--device", "cpu")
+    done = run("predict", folder / "classes.h5", folder / "rows.csv", "--device", "cpu")
     assert done.exit_code == 2
     assert "'f', 'kind'); the model takes 6" in done.stderr
 
@@ -409,7 +450,7 @@ def test_numbers_of_one_output_are_written(run: Run, folder: Path, rows: np.ndar
         loss = "cross_entropy" if classes else "mse"
         write_model(folder / "one.h5", Model(Network((Linear(weights, None, Identity()),)), loss, classes))
         out = folder / f"found.{suffix}"
-        done = run("infer", folder / "one.h5", "--inputs", folder / "rows.csv", "--output", out, "--device", "cpu")
+        done = run("predict", folder / "one.h5", folder / "rows.csv", "--output", out, "--device", "cpu")
         assert done.exit_code == 0
         found = np.load(out) if suffix == "npy" else np.loadtxt(out, skiprows=1)
         np.testing.assert_allclose(found.ravel(), (rows @ weights).ravel(), rtol=1e-5)

@@ -1,10 +1,11 @@
-"""No file that is read is overwritten, and no result by another."""
+"""Files are refused before the work begins: missing, not writable, or about to be overwritten."""
 
 from __future__ import annotations
 
 import gzip
 import os
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,15 +14,16 @@ import numpy as np
 import pytest
 from typer.testing import Result
 
-from sparsenn.cli.overwrites import check_apart
+from sparsenn.cli.files import check_files
 from sparsenn.datasets import named
-from sparsenn.errors import UsageError
+from sparsenn.errors import ResourceError, UsageError
 from sparsenn.io import write_model
 from sparsenn.layers import Linear
 from sparsenn.model import Model
 from sparsenn.network import Network
 
 Run = Callable[..., Result]
+SUFFIXES = (".tsv", ".h5")
 
 
 @pytest.fixture
@@ -51,8 +53,8 @@ def contents(folder: Path) -> dict[str, bytes]:
         ("infer challenge --json challenge/sparse-images-1024.tsv", ["--json", "DATASET challenge"]),
         ("infer challenge --output challenge/neuron1024-l6-categories.tsv", ["--output", "DATASET challenge"]),
         ("infer challenge --json challenge/neuron1024/n1024-l1.tsv", ["--json", "DATASET challenge"]),
-        ("infer m.h5 --inputs d.h5 --output m.h5", ["--output m.h5", "DATASET m.h5"]),
-        ("infer m.h5 --inputs d.h5 --output d.h5", ["--output d.h5", "--inputs d.h5"]),
+        ("predict m.h5 d.h5 --output m.h5", ["--output m.h5", "MODEL m.h5"]),
+        ("predict m.h5 d.h5 --output d.h5", ["--output d.h5", "ROWS d.h5"]),
         ("infer p.h5 --json q.svg --plot q.svg", ["--json q.svg", "--plot q.svg"]),
         ("infer p.h5 --json q.h5 --output q.h5", ["--json q.h5", "--output q.h5"]),
         ("infer p.h5 --json q.json --trace q.json", ["--json q.json", "--trace q.json"]),
@@ -62,9 +64,9 @@ def contents(folder: Path) -> dict[str, bytes]:
         ("train t.csv --labels p.h5 --output p.h5", ["--output p.h5", "--labels p.h5"]),
         ("train t.csv --output x.h5 --json x.h5", ["--output x.h5", "--json x.h5"]),
         ("train t.csv --output x.h5 --checkpoint ../{here}/x.h5", ["--output x.h5", "--checkpoint"]),
-        ("convert p.h5 p.h5 --samples 3", ["DST p.h5", "SRC p.h5"]),
-        ("convert challenge challenge/ --samples 3", ["DST challenge", "SRC challenge"]),
-        ("convert l.tsv l.tsv --shape 1x1", ["DST l.tsv", "SRC l.tsv"]),
+        ("challenge convert p.h5 p.h5 --limit-inputs 3", ["DST p.h5", "SRC p.h5"]),
+        ("challenge convert challenge challenge/ --limit-inputs 3", ["DST challenge", "SRC challenge"]),
+        ("challenge convert l.tsv l.tsv --shape 1x1", ["DST l.tsv", "SRC l.tsv"]),
         ("kernels ladder spmspm --dataset p.h5 --json p.h5", ["--json p.h5", "--dataset p.h5"]),
         ("kernels ladder gemm --json a.svg --plot a.svg", ["--json a.svg", "--plot a.svg"]),
         ("kernels roofline spmspm --dataset p.h5 --json p.h5", ["--json p.h5", "--dataset p.h5"]),
@@ -83,7 +85,7 @@ def test_images_that_a_problem_is_generated_from(run: Run, tmp_path: Path) -> No
     images = tmp_path / "train-images-idx3-ubyte.gz"
     images.write_bytes(gzip.compress(b""))
     os.link(images, tmp_path / "made.h5")
-    done = run("generate", tmp_path / "made.h5", "--mnist", tmp_path)
+    done = run("challenge", "generate", tmp_path / "made.h5", "--mnist", tmp_path)
     assert done.exit_code == 2
     assert "DST" in done.stderr
     assert "--mnist" in done.stderr
@@ -108,11 +110,11 @@ def test_one_file_has_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "data").write_text("")
     (tmp_path / "soft").symlink_to("data")
     os.link("data", "hard")
-    name = spelling.format(here=tmp_path)
+    name = Path(spelling.format(here=tmp_path))
     with pytest.raises(UsageError, match=r"--output .* would overwrite DATA data"):
-        check_apart({"DATA": "data"}, {"--output": Path(name)})
+        check_files({"DATA": Path("data")}, {"--output": name}, ())
     with pytest.raises(UsageError, match=r"--json data and --output .* are one file"):
-        check_apart({}, {"--json": Path("data"), "--output": Path(name)})
+        check_files({}, {"--json": Path("data"), "--output": name}, ())
 
 
 @pytest.mark.parametrize("spelling", ["a/../new", "soft", "{here}/new"])
@@ -121,15 +123,53 @@ def test_also_before_the_file_is_there(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "a").mkdir()
     (tmp_path / "soft").symlink_to("new")
     with pytest.raises(UsageError, match=r"--json new and --output .* are one file"):
-        check_apart({}, {"--json": Path("new"), "--output": Path(spelling.format(here=tmp_path))})
+        check_files({}, {"--json": Path("new"), "--output": Path(spelling.format(here=tmp_path))}, ())
 
 
-def test_stdout_is_no_file_and_files_of_their_own_are_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").write_text("")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "found.tsv").write_text("1")
-    check_apart({"DATA": "-", "--labels": None}, {"--json": Path("-"), "--output": None})
-    check_apart({"DATA": "data"}, {"--json": Path("a"), "--output": Path("b"), "--plot": None})
-    check_apart({"DATA": "folder"}, {"--output": Path("folder/found.tsv")})
-    check_apart({"DATA": "folder"}, {"--output": Path("folder/neuron8-l2-categories.tsv")})  # a new one
+    os.mkfifo("pipe")
+    for name in ("data", "old.H5"):
+        Path(name).write_text("old")
+    Path("folder").mkdir()
+    Path("folder/found.tsv").write_text("1")
+    for name in ("-", "report", "data", "/dev/stdout", "/dev/fd/2", "/dev/null", "pipe"):
+        check_files({"--labels": None}, {"--json": Path(name), "--output": None})
+    for name in ("new.tsv", "new.H5", "old.H5"):
+        check_files({"DATA": Path("data")}, {"--output": Path(name), "--json": Path("a"), "--plot": None}, SUFFIXES)
+    check_files({"DATA": "folder"}, {"--output": Path("folder/found.tsv")}, ())
+    check_files({"DATA": "folder"}, {"--output": Path("folder/neuron8-l2-categories.tsv")}, ())  # a new one
+    check_files({"DATA": "a-name"}, {"DST": Path("new-folder")})
+    assert Path("old.H5").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "error", "message"),
+    [
+        ("--output", "a.csv", UsageError, r"'\.csv' .* use \.tsv, \.h5"),
+        ("--output", "a", UsageError, "no suffix"),
+        ("--output", ".h5", UsageError, "no suffix"),
+        ("--trace", "a.txt", UsageError, r"use \.json, \.json\.gz"),
+        ("--output", "none/a.tsv", ResourceError, "the folder none does not exist"),
+        ("--output", "plain/a.tsv", ResourceError, "plain does not exist"),
+        ("--output", "folder.h5", UsageError, "is a folder"),
+        ("--json", "socket", UsageError, "is a socket"),
+        ("--json", "/dev/fd/9876", ResourceError, "is not open"),
+    ],
+)
+def test_places_that_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, name: str, error: type[Exception], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plain").write_text("")
+    Path("folder.h5").mkdir()
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind("socket")
+        with pytest.raises(error, match=rf"{option} {name}: .*{message}"):
+            check_files({}, {option: Path(name)}, SUFFIXES)
+
+
+def test_folder_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
+    with pytest.raises(ResourceError, match="no permission to write into"):
+        check_files({}, {"--output": tmp_path / "a.tsv"}, SUFFIXES)

@@ -1,4 +1,4 @@
-"""`sparsenn infer` of a model with several named inputs and outputs."""
+"""`sparsenn predict` of a model with several named inputs and outputs."""
 
 from __future__ import annotations
 
@@ -43,9 +43,8 @@ def test_inputs_by_name_come_from_an_archive_and_outputs_go_into_one(run: Run, n
     expected = Session(named, device="cpu")(inputs)
     assert (
         run(
-            "infer",
+            "predict",
             tmp_path / "named.h5",
-            "--inputs",
             tmp_path / "rows.npz",
             "--output",
             tmp_path / "out.npz",
@@ -59,9 +58,7 @@ def test_inputs_by_name_come_from_an_archive_and_outputs_go_into_one(run: Run, n
         for name, outputs in expected.items():
             np.testing.assert_array_equal(found[name], outputs)
     assert (
-        run(
-            "infer", tmp_path / "named.h5", "--inputs", tmp_path / "rows.npz", "--output", tmp_path / "out.parquet"
-        ).exit_code
+        run("predict", tmp_path / "named.h5", tmp_path / "rows.npz", "--output", tmp_path / "out.parquet").exit_code
         == 0
     )
     names = parquet.read_table(tmp_path / "out.parquet").column_names
@@ -78,19 +75,19 @@ def test_archives_that_lack_named_inputs(run: Run, named: Network, tmp_path: Pat
         ({"data": rows[:, :3], "inputs": rows}, "missing are 'file'"),
     ):
         np.savez(tmp_path / "rows.npz", **arrays)
-        done = run("infer", tmp_path / "named.h5", "--inputs", tmp_path / "rows.npz")
+        done = run("predict", tmp_path / "named.h5", tmp_path / "rows.npz")
         assert done.exit_code == 2
         assert words in " ".join(done.stderr.split())
     np.savez(tmp_path / "rows.npz", rows)
-    assert run("infer", tmp_path / "named.h5", "--inputs", tmp_path / "rows.npz").exit_code == 0
+    assert run("predict", tmp_path / "named.h5", tmp_path / "rows.npz").exit_code == 0
     save_npz(tmp_path / "rows.npz", csr_array(rows))
-    assert run("infer", tmp_path / "named.h5", "--inputs", tmp_path / "rows.npz").exit_code == 0
+    assert run("predict", tmp_path / "named.h5", tmp_path / "rows.npz").exit_code == 0
 
 
 def test_targets_of_several_outputs_are_judged(run: Run, named: Network, tmp_path: Path) -> None:
     rows, targets = np.ones((5, 7), np.float32), np.zeros((5, 6), np.float32)
     np.savez(tmp_path / "rows.npz", inputs=rows, targets=targets)
-    done = run("infer", tmp_path / "named.h5", "--inputs", tmp_path / "rows.npz", "--json", "-")
+    done = run("predict", tmp_path / "named.h5", tmp_path / "rows.npz", "--json", "-")
     expected = Session(named, device="cpu")(rows, form="dense")
     assert json.loads(done.stdout)["value"] == pytest.approx(np.square(expected).mean())
     assert evaluate(named, rows, targets, "mse").value == pytest.approx(np.square(expected).mean())

@@ -1,0 +1,115 @@
+"""Rates of the challenge's problems: on the terminal, as JSON, and as a table for a submission."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from sparsenn.report.fitting import FittedTable
+from sparsenn.report.quantities import count
+from sparsenn.report.records import origin_record, plain
+from sparsenn.report.summary import inputs_note
+from sparsenn.studies.challenge import ChallengeResult
+
+__all__ = ["TABLE_SUFFIXES", "challenge_document", "challenge_record", "challenge_table"]
+
+TABLE_SUFFIXES = (".md", ".tex", ".csv")
+
+_HEADINGS = ("problem", "inputs", "edges", "savings", "cold (s)", "cold TE/s", "warm (s)", "warm TE/s", "verified")
+_CAPTION = (
+    "TE/s: TeraEdges per second, inputs × edges / time, from network and inputs in memory to the categories there. "
+    "Cold: the first run, with planning, compiling and preparing weights; warm: the median of later runs. "
+    "Savings: dead rows, equal rows and equal neurons are computed once or not at all. "
+    "Generating the problem and its truth is not in any time."
+)
+
+
+def challenge_table(results: Sequence[ChallengeResult]) -> Table:
+    """Return the table of some problems, two lines each: with savings and without."""
+    table = FittedTable(title=f"Sparse DNN Graph Challenge on {results[0].device}", caption=_notes(results))
+    table.add_column(_HEADINGS[0], no_wrap=True)
+    for heading in _HEADINGS[1:]:
+        table.add_numbers(heading)
+    for row in _rows(results):
+        table.add_row(*map(Text, row))
+    return table
+
+
+def challenge_record(results: Sequence[ChallengeResult]) -> dict[str, Any]:
+    """Return the runs of some problems as plain Python values, fit for JSON; times are in seconds, rates in edges/s.
+
+    Every problem has the keys dataset, provenance, version, machine, then those of `ChallengeResult`; each of its runs
+    those of `ChallengeRuns`, cold_edges_per_second and warm_edges_per_second.
+    """
+    problems = []
+    for result in results:
+        runs = [
+            asdict(run)
+            | {
+                "cold_edges_per_second": result.rate(run.cold),
+                "warm_edges_per_second": result.rate(run.seconds),
+            }
+            for run in result.runs
+        ]
+        sizes = {name: value for name, value in asdict(result).items() if name not in ("name", "provenance", "runs")}
+        problems.append(origin_record(result.name, result.provenance) | sizes | {"runs": runs})
+    values: dict[str, Any] = plain({"problems": problems})
+    return values
+
+
+def challenge_document(results: Sequence[ChallengeResult], suffix: str) -> str:
+    """Return the table as text for a submission: Markdown, LaTeX or CSV, by one of `TABLE_SUFFIXES`."""
+    rows = _rows(results)
+    if suffix == ".csv":
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([_HEADINGS, *rows])
+        return text.getvalue().replace("×", "x")
+    if suffix == ".tex":
+        lines = [" & ".join(map(_escaped, row)) + r" \\" for row in rows]
+        head = [
+            rf"% {_notes(results)}",
+            rf"\begin{{tabular}}{{l{'r' * (len(_HEADINGS) - 1)}}}",
+            r"\hline",
+            " & ".join(map(_escaped, _HEADINGS)) + r" \\",
+            r"\hline",
+        ]
+        return "\n".join([*head, *lines, r"\hline", r"\end{tabular}", ""])
+    marks = ["---", *["---:"] * (len(_HEADINGS) - 1)]
+    lines = [f"| {' | '.join(row)} |" for row in (_HEADINGS, marks, *rows)]
+    return "\n".join([*lines, "", _notes(results), ""])
+
+
+def _rows(results: Sequence[ChallengeResult]) -> list[list[str]]:
+    return [
+        [
+            f"{result.neurons} × {result.layers}",
+            count(result.inputs),
+            count(result.edges),
+            "on" if run.savings else "off",
+            f"{run.cold:.3g}",
+            f"{result.rate(run.cold) / 1e12:.3g}",
+            f"{run.seconds:.3g}",
+            f"{result.rate(run.seconds) / 1e12:.3g}",
+            {True: "yes", False: "NO", None: "–"}[run.verified],
+        ]
+        for result in results
+        for run in result.runs
+    ]
+
+
+def _notes(results: Sequence[ChallengeResult]) -> str:
+    """Return the caption: what is measured, on what, and for which problems the inputs are a stand-in."""
+    origin = origin_record("", {})
+    notes = list(dict.fromkeys(inputs_note(result.provenance) for result in results))
+    parts = [_CAPTION, *[f"Inputs: {note}." for note in notes if note]]
+    return " ".join([*parts, f"{results[0].device}; {origin['machine']}; sparsenn {origin['version']}."])
+
+
+def _escaped(text: str) -> str:
+    return text.replace("×", r"$\times$").replace("–", "--").replace("_", r"\_").replace("%", r"\%")
