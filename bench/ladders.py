@@ -278,7 +278,7 @@ MIDDLE = (
     ("precision", "precision"),
     ("features", "inputs as"),
     ("kernel", "kernel"),
-    ("milliseconds", "ours (ms)", "{:,.4g}"),
+    ("milliseconds", "ours (ms)", "{:,.4f}"),
     ("spread_milliseconds", "spread (ms)", "{:.4f}"),
 )
 RATE = (("rate", "TFLOP/s", "{:.1f}"), ("floor_share", "% of roofline", "{:.0%}"))

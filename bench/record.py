@@ -225,7 +225,9 @@ def run_of(words: Sequence[str]) -> tuple[Run, list[Any], list[str]]:
         print(f"bench: unknown table {name!r}; there are {', '.join(RECORDERS)}", file=sys.stderr)
         raise SystemExit(2)
     table = _table(name)
-    parser = argparse.ArgumentParser(prog=f"tools/bench {name}", description=f"Needs: {RECORDERS[name].needs}")
+    parser = argparse.ArgumentParser(
+        prog=f"tools/bench {name}", description=f"Needs: {RECORDERS[name].needs or 'nothing'}"
+    )
     parser.add_argument("--machine", help="name of the folder of results; made of CPU and GPU unless given")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="record the cells with these names or beginnings")
     parser.add_argument("--limit", type=float, default=table.limit, help="begin no cell after so many seconds")

@@ -43,12 +43,12 @@ _OFFICIAL = "the official 1024 × 120 network"
 RECORDERS = {
     "choice": Recorder("table_choice", (*_ENGINE, _CUDA, *_CPU), _EITHER),
     "cold-start": Recorder("table_commands", ("sparsenn/cli", *_ENGINE, *_CPU), "the 1024 × 120 problem as a file"),
-    "conv-streaming": Recorder("table_streaming", (*_ENGINE, f"{_CUDA}/conv"), _GPU),
+    "conv-streaming": Recorder("table_conv_streaming", (*_ENGINE, f"{_CUDA}/conv"), _GPU),
     "conv2d": Recorder("table_conv2d", ("sparsenn/studies/conv2d", f"{_CUDA}/conv"), _GPU),
-    "conversion": Recorder("table_formats", ("sparsenn/formats", *_CPU)),
+    "conversion": Recorder("table_formats", ("sparsenn/formats", *_CPU), "MNIST"),
     "cpu-convolutions": Recorder("table_cpu", (*_ENGINE, *_CPU), "torchvision; OpenVINO is compared if installed"),
     "cpu-rows": Recorder("table_cpu", (*_ENGINE, *_CPU), "ONNX Runtime; OpenVINO is compared if installed"),
-    "dask": Recorder("table_dask", ("sparsenn/distributed", *_ENGINE, *_CPU)),
+    "dask": Recorder("table_dask", ("sparsenn/distributed", *_ENGINE, *_CPU), "Dask"),
     "devices": Recorder("table_devices", ("sparsenn/distributed", *_ENGINE, _CUDA), "GPUs of one host"),
     "end-to-end": Recorder("table_commands", (*_ENGINE, _CUDA, "sparsenn/io"), f"{_EITHER}, and datasets as files"),
     "few-rows": Recorder("table_gpu", (*_ENGINE, f"{_CUDA}/sparse"), _GPU),
@@ -60,7 +60,7 @@ RECORDERS = {
     "models": Recorder("table_models", (*_ENGINE, *_CPU), "pruned networks, and MNIST"),
     "network": Recorder("table_network", (*_ENGINE, *_CPU), f"MNIST, and {_OFFICIAL}"),
     "profiles": Recorder("table_profiles", (f"{_CUDA}/sparse", f"{_CUDA}/kernels"), f"{_GPU}, and ncu"),
-    "readers": Recorder("table_formats", ("sparsenn/io",), _OFFICIAL),
+    "readers": Recorder("table_formats", ("sparsenn/io",), f"MNIST, and {_OFFICIAL}"),
     "resident": Recorder("table_resident", (f"{_CUDA}/sparse", f"{_CUDA}/kernels"), f"{_GPU}, and packed images"),
     "row-files": Recorder("table_row_files", ("sparsenn/distributed", *_ENGINE), "GPUs, or --devices cpu"),
     "scaling": Recorder("table_row_files", ("sparsenn/distributed", *_ENGINE), "GPUs, or --devices cpu"),
@@ -74,7 +74,6 @@ RECORDERS = {
     "spmspm-sweep": Recorder(
         "table_spmspm", ("sparsenn/studies/spmspm", f"{_CUDA}/sparse"), f"{_GPU}, and {_OFFICIAL}"
     ),
-    "streaming": Recorder("table_streaming", (*_ENGINE, f"{_CUDA}/sparse"), _GPU),
     "training": Recorder(
         "table_training",
         ("sparsenn/training", f"{_CUDA}/training", "sparsenn/backends/cpu/training.py"),

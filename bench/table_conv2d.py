@@ -28,7 +28,7 @@ from ladders import (
     sample_of,
 )
 from peers import allow_tf32, torch
-from record import Row, Table
+from record import Row, Table, count
 
 from sparsenn.backends import Kernel
 from sparsenn.layers import Conv2d, ReLU
@@ -158,7 +158,7 @@ def conv_cells(options: argparse.Namespace) -> Iterator[Cell]:
 def conv_options(parser: argparse.ArgumentParser) -> None:
     add_options(parser)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
-    parser.add_argument("--images", type=int, nargs="+", help="in place of each shape's own numbers")
+    parser.add_argument("--images", type=count, nargs="+", help="in place of each shape's own numbers")
 
 
 CONV2D_TABLE = Table(

@@ -20,7 +20,7 @@ import scipy.sparse
 from ceilings import ceilings
 from deepsparse import DEEPSPARSE, DEEPSPARSE_NOTE
 from peers import Peer, Problem, as_matrix, onnx_runtime, openvino, torch_module, ways
-from record import Row, Run, Table, WrongAnswerError
+from record import Row, Run, Table, WrongAnswerError, count
 
 from sparsenn import ForeignLayer, Network, ReLU, Session, from_onnx, to_onnx
 from sparsenn.layers import Conv2d
@@ -228,7 +228,7 @@ def convolutions_row(cell: Cell, run: Run) -> Row:
 
 def _add_options(parser: argparse.ArgumentParser, seconds: float, rows: Sequence[int] | None) -> None:
     parser.add_argument("--seconds", type=float, default=seconds, help="of timed calls of each cell")
-    parser.add_argument("--rows", type=int, nargs="+", default=rows, help="numbers of rows")
+    parser.add_argument("--rows", type=count, nargs="+", default=rows, help="numbers of rows")
 
 
 FLOOR_NOTE = (

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from peers import allow_tf32, torch, torch_graph
-from record import Row, Run, Table, WrongAnswerError
+from record import Row, Run, Table, WrongAnswerError, count
 from timing import gpu_wait
 
 import sparsenn
@@ -138,7 +138,7 @@ def _faster(rows: Sequence[Row]) -> str:
 
 def few_rows_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=0.2, help="of each timing, at most")
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 16, 64, 128, 1024, 8192])
+    parser.add_argument("--rows", type=count, nargs="+", default=[1, 8, 16, 64, 128, 1024, 8192])
     parser.add_argument("--precisions", nargs="+", choices=list(WEIGHT_BYTES), default=list(WEIGHT_BYTES))
 
 
@@ -259,7 +259,7 @@ def images_row(cell: Images, run: Run) -> Row:
 
 
 def images_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--images", nargs="+", type=int, default=[64, 1])
+    parser.add_argument("--images", nargs="+", type=count, default=[64, 1])
     parser.add_argument("--precisions", nargs="+", choices=list(TOLERANCE), default=list(TOLERANCE))
     parser.add_argument("--left", nargs="+", type=float, default=[0.1, 1.0, 0.05], help="shares of weights")
     parser.add_argument("--seconds", type=float, default=0.2, help="of each timing, at most")

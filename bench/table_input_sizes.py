@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cases import Sources, add_data_option
-from record import Row, Run, Table, WrongAnswerError
+from record import Row, Run, Table, WrongAnswerError, count
 
 SIZES = (1024, 4096, 16384, 65536)
 
@@ -55,7 +55,7 @@ def measure(neurons: int, mnist: Path) -> Row:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_data_option(parser)
-    parser.add_argument("--neurons", type=int, nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--neurons", type=count, nargs="+", choices=SIZES, default=list(SIZES))
 
 
 def main(arguments: Sequence[str]) -> None:

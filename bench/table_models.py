@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from cases import Sources, add_data_option
-from record import Row, Run, Table, WrongAnswerError
+from record import Row, Run, Table, WrongAnswerError, count
 
 from sparsenn import Conv2d, Flatten, MaxPool2d, Network, ReLU, Session, from_weights
 from sparsenn.io import read_idx
@@ -94,7 +94,7 @@ def model_row(cell: Cell, run: Run) -> Row:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_data_option(parser)
-    parser.add_argument("--rows", type=int, nargs="+", default=ROWS, help="numbers of images")
+    parser.add_argument("--rows", type=count, nargs="+", default=ROWS, help="numbers of images")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each library and number of images")
 
 

@@ -29,7 +29,7 @@ from ladders import (
     sample_of,
 )
 from peers import allow_tf32, fused_call, torch, torch_graph
-from record import Row, Table
+from record import Row, Table, count
 from timing import Timing, between_events, captured, queued
 
 from sparsenn.backends import Kernel
@@ -262,7 +262,7 @@ MLP = Ladder("mlp", ("rows",), MlpWork, library="cublas")
 
 def mlp_options(parser: argparse.ArgumentParser) -> None:
     add_options(parser)
-    parser.add_argument("--rows", type=int, nargs="+", default=[12_800, 5_120_000])
+    parser.add_argument("--rows", type=count, nargs="+", default=[12_800, 5_120_000])
 
 
 MLP_TABLE = Table(

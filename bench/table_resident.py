@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from ceilings import Peaks, gpu_peaks
 from packed_images import unpack_images
-from record import Row, Run, Table, WrongAnswerError
+from record import Row, Run, Table, WrongAnswerError, count
 from timing import Timing, summary
 
 from sparsenn import infer
@@ -177,8 +177,8 @@ def notes(options: argparse.Namespace, rows: Sequence[Row]) -> list[str]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("images", type=Path, help="folder that packed_images.py wrote")
-    parser.add_argument("--neurons", type=int, nargs="+", choices=OFFICIAL_COUNTS, default=list(OFFICIAL_COUNTS))
-    parser.add_argument("--layers", type=int, nargs="+", default=[120, 480, 1920])
+    parser.add_argument("--neurons", type=count, nargs="+", choices=OFFICIAL_COUNTS, default=list(OFFICIAL_COUNTS))
+    parser.add_argument("--layers", type=count, nargs="+", default=[120, 480, 1920])
     parser.add_argument("--official", type=Path, help="folder with the official 1024 × 120 network")
 
 

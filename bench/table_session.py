@@ -19,7 +19,7 @@ import numpy as np
 from cases import CASES, Case, add_source_options, sources_of
 from ceilings import Peaks, gpu_peaks, host_peaks
 from peers import PRECISIONS, Problem, Way, numpy_products, torch, torch_categories, torch_layers, ways
-from record import Row, Run, Table, WrongAnswerError
+from record import Row, Run, Table, WrongAnswerError, count
 from timing import RUNS, Timing, gpu_wait, no_wait
 
 from sparsenn import CSR, Session
@@ -302,7 +302,7 @@ def slower_than_limit(row: Row) -> str | None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_source_options(parser)
-    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--runs", type=count, default=RUNS)
 
 
 def session_notes(options: argparse.Namespace, rows: Sequence[Row]) -> list[str]:

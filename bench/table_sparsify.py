@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import torch
-from record import Row, Run, Table, WrongAnswerError
+from record import Row, Run, Table, WrongAnswerError, count
 from timing import no_wait
 from torch import nn
 
@@ -132,7 +132,7 @@ def block_row(cell: Cell, run: Run) -> Row:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of each block, density and number of tokens")
-    parser.add_argument("--tokens", type=int, nargs="+", default=[1, 16, 128])
+    parser.add_argument("--tokens", type=count, nargs="+", default=[1, 16, 128])
 
 
 TABLES: dict[str, Any] = {

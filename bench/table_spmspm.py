@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from record import Row, Run, Table, WrongAnswerError
+from record import Row, Run, Table, WrongAnswerError, count
 
 from sparsenn.backends import backend_for
 from sparsenn.io import read_official
@@ -69,9 +69,9 @@ def spmspm_configuration(run: Run) -> Row:
 
 def spmspm_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="the network, images and categories in the official layout")
-    parser.add_argument("--inputs", type=int, default=1200)
-    parser.add_argument("--layers", type=int, default=120)
-    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--inputs", type=count, default=1200)
+    parser.add_argument("--layers", type=count, default=120)
+    parser.add_argument("--runs", type=count, default=20)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--plot", type=Path, help="draw the ladder, too")
 

@@ -14,7 +14,7 @@ import table_training
 from convolutions import reference_conv2d
 from record import WrongAnswerError
 from recordings import Recorder
-from table_streaming import check, random_conv_layer
+from table_conv_streaming import check, random_conv_layer
 
 from sparsenn.datasets import generate
 from sparsenn.io import write_dataset, write_fann, write_idx

@@ -1,8 +1,7 @@
-"""What streaming costs: tables streaming, of weights through a GPU, and conv-streaming, of images through it.
+"""Convolutions of images that are on the host: all at once, or in chunks on streams, from pinned and ordinary memory.
 
-Weights are prepared at once, or may take only a share of the memory, with or without preparing the next share while
-one is computed. Images go from host to host all at once, or in chunks on streams, from pinned memory and ordinary
-memory. Outputs are compared bit for bit, those of a few images with a float64 convolution.
+Outputs are compared bit for bit, those of a few images with a float64 convolution. The floor is the time of the copies
+alone, between pinned memory and the device.
 """
 
 from __future__ import annotations
@@ -17,104 +16,7 @@ import numpy as np
 from record import Row, Run, Table, WrongAnswerError, count
 from timing import Timer, between_events
 
-from sparsenn import CSC, CSR, Network, ReLU, Session, SparseLinear
 from sparsenn.layers import Conv2d
-
-# ---- Weights ----------------------------------------------------------------------------------------------------
-
-WEIGHT_RUNS = 7
-DEGREE = 32
-
-
-def random_sparse_layer(rng: np.random.Generator, width: int) -> SparseLinear:
-    """Return a layer whose outputs stay about as large as its inputs, and of which few rows become zero."""
-    step = width // DEGREE
-    indices = np.arange(DEGREE) * step + rng.integers(0, step, (width, DEGREE))
-    weights = rng.normal(0.02, 0.25, width * DEGREE).astype(np.float32)
-    indptr = np.arange(width + 1, dtype=np.int64) * DEGREE
-    return SparseLinear(CSC((width, width), indptr, indices.ravel().astype(np.uint16), weights), 0.01, ReLU(32.0))
-
-
-def random_inputs(rng: np.random.Generator, rows: int, width: int) -> CSR:
-    """Return rows of which a tenth is not zero."""
-    per_row = width // 10
-    indices = np.sort(rng.integers(0, 10, (rows, per_row)) + 10 * np.arange(per_row), axis=1)
-    values = rng.random(rows * per_row, dtype=np.float32) + 0.5
-    return CSR((rows, width), np.arange(rows + 1, dtype=np.int64) * per_row, indices.ravel().astype(np.uint16), values)
-
-
-def weights_rows(cell: str, run: Run) -> list[Row]:
-    """Time a network of random layers in each way, whose outputs must be the same bits."""
-    from sparsenn.backends.cuda import CUDABackend
-
-    options, rng = run.options, np.random.default_rng(0)
-    network = Network(tuple(random_sparse_layer(rng, options.width) for _ in range(options.layers)))
-    inputs = random_inputs(rng, options.rows, options.width)
-    prepared = run.shared["prepared"] = sum(CUDABackend().prepared_bytes(layer) for layer in network)
-    rows, first = [], None
-    for name, memory, ahead in (
-        ("all at once", None, True),
-        ("in parts, the next meanwhile", 2 * prepared // options.parts, True),
-        ("in parts, one after the other", prepared // options.parts, False),
-    ):
-        with Session(network, device="cuda", kernel="chunks", weight_memory=memory, merging=False) as session:
-            session.backend.prepares_ahead = ahead
-            timing = run.timer.time(lambda session=session: session.run(inputs), runs=WEIGHT_RUNS, warm_up=1)
-            result = session.run(inputs)
-        outputs = result.outputs.values.tobytes()
-        first = first or outputs
-        if outputs != first:
-            raise WrongAnswerError(f"{name}: the outputs differ")
-        rows.append(
-            {
-                "key": name,
-                "way": name,
-                "parts": len(result.plan.steps),
-                "seconds": timing.median / 1e3,
-                "spread": timing.spread / 1e3,
-                "prepare": result.seconds.prepare,
-                "compute": result.seconds.compute,
-            }
-        )
-    return rows
-
-
-def weights_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--width", type=count, default=16384)
-    parser.add_argument("--layers", type=count, default=96)
-    parser.add_argument("--rows", type=count, default=20_000)
-    parser.add_argument("--parts", type=count, default=12)
-
-
-STREAMING = Table(
-    title=lambda options, rows: (
-        f"Weights streamed through the device: {options.layers} layers of {options.width:,} neurons"
-    ),
-    columns=[
-        ("way", "weights prepared"),
-        ("parts", "parts"),
-        ("seconds", "from inputs on the host to categories there (s)", "{:.3f}"),
-        ("spread", "spread (s)", "{:.3f}"),
-        ("prepare", "waited for weights (s)", "{:.3f}"),
-        ("compute", "computed (s)", "{:.3f}"),
-    ],
-    cells=lambda options: ["weights"],
-    measure=weights_rows,
-    notes=lambda options, rows: [
-        f"{options.rows:,} random inputs, {DEGREE} random weights an output, kernel `chunks`. Medians of {WEIGHT_RUNS} "
-        "calls of a session after one, which brings to the device what stays there; waiting and computing are those of "
-        "a last call. Outputs are the same bits all three ways."
-    ],
-    options=weights_options,
-    configuration=lambda run: {
-        **{name: getattr(run.options, name) for name in ("width", "layers", "rows", "parts")},
-        "degree": DEGREE,
-        "prepared_bytes": run.shared["prepared"],
-        "runs": WEIGHT_RUNS,
-    },
-)
-
-# ---- Images -----------------------------------------------------------------------------------------------------
 
 LAYERS = {"1 × 86 × 86, 4 filters": ((1, 86, 86), 4), "4 × 40 × 40, 16 filters": ((4, 40, 40), 16)}
 KERNEL = 7
@@ -259,4 +161,4 @@ CONV_STREAMING = Table(
     configuration=("images", "runs"),
 )
 
-TABLES = {"streaming": STREAMING, "conv-streaming": CONV_STREAMING}
+TABLES = {"conv-streaming": CONV_STREAMING}
