@@ -66,7 +66,7 @@ RECORDERS = {
     "scaling": Recorder("table_row_files", ("sparsenn/distributed", *_ENGINE), "GPUs, or --devices cpu"),
     "session": Recorder("table_session", (*_ENGINE, _CUDA, *_CPU), _EITHER),
     "sparse-layers": Recorder("table_session", (*_ENGINE, f"{_CUDA}/sparse"), _GPU),
-    "sparsify": Recorder("table_sparsify", ("sparsenn/torch", *_ENGINE, *_CPU), "PyTorch"),
+    "sparsify": Recorder("table_sparsify", ("sparsenn/interop/torch", *_ENGINE, *_CPU), "PyTorch"),
     "spmspm": Recorder("table_network", _CPU),
     "spmspm-ladder": Recorder(
         "table_spmspm", ("sparsenn/studies/spmspm", f"{_CUDA}/sparse"), f"{_GPU}, and {_OFFICIAL}"

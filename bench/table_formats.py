@@ -17,8 +17,8 @@ from table_network import official
 from sparsenn.datasets import mnist_inputs
 from sparsenn.formats import COO, CSR, coo_to_csc, coo_to_csr, csr_to_csc
 from sparsenn.io import Dataset
-from sparsenn.io.hdf5 import read_dataset, write_dataset
-from sparsenn.io.official import read_official, write_official
+from sparsenn.io.challenge.folder import read_official, write_official
+from sparsenn.io.hdf5.dataset import read_dataset, write_dataset
 
 SECONDS = 1.0
 """Of timed calls of a conversion or a reader, at least."""

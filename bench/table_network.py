@@ -19,7 +19,7 @@ from sparsenn.backends.oracle import forward
 from sparsenn.datasets import mnist_inputs, radixnet
 from sparsenn.formats import CSR, from_dense
 from sparsenn.io import Dataset
-from sparsenn.io.official import read_official
+from sparsenn.io.challenge.folder import read_official
 from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.runtime.workers import thread_count
 from sparsenn.studies.ladder import rungs_of

@@ -23,8 +23,8 @@ from sparsenn import infer
 from sparsenn.backends.chains import SparseProblem
 from sparsenn.datasets import radixnet
 from sparsenn.formats import CSR
-from sparsenn.io.layout import challenge_bias
-from sparsenn.io.official import read_official
+from sparsenn.io.challenge.folder import read_official
+from sparsenn.io.challenge.layout import challenge_bias
 from sparsenn.network import Network
 from sparsenn.structure.merging import Merged, merge_equal_outputs, unmerged
 

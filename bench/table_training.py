@@ -101,12 +101,20 @@ def data_of(problem: str, run: Run) -> tuple[TrainingData, TrainingData]:
     """Return rows to train with, and rows held out."""
     if problem == "abalone":
         folder = run.options.abalone
-        return read_data(folder / "abalone.train"), read_data(folder / "abalone.test")
+        return read_fann(folder / "abalone.train"), read_fann(folder / "abalone.test")
     folder = run.options.mnist
     suffix = ".gz" if (folder / "train-images-idx3-ubyte.gz").is_file() else ""
     files = (f"{name}-images-idx3-ubyte{suffix}" for name in ("train", "t10k"))
     data, held_out = (read_data(folder / file, outputs=10) for file in files)
     return data, held_out
+
+
+def read_fann(path: Path) -> TrainingData:
+    """Read FANN's text: numbers of rows, inputs and outputs, then a line of inputs and one of outputs per row."""
+    numbers = np.array(path.read_text().split(), np.float32)
+    rows, inputs, outputs = numbers[:3].astype(int)
+    table = numbers[3:].reshape(rows, inputs + outputs)
+    return TrainingData(table[:, :inputs], table[:, inputs:])
 
 
 def scikit_learn(run: Run) -> Row:

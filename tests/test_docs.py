@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer.main
 
@@ -55,7 +56,8 @@ def test_code_runs_as_it_stands(page: str, tmp_path: Path) -> None:
     (tmp_path / "datasets").symlink_to(ROOT / "datasets")
     (tmp_path / "iris.csv").write_text(FLOWERS)
     (tmp_path / "new_flowers.csv").write_text(FLOWERS.replace(",species", "").replace(",a", "").replace(",b", ""))
-    (tmp_path / "abalone.train").write_text("40 8 1\n0 1 2 3 4 5 6 7\n1\n" + "1 2 3 4 5 6 7 8\n2\n" * 39)
+    inputs = np.arange(320.0).reshape(40, 8) % 9
+    np.savez(tmp_path / "abalone.npz", inputs=inputs, targets=inputs[:, :1])
     given = GIVEN + ('sparsenn.to_onnx(network, "network.onnx")\n' if "onnx" in needed else "")
     done = subprocess.run(
         [sys.executable, "-c", given + code], capture_output=True, text=True, timeout=280, cwd=tmp_path

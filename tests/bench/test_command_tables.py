@@ -17,7 +17,7 @@ from recordings import Recorder
 from table_conv_streaming import check, random_conv_layer
 
 from sparsenn.datasets import generate
-from sparsenn.io import write_dataset, write_fann, write_idx
+from sparsenn.io import write_dataset, write_idx
 
 # ---- Whole commands ---------------------------------------------------------------------------------------------
 
@@ -80,7 +80,8 @@ def test_every_trainer_has_its_row(tmp_path: Path, recorder: Recorder, monkeypat
     rng = np.random.default_rng(6)
     for name in ("train", "test"):
         inputs = rng.random((200, 10)).astype(np.float32)
-        write_fann(tmp_path / f"abalone.{name}", inputs, inputs.mean(axis=1, keepdims=True))
+        lines = (f"{' '.join(map(str, row))}\n{row.mean()}" for row in inputs)
+        (tmp_path / f"abalone.{name}").write_text("\n".join(["200 10 1", *lines, ""]))
     for name in ("train", "t10k"):
         labels = rng.integers(0, 10, 100).astype(np.uint8)
         write_idx(tmp_path / f"{name}-labels-idx1-ubyte", labels)

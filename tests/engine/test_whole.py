@@ -243,6 +243,12 @@ def test_hopeless_networks_are_not_measured(rng):
     )
 
 
+def test_layers_that_select_inputs_count_without_their_zeros(rng):
+    order = sp.csc_array((np.ones(400, np.float32), (rng.permutation(400), range(400))), shape=(400, 400))
+    layers = [SparseLinear.from_scipy(order, None, ReLU()), Linear(weights(rng, 400, 3))]
+    assert whole.may_run_whole(Session(Network(layers, allows_onnx_runtime=True), device="cpu")._compiled, "dense")
+
+
 def test_a_network_that_onnx_cannot_hold_stays_with_the_kernels(rng, speeds, monkeypatch):
     network = dense(rng)
     rows, calls = rows_for(rng, network), speeds("onnxruntime")

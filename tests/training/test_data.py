@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError, ShapeError, SparseNNError, UsageError
-from sparsenn.io import write_fann, write_idx
+from sparsenn.io import write_idx
 from sparsenn.runtime import memory
 from sparsenn.training import TrainingData, read_data, read_rows
 
@@ -77,15 +77,6 @@ def test_digest_sees_every_number_and_shape() -> None:
         TrainingData(np.ones((2, 3)), np.ones((2, 2))).digest()
         != TrainingData(np.ones((2, 2)), np.ones((2, 3))).digest()
     )
-
-
-@pytest.mark.parametrize("name", ["a.data", "a.train", "a.test", "a.TRAIN", "a.train.gz"])
-def test_fann(tmp_path: Path, name: str) -> None:
-    write_fann(tmp_path / name, INPUTS, TARGETS)
-    same(read_data(tmp_path / name), INPUTS, TARGETS)
-    same(read_data(tmp_path / name, classes=True), INPUTS, ONE_HOT, True)
-    write_fann(tmp_path / name, INPUTS, ONE_HOT)
-    same(read_data(tmp_path / name, classes=True), INPUTS, ONE_HOT, True)
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])

@@ -1,0 +1,204 @@
+"""Lines of numbers in columns, separated by tabs: the strict parser behind the challenge's text.
+
+Text is parsed in chunks of whole lines by `pyarrow.csv` with explicit types. A chunk that pyarrow refuses is parsed
+once more on one thread, for only then does pyarrow count lines.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from sparsenn.errors import FileFormatError
+from sparsenn.formats import INDEX32_LIMIT, Array
+from sparsenn.runtime.workers import apart
+
+__all__ = ["LONGEST_LINE", "Columns", "Readable", "faulty_lines", "line_ends", "parse_lines"]
+
+LONGEST_LINE = 1024
+"""Bytes; three numbers take well under a hundred."""
+
+_CHUNK = 1 << 24
+"""Bytes of text parsed at a time: enough for all threads, small beside the matrix that the text describes."""
+
+_BLOCK = 1 << 20
+"""Bytes of text per thread at a time."""
+
+_FEW_LINES = 64
+"""Lines that are looked at one by one."""
+
+_SHOWN = 100
+"""Characters of pyarrow's message, which quotes the line, that are shown."""
+
+_BOM = b"\xef\xbb\xbf"
+_FAULT = re.compile(r"(?:In CSV column #([0-9]+): |CSV parse error: )Row #([0-9]+): (.*)", re.DOTALL)
+_STRAY = re.compile(rb"[xX]|\r(?!\n)")
+
+
+class Readable(Protocol):
+    """A source of text."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next `size` bytes; fewer only at the end."""
+        ...
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The numbers on each line of a file.
+
+    Parameters
+    ----------
+    names : name of each index column, for messages; indices count from 1.
+    limits : largest index allowed in each; None where only int32 bounds it.
+    value : name of the number that follows the indices; None if nothing does.
+    """
+
+    names: tuple[str, ...]
+    limits: tuple[int | None, ...]
+    value: str | None = None
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """Names of all numbers on a line, in order."""
+        return self.names if self.value is None else (*self.names, self.value)
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.all_names)}{', separated by tabs' if len(self.all_names) > 1 else ''}"
+
+
+def parse_lines(
+    source: Readable, path: str | os.PathLike[str], columns: Columns, may_be_empty: bool = False
+) -> Iterator[list[Array]]:
+    """Parse text into one list of arrays per chunk: int64 indices counted from 0, and float32 values.
+
+    A byte-order mark and CRLF line ends are accepted.
+
+    Parameters
+    ----------
+    source : the text.
+    path : its name, for messages.
+    columns : the numbers on each line.
+    may_be_empty : whether a text of no lines at all is legal.
+
+    Raises
+    ------
+    FileFormatError
+        A line does not hold the columns, a number is not finite in float32, an index is out of range, the last line
+        does not end, or there is none. The message names the line.
+    """
+    empty = True
+    for line, text in _chunks(source, path, columns):
+        yield _checked(text, path, columns, line)
+        empty = False
+    if empty and not may_be_empty:
+        raise FileFormatError(path, f"is empty; each line must hold {columns}", 1)
+
+
+def line_ends(text: bytes) -> Array:
+    """Return where the lines of a text end, the first one's beginning before them; a last line needs no line end."""
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
+    last = [] if text.endswith(b"\n") else [len(text)]
+    return np.concatenate([[0], ends, last]).astype(np.int64)
+
+
+def faulty_lines(sound: Callable[[int, int], bool], lines: int) -> tuple[int, int]:
+    """Return a short range of lines, counted from 0, that holds the first faulty one.
+
+    Half of the lines are looked at, then half of those that are left, and so on: no longer than parsing all takes.
+
+    Parameters
+    ----------
+    sound : whether the lines from one number to below another are all as they should be.
+    lines : how many there are, one of them faulty.
+    """
+    first, last = 0, lines
+    while last - first > _FEW_LINES:
+        middle = (first + last) // 2
+        first, last = (middle, last) if sound(first, middle) else (first, middle)
+    return first, last
+
+
+def _chunks(source: Readable, path: str | os.PathLike[str], columns: Columns) -> Iterator[tuple[int, bytes]]:
+    """Cut text into chunks of whole lines, each with the number of its first one."""
+    line, rest = 1, b""
+    while block := source.read(_CHUNK):
+        cut = block.rfind(b"\n") + 1
+        text, rest = (rest + block[:cut], block[cut:]) if cut else (b"", rest + block)
+        if line == 1:
+            text = text.removeprefix(_BOM)
+        if text:
+            yield line, text
+            line += text.count(b"\n")
+        if len(rest) > LONGEST_LINE:
+            raise FileFormatError(path, f"the line is longer than {LONGEST_LINE:,} bytes; it must hold {columns}", line)
+    if rest.strip():
+        raise FileFormatError(path, "the last line has no line end; if it is not truncated, add one", line)
+
+
+def _checked(text: bytes, path: str | os.PathLike[str], columns: Columns, line: int) -> list[Array]:
+    """Return the arrays of a chunk whose first line has this number."""
+    arrays = None if b"x" in text or b"X" in text else _parsed(text, path, columns, line)
+    if arrays is None or arrays[0].size != text.count(b"\n"):
+        # pyarrow takes hexadecimal indices, and ends lines at carriage returns as well.
+        stray = _STRAY.search(text)
+        at = line + text.count(b"\n", 0, stray.start() if stray else 0)
+        raise FileFormatError(path, f"a stray 'x' or carriage return; a line must hold {columns}", at)
+    for name, axis, limit in zip(columns.names, arrays, columns.limits, strict=False):
+        most = INDEX32_LIMIT if limit is None else limit
+        if axis.size and not 1 <= axis.min() <= axis.max() <= most:
+            row = int(np.argmax((axis < 1) | (axis > most)))
+            message = f"{name} {axis[row]} is outside 1..{most:,}; indices count from 1"
+            raise FileFormatError(path, message, line + row)
+    found = [axis - 1 for axis in arrays[: len(columns.names)]]
+    if columns.value is not None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = arrays[-1].astype(np.float32)
+        finite = np.isfinite(values)
+        if not finite.all():
+            row = int(np.argmin(finite))
+            raise FileFormatError(path, f"{columns.value} {arrays[-1][row]} is not finite in float32", line + row)
+        found.append(values)
+    return found
+
+
+def _parsed(text: bytes, path: str | os.PathLike[str], columns: Columns, line: int) -> list[Array]:
+    """Return indices as they are in the text, and values in float64."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    types = dict.fromkeys(columns.names, pa.int64())
+    if columns.value is not None:
+        types[columns.value] = pa.float64()
+
+    def read(use_threads: bool) -> Any:
+        return csv.read_csv(
+            pa.BufferReader(text),
+            csv.ReadOptions(column_names=columns.all_names, block_size=_BLOCK, use_threads=use_threads),
+            csv.ParseOptions(delimiter="\t", quote_char=False, double_quote=False, ignore_empty_lines=False),
+            csv.ConvertOptions(column_types=types, null_values=[], check_utf8=False),
+        )
+
+    try:
+        return [column.to_numpy() for column in apart(partial(read, len(text) > _BLOCK)).columns]
+    except ValueError:  # pyarrow's errors are such
+        try:
+            return [column.to_numpy() for column in apart(partial(read, False)).columns]
+        except ValueError as error:
+            raise FileFormatError(path, *_located(str(error), columns, line)) from error
+
+
+def _located(message: str, columns: Columns, line: int) -> tuple[str, int]:
+    """Return pyarrow's message with the column's name, and the number of the faulty line."""
+    found = _FAULT.match(message)
+    if found is None:
+        return f"cannot be parsed: {message[:_SHOWN]}; a line must hold {columns}", line
+    column, row, reason = found.groups()
+    name = "" if column is None else f"{columns.all_names[int(column)]}: "
+    return f"{name}{reason[:_SHOWN]}; a line must hold {columns}", line + int(row) - 1
