@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import scipy.sparse as sp
+from idx_files import write_idx as write_idx_file
 from pyarrow import parquet
 from rich.console import Console
 
@@ -35,7 +36,7 @@ from sparsenn.io.challenge import folder as challenge_folder
 from sparsenn.io.challenge import tsv
 from sparsenn.io.hdf5 import checkpoint, dataset, model
 from sparsenn.io.importers.rounding import RoundingWarning
-from sparsenn.io.tables import csv
+from sparsenn.io.tables import files
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
 from sparsenn.report.caches import choices_table
 from sparsenn.report.records import plain, to_json
@@ -155,10 +156,10 @@ def write_idx(folder: Path) -> None:
     rng = np.random.default_rng(1)
     for suffix in ("", ".gz"):
         name = "packed" if suffix else "plain"
-        idx.write_idx(folder / f"{name}-images-idx3-ubyte{suffix}", rng.integers(0, 255, (4, 3, 3), np.uint8))
-        idx.write_idx(folder / f"{name}-labels-idx1-ubyte{suffix}", rng.integers(0, 3, 4, np.uint8))
-    idx.write_idx(folder / "floats.idx", rng.standard_normal((3, 2), np.float32))
-    idx.write_idx(folder / "doubles.idx", rng.standard_normal((3, 2)))
+        write_idx_file(folder / f"{name}-images-idx3-ubyte{suffix}", rng.integers(0, 255, (4, 3, 3), np.uint8))
+        write_idx_file(folder / f"{name}-labels-idx1-ubyte{suffix}", rng.integers(0, 3, 4, np.uint8))
+    write_idx_file(folder / "floats.idx", rng.standard_normal((3, 2), np.float32))
+    write_idx_file(folder / "doubles.idx", rng.standard_normal((3, 2)))
 
 
 def read_idx(folder: Path, name: str) -> None:
@@ -198,7 +199,7 @@ def write_csv(folder: Path) -> None:
 
 
 def read_csv(folder: Path, name: str) -> None:
-    csv.read_csv(folder / name, "\t" if name.endswith(".tsv") else ",")
+    files.read_table(folder / name).matrix()
     read_table(folder, name)
 
 

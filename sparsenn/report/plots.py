@@ -11,7 +11,7 @@ from sparsenn.errors import UsageError
 from sparsenn.printable import printable
 from sparsenn.runtime.storage import replacing
 
-__all__ = ["PLOT_SUFFIXES", "draw_layers", "save_figure"]
+__all__ = ["PLOT_SUFFIXES", "draw_layers", "new_figure", "save_figure"]
 
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 """File types that a plot can be written as."""
@@ -34,6 +34,27 @@ def draw_layers(statistics: Sequence[LayerStatistics], path: Path, title: str = 
     save_figure(_figure(statistics, title), path)
 
 
+def new_figure(width: float, height: float) -> Any:
+    """Return an empty figure of matplotlib.
+
+    Parameters
+    ----------
+    width, height : in inches.
+
+    Raises
+    ------
+    UsageError
+        matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UsageError(
+            f"pictures need the package matplotlib ({error}); install it: pip install matplotlib"
+        ) from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
 def save_figure(figure: Any, path: Path) -> None:
     """Write a matplotlib figure to a file, replaced only when complete, as the type that its suffix names.
 
@@ -53,10 +74,9 @@ def save_figure(figure: Any, path: Path) -> None:
 
 
 def _figure(statistics: Sequence[LayerStatistics], title: str) -> Any:
-    from matplotlib.figure import Figure
+    figure = new_figure(8, 8)
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(8, 8), layout="constrained")
     figure.suptitle(printable(title), parse_math=False)
     rows, density, time = figure.subplots(3, 1, sharex=True)
     _draw_rows(rows, statistics)

@@ -12,12 +12,13 @@ import table_commands
 import table_profiles
 import table_training
 from convolutions import reference_conv2d
+from idx_files import write_idx
 from record import WrongAnswerError
 from recordings import Recorder
 from table_conv_streaming import check, random_conv_layer
 
 from sparsenn.datasets import generate
-from sparsenn.io import write_dataset, write_idx
+from sparsenn.io import write_dataset
 
 # ---- Whole commands ---------------------------------------------------------------------------------------------
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from idx_files import write_idx
 from recordings import Recorder, small_model
-
-from sparsenn.io import write_idx
 
 ALWAYS = ("--seconds", "0.01")
 

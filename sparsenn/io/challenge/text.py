@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import INDEX32_LIMIT, Array
-from sparsenn.runtime.workers import apart
 
-__all__ = ["LONGEST_LINE", "Columns", "Readable", "faulty_lines", "line_ends", "parse_lines"]
+__all__ = ["LONGEST_LINE", "Columns", "Readable", "parse_lines"]
 
 LONGEST_LINE = 1024
 """Bytes; three numbers take well under a hundred."""
@@ -29,9 +27,6 @@ _CHUNK = 1 << 24
 
 _BLOCK = 1 << 20
 """Bytes of text per thread at a time."""
-
-_FEW_LINES = 64
-"""Lines that are looked at one by one."""
 
 _SHOWN = 100
 """Characters of pyarrow's message, which quotes the line, that are shown."""
@@ -101,30 +96,6 @@ def parse_lines(
         raise FileFormatError(path, f"is empty; each line must hold {columns}", 1)
 
 
-def line_ends(text: bytes) -> Array:
-    """Return where the lines of a text end, the first one's beginning before them; a last line needs no line end."""
-    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
-    last = [] if text.endswith(b"\n") else [len(text)]
-    return np.concatenate([[0], ends, last]).astype(np.int64)
-
-
-def faulty_lines(sound: Callable[[int, int], bool], lines: int) -> tuple[int, int]:
-    """Return a short range of lines, counted from 0, that holds the first faulty one.
-
-    Half of the lines are looked at, then half of those that are left, and so on: no longer than parsing all takes.
-
-    Parameters
-    ----------
-    sound : whether the lines from one number to below another are all as they should be.
-    lines : how many there are, one of them faulty.
-    """
-    first, last = 0, lines
-    while last - first > _FEW_LINES:
-        middle = (first + last) // 2
-        first, last = (middle, last) if sound(first, middle) else (first, middle)
-    return first, last
-
-
 def _chunks(source: Readable, path: str | os.PathLike[str], columns: Columns) -> Iterator[tuple[int, bytes]]:
     """Cut text into chunks of whole lines, each with the number of its first one."""
     line, rest = 1, b""
@@ -177,19 +148,21 @@ def _parsed(text: bytes, path: str | os.PathLike[str], columns: Columns, line: i
     if columns.value is not None:
         types[columns.value] = pa.float64()
 
-    def read(use_threads: bool) -> Any:
-        return csv.read_csv(
+    def read(use_threads: bool) -> list[Array]:
+        table = csv.read_csv(
             pa.BufferReader(text),
             csv.ReadOptions(column_names=columns.all_names, block_size=_BLOCK, use_threads=use_threads),
             csv.ParseOptions(delimiter="\t", quote_char=False, double_quote=False, ignore_empty_lines=False),
             csv.ConvertOptions(column_types=types, null_values=[], check_utf8=False),
         )
+        return [column.to_numpy() for column in table.columns]
 
+    pa.enable_signal_handlers(False)  # else pyarrow's take the place of the caller's while text is parsed
     try:
-        return [column.to_numpy() for column in apart(partial(read, len(text) > _BLOCK)).columns]
+        return read(len(text) > _BLOCK)
     except ValueError:  # pyarrow's errors are such
         try:
-            return [column.to_numpy() for column in apart(partial(read, False)).columns]
+            return read(False)
         except ValueError as error:
             raise FileFormatError(path, *_located(str(error), columns, line)) from error
 

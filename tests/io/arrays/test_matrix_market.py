@@ -109,6 +109,11 @@ def test_faulty_files(corrupted: Corrupted, name: str, text: str, place: str, me
         read_matrix_market(path)
 
 
+def test_integers_that_are_none(corrupted: Corrupted) -> None:
+    text = f"{BANNER.replace('real', 'integer')}2 2 2\n1 1 1.5\n2 2 3e9\n"
+    np.testing.assert_array_equal(dense(corrupted(text.encode(), "m.mtx")), [[1.5, 0], [0, 3e9]])
+
+
 def test_more_entries_than_memory_holds(corrupted: Corrupted) -> None:
     path = corrupted(f"{BANNER}2147483647 2147483647 99999999999999\n1 1 1\n".encode(), "m.mtx")
     with pytest.raises(ResourceError, match="99,999,999,999,999 entries needs"):
