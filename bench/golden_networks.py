@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-__all__ = ["NETWORKS", "Golden", "Rows", "pruned"]
+__all__ = ["NETWORKS", "Golden", "Rows", "numbers", "pruned", "torchvision_model"]
 
 Rows = Callable[[np.random.Generator, int], np.ndarray]
 """Makes a number of rows of an input."""
@@ -22,8 +22,11 @@ LEFT = 0.2
 
 OPSET = 17
 
+SETTLING_ROWS = 4
+"""Images that normalisations of torchvision's models have seen."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Golden:
     """A network with its inputs.
 
@@ -259,6 +262,29 @@ class Tabular(nn.Module):
     def forward(self, numbers: torch.Tensor, categories: torch.Tensor) -> torch.Tensor:
         embedded = [each(categories[:, place]) for place, each in enumerate(self.embeddings)]
         return self.layers(torch.cat([numbers, *embedded], dim=1))
+
+
+def drawn(name: str) -> nn.Module:
+    """Return a model of torchvision with random weights."""
+    import torchvision
+
+    model: nn.Module = getattr(torchvision.models, name)(weights=None)
+    return model
+
+
+def torchvision_model(name: str, left: float = 1.0, pixels: int = 224) -> nn.Module:
+    """Return a model, pruned but for depthwise convolutions, whose normalisations have means of random images."""
+    module = drawn(name).train()
+    with torch.no_grad():
+        for each in module.modules():
+            is_depthwise = isinstance(each, nn.Conv2d) and each.weight.shape[1] == 1
+            if left < 1 and isinstance(each, nn.Linear | nn.Conv2d) and not is_depthwise:
+                sizes = each.weight.abs()
+                each.weight[sizes <= sizes.flatten().kthvalue(int((1 - left) * sizes.numel())).values] = 0
+            if isinstance(each, nn.BatchNorm2d):
+                each.momentum = None  # running means are those of all images so far
+        module(torch.randn(SETTLING_ROWS, 3, pixels, pixels))
+    return module
 
 
 NETWORKS = {

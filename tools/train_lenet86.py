@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from sparsenn import __version__  # noqa: E402
-from sparsenn.errors import ResourceError, SparseNNError, UsageError  # noqa: E402
+from sparsenn.errors import SparseNNError, UsageError  # noqa: E402
 from sparsenn.io import read_idx, write_model  # noqa: E402
 from sparsenn.layers import Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax, SparseLinear  # noqa: E402
 from sparsenn.model import Model  # noqa: E402
@@ -115,26 +115,19 @@ def share_of_zeros(step: int, steps: int, final: float = PRUNED) -> float:
     return final * (1 - left**3)
 
 
-def read_images(folder: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return images (n, rows, columns) uint8 and labels (n,) of a part of MNIST, `train` or `t10k`.
+def read_images(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return images (n, rows, columns) uint8 and labels (n,) of MNIST's `train` or `t10k`.
 
     Raises
     ------
     SparseNNError
-        A file is missing or damaged, or the two do not hold images and a label below 10 for each.
+        A file is missing or damaged.
     """
     arrays = []
-    for name in (f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"):
-        packed = folder / f"{name}.gz"
-        arrays.append(read_idx(packed if packed.is_file() else folder / name))
+    for file in (f"{name}-images-idx3-ubyte", f"{name}-labels-idx1-ubyte"):
+        packed = folder / f"{file}.gz"
+        arrays.append(read_idx(packed if packed.is_file() else folder / file))
     images, labels = arrays
-    if images.ndim != 3 or images.dtype != np.uint8 or labels.shape != images.shape[:1] or labels.dtype != np.uint8:
-        raise UsageError(
-            f"{folder}: {part} holds images {images.dtype} {images.shape} and labels {labels.dtype} {labels.shape}; "
-            "needed are bytes, (n, rows, columns) and (n,)"
-        )
-    if not labels.size or labels.max() >= CLASSES:
-        raise UsageError(f"{folder}: {part} holds no images, or a label of {CLASSES} or more")
     return images, labels
 
 
@@ -296,31 +289,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def check(torch: Any, options: argparse.Namespace) -> None:
-    """Refuse what could not be done, before anything is computed.
-
-    Raises
-    ------
-    UsageError, ResourceError
-        An option cannot be so, or a file could not be written.
-    """
-    for name in ("epochs", "pruning_epochs"):
-        if getattr(options, name) < 1:
-            raise UsageError(f"--{name.replace('_', '-')} {getattr(options, name)} is not positive")
-    if not 0 <= options.seed < 1 << 63:
-        raise UsageError(f"--seed {options.seed} is not in 0 to 2^63 - 1")
-    try:
-        torch.empty(1, device=options.device)
-    except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"--device {options.device}: {str(error).partition(chr(10))[0]}") from error
-    files = [path for path in (options.output, options.pruned_output, options.classes) if path is not None]
-    if len({path.absolute() for path in files}) < len(files):
-        raise UsageError("--output, --pruned-output and --classes must be different files")
-    for path in files:
-        if not path.absolute().parent.is_dir():
-            raise ResourceError(f"{path}: its folder does not exist; make it first")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     options = parse(arguments)
@@ -331,9 +299,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"train_lenet86: PyTorch is not there ({error}); install it: pip install torch", file=sys.stderr)
         return 2
     try:
-        check(torch, options)
         run(torch, options)
-    except SparseNNError as error:
+    except (SparseNNError, OSError, RuntimeError) as error:
         print(f"train_lenet86: {error}", file=sys.stderr)
         return 2
     return 0

@@ -29,7 +29,7 @@ FEW = 1 / 8  # a search that removes no more than this share of the rows doubles
 
 VECTOR_VALUE = 1 / 16
 """Time of a multiply-add along vectors, or of an element that is cleared, in that of one that is scattered, about as
-`bench/bench_spmspm.py` shows with AVX-512; a value that is brought into a panel costs as much as one."""
+`tools/bench spmspm` shows with AVX-512; a value that is brought into a panel costs as much as one."""
 
 
 @dataclass

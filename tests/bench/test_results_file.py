@@ -57,9 +57,9 @@ def test_a_file_says_where_its_figures_come_from(tmp_path: Path) -> None:
 
 
 def test_a_command_is_told_from_the_root_of_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = str(results_file.ROOT / "bench" / "record_gemm.py")
-    monkeypatch.setattr(sys, "orig_argv", ["/usr/bin/python3", script, "--plot", "a b.png"])
-    assert results_file.command_of_process() == "python bench/record_gemm.py --plot 'a b.png'"
+    script = str(results_file.ROOT / "bench" / "record.py")
+    monkeypatch.setattr(sys, "orig_argv", ["/usr/bin/python3", script, "gemm", "--plot", "a b.png"])
+    assert results_file.command_of_process() == "python bench/record.py gemm --plot 'a b.png'"
 
 
 def test_numpy_numbers_become_plain_ones(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -138,23 +137,6 @@ def test_where_there_is_a_driver_its_extra_is_installed(project: Path, driver: s
     assert steps(project)[3:] == [f"begin .[test,{extra}]", "end"]
 
 
-@pytest.mark.parametrize(("cuda", "extra"), [("12", "[cuda12]"), ("13", "[cuda13]"), ("11", "")])
-def test_the_drivers_library_is_asked_first(project: Path, cuda: str, extra: str) -> None:
-    python = project.parent / "commands" / "python3"
-    asked = f'  "-c import ctypes"*) echo {cuda} ;;\n'
-    python.write_text(python.read_text().replace('case "$*" in\n', f'case "$*" in\n{asked}'))
-    assert run(project, "sparsenn")[0] == 0
-    assert steps(project) == ["venv", f"begin .{extra}", "end"]
-
-
-@pytest.mark.parametrize("driver", ["470.1", "", "NVIDIA-SMI has failed", "x.1"])
-def test_a_driver_that_is_too_old_or_fails_changes_nothing(project: Path, driver: str) -> None:
-    install_driver(project, driver)
-    code, _, said = run(project, "sparsenn")
-    assert (code, "NVIDIA" in said) == (0, False)
-    assert steps(project) == ["venv", "begin .", "end"]
-
-
 def test_a_gpu_can_be_left_alone(project: Path) -> None:
     install_driver(project, "580.1")
     assert "NVIDIA" not in run(project, "sparsenn", SPARSENN_GPU="no")[2]
@@ -177,46 +159,12 @@ def test_tests_take_their_extra_and_run_in_the_root(project: Path, tmp_path: Pat
     assert len(steps(project)) == 3
 
 
-def test_frameworks_are_an_extra_that_includes_that_of_the_tests(project: Path) -> None:
-    code, out, _ = run(project, "test", "--frameworks", "FILE")
-    assert (code, out) == (0, f"ran in {project}: -m pytest FILE\n")
-    assert steps(project) == ["venv", "begin .[test-frameworks]", "end"]
-    assert run(project, "test", "FILE")[2] == ""
-    assert len(steps(project)) == 3
-
-
-@pytest.mark.parametrize("arguments", [(), ("--all",)])
-def test_without_a_choice_of_tests_they_are_spread_over_the_processors(
-    project: Path, arguments: tuple[str, ...]
-) -> None:
-    out = run(project, "test", *arguments)[1]
-    assert out.startswith(
-        f"ran in {project}: -m pytest {''.join(f'{each} ' for each in arguments)}--numprocesses auto "
-    )
-    assert (
-        run(project, "test", *arguments, "FILE")[1] == f"ran in {project}: -m pytest {' '.join((*arguments, 'FILE'))}\n"
-    )
-
-
-def test_tests_after_the_program_add_the_extra_only(project: Path) -> None:
-    run(project, "sparsenn")
-    assert "extra: test" in run(project, "test")[2]
-    assert steps(project) == ["venv", "begin .", "end", "begin .[test]", "end"]
-    assert stamps(project) == [".installed-base", ".installed-test"]
-
-
 def test_a_changed_pyproject_installs_again_in_the_same_environment(project: Path) -> None:
     run(project, "test")
     (project / "pyproject.toml").write_text("[project]\nversion = '2'\n")
     run(project, "sparsenn")
     assert steps(project)[3:] == ["begin .", "end"]
     assert stamps(project) == [".installed-base"]
-
-
-def test_a_moved_project_installs_again(project: Path) -> None:
-    run(project, "sparsenn")
-    moved = project.rename(project.parent / "moved")
-    assert "installing" in run(moved, "sparsenn")[2]
 
 
 def test_a_failed_installation_is_told_and_tried_again(project: Path) -> None:
@@ -226,26 +174,6 @@ def test_a_failed_installation_is_told_and_tried_again(project: Path) -> None:
     assert stamps(project) == []
     assert run(project, "sparsenn")[0] == 0
     assert steps(project) == ["venv", "begin .", "begin .", "end"]
-
-
-def test_a_failed_update_leaves_no_stamp_of_the_past(project: Path) -> None:
-    run(project, "sparsenn")
-    before = (project / "pyproject.toml").read_text()
-    (project / "pyproject.toml").write_text("[project]\nversion = '2'\n")
-    assert run(project, "sparsenn", FAIL="1")[0] == 1
-    (project / "pyproject.toml").write_text(before)
-    assert "installing" in run(project, "sparsenn")[2]
-
-
-def test_an_interrupted_installation_leaves_no_stamp(project: Path, start: Start) -> None:
-    process = start(SLOW="300")
-    limit = time.monotonic() + 120
-    while "begin ." not in steps(project) and time.monotonic() < limit:
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(timeout=240) in (130, -signal.SIGINT)
-    assert stamps(project) == []
-    assert run(project, "sparsenn")[0] == 0
 
 
 def test_a_broken_environment_is_made_anew(project: Path) -> None:
@@ -269,12 +197,6 @@ def test_runs_at_the_same_time_wait_for_one_installation(project: Path, start: S
     assert sum("waiting for another installation to end" in text for text in said) == 2
 
 
-def test_without_flock_it_works_too(project: Path) -> None:
-    (project.parent / "commands" / "flock").unlink(missing_ok=True)
-    assert run(project, "sparsenn")[0] == 0
-    assert stamps(project) == [".installed-base"]
-
-
 def test_an_old_python_is_passed_over(project: Path) -> None:
     install_python(project, "python3.13")
     old = project.parent / "commands" / "python3"
@@ -289,18 +211,3 @@ def test_no_python_that_is_new_enough(project: Path) -> None:
     assert (code, out) == (1, "")
     assert said.startswith("sparsenn: no Python 3.11 or newer among python3, ")
     assert len(said.splitlines()) == 1
-
-
-def test_a_python_without_venv(project: Path) -> None:
-    code, _, said = run(project, "sparsenn", NO_VENV="1")
-    assert code == 1
-    assert said == (
-        "sparsenn: Python 3.12 has no venv module; install it (Debian, Ubuntu: sudo apt install python3.12-venv)\n"
-    )
-
-
-def test_a_link_to_the_program_works(project: Path, tmp_path: Path) -> None:
-    link = tmp_path / "sparsenn"
-    link.symlink_to(project / "tools" / "sparsenn")
-    done = subprocess.run([link], capture_output=True, text=True, timeout=240, env=surroundings(project), cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, f"ran in {tmp_path}: -P -m sparsenn\n")

@@ -5,18 +5,14 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 import pytest
-from idx_files import write_idx
 from scipy.signal import correlate2d
 
 from sparsenn.backends import oracle as reference
-from sparsenn.errors import InputError, SparseNNError, UsageError
 from sparsenn.formats import from_dense
 from sparsenn.io import read_model, write_model
 from sparsenn.layers import Linear, Softmax, SparseLinear
@@ -102,14 +98,6 @@ def test_exported_network_computes_what_pytorchs_does(
     np.testing.assert_allclose(outputs, expected, rtol=1e-10)
 
 
-def test_parameters_that_are_none(tool: ModuleType, parameters: dict[str, np.ndarray]) -> None:
-    with pytest.raises(InputError, match="layer 6 takes"):
-        tool.to_model(parameters | {"dense1.weight": np.ones((32, 4600), np.float32)}, {})
-    parameters["conv1.bias"][2] = np.nan
-    with pytest.raises(InputError, match="NaN"):
-        tool.to_model(parameters, {})
-
-
 def test_the_largest_weights_are_kept(tool: ModuleType) -> None:
     weights = np.array([[-3.0, 0.5, 0.0], [2.0, -0.25, 0.5]])
     assert tool.largest(weights, 0.0).all()
@@ -121,97 +109,6 @@ def test_the_largest_weights_are_kept(tool: ModuleType) -> None:
         kept = tool.largest(many, zeros)
         assert np.count_nonzero(~kept) == round(zeros * many.size)
         assert np.abs(many[kept]).min() >= np.abs(many[~kept]).max()
-
-
-def test_zeros_rise_along_a_cubic(tool: ModuleType) -> None:
-    shares = [tool.share_of_zeros(step, 10, 0.8) for step in range(13)]
-    assert shares[0] == 0
-    assert shares[5] == pytest.approx(0.8 * (1 - 0.5**3))
-    assert shares[10:] == [0.8] * 3
-    assert shares == sorted(shares)
-    assert tool.share_of_zeros(0, 0) == 0.9
-
-
-def put_mnist(folder: Path, images: Any, labels: Any, suffix: str = ".gz") -> None:
-    write_idx(folder / f"t10k-images-idx3-ubyte{suffix}", images)
-    write_idx(folder / f"t10k-labels-idx1-ubyte{suffix}", labels)
-
-
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_mnist_is_read(tool: ModuleType, tmp_path: Path, suffix: str) -> None:
-    images, labels = np.arange(24, dtype=np.uint8).reshape(2, 3, 4), np.array([9, 0], np.uint8)
-    put_mnist(tmp_path, images, labels, suffix)
-    found = tool.read_images(tmp_path, "t10k")
-    np.testing.assert_array_equal(found[0], images)
-    np.testing.assert_array_equal(found[1], labels)
-    with pytest.raises(SparseNNError, match="no such file"):
-        tool.read_images(tmp_path, "train")
-
-
-@pytest.mark.parametrize(
-    ("images", "labels", "told"),
-    [
-        (np.zeros((2, 3, 4), np.uint8), np.zeros(3, np.uint8), r"labels uint8 \(3,\)"),
-        (np.zeros((2, 3), np.uint8), np.zeros(2, np.uint8), r"images uint8 \(2, 3\)"),
-        (np.zeros((2, 3, 4), np.float32), np.zeros(2, np.uint8), "images float32"),
-        (np.zeros((2, 3, 4), np.uint8), np.array([0, 10], np.uint8), "a label of 10 or more"),
-    ],
-)
-def test_mnist_that_is_none(tool: ModuleType, tmp_path: Path, images: Any, labels: Any, told: str) -> None:
-    put_mnist(tmp_path, images, labels)
-    with pytest.raises(UsageError, match=told):
-        tool.read_images(tmp_path, "t10k")
-
-
-def test_classes_are_written_with_the_checksum_of_the_model(tool: ModuleType, tmp_path: Path) -> None:
-    model = tmp_path / "a.h5"
-    model.write_bytes(b"model")
-    tool.write_classes(tmp_path / "classes.json", {model: (0.75, np.array([3, 1, 4, 1]))})
-    found = json.loads((tmp_path / "classes.json").read_text())
-    digest = hashlib.sha256(b"model").hexdigest()
-    assert found == {"a.h5": {"sha256": digest, "accuracy": 0.75, "classes": [3, 1, 4, 1]}}
-
-
-def test_without_pytorch(
-    tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    assert tool.main([str(tmp_path), "--output", str(tmp_path / "m.h5")]) == 2
-    assert "PyTorch is not there" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-def refuse_device(size: int, device: str) -> None:
-    if device != "cpu":
-        raise RuntimeError("no such device\nmore about it")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("--device", "abacus"), "--device abacus: no such device\n"),
-        (("--epochs", "0"), "--epochs 0 is not positive"),
-        (("--pruning-epochs", "-3"), "--pruning-epochs -3 is not positive"),
-        (("--seed", "-1"), "--seed -1"),
-        (("--pruned-output", "m.h5"), "must be different files"),
-        (("--classes", "none/c.json"), "its folder does not exist"),
-        ((), "no such file"),
-    ],
-)
-def test_bad_options(
-    tool: ModuleType,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: tuple[str, ...],
-    told: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(empty=refuse_device))
-    monkeypatch.setattr(tool, "run", lambda torch, options: tool.read_images(options.folder, "train"))
-    assert tool.main(["mnist", "--output", "m.h5", "--device", "cpu", *arguments]) == 2
-    assert told in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("name", "least"), [("lenet86.h5", 0.985), ("lenet86-pruned.h5", 0.97)])

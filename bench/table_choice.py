@@ -1,0 +1,205 @@
+"""How well a session chooses: the plan that it measured and took beside every candidate, timed in turn.
+
+`choice_cells.py` draws the networks and rows. A session is made and called five times, on rows where it computes; then
+it is timed in turn with a session for each other candidate. --add continues a run that was short of time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from cases import random_rows
+from choice_cells import CPU_CELLS, GPU_CELLS, Chain, Convolutions, network_of
+from peers import Problem
+from record import Row, Run, Table
+from table_session import check, exact, place
+from timing import Timing, gpu_wait, no_wait
+
+from sparsenn import Plan, Session
+from sparsenn.engine.choice_key import choice_key
+from sparsenn.engine.choosing import layers_of, segments_of
+from sparsenn.engine.steps import prior_of, skips_rows
+from sparsenn.errors import SparseNNError
+from sparsenn.runtime import choices
+
+__all__ = ["TABLES", "kernels_of"]
+
+MOST = 1.1
+"""The longest time of the choice, in parts of the fastest candidate's, without tolerance for the spread of the two."""
+
+CALLS = 5
+"""Calls of a session before it is timed."""
+
+HOPELESS = 2.0
+"""A candidate whose fastest call of a few takes so many times the choice's is not timed further."""
+
+RUNS, LEAST_RUNS = 30, 5
+CELL_SECONDS = 0.6
+"""Timed calls of each candidate, fewer where all take longer than that together."""
+
+WITHIN = 4.0
+"""Candidates whose prior is longer, in parts of the shortest, are left out; a session measures fewer."""
+
+
+def candidates_of(plan: Plan) -> Iterator[Plan]:
+    """Yield the plans that differ from a session's in the kernels of one segment, and may be as fast."""
+    for segment in segments_of(plan.compiled, plan.rows):
+        limit, (first, last) = WITHIN * prior_of(segment[0]), layers_of(segment)
+        chosen = plan.kernels[first:last]
+        for other in segment:
+            kernels = tuple(step.kernel for step in other for _ in step.layers)
+            if kernels == chosen or (prior_of(other) > limit and not skips_rows(other)):
+                continue
+            if plan.keeps_half and not all(kernel.half_rows for kernel in kernels):
+                continue
+            before = (step for step in plan.steps if step.last <= first)
+            after = (step for step in plan.steps if step.first >= last)
+            yield replace(plan, steps=(*before, *other, *after))
+
+
+def kernels_of(plan: Plan) -> str:
+    """Return the kernels of a plan, step by step."""
+    return ", ".join(f"{step.kernel.name} {step.first + 1}-{step.last}" for step in plan.steps)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Calls of sessions with the same rows.
+
+    Parameters
+    ----------
+    wait : waits for the device.
+    """
+
+    rows: Any
+    wait: Callable[[], None]
+
+    def seconds(self, session: Session) -> float:
+        """Return the seconds of one call."""
+        self.wait()
+        start = time.perf_counter()
+        session(self.rows)
+        self.wait()
+        return time.perf_counter() - start
+
+    def first_seconds(self, session: Session) -> float:
+        """Return the seconds of the first call, after which another one is made."""
+        seconds = self.seconds(session)
+        session(self.rows)
+        return seconds
+
+    def in_turn(self, sessions: dict[str, Session], run: Run) -> dict[str, Timing]:
+        """Time all sessions."""
+        once = sum(map(self.seconds, sessions.values()))
+        runs = max(LEAST_RUNS, min(RUNS, int(CELL_SECONDS / max(once, 1e-9))))
+        calls = [partial(session, self.rows) for session in sessions.values()]
+        return dict(zip(sessions, run.timer.in_turn(calls, self.wait, runs, warm_up=1), strict=True))
+
+
+def choice_row(cell: Chain | Convolutions, run: Run) -> Row:
+    """Time the choice and the other candidates.
+
+    Raises
+    ------
+    WrongAnswerError
+        An answer differs from the reference.
+    """
+    network, device, precision = network_of(cell), run.options.device, cell.precision
+    where = "device" if device == "cuda" else "host"
+    problem = Problem(network, random_rows(cell.rows, network.inputs), device, where)
+    expected = exact(problem)
+    calls = Calls(place(problem.rows, problem, precision), gpu_wait() if device == "cuda" else no_wait)
+    make = partial(Session, network, device=device, precision=precision)
+    with ExitStack() as stack:
+        session = stack.enter_context(make())
+        first = calls.first_seconds(session)
+        for _ in range(CALLS - 2):
+            session(calls.rows)
+        check(problem, precision, session(calls.rows), expected)
+        with make() as later:  # its choice has been cached
+            measuring = max(0.0, first - calls.first_seconds(later))
+        plan = session.plan(calls.rows)
+        choices.clear(str(choice_key(plan.compiled, plan.rows)["network"]))  # so that a later run measures anew
+        chosen, others = kernels_of(plan), {}
+        sessions = {chosen: session}
+        limit = HOPELESS * min(calls.seconds(session) for _ in range(CALLS))
+        for candidate in candidates_of(plan):
+            title, other = kernels_of(candidate), stack.enter_context(Session.of_plan(candidate))
+            try:
+                calls.first_seconds(other)
+                seconds = min(calls.seconds(other) for _ in range(CALLS - 2))  # one may capture a graph
+                if seconds <= limit:
+                    check(problem, precision, other(calls.rows), expected)
+            except (SparseNNError, MemoryError) as error:
+                print(f"  {title}: {error}", file=sys.stderr, flush=True)
+                continue
+            others[title] = 1e3 * seconds
+            if seconds <= limit:
+                sessions[title] = other
+            else:
+                other.close()
+        timings = calls.in_turn(sessions, run)
+    fastest = min(timings, key=lambda title: timings[title].median)
+    ours, best = timings[chosen], timings[fastest]
+    tolerance = max(timing.spread / timing.median for timing in (ours, best)) / 2
+    return {
+        "cell": str(cell),
+        "chosen": chosen,
+        "milliseconds": ours.median,
+        "fastest": fastest,
+        "fastest_milliseconds": best.median,
+        "ratio": ours.median / best.median,
+        "most": MOST * (1 + tolerance),
+        "measuring_seconds": measuring,
+        "candidates": others | {title: timing.median for title, timing in timings.items()},
+    }
+
+
+def slow_choice(row: Row) -> str | None:
+    if row["ratio"] <= row["most"]:
+        return None
+    return f"{row['cell']}: {row['ratio']:.2f} times the fastest, at most {row['most']:.2f}"
+
+
+def title(options: argparse.Namespace, rows: Sequence[Row]) -> str:
+    best = sum(row["chosen"] == row["fastest"] for row in rows)
+    return (
+        f"A session's choice on a {'GPU' if options.device == 'cuda' else 'CPU'}: the fastest candidate for {best} of "
+        f"{len(rows)} networks and rows, at most {rows[0]['ratio']:.2f} times its time"
+    )
+
+
+TABLES = {
+    "choice": Table(
+        title=title,
+        columns=[
+            ("cell", "network and rows"),
+            ("chosen", "chosen"),
+            ("milliseconds", "time (ms)", "{:,.3f}"),
+            ("fastest", "fastest candidate"),
+            ("ratio", "× the fastest", "{:.2f}"),
+            ("measuring_seconds", "first call, measuring (s)", "{:.2f}"),
+        ],
+        cells=lambda options: GPU_CELLS if options.device == "cuda" else CPU_CELLS,
+        measure=choice_row,
+        notes=[
+            f"Median wall time of warm calls, the answer awaited, of up to {RUNS} runs of each candidate in turn. "
+            f"Candidates are the plans whose prior is up to {WITHIN:g} times the shortest. Rows and outputs are where "
+            "the session computes. Kernels are named with the layers that they run. The slowest choices come first.",
+            "Measuring: the time of the session's first call beyond that of a second session, whose choice was cached; "
+            "compilation of candidates is included where their kernels were not cached.",
+        ],
+        configuration=lambda run: {"runs": RUNS, "calls": CALLS, "most": MOST, "hopeless": HOPELESS},
+        order=lambda row: -row["ratio"],
+        fault=slow_choice,
+        device="cuda",
+        limit=540.0,
+    )
+}

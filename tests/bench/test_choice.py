@@ -1,0 +1,98 @@
+"""The recorded choice of sessions: cells, candidates, and the bound that a choice stays within."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import table_choice
+from cases import random_rows
+from choice_cells import CPU_CELLS, GPU_CELLS, Chain, Convolutions, network_of
+from peers import PRECISIONS, Problem
+from recordings import Recorder
+from results_file import read_results
+from table_choice import Calls, kernels_of
+from table_session import check, exact
+from timing import Timing
+
+from sparsenn import Conv2d, Session, SparseLinear
+from sparsenn.backends.cuda.runtime.device import cupy
+
+FEW = 0.03
+"""The share of cells in which a session may have chosen a kernel beyond the bound."""
+
+CELLS = (Chain((40, 60, 30), 5, 8), Convolutions(7, (4, 8, 6), (3, 1), (2, 1), 50, 3))
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_choice, "CPU_CELLS", CELLS)
+
+
+def timings(monkeypatch: pytest.MonkeyPatch, *medians: float, spread: float = 0.0) -> None:
+    """Let the choice and the other candidates take such times."""
+    found = [Timing(median, spread, 5) for median in medians]
+    monkeypatch.setattr(Calls, "in_turn", lambda self, sessions, run: dict(zip(sessions, found, strict=False)))
+
+
+@pytest.mark.parametrize(
+    ("cells", "count", "digest"), [(GPU_CELLS, 90, "b223f55a8e323260"), (CPU_CELLS, 60, "b0456bb4139f6c5b")]
+)
+def test_the_cells_stay_those_that_were_drawn_first(cells: Any, count: int, digest: str) -> None:
+    assert hashlib.sha256("\n".join(map(str, cells)).encode()).hexdigest()[:16] == digest
+    assert len(set(map(str, cells))) == len(cells) == count
+    assert sum(isinstance(cell, Chain) for cell in cells) * 3 == 2 * len(cells)
+
+
+def test_networks_are_those_of_their_cells() -> None:
+    chain, convolutions = map(network_of, CELLS)
+    assert chain.sizes == (40, 60, 30)
+    assert all(isinstance(layer, SparseLinear) for layer in chain)
+    assert chain.edges == pytest.approx(0.05 * CELLS[0].work, rel=0.2)
+    assert all(isinstance(layer, Conv2d) for layer in convolutions)
+    assert (convolutions.shapes[-1], CELLS[1].images) == ((6, 4, 4), (7, 4, 4))
+    assert convolutions.multiply_adds == CELLS[1].work
+    assert np.count_nonzero(convolutions[0].weights) == pytest.approx(0.5 * 4 * 8 * 9, rel=0.2)
+
+
+def test_the_choice_stands_beside_the_other_candidates(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_choice, "HOPELESS", 1e9)
+    timings(monkeypatch, 1.0, 0.8, 2.0)
+    found = recorder("choice", "--device", "cpu")
+    chain, convolutions = found.rows
+    assert "1.25 times the fastest, at most 1.10" in found.failures[0]
+    assert (chain["key"], convolutions["key"]) == tuple(map(str, CELLS))
+    assert chain["ratio"] == pytest.approx(1 / 0.8)
+    assert chain["chosen"] != chain["fastest"]
+    assert {"rows 1-2", "panel 1-2"} <= set(chain["candidates"])
+    assert (convolutions["chosen"], convolutions["ratio"]) == ("conv_direct 1-2", 1.0)
+    assert "the fastest candidate for 1 of 2" in found.result.title  # type: ignore[union-attr]
+    timings(monkeypatch, 1.15, 1.0, 2.0, spread=0.3)
+    assert not recorder("choice", "--device", "cpu").failures  # the spread of the times is tolerated
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("cell", GPU_CELLS[::3], ids=str)
+def test_answers_on_a_gpu_are_those_of_the_reference(cell: Any) -> None:
+    network = network_of(cell)
+    problem = Problem(network, random_rows(cell.rows, network.inputs), "cuda", "device")
+    outputs, rows = exact(problem), cupy().asarray(problem.rows)
+    for precision in PRECISIONS:
+        with Session(network, device="cuda", precision=precision) as session:
+            check(problem, precision, session(rows), outputs)
+
+
+def test_kernels_are_named_with_their_layers() -> None:
+    with Session(network_of(CELLS[0]), device="cpu", kernel="panel") as session:
+        assert kernels_of(session.plan(np.ones((8, 40), np.float32))) == "panel 1-2"
+
+
+def test_recorded_choices_stay_within_the_bound(repository: Path) -> None:
+    for path in sorted((repository / "bench" / "results").glob("*/choice*.json")):
+        rows = read_results(path).rows
+        beyond = [row for row in rows if row["ratio"] > row["most"]]
+        assert len(beyond) <= FEW * len(rows), (path, beyond)
+        assert all(row["ratio"] < 1.3 for row in beyond), (path, beyond)

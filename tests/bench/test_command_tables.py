@@ -1,0 +1,185 @@
+"""Tables of whole commands, of files, of trainings, and of what a profiler sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import table_commands
+import table_profiles
+import table_training
+from convolutions import reference_conv2d
+from idx_files import write_idx
+from record import WrongAnswerError
+from recordings import Recorder
+from table_conv_streaming import check, random_conv_layer
+
+from sparsenn.datasets import generate
+from sparsenn.io import write_dataset
+
+# ---- Whole commands ---------------------------------------------------------------------------------------------
+
+PHASES = {"read": 1.0, "plan": 0.5, "prepare": 0.25, "transfer": 0.125, "compile": 2.0, "compute": 4.0}
+
+
+def canned(wall: float) -> dict[str, Any]:
+    seconds = {**PHASES, "total": sum(PHASES.values())}
+    plan = {"kernel": "panel", "steps": [{"first": 1, "last": 2, "kernel": "panel"}], "streams": False}
+    problem = {"neurons": 1024, "layers": 2, "inputs": 20}
+    return {"wall": wall, "seconds": seconds, "plan": plan, "verified": True, "device": "cpu", **problem}
+
+
+@pytest.mark.parametrize(("device", "variable"), [("cpu", "NUMBA_CACHE_DIR"), ("cuda", "CUPY_CACHE_DIR")])
+def test_caches_are_new_for_each_first_run_and_full_for_the_others(
+    tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, device: str, variable: str
+) -> None:
+    path = tmp_path / "problem.h5"
+    path.write_bytes(b"problem")
+    folders: list[str] = []
+    walls = iter([20.0, 40.0, 10.0, 11.0, 12.0, 13.0, 14.0])
+
+    def infer(dataset: Path, on: str, environment: Mapping[str, str]) -> dict[str, Any]:
+        assert (dataset, on, list(environment)) == (path, device, [variable])
+        if environment[variable] not in folders:
+            assert list(Path(environment[variable]).iterdir()) == []
+        folders.append(environment[variable])
+        return canned(next(walls))
+
+    monkeypatch.setattr(table_commands, "infer", infer)
+    found = recorder("end-to-end", str(path), "--device", device, "--first-runs", "2", "--runs", "5")
+    assert (len(folders), folders[0] != folders[1], set(folders[2:])) == (7, True, {folders[1]})
+    assert not any(Path(folder).exists() for folder in folders)
+    first, again = found.rows
+    assert (first["wall"], first["spread"], first["runs"]) == (30.0, None, 2)
+    assert (again["wall"], again["spread"], again["runs"]) == (12.0, 3.0, 5)
+    assert {phase: again[phase] for phase in PHASES} == PHASES
+    assert again["rest"] == 12.0 - sum(PHASES.values())
+
+
+@pytest.mark.slow
+def test_a_run_is_a_process_of_its_own_with_its_phases(tmp_path: Path) -> None:
+    path = tmp_path / "problem.h5"
+    write_dataset(generate(1024, 2, inputs="digits", images=20), path)
+    found = table_commands.infer(path, "cpu", {})
+    assert set(found["seconds"]) == {*table_commands.PHASES, "total"}
+    assert 0 < found["seconds"]["total"] < found["wall"]
+    assert (found["inputs"], found["verified"]) == (20, True)
+    with pytest.raises(RuntimeError, match=r"sparsenn infer .* ended with 2"):
+        table_commands.infer(tmp_path / "missing.h5", "cpu", {})
+
+
+# ---- Trainings --------------------------------------------------------------------------------------------------
+
+
+def test_every_trainer_has_its_row(tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_training, "HIDDEN", (20, 20))
+    monkeypatch.setitem(table_training.ABALONE, "hidden", (20, 20))
+    monkeypatch.setattr(table_training, "has_gpu", lambda: False)
+    rng = np.random.default_rng(6)
+    for name in ("train", "test"):
+        inputs = rng.random((200, 10)).astype(np.float32)
+        lines = (f"{' '.join(map(str, row))}\n{row.mean()}" for row in inputs)
+        (tmp_path / f"abalone.{name}").write_text("\n".join(["200 10 1", *lines, ""]))
+    for name in ("train", "t10k"):
+        labels = rng.integers(0, 10, 100).astype(np.uint8)
+        write_idx(tmp_path / f"{name}-labels-idx1-ubyte", labels)
+        write_idx(tmp_path / f"{name}-images-idx3-ubyte", np.repeat(25 * labels, 16).reshape(100, 4, 4))
+    folder = str(tmp_path)
+    found = recorder("training", "--abalone", folder, "--abalone-epochs", "3", "--mnist", folder, "--mnist-epochs", "2")
+    assert not found.failures
+    own = {row["method"]: row for row in found.rows if row["method"].startswith("sparsenn")}
+    assert list(own) == ["sparsenn, numpy (cpu)", "sparsenn, numba (cpu)"]
+    for row in found.rows:
+        assert len(row["losses"]) == len(row["seconds"]) == row["epochs"] == (2 if "MNIST" in row["problem"] else 3)
+        assert row["losses"][-1] < row["losses"][0] or "FANN" in row["method"]
+        assert (row["accuracy"] is None) == ("MNIST" not in row["problem"])
+    others = {row["method"] for row in found.rows} - set(own)
+    missing = [note for note in found.result.notes if "left out" in note]  # type: ignore[union-attr]
+    assert len(others) + len(missing) == 2  # scikit-learn and FANN: measured, or said to be missing
+    assert recorder("training").result is not None  # of the run before: nothing to record leaves it
+
+
+# ---- Streamed images --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [0, 2, 4])
+def test_wrong_outputs_of_convolutions_are_found(number: int, rng: np.random.Generator) -> None:
+    layer = random_conv_layer((2, 9, 10), 3)
+    images = rng.random((5, 2, 9, 10), dtype=np.float32)
+    outputs = reference_conv2d(images, layer.weights, layer.bias_vector(), layer.activation).astype(np.float32)
+    check(layer, images, outputs)
+    for wrong in (np.nan, outputs.max() * 1.001):
+        spoilt = outputs.copy()
+        spoilt[number, 1, 2, 3] = wrong
+        with pytest.raises(WrongAnswerError, match=f"image {number}"):
+            check(layer, images, spoilt)
+
+
+# ---- Profiles ---------------------------------------------------------------------------------------------------
+
+HEAD = '"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"'
+
+
+def details(*launches: tuple[str, str, str, tuple[float, ...]]) -> str:
+    """Return what ncu prints: of each launch, its kernel, duration and unit, and the shares in percent."""
+    lines = ["==PROF== Connected to process 7", "made by the program", HEAD]
+    for number, (kernel, duration, unit, shares) in enumerate(launches):
+        metrics = {"Duration": (unit, duration), "Elapsed Cycles": ("cycle", "1,234")}
+        metrics |= {
+            name: ("%", f"{share:.2f}") for name, share in zip(table_profiles.UNITS.values(), shares, strict=False)
+        }
+        lines += [
+            f'"{number}","7","{kernel}","some","{name}","{of}","{value}"' for name, (of, value) in metrics.items()
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def test_launches_of_a_kernel_are_added_up() -> None:
+    text = details(
+        ("second(int)", "1.0", "ms", (40, 60, 80, 30, 5)),
+        ("first(int)", "1,000", "us", (80, 10, 10, 10, 10)),
+        ("first(int)", "3.0", "ms", (20, 10, 60, 10, 10)),
+        ("too_short(int)", "0.2", "ms", (20, 10, 60, 10, 10)),
+    )
+    first, second = table_profiles.rows_of(table_profiles.CASES[0], table_profiles.launches(text))
+    assert (first["kernel"], first["launches"], second["kernel"], second["launches"]) == ("first", 2, "second", 1)
+    assert [first[key] for key in table_profiles.UNITS] == pytest.approx([0.35, 0.1, 0.475, 0.1, 0.1])
+    assert (first["milliseconds"], first["share"]) == pytest.approx((4.0, 4.0 / 5.2))
+    assert (first["bound"], first["floor_milliseconds"]) == ("shared memory", pytest.approx(0.8 + 1.8))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("==PROF== Disconnected\n", "saw no kernel"),
+        (details(("gather_chunks()", "4.5", "ms", (40, 60, 80))), "L2 Cache Throughput"),
+        (details(("gather_chunks()", "4.5", "fortnight", (40, 60, 80, 30, 5))), "fortnight"),
+        (details(("gather_chunks()", "n/a", "ms", (40, 60, 80, 30, 5))), "n/a"),
+    ],
+    ids=["nothing", "a unit is missing", "an unknown unit of time", "no number"],
+)
+def test_details_without_a_metric_are_refused(text: str, reason: str) -> None:
+    with pytest.raises(table_profiles.ProfileError, match=reason):
+        table_profiles.launches(text)
+
+
+def test_each_case_gets_its_bound_and_a_case_that_fails_none(
+    tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed, program = tmp_path / "printed", tmp_path / "ncu"
+    printed.write_text(details(("gather(int)", "4.50", "ms", (40, 60, 80, 30, 5))))
+    program.write_text(
+        '#!/bin/sh\ncase "$*" in *16384-tf32*) echo "no device" >&2; exit 3;; esac\n'
+        f'case "$*" in *"--profile-from-start off"*) cat {printed};; esac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    found = recorder("profiles", "--only", "layer-16384-float32", "layer-16384-tf32")
+    assert found.failures == ("no device",)
+    (row,) = found.rows
+    assert (row["key"], row["bound"], row["floor_milliseconds"]) == ("layer-16384-float32", "shared memory", 3.6)
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    assert recorder("profiles", "--only", "blocks-4096").result.rows == found.rows  # type: ignore[union-attr]

@@ -1,0 +1,56 @@
+"""Tables that need a GPU: a row for each cell, and none where outputs differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from recordings import Recorder, small_model
+
+pytestmark = pytest.mark.gpu
+
+
+def test_few_rows_stand_beside_pytorch(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="is compared")
+    import table_gpu
+
+    monkeypatch.setattr(table_gpu, "CHAINS", ((64, 0.25),))
+    arguments = ("few-rows", "--seconds", "0.01", "--rows", "1", "9")
+    found = recorder(*arguments)
+    assert not found.failures
+    assert {(row["precision"], row["rows"]) for row in found.rows} == {
+        (kind, n) for kind in ("float32", "float16") for n in (1, 9)
+    }
+    for row in found.rows:
+        assert row["times"] == pytest.approx(row["torch_milliseconds"] / row["bound_milliseconds"])
+    monkeypatch.setattr(table_gpu, "FEW_TOLERANCE", {"float32": -1.0, "float16": -1.0})
+    assert all("outputs differ" in failure for failure in recorder(*arguments).failures)
+
+
+def test_convolutions_stand_beside_pytorch(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="is compared")
+    import golden_networks
+    import table_gpu
+
+    monkeypatch.setattr(golden_networks, "drawn", small_model)
+    monkeypatch.setattr(table_gpu, "PIXELS", 16)
+    found = recorder(*("gpu-convolutions", "--only", "resnet18", "--seconds", "0.01", "--left", "0.1", "--images", "2"))
+    assert not found.failures
+    assert [row["precision"] for row in found.rows] == ["float32", "tf32", "float16"]
+    assert all(row["times"] == pytest.approx(row["torch"] / row["bound"]) for row in found.rows)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("gemm", "--sizes", "64,64,64"),
+        ("conv2d", "--shapes", "4x40x40", "--images", "2"),
+        ("mlp", "--rows", "128"),
+        ("conv-streaming", "--images", "20", "--runs", "2"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_small_cells_are_recorded(recorder: Recorder, words: Any) -> None:
+    found = recorder(*words)
+    assert not found.failures
+    assert found.rows

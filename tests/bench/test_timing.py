@@ -1,0 +1,99 @@
+"""The timer: calls until they are done, in turn, in blocks, and by pytest-benchmark where it is there."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import timing
+from timing import LEAST_RUNS, Timer
+
+
+class Clock:
+    """Time that only calls spend."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.events: list[str] = []
+        monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: self.now, sleep=self.sleep))
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.events.append("sleep")
+
+    def call(self, name: str, seconds: float) -> Any:
+        def run() -> None:
+            self.now += seconds
+            self.events.append(name)
+
+        return run
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_calls_are_timed_until_they_are_done(clock: Clock) -> None:
+    call, wait = clock.call("call", 0.001), clock.call("wait", 0.002)
+    found = Timer().time(call, wait, runs=20, warm_up=2)
+    assert clock.events == ["call", "wait"] * 22
+    assert (found.median, found.runs) == (pytest.approx(3.0), 20)
+    assert found.spread == pytest.approx(0, abs=1e-9)
+    assert Timer().time(call, wait, 20, most_seconds=0.0301).runs == 10
+    assert Timer().time(call, wait, 20, most_seconds=0.001).runs == LEAST_RUNS
+    assert Timer().time(call, wait, 2, most_seconds=0.001).runs == 2
+    assert Timer().time(call, wait, 20, least_seconds=0.0899).runs == 30
+    assert Timer().time(call, wait, 1).spread == 0
+    clock.events.clear()
+    Timer().time(call, wait, 20, warm_seconds=0.0889)
+    assert len(clock.events) == 2 * (30 + 20)
+
+
+def test_calls_in_turn_alternate_behind_what_comes_before_each(clock: Clock) -> None:
+    calls = clock.call("a", 0.001), clock.call("b", 0.005)
+    first, second = Timer().in_turn(calls, runs=3, warm_up=1, before=clock.call("before", 1.0))
+    assert clock.events == ["before", "b", "before", "a"] * 4
+    assert (first.median, second.median) == (pytest.approx(1.0), pytest.approx(5.0))
+    assert (first.runs, second.runs) == (3, 3)
+
+
+def test_blocks_of_calls_begin_with_a_pause_and_a_call(clock: Clock) -> None:
+    calls = clock.call("a", 0.001), clock.call("b", 0.005)
+    first, second = Timer().in_blocks(calls, 0.1)
+    assert (first.runs, second.runs) == (timing.BLOCKS * 10, timing.BLOCKS * 2)
+    block = ["sleep", *["b"] * 3, "sleep", *["a"] * 11]
+    assert clock.events[4:] == block * timing.BLOCKS
+
+
+def test_pytest_benchmark_times_the_first_call_alone() -> None:
+    calls: list[int] = []
+
+    class Benchmark:
+        stats = SimpleNamespace(stats=SimpleNamespace(data=[0.002, 0.002, 0.002]))
+
+        def pedantic(self, target: Any, setup: Any, rounds: int) -> None:
+            for _ in range(rounds):
+                setup()
+                target()
+            calls.append(rounds)
+
+    timer = Timer(Benchmark())
+    assert timer.time(lambda: None, runs=3).median == 2.0
+    assert calls == [3]
+    timer.time(lambda: None, runs=3)
+    assert calls == [3]
+
+
+@pytest.mark.gpu
+def test_events_time_a_gpu() -> None:
+    import cupy
+
+    source = cupy.ones(1 << 26, cupy.float32)
+    target = cupy.empty_like(source)
+    copy = lambda: cupy.copyto(target, source)  # noqa: E731
+    once = timing.queued(copy, 5)
+    assert once.runs == 5
+    assert 0.01 < once.median < 10
+    assert timing.captured([copy, copy], 5).median == pytest.approx(once.median, rel=0.5)
