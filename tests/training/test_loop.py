@@ -287,11 +287,18 @@ def test_damaged_checkpoints(data: TrainingData, tmp_path: Path) -> None:
             train(data, **HOW, checkpoint=path, resume=True)
 
 
+def numbers_of_fann(path: Path) -> TrainingData:
+    """Read FANN's text: the number of rows, of inputs and of targets, then each row's inputs and its targets."""
+    (rows, inputs, _), numbers = np.split(np.array(path.read_text().split(), np.float32), [3])
+    table = numbers.reshape(int(rows), -1)
+    return TrainingData(table[:, : int(inputs)], table[:, int(inputs) :])
+
+
 def test_abalone(shared_data: Path) -> None:
     folder = shared_data / "abalone"
     if not folder.is_dir():
         pytest.skip("there is no abalone")
-    data, held_out = (read_data(folder / f"abalone.{part}") for part in ("train", "test"))
+    data, held_out = (numbers_of_fann(folder / f"abalone.{part}") for part in ("train", "test"))
     assert (data.inputs.shape, data.targets.shape, held_out.inputs.shape) == ((2088, 10), (2088, 1), (2089, 10))
     how: dict[str, Any] = {"hidden": (32, 32), "epochs": 40, "learning_rate": 0.02, "momentum": 0.9}
     result = train(data, **how, validation=held_out, device="cpu")
