@@ -18,6 +18,7 @@ from sparsenn.engine.kernels import operation_of
 from sparsenn.engine.options import DOUBLE_PRECISION, Options
 from sparsenn.engine.steps import Step, takes_half
 from sparsenn.network import Network
+from sparsenn.plugins import Viewed
 from sparsenn.printable import one_line
 from sparsenn.structure.merging import Merged
 
@@ -25,7 +26,7 @@ __all__ = ["Plan", "bucket", "plan_for", "with_inputs"]
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(Viewed):
     """How a network is run on some rows: data, made by `sparsenn.plan` or `Session.plan`. `str` says it in words.
 
     Parameters

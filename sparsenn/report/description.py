@@ -25,7 +25,7 @@ from sparsenn.report.tables import fact_table
 from sparsenn.report.training import model_facts
 from sparsenn.structure import Structure
 
-__all__ = ["describe_dataset", "describe_layers", "describe_model"]
+__all__ = ["describe_dataset", "describe_layers", "describe_model", "describe_network"]
 
 _ALWAYS = float("inf")
 _NUMERIC = {
@@ -75,18 +75,29 @@ def describe_model(name: str, model: Model, structure: Structure | None = None) 
     network = model.network
     facts: list[tuple[str, str | Text]] = [
         ("model", name),
-        ("network", _size(network)),
-        *([("images", _images(network.image, model.resize))] if network.image is not None else ()),
-        *([("named inputs", _named(network.named_inputs))] if network.named_inputs is not None else ()),
-        *([("named outputs", _named(network.named_outputs))] if network.named_outputs is not None else ()),
-        ("weights", f"{count(network.edges)}; with biases {count(network.parameters)} parameters"),
-        ("multiply-adds", f"{count(network.multiply_adds)} per sample"),
+        *_network_facts(network, model.resize),
         *([("structure", Text(str(structure)))] if structure is not None and structure.layers else ()),
         ("outputs", purpose if model.loss is None else f"{purpose}; loss: {model.loss}"),
         *model_facts(model),
         ("provenance", _origins(model.provenance)),
     ]
     return fact_table(facts)
+
+
+def describe_network(network: Network) -> Table:
+    """Return a table of a network as a whole: its inputs and outputs, weights and work."""
+    return fact_table(_network_facts(network, None))
+
+
+def _network_facts(network: Network, resize: str | None) -> list[tuple[str, str | Text]]:
+    return [
+        ("network", _size(network)),
+        *([("images", _images(network.image, resize))] if network.image is not None else ()),
+        *([("named inputs", _named(network.named_inputs))] if network.named_inputs is not None else ()),
+        *([("named outputs", _named(network.named_outputs))] if network.named_outputs is not None else ()),
+        ("weights", f"{count(network.edges)}; with biases {count(network.parameters)} parameters"),
+        ("multiply-adds", f"{count(network.multiply_adds)} per sample"),
+    ]
 
 
 def _images(image: tuple[int, ...], resize: str | None) -> str:

@@ -29,6 +29,7 @@ from sparsenn.report.tables import fact_table, layer_table
 from sparsenn.report.verification import Verification
 
 __all__ = [
+    "FACTS_STYLE",
     "bars_part",
     "facts_part",
     "inference_page",
@@ -41,7 +42,13 @@ __all__ = [
 
 _LIBRARIES = ("numpy", "scipy", "numba", "cupy-cuda12x", "cupy-cuda13x")
 
-_STYLE = """
+FACTS_STYLE = """
+.sparsenn-facts { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.5rem; }
+.sparsenn-facts dt { font-weight: 600; } .sparsenn-facts dd { margin: 0; overflow-wrap: anywhere; }
+"""
+
+_STYLE = (
+    """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --soft: #59636e; --line: #d1d9e0; --bar: #0969da; }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e6edf3; --paper: #0d1117; --soft: #9198a1; --line: #3d444d; --bar: #4493f8; }
@@ -49,8 +56,9 @@ _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 60rem;
   margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.5rem; }
-dt { font-weight: 600; } dd { margin: 0; overflow-wrap: anywhere; }
+"""
+    + FACTS_STYLE
+    + """
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 caption { text-align: left; color: var(--soft); padding-bottom: .5rem; }
@@ -61,6 +69,7 @@ svg rect { fill: var(--bar); } svg path { stroke: var(--bar); fill: none; stroke
 svg line { stroke: var(--line); }
 footer { color: var(--soft); margin-top: 3rem; border-top: 1px solid var(--line); padding-top: .5rem; }
 """
+)
 
 _WIDTH = 720  # of a picture, in its own units
 _HEIGHT = 180  # likewise
@@ -143,7 +152,7 @@ def facts_part(table: Table) -> str:
     """Return a table of facts, each beside its heading, as a list of definitions."""
     headings, facts = (list(column.cells) for column in table.columns)
     pairs = (f"<dt>{_text(heading)}</dt><dd>{_text(fact)}</dd>" for heading, fact in zip(headings, facts, strict=True))
-    return "<dl>\n" + "\n".join(pairs) + "\n</dl>"
+    return '<dl class="sparsenn-facts">\n' + "\n".join(pairs) + "\n</dl>"
 
 
 def table_part(table: Table) -> str:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparsenn.report.fitting import FittedTable
-from sparsenn.report.plots import save_figure
+from sparsenn.report.plots import new_figure, save_figure
 from sparsenn.report.quantities import count
 from sparsenn.report.tables import fact_table
 from sparsenn.studies.measure import MeasuredRoofs, Roofs
@@ -162,9 +162,7 @@ def draw_roofline(results: Sequence[RooflineResult], roofs: Roofs, title: str, p
     UsageError
         The suffix is another one.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 7), layout="constrained")
+    figure = new_figure(10, 7)
     axes = figure.subplots()
     points = {result.ladder.operation: _points(result) for result in results}
     every = [point for found in points.values() for point in found]

@@ -14,7 +14,7 @@ from sparsenn.formats import TableEncoding
 from sparsenn.io import Model
 from sparsenn.network import Network
 from sparsenn.printable import printable
-from sparsenn.report.plots import save_figure
+from sparsenn.report.plots import new_figure, save_figure
 from sparsenn.report.quantities import count, duration, percentage
 from sparsenn.report.tables import fact_table
 
@@ -178,12 +178,11 @@ def draw_losses(result: TrainingResult, path: Path, title: str = "") -> None:
     UsageError
         The suffix is another one.
     """
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
     points = [(epoch, found.value, found.accuracy) for epoch, found in result.validation]
     accuracies = [(epoch, accuracy) for epoch, _, accuracy in points if accuracy is not None]
-    figure = Figure(figsize=(8, 7 if accuracies else 4.5), layout="constrained")
+    figure = new_figure(8, 7 if accuracies else 4.5)
+    from matplotlib.ticker import MaxNLocator
+
     figure.suptitle(printable(title), parse_math=False)
     panels = figure.subplots(2 if accuracies else 1, 1, sharex=True, squeeze=False)[:, 0]
     panels[0].plot(range(1, result.epochs + 1), result.losses, ".-", label="training")
