@@ -12,8 +12,8 @@ import pytest
 from ceilings import ceilings
 
 from sparsenn.io import Dataset
-from sparsenn.io.hdf5 import read_dataset, write_dataset
-from sparsenn.io.official import read_official, write_official
+from sparsenn.io.challenge.folder import read_official, write_official
+from sparsenn.io.hdf5.dataset import read_dataset, write_dataset
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from results_file import results_path, write_results
 from sparsenn.datasets import mnist_inputs
 from sparsenn.formats import CSR
 from sparsenn.io import Dataset
-from sparsenn.io.official import read_official
+from sparsenn.io.challenge.folder import read_official
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

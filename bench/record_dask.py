@@ -30,7 +30,7 @@ from sparsenn import stream
 from sparsenn.datasets import radixnet
 from sparsenn.datasets.digits import digit_inputs
 from sparsenn.distributed import infer, local_cluster
-from sparsenn.io.layout import challenge_bias
+from sparsenn.io.challenge.layout import challenge_bias
 
 FIRST_ROWS = 1000
 

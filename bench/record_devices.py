@@ -35,7 +35,7 @@ from sparsenn.engine import Result, Seconds
 from sparsenn.engine.inputs import read_inputs
 from sparsenn.engine.result import concatenate_results
 from sparsenn.formats import CSC, CSR
-from sparsenn.io.layout import challenge_bias
+from sparsenn.io.challenge.layout import challenge_bias
 from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.runtime.workers import chunks
 

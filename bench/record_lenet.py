@@ -29,8 +29,9 @@ from results_file import Column, results_path, write_results
 from sparsenn.backends import backend_for
 from sparsenn.engine import Session
 from sparsenn.errors import SparseNNError, UsageError
-from sparsenn.io import Model, read_model
+from sparsenn.io import read_model
 from sparsenn.layers import Conv2d, ImageLayer, SparseLinear
+from sparsenn.model import Model
 from sparsenn.network import Network
 from sparsenn.report.architecture import layer_title
 from sparsenn.training import read_data

@@ -31,8 +31,8 @@ from sparsenn.backends.cuda.sparse.resident.chain import ResidentChain, why_not
 from sparsenn.backends.cuda.sparse.rows import active_rows
 from sparsenn.datasets import radixnet
 from sparsenn.formats import CSR
-from sparsenn.io.layout import challenge_bias
-from sparsenn.io.official import read_official
+from sparsenn.io.challenge.folder import read_official
+from sparsenn.io.challenge.layout import challenge_bias
 from sparsenn.network import Network
 from sparsenn.structure.merging import Merged, merge_equal_outputs, unmerged
 

@@ -46,8 +46,8 @@ from sparsenn.distributed.pieces import Piece, opened_pieces
 from sparsenn.distributed.streaming import is_read_once, rows_a_piece, stream
 from sparsenn.engine import Result
 from sparsenn.io import Dataset, read_dataset, write_dataset
-from sparsenn.io.layout import challenge_bias
-from sparsenn.io.row_source import opened_rows
+from sparsenn.io.challenge.layout import challenge_bias
+from sparsenn.io.tables.row_source import opened_rows
 
 NEURONS, LAYERS, IMAGES = 1024, 120, 60_000
 """Of the network, and images that differ from each other."""

@@ -32,11 +32,10 @@ if TYPE_CHECKING:
     from sparsenn.distributed.streaming import stream
     from sparsenn.engine import BoundCall, LayerStatistics, Plan, Result, Session, plan
     from sparsenn.errors import SparseNNError
-    from sparsenn.estimators import SparseClassifier, SparseRegressor
     from sparsenn.formats import COO, CSC, CSR, InputLayout
+    from sparsenn.interop.sklearn import SparseClassifier, SparseRegressor
     from sparsenn.io import (
         Dataset,
-        Model,
         from_keras,
         from_sklearn,
         from_torch,
@@ -81,6 +80,7 @@ if TYPE_CHECKING:
         Softsign,
         Tanh,
     )
+    from sparsenn.model import Model
     from sparsenn.network import Network, Node
     from sparsenn.structure import Structure, find_structure
     from sparsenn.training import TrainingData, evaluate, read_data, train
@@ -176,10 +176,10 @@ _HOMES = {
         "plan",
     ),
     "sparsenn.errors": ("SparseNNError",),
-    "sparsenn.estimators": ("SparseClassifier", "SparseRegressor"),
+    "sparsenn.interop.sklearn": ("SparseClassifier", "SparseRegressor"),
     "sparsenn.formats": ("COO", "CSC", "CSR", "InputLayout"),
     "sparsenn.io": (
-        *("Dataset", "Model", "from_keras", "from_sklearn", "from_torch", "from_weights"),
+        *("Dataset", "from_keras", "from_sklearn", "from_torch", "from_weights"),
         *("read_model", "write_dataset", "write_model"),
     ),
     "sparsenn.io.importers.onnx": ("from_onnx", "to_onnx"),
@@ -192,6 +192,7 @@ _HOMES = {
         *("CELU", "ELU", "GELU", "GELUTanh", "HardSigmoid", "HardSwish", "Identity", "LeakyReLU", "Mish", "ReLU"),
         *("SELU", "SiLU", "Sigmoid", "Softplus", "Softsign", "Tanh"),
     ),
+    "sparsenn.model": ("Model",),
     "sparsenn.network": ("Network", "Node"),
     "sparsenn.structure": ("Structure", "find_structure"),
     "sparsenn.training": ("TrainingData", "evaluate", "read_data", "train"),

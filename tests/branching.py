@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from hypothesis import strategies as st
 from strategies import seeds
 
-from sparsenn.io.branches import Node, Source
+from sparsenn.io.importers.nodes import Node, Source
 from sparsenn.layers import Add, Concatenate, FullyConnected, Identity, Linear, Multiply, ReLU, SparseLinear
 
 __all__ = ["evaluated", "graphs"]

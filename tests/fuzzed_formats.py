@@ -30,8 +30,12 @@ from sparsenn import CSR, Dataset, Linear, Model, Network, SparseLinear
 from sparsenn.datasets import download
 from sparsenn.errors import ResourceError
 from sparsenn.formats import Column, Scaling, TableEncoding
-from sparsenn.io import checkpoint, csv, fann, hdf5, hdf5_model, idx, matrix_market, official, tsv
-from sparsenn.io.rounding import RoundingWarning
+from sparsenn.io.arrays import idx, matrix_market
+from sparsenn.io.challenge import folder as challenge_folder
+from sparsenn.io.challenge import tsv
+from sparsenn.io.hdf5 import checkpoint, dataset, model
+from sparsenn.io.importers.rounding import RoundingWarning
+from sparsenn.io.tables import csv, fann
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
 from sparsenn.report.caches import choices_table
 from sparsenn.report.records import plain, to_json
@@ -95,7 +99,7 @@ def run(dataset: Dataset) -> None:
 
 
 def write_official(**form: bool) -> Callable[[Path], None]:
-    return lambda folder: official.write_official(challenge_like(), folder, **form)
+    return lambda folder: challenge_folder.write_official(challenge_like(), folder, **form)
 
 
 def read_official(folder: Path, name: str) -> None:
@@ -104,8 +108,8 @@ def read_official(folder: Path, name: str) -> None:
 
 
 def write_datasets(folder: Path) -> None:
-    hdf5.write_dataset(challenge_like(), folder / "regular.h5")
-    hdf5.write_dataset(mixed(), folder / "mixed.h5")
+    dataset.write_dataset(challenge_like(), folder / "regular.h5")
+    dataset.write_dataset(mixed(), folder / "mixed.h5")
 
 
 def read_dataset(folder: Path, name: str) -> None:
@@ -114,7 +118,9 @@ def read_dataset(folder: Path, name: str) -> None:
 
 
 def write_result(folder: Path) -> None:
-    hdf5.write_result(folder / "result.h5", challenge_like().inputs, np.array([1, 3]), {"by": "a test"}, np.arange(5))
+    dataset.write_result(
+        folder / "result.h5", challenge_like().inputs, np.array([1, 3]), {"by": "a test"}, np.arange(5)
+    )
 
 
 # ---- Matrices and arrays ------------------------------------------------------------------------------------------
@@ -230,9 +236,7 @@ def write_models(folder: Path) -> None:
     dense = Linear(rng.standard_normal((WIDTH, 4)), rng.standard_normal(4), ReLU())
     last = Linear(rng.standard_normal((3, 2)), None, Identity())
     middle = SparseLinear.from_scipy(sp.csc_array(np.eye(4, 3)), bias=None, activation=Sigmoid())
-    hdf5_model.write_model(
-        folder / "rows.h5", Model(Network((dense, middle, last)), "cross_entropy", True, {"by": "hand"})
-    )
+    model.write_model(folder / "rows.h5", Model(Network((dense, middle, last)), "cross_entropy", True, {"by": "hand"}))
     images = (
         Conv2d(rng.standard_normal((2, 1, 3, 3)), None, ReLU(), padding=1),
         MaxPool2d(2),
@@ -244,14 +248,14 @@ def write_models(folder: Path) -> None:
     )
     columns = TableEncoding((Column("a", None, 0.5), Column("b", tuple("stuvwxy"), "s")), ("kind",), True)
     known = Model(Network((dense,)), "cross_entropy", True, {}, None, ("k", "l", "m", "n"), columns)
-    hdf5_model.write_model(folder / "table.h5", replace(known, scaling=Scaling(np.ones(1), np.arange(8.0), np.ones(8))))
+    model.write_model(folder / "table.h5", replace(known, scaling=Scaling(np.ones(1), np.arange(8.0), np.ones(8))))
     network = Network(images, image=(1, 6, 6))
-    hdf5_model.write_model(folder / "images.h5", Model(network, "cross_entropy", True, {}, resize="bilinear"))
+    model.write_model(folder / "images.h5", Model(network, "cross_entropy", True, {}, resize="bilinear"))
 
 
 def read_model(folder: Path, name: str) -> None:
-    hdf5_model.is_model(folder / name)
-    network = hdf5_model.read_model(folder / name).network
+    model.is_model(folder / name)
+    network = model.read_model(folder / name).network
     if network.widest <= MOST_WORK // 2:
         sparsenn.infer(network, np.ones((2, network.inputs), np.float32))
 
@@ -260,7 +264,7 @@ def write_onnx(folder: Path) -> None:
     """Write what this package writes, and what others wrote, with weights of many kinds."""
     write_models(folder)
     for name in ("rows", "images"):
-        network = hdf5_model.read_model(folder / f"{name}.h5").network
+        network = model.read_model(folder / f"{name}.h5").network
         sparsenn.to_onnx(network, folder / f"{name}.onnx", sparse=name == "rows")
     for path in folder.glob("*.h5"):
         path.unlink()
@@ -341,7 +345,7 @@ FORMATS: Mapping[str, Format] = {
     "official_gzip": Format(write_official(compress=True), read_official),
     "official_archive": Format(write_official(archive=True), read_official, lambda name: name.endswith(".tar.gz")),
     "dataset": Format(write_datasets, read_dataset),
-    "result": Format(write_result, lambda folder, name: hdf5.read_categories(folder / name)),
+    "result": Format(write_result, lambda folder, name: dataset.read_categories(folder / name)),
     "triples": Format(write_triples, lambda folder, name: tsv.read_triples(folder / name, (WIDTH, 6))),
     "categories": Format(write_categories, lambda folder, name: tsv.read_categories(folder / name)),
     "matrix_market": Format(write_matrix_market, read_matrix_market),

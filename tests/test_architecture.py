@@ -22,12 +22,13 @@ ROWS = (
     ("layers",),
     ("graph",),
     ("network",),
+    ("model",),
     ("backends", "structure"),
     ("io",),
     ("engine",),
     ("studies",),
-    ("distributed", "report", "datasets", "training", "torch", "estimators"),
-    ("diagnosis",),
+    ("distributed", "report", "datasets", "training", "interop"),
+    ("torch",),
     ("cli",),
     ("__init__", "__main__"),
 )
@@ -223,7 +224,7 @@ def test_every_part_of_the_package_has_its_row() -> None:
             "backends may not import studies, which is above it",
         ),
         ("engine.plan", "def f():\n    import sparsenn.studies", "2: engine may not import studies"),
-        ("io.tsv", "import_module('sparsenn.studies')", "io may not import studies"),
+        ("io.challenge.tsv", "import_module('sparsenn.studies')", "io may not import studies"),
         ("plugins", "from sparsenn.studies import ladder", "plugins may not import studies"),
         ("studies.run", "from sparsenn.report import count", "studies may not import report, which is above it"),
         (
@@ -231,7 +232,7 @@ def test_every_part_of_the_package_has_its_row() -> None:
             "from sparsenn.backends import kernels",
             "structure may not import backends, which is beside it",
         ),
-        ("io.tsv", "from sparsenn.engine import plan", "io may not import engine, which is above it"),
+        ("io.challenge.tsv", "from sparsenn.engine import plan", "io may not import engine, which is above it"),
         ("report.tables", "from sparsenn.datasets import load", "report may not import datasets, which is beside it"),
         ("datasets.named", "from sparsenn.report import summary", "datasets may not import report"),
         ("report.tables", "from sparsenn.cli import console", "report may not import cli"),
@@ -322,9 +323,9 @@ def test_a_module_that_only_passes_on_is_found(source: str, expected: bool) -> N
 
 
 def test_module_names_come_from_paths() -> None:
-    assert module_of(PACKAGE / "io" / "tsv.py") == "sparsenn.io.tsv"
+    assert module_of(PACKAGE / "io" / "challenge" / "tsv.py") == "sparsenn.io.challenge.tsv"
     assert module_of(PACKAGE / "__init__.py") == "sparsenn.__init__"
-    assert [part_of(f"sparsenn{rest}") for rest in ("", ".__init__", ".io", ".io.tsv", ".__version__")] == [
+    assert [part_of(f"sparsenn{rest}") for rest in ("", ".__init__", ".io", ".io.challenge.tsv", ".__version__")] == [
         "__init__",
         "__init__",
         "io",

@@ -5,7 +5,7 @@ import pytest
 
 from sparsenn import infer
 from sparsenn.datasets import mnist_inputs
-from sparsenn.io.official import read_official
+from sparsenn.io.challenge.folder import read_official
 
 OFFICIAL_CATEGORIES = 1812
 

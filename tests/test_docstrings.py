@@ -85,4 +85,8 @@ def test_prose_in_the_place_of_a_type_is_found() -> None:
 
 def test_the_public_names_are_looked_at() -> None:
     assert len(NAMES) > 150
-    assert {"sparsenn.engine.api.plan", "sparsenn.network.Network.from_scipy", "sparsenn.io.idx.read_idx"} <= set(NAMES)
+    assert {
+        "sparsenn.engine.api.plan",
+        "sparsenn.network.Network.from_scipy",
+        "sparsenn.io.arrays.idx.read_idx",
+    } <= set(NAMES)

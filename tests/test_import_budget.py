@@ -146,7 +146,7 @@ def test_something_moves_before_anything_large_is_imported(
 
 
 NOT_TO_INFER = {
-    *("pyarrow", "cupy", "matplotlib", "sparsenn.training", "sparsenn.studies", "sparsenn.io.csv"),
+    *("pyarrow", "cupy", "matplotlib", "sparsenn.training", "sparsenn.studies", "sparsenn.io.tables.csv"),
     *(f"sparsenn.cli.{verb.module}" for verb in VERBS if verb.module != "infer"),
 }
 """What inference on the CPU has no use for."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparsenn.io.rounding import RoundingWarning
+from sparsenn.io.importers.rounding import RoundingWarning
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")

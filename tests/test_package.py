@@ -88,7 +88,7 @@ def test_a_small_inference_imports_only_what_it_uses(tmp_path: Path) -> None:
     program = "from sparsenn.cli.app import app; app({}, standalone_mode=False)"
     run_python(program.format(["generate", str(tmp_path / "p.h5"), *made.split()]))
     loaded = loaded_by(program.format(["infer", str(tmp_path / "p.h5"), "--device", "cpu"]))
-    assert {"numba", "h5py", "sparsenn.engine.session", "sparsenn.io.hdf5"} <= loaded
+    assert {"numba", "h5py", "sparsenn.engine.session", "sparsenn.io.hdf5.dataset"} <= loaded
     assert not NEEDED_BY_FEW & loaded
 
 

@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from sparsenn.errors import SparseNNError  # noqa: E402
-from sparsenn.io import Model, read_model  # noqa: E402
+from sparsenn.io import read_model  # noqa: E402
+from sparsenn.model import Model  # noqa: E402
 from sparsenn.report.architecture import layer_title, shape_text  # noqa: E402
 from sparsenn.runtime.storage import replacing  # noqa: E402
 

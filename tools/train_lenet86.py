@@ -35,8 +35,9 @@ sys.path.insert(0, str(ROOT))
 
 from sparsenn import __version__  # noqa: E402
 from sparsenn.errors import ResourceError, SparseNNError, UsageError  # noqa: E402
-from sparsenn.io import Model, read_idx, write_model  # noqa: E402
+from sparsenn.io import read_idx, write_model  # noqa: E402
 from sparsenn.layers import Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax, SparseLinear  # noqa: E402
+from sparsenn.model import Model  # noqa: E402
 from sparsenn.network import Network  # noqa: E402
 from sparsenn.runtime.storage import replacing  # noqa: E402
 from sparsenn.training import resize_bilinear  # noqa: E402

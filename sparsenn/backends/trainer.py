@@ -15,11 +15,11 @@ from sparsenn.formats import Array, Scaling
 from sparsenn.formats.arrays import real_number, size
 from sparsenn.layers import Identity, Linear
 from sparsenn.layers.activation_names import table_row
+from sparsenn.model import LOSSES
 from sparsenn.network import Network
 from sparsenn.printable import one_line
 
 __all__ = [
-    "LOSSES",
     "PRECISIONS",
     "TRAINING_OPERATION",
     "Evaluation",
@@ -30,9 +30,6 @@ __all__ = [
 ]
 
 TRAINING_OPERATION = "train"  # the operation's name in the registry
-
-LOSSES = ("mse", "cross_entropy")
-"""Mean squared error over rows and outputs; mean over rows of -log softmax of the raw outputs at the class."""
 
 PRECISIONS = ("float32", "tf32", "float16")
 """What products of matrices are computed in; sums, parameters and updates are float32 in any case."""

@@ -65,7 +65,7 @@ def benchmark(
     check_sources(model, inputs)
     with reporting(progress):  # importing takes a second, too
         from sparsenn.cli.evaluate import read_given_rows
-        from sparsenn.io.model_files import read_model
+        from sparsenn.io.files import read_model
         from sparsenn.report import to_json
         from sparsenn.report.benchmark import benchmark_page, benchmark_record, benchmark_table
         from sparsenn.studies.benchmark import run_benchmark

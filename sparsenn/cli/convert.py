@@ -14,7 +14,7 @@ from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_dataset_source, check_sources
 from sparsenn.cli.targets import check_dataset_target, check_target, is_hdf5
 from sparsenn.errors import UsageError
-from sparsenn.io.model_files import WRITTEN_SUFFIXES, is_model, kind_of
+from sparsenn.io.files import WRITTEN_SUFFIXES, is_model, kind_of
 
 if TYPE_CHECKING:
     from sparsenn.formats import COO

@@ -18,7 +18,7 @@ from sparsenn.printable import printable
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sparsenn.diagnosis import Finding
+    from sparsenn.cli.diagnosis import Finding
 
 __all__ = ["doctor"]
 
@@ -34,7 +34,7 @@ def doctor(json: options.Json = None) -> None:
       sparsenn doctor --json -
     """
     check_target("--json", None if json == STDOUT else json)
-    from sparsenn.diagnosis import diagnose
+    from sparsenn.cli.diagnosis import diagnose
 
     with reporting(None):
         findings = diagnose()

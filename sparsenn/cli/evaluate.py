@@ -16,7 +16,7 @@ from sparsenn.runtime.spans import span
 
 if TYPE_CHECKING:
     from sparsenn.formats import Array, Scaling
-    from sparsenn.io import Model
+    from sparsenn.model import Model
     from sparsenn.training import InputRows, ModelResult, TrainingData
 
 __all__ = ["Rows", "evaluate_model", "read_given_rows"]
@@ -68,7 +68,7 @@ def evaluate_model(path: Path, rows: Rows, how: dict[str, Any], files: ResultTar
     with reporting(progress) as report:  # what is imported takes a second, too
         from sparsenn.distributed.devices import session_on
         from sparsenn.engine import ReadingTimer
-        from sparsenn.io.model import PRUNED
+        from sparsenn.model import PRUNED
         from sparsenn.training import run_model
 
         timer = ReadingTimer()
@@ -165,8 +165,8 @@ def _data_for(model: Model, rows: Rows) -> TrainingData | InputRows:
 
 def _deliver(path: Path, inputs: Path, model: Model, result: ModelResult, files: ResultTargets) -> None:
     """Print the summary and the table by layer, and write what was asked for."""
-    from sparsenn.io.model import PRUNED
-    from sparsenn.io.model_output import write_model_output
+    from sparsenn.io.tables.predictions import write_model_output
+    from sparsenn.model import PRUNED
     from sparsenn.report import draw_layers, layer_table, model_layer_table, model_record, model_summary, to_json
 
     screen = console(sys.stderr if files.json == STDOUT else sys.stdout)

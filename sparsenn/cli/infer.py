@@ -21,7 +21,7 @@ from sparsenn.cli.startup import wake_gpu
 from sparsenn.cli.stream import InPieces, run_dataset_in_pieces, run_model_in_pieces
 from sparsenn.cli.targets import STDOUT, ResultTargets, drawing, is_hdf5, tracing, write_json, write_page
 from sparsenn.errors import UsageError
-from sparsenn.io.model_files import is_model, kind_of
+from sparsenn.io.files import is_model, kind_of
 from sparsenn.runtime.spans import span
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from sparsenn.cli.given import refuse_given_options
 from sparsenn.cli.overwrites import check_apart
 from sparsenn.cli.sources import check_dataset_source
 from sparsenn.cli.targets import STDOUT, check_target, write_json
-from sparsenn.io.model_files import is_model, kind_of, read_model
+from sparsenn.io.files import is_model, kind_of, read_model
 
 if TYPE_CHECKING:
     from sparsenn.engine import Plan
-    from sparsenn.io import Model
+    from sparsenn.model import Model
 
 __all__ = ["info"]
 

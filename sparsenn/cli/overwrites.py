@@ -58,6 +58,6 @@ def _overwrites(path: Path, source: Path) -> bool:
     real = Path(os.path.realpath(path))
     if not (real.is_file() and source.is_dir() and Path(os.path.realpath(source)) in real.parents):
         return False
-    from sparsenn.io.layout import is_official_name
+    from sparsenn.io.challenge.layout import is_official_name
 
     return is_official_name(real.name)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sparsenn.errors import InputError
-from sparsenn.io.model_files import kind_of
+from sparsenn.io.files import kind_of
 
 __all__ = ["check_dataset_source", "check_sources"]
 

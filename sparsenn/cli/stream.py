@@ -147,7 +147,7 @@ def _truth(source: str, dataset: Dataset, samples: Path | None) -> Array | None:
     """Return the true categories of the samples, which are known where they are the dataset's own."""
     if samples is None or dataset.truth is None:
         return dataset.truth
-    from sparsenn.io.hdf5 import read_categories
+    from sparsenn.io.hdf5.dataset import read_categories
 
     place = Path(source)
     own = place.is_file() and samples.is_file() and place.samefile(samples)

@@ -16,7 +16,7 @@ from sparsenn.cli.sources import check_dataset_source, check_sources
 from sparsenn.cli.startup import wake_gpu
 from sparsenn.cli.targets import STDOUT, check_target, write_json
 from sparsenn.errors import UsageError
-from sparsenn.io.model_files import is_model, kind_of, read_model
+from sparsenn.io.files import is_model, kind_of, read_model
 from sparsenn.printable import printable
 
 if TYPE_CHECKING:

@@ -49,6 +49,7 @@ def verify(
 
 
 def _read(path: Path) -> Array:
-    from sparsenn.io import hdf5, tsv
+    from sparsenn.io.challenge import tsv
+    from sparsenn.io.hdf5 import dataset
 
-    return hdf5.read_categories(path) if is_hdf5(path) else tsv.read_categories(path)
+    return dataset.read_categories(path) if is_hdf5(path) else tsv.read_categories(path)

@@ -16,8 +16,8 @@ from sparsenn.datasets.mnist import OFFICIAL_NONZEROS, TRAINING_SHAPE, find_trai
 from sparsenn.datasets.radixnet import radixnet
 from sparsenn.errors import FileFormatError, UsageError, unknown_name
 from sparsenn.formats import CSR, Array
+from sparsenn.io.challenge.layout import challenge_bias
 from sparsenn.io.dataset import Dataset
-from sparsenn.io.layout import challenge_bias
 from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress, silent
 from sparsenn.runtime.workers import chunks

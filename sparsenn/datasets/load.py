@@ -12,10 +12,10 @@ from sparsenn.datasets.named import named_file
 from sparsenn.datasets.names import LAYER_COUNTS, NAMES, parse_name
 from sparsenn.errors import InputError, UsageError, unknown_name
 from sparsenn.formats.arrays import real_number
+from sparsenn.io.challenge.folder import read_official
+from sparsenn.io.challenge.layout import CHALLENGE_BIAS
 from sparsenn.io.dataset import Dataset, check_limits
-from sparsenn.io.hdf5 import read_dataset
-from sparsenn.io.layout import CHALLENGE_BIAS
-from sparsenn.io.official import read_official
+from sparsenn.io.hdf5.dataset import read_dataset
 from sparsenn.layers import Conv2d, FullyConnected
 from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress

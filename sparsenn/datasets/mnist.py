@@ -12,7 +12,7 @@ from sparsenn.datasets.cache import cache_folder
 from sparsenn.datasets.enlarge import enlarge
 from sparsenn.errors import FileFormatError, UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.io.idx import read_idx
+from sparsenn.io.arrays.idx import read_idx
 from sparsenn.runtime.progress import Progress, silent
 
 __all__ = ["OFFICIAL_NONZEROS", "TRAINING_SHAPE", "find_training_images", "mnist_inputs", "training_images"]

@@ -10,7 +10,7 @@ from sparsenn.datasets.generate import generate, input_kind
 from sparsenn.datasets.mnist import TRAINING_SHAPE, find_training_images
 from sparsenn.datasets.names import parse_name
 from sparsenn.errors import FileFormatError
-from sparsenn.io.hdf5 import write_dataset
+from sparsenn.io.hdf5.dataset import write_dataset
 from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.progress import Progress, silent
 from sparsenn.runtime.storage import make_cache_folder, remove_stale

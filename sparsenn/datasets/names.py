@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sparsenn.errors import unknown_name
-from sparsenn.io.layout import CHALLENGE_BIAS
+from sparsenn.io.challenge.layout import CHALLENGE_BIAS
 
 __all__ = ["LAYER_COUNTS", "NAMES", "NEURON_COUNTS", "parse_name"]
 

@@ -16,7 +16,7 @@ import numpy as np
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSC, INDEX32_LIMIT, Array, index_dtype
 from sparsenn.formats.arrays import as_floats, frozen, real_number, size
-from sparsenn.io.layout import CHALLENGE_CLIP
+from sparsenn.io.challenge.layout import CHALLENGE_CLIP
 from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.network import Network
 from sparsenn.printable import kind_of

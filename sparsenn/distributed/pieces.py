@@ -29,8 +29,8 @@ import numpy as np
 
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
-from sparsenn.io.hdf5_target import created
-from sparsenn.io.tsv import write_categories
+from sparsenn.io.challenge.tsv import write_categories
+from sparsenn.io.hdf5.writing import created
 from sparsenn.runtime.storage import check_replaceable, link_target, replacing, same_file
 from sparsenn.runtime.storage.atomic import explained
 

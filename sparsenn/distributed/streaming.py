@@ -34,7 +34,7 @@ from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.result import concatenate_results
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.io.row_source import RowSource, checked, faults_reported, opened_rows
+from sparsenn.io.tables.row_source import RowSource, checked, faults_reported, opened_rows
 from sparsenn.network import Network
 from sparsenn.runtime.memory import bytes_of, free_memory
 from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress

@@ -17,7 +17,7 @@ from sparsenn.printable import kind_of
 
 if TYPE_CHECKING:
     from sparsenn.formats import Scaling
-    from sparsenn.io.model import Model
+    from sparsenn.model import Model
 
 __all__ = ["NetworkSource", "network_of"]
 
@@ -58,8 +58,8 @@ def network_of(model: NetworkSource) -> Network:
     """
     if isinstance(model, Network):
         return model
-    from sparsenn.io.model import Model
-    from sparsenn.io.model_files import read_model
+    from sparsenn.io.files import read_model
+    from sparsenn.model import Model
 
     if isinstance(model, str | os.PathLike):
         model = read_model(model)
@@ -88,8 +88,8 @@ def _of_model(model: Model) -> Network:
 
 def _with_scaling(network: Network, scaling: Scaling) -> Network:
     """Return a network whose first layer scales the inputs, or has a layer before it that does."""
-    from sparsenn.io.rounding import check_rounding
-    from sparsenn.io.signal import inputs
+    from sparsenn.io.importers.rounding import check_rounding
+    from sparsenn.io.importers.signal import inputs
 
     shape, first, rest = network.shapes[0], network[0], network.nodes
     factor, addend = (numbers.reshape(shape) for numbers in scaling.affine(network.inputs, network.image))

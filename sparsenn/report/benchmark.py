@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sparsenn.io import Model
+from sparsenn.model import Model
 from sparsenn.printable import printable
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.page import bars_part, facts_part, machine_part, page, table_part

@@ -14,8 +14,9 @@ from rich.text import Text
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.formats.named_shapes import NamedShapes
-from sparsenn.io import Dataset, Model
+from sparsenn.io import Dataset
 from sparsenn.layers import FullyConnected, ImageLayer, Linear, Softmax, SparseLinear
+from sparsenn.model import Model
 from sparsenn.network import Network
 from sparsenn.printable import kind_of, printable
 from sparsenn.report.architecture import architecture_table, shape_text

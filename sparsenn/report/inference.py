@@ -13,7 +13,7 @@ from sparsenn.backends.trainer import Evaluation
 from sparsenn.engine import LayerStatistics, Plan
 from sparsenn.engine.result import Seconds
 from sparsenn.formats import Array
-from sparsenn.io import Model
+from sparsenn.model import Model
 from sparsenn.network import Network
 from sparsenn.report.architecture import layer_title, shape_text
 from sparsenn.report.fitting import FittedTable

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from sparsenn.backends.trainer import Evaluation, TrainingResult
 from sparsenn.formats import TableEncoding
-from sparsenn.io import Model
+from sparsenn.model import Model
 from sparsenn.network import Network
 from sparsenn.printable import printable
 from sparsenn.report.plots import new_figure, save_figure

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from sparsenn.backends.oracle.training import loss_and_gradient
-from sparsenn.backends.trainer import LOSSES, Evaluation
+from sparsenn.backends.trainer import Evaluation
 from sparsenn.engine import Session
 from sparsenn.engine.inputs import check_network
 from sparsenn.errors import ShapeError, unknown_name
 from sparsenn.formats import Array
 from sparsenn.formats.arrays import real_numbers
 from sparsenn.layers import Softmax
+from sparsenn.model import LOSSES
 from sparsenn.network import Network
 from sparsenn.training.data import TrainingData
 

@@ -13,7 +13,7 @@ from sparsenn.engine import Session
 from sparsenn.engine.inputs import as_matrix, takes_shape
 from sparsenn.errors import NumericError, ShapeError
 from sparsenn.formats import CSR, Array
-from sparsenn.io.model import Model
+from sparsenn.model import Model
 from sparsenn.printable import one_line
 from sparsenn.runtime.progress import ProgressOption, shown_progress
 from sparsenn.training.data import InputRows, TrainingData

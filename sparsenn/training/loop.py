@@ -18,10 +18,10 @@ from sparsenn.engine import Timer
 from sparsenn.errors import InputError, NumericError, ShapeError, UsageError, unknown_name
 from sparsenn.formats import Scaling
 from sparsenn.formats.arrays import real_number, size
-from sparsenn.io.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from sparsenn.io.model import Model
+from sparsenn.io.hdf5.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from sparsenn.layers import Activation, Identity, Linear, activation_named
 from sparsenn.layers.activation_names import check_activation
+from sparsenn.model import Model
 from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress, silent
 from sparsenn.runtime.spans import span

@@ -14,13 +14,13 @@ from sparsenn.engine.inputs import packed_inputs
 from sparsenn.errors import FileFormatError, InputError, ShapeError, UsageError
 from sparsenn.formats import Array, TableEncoding
 from sparsenn.formats.table import width_fault
-from sparsenn.io.csv import read_csv
-from sparsenn.io.fann import read_fann
-from sparsenn.io.hdf5_source import opened
-from sparsenn.io.idx import read_idx
-from sparsenn.io.matrix_market import read_matrix_market_rows
-from sparsenn.io.npy import read_npy, read_npz, sparse_rows
-from sparsenn.io.parquet import read_parquet
+from sparsenn.io.arrays.idx import read_idx
+from sparsenn.io.arrays.matrix_market import read_matrix_market_rows
+from sparsenn.io.arrays.npy import read_npy, read_npz, sparse_rows
+from sparsenn.io.hdf5.reading import opened
+from sparsenn.io.tables.csv import read_csv
+from sparsenn.io.tables.fann import read_fann
+from sparsenn.io.tables.parquet import read_parquet
 from sparsenn.network import Image, Network
 from sparsenn.printable import kind_of
 from sparsenn.training.data import InputRows, TrainingData, of_columns

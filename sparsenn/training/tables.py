@@ -12,8 +12,8 @@ import numpy as np
 
 from sparsenn.errors import InputError, UsageError
 from sparsenn.formats import Array, Table, TableEncoding, Texts, class_codes, class_names
-from sparsenn.io.csv import read_table
-from sparsenn.io.parquet import read_parquet
+from sparsenn.io.tables.csv import read_table
+from sparsenn.io.tables.parquet import read_parquet
 from sparsenn.training.data import InputRows, TrainingData, of_columns
 
 __all__ = ["DELIMITERS", "TABLES", "encoded", "read_any_table", "training_data_of", "without"]

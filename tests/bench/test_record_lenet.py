@@ -19,8 +19,9 @@ from results_file import read_results
 from sparsenn import backends
 from sparsenn.backends import oracle as reference
 from sparsenn.formats import from_dense
-from sparsenn.io import Model, write_idx, write_model
+from sparsenn.io import write_idx, write_model
 from sparsenn.layers import Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
+from sparsenn.model import Model
 from sparsenn.network import Network
 from sparsenn.training import resize_bilinear
 

@@ -13,10 +13,10 @@ from typer.testing import Result
 from sparsenn import Linear, Network, write_model
 from sparsenn.distributed import devices as devices_module
 from sparsenn.io import Dataset
-from sparsenn.io.hdf5_source import opened
-from sparsenn.io.model import Model
-from sparsenn.io.tsv import read_categories
+from sparsenn.io.challenge.tsv import read_categories
+from sparsenn.io.hdf5.reading import opened
 from sparsenn.layers import Identity, ReLU
+from sparsenn.model import Model
 
 Run = Callable[..., Result]
 

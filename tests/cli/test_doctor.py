@@ -13,9 +13,9 @@ import pytest
 from typer.testing import Result
 
 import sparsenn
-from sparsenn import diagnosis
 from sparsenn.backends.cuda.runtime import inventory
-from sparsenn.diagnosis import Finding, diagnose
+from sparsenn.cli import diagnosis
+from sparsenn.cli.diagnosis import Finding, diagnose
 
 Run = Callable[..., Result]
 

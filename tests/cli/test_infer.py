@@ -20,7 +20,7 @@ from sparsenn import infer
 from sparsenn.backends import Features, kernels
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.io import Dataset, write_dataset
-from sparsenn.io.tsv import read_categories
+from sparsenn.io.challenge.tsv import read_categories
 from sparsenn.runtime.storage import replacing
 
 Run = Callable[..., Result]

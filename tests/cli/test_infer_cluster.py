@@ -16,8 +16,9 @@ import pytest
 
 from sparsenn.distributed.pieces import Pieces
 from sparsenn.formats import Scaling
-from sparsenn.io import Dataset, Model, write_dataset, write_model
+from sparsenn.io import Dataset, write_dataset, write_model
 from sparsenn.layers import Identity, Linear
+from sparsenn.model import Model
 from sparsenn.network import Network
 
 MISSING = "the extra dask is not installed"

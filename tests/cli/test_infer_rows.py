@@ -19,8 +19,9 @@ from scipy.sparse import coo_array, csc_array, csr_array, save_npz
 from typer.testing import Result
 
 from sparsenn.formats import from_dense
-from sparsenn.io import Model, read_idx, read_matrix_market, write_idx, write_matrix_market, write_model
+from sparsenn.io import read_idx, read_matrix_market, write_idx, write_matrix_market, write_model
 from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
+from sparsenn.model import Model
 from sparsenn.network import Network
 
 Run = Callable[..., Result]

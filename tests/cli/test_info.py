@@ -11,7 +11,8 @@ from typer.testing import Result
 
 from sparsenn import find_structure, radixnet
 from sparsenn.backends import operations
-from sparsenn.io import Dataset, Model, write_model
+from sparsenn.io import Dataset, write_model
+from sparsenn.model import Model
 from sparsenn.studies.ladder import listing
 
 Run = Callable[..., Result]

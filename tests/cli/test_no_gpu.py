@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparsenn.io import Model, write_fann, write_model
+from sparsenn.io import write_fann, write_model
 from sparsenn.layers import Linear, ReLU
+from sparsenn.model import Model
 from sparsenn.network import Network
 
 Spawn = Callable[..., "subprocess.Popen[str]"]

@@ -13,8 +13,9 @@ import pytest
 from scarce_memory import StandIn, StandInBackend, limited, occupied
 from typer.testing import Result
 
-from sparsenn.io import Model, write_idx, write_model
+from sparsenn.io import write_idx, write_model
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ReLU
+from sparsenn.model import Model
 from sparsenn.network import Network
 
 Run = Callable[..., Result]

@@ -17,8 +17,8 @@ from sparsenn.cli.overwrites import check_apart
 from sparsenn.datasets import named
 from sparsenn.errors import UsageError
 from sparsenn.io import write_model
-from sparsenn.io.model import Model
 from sparsenn.layers import Linear
+from sparsenn.model import Model
 from sparsenn.network import Network
 
 Run = Callable[..., Result]

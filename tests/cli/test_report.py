@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from typer.testing import Result
 
-from sparsenn.io import Model, write_model
+from sparsenn.io import write_model
 from sparsenn.layers import Identity, Linear, ReLU
+from sparsenn.model import Model
 from sparsenn.network import Network
 from sparsenn.report.page import bars_part, line_part
 

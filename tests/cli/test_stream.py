@@ -14,9 +14,9 @@ from sparsenn import Linear, Network, Session, write_model
 from sparsenn.distributed import streaming
 from sparsenn.formats import Scaling
 from sparsenn.io import Dataset, write_dataset
-from sparsenn.io.model import Model
-from sparsenn.io.tsv import read_categories
+from sparsenn.io.challenge.tsv import read_categories
 from sparsenn.layers import Identity, ReLU
+from sparsenn.model import Model
 
 Run = Callable[..., Result]
 

@@ -9,7 +9,7 @@ import pytest
 from sparsenn.backends import oracle as reference
 from sparsenn.datasets import digit_inputs, generate, mnist, radixnet
 from sparsenn.errors import FileFormatError, UsageError
-from sparsenn.io.idx import write_idx
+from sparsenn.io.arrays.idx import write_idx
 
 # The function of the same name hides the module as an attribute of the package.
 module = importlib.import_module("sparsenn.datasets.generate")

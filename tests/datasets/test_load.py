@@ -9,7 +9,7 @@ import pytest
 from sparsenn.datasets import generate, load
 from sparsenn.errors import FileFormatError, InputError, UsageError
 from sparsenn.io.dataset import Dataset
-from sparsenn.io.hdf5 import write_dataset
+from sparsenn.io.hdf5.dataset import write_dataset
 from sparsenn.runtime.progress import Progress, silent
 
 # The function of the same name hides the module as an attribute of the package.

@@ -8,7 +8,7 @@ import pytest
 
 from sparsenn.datasets import OFFICIAL_NONZEROS, find_training_images, mnist, mnist_inputs, training_images
 from sparsenn.errors import FileFormatError, UsageError
-from sparsenn.io.idx import write_idx
+from sparsenn.io.arrays.idx import write_idx
 
 NAME = "train-images-idx3-ubyte"
 

@@ -11,7 +11,7 @@ from sparsenn.datasets import NAMES, cache, generate, named, named_file
 from sparsenn.datasets.cache import DamagedCacheWarning
 from sparsenn.errors import FileFormatError, ResourceError, UsageError
 from sparsenn.io.dataset import Dataset
-from sparsenn.io.hdf5 import read_dataset
+from sparsenn.io.hdf5.dataset import read_dataset
 from sparsenn.runtime import memory
 from sparsenn.runtime.storage import remove_stale
 

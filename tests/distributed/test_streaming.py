@@ -24,8 +24,10 @@ from sparsenn.distributed.pieces import Piece, opened_pieces
 from sparsenn.distributed.sharing import ahead
 from sparsenn.errors import DeviceError, FileFormatError, ResourceError, ShapeError, UsageError
 from sparsenn.formats import from_dense
-from sparsenn.io import Dataset, read_once, row_source, stored, write_dataset
-from sparsenn.io.tsv import read_categories, write_images
+from sparsenn.io import Dataset, write_dataset
+from sparsenn.io.arrays import read_once, stored
+from sparsenn.io.challenge.tsv import read_categories, write_images
+from sparsenn.io.tables import row_source
 from sparsenn.layers import Identity, ReLU
 
 WIDTH, ROWS = 48, 900
@@ -82,7 +84,7 @@ def folder(network, rows, right, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
     monkeypatch.setattr(streaming, "LEAST_ROWS", 50)
-    monkeypatch.setattr("sparsenn.io.stored.KEPT_BYTES", 1)  # so that memory is used again
+    monkeypatch.setattr("sparsenn.io.arrays.stored.KEPT_BYTES", 1)  # so that memory is used again
 
 
 def limit_for(size, devices=1, row=2 * 4 * WIDTH):

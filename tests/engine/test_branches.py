@@ -39,7 +39,9 @@ from sparsenn import (
 from sparsenn.backends.oracle import network as oracle
 from sparsenn.engine import choosing
 from sparsenn.formats import from_dense
-from sparsenn.io import Model, branches
+from sparsenn.io.importers.nodes import Node as ImportedNode
+from sparsenn.io.importers.nodes import network_nodes
+from sparsenn.model import Model
 
 DEVICES = pytest.mark.parametrize("device", ["cpu", "reference", pytest.param("cuda", marks=pytest.mark.gpu)])
 SWITCHES = [
@@ -58,9 +60,9 @@ SWITCHES = [
     st.integers(0, 2**32 - 1),
 )
 def test_any_graph(
-    device: str, last: branches.Node, switches: Any, size: int | None, rows: int, few: bool, seed: int
+    device: str, last: ImportedNode, switches: Any, size: int | None, rows: int, few: bool, seed: int
 ) -> None:
-    network = Network(branches.network_nodes(last))
+    network = Network(network_nodes(last))
     rng = np.random.default_rng(seed)
     values = rng.integers(-3, 4, (rows, network.inputs)).astype(np.float32)
     if few:  # many rows are equal, or zero

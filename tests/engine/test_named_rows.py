@@ -34,7 +34,7 @@ from sparsenn.engine.inputs import packed_inputs
 from sparsenn.errors import FileFormatError, InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import from_dense
 from sparsenn.formats.named_shapes import named_columns
-from sparsenn.io import Model
+from sparsenn.model import Model
 
 DEVICES = pytest.mark.parametrize("device", ["cpu", "reference", pytest.param("cuda", marks=pytest.mark.gpu)])
 INPUTS, OUTPUTS = {"obs": (17,), "image": (3, 8, 8)}, {"action": (4,), "value": (2, 3)}

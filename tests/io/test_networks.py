@@ -15,8 +15,8 @@ import sparsenn
 from sparsenn import Conv2d, Flatten, Linear, Model, Network, Session, SparseLinear
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import Array, Column, Scaling, TableEncoding
+from sparsenn.io.importers.rounding import RoundingWarning
 from sparsenn.io.networks import network_of
-from sparsenn.io.rounding import RoundingWarning
 
 WEIGHTS = np.array([[1.0, 0.0], [0.0, -2.0], [3.0, 0.0]], np.float32)
 ROWS = np.array([[1.0, 2.0, 3.0], [4.0, -5.0, 6.0]], np.float32)

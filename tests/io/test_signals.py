@@ -10,7 +10,7 @@ import pytest
 from pyarrow import csv
 
 from sparsenn.io import read_csv
-from sparsenn.io.tsv import read_images, read_layer
+from sparsenn.io.challenge.tsv import read_images, read_layer
 
 
 @pytest.mark.parametrize("read", [read_csv, lambda path: read_layer(path, (9, 9)), lambda path: read_images(path, 9)])

@@ -12,9 +12,9 @@ from scipy.sparse import csc_array
 from strategies import mixed_networks
 
 from sparsenn.errors import UsageError
-from sparsenn.io import Model
 from sparsenn.layers import Conv2d, Flatten, Linear, ReLU, SparseLinear
 from sparsenn.layers.pruning import largest, nonzeros, pruned
+from sparsenn.model import Model
 from sparsenn.network import Network
 
 SHARES = st.floats(0.01, 1)

@@ -8,8 +8,9 @@ import numpy as np
 from rich.console import Console
 
 from sparsenn.formats import CSR, from_dense
-from sparsenn.io import Dataset, Model
+from sparsenn.io import Dataset
 from sparsenn.layers import ReLU, Sigmoid, SparseLinear
+from sparsenn.model import Model
 from sparsenn.network import Network
 from sparsenn.report import describe_dataset, describe_layers, describe_model
 

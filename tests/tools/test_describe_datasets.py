@@ -13,8 +13,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from sparsenn.io import Model, write_model
+from sparsenn.io import write_model
 from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
+from sparsenn.model import Model
 from sparsenn.network import Network
 
 EMPTY = "# Data\n\n<!-- model:small.h5 -->\n<!-- /model -->\n\nText.\n"

@@ -12,8 +12,8 @@ from scipy.special import log_softmax
 from scipy.special import softmax as shares
 
 from sparsenn.errors import NumericError, ResourceError, ShapeError
-from sparsenn.io import Model
 from sparsenn.layers import Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax
+from sparsenn.model import Model
 from sparsenn.network import Network
 from sparsenn.runtime import memory
 from sparsenn.training import TrainingData, evaluate, resize_bilinear, run_model

@@ -12,7 +12,7 @@ import pytest
 import sparsenn
 from sparsenn.errors import FileFormatError, NumericError, ShapeError, SparseNNError, UsageError
 from sparsenn.io import read_checkpoint, write_checkpoint
-from sparsenn.io.checkpoint import Checkpoint
+from sparsenn.io.hdf5.checkpoint import Checkpoint
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid
 from sparsenn.training import TrainingData, TrainingResult, evaluate, read_data, train
 from sparsenn.training.choice import choose

@@ -11,7 +11,8 @@ import pytest
 from pyarrow import parquet
 
 from sparsenn.errors import FileFormatError, InputError, ShapeError, SparseNNError, UsageError
-from sparsenn.io import Model, read_model, write_model
+from sparsenn.io import read_model, write_model
+from sparsenn.model import Model
 from sparsenn.training import InputRows, TrainingData, read_data, read_rows, train, trained_model
 
 TABLE = "age,town,height,kind\n30,Ulm,1.5,b\n40,Bonn,1.75,a\n50,Ulm,2,b\n"

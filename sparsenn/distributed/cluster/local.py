@@ -26,7 +26,12 @@ _HOST = "127.0.0.1"
 _LIBRARIES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """What limits the threads of libraries; numba and this package's own have NUMBA_NUM_THREADS."""
 
-_NEEDED = ("distributed.nanny", "sparsenn.distributed.cluster.gathering", "sparsenn.io.hdf5", "numba.np.arraymath")
+_NEEDED = (
+    "distributed.nanny",
+    "sparsenn.distributed.cluster.gathering",
+    "sparsenn.io.hdf5.dataset",
+    "numba.np.arraymath",
+)
 """Modules that workers need."""
 
 

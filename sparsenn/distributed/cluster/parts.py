@@ -15,7 +15,7 @@ import numpy as np
 from sparsenn.distributed.digests import check_unchanged, content_digest, file_stamp, file_state
 from sparsenn.errors import ShapeError, UsageError, WorkerError
 from sparsenn.formats import CSR, Array
-from sparsenn.io.row_source import checked, faults_reported, opened_rows
+from sparsenn.io.tables.row_source import checked, faults_reported, opened_rows
 from sparsenn.printable import kind_of
 from sparsenn.runtime.workers import chunks
 
@@ -176,7 +176,8 @@ def rows_of(given: Any, width: int) -> Rows:
 
     Parameters
     ----------
-    given : a NumPy array, a SciPy sparse matrix, `CSR`, or the path of a file as `sparsenn.io.row_source` reads it.
+    given : a NumPy array, a SciPy sparse matrix, `CSR`, or the path of a file that
+        `sparsenn.io.tables.row_source` reads.
     width : numbers of a row that the network takes.
 
     Raises

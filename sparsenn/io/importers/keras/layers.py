@@ -14,14 +14,14 @@ import numpy as np
 
 from sparsenn.errors import InputError, prefix_errors
 from sparsenn.formats import Array
-from sparsenn.io.affine import Sides
-from sparsenn.io.combining import combined, multiplied
-from sparsenn.io.convolving import convolve, pad_with_zeros
+from sparsenn.io.importers.affine import Sides
+from sparsenn.io.importers.axes import take, transpose
+from sparsenn.io.importers.combinations import combined, multiplied
+from sparsenn.io.importers.convolutions import convolve, pad_with_zeros
 from sparsenn.io.importers.keras.reading import Layer, Reading, class_of, constant
-from sparsenn.io.normalising import normalise
-from sparsenn.io.pooling import pool
-from sparsenn.io.rearranging import take, transpose
-from sparsenn.io.signal import Signal
+from sparsenn.io.importers.layer_norm import normalise
+from sparsenn.io.importers.pooling import pool
+from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, LogSoftmax, MaxPool2d, ReLU
 from sparsenn.layers.activation_names import activation_elsewhere, attributes_elsewhere, names_elsewhere
 
@@ -162,7 +162,7 @@ def _layer_norm(signal: Signal, layer: Layer) -> Signal:
     """Return normalised rows; of images and sequences with the channels last, along the channels, or all axes."""
     config = layer.config
     if config.get("rms_scaling"):
-        raise InputError("divides by the mean square alone (rms_scaling); sparsenn's layers subtract the mean, too")
+        raise InputError("divides by the mean square alone (rms_scaling); sparsenn's layers also subtract the mean")
     names = [*(["gamma"] if config["scale"] else []), *(["beta"] if config["center"] else [])]
     arrays = dict(zip(names, layer.weights(names), strict=True))
     rank = len(signal.shape)

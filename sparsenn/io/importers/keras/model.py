@@ -25,19 +25,19 @@ from typing import IO, Any
 from sparsenn.errors import FileFormatError, InputError, UsageError, prefix_errors
 from sparsenn.formats import InputLayout
 from sparsenn.io.bounded import open_plain, reading
-from sparsenn.io.combining import network_between, slices_of_inputs
-from sparsenn.io.hdf5_heap import heap_texts
-from sparsenn.io.hdf5_model import KERAS_DESCRIPTION
-from sparsenn.io.hdf5_source import Hdf5Source, opened
+from sparsenn.io.hdf5.heap import heap_texts
+from sparsenn.io.hdf5.model import KERAS_DESCRIPTION
+from sparsenn.io.hdf5.reading import Hdf5Source, opened
+from sparsenn.io.importers.combinations import network_between, slices_of_inputs
 from sparsenn.io.importers.keras.graph import Placed, Source, placed_layers
 from sparsenn.io.importers.keras.layers import LAYERS, dimensions_of
 from sparsenn.io.importers.keras.operations import operated
 from sparsenn.io.importers.keras.reading import OPERATION, Layer
 from sparsenn.io.importers.keras.weights import KerasWeights, stored_weights
-from sparsenn.io.model import Model, imported_model
-from sparsenn.io.rounding import check_rounding
-from sparsenn.io.signal import Signal, inputs
+from sparsenn.io.importers.rounding import check_rounding
+from sparsenn.io.importers.signal import Signal, inputs
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
+from sparsenn.model import Model, imported_model
 from sparsenn.network import Network
 from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.memory import check_memory

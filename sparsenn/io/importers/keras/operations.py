@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from sparsenn.errors import InputError
-from sparsenn.io.combining import combined, multiplied
+from sparsenn.io.importers.combinations import combined, multiplied
 from sparsenn.io.importers.keras.layers import applied, clipped, concatenated, leaked, relu, reshaped, softmax
 from sparsenn.io.importers.keras.reading import OPERATION, Layer, Reading, constant, shown
-from sparsenn.io.signal import Signal
+from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import Activation, Add, ReLU, Sigmoid, Tanh
 
 __all__ = ["OPERATIONS", "operated"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
-from sparsenn.io.signal import Signal
+from sparsenn.io.importers.signal import Signal
 
 __all__ = ["OPERATION", "Layer", "Reading", "Weights", "class_of", "constant", "shown"]
 

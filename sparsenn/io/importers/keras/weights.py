@@ -9,7 +9,7 @@ from typing import Protocol
 
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
-from sparsenn.io.hdf5_source import Hdf5Source
+from sparsenn.io.hdf5.reading import Hdf5Source
 
 __all__ = ["KerasWeights", "stored_weights"]
 

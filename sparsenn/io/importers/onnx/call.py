@@ -14,7 +14,7 @@ from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.io.importers.onnx.folding import ROWS_UNKNOWN, names_rows
 from sparsenn.io.importers.onnx.tensors import Constant, dense
-from sparsenn.io.signal import Signal
+from sparsenn.io.importers.signal import Signal
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 
 __all__ = ["Call", "Classes", "Value", "aligned", "deeper", "floats", "weights_of"]

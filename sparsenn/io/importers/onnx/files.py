@@ -12,13 +12,14 @@ import numpy as np
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError, SparseNNError, UsageError
 from sparsenn.io.bounded import Source
+from sparsenn.io.description import description_of, model_described
 from sparsenn.io.importers.onnx.graph import Imported
 from sparsenn.io.importers.onnx.graph_inputs import InputShapes, fix_sizes
 from sparsenn.io.importers.onnx.mixed import import_graph
 from sparsenn.io.importers.onnx.tensors import Tensors
-from sparsenn.io.model import Model, description_of, imported_model, model_described
-from sparsenn.io.rounding import check_rounding
+from sparsenn.io.importers.rounding import check_rounding
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
+from sparsenn.model import Model, imported_model
 from sparsenn.network import Network
 from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.memory import check_memory

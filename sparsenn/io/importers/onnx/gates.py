@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.formats import Array
-from sparsenn.io.activations import POINTS, activation_of
-from sparsenn.io.signal import Signal
+from sparsenn.io.importers.activations import POINTS, activation_of
+from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import Activation
 from sparsenn.layers.activation_names import activation_elsewhere
 from sparsenn.layers.formulas import numpy_function

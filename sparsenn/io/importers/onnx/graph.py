@@ -11,8 +11,8 @@ import numpy as np
 
 from sparsenn.errors import InputError, prefix_errors
 from sparsenn.formats import Array
-from sparsenn.io.affine import UNSCALED, Scaling
-from sparsenn.io.combining import network_between
+from sparsenn.io.importers.affine import UNSCALED, Scaling
+from sparsenn.io.importers.combinations import network_between
 from sparsenn.io.importers.onnx.call import Call, Classes, Value
 from sparsenn.io.importers.onnx.folding import fold
 from sparsenn.io.importers.onnx.gates import Gate, Gates
@@ -20,7 +20,7 @@ from sparsenn.io.importers.onnx.labels import labels_of
 from sparsenn.io.importers.onnx.normalisations import Normalisation, Normalisations
 from sparsenn.io.importers.onnx.operators import OPERATORS
 from sparsenn.io.importers.onnx.tensors import Tensors
-from sparsenn.io.signal import Signal
+from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import Softmax
 from sparsenn.network import Network
 from sparsenn.printable import reason_of

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import InputLayout
 from sparsenn.formats.named_shapes import checked_shapes
-from sparsenn.io.combining import slices_of_inputs
-from sparsenn.io.signal import Signal
+from sparsenn.io.importers.combinations import slices_of_inputs
+from sparsenn.io.importers.signal import Signal
 from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["InputShapes", "fix_sizes", "input_signals"]

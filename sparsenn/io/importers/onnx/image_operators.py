@@ -9,12 +9,12 @@ import numpy as np
 
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
-from sparsenn.io.affine import Sides
-from sparsenn.io.convolving import convolve, pad_with_zeros
+from sparsenn.io.importers.affine import Sides
+from sparsenn.io.importers.axes import transpose
+from sparsenn.io.importers.convolutions import convolve, pad_with_zeros
 from sparsenn.io.importers.onnx.call import Call, floats
-from sparsenn.io.pooling import pool
-from sparsenn.io.rearranging import transpose
-from sparsenn.io.signal import Signal
+from sparsenn.io.importers.pooling import pool
+from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import AvgPool2d, MaxPool2d, Pool2d
 from sparsenn.layers.images import Pair
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sparsenn.io.importers.onnx.call import Value
-from sparsenn.io.signal import Signal
+from sparsenn.io.importers.signal import Signal
 from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["labels_of", "with_numeric_outputs"]

@@ -12,8 +12,8 @@ import numpy as np
 from scipy.sparse import issparse
 
 from sparsenn.errors import InputError, ShapeError, SparseNNError, UsageError
-from sparsenn.io.affine import PositionProduct, Scaling
-from sparsenn.io.branches import Node
+from sparsenn.io.importers.affine import PositionProduct, Scaling
+from sparsenn.io.importers.nodes import Node
 from sparsenn.io.importers.onnx.call import Value
 from sparsenn.io.importers.onnx.graph import Imported, Walk
 from sparsenn.io.importers.onnx.graph_inputs import input_signals
@@ -21,7 +21,7 @@ from sparsenn.io.importers.onnx.labels import labels_of, with_numeric_outputs
 from sparsenn.io.importers.onnx.probing import Probed, probed
 from sparsenn.io.importers.onnx.subgraphs import Subgraphs, without_dead_nodes
 from sparsenn.io.importers.onnx.tensors import Tensors
-from sparsenn.io.signal import Signal
+from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import Add, ForeignLayer, LayerNorm, PerPosition, RowTensor, Slice
 from sparsenn.structure.onnx_library import onnx_library
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
+from sparsenn.io.importers.axes import transpose
 from sparsenn.io.importers.onnx.call import Call, Classes, Value
 from sparsenn.io.importers.onnx.folding import ROWS
 from sparsenn.io.importers.onnx.tensors import dense
-from sparsenn.io.rearranging import transpose
-from sparsenn.io.signal import Signal
+from sparsenn.io.importers.signal import Signal
 
 __all__ = ["MOVEMENTS"]
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
-from sparsenn.io.normalising import normalise
-from sparsenn.io.signal import Signal
+from sparsenn.io.importers.layer_norm import normalise
+from sparsenn.io.importers.signal import Signal
 
 __all__ = ["Normalisation", "Normalisations"]
 

@@ -13,16 +13,16 @@ from scipy.sparse import csc_array, eye_array, issparse, kron
 
 from sparsenn.errors import InputError
 from sparsenn.formats import INDEX32_LIMIT
-from sparsenn.io.affine import Product
-from sparsenn.io.combining import combined, concatenated, product_per_position, products_of, with_product
+from sparsenn.io.importers.affine import Product
+from sparsenn.io.importers.axes import transpose
+from sparsenn.io.importers.combinations import combined, concatenated, product_per_position, products_of, with_product
+from sparsenn.io.importers.layer_norm import normalise
 from sparsenn.io.importers.onnx.call import Call, Classes, Value, aligned, deeper, floats, weights_of
 from sparsenn.io.importers.onnx.image_operators import IMAGE_OPERATORS
 from sparsenn.io.importers.onnx.movements import MOVEMENTS
 from sparsenn.io.importers.onnx.selections import SELECTIONS
 from sparsenn.io.importers.onnx.tensors import Constant
-from sparsenn.io.normalising import normalise
-from sparsenn.io.rearranging import transpose
-from sparsenn.io.signal import Signal
+from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import Add, LogSoftmax, Multiply, Softmax
 from sparsenn.layers.activation import HardSigmoid
 from sparsenn.layers.activation_names import activation_elsewhere, names_elsewhere

@@ -10,7 +10,7 @@ import numpy as np
 
 from sparsenn.backends.foreign import onnx_runtime, runtime_session
 from sparsenn.formats import Array
-from sparsenn.io.signal import Signal
+from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import RowTensor
 from sparsenn.structure.onnx_library import onnx_library
 

@@ -8,9 +8,9 @@ from itertools import pairwise
 import numpy as np
 
 from sparsenn.errors import InputError
+from sparsenn.io.importers.axes import check_axis, take
 from sparsenn.io.importers.onnx.call import Call, Classes, Value
-from sparsenn.io.rearranging import check_axis, take
-from sparsenn.io.signal import Signal
+from sparsenn.io.importers.signal import Signal
 
 __all__ = ["SELECTIONS"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from sparsenn.errors import InputError, UsageError, prefix_errors
 from sparsenn.formats import InputLayout
+from sparsenn.io.importers.rounding import check_rounding
+from sparsenn.io.importers.signal import Signal, inputs
 from sparsenn.io.importers.sklearn.transformers import fitted, steps_of, transformed
-from sparsenn.io.rounding import check_rounding
-from sparsenn.io.signal import Signal, inputs
 from sparsenn.layers.activation_names import activation_elsewhere, names_elsewhere
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network

@@ -14,9 +14,9 @@ from scipy.sparse import csc_array
 
 from sparsenn.errors import InputError, prefix_errors
 from sparsenn.formats import Array
-from sparsenn.io.combining import concatenated
-from sparsenn.io.rearranging import take
-from sparsenn.io.signal import Signal
+from sparsenn.io.importers.axes import take
+from sparsenn.io.importers.combinations import concatenated
+from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import ReLU
 
 __all__ = ["fitted", "steps_of", "transformed"]

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 
 from sparsenn.errors import InputError
-from sparsenn.io.combining import combined, concatenated, multiplied
-from sparsenn.io.foreign_arrays import host_array, host_matrix
+from sparsenn.io.importers.combinations import combined, concatenated, multiplied
+from sparsenn.io.importers.host_arrays import host_array, host_matrix
+from sparsenn.io.importers.signal import Signal
 from sparsenn.io.importers.torch import movements, operators
 from sparsenn.io.importers.torch.movements import Arguments, Made
-from sparsenn.io.signal import Signal
 from sparsenn.layers import Add, AvgPool2d, LogSoftmax
 from sparsenn.layers.activation_names import attributes_elsewhere, names_elsewhere
 

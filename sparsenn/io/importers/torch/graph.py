@@ -15,10 +15,10 @@ import torch
 from torch.export.graph_signature import OutputKind
 
 from sparsenn.errors import InputError, prefix_errors
-from sparsenn.io.combining import slices_of_inputs
+from sparsenn.io.importers.combinations import slices_of_inputs
+from sparsenn.io.importers.signal import Signal
 from sparsenn.io.importers.torch.aten import ROWS_COUNT, apply_operator
 from sparsenn.io.importers.torch.movements import ROWS, Made
-from sparsenn.io.signal import Signal
 
 __all__ = ["exported", "of_several_rows", "output_names"]
 

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from sparsenn.errors import InputError, UsageError, prefix_errors
-from sparsenn.io.combining import combined, network_between
+from sparsenn.io.importers.combinations import combined, network_between
+from sparsenn.io.importers.rounding import check_rounding
+from sparsenn.io.importers.signal import Signal, inputs
 from sparsenn.io.importers.torch import movements, operators
-from sparsenn.io.rounding import check_rounding
-from sparsenn.io.signal import Signal, inputs
 from sparsenn.layers import Add, AvgPool2d, LogSoftmax, MaxPool2d, Tanh
 from sparsenn.layers.activation_names import names_elsewhere
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
@@ -85,7 +85,7 @@ def from_torch(
         raise UsageError(f"{kind_of(module)} is not a torch.nn.Module; from_weights takes a state dict")
     if isinstance(module, torch.jit.ScriptModule):
         raise InputError("a TorchScript module cannot be inspected; give the module it was made from")
-    if any(type(each).__module__ == "sparsenn.torch.layers" for each in module.modules()):
+    if any(type(each).__module__ == "sparsenn.interop.torch.layers" for each in module.modules()):
         raise UsageError("sparsenn.torch.sparsify has replaced modules of it; call sparsenn.torch.desparsify first")
     several = isinstance(example, tuple | dict)
     batches = () if example is None else example if several else (example,)

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sparsenn.errors import InputError
-from sparsenn.io.foreign_arrays import host_array
-from sparsenn.io.rearranging import check_axis, take, transpose
-from sparsenn.io.signal import Signal
+from sparsenn.io.importers.axes import check_axis, take, transpose
+from sparsenn.io.importers.host_arrays import host_array
+from sparsenn.io.importers.signal import Signal
 
 __all__ = [
     "ROWS",

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from sparsenn.errors import InputError, ShapeError
-from sparsenn.io.affine import Sides
-from sparsenn.io.combining import product_per_position
-from sparsenn.io.convolving import convolve, pad_with_zeros
-from sparsenn.io.foreign_arrays import host_array, host_matrix
-from sparsenn.io.normalising import normalise
-from sparsenn.io.pooling import pool
-from sparsenn.io.signal import Signal
+from sparsenn.io.importers.affine import Sides
+from sparsenn.io.importers.combinations import product_per_position
+from sparsenn.io.importers.convolutions import convolve, pad_with_zeros
+from sparsenn.io.importers.host_arrays import host_array, host_matrix
+from sparsenn.io.importers.layer_norm import normalise
+from sparsenn.io.importers.pooling import pool
+from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import AvgPool2d, MaxPool2d, SoftmaxLayer
 from sparsenn.layers.activation_names import activation_elsewhere
 

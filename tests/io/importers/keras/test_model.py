@@ -30,7 +30,7 @@ from real_networks import DEVICES, RIGHT, images_and_labels, real_weights
 from sparsenn.engine import Session
 from sparsenn.errors import FileFormatError, InputError, SparseNNError
 from sparsenn.io import from_keras, is_model, read_model
-from sparsenn.io.hdf5_heap import heap_texts
+from sparsenn.io.hdf5.heap import heap_texts
 from sparsenn.io.importers.keras.model import read_keras
 from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
 

@@ -13,7 +13,7 @@ from onnx_graphs import Array, check, model, node, normal
 
 from sparsenn import Conv2d, Flatten, Linear, MaxPool2d, PerPosition, Slice, SparseLinear, from_onnx
 from sparsenn.errors import InputError
-from sparsenn.io import combining
+from sparsenn.io.importers import combinations
 
 
 def ints(*numbers: int) -> Array:
@@ -112,7 +112,7 @@ def test_scalings_before_and_after_weights_along_the_last_axis(
     scaled: Array, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scalings that are the same at all positions become part of the layer that these share."""
-    monkeypatch.setattr(combining, "_MOST_COPIES", most)
+    monkeypatch.setattr(combinations, "_MOST_COPIES", most)
     before = [node("Mul", "x", "s", to="m"), node("MatMul", "m", "W")]
     network = check(model(before, ["n", 3, 5], W=normal(5, 4), s=scaled), normal(2, 3, 5))
     assert (len(network) == 1) == (scaled.shape == (5,) or most > 0)

@@ -331,7 +331,7 @@ def check(graph: Graph, output: str) -> str:
     return "equal"
 
 
-pytestmark = pytest.mark.filterwarnings("ignore::sparsenn.io.rounding.RoundingWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::sparsenn.io.importers.rounding.RoundingWarning")
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))

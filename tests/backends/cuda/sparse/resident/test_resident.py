@@ -17,7 +17,7 @@ from sparsenn.backends.cuda.sparse.resident.stages import KERNEL_BYTES, stage_le
 from sparsenn.backends.machine import H200
 from sparsenn.engine import Session, plan
 from sparsenn.formats import CSR, from_dense
-from sparsenn.io.official import read_official
+from sparsenn.io.challenge.folder import read_official
 from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.network import Network
 

@@ -1,0 +1,3 @@
+"""The modules behind `sparsenn.torch`; all but `report` import PyTorch."""
+
+__all__ = []

@@ -1,0 +1,177 @@
+"""Sessions of a single layer whose weights PyTorch holds: made anew when these change."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch.autograd.forward_ad import unpack_dual
+from torch.nn.functional import conv2d, linear
+
+from sparsenn.engine import Session
+from sparsenn.interop.torch.operator import Parameters, register
+from sparsenn.io.importers.signal import inputs
+from sparsenn.io.importers.torch import operators
+from sparsenn.layers.sparse_or_dense import fully_connected
+from sparsenn.network import Network
+from sparsenn.runtime.workers import renew_after_fork
+
+__all__ = ["LayerRunner", "masked"]
+
+MOST_SESSIONS = 8
+"""Sessions of a layer: one for each device, and of convolutions for each size of image. Those used last stay."""
+
+MAX_SETTLED = 64
+"""Shapes of rows with which a layer's calls go straight to its session."""
+
+ALWAYS_SPARSE = 2.0
+"""A share of weights that no layer exceeds."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Compiled:
+    session: Session
+    versions: tuple[Any, ...]
+    tensors: tuple[torch.Tensor | None, ...]  # their memory goes to no other tensor meanwhile
+    copies: tuple[torch.Tensor, ...]  # of those of inference mode, whose changes nothing counts
+
+    def is_of(self, parameters: Parameters) -> bool:
+        """Return whether parameters of inference mode have the numbers that were compiled."""
+        return all(map(torch.equal, self.copies, _uncounted(parameters, copied=False)))
+
+
+class _Settled(NamedTuple):
+    """A call that can be repeated, with all that must be as it was."""
+
+    session: Session
+    device: torch.device
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    weight_version: Any
+    bias_version: Any
+    matrix: tuple[int, int]  # shape of the rows as a matrix
+    outputs: tuple[int, ...]  # shape of the outputs
+
+
+class LayerRunner:
+    """The sessions of a layer, by device and size of images; a copy, or an unpickled one, begins with none.
+
+    Parameters
+    ----------
+    convolution : stride, padding, dilation and groups; None for a fully connected layer.
+    options : of the sessions.
+    """
+
+    def __init__(self, convolution: Mapping[str, Any] | None, options: Mapping[str, Any]) -> None:
+        self.convolution, self.options = convolution, options
+        self.number = register(self)
+        self._compiled: OrderedDict[Any, _Compiled] = OrderedDict()
+        self._settled: dict[Any, _Settled] = {}
+        self._after_fork()
+        renew_after_fork(self)
+
+    def session(self, rows: torch.Tensor, parameters: Parameters) -> Session:
+        """Return the session for rows of a device and shape, with the weights that the parameters have now."""
+        key = str(rows.device), tuple(rows.shape[1:])
+        versions = tuple(map(_version, parameters))
+        with self._lock:
+            compiled = self._compiled.get(key)
+            if compiled is None or compiled.versions != versions or not compiled.is_of(parameters):
+                self._settled.clear()
+                session = Session(self._network(key[1], parameters), device=key[0], **self.options)
+                tensors = tuple(None if each is None else each.detach() for each in parameters)
+                compiled = self._compiled[key] = _Compiled(session, versions, tensors, _uncounted(parameters))
+            self._compiled.move_to_end(key)
+            if len(self._compiled) > MOST_SESSIONS:
+                self._compiled.popitem(last=False)
+        return compiled.session
+
+    def settle(self, rows: torch.Tensor, parameters: Parameters) -> None:
+        """Have calls of a fully connected layer like the one that has ended go straight to its session.
+
+        These have rows of the same shape and, as those, of float32 on the same device; there are no masks.
+        """
+        weight, weight_mask, bias, bias_mask = parameters
+        is_plain = weight_mask is bias_mask is None and type(rows) is torch.Tensor and rows.dtype is torch.float32
+        compiled = self._compiled.get((str(rows.device), (rows.shape[-1],)))
+        if not is_plain or compiled is None or compiled.copies or compiled.versions != tuple(map(_version, parameters)):
+            return
+        if len(self._settled) >= MAX_SETTLED:
+            self._settled.clear()
+        shape = *rows.shape[:-1], weight.shape[0]  # type: ignore[union-attr]
+        versions = _version(weight), _version(bias)
+        self._settled[rows.shape] = _Settled(
+            compiled.session, rows.device, weight, bias, *versions, (-1, rows.shape[-1]), shape
+        )
+
+    def settled_outputs(self, module: Any, rows: torch.Tensor) -> torch.Tensor | None:
+        """Return the outputs of rows like earlier ones; None where anything differs, so that all has to be checked."""
+        if type(rows) is not torch.Tensor or rows.is_nested or torch.jit.is_tracing():
+            return None
+        settled = self._settled.get(rows.shape)
+        if settled is None or torch.is_grad_enabled() or torch.is_autocast_enabled(settled.device.type):
+            return None
+        parameters, weight, bias = module._parameters, settled.weight, settled.bias
+        if parameters.get("weight") is not weight or parameters.get("bias") is not bias or module._buffers:
+            return None
+        if _version(weight) != settled.weight_version or _version(bias) != settled.bias_version:
+            return None
+        if rows.dtype is not torch.float32 or rows.device != settled.device or rows.layout is not torch.strided:
+            return None
+        if not rows.is_contiguous() or rows.is_neg() or unpack_dual(rows).tangent is not None:
+            return None
+        try:
+            rows.data_ptr()
+            numbers = rows.numpy() if rows.is_cpu else rows.detach()
+        except RuntimeError:  # of `torch.func.vmap` and the like, or a gradient that nothing records now
+            return None
+        outputs = settled.session(numbers.reshape(settled.matrix), form="dense").reshape(settled.outputs)
+        return torch.from_numpy(outputs) if rows.is_cpu else outputs
+
+    def outputs_like(self, rows: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+        """Return what PyTorch makes of rows."""
+        weight, bias = masked(*parameters[:2]), masked(*parameters[2:])
+        rows = rows.to(weight.dtype)  # which differ under autocast
+        product: torch.Tensor = (
+            linear(rows, weight, bias) if self.convolution is None else conv2d(rows, weight, bias, **self.convolution)
+        )
+        return product
+
+    def _network(self, shape: tuple[int, ...], parameters: Parameters) -> Network:
+        weight, bias = masked(*parameters[:2]), masked(*parameters[2:])
+        if self.convolution is not None:
+            return operators.convolution(inputs(shape, "images"), weight, bias, **self.convolution).network()
+        shift = None if bias is None else _on_host(bias)
+        return Network((fully_connected(_on_host(weight).T, shift, sparse_below=ALWAYS_SPARSE),))
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LayerRunner, (self.convolution, self.options)
+
+
+def masked(tensor: torch.Tensor | None, mask: torch.Tensor | None) -> Any:
+    """Return a parameter times its mask, where it has one."""
+    return tensor if tensor is None or mask is None else tensor * mask
+
+
+def _version(tensor: torch.Tensor | None) -> Any:
+    """Return what changes when a tensor's numbers do, but for changes through `.data`."""
+    if tensor is None:
+        return None
+    counted = -1 if tensor.is_inference() else tensor._version
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), counted
+
+
+def _uncounted(parameters: Parameters, copied: bool = True) -> tuple[torch.Tensor, ...]:
+    tensors = (each for each in parameters if each is not None and each.is_inference())
+    return tuple(each.clone() if copied else each for each in tensors)
+
+
+def _on_host(tensor: Any) -> Any:
+    return tensor.detach().float().cpu().numpy()

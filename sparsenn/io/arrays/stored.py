@@ -1,0 +1,121 @@
+"""An array in a file, at some place, of which parts are read.
+
+A part goes into memory that an earlier part was in, if nobody has that any more: the system fills memory with zeros
+before it hands it out, which takes a good part of the time that reading takes from a file that it holds.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import weakref
+from collections import deque
+from typing import IO, Any
+
+import numpy as np
+
+from sparsenn.errors import FileFormatError
+from sparsenn.formats import Array
+from sparsenn.io.arrays.read_once import PART_BYTES, ReadOnce
+from sparsenn.io.bounded import reading
+
+__all__ = ["Stored"]
+
+KEPT_BYTES = 1 << 20
+"""Of a part from which on its memory is reused: small ones come from memory that the process has."""
+
+MOST_SLACK = 2
+"""A block serves a part that takes no less than one byte in so many of it."""
+
+
+class _Block(np.ndarray):
+    """Memory of arrays. What NumPy makes of such an array refers to the array, as this is of a type of its own."""
+
+
+class _Memory:
+    """Memory for arrays, and again for others once they are gone, with all that was made of them."""
+
+    def __init__(self) -> None:
+        self._free: deque[_Block] = deque()
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Return an array of any content."""
+        size = math.prod(shape) * dtype.itemsize
+        if size < KEPT_BYTES:
+            return np.empty(shape, dtype)
+        block = self._block(size)
+        block.flags.writeable = True  # those who had it may have made it read-only
+        found = np.ndarray(shape, dtype, block)
+        weakref.finalize(found, self._free.append, block).atexit = False
+        return found
+
+    def _block(self, size: int) -> _Block:
+        while self._free:
+            block = self._free.pop()
+            if size <= block.size <= MOST_SLACK * size:
+                return block
+        return _Block((size + size // 8,), np.uint8)  # for parts that are a little longer, too
+
+
+class Stored:
+    """An array that is stored row by row, uncompressed; the caller knows that it is in the file.
+
+    Parameters
+    ----------
+    path, file : the file, and its bytes; read by one thread at a time.
+    offset : where the array begins.
+    shape, dtype : of the array.
+    once : whether the system is to let go of what has been read, which is done in order; not of a small array.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        file: IO[bytes],
+        offset: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        once: bool = False,
+    ) -> None:
+        self._path, self._file, self._offset = path, file, offset
+        self.shape, self.dtype = shape, dtype
+        self._memory = _Memory()
+        size = math.prod(shape) * dtype.itemsize
+        self._once = ReadOnce(file.fileno(), offset + size) if once and size >= PART_BYTES else None
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of what the first dimension counts."""
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    def read(self, first: int, last: int) -> Array:
+        """Return items `first` to `last`, in the machine's byte order.
+
+        Raises
+        ------
+        FileFormatError
+            The file has become shorter.
+        ResourceError
+            It cannot be read.
+        """
+        found = self._memory.array((last - first, *self.shape[1:]), self.dtype)
+        memory = memoryview(found.reshape(-1).view(np.uint8).data)
+        start = self._offset + first * self.item_bytes
+        with reading(self._path):
+            self._file.seek(start)
+            done = 0
+            while done < memory.nbytes:
+                count = self._read_into(memory[done:], start + done)
+                if not count:
+                    raise FileFormatError(self._path, "became shorter while it was read")
+                done += count
+        return found.astype(self.dtype.newbyteorder("="), copy=False)
+
+    def _read_into(self, memory: memoryview, place: int) -> int:
+        """Fill memory from a place in the file, which is where it was read last; returns how many bytes were there."""
+        if self._once is None:
+            return int(self._file.readinto(memory))  # type: ignore[attr-defined]
+        self._once.look(place)
+        count = int(self._file.readinto(memory[:PART_BYTES]))  # type: ignore[attr-defined]
+        self._once.let_go(place, place + count)
+        return count

@@ -1,0 +1,3 @@
+"""The text formats of the Sparse DNN Graph Challenge: single files, and a folder of them."""
+
+__all__ = []

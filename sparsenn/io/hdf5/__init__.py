@@ -1,0 +1,3 @@
+"""HDF5 files of this package: datasets, results, models and checkpoints."""
+
+__all__ = []

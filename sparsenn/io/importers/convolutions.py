@@ -1,0 +1,82 @@
+"""Convolutions of signals: of images, or, as fully connected layers, of rows of features that are taken for images."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from sparsenn.errors import ShapeError
+from sparsenn.formats import Array
+from sparsenn.io.importers.affine import Convolution, Scaling, Sides, centred, check_finite
+from sparsenn.io.importers.signal import Signal
+from sparsenn.layers import Identity
+from sparsenn.layers.images import Pair
+
+__all__ = ["convolve", "pad_with_zeros"]
+
+_MOST_WEIGHTS = 1 << 22
+"""Most weights of a fully connected layer that stands for a convolution."""
+
+
+def convolve(
+    signal: Signal,
+    filters: Array,
+    bias: Any = None,
+    stride: Pair = (1, 1),
+    padding: Sides = ((0, 0), (0, 0)),
+    dilation: Pair = (1, 1),
+    groups: int = 1,
+) -> Signal:
+    """Return what a convolution makes of a signal.
+
+    Parameters
+    ----------
+    signal : of images, or of features that its axes make images of: made by a product, or scaled one by one.
+    filters : (filters, channels / groups, height, width).
+
+    Raises
+    ------
+    ShapeError
+        The filters do not fit, or the axes are no image's.
+    """
+    if filters.ndim != 4 or 0 in filters.shape:
+        raise ShapeError(f"the weights have shape {filters.shape}; a convolution's have four dimensions")
+    check_finite(filters)
+    channels = signal.picture[0]
+    if groups < 1 or filters.shape[1] * groups != channels or filters.shape[0] % groups:
+        raise ShapeError(f"filters of shape {filters.shape} in {groups} groups do not fit {channels} channels")
+    filters, dilation, around = centred(filters, dilation, padding)
+    made = Convolution(filters, 0.0, stride, around, dilation, groups)
+    image = made.layer(Identity()).output_shape((1, *signal.picture))[1:]
+    pixels = signal.pending if isinstance(signal.pending, Scaling) else Scaling()
+    is_plain = not signal.is_scattered and pixels.as_convolution(signal.picture) is not None
+    is_point = signal.picture == (signal.width, 1, 1)
+    if is_plain or is_point or made.weights.size * prod(image[1:]) > _MOST_WEIGHTS:
+        convolved = _of_images(signal.images(), made, image)
+    else:
+        rows = signal if signal.axis == 0 else replace(signal, shape=signal.shape[1:], axis=0)
+        shape = image if len(rows.shape) == 3 else (image[0], image[2])
+        convolved = rows.product(made.as_product(signal.picture).weights, shape)
+    return convolved if bias is None else convolved.plus(convolved.for_channels("bias", bias))
+
+
+def pad_with_zeros(signal: Signal, padding: Sides) -> Signal:
+    """Return images with zeros around them: a convolution of single pixels, each channel by itself."""
+    channels = signal.picture[0]
+    return convolve(signal.flushed(), np.ones((channels, 1, 1, 1), np.float32), padding=padding, groups=channels)
+
+
+def _of_images(signal: Signal, made: Convolution, image: tuple[int, ...]) -> Signal:
+    """Return what a convolution that gives images of a shape makes of images."""
+    if isinstance(signal.pending, Convolution):
+        composed = made.after_channels(signal.pending)
+        if composed is not None:
+            return replace(signal, pending=composed).as_image(image)
+    if isinstance(signal.pending, Scaling):
+        scaled = made.after(signal.pending, signal.pixels)
+        if scaled is not None:
+            return replace(signal, pending=scaled).as_image(image)
+    return replace(signal.flushed().images(), pending=made).as_image(image)

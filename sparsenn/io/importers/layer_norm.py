@@ -1,0 +1,51 @@
+"""Layer normalisation of signals of other programs' models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from sparsenn.errors import ShapeError
+from sparsenn.io.importers.signal import Signal
+from sparsenn.layers import LayerNorm
+
+__all__ = ["normalise"]
+
+
+def normalise(signal: Signal, sizes: Sequence[int], scale: Any, shift: Any, epsilon: float) -> Signal:
+    """Return a signal whose numbers along its last axes are normalised together.
+
+    Parameters
+    ----------
+    sizes : of these axes.
+    scale, shift : of a shape that is broadcast to these axes; None for ones and zeros.
+    epsilon : what is added to variances.
+
+    Raises
+    ------
+    ShapeError
+        The last axes have other sizes, or one is that of rows; or scale and shift do not fit.
+    """
+    sizes = tuple(sizes)
+    signal = signal if signal.width else replace(signal, shape=sizes)
+    first = len(signal.shape) - len(sizes)
+    if not sizes or signal.shape[max(0, first) :] != sizes or (signal.axis is not None and signal.axis > first):
+        raise ShapeError(f"normalises the last axes, of sizes {sizes}; the input is {signal}")
+    factors = _broadcast("scale", 1.0 if scale is None else scale, sizes)
+    addends = _broadcast("shift", 0.0 if shift is None else shift, sizes)
+    signal = signal.in_order().flushed()
+    signal = signal.flat() if signal.lies is None else signal
+    return signal.then(LayerNorm(factors, addends, epsilon, prod(signal.shape[:first])))
+
+
+def _broadcast(what: str, numbers: Any, sizes: tuple[int, ...]) -> Any:
+    try:
+        return np.broadcast_to(numbers, sizes).reshape(-1)
+    except ValueError as error:
+        raise ShapeError(
+            f"the {what} has shape {np.shape(numbers)}; one that is broadcast to {sizes} is needed"
+        ) from error

@@ -1,0 +1,29 @@
+"""What asks for PyTorch says so where it is missing."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+import sparsenn
+from sparsenn.errors import UsageError
+from sparsenn.layers import Linear
+from sparsenn.network import Network
+
+
+@pytest.fixture(autouse=True)
+def _no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "sparsenn.interop.torch.module", raising=False)
+
+
+def test_wrap() -> None:
+    with pytest.raises(UsageError, match="wrap needs PyTorch, which is missing or too old"):
+        sparsenn.torch.wrap(Network((Linear(np.ones((2, 2))),)))
+
+
+def test_from_torch() -> None:
+    with pytest.raises(UsageError, match="from_torch takes a module of PyTorch, which is not installed here"):
+        sparsenn.from_torch(3)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from sparsenn.errors import FileFormatError, InputError, ResourceError, UsageError
+from sparsenn.io.arrays.idx import read_idx, write_idx
+
+Corrupted = Callable[..., Path]
+TYPES = ["u1", "i1", "<i2", ">i2", "<i4", ">i4", "<f4", ">f4", "<f8", ">f8"]
+SMALL = bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6])
+
+
+@given(
+    st.sampled_from(TYPES).flatmap(
+        lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=5))
+    ),
+    st.sampled_from(["a.idx", "a.idx.gz"]),
+)
+def test_round_trip(tmp_path_factory, array: np.ndarray, name: str) -> None:
+    path = tmp_path_factory.mktemp("idx") / name
+    write_idx(path, array)
+    found = read_idx(path)
+    assert found.dtype == array.dtype.newbyteorder("=")
+    assert found.dtype.isnative
+    np.testing.assert_array_equal(found, array)
+
+
+def test_bytes_of_the_format(tmp_path: Path) -> None:
+    write_idx(tmp_path / "a", np.arange(1, 7, dtype=np.uint8).reshape(2, 3))
+    assert (tmp_path / "a").read_bytes() == SMALL
+
+
+def test_elements_are_big_endian(corrupted: Corrupted) -> None:
+    assert read_idx(corrupted(bytes([0, 0, 11, 1, 0, 0, 0, 1, 1, 2]))).tolist() == [258]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "not IDX: begins with nothing"),
+        (b"\x89HDF", "not IDX: begins with 89 48 44 46"),
+        (SMALL[:3], "not IDX"),
+        (bytes([0, 0, 10, 1, 0, 0, 0, 0]), "not IDX"),
+        (bytes([0, 0, 8, 0]), "not IDX"),
+        (SMALL[:9], "ends before the last of its 2 lengths"),
+        (SMALL[:-1], r"ends before that|holds 5 bytes of the 6 that uint8 of shape \(2, 3\) take"),
+        (SMALL + b"x", "more than the 18 bytes"),
+    ],
+)
+def test_faulty_files(corrupted: Corrupted, data: bytes, message: str, compressed: bool) -> None:
+    path = corrupted(gzip.compress(data) if compressed else data, "a.gz" if compressed else "a")
+    with pytest.raises(FileFormatError, match=message):
+        read_idx(path)
+
+
+@pytest.mark.parametrize("name", ["a", "a.gz"])
+def test_huge_declared_shape_is_refused_before_allocating(corrupted: Corrupted, name: str) -> None:
+    data = bytes([0, 0, 14, 4]) + struct.pack(">4I", *[2**32 - 1] * 4) + b"data"
+    with pytest.raises(FileFormatError, match="bytes, but ends before that"):
+        read_idx(corrupted(gzip.compress(data) if name.endswith("gz") else data, name))
+
+
+def test_shape_beyond_memory(tmp_path: Path) -> None:
+    path = tmp_path / "sparse"
+    path.write_bytes(bytes([0, 0, 14, 3]) + struct.pack(">3I", 2**13, 2**13, 2**13))
+    with path.open("r+b") as file:  # no such size is on the disk, but the file has it
+        file.truncate(16 + 8 * 2**39)
+    with pytest.raises(ResourceError, match=r"needs .* GB of memory; .* are available"):
+        read_idx(path)
+
+
+def test_zeros_compress_a_thousandfold(tmp_path: Path) -> None:
+    write_idx(tmp_path / "a.gz", np.zeros((1 << 12, 1 << 13), np.uint8))
+    assert not read_idx(tmp_path / "a.gz").any()
+
+
+def test_truncated_gzip(corrupted: Corrupted) -> None:
+    with pytest.raises(FileFormatError, match="truncated"):
+        read_idx(corrupted(gzip.compress(SMALL)[:-9], "a.gz"))
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros(3, np.int64), np.zeros(3, np.complex64), np.array(["x"]), np.zeros((), "u1")]
+)
+def test_what_idx_cannot_hold(tmp_path: Path, array: np.ndarray) -> None:
+    with pytest.raises(UsageError, match="IDX cannot hold"):
+        write_idx(tmp_path / "a", array)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_idx(tmp_path / "train-images-idx3-ubyte.gz")
+
+
+def test_mnist(mnist_folder: Path) -> None:
+    images = read_idx(mnist_folder / "t10k-images-idx3-ubyte.gz")
+    labels = read_idx(mnist_folder / "t10k-labels-idx1-ubyte.gz")
+    assert (images.dtype, images.shape, labels.shape) == (np.uint8, (10_000, 28, 28), (10_000,))
+    assert labels[:5].tolist() == [7, 2, 1, 0, 4]
+    assert images.max() == 255
+
+
+@pytest.mark.parametrize("lengths", [(0, *[(1 << 32) - 1] * 4), (0,) * 255], ids=["too long", "too many"])
+def test_shapes_that_no_array_can_have(corrupted: Corrupted, lengths: tuple[int, ...]) -> None:
+    data = bytes([0, 0, 13, len(lengths)]) + np.array(lengths, ">u4").tobytes()
+    with pytest.raises(FileFormatError, match="which no array can have"):
+        read_idx(corrupted(data, "a.idx"))

@@ -1,0 +1,502 @@
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import os
+import shutil
+import tarfile
+import tracemalloc
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sparsenn.errors import FileFormatError, InputError, ResourceError, SparseNNError, UsageError
+from sparsenn.formats import coo_to_csc, from_dense
+from sparsenn.formats.coo import COO
+from sparsenn.io import Dataset
+from sparsenn.io.challenge import folder
+from sparsenn.io.challenge.folder import read_official, write_official
+from sparsenn.layers import ReLU, Sigmoid, SparseLinear
+from sparsenn.network import Network
+
+Same = Callable[[Any, Any], None]
+
+
+@pytest.fixture(params=["folder", "compressed folder", "archive"])
+def written(request: pytest.FixtureRequest, tmp_path: Path, challenge_like: Dataset) -> Path:
+    kind = request.param
+    write_official(challenge_like, tmp_path / "d", archive=kind == "archive", compress=kind == "compressed folder")
+    return tmp_path / "d"
+
+
+def layer_names(folder: Path) -> dict[int, Path]:
+    return {int(path.name.split("-l")[1].split(".")[0]): path for path in (folder / "neuron8").iterdir()}
+
+
+def pack(path: Path, members: Iterable[tuple[str, bytes]], **kinds: Any) -> None:
+    """Write a tar.gz of these members."""
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            for key, value in kinds.items():
+                setattr(member, key, value)
+            archive.addfile(member, io.BytesIO(text))
+
+
+@pytest.fixture
+def texts(tmp_path: Path, challenge_like: Dataset) -> dict[str, bytes]:
+    """The members of an archive of the small network; its folder is `tmp_path / "d"`."""
+    write_official(challenge_like, tmp_path / "d", archive=True)
+    with tarfile.open(tmp_path / "d" / "neuron8.tar.gz") as archive:
+        return {member.name: archive.extractfile(member).read() for member in archive}
+
+
+def test_round_trip(written: Path, challenge_like: Dataset, same_dataset: Same) -> None:
+    found = read_official(written, bias=-0.3)
+    assert set(found.provenance) == {"layout", "inputs", "network", "truth"}
+    same_dataset(replace(found, provenance={}), challenge_like)
+
+
+def test_names_of_what_is_written(written: Path) -> None:
+    names = {str(path.relative_to(written)) for path in written.rglob("*") if path.is_file()}
+    gz = ".gz" if "sparse-images-8.tsv.gz" in names else ""
+    layers = {f"neuron8/n8-l{number}.tsv{gz}" for number in (1, 2, 3)}
+    layers = {"neuron8.tar.gz"} if "neuron8.tar.gz" in names else layers
+    assert names == {f"sparse-images-8.tsv{gz}", "neuron8-l3-categories.tsv"} | layers
+
+
+def test_equal_datasets_give_equal_archives(tmp_path: Path, challenge_like: Dataset) -> None:
+    for name in ("a", "b"):
+        write_official(challenge_like, tmp_path / name, archive=True, compress=True)
+    for file in (tmp_path / "a").iterdir():
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_first_layers(written: Path, challenge_like: Dataset, layers: int, same_matrix: Same) -> None:
+    found = read_official(written, layers=layers, bias=-0.3)
+    assert (found.name, len(found.network)) == (f"challenge-8x{layers}", layers)
+    same_matrix(found.network[-1].weights, challenge_like.network[layers - 1].weights)
+    assert (found.truth is None) == (layers < 3)
+
+
+@pytest.mark.parametrize(("limit", "truth"), [(1, [0]), (3, [0]), (4, [0, 3]), (6, [0, 3, 5]), (99, [0, 3, 5])])
+def test_first_inputs(written: Path, challenge_like: Dataset, limit: int, truth: list[int], same_matrix: Same) -> None:
+    found = read_official(written, bias=-0.3, limit_inputs=limit)
+    same_matrix(found.inputs, challenge_like.inputs.slice_groups(0, min(limit, 6)))
+    assert found.truth.tolist() == truth
+
+
+def test_without_truth_images_end_with_the_last_that_has_a_pixel(tmp_path: Path, challenge_like: Dataset) -> None:
+    write_official(challenge_like, tmp_path / "d")
+    (tmp_path / "d" / "neuron8-l3-categories.tsv").unlink()
+    found = read_official(tmp_path / "d", bias=-0.3)
+    assert (found.truth, found.inputs.shape) == (None, (4, 8))
+    assert "truth" not in found.provenance
+
+
+def first_inputs(dataset: Dataset, count: int, truth: list[int] | None) -> Dataset:
+    categories = None if truth is None else np.array(truth, np.int64)
+    return replace(dataset, inputs=dataset.inputs.slice_groups(0, count), truth=categories)
+
+
+@pytest.mark.parametrize("bias", [-0.3, 0.25])
+@pytest.mark.parametrize(
+    ("count", "truth", "lost"),
+    [
+        (6, None, 2),
+        (6, [], 2),
+        (6, [0, 4], 1),
+        (5, None, 1),
+        (6, [5], 0),
+        (5, [4], 0),
+        (4, None, 0),
+        (3, [0], 1),
+        (2, [0], 0),
+    ],
+)
+def test_inputs_without_a_pixel_at_the_end_are_not_lost_in_silence(
+    tmp_path: Path, challenge_like: Dataset, bias: float, count: int, truth: list[int] | None, lost: int
+) -> None:
+    dataset = first_inputs(challenge_like, count, truth)
+    dataset = replace(dataset, network=dataset.network.with_bias(bias))
+    if lost:
+        with pytest.raises(UsageError, match=f"the last {lost} of {count} inputs have no pixel; .*write HDF5 instead"):
+            write_official(dataset, tmp_path / "d")
+        assert list(tmp_path.iterdir()) == []
+    else:
+        write_official(dataset, tmp_path / "d")
+        assert read_official(tmp_path / "d", bias=bias).inputs.shape == dataset.inputs.shape
+
+
+def test_no_category_is_an_answer_too(written: Path) -> None:
+    (written / "neuron8-l3-categories.tsv").write_text("")
+    assert read_official(written, bias=-0.3).truth.tolist() == []
+
+
+def test_depth_is_the_largest_that_is_known_and_complete(written: Path) -> None:
+    for depth in (1, 2, 480):
+        (written / f"neuron8-l{depth}-categories.tsv").write_text("1\n")
+    assert len(read_official(written, bias=-0.3).network) == 3
+    (written / "neuron8-l3-categories.tsv").unlink()
+    assert len(read_official(written, bias=-0.3).network) == 2
+    for file in written.glob("*categories*"):
+        file.unlink()
+    assert len(read_official(written, bias=-0.3).network) == 3
+
+
+def test_bias_must_be_given_where_the_challenge_sets_none(written: Path) -> None:
+    with pytest.raises(UsageError, match="sets no bias for 8 neurons"):
+        read_official(written)
+    with pytest.raises(SparseNNError, match="bias"):
+        read_official(written, bias=float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [(4, "n8-l4.tsv: layer 4 is missing; 4 layers are needed, 3 are there"), (0, "layers to read is 0")],
+)
+def test_more_layers_than_there_are(written: Path, layers: int, message: str) -> None:
+    with pytest.raises(SparseNNError, match=message):
+        read_official(written, layers=layers, bias=-0.3)
+
+
+def test_inputs_must_be_asked_for(written: Path) -> None:
+    with pytest.raises(UsageError, match="the number of inputs to read is 0; give an integer of at least 1"):
+        read_official(written, bias=-0.3, limit_inputs=0)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("with_truth", [False, True])
+@pytest.mark.parametrize("layers", [None, 3])
+def test_missing_layer_is_named(
+    tmp_path: Path, challenge_like: Dataset, number: int, with_truth: bool, layers: int | None
+) -> None:
+    write_official(challenge_like if with_truth else first_inputs(challenge_like, 4, None), tmp_path / "d")
+    layer_names(tmp_path / "d")[number].unlink()
+    if not with_truth and layers is None and number == 3:
+        assert len(read_official(tmp_path / "d", bias=-0.3).network) == 2
+        return
+    with pytest.raises(InputError, match=rf"neuron8/n8-l{number}\.tsv: layer {number} is missing"):
+        read_official(tmp_path / "d", layers=layers, bias=-0.3)
+
+
+def test_no_layer_at_all(tmp_path: Path, challenge_like: Dataset) -> None:
+    write_official(first_inputs(challenge_like, 4, None), tmp_path / "d")
+    shutil.rmtree(tmp_path / "d" / "neuron8")
+    (tmp_path / "d" / "neuron8").mkdir()
+    with pytest.raises(InputError, match="layer 1 is missing"):
+        read_official(tmp_path / "d", bias=-0.3)
+
+
+def test_fault_in_a_layer_is_named(written: Path) -> None:
+    if (written / "neuron8").is_dir():
+        path = layer_names(written)[2]
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).replace(b"\n8\t", b"\n9\t", 1)
+        path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+        expected = str(path)
+    else:
+        with tarfile.open(written / "neuron8.tar.gz") as archive:
+            members = {member.name: archive.extractfile(member).read() for member in archive}
+        members["neuron8/n8-l2.tsv"] = members["neuron8/n8-l2.tsv"].replace(b"\n8\t", b"\n9\t", 1)
+        pack(written / "neuron8.tar.gz", members.items())
+        expected = f"{written}/neuron8.tar.gz/n8-l2.tsv"
+    with pytest.raises(FileFormatError, match=r":\d+: input neuron 9 is outside 1\.\.8") as caught:
+        read_official(written, bias=-0.3)
+    assert str(caught.value).startswith(f"{expected}:")
+
+
+def test_layers_of_another_width(tmp_path: Path, challenge_like: Dataset) -> None:
+    write_official(challenge_like, tmp_path / "d")
+    (tmp_path / "d" / "neuron8" / "n16-l4.tsv").write_text("16\t16\t1\n")
+    with pytest.raises(FileFormatError, match=r"holds n16-l4\.tsv, a layer of 16 neurons, among layers of 8"):
+        read_official(tmp_path / "d", bias=-0.3)
+
+
+def test_order_of_an_archive_does_not_matter(tmp_path: Path, texts: dict[str, bytes], challenge_like: Dataset) -> None:
+    other = {"./neuron8/": b"", "neuron8/README": b"text", "neuron8/n8-l7.tsv.gz": b"", "._n8-l1.tsv": b"?"}
+    turned = [(f"./{name}", text) for name, text in reversed(texts.items())]
+    pack(tmp_path / "d" / "neuron8.tar.gz", [*other.items(), *turned])
+    found = read_official(tmp_path / "d", bias=-0.3)
+    np.testing.assert_array_equal(found.network[0].weights.indices, challenge_like.network[0].weights.indices)
+    assert len(found.network) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds", "message"),
+    [
+        ("../n8-l1.tsv", {}, "not a plain file inside the archive"),
+        ("/etc/n8-l1.tsv", {}, "not a plain file inside the archive"),
+        ("neuron8/n8-l1.tsv", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd", "size": 0}, "not a plain file"),
+        (
+            "neuron8/n8-l1.tsv",
+            {"type": tarfile.LNKTYPE, "linkname": "neuron8/n8-l2.tsv", "size": 0},
+            "not a plain file",
+        ),
+        ("neuron8/n8-l1.tsv", {"type": tarfile.FIFOTYPE, "size": 0}, "not a plain file"),
+        ("neuron8/n8-l1.tsv", {"type": tarfile.DIRTYPE, "size": 0}, "not a plain file"),
+        ("neuron16/n16-l1.tsv", {}, "a layer of 16 neurons, among layers of 8"),
+    ],
+)
+def test_hostile_members(
+    tmp_path: Path, texts: dict[str, bytes], name: str, kinds: dict[str, Any], message: str
+) -> None:
+    pack(tmp_path / "d" / "neuron8.tar.gz", [(name, texts["neuron8/n8-l1.tsv"])], **kinds)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(FileFormatError, match=message):
+        read_official(tmp_path / "d", bias=-0.3)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_layer_given_twice(tmp_path: Path, texts: dict[str, bytes]) -> None:
+    pack(tmp_path / "d" / "neuron8.tar.gz", [*texts.items(), ("neuron8/n8-l1.tsv", texts["neuron8/n8-l1.tsv"])])
+    (tmp_path / "d" / "neuron8-l3-categories.tsv").unlink()
+    with pytest.raises(FileFormatError, match="holds layer 1 twice"):
+        read_official(tmp_path / "d", bias=-0.3)
+
+
+def test_member_larger_than_a_layer_can_be(tmp_path: Path, texts: dict[str, bytes]) -> None:
+    pack(tmp_path / "d" / "neuron8.tar.gz", [("neuron8/n8-l1.tsv", b"1\t1\t1\n" * 1000)])
+    with pytest.raises(FileFormatError, match=r"has 6,000 bytes; a layer needs at most 4,160"):
+        read_official(tmp_path / "d", bias=-0.3)
+
+
+def test_bomb_in_an_archive(tmp_path: Path, texts: dict[str, bytes]) -> None:
+    pack(tmp_path / "d" / "neuron8.tar.gz", [("neuron8/zeros", bytes(1 << 25)), *texts.items()])
+    with pytest.raises(FileFormatError, match=r"inflates from .* bytes to more than the 16,777,216"):
+        read_official(tmp_path / "d", bias=-0.3)
+
+
+PADDING = bytes(1 << 20)
+
+
+def header(kind: bytes, size: int, name: str = "././@LongLink") -> bytes:
+    """A tar header of this type that declares so many bytes after it."""
+    member = tarfile.TarInfo(name)
+    member.type, member.size = kind, size
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+def write_tar(path: Path, blocks: Iterable[bytes]) -> None:
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for block in blocks:
+            file.write(block)
+
+
+@pytest.mark.parametrize("kind", [b"L", b"K", b"x", b"g", b"X"])
+@pytest.mark.parametrize("mebibytes", [1, 15])
+def test_a_header_is_not_read_whatever_its_size(tmp_path: Path, kind: bytes, mebibytes: int) -> None:
+    """Of what a header declares nothing is read, less still kept; 15 MiB of zeros are within any file's bound."""
+    (tmp_path / "sparse-images-8.tsv").write_text("1\t1\t1\n")
+    write_tar(tmp_path / "neuron8.tar.gz", [header(kind, mebibytes << 20), *[PADDING] * mebibytes])
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileFormatError, match=rf"damaged \(a header of {mebibytes << 20:,} bytes\)"):
+            read_official(tmp_path, bias=-0.3)
+        assert tracemalloc.get_traced_memory()[1] < (mebibytes + 1) << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_long_names_are_still_read(tmp_path: Path, texts: dict[str, bytes]) -> None:
+    for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        with tarfile.open(tmp_path / "d" / "neuron8.tar.gz", "w:gz", format=form) as archive:
+            for name, text in texts.items():
+                member = tarfile.TarInfo("long/" * 100 + name)
+                member.size = len(text)
+                archive.addfile(member, io.BytesIO(text))
+        assert len(read_official(tmp_path / "d", bias=-0.3).network) == 3
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [header(b"S", 0)],
+        [header(b"x", 0)] * 2000,
+        [header(b"x", 22), b"22 GNU.sparse.major=1\n".ljust(512, b"\0"), header(b"0", 0, "a")],
+    ],
+    ids=["sparse file", "chain of headers", "sparse file by header"],
+)
+def test_archives_whose_headers_grow_are_refused(tmp_path: Path, blocks: list[bytes]) -> None:
+    (tmp_path / "sparse-images-8.tsv").write_text("1\t1\t1\n")
+    write_tar(tmp_path / "neuron8.tar.gz", blocks)
+    with pytest.raises(FileFormatError, match=r"neuron8\.tar\.gz: not a tar archive, or damaged"):
+        read_official(tmp_path, bias=-0.3)
+
+
+def test_members_that_are_passed_over_are_not_kept(
+    tmp_path: Path, texts: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = ((f"other{number}", b"") for number in range(500))
+    pack(tmp_path / "d" / "neuron8.tar.gz", [*others, *texts.items()])
+    kept: list[int] = []
+    content = folder._content
+
+    def counted(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+        kept.append(len(archive.members))
+        return content(archive, member)
+
+    monkeypatch.setattr(folder, "_content", counted)
+    assert len(read_official(tmp_path / "d", bias=-0.3).network) == 3
+    assert max(kept) <= 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("name", ["sparse-images-8.tsv", "neuron8.tar.gz", "neuron8-l3-categories.tsv"])
+def test_a_pipe_is_refused_without_waiting(tmp_path: Path, texts: dict[str, bytes], name: str) -> None:
+    path = tmp_path / "d" / name
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InputError, match=rf"{name}: is a device or a pipe; only plain files are read"):
+        read_official(tmp_path / "d", bias=-0.3)
+
+
+def damage(path: Path, change: Callable[[bytes], bytes]) -> None:
+    path.write_bytes(gzip.compress(change(gzip.decompress(path.read_bytes()))))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tar: b"",
+        lambda tar: b"not a tar archive",
+        lambda tar: tar[:300],
+        lambda tar: tar[:700],
+        lambda tar: tar[:1024],
+        lambda tar: tar[:1100],
+        lambda tar: tar[:1024] + b"x" + tar[1025:],
+    ],
+    ids=["empty", "text", "half a header", "half a member", "no end", "half a second header", "damaged second header"],
+)
+@pytest.mark.parametrize("with_truth", [False, True])
+def test_damaged_archives(
+    tmp_path: Path, texts: dict[str, bytes], change: Callable[[bytes], bytes], with_truth: bool
+) -> None:
+    if not with_truth:
+        (tmp_path / "d" / "neuron8-l3-categories.tsv").unlink()
+    damage(tmp_path / "d" / "neuron8.tar.gz", change)
+    with pytest.raises(FileFormatError, match=r"neuron8\.tar\.gz: not a tar archive, or damaged"):
+        read_official(tmp_path / "d", bias=-0.3)
+
+
+def test_truncated_archive(tmp_path: Path, texts: dict[str, bytes]) -> None:
+    path = tmp_path / "d" / "neuron8.tar.gz"
+    path.write_bytes(path.read_bytes()[:-20])
+    (tmp_path / "d" / "neuron8-l3-categories.tsv").unlink()
+    with pytest.raises(FileFormatError, match="truncated"):
+        read_official(tmp_path / "d", bias=-0.3)
+
+
+def test_progress_ends_for_every_file(written: Path) -> None:
+    seen: dict[str, tuple[int, int]] = {}
+    read_official(written, bias=-0.3, progress=lambda task, done, total: seen.update({task: (done, total)}))
+    assert len(seen) == 2
+    assert all(task.startswith("read ") and done == total > 0 for task, (done, total) in seen.items())
+
+
+def changed(dataset: Dataset, **parts: Any) -> Dataset:
+    """The dataset with its second layer changed."""
+    layers = list(dataset.network)
+    layers[1] = replace(layers[1], **parts)
+    return replace(dataset, network=Network(tuple(layers)))
+
+
+def test_what_the_layout_cannot_hold(tmp_path: Path, challenge_like: Dataset) -> None:
+    none = np.empty(0, np.uint16)
+    empty = coo_to_csc(COO((8, 8), none, none, np.ones(1, np.float32)))
+    narrow = SparseLinear(
+        coo_to_csc(COO.from_arrays((8, 7), np.array([1]), np.array([1]), np.ones(1))), -0.3, ReLU(32.0)
+    )
+    for dataset, message in (
+        (changed(challenge_like, activation=Sigmoid()), "layer 2 has the activation sigmoid"),
+        (changed(challenge_like, activation=ReLU()), "layer 2 has the activation relu"),
+        (changed(challenge_like, bias=-0.2), r"layer 2 has as its bias -0\.2, not -0\.3"),
+        (changed(challenge_like, bias=np.full(8, -0.3, np.float32)), "layer 2 has as its bias a vector"),
+        (changed(challenge_like, weights=empty), "layer 2 has no weights"),
+        (replace(challenge_like, network=Network((*challenge_like.network, narrow))), "layer 4 is 8 x 7, not square"),
+        (replace(challenge_like, inputs=from_dense(np.zeros((6, 8)))), "the inputs have no entry"),
+    ):
+        with pytest.raises(
+            UsageError, match=f"{message}.*; the official layout cannot express that; write HDF5 instead"
+        ):
+            write_official(dataset, tmp_path / "d")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bias_must_be_the_challenges_where_it_sets_one(tmp_path: Path) -> None:
+    diagonal = np.arange(1024)
+    weights = coo_to_csc(COO.from_arrays((1024, 1024), diagonal, diagonal, np.ones(1024, np.float32)))
+    network = Network((SparseLinear(weights, -0.25, ReLU(32.0)),))
+    dataset = Dataset("d", network, from_dense(np.ones((1, 1024))))
+    with pytest.raises(UsageError, match=r"layer 1 has as its bias -0\.25, not -0\.3"):
+        write_official(dataset, tmp_path / "d")
+    write_official(replace(dataset, network=network.with_bias(-0.3)), tmp_path / "d")
+    assert read_official(tmp_path / "d").network[0].bias == -0.3
+
+
+def test_other_networks_in_the_folder_stay(written: Path, challenge_like: Dataset) -> None:
+    before = {path: path.read_bytes() for path in written.rglob("*") if path.is_file()}
+    with pytest.raises(UsageError, match="is there already; choose another folder, or remove the old network first"):
+        write_official(challenge_like, written)
+    assert {path: path.read_bytes() for path in written.rglob("*") if path.is_file()} == before
+    wide = coo_to_csc(COO.from_arrays((9, 9), np.arange(9), np.arange(9), np.ones(9, np.float32)))
+    other = Dataset("d", Network((SparseLinear(wide, None, ReLU(32.0)),)), from_dense(np.eye(9)))
+    write_official(other, written)
+    assert len(read_official(written, neurons=8, bias=-0.3).network) == 3
+    assert len(read_official(written, neurons=9, bias=0.0).network) == 1
+
+
+@pytest.mark.parametrize("archive", [False, True])
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_failure_while_writing_leaves_nothing(
+    tmp_path: Path,
+    challenge_like: Dataset,
+    monkeypatch: pytest.MonkeyPatch,
+    archive: bool,
+    there: bool,
+    error: BaseException,
+) -> None:
+    calls = iter([None, error] if archive else [None, None, None, error])
+    flush = os.fsync
+
+    def fail(descriptor: int) -> None:
+        if (planted := next(calls)) is not None:
+            raise planted
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    if there:
+        (tmp_path / "d").mkdir()
+    expected = ResourceError if isinstance(error, OSError) else KeyboardInterrupt
+    with pytest.raises(expected) as caught:
+        write_official(challenge_like, tmp_path / "d", archive=archive)
+    assert expected is KeyboardInterrupt or "d/sparse-images-8.tsv: the disk is full" in str(caught.value)
+    assert [path.name for path in tmp_path.rglob("*")] == (["d"] if there else [])
+
+
+def test_official_network_read_straight_from_its_archives(official_folder: Path) -> None:
+    dataset = read_official(official_folder)
+    assert (dataset.name, len(dataset.network)) == ("challenge-1024x120", 120)
+    assert dataset.inputs.shape == (1200, 1024)
+    assert dataset.truth.size == 19
+    assert dataset.truth[[0, -1]].tolist() == [286, 1199]
+    for layer in dataset.network:
+        weights = layer.weights.validate()
+        assert weights.shape == (1024, 1024)
+        assert (np.diff(weights.indptr) == 32).all()
+        assert (np.bincount(weights.indices, minlength=1024) == 32).all()
+        assert weights.values.tolist() == [0.0625]
+        assert (layer.bias, layer.activation) == (-0.3, ReLU(32.0))
+
+
+def test_part_of_the_official_network(official_folder: Path) -> None:
+    dataset = read_official(official_folder, layers=2, limit_inputs=10)
+    assert (len(dataset.network), dataset.inputs.shape, dataset.truth) == (2, (10, 1024), None)

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import coo_matrices
+
+from sparsenn.errors import FileFormatError
+from sparsenn.formats import COO, INDEX32_LIMIT, coo_to_csc, coo_to_csr
+from sparsenn.io.challenge.text import Columns
+from sparsenn.io.challenge.triples import compress, gather
+
+
+def chunks(matrix: COO, cuts: list[int]):
+    rows, columns = matrix.rows.astype(np.int64), matrix.columns.astype(np.int64)
+    values = np.broadcast_to(matrix.values, matrix.nnz).copy()
+    yield from zip(*(np.split(part, sorted(cuts)) for part in (rows, columns, values)), strict=True)
+
+
+@given(coo_matrices(), st.lists(st.integers(0, 40), max_size=4))
+def test_chunks_are_joined(same_matrix, matrix: COO, cuts: list[int]) -> None:
+    same_matrix(gather(chunks(matrix, cuts), matrix.shape), matrix)
+
+
+@given(coo_matrices(), st.lists(st.integers(0, 40), max_size=4), st.integers(1, 45))
+def test_rows_beyond_the_limit_are_left_out(same_matrix, matrix: COO, cuts: list[int], limit: int) -> None:
+    found = gather(chunks(matrix, cuts), (limit, matrix.shape[1]), fixed_rows=False)
+    kept = matrix.rows < limit
+    height = min(limit, int(matrix.rows.max()) + 1 if matrix.nnz else 0)
+    values = np.broadcast_to(matrix.values, matrix.nnz)[kept]
+    expected = COO.from_arrays((height, matrix.shape[1]), matrix.rows[kept], matrix.columns[kept], values)
+    same_matrix(found, expected)
+
+
+def test_types_are_the_narrowest_for_the_rows_found() -> None:
+    part = [np.array([65_535]), np.array([0]), np.ones(1, np.float32)]
+    assert gather(iter([part]), (INDEX32_LIMIT, 1), fixed_rows=False).rows.dtype == np.uint16
+    part[0] = part[0] + 1
+    assert gather(iter([part]), (INDEX32_LIMIT, 1), fixed_rows=False).rows.dtype == np.int32
+
+
+@pytest.mark.parametrize("convert", [coo_to_csr, coo_to_csc])
+@pytest.mark.parametrize(("text", "line"), [(b"3\t3\t1\n1\t3\t1\n3\t1\t1\n3\t3\t2\n", 14), (b"2\t2\t1\n" * 3, 12)])
+def test_second_of_two_is_named(convert, text: bytes, line: int) -> None:
+    numbers = np.array([row.split(b"\t") for row in text.splitlines()], dtype=float)
+    indices = numbers[:, :2].astype(int) - 1
+    triples = COO.from_arrays((4, 4), indices[:, 0], indices[:, 1], numbers[:, 2])
+    columns = Columns(("row", "column"), (4, 4), "value")
+    with pytest.raises(FileFormatError, match=rf"x:{line}: row (3, column 3|2, column 2) occurs twice"):
+        compress(convert, triples, "x", columns, lambda: io.BytesIO(text), first_line=11)

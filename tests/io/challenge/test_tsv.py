@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from strategies import csc_matrices, csr_matrices
+
+from sparsenn.errors import FileFormatError, InputError, ResourceError, UsageError
+from sparsenn.formats import COO, CSC, CSR, coo_to_csc, from_dense
+from sparsenn.io.challenge import text, tsv
+
+Corrupted = Callable[..., Path]
+Same = Callable[[Any, Any], None]
+
+LAYER = b"1\t1\t0.5\n3\t1\t-1\n2\t3\t0.25\n"
+
+
+@given(csr_matrices())
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_images_round_trip(tmp_path_factory, same_matrix: Same, suffix: str, images: CSR) -> None:
+    assume(images.nnz)
+    path = tmp_path_factory.mktemp("tsv") / f"sparse-images-9.tsv{suffix}"
+    tsv.write_images(path, images)
+    same_matrix(tsv.read_images(path, images.shape[1], inputs=images.shape[0]), images)
+    rows = 1 + int(np.flatnonzero(np.diff(images.indptr))[-1])
+    same_matrix(tsv.read_images(path, images.shape[1]), images.slice_groups(0, rows))
+
+
+@given(csc_matrices())
+def test_layer_round_trip(tmp_path_factory, same_matrix: Same, weights: CSC) -> None:
+    assume(weights.nnz)
+    folder = tmp_path_factory.mktemp("tsv")
+    for name in ("n9-l1.tsv", "n9-l1.tsv.gz"):
+        tsv.write_layer(folder / name, weights)
+        same_matrix(tsv.read_layer(folder / name, weights.shape), weights)
+    same_matrix(coo_to_csc(tsv.read_triples(folder / "n9-l1.tsv", weights.shape)), weights)
+    assert (folder / "n9-l1.tsv").read_bytes() == tsv.format_layer(weights)
+
+
+def test_hand_made_layer(corrupted: Corrupted) -> None:
+    weights = tsv.read_layer(corrupted(LAYER), (4, 3)).validate()
+    dense = weights.to_scipy().toarray()
+    np.testing.assert_array_equal(dense, [[0.5, 0, 0], [0, 0, 0.25], [-1, 0, 0], [0, 0, 0]])
+    assert weights.values.dtype == np.float32
+    assert tsv.format_layer(weights) == LAYER
+
+
+def test_order_of_lines_does_not_matter(corrupted: Corrupted, same_matrix: Same) -> None:
+    turned = b"".join(LAYER.splitlines(keepends=True)[::-1])
+    same_matrix(tsv.read_layer(corrupted(turned), (4, 3)), tsv.parse_layer(LAYER, "x", (4, 3)))
+
+
+def test_equal_values_are_stored_once(corrupted: Corrupted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "_CHUNK", 20)
+    ones = b"".join(b"%d\t%d\t1\n" % (at, at) for at in range(1, 40))
+    assert tsv.read_layer(corrupted(ones), (40, 40)).values.tolist() == [1]
+    mixed = ones + b"40\t40\t2\n"
+    assert tsv.read_layer(corrupted(mixed), (40, 40)).values.tolist() == [1] * 39 + [2]
+    late = ones.replace(b"\t1\n", b"\t0.1\n").replace(b"20\t20\t0.1", b"20\t20\t0.2")
+    assert tsv.read_layer(corrupted(late), (40, 40)).values.tolist().count(np.float32(0.2)) == 1
+
+
+def test_many_rows_are_written_in_pieces(tmp_path: Path, same_matrix: Same, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tsv, "_WRITTEN", 10)
+    dense = np.random.default_rng(1).random((50, 30)) * (np.arange(50) % 3 > 0)[:, None]
+    images, seen = from_dense(dense), []
+    tsv.write_images(tmp_path / "a.tsv", images, lambda *state: seen.append(state))
+    same_matrix(tsv.read_images(tmp_path / "a.tsv", 30), images)
+    assert {state[0] for state in seen} == {"write a.tsv"}
+    assert seen[-1][1] == seen[-1][2] == images.nnz
+    assert [state[1] for state in seen] == sorted({state[1] for state in seen})
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 6, 100])
+def test_first_images_only(corrupted: Corrupted, same_matrix: Same, limit: int) -> None:
+    path = corrupted(b"6\t2\t1\n1\t1\t0.5\n5\t5\t1\n1\t3\t1\n3\t4\t2\n")
+    whole = tsv.read_images(path, 5)
+    assert whole.shape == (6, 5)
+    same_matrix(tsv.read_images(path, 5, limit_inputs=limit), whole.slice_groups(0, min(limit, 6)))
+    same_matrix(tsv.read_images(path, 5, inputs=6, limit_inputs=limit), whole.slice_groups(0, min(limit, 6)))
+
+
+def test_images_left_out_are_still_checked(corrupted: Corrupted) -> None:
+    with pytest.raises(FileFormatError, match=r"file\.tsv:2: value nan is not finite"):
+        tsv.read_images(corrupted(b"1\t1\t1\n9\t1\tnan\n"), 5, limit_inputs=1)
+
+
+def test_progress_of_reading_ends_with_the_size(corrupted: Corrupted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "_CHUNK", 64)
+    data = b"".join(b"%d\t1\t1\n" % at for at in range(1, 100))
+    seen: list[tuple[str, int, int]] = []
+    tsv.read_images(corrupted(data), 5, progress=lambda *state: seen.append(state))
+    assert len(seen) > 5
+    assert seen[-1] == ("read file.tsv", len(data), len(data))
+
+
+@pytest.mark.parametrize("again", [b"1\t1\t0.5\n", b"3\t1\t7\n"])
+@pytest.mark.parametrize("chunk", [1 << 24, 8])
+def test_duplicates_are_named(corrupted: Corrupted, again: bytes, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "_CHUNK", chunk)
+    path = corrupted(LAYER + again + b"4\t2\t1\n")
+    for read in (tsv.read_layer, tsv.read_triples):
+        with pytest.raises(FileFormatError, match=r"file\.tsv:4: .* occurs twice; each position may be given once"):
+            read(path, (4, 3))
+    with pytest.raises(FileFormatError, match=r"file\.tsv:4: image \d, pixel 1 occurs twice"):
+        tsv.read_images(path, 3)
+
+
+def test_duplicate_in_compressed_images_among_the_first(corrupted: Corrupted) -> None:
+    data = b"9\t1\t1\n2\t2\t1\n1\t2\t1\n9\t1\t1\n2\t2\t1\n"
+    path = corrupted(gzip.compress(data), "file.tsv.gz")
+    with pytest.raises(FileFormatError, match=r"file\.tsv\.gz:5: image 2, pixel 2 occurs twice"):
+        tsv.read_images(path, 3, limit_inputs=3)
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "message"),
+    [
+        (b"1\t1\t1\n0\t1\t1\n", 2, "input neuron 0 is outside 1..4"),
+        (b"1\t4\t1\n", 1, "output neuron 4 is outside 1..3"),
+        (b"3000000000\t1\t1\n", 1, "input neuron 3000000000 is outside"),
+        (b"1\t1\t1e400\n", 1, "weight 1e400 is beyond float32"),
+        (LAYER[:-1], 3, "has no line end"),
+        (LAYER[:-5], 3, "has no line end"),
+        (LAYER + b"4\t3\n", 4, "has 2 of 3 columns"),
+        (b"", 1, "is empty; each line must hold input neuron, output neuron, weight, separated by tabs"),
+    ],
+)
+@pytest.mark.parametrize("name", ["n4-l1.tsv", "n4-l1.tsv.gz"])
+def test_faulty_layers(corrupted: Corrupted, refused_at: Any, name: str, data: bytes, line: int, message: str) -> None:
+    path = corrupted(gzip.compress(data) if name.endswith("gz") else data, name)
+    refused_at(lambda path: tsv.read_layer(path, (4, 3)), path, line, re.escape(message))
+
+
+def test_windows_text_with_byte_order_mark(corrupted: Corrupted, same_matrix: Same) -> None:
+    data = b"\xef\xbb\xbf" + LAYER.replace(b"\n", b"\r\n")
+    same_matrix(tsv.read_layer(corrupted(data), (4, 3)), tsv.parse_layer(LAYER, "x", (4, 3)))
+
+
+def test_truncated_gzip(corrupted: Corrupted) -> None:
+    with pytest.raises(FileFormatError, match="truncated"):
+        tsv.read_layer(corrupted(gzip.compress(LAYER)[:-9], "file.tsv.gz"), (4, 3))
+
+
+def test_gzip_bomb_is_bounded_by_the_shape(corrupted: Corrupted) -> None:
+    path = corrupted(gzip.compress(b"1\t1\t1\n" * 10_000), "file.tsv.gz")
+    with pytest.raises(FileFormatError, match=r"inflates from .* bytes to more than the 832 bytes"):
+        tsv.read_layer(path, (4, 3))
+    with pytest.raises(FileFormatError, match=r"inflates from .* bytes to more than the 832 bytes"):
+        tsv.read_images(path, 3, inputs=4)
+
+
+def test_gzip_bomb_of_unknown_shape(corrupted: Corrupted) -> None:
+    line = b"1\t1\t1\n"
+    path = corrupted(gzip.compress(line * (25_000_000 // len(line)), 9), "file.tsv.gz")
+    with pytest.raises(FileFormatError, match=r"inflates from .* bytes to more than the 16,777,216"):
+        tsv.read_images(path, 3)
+
+
+@pytest.mark.parametrize(
+    "read", [lambda path: tsv.read_images(path, 5), lambda path: tsv.read_layer(path, (2**31 - 1, 5))]
+)
+def test_almost_empty_but_enormous_matrix_is_refused(corrupted: Corrupted, read: Callable[[Path], Any]) -> None:
+    with pytest.raises(FileFormatError, match=r"2,147,483,647 (images|neurons) for 1 entries"):
+        read(corrupted(b"2147483647\t1\t1\n"))
+
+
+def test_enormous_index_beyond_the_limit_costs_nothing(corrupted: Corrupted) -> None:
+    assert tsv.read_images(corrupted(b"2147483647\t1\t1\n1\t1\t1\n"), 5, limit_inputs=2).shape == (2, 5)
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_limit_must_be_positive(corrupted: Corrupted, limit: int) -> None:
+    with pytest.raises(UsageError, match=f"the number of inputs to read is {limit};"):
+        tsv.read_images(corrupted(LAYER), 5, limit_inputs=limit)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        tsv.read_images(tmp_path / "sparse-images-1024.tsv", 1024)
+
+
+@pytest.mark.parametrize("name", ["c.tsv", "c.tsv.gz"])
+@pytest.mark.parametrize("categories", [[], [0], [5, 3, 2147483646, 0]])
+def test_categories_round_trip(tmp_path: Path, name: str, categories: list[int]) -> None:
+    tsv.write_categories(tmp_path / name, np.array(categories, np.int64))
+    found = tsv.read_categories(tmp_path / name)
+    assert found.dtype == np.int64
+    assert found.tolist() == sorted(categories)
+
+
+def test_categories_count_from_one_in_the_file(tmp_path: Path, corrupted: Corrupted) -> None:
+    tsv.write_categories(tmp_path / "c.tsv", np.array([11, 0]))
+    assert (tmp_path / "c.tsv").read_bytes() == b"1\n12\n"
+    assert tsv.read_categories(corrupted(b"\xef\xbb\xbf12\r\n1\r\n")).tolist() == [0, 11]
+
+
+@pytest.mark.parametrize("places", range(1, 13))
+def test_categories_of_any_length_are_written_in_decimal(tmp_path: Path, places: int) -> None:
+    categories = np.arange(1, 10**places, max(1, 10**places // 997))
+    tsv.write_categories(tmp_path / "c.tsv", categories)
+    assert (tmp_path / "c.tsv").read_text() == "".join(f"{category + 1}\n" for category in categories.tolist())
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "message"),
+    [
+        (b"1\n0\n", 2, "category 0 is outside"),
+        (b"1\n-4\n", 2, "category -4 is outside"),
+        (b"3000000000\n", 1, "category 3000000000 is outside"),
+        (b"1\n2.5\n", 2, "category 2.5 is not a whole number"),
+        (b"1\nx\n", 2, "category 'x' is not a number"),
+        (b"1\n\n2\n", 2, "the line is empty; it must hold category"),
+        (b"1\t1\n", 1, "has 2 of 1 columns"),
+        (b"7\n3\n5\n3\n", 4, "category 3 occurs twice"),
+        (b"1\n12", 2, "has no line end"),
+    ],
+)
+def test_faulty_categories(corrupted: Corrupted, data: bytes, line: int, message: str) -> None:
+    with pytest.raises(FileFormatError) as caught:
+        tsv.read_categories(corrupted(data))
+    assert caught.value.line == line
+    assert message in str(caught.value)
+
+
+def test_nothing_to_write(tmp_path: Path) -> None:
+    none = np.empty(0, np.uint16)
+    empty = coo_to_csc(COO((4, 3), none, none, np.ones(1, np.float32)))
+    with pytest.raises(UsageError, match="the weights have no entry"):
+        tsv.write_layer(tmp_path / "a.tsv", empty)
+    with pytest.raises(UsageError, match="the images have no entry"):
+        tsv.write_images(tmp_path / "a.tsv", from_dense(np.zeros((3, 4))))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
+@pytest.mark.parametrize("fail_at", ["fsync", "write"])
+def test_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, fail_at: str) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if fail_at == "fsync":
+        monkeypatch.setattr(os, "fsync", fail)
+    else:
+        monkeypatch.setattr(tsv, "_format_groups", fail)
+    images = from_dense(np.eye(4))
+    with pytest.raises(ResourceError, match=f"cannot write .*{name}: the disk is full; free some space"):
+        tsv.write_images(tmp_path / name, images)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_official_images_as_they_are(official_folder: Path, tmp_path: Path) -> None:
+    images = tsv.read_images(official_folder / "sparse-images-1024.tsv.gz", 1024)
+    assert images.shape == (1200, 1024)
+    assert images.nnz == 122_713
+    assert images.values.tolist() == [1.0]
+    tsv.write_images(tmp_path / "again.tsv", images)
+    official = gzip.decompress((official_folder / "sparse-images-1024.tsv.gz").read_bytes())
+    assert (tmp_path / "again.tsv").read_bytes() == official

@@ -1,0 +1,390 @@
+"""Models and checkpoints in HDF5: written is read, and what is damaged or foreign is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from sparsenn.errors import FileFormatError, InputError, ResourceError, ShapeError, UsageError
+from sparsenn.formats import Column, InputLayout, Scaling, TableEncoding
+from sparsenn.io import (
+    Checkpoint,
+    Dataset,
+    is_model,
+    read_checkpoint,
+    read_model,
+    write_checkpoint,
+    write_dataset,
+    write_model,
+)
+from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
+from sparsenn.model import Model
+from sparsenn.network import Network
+
+
+def layers() -> tuple[Linear, ...]:
+    rng = np.random.default_rng(4)
+    return (
+        Linear(rng.normal(size=(3, 5)), rng.normal(size=5), ReLU(32.0)),
+        Linear(rng.normal(size=(5, 4)), None, Sigmoid()),
+        Linear(rng.normal(size=(4, 4)), 0.25, Tanh()),
+        Linear(rng.normal(size=(4, 2)), rng.normal(size=2), Identity()),
+    )
+
+
+def model() -> Model:
+    return Model(Network(layers()), "cross_entropy", True, {"data": "Zahlen ü", "epochs": "3"})
+
+
+def checkpoint() -> Checkpoint:
+    rng = np.random.default_rng(5)
+    velocities = tuple(
+        (rng.normal(size=layer.weights.shape).astype(np.float32), rng.normal(size=layer.outputs).astype(np.float32))
+        for layer in layers()
+    )
+    state = dict(np.random.PCG64(3).state)
+    return Checkpoint({"seed": 3, "widths": [3, 5]}, layers(), velocities, state, (0.5, 0.1), ((1, 0.25, 0.75),))
+
+
+def write_version_1(path: Path) -> None:
+    """A model as the version of the format that knew dense layers only has it, without this package's writer."""
+    record = [("inputs", "<i8"), ("outputs", "<i8"), ("activation", "S16"), ("clip", "<f8")]
+    table = [
+        (*layer.weights.shape, layer.activation.name.encode(), getattr(layer.activation, "clip", np.nan))
+        for layer in layers()
+    ]
+    notes = {"loss": "cross_entropy", "classes": True, "provenance": {"data": "Zahlen ü", "epochs": "3"}}
+    with h5py.File(path, "w") as file:
+        file.attrs["format"], file.attrs["version"] = np.bytes_("sparsenn model"), 1
+        file["description"] = np.bytes_(json.dumps(notes))
+        file["layers"] = np.array(table, record)
+        for number, layer in enumerate(layers(), start=1):
+            file[f"layer{number}/weights"] = layer.weights
+            file[f"layer{number}/bias"] = layer.bias_vector()
+
+
+def same_layers(found: Any, expected: Any) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one.weights, other.weights)
+        np.testing.assert_array_equal(one.bias, other.bias_vector())
+        assert one.activation == other.activation
+
+
+def test_written_model_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.h5"
+    write_model(path, model())
+    found = read_model(path)
+    same_layers(found.network.layers_of(Linear), layers())
+    assert (found.loss, found.classes, found.provenance) == ("cross_entropy", True, model().provenance)
+    assert (found.network.image, found.resize) == (None, None)
+    first = path.read_bytes()
+    write_model(path, model())
+    assert path.read_bytes() == first
+
+
+def test_the_layout_of_inputs_comes_back(tmp_path: Path) -> None:
+    for layout in (InputLayout((3, 1), True), InputLayout(flattens=True), InputLayout(names=("a", "b", "ü"))):
+        written = dataclasses.replace(model(), network=Network(layers(), input_layout=layout))
+        write_model(tmp_path / "net.h5", written)
+        assert read_model(tmp_path / "net.h5").network.input_layout == layout
+        with h5py.File(tmp_path / "net.h5") as file:
+            assert file.attrs["version"] == 5
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [None, [], "abc", {}, {"shape": 3}, {"shape": [4]}, {"shape": [3.0]}, {"names": ["a"]}, {"names": 5}, {"other": 1}],
+)
+def test_layouts_of_inputs_that_are_none(tmp_path: Path, layout: Any) -> None:
+    path = tmp_path / "net.h5"
+    write_model(path, model())
+    with h5py.File(path, "r+") as file:
+        description = {**json.loads(file["description"][()]), "input_layout": layout}
+        del file["description"]
+        file["description"] = np.bytes_(json.dumps(description))
+    if layout == {}:
+        assert read_model(path).network.input_layout == InputLayout()
+        return
+    with pytest.raises(FileFormatError) as caught:
+        read_model(path)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_version_1_is_read(tmp_path: Path) -> None:
+    write_version_1(tmp_path / "model.h5")
+    assert is_model(tmp_path / "model.h5")
+    found = read_model(tmp_path / "model.h5")
+    same_layers(found.network.layers_of(Linear), layers())
+    assert (found.loss, found.classes, found.provenance) == ("cross_entropy", True, model().provenance)
+    assert (found.network.image, found.resize) == (None, None)
+
+
+def test_written_checkpoint_is_read(tmp_path: Path) -> None:
+    path, expected = tmp_path / "state.h5", checkpoint()
+    write_checkpoint(path, expected)
+    found = read_checkpoint(path)
+    same_layers(found.layers, expected.layers)
+    for pair, other in zip(found.velocities, expected.velocities, strict=True):
+        np.testing.assert_array_equal(pair[0], other[0])
+        np.testing.assert_array_equal(pair[1], other[1])
+    assert (found.options, found.losses, found.validation) == (expected.options, expected.losses, expected.validation)
+    generator = np.random.Generator(np.random.PCG64())
+    generator.bit_generator.state = found.generator
+    assert generator.integers(1 << 60) == np.random.Generator(np.random.PCG64(3)).integers(1 << 60)
+
+
+def test_what_is_a_model(tmp_path: Path, mixed: Dataset) -> None:
+    write_model(tmp_path / "model.h5", model())
+    write_checkpoint(tmp_path / "state.h5", checkpoint())
+    write_dataset(mixed, tmp_path / "dataset.h5")
+    (tmp_path / "text.h5").write_text("text")
+    (tmp_path / "cut.h5").write_bytes((tmp_path / "model.h5").read_bytes()[:200])
+    names = ("model", "state", "dataset", "text", "cut", "none")
+    assert [name for name in names if is_model(tmp_path / f"{name}.h5")] == ["model"]
+    assert not is_model(tmp_path)
+    with pytest.raises(FileFormatError, match="not a sparsenn model: it says 'sparsenn dataset'"):
+        read_model(tmp_path / "dataset.h5")
+    with pytest.raises(FileFormatError, match="not a sparsenn checkpoint: it says 'sparsenn model'"):
+        read_checkpoint(tmp_path / "model.h5")
+    with pytest.raises(InputError, match="no such file"):
+        read_model(tmp_path / "none.h5")
+
+
+def test_layers_of_a_dataset(tmp_path: Path, mixed: Dataset, same_matrix: Callable[[Any, Any], None]) -> None:
+    path = tmp_path / "model.h5"
+    write_model(path, Model(mixed.network, "mse", False))
+    found = read_model(path).network
+    for one, other in zip(found, mixed.network, strict=True):
+        assert isinstance(one, SparseLinear)
+        same_matrix(one.weights, other.weights)
+        assert one.weights.values.dtype == other.weights.values.dtype
+        assert one.weights.iso == other.weights.iso
+        np.testing.assert_array_equal(one.bias, other.bias_vector())
+        assert one.activation == other.activation
+
+
+def test_unwritable(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match="folder does not exist"):
+        write_model(tmp_path / "none" / "model.h5", model())
+
+
+def replace(name: str, values: Any) -> Callable[[h5py.File], None]:
+    def change(file: h5py.File) -> None:
+        del file[name]
+        if values is not None:
+            file[name] = values
+
+    return change
+
+
+def change_record(field: str, value: Any) -> Callable[[h5py.File], None]:
+    def change(file: h5py.File) -> None:
+        table = file["layers"][:]
+        table[1][field] = value
+        file["layers"][:] = table
+
+    return change
+
+
+def set_version(file: h5py.File) -> None:
+    file.attrs["version"] = 9
+
+
+SHARED = [
+    (set_version, "version 9"),
+    (replace("description", np.bytes_(b"{")), "damaged"),
+    (replace("description", np.bytes_(b"[]")), "not an object"),
+    (replace("description", np.bytes_(b"{}")), "description has no valid"),
+    (replace("layers", None), "layers is missing"),
+    (replace("layer2/weights", None), "layer2/weights is missing"),
+    (replace("layer2/weights", np.ones((5, 4))), "must hold float32"),
+    (replace("layer2/weights", np.ones((5, 3), np.float32)), "layer 2: weights"),
+    (replace("layer2/bias", np.ones(3, np.float32)), "layer 2: weights"),
+    (replace("layer2/bias", np.full(4, np.nan, np.float32)), "layer 2: the bias holds NaN"),
+    (replace("layer2/weights", h5py.SoftLink("/layer1/weights")), "links are not followed"),
+    (replace("layer2/weights", h5py.ExternalLink("other.h5", "/x")), "links are not followed"),
+    (change_record("activation", b"softmax"), "unknown activation 'softmax'"),
+    (change_record("clip", -1.0), "layer 2"),
+    (change_record("inputs", 1 << 60), "layer 2: weights"),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        *SHARED,
+        (replace("description", np.bytes_(b'{"loss": "x", "classes": true, "provenance": {}}')), "no valid loss"),
+        (replace("description", np.bytes_(b'{"loss": "mse", "classes": 1, "provenance": {}}')), "no valid loss"),
+        (replace("description", np.bytes_(b'{"loss": "mse", "classes": true, "provenance": {"a": 1}}')), "no valid"),
+    ],
+)
+def test_models_that_are_none(tmp_path: Path, change: Callable[[h5py.File], None], told: str) -> None:
+    path = tmp_path / "model.h5"
+    write_version_1(path)
+    with h5py.File(path, "r+") as file:
+        change(file)
+    with pytest.raises(FileFormatError, match=told):
+        read_model(path)
+
+
+def test_layers_that_do_not_fit_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "model.h5"
+    write_version_1(path)
+    with h5py.File(path, "r+") as file:
+        change_record("outputs", 7)(file)
+        replace("layer2/weights", np.ones((5, 7), np.float32))(file)
+        replace("layer2/bias", np.ones(7, np.float32))(file)
+    with pytest.raises(FileFormatError, match="layer 3 takes 4 inputs"):
+        read_model(path)
+
+
+def with_generator(**changes: Any) -> Callable[[h5py.File], None]:
+    state = dict(np.random.PCG64(3).state) | changes
+    return replace("description", np.bytes_(json.dumps({"options": {}, "generator": state})))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        *SHARED,
+        (replace("losses", None), "losses is missing"),
+        (replace("losses", np.array([np.nan])), "losses or validation"),
+        (replace("validation", np.ones((1, 2))), "losses or validation"),
+        (replace("velocities/layer2/weights", np.ones((4, 5), np.float32)), "velocities of layer 2"),
+        (replace("velocities/layer2/bias", np.full(4, np.inf, np.float32)), "velocities of layer 2 hold NaN"),
+        (with_generator(bit_generator="MT19937"), "no valid options and generator"),
+        (with_generator(state={"state": 1 << 128, "inc": 1}), "no valid"),
+        (with_generator(state={"state": True, "inc": 1}), "no valid"),
+        (with_generator(has_uint32=2), "no valid"),
+        (with_generator(uinteger=-1), "no valid"),
+    ],
+)
+def test_checkpoints_that_are_none(tmp_path: Path, change: Callable[[h5py.File], None], told: str) -> None:
+    path = tmp_path / "state.h5"
+    write_checkpoint(path, checkpoint())
+    with h5py.File(path, "r+") as file:
+        change(file)
+    with pytest.raises(FileFormatError, match=told):
+        read_checkpoint(path)
+
+
+def test_truncated_anywhere(tmp_path: Path) -> None:
+    path = tmp_path / "model.h5"
+    write_model(path, model())
+    whole = path.read_bytes()
+    for size in range(0, len(whole) - 1, 97):
+        path.write_bytes(whole[:size])
+        with pytest.raises(FileFormatError):
+            read_model(path)
+
+
+def test_a_model_that_could_not_be_read_back_is_not_made() -> None:
+    with pytest.raises(UsageError, match="unknown loss 'cross-entropy'; did you mean 'cross_entropy'"):
+        Model(model().network, "cross-entropy", True)
+    with pytest.raises(UsageError, match=r"the network is a Linear; a model holds a sparsenn\.Network"):
+        Model(layers()[0], "mse", False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (lambda path: (path, model().network), "takes a path and a Model, not a [A-Za-z]*Path and a Network"),
+        (lambda path: (model(), path), "takes a path and a Model, not a Model and a [A-Za-z]*Path"),
+        (lambda path: (path, None), "not a [A-Za-z]*Path and a NoneType"),
+    ],
+)
+def test_what_is_no_model_is_not_written(tmp_path: Path, arguments: Callable[[Path], Any], message: str) -> None:
+    path = tmp_path / "model.h5"
+    with pytest.raises(UsageError, match=message):
+        write_model(*arguments(path))
+    assert not path.exists()
+
+
+def prepared(**changes: Any) -> Model:
+    """A model that knows the columns of a table, its classes' names and a scaling."""
+    columns = (Column("a", None, 0.5), Column("b ü", ("x", "y"), "y"))
+    parts: dict[str, Any] = {
+        "class_names": ("no", "yes"),
+        "encoding": TableEncoding(columns, ("kind",), True),
+        "scaling": Scaling(np.ones(1), np.arange(3.0), np.array([1.0, 2.0, 0.1])),
+    }
+    return dataclasses.replace(model(), **(parts | changes))
+
+
+@pytest.mark.parametrize("absent", [(), ("scaling",), ("encoding", "class_names")])
+def test_names_table_and_scaling_come_back(tmp_path: Path, absent: tuple[str, ...]) -> None:
+    expected, path = prepared(**dict.fromkeys(absent)), tmp_path / "model.h5"
+    write_model(path, expected)
+    found = read_model(path)
+    assert (found.class_names, found.encoding) == (expected.class_names, expected.encoding)
+    assert (found.scaling is None) == (expected.scaling is None)
+    for part in ("factor", "mean", "deviation") if expected.scaling is not None else ():
+        np.testing.assert_array_equal(getattr(found.scaling, part), getattr(expected.scaling, part))
+    with h5py.File(path) as file:
+        assert file.attrs["version"] == 5
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("class_names", "ab"),
+        ("class_names", ["a"]),
+        ("class_names", ["a", "a"]),
+        ("class_names", [1, 2]),
+        ("table", []),
+        ("table", {"columns": []}),
+        ("table", {"columns": [], "targets": [], "named": True}),
+        ("table", {"columns": [{"name": "a"}], "targets": [], "named": True}),
+        ("table", {"columns": [{"name": 1, "categories": None, "fill": None}], "targets": [], "named": True}),
+        ("table", {"columns": [{"name": "a", "categories": ["b"], "fill": None}], "targets": [], "named": True}),
+        (
+            "table",
+            {"columns": [{"name": "a", "categories": ["b", "c", "d"], "fill": "e"}], "targets": [], "named": True},
+        ),
+        (
+            "table",
+            {"columns": [{"name": "a", "categories": ["b", "c", 4], "fill": None}], "targets": [], "named": True},
+        ),
+    ],
+)
+def test_names_and_tables_that_are_refused(tmp_path: Path, part: str, value: object) -> None:
+    path = tmp_path / "model.h5"
+    write_model(path, prepared())
+    with h5py.File(path, "r+") as file:
+        description = json.loads(file["description"][()]) | {part: value}
+        del file["description"]
+        file["description"] = np.bytes_(json.dumps(description))
+    with pytest.raises(FileFormatError):
+        read_model(path)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("mean", np.zeros(2)), ("factor", np.zeros(1)), ("deviation", np.array([1.0, np.nan, 1])), ("mean", np.zeros(0))],
+)
+def test_scalings_that_are_refused(tmp_path: Path, part: str, value: np.ndarray) -> None:
+    path = tmp_path / "model.h5"
+    write_model(path, prepared())
+    with h5py.File(path, "r+") as file:
+        del file[f"scaling/{part}"]
+        file[f"scaling/{part}"] = value
+    with pytest.raises(FileFormatError):
+        read_model(path)
+
+
+def test_parts_that_do_not_fit_the_network() -> None:
+    for changes in (
+        {"class_names": ("a",)},
+        {"encoding": TableEncoding((Column("a"),), (), True)},
+        {"scaling": Scaling(np.ones(1), np.zeros(2), np.ones(1))},
+    ):
+        with pytest.raises(ShapeError):
+            prepared(**changes)

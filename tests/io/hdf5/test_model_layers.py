@@ -1,0 +1,359 @@
+"""Models of images in HDF5: every kind of layer comes back, and what is damaged is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import activations, mixed_networks, seeds
+
+from sparsenn.errors import FileFormatError, ResourceError, ShapeError, UsageError
+from sparsenn.formats import COO, coo_to_csc
+from sparsenn.io import read_model, write_model
+from sparsenn.io.hdf5.model_layers import LAYER
+from sparsenn.layers import (
+    AvgPool2d,
+    Conv2d,
+    Flatten,
+    Identity,
+    LayerNorm,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Slice,
+    Softmax,
+    SparseLinear,
+    Tanh,
+)
+from sparsenn.model import Model
+from sparsenn.network import Network
+
+Change = Callable[[h5py.File], None]
+
+
+def sparse(inputs: int, outputs: int, values: Any) -> SparseLinear:
+    """As many entries as values, each a column further."""
+    rows, columns = np.arange(len(values)) * 3 % inputs, np.arange(len(values)) % outputs
+    weights = coo_to_csc(COO.from_arrays((inputs, outputs), rows, columns, np.asarray(values)))
+    return SparseLinear(weights, np.arange(outputs, dtype=np.float32), ReLU(2.0))
+
+
+def model() -> Model:
+    """2 × 9 × 12 images; every kind of layer, with every option that it has."""
+    rng = np.random.default_rng(8)
+    layers = (
+        Conv2d(rng.normal(size=(4, 1, 3, 2)), rng.normal(size=4), Tanh(), (2, 1), (1, 3), (1, 2), groups=2),
+        MaxPool2d((2, 3), 2, (1, 0), 0),
+        AvgPool2d(2, padding=1, counts_padding=False),
+        Conv2d(rng.normal(size=(3, 4, 1, 1)), None, ReLU(1.5)),
+        Flatten(),
+        sparse(24, 7, rng.normal(size=15).astype(np.float32)),
+        sparse(7, 5, np.full(6, 0.25, np.float32)),
+        sparse(5, 6, rng.normal(size=4)),
+        Linear(rng.normal(size=(6, 3)), 0.5, Identity()),
+        LayerNorm([2.0], [-1.0], 1e-3, positions=3),
+        Softmax(),
+    )
+    return Model(Network(layers, (2, 9, 12)), "cross_entropy", True, {"data": "digits"}, "bilinear")
+
+
+def fields(layer: Any) -> dict[str, Any]:
+    """All that a layer holds, in plain arrays; the bias as the vector that it stands for."""
+    found = dict(vars(layer))
+    if "weights" in found:
+        found["bias"] = layer.bias_vector()
+    if isinstance(layer, SparseLinear):
+        weights = found.pop("weights")
+        found |= {name: getattr(weights, name) for name in ("shape", "indptr", "indices", "values")}
+    return found
+
+
+def assert_same(found: Network, expected: Network) -> None:
+    assert (found.image, found.shapes, len(found)) == (expected.image, expected.shapes, len(expected))
+    for one, other in zip(found, expected, strict=True):
+        assert type(one) is type(other)
+        values, wanted = fields(one), fields(other)
+        assert values.keys() == wanted.keys()
+        for name, value in wanted.items():
+            if isinstance(value, np.ndarray):
+                assert values[name].dtype == value.dtype
+                np.testing.assert_array_equal(values[name], value)
+            else:
+                assert values[name] == value
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    write_model(tmp_path / "model.h5", model())
+    return tmp_path / "model.h5"
+
+
+def test_every_kind_of_layer_is_read_as_written(path: Path) -> None:
+    found, expected = read_model(path), model()
+    assert_same(found.network, expected.network)
+    assert (found.loss, found.classes, found.provenance, found.resize) == (
+        "cross_entropy",
+        True,
+        {"data": "digits"},
+        "bilinear",
+    )
+    first = path.read_bytes()
+    write_model(path, found)
+    assert path.read_bytes() == first
+
+
+def test_weights_shared_by_all_entries_stay_one_number(path: Path) -> None:
+    with h5py.File(path) as file:
+        assert [file[f"layer{number}/values"].shape for number in (6, 7, 8)] == [(15,), (1,), (4,)]
+        assert "weights" not in file["layer7"]
+        assert "layer5" not in file
+    assert read_model(path).network[6].weights.iso
+
+
+@given(mixed_networks(), seeds)
+def test_round_trip(tmp_path_factory, drawn: Any, seed: int) -> None:
+    network = drawn[0] if isinstance(drawn, tuple) else drawn
+    path = tmp_path_factory.mktemp("model") / "m.h5"
+    write_model(path, Model(network, "mse", False, {"seed": str(seed)}))
+    found = read_model(path)
+    assert_same(found.network, network)
+    assert found.provenance == {"seed": str(seed)}
+
+
+@st.composite
+def image_networks(draw: st.DrawFn) -> Network:
+    """A convolution, a pool, a Flatten and a dense layer, of any sizes that fit together."""
+    sides = st.integers(1, 3)
+    groups = draw(st.integers(1, 3))
+    channels, filters = groups * draw(sides), groups * draw(sides)
+    kernel, pad, stride, apart = ((draw(sides), draw(sides)) for _ in range(4))
+    window = draw(sides), draw(sides)
+    pool = draw(st.sampled_from([MaxPool2d, AvgPool2d]))
+    rng = np.random.default_rng(draw(seeds))
+    weights = rng.normal(size=(filters, channels // groups, *kernel))
+    convolution = Conv2d(weights, rng.normal(size=filters), draw(activations()), stride, pad, apart, groups)
+    image = channels, draw(st.integers(7, 12)), draw(st.integers(7, 12))
+    front = (convolution, pool(window, draw(sides), (window[0] // 2, window[1] // 2)), Flatten())
+    try:
+        width = Network(front, image).outputs
+    except ShapeError:  # the window is larger than what the convolution leaves
+        front, width = front[::2], Network(front[::2], image).outputs
+    return Network((*front, Linear(rng.normal(size=(width, 2)), None, draw(activations()))), image)
+
+
+def test_slices_along_each_axis(tmp_path: Path) -> None:
+    network = Network((Slice(1, 3, axis=2), Slice(0, 2, axis=1), Slice(1, 2, (2, 2, 1))), (2, 3, 4))
+    write_model(tmp_path / "model.h5", Model(network, "mse", False))
+    assert_same(read_model(tmp_path / "model.h5").network, network)
+
+
+@given(image_networks())
+def test_round_trip_of_images(tmp_path_factory, network: Network) -> None:
+    path = tmp_path_factory.mktemp("model") / "m.h5"
+    write_model(path, Model(network, "mse", False, {}, "bilinear"))
+    assert_same(read_model(path).network, network)
+
+
+def test_resizing_needs_images(tmp_path: Path) -> None:
+    rows = Network((Linear(np.eye(2)),))
+    with pytest.raises(UsageError, match="takes rows of features"):
+        Model(rows, "mse", False, {}, "bilinear")
+    with pytest.raises(UsageError, match="unknown way to resize 'bicubic'"):
+        Model(model().network, "mse", False, {}, "bicubic")
+
+
+class Stranger(Flatten):
+    """A layer that this package does not have."""
+
+
+class Strange(Tanh):
+    """An activation that this package does not have."""
+
+    name = "strange"
+
+
+@pytest.mark.parametrize(
+    ("layer", "told"),
+    [(Stranger(), "layer 2 is a Stranger"), (Conv2d(np.ones((1, 2, 1, 1)), None, Strange()), "activation strange")],
+)
+def test_what_has_no_name_is_not_written(tmp_path: Path, layer: Any, told: str) -> None:
+    network = Network((MaxPool2d(1), layer), (2, 3, 3))
+    with pytest.raises(UsageError, match=told):
+        write_model(tmp_path / "model.h5", Model(network, "mse", False))
+    assert not list(tmp_path.iterdir())
+
+
+def put(name: str, values: Any) -> Change:
+    def change(file: h5py.File) -> None:
+        del file[name]
+        if values is not None:
+            file[name] = values
+
+    return change
+
+
+def record(number: int, field: str, value: Any) -> Change:
+    def change(file: h5py.File) -> None:
+        table = file["layers"][:]
+        table[number - 1][field] = value
+        file["layers"][:] = table
+
+    return change
+
+
+def describe(**values: Any) -> Change:
+    def change(file: h5py.File) -> None:
+        found = json.loads(bytes(file["description"][()]))
+        put("description", np.bytes_(json.dumps(found | values)))(file)
+
+    return change
+
+
+def set_version(file: h5py.File) -> None:
+    file.attrs["version"] = 6
+
+
+def drop_image(file: h5py.File) -> None:
+    describe(image=None, resize=None)(file)
+
+
+CHANGES: list[tuple[Change, str]] = [
+    (set_version, "version 6; this program reads version 1, 2, 3, 4, 5"),
+    (describe(image=[2, 9]), "no valid image"),
+    (describe(image=[2, 9, True]), "no valid image"),
+    (describe(image=[2, 9, 12.0]), "no valid image"),
+    (describe(image=[2, 9, 0]), "no valid image"),
+    (describe(image=[1 << 20, 1 << 20, 1 << 20]), "no valid image"),
+    (describe(image="2x9x12"), "no valid image"),
+    (describe(image=[2, 9, 13]), "layer 6 takes"),
+    (describe(image=[4, 9, 12]), "layer 1: the layer takes 2 channels"),
+    (drop_image, "layer 1 is a Conv2d: say what images"),
+    (describe(image=None), "layer 1 is a Conv2d"),
+    (describe(resize="bicubic"), "unknown way to resize"),
+    (describe(resize=1), "no valid image"),
+    (put("layers", None), "layers is missing"),
+    (put("layers", np.zeros(0, LAYER)), "layers is empty"),
+    (put("layers", np.zeros(3, [("kind", "S16")])), "must hold records of kind"),
+    (record(1, "kind", b"conv3d"), "layer 1 is of the kind 'conv3d'; known:"),
+    (record(1, "kind", b"\xff"), "layer 1 is of the kind"),
+    (record(1, "groups", 0), "cannot be cut into 0 groups"),
+    (record(1, "groups", 3), "cannot be cut into 3 groups"),
+    (record(1, "groups", 1), "layer1/weights has the shape"),
+    (record(1, "inputs", 4), "layer1/weights has the shape"),
+    (record(1, "outputs", 1 << 40), "layer 1: outputs"),
+    (record(1, "outputs", 1 << 30), "layer1/weights has the shape"),
+    (record(1, "entries", -1), "layer1/weights has the shape"),
+    (record(1, "window", (6, 1)), "layer 6 takes 24 inputs"),
+    (record(1, "window", (-3, -2)), "layer 1: window"),
+    (record(1, "stride", (0, 1)), "layer 1: a stride"),
+    (record(1, "padding", (1 << 62, 0)), "layer 1: padding"),
+    (record(1, "dilation", (0, 0)), "layer 1: a dilation"),
+    (record(1, "activation", b"swish"), "layer 1: unknown activation 'swish'"),
+    (record(1, "clip", 3.0), "layer 1: tanh takes no parameter"),
+    (record(2, "window", (0, 2)), "layer 2: a window"),
+    (record(2, "padding", (2, 2)), "layer 2: a padding"),
+    (record(3, "stride", (0, 0)), "layer 3: a stride"),
+    (record(6, "inputs", 25), "layer 6 takes 25 inputs, but layer 5 gives 24"),
+    (record(6, "inputs", 70_000), "layer6/indices holds uint16; it must hold int32"),
+    (record(6, "outputs", 8), "layer6/offsets has 8 elements; 9 are needed"),
+    (record(6, "entries", 14), "layer6/indices has 15 elements; 14 are needed"),
+    (record(6, "entries", 1 << 60), "layer6/indices has 15 elements"),
+    (record(9, "outputs", 4), "layer9/weights has the shape"),
+    (record(9, "entries", 17), "layer9/weights has the shape"),
+    (put("layer1/weights", None), "layer1/weights is missing"),
+    (put("layer1/weights", np.ones((4, 6))), "must hold float32"),
+    (put("layer1/weights", np.full((4, 6), np.nan, np.float32)), "layer 1: the weights hold NaN"),
+    (put("layer1/bias", np.ones(5, np.float32)), "layer1/bias has 5 elements; 4 are needed"),
+    (put("layer4/bias", np.full(3, np.inf, np.float32)), "layer 4: the bias holds NaN"),
+    (put("layer6/offsets", np.arange(8)[::-1].copy()), "layer 6: indptr must rise"),
+    (put("layer6/offsets", np.zeros(8, np.int64)), "layer 6: indptr must rise from 0 to 15"),
+    (put("layer6/offsets", np.array([0, 2, 4, 6, 8, 10, -1, 15])), "layer 6: indptr"),
+    (put("layer6/indices", np.full(15, 24, np.uint16)), "layer 6: column 0, entry 0: index 24 is outside"),
+    (put("layer6/indices", np.zeros(15, np.uint16)), "layer 6: column 0, entry 1: index 0 occurs twice"),
+    (put("layer6/indices", np.zeros(15, np.int32)), "layer6/indices holds int32; it must hold uint16"),
+    (put("layer6/values", np.ones(14, np.float32)), "layer 6: 14 values for 15 entries"),
+    (put("layer6/values", np.full(15, np.nan, np.float32)), "layer 6: entry 0: the value nan"),
+    (put("layer6/values", np.ones(15, np.float16)), "must hold float32 or float64"),
+    (put("layer6/values", h5py.SoftLink("/layer7/values")), "links are not followed"),
+    (put("layer6/values", h5py.ExternalLink("other.h5", "/x")), "links are not followed"),
+    (put("layer6/bias", None), "layer6/bias is missing"),
+]
+
+
+@pytest.mark.parametrize(("change", "told"), CHANGES)
+def test_models_that_are_none(path: Path, change: Change, told: str) -> None:
+    with h5py.File(path, "r+") as file:
+        change(file)
+    with pytest.raises(FileFormatError, match=told) as caught:
+        read_model(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def set_kinds(*kinds: tuple[bytes, int, int, int]) -> Change:
+    """Make the file one of layers without weights, as version 2 has them: kind, inputs, outputs and groups of each."""
+
+    def change(file: h5py.File) -> None:
+        table = np.zeros(len(kinds), LAYER)
+        table["activation"], table["clip"] = b"identity", np.nan
+        for line, (kind, inputs, outputs, groups) in zip(table, kinds, strict=True):
+            line["kind"], line["inputs"], line["outputs"], line["groups"] = kind, inputs, outputs, groups
+        put("layers", table)(file)
+
+    return change
+
+
+def add_sources(sources: Any) -> Change:
+    return lambda file: file.create_dataset("sources", data=sources)
+
+
+KEEP = (b"keep", 0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (set_kinds(KEEP, (b"recall", 2, 0, 1)), "layer 2 recalls 2 of 1 values"),
+        (set_kinds((b"recall", 0, 0, 1)), "layer 1 recalls 0 of 0 values"),
+        (set_kinds(KEEP, (b"add", 0, 0, 3)), "layer 2 reads 2 of 1 values that were stored"),
+        (set_kinds((b"add", 0, 0, 1)), "layer 1: an Add reads two or more"),
+        (set_kinds(KEEP, KEEP), "layers holds none that computes anything"),
+        (add_sources(np.zeros(3, np.int64)), "sources has 3 elements; 11 are needed"),
+        (add_sources(np.arange(1, 12)), "layer 1 reads layer 1"),
+        (add_sources(np.arange(-1, 10)), "layer 1: a Conv2d reads one"),
+    ],
+)
+def test_graphs_that_are_none(path: Path, change: Change, message: str) -> None:
+    with h5py.File(path, "r+") as file:
+        change(file)
+    with pytest.raises(FileFormatError, match=message):
+        read_model(path)
+
+
+def test_truncated_anywhere(path: Path) -> None:
+    whole = path.read_bytes()
+    for size in range(0, len(whole) - 1, 397):
+        path.write_bytes(whole[:size])
+        with pytest.raises(FileFormatError):
+            read_model(path)
+
+
+@given(st.data())
+def test_flipped_bytes_never_surface_raw(tmp_path_factory, data: st.DataObject) -> None:
+    path = tmp_path_factory.mktemp("model") / "m.h5"
+    write_model(path, model())
+    content = bytearray(path.read_bytes())
+    for at, value in data.draw(st.lists(st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255)), max_size=5)):
+        content[at] = value
+    path.write_bytes(content[: data.draw(st.one_of(st.just(len(content)), st.integers(0, len(content))))])
+    try:
+        found = read_model(path)
+    except (FileFormatError, ResourceError):
+        return
+    assert len(found.network) == len(model().network)

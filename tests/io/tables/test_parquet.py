@@ -1,0 +1,86 @@
+"""Parquet: columns of every kind that is read, and files that are refused before memory is taken for them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from sparsenn.errors import FileFormatError, ResourceError
+from sparsenn.io.tables.parquet import read_parquet
+from sparsenn.runtime import memory
+
+
+def written(folder: Path, columns: dict[str, Any], **how: Any) -> Path:
+    path = folder / "a.parquet"
+    parquet.write_table(pa.table(columns), path, **how)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pa.array([1, 2, 3], pa.int64()), [1, 2, 3]),
+        (pa.array([1, None, 3], pa.uint8()), [1, np.nan, 3]),
+        (pa.array([0.5, None, np.nan], pa.float64()), [0.5, np.nan, np.nan]),
+        (pa.array([0.5, -1, 2], pa.float16()), [0.5, -1, 2]),
+        (pa.array([True, False, None]), [1, 0, np.nan]),
+        (pa.array([Decimal("1.25"), None, Decimal("-3")], pa.decimal128(9, 2)), [1.25, np.nan, -3]),
+        (pa.array([5, None, 5]).dictionary_encode(), [5, np.nan, 5]),
+    ],
+)
+def test_numbers(tmp_path: Path, values: pa.Array, expected: list[float]) -> None:
+    found = read_parquet(written(tmp_path, {"x": values}))
+    assert (found.names, found.rows, found.first_line) == (("x",), 3, None)
+    assert found.numbers(0).dtype == np.float32
+    np.testing.assert_array_equal(found.numbers(0), np.float32(expected))
+
+
+@pytest.mark.parametrize("kind", ["plain", "dictionary", "large", "unused"])
+def test_texts(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparsenn.io.tables.parquet._ROWS", 2)
+    texts = ["b", None, "a", "b", "c"]
+    values = pa.array(texts, pa.large_string() if kind == "large" else pa.string())
+    if kind == "dictionary":
+        values = values.dictionary_encode()
+    elif kind == "unused":
+        values = pa.DictionaryArray.from_arrays(pa.array([1, None, 2, 1, 3]), ["never", "b", "a", "c"])
+    found = read_parquet(written(tmp_path, {"x": values}, row_group_size=3)).texts(0)
+    assert [None if code < 0 else found.values[code] for code in found.codes] == texts
+    assert sorted(found.values) == ["a", "b", "c"]
+
+
+def test_a_column_of_something_else_may_be_there(tmp_path: Path) -> None:
+    found = read_parquet(written(tmp_path, {"day": pa.array([1, 2], pa.date32()), "x": [1.0, 2.0]}))
+    np.testing.assert_array_equal(found.numbers(1), [1, 2])
+    with pytest.raises(FileFormatError, match=r"column 'day' holds date32\[day\], neither numbers nor texts"):
+        found.numbers(0)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    whole = written(tmp_path, {"x": [1.0, 2.0], "y": ["a", "b"]}).read_bytes()
+    path = tmp_path / "b.parquet"
+    for data in (b"", b"PAR1", whole[:-4], whole[4:], whole[: len(whole) // 2], b"a,b\n1,2\n"):
+        path.write_bytes(data)
+        with pytest.raises(FileFormatError, match="not Parquet, or damaged"):
+            read_parquet(path)
+    named = written(tmp_path, {"colour": ["green"]}, use_dictionary=False, compression="none").read_bytes()
+    for word in (b"colour", b"green"):
+        path.write_bytes(named.replace(word, b"\xff" * len(word)))
+        with pytest.raises(FileFormatError, match="not Parquet, or damaged"):
+            read_parquet(path)
+    with pytest.raises(FileFormatError, match=r"row 2, column 'x' holds 1e\+39, which is not finite"):
+        read_parquet(written(tmp_path, {"x": [1.0, 1e39]}))
+
+
+def test_what_is_larger_than_memory_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path, {"x": pa.array(np.zeros(1_000_000))})
+    assert path.stat().st_size < 10_000
+    monkeypatch.setattr(memory, "free_memory", lambda: 1_000_000)
+    with pytest.raises(ResourceError, match=r"1,000,000 rows of 1 columns"):
+        read_parquet(path)
