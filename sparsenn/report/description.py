@@ -62,12 +62,12 @@ def describe_dataset(dataset: Dataset) -> Table:
     return fact_table(facts)
 
 
-def describe_model(name: str, model: Model, structure: Structure | None = None) -> Table:
+def describe_model(name: str | None, model: Model, structure: Structure | None = None) -> Table:
     """Return a table of a trained model as a whole: network, what it was trained for, and provenance.
 
     Parameters
     ----------
-    name : what the model is called.
+    name : what the model is called, if it has a name.
     model : the model.
     structure : what was found in its sparse layers; left out where there are none.
     """
@@ -75,7 +75,7 @@ def describe_model(name: str, model: Model, structure: Structure | None = None) 
     purpose = f"{'probabilities' if shares else 'scores'} of classes" if model.classes else "numbers"
     network = model.network
     facts: list[tuple[str, str | Text]] = [
-        ("model", name),
+        *([] if name is None else [("model", name)]),
         *_network_facts(network, model.resize),
         *([("structure", Text(str(structure)))] if structure is not None and structure.layers else ()),
         ("outputs", purpose if model.loss is None else f"{purpose}; loss: {model.loss}"),

@@ -13,9 +13,10 @@ from rich.console import Console
 
 from sparsenn.engine import LayerStatistics, Options, Plan, Result, Session
 from sparsenn.errors import UsageError, unknown_name
+from sparsenn.model import Model
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
-from sparsenn.report.description import describe_layers, describe_network
+from sparsenn.report.description import describe_layers, describe_model, describe_network
 from sparsenn.report.page import FACTS_STYLE, facts_part, table_part
 from sparsenn.report.planned import plan_table
 from sparsenn.report.plots import layers_figure
@@ -43,6 +44,11 @@ def html_of(viewed: Any) -> str:
 @html_of.register
 def _(viewed: Network) -> str:
     return _fragment(facts_part(describe_network(viewed)), table_part(describe_layers(viewed)))
+
+
+@html_of.register
+def _(viewed: Model) -> str:
+    return _fragment(facts_part(describe_model(None, viewed)), table_part(describe_layers(viewed.network)))
 
 
 @html_of.register

@@ -44,6 +44,9 @@ MOST_SECONDS = 120
 ALIGNMENT = 16
 """Bytes at whose multiples arrays begin, so that four numbers may be read at a time."""
 
+GUARD_BYTES = 16 << 20
+"""Bytes behind an array to which every access is a fault; they take addresses, not memory."""
+
 PROT_NONE = 0  # of mprotect: no access
 
 STAND_INS = {
@@ -178,13 +181,13 @@ class EmulatedKernel:
 def _guarded(array: Array) -> Array:
     """Return a copy in memory that child processes share, and behind whose end no access is allowed."""
     pages = -(-array.nbytes // mmap.PAGESIZE)
-    memory = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
+    memory = mmap.mmap(-1, pages * mmap.PAGESIZE + GUARD_BYTES)
     first = (pages * mmap.PAGESIZE - array.nbytes) // ALIGNMENT * ALIGNMENT
     copy = np.frombuffer(memory, array.dtype, array.size, first).reshape(array.shape)
     copy[...] = array
     start = np.frombuffer(memory, np.uint8).ctypes.data
     libc = ctypes.CDLL(None)
-    libc.mprotect(ctypes.c_void_p(start + pages * mmap.PAGESIZE), mmap.PAGESIZE, PROT_NONE)
+    libc.mprotect(ctypes.c_void_p(start + pages * mmap.PAGESIZE), ctypes.c_size_t(GUARD_BYTES), PROT_NONE)
     return copy
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cuda.runtime.loader import source_text, specialised
+from sparsenn.backends.cuda.runtime.loader import Program, source_text
 from sparsenn.formats import Array
 from sparsenn.studies.emulation import emulated_kernel
 from sparsenn.studies.gemm import plain
@@ -25,14 +25,15 @@ def own_products(
     Parameters
     ----------
     name, summary : the kernel's idea in a word or two, and in a line.
-    source : path of the file. Its one kernel is called gemm, and takes rows, columns and depth as int, then row-major
-        a (rows, depth), b (depth, columns) and c (rows, columns), pointers to float: c is what it writes.
+    source : path of the file, in or from the current folder. Its one kernel is called gemm, and takes rows, columns and
+        depth as int, then row-major a (rows, depth), b (depth, columns) and c (rows, columns), pointers to float, the
+        last of which it writes.
     threads : of a block.
     tile : rows and columns of c that a block computes; 1 where each thread computes one number.
     defines : what the source is compiled with, besides.
     """
-    there = specialised(str(source))
-    launch = partial(plain.launch_tiled, there, tile=tile, threads=threads, **defines)
+    source = str(Path(source).absolute())
+    launch = partial(plain.launch_tiled, Program(source, None), tile=tile, threads=threads, **defines)
     return product_kernel(name, launch, summary), emulated_product(
         name, summary, source, threads=threads, tile=tile, **defines
     )
