@@ -38,7 +38,7 @@ from sparsenn.formats import Array
 from sparsenn.formats.arrays import size
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
-from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress
 
 __all__ = ["ClusterRun", "infer"]
 
@@ -109,7 +109,7 @@ def infer(
     form: str | None = None,
     prepare: Callable[[Any], Any] | None = None,
     classes: bool = False,
-    progress: Progress = silent,
+    progress: ProgressOption = None,
     **options: Unpack[NamedOptions],
 ) -> Any:
     """Run a network on a Dask cluster: rows are split, and every worker keeps one session.
@@ -149,8 +149,8 @@ def infer(
         What workers do to rows first, such as scaling. A run can be resumed only with what `sparsenn.stream` can.
     classes : bool, default False
         Write the number of the largest output of each row, counted from 0, instead of the outputs.
-    progress : callable, optional
-        Told of rows that are written: `progress(task, done, total)`.
+    progress : callable or bool, optional
+        As `sparsenn.Session.run` takes it; called with the rows that are written.
     **options : Options
         As `sparsenn.Session` takes them. Each is the workers' business, such as which device is there.
 
@@ -192,7 +192,8 @@ def infer(
         if target is None:
             sizes, _ = _looked_at(client, network, task)
             return _lazy(_rows_of(rows, sizes), task, most, form, sizes)
-        return _into_file(client, network, task, rows, target, most, resume, classes, preparation, progress)
+        report = stack.enter_context(shown_progress(progress))
+        return _into_file(client, network, task, rows, target, most, resume, classes, preparation, report)
 
 
 def _looked_at(client: Any, network: Network | str | os.PathLike[str], task: Task) -> tuple[Sizes, frozenset[str]]:

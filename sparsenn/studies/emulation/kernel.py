@@ -6,6 +6,7 @@ The headers in `device/` stand in for the device, and for those of the package's
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import mmap
 import os
 import platform
@@ -155,6 +156,7 @@ class EmulatedKernel:
         if not child:
             message = b""
             try:
+                faulthandler.disable()
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
                 signal.alarm(MOST_SECONDS)
                 self.launch(blocks, threads, *given, there)
