@@ -5,6 +5,7 @@ The headers in `device/` stand in for the device, and for those of the package's
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import faulthandler
 import mmap
@@ -269,14 +270,14 @@ def _compiler_key() -> tuple[str, ...]:
 
 
 @cache
-def _folder(store: Store, key: tuple[str, ...]) -> tempfile.TemporaryDirectory[str]:
-    """Return a folder with the headers, of which the one that includes the library is compiled already."""
-    folder = tempfile.TemporaryDirectory()
+def _folder(store: Store, key: tuple[str, ...]) -> Path:
+    """Return a folder, until the process ends, with the headers, the one that includes the library compiled already."""
+    folder = Path(tempfile.mkdtemp(prefix="sparsenn-emulation-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name, text in _headers(HEADERS).items():
-        (Path(folder.name) / name).write_text(text, encoding="utf-8")
-    arguments = ("-x", "c++-header", f"{folder.name}/emulation.h")
-    precompiled = store((*key, "emulation.h.gch"), lambda: _compiled_by_gcc(*arguments))
-    (Path(folder.name) / "emulation.h.gch").write_bytes(precompiled)
+        (folder / name).write_text(text, encoding="utf-8")
+    arguments = ("-x", "c++-header", folder / "emulation.h")
+    (folder / "emulation.h.gch").write_bytes(store((*key, "emulation.h.gch"), lambda: _compiled_by_gcc(*arguments)))
     return folder
 
 
@@ -294,7 +295,7 @@ def compiled_library(text: str, options: Sequence[str], store: Store = _unstored
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder) / "kernel.cpp"
             program.write_text(f'#include "emulation.h"\n{text}', encoding="utf-8")
-            return _compiled_by_gcc("-shared", f"-I{_folder(store, key).name}", *options, str(program))
+            return _compiled_by_gcc("-shared", f"-I{_folder(store, key)}", *options, str(program))
 
     return store((*key, text, *options), make)
 
