@@ -35,7 +35,7 @@ from sparsenn.io.challenge import folder as challenge_folder
 from sparsenn.io.challenge import tsv
 from sparsenn.io.hdf5 import checkpoint, dataset, model
 from sparsenn.io.importers.rounding import RoundingWarning
-from sparsenn.io.tables import csv, fann
+from sparsenn.io.tables import fann, files
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
 from sparsenn.report.caches import choices_table
 from sparsenn.report.records import plain, to_json
@@ -198,7 +198,7 @@ def write_csv(folder: Path) -> None:
 
 
 def read_csv(folder: Path, name: str) -> None:
-    csv.read_csv(folder / name, "\t" if name.endswith(".tsv") else ",")
+    files.read_table(folder / name).matrix()
     read_table(folder, name)
 
 

@@ -28,7 +28,7 @@ ROWS = (
     ("engine",),
     ("studies",),
     ("distributed", "report", "datasets", "training", "interop"),
-    ("torch",),
+    ("torch", "predictions"),
     ("cli",),
     ("__init__", "__main__"),
 )

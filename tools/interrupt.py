@@ -51,7 +51,7 @@ LAST_MOMENTS = 0.5
 LOOK_EVERY = 0.0005
 PIECES = ".pieces"
 """Suffix of a folder of what a run has done, which the next one resumes."""
-STARTS_WITH = ("cli", "engine", "io.hdf5", "io.model", "io.official", "io.csv", "datasets", "training", "report")
+STARTS_WITH = ("cli", "engine", "io.hdf5", "io.model", "io.official", "io.tables", "datasets", "training", "report")
 """Modules loaded before anything is started."""
 
 

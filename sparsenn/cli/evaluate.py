@@ -165,7 +165,7 @@ def _data_for(model: Model, rows: Rows) -> TrainingData | InputRows:
 
 def _deliver(path: Path, inputs: Path, model: Model, result: ModelResult, files: ResultTargets) -> None:
     """Print the summary and the table by layer, and write what was asked for."""
-    from sparsenn.io.tables.predictions import write_model_output
+    from sparsenn.io.tables.predictions import write_predictions
     from sparsenn.model import PRUNED
     from sparsenn.report import draw_layers, layer_table, model_layer_table, model_record, model_summary, to_json
 
@@ -177,10 +177,7 @@ def _deliver(path: Path, inputs: Path, model: Model, result: ModelResult, files:
     if files.output is not None:
         pruned = {key: note for key, note in model.provenance.items() if key == PRUNED}
         notes = {"model": path.name, "plan": str(result.plan), **pruned}
-        names = None if model.encoding is None else model.encoding.targets
-        predicted = result.predicted if model.classes and model.network.outputs > 1 else None
-        named = model.network.named_outputs
-        write_model_output(files.output, result.outputs, predicted, notes, model.class_names, names, named)
+        write_predictions(files.output, model, result.outputs, notes=notes)
     if files.json is not None:
         write_json(files.json, to_json(model_record(str(path), str(inputs), result)))
     if files.plot is not None:

@@ -59,9 +59,9 @@ class ResultTargets:
                 "--output", self.output, (".npy", *HDF5_SUFFIXES) if model else (".tsv", ".npy", *HDF5_SUFFIXES)
             )
         elif self.output is not None:
-            from sparsenn.io.tables.predictions import MODEL_OUTPUT_SUFFIXES
+            from sparsenn.io.tables.predictions import PREDICTION_SUFFIXES
 
-            check_target("--output", self.output, MODEL_OUTPUT_SUFFIXES if model else (".tsv", *HDF5_SUFFIXES))
+            check_target("--output", self.output, PREDICTION_SUFFIXES if model else (".tsv", *HDF5_SUFFIXES))
         check_target("--json", None if self.json == STDOUT else self.json)
         check_target("--trace", self.trace, TRACE_SUFFIXES)
         check_target("--report", self.report, PAGE_SUFFIXES)

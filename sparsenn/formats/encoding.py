@@ -262,7 +262,7 @@ def _numbers(table: Table, place: int, fill: float | str | None) -> Array:
     if not missing.any():
         return found
     if fill is None:
-        reason = "holds nothing here, and the model was trained with nothing missing (without --impute): fill it in"
+        reason = "holds nothing here: fill it in, or have it filled in (--impute)"
         raise table.fault(place, reason, int(missing.argmax()))
     return np.where(missing, np.float32(fill), found)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,10 +12,13 @@ from sparsenn.errors import FileFormatError
 from sparsenn.formats.arrays import Array
 from sparsenn.printable import one_line
 
-__all__ = ["Table", "Texts", "Unread", "column_numbers", "is_number", "listed", "width_fault"]
+__all__ = ["Table", "Texts", "Unread", "column_numbers", "is_nameless", "is_number", "listed", "width_fault"]
 
 _SHOWN = 8
 """Columns that a message names."""
+
+_NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+"""The names of columns without names, by pandas also: they count the rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +56,7 @@ class Table:
     rows : how many there are.
     named : whether the file gives names.
     first_line : number of the line of the first row; None where the file is not text.
+    first_row : number of the first row in the file, counted from 0.
 
     Raises
     ------
@@ -65,6 +70,7 @@ class Table:
     rows: int
     named: bool
     first_line: int | None = None
+    first_row: int = 0
 
     __repr__ = one_line
 
@@ -81,8 +87,34 @@ class Table:
         if row is None:
             return FileFormatError(self.path, f"{where} {message}")
         if self.first_line is None:
-            return FileFormatError(self.path, f"row {row + 1:,}, {where} {message}")
+            return FileFormatError(self.path, f"row {self.first_row + row + 1:,}, {where} {message}")
         return FileFormatError(self.path, f"{where} {message}", self.first_line + row)
+
+    @staticmethod
+    def concatenate(tables: Sequence[Table]) -> Table:
+        """Return the rows of tables of equal columns, in their order, as one table."""
+        columns = [list(parts) for parts in zip(*(table.columns for table in tables), strict=True)]
+        rows = sum(table.rows for table in tables)
+        return replace(tables[0], columns=tuple(map(_concatenate, columns)), rows=rows)
+
+    @property
+    def text_places(self) -> set[int]:
+        """The places of the columns of texts, counted from 0."""
+        return {place for place, column in enumerate(self.columns) if isinstance(column, Texts)}
+
+    def checked(self) -> Table:
+        """Return the table.
+
+        Raises
+        ------
+        FileFormatError
+            A number is not finite in float32.
+        """
+        for place, column in enumerate(self.columns):
+            if isinstance(column, np.ndarray) and np.isinf(column).any():
+                message = "holds a number that is not finite in float32"
+                raise self.fault(place, message, int(np.isinf(column).argmax()))
+        return self
 
     def numbers(self, column: int) -> Array:
         """Return a column, counted from 0, as float32 numbers, NaN where one is missing.
@@ -133,9 +165,28 @@ class Table:
         return found
 
 
+def _concatenate(parts: list[Array | Texts | Unread]) -> Array | Texts | Unread:
+    first = parts[0]
+    if isinstance(first, Unread):
+        return first
+    if not isinstance(first, Texts):
+        return np.concatenate([part for part in parts if isinstance(part, np.ndarray)])
+    numbers: dict[str, int] = {}
+    codes = []
+    for part in [part for part in parts if isinstance(part, Texts)]:
+        renumbered = [*(numbers.setdefault(text, len(numbers)) for text in part.values), -1]
+        codes.append(np.array(renumbered)[part.codes])
+    return Texts(np.concatenate(codes), tuple(numbers))
+
+
 def column_numbers(columns: int) -> tuple[str, ...]:
     """Return what columns without names are called: their numbers, counted from 1."""
     return tuple(map(str, range(1, columns + 1)))
+
+
+def is_nameless(name: str) -> bool:
+    """Return whether a column has no name, or one that pandas makes for such a column."""
+    return _NAMELESS.fullmatch(name) is not None
 
 
 def listed(names: Sequence[str]) -> str:

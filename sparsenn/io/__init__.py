@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from sparsenn.io.importers.sklearn.model import from_sklearn
     from sparsenn.io.importers.torch.module import from_torch
     from sparsenn.io.importers.weights import from_weights
-    from sparsenn.io.tables.csv import read_csv
     from sparsenn.io.tables.fann import read_fann, write_fann
 
 __all__ = [
@@ -55,7 +54,6 @@ __all__ = [
     "from_weights",
     "is_model",
     "read_checkpoint",
-    "read_csv",
     "read_dataset",
     "read_fann",
     "read_idx",
@@ -92,7 +90,6 @@ _HOMES = {
     "importers.sklearn.model": ("from_sklearn",),
     "importers.torch.module": ("from_torch",),
     "importers.weights": ("from_weights",),
-    "tables.csv": ("read_csv",),
     "tables.fann": ("read_fann", "write_fann"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import stat
 import zlib
@@ -22,11 +23,8 @@ MAX_RATIO = 200
 _FREE = 1 << 24
 """Inflating to this many bytes is always allowed: small files of one repeated line are compressed very well."""
 
-_BLOCK = 1 << 18
-"""Bytes read from a compressed file at a time."""
-
 _MOST = 1 << 24
-"""Bytes asked of the operating system at a time, whatever a file declares."""
+"""Bytes read at a time, and so allocated before they are there, whatever a file declares."""
 
 _SHORT = 1 << 24
 """Rows or columns that any matrix may have: 128 MiB of offsets."""
@@ -67,22 +65,25 @@ class Source:
         self.path = Path(path)
         self.compressed = self.path.suffix.lower() == ".gz"
         self._file = open_plain(path)
+        self._content = gzip.GzipFile(fileobj=self._file) if self.compressed else self._file
         self.size = os.fstat(self._file.fileno()).st_size
         bounds = [] if limit is None else [limit]
         if self.compressed and ratio is not None:
             bounds.append(max(_FREE, ratio * self.size))
         self._limit = min(bounds, default=None)
         self._excess = excess if self._limit == limit else _EXCESS
-        self._given = 0
-        self._inflater = zlib.decompressobj(wbits=31)
-        self.consumed = 0
-        """Bytes of the file read so far, out of `size`."""
+        self._count = 0
 
     def __enter__(self) -> Source:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._file.close()
+
+    @property
+    def consumed(self) -> int:
+        """Bytes of the file read so far, out of `size`."""
+        return self._file.tell()
 
     def read(self, size: int) -> bytes:
         """Return the next `size` bytes; fewer only at the end, none past it.
@@ -94,49 +95,28 @@ class Source:
         ResourceError
             The file cannot be read.
         """
-        pieces, missing = [], size
-        while missing and (piece := self._inflate(missing) if self.compressed else self._raw(missing)):
-            pieces.append(piece)
-            missing -= len(piece)
-        self._given += size - missing
-        if self._limit is not None and self._given > self._limit:
-            grown = f"inflates from {self.size:,} bytes to" if self.compressed else "has"
-            raise FileFormatError(self.path, f"{grown} more than the {self._limit:,} bytes {self._excess}")
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        blocks, missing = [], size
+        while missing and (block := self._read(min(missing, _MOST))):
+            blocks.append(block)
+            missing -= len(block)
+            self._count += len(block)
+            if self._limit is not None and self._count > self._limit:
+                grown = f"inflates from {self.size:,} bytes to" if self.compressed else "has"
+                raise FileFormatError(self.path, f"{grown} more than the {self._limit:,} bytes {self._excess}")
+        return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
-    def _raw(self, size: int) -> bytes:
+    def _read(self, size: int) -> bytes:
+        fetch = "fetch or make it again"
         with reading(self.path):
-            data = self._file.read(min(size, _MOST))
-        self.consumed += len(data)
-        return data
-
-    def _inflate(self, size: int) -> bytes:
-        """Return up to `size` bytes of the gzip members, one after the other; none at the end of the last."""
-        while True:
-            rest = self._inflater.unconsumed_tail
-            if self._inflater.eof:
-                rest = self._next_member()
-                if not rest:
-                    return b""
-                self._inflater = zlib.decompressobj(wbits=31)
-            rest = rest or self._raw(_BLOCK)
             try:
-                piece = self._inflater.decompress(rest, size)
-            except zlib.error as error:
-                raise FileFormatError(self.path, f"not gzip, or damaged ({error}); fetch or make it again") from error
-            if piece:
-                return piece
-            if not rest and not self._inflater.eof:
-                raise FileFormatError(
-                    self.path, "the gzip data end too early; the file is truncated: fetch or make it again"
-                )
-
-    def _next_member(self) -> bytes:
-        """Return the first bytes after the member that has ended, zero padding left out; none at the file's end."""
-        rest = self._inflater.unused_data.lstrip(b"\0")
-        while not rest and (block := self._raw(_BLOCK)):
-            rest = block.lstrip(b"\0")
-        return rest
+                if self.compressed and not self.size:
+                    raise EOFError  # GzipFile takes an empty file for a sound one
+                return self._content.read(size)
+            except (gzip.BadGzipFile, zlib.error) as error:  # inside of `reading`: the first is an OSError
+                raise FileFormatError(self.path, f"not gzip, or damaged ({error}); {fetch}") from error
+            except EOFError as error:
+                reason = f"the gzip data end too early; the file is truncated: {fetch}"
+                raise FileFormatError(self.path, reason) from error
 
 
 def open_plain(path: str | os.PathLike[str]) -> IO[bytes]:

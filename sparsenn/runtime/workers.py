@@ -20,7 +20,7 @@ import numpy as np
 
 from sparsenn.runtime.interrupts import held_signals
 
-__all__ = ["NUMBERS", "TASKS", "apart", "begin", "chunks", "is_free", "map_threads", "renew_after_fork", "thread_count"]
+__all__ = ["NUMBERS", "TASKS", "begin", "chunks", "is_free", "map_threads", "renew_after_fork", "thread_count"]
 
 NUMBERS = 1 << 17
 """Numbers that a thread takes at a time: more work than the hand-over, and a core's cache holds them."""
@@ -234,15 +234,6 @@ def begin(function: Callable[[], Value]) -> Callable[[], Value]:
 
     _team().tasks.put(lambda: done.put(_failure(lambda: found.append(function()))))
     return result
-
-
-def apart(function: Callable[[], Value]) -> Value:
-    """Return what `function` returns, called outside the main thread.
-
-    For libraries that listen to signals themselves where they are called in the main thread, and lose some.
-    """
-    main = threading.current_thread() is threading.main_thread()
-    return begin(function)() if main else function()
 
 
 def chunks(total: int, size: int) -> list[tuple[int, int]]:

@@ -21,7 +21,7 @@ from sparsenn.training.evaluation import loss_of
 from sparsenn.training.resize import resize_bilinear
 from sparsenn.training.run_rows import RowsResult, Runner, run_rows
 
-__all__ = ["ModelResult", "rows_for", "run_model"]
+__all__ = ["ModelResult", "check_finite_outputs", "rows_for", "run_model"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +118,7 @@ def _check_targets(model: Model, data: TrainingData | InputRows) -> None:
 
 def _judged(model: Model, data: TrainingData | InputRows, outputs: Array) -> Evaluation | None:
     """Return how well a model's outputs, which have to be finite, fit the targets; None where there are none."""
-    _check_finite(outputs)
+    check_finite_outputs(outputs)
     if not isinstance(data, TrainingData):
         return None
     value = loss_of(model.network, model.evaluation_loss, outputs, data.targets)
@@ -187,10 +187,22 @@ def _shown(image: tuple[int, ...]) -> str:
     return f"{image[0]} channel{'s' if image[0] > 1 else ''} of {image[1]} × {image[2]} pixels"
 
 
-def _check_finite(outputs: Array) -> None:
+def check_finite_outputs(outputs: Array, first: int = 0) -> None:
+    """Refuse outputs that are not finite numbers.
+
+    Parameters
+    ----------
+    outputs : (rows, outputs).
+    first : number of the first row, counted from 0.
+
+    Raises
+    ------
+    NumericError
+        An output is infinite or NaN; the message names the row.
+    """
     finite = np.isfinite(outputs).all(axis=1)
     if not finite.all():
         raise NumericError(
-            f"the outputs of row {int(finite.argmin()) + 1} are not finite numbers: a product is too "
+            f"the outputs of row {first + int(finite.argmin()) + 1:,} are not finite numbers: a product is too "
             f"large for the precision; use precision float32, or inputs like those the model was trained on"
         )

@@ -18,20 +18,19 @@ from sparsenn.io.arrays.idx import read_idx
 from sparsenn.io.arrays.matrix_market import read_matrix_market_rows
 from sparsenn.io.arrays.npy import read_npy, read_npz, sparse_rows
 from sparsenn.io.hdf5.reading import opened
-from sparsenn.io.tables.csv import read_csv
 from sparsenn.io.tables.fann import read_fann
-from sparsenn.io.tables.parquet import read_parquet
+from sparsenn.io.tables.files import TABLE_SUFFIXES, open_table, read_table
 from sparsenn.network import Image, Network
 from sparsenn.printable import kind_of
 from sparsenn.training.data import InputRows, TrainingData, of_columns
-from sparsenn.training.tables import DELIMITERS, TABLES, encoded, read_any_table, training_data_of, without
+from sparsenn.training.tables import encoded, training_data_of, without
 
 __all__ = ["read_data", "read_rows"]
 
 _FANN = (".data", ".train", ".test")
 _HDF5 = (".h5", ".hdf5")
 _IDX = (".idx", "ubyte")
-_KNOWN = (*TABLES, ".npy", ".npz", ".mtx", *_HDF5, *_IDX, *_FANN)
+_KNOWN = (*TABLE_SUFFIXES, ".npy", ".npz", ".mtx", *_HDF5, *_IDX, *_FANN)
 _INTEGERS = ("<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1")
 _BYTES = "bytes were taken as they are, 0 to 255; for a model trained on 0 to 1 give --scale 1/255"
 
@@ -116,14 +115,14 @@ def read_data(
             return of_columns(*read_fann(path), classes, outputs)
         if suffix == ".npz":
             return _with_targets(path, _of_arrays(path, suffix, classes, outputs))
-        if suffix in TABLES and like is not None and like.encoding is not None:
+        if suffix in TABLE_SUFFIXES and like is not None and like.encoding is not None:
             known = [column.name for column in like.encoding.columns]
-            table = without(read_any_table(path, known), ignore)
+            table = without(read_table(path, known), ignore)
             found = encoded(table, like.encoding, like.classes, like.class_names, outputs, labelled=True)
             return _with_targets(path, found)
-        if suffix in TABLES:
+        if suffix in TABLE_SUFFIXES:
             return training_data_of(
-                read_any_table(path, target),
+                read_table(path, target),
                 target=target,
                 targets=targets,
                 classes=classes,
@@ -228,18 +227,18 @@ def read_rows(
     suffix = Path(name).suffix
     _check_labels(path, name, labels)
     counted = outputs if classes else None
-    if suffix in TABLES and encoding is not None:
+    if suffix in TABLE_SUFFIXES and encoding is not None:
         if targets not in (None, len(encoding.targets)):
             known = len(encoding.targets)
             raise UsageError(
                 f"the model was trained for {known:,} target columns, not {targets:,}; leave out --targets"
             )
-        table = read_any_table(path, [column.name for column in encoding.columns])
+        table = read_table(path, [column.name for column in encoding.columns])
         encoding.places(table, targets is not None)
     last = targets or 0
-    matrix = _matrix(path, suffix, inputs, last) if suffix in TABLES and encoding is None else None
+    matrix = _matrix(path, inputs, last) if suffix in TABLE_SUFFIXES and encoding is None else None
     try:
-        if encoding is not None and suffix in TABLES:
+        if encoding is not None and suffix in TABLE_SUFFIXES:
             return encoded(table, encoding, classes, class_names, counted, targets is not None)
         if matrix is not None:
             if not last:
@@ -265,18 +264,12 @@ def read_rows(
     return read_data(path, classes=classes, outputs=counted)
 
 
-def _matrix(path: str | os.PathLike[str], suffix: str, inputs: int, targets: int) -> Array:
+def _matrix(path: str | os.PathLike[str], inputs: int, targets: int) -> Array:
     """Read a table that holds nothing but numbers, as many columns as a model takes and then the targets."""
-
-    def check(names: Sequence[str]) -> None:
-        if len(names) != inputs + targets:
-            raise ShapeError(width_fault(names, inputs, targets, targets > 0))
-
-    if suffix != ".parquet":
-        return read_csv(path, DELIMITERS[suffix], check)
-    table = read_parquet(path)
-    check(table.names)
-    return table.matrix()
+    with open_table(path) as file:
+        if len(file.names) != inputs + targets:
+            raise ShapeError(width_fault(file.names, inputs, targets, targets > 0))
+    return read_table(path).matrix()
 
 
 def _of_arrays(

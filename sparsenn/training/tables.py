@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from sparsenn.errors import InputError, UsageError
 from sparsenn.formats import Array, Table, TableEncoding, Texts, class_codes, class_names
-from sparsenn.io.tables.csv import read_table
-from sparsenn.io.tables.parquet import read_parquet
+from sparsenn.formats.table import is_nameless
+from sparsenn.io.tables.choosing import left_out_note, unused_note
 from sparsenn.training.data import InputRows, TrainingData, of_columns
 
-__all__ = ["DELIMITERS", "TABLES", "encoded", "read_any_table", "training_data_of", "without"]
-
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
-"""What divides the columns of a table, by the suffix of its name."""
-
-TABLES = (*DELIMITERS, ".parquet")
-
-_NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
-"""What columns are called that have no name, by pandas, too: they count the rows."""
-
-
-def read_any_table(path: str | os.PathLike[str], known: Collection[str] = ()) -> Table:
-    """Read a table of text or of Parquet; the file's name says which.
-
-    Raises
-    ------
-    SparseNNError
-        As `read_table` and `read_parquet` do.
-    """
-    suffix = Path(Path(path).name.lower().removesuffix(".gz")).suffix
-    return read_parquet(path) if suffix == ".parquet" else read_table(path, DELIMITERS[suffix], known)
+__all__ = ["encoded", "training_data_of", "without"]
 
 
 def training_data_of(
@@ -73,7 +50,7 @@ def training_data_of(
     _check_known(table, "text", texts)
     if len({*target}) < len(target) or {*target} & {*ignore}:
         raise UsageError(f"{table.path}: a column cannot be a target twice, or be ignored as well")
-    note = _left_out(table)
+    note = left_out_note(table.names)
     table = without(table, ignore)
     _check_known(table, "target", target)
     columns = len(table.names)
@@ -115,7 +92,7 @@ def encoded(
     """
     places = encoding.target_places(table, labelled)
     if not places:
-        return InputRows(encoding.encode(table, labelled), note=_unused(table, encoding))
+        return InputRows(encoding.encode(table, labelled), note=_note(table, encoding))
     return _with_targets(table, encoding, places, classes, names, outputs)
 
 
@@ -132,7 +109,7 @@ def _with_targets(
         found = TrainingData.of_labels(inputs, class_codes(table, places[0], names), len(names))
     else:
         found = of_columns(inputs, _targets(table, places), classes, outputs)
-    return replace(found, encoding=encoding, class_names=names, note=_unused(table, encoding))
+    return replace(found, encoding=encoding, class_names=names, note=_note(table, encoding))
 
 
 def _targets(table: Table, places: Sequence[int]) -> Array:
@@ -159,7 +136,7 @@ def without(table: Table, ignored: Collection[str]) -> Table:
     columns = {
         name: column
         for name, column in zip(table.names, table.columns, strict=True)
-        if not _NAMELESS.fullmatch(name) and name not in ignored
+        if not is_nameless(name) and name not in ignored
     }
     return replace(table, names=tuple(columns), columns=tuple(columns.values()))
 
@@ -175,23 +152,5 @@ def _empty_classes(data: TrainingData) -> str | None:
     )
 
 
-def _left_out(table: Table) -> str | None:
-    nameless = [f"{number:,}" for number, name in enumerate(table.names, start=1) if _NAMELESS.fullmatch(name)]
-    if not nameless:
-        return None
-    columns = (
-        f"column {nameless[0]} has no name, and is"
-        if len(nameless) == 1
-        else (f"columns {', '.join(nameless)} have no names, and are")
-    )
-    return f"{columns} left out, as row numbers are"
-
-
-def _unused(table: Table, encoding: TableEncoding) -> str | None:
-    used = {column.name for column in encoding.columns} | set(encoding.targets)
-    more = [repr(name) for name in table.names if not _NAMELESS.fullmatch(name) and name not in used]
-    if not (table.named and encoding.named and more):
-        return None
-    return f"not used: the {'column' if len(more) == 1 else 'columns'} {', '.join(more[:8])}" + (
-        f" and {len(more) - 8:,} more" if len(more) > 8 else ""
-    )
+def _note(table: Table, encoding: TableEncoding) -> str | None:
+    return unused_note(table.names, encoding) or None if table.named and encoding.named else None

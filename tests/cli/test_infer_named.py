@@ -65,7 +65,7 @@ def test_inputs_by_name_come_from_an_archive_and_outputs_go_into_one(run: Run, n
         == 0
     )
     names = parquet.read_table(tmp_path / "out.parquet").column_names
-    assert names == ["output 0: file[0]", "output 1: file[1]", *(f"output {n + 2}: b/1[{n}]" for n in range(4))]
+    assert names == ["file[0]", "file[1]", *(f"b/1[{n}]" for n in range(4))]
 
 
 def test_archives_that_lack_named_inputs(run: Run, named: Network, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_text_classes_and_columns_end_to_end(run: Run, tmp_path: Path, flowers: 
     found = json.loads(done.stdout)
     assert found["class_names"] == ["iris, wild", "rose", "tulip"]
     with out.open(newline="") as file:
-        told = [line[0] for line in csv.reader(file)]
+        told = [line["class"] for line in csv.DictReader(file)]
     assert told == [found["class_names"][number] for number in found["predicted"]]
     right = np.mean([name == row[3] for name, row in zip(told, flowers[150:], strict=True)])
     assert right == record["validation"][-1]["accuracy"]
@@ -97,7 +97,7 @@ def test_numbers_far_from_1_and_gaps(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     assert run("infer", model, "--inputs", tmp_path / "new.parquet", "--device", "cpu", "--output", out).exit_code == 0
     table = parquet.read_table(out)
-    assert table.column_names == ["output 0: price"]
+    assert table.column_names == ["price"]
     np.testing.assert_allclose(table[0].to_numpy(), [350_000, 400_000], rtol=0.1)
 
 

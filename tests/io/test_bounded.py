@@ -39,25 +39,23 @@ def test_gives_what_was_written(corrupted: Corrupted, name: str, size: int) -> N
     assert read_all(corrupted(gzip.compress(data) if name.endswith("gz") else data, name)) == data
 
 
-@given(st.lists(st.integers(0, 3000), max_size=4), st.integers(1, 4000), st.integers(1, 700))
-def test_members_and_padding_at_any_block_size(tmp_path_factory, sizes: list[int], step: int, block: int) -> None:
+@given(st.lists(st.integers(0, 3000), max_size=4), st.integers(1, 4000))
+def test_members_and_padding(tmp_path_factory, sizes: list[int], step: int) -> None:
     path = tmp_path_factory.mktemp("gz") / "many.gz"
     parts = [noise(size) for size in sizes] or [b"one"]
     path.write_bytes(
         b"".join(gzip.compress(part) + b"\0" * (size % 5) for part, size in zip(parts, [*sizes, 0], strict=False))
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bounded, "_BLOCK", block)
-        assert read_all(path, step) == b"".join(parts)
+    assert read_all(path, step) == b"".join(parts)
 
 
 def test_well_compressed_text_in_small_blocks(corrupted: Corrupted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "_BLOCK", 7)
+    monkeypatch.setattr(bounded, "_MOST", 7)
     data = b"1\t1\t1\n" * 50_000
     assert read_all(corrupted(gzip.compress(data), "x.gz"), 4096) == data
 
 
-@pytest.mark.parametrize("kept", [0, 1, 9, 10, 500, -9, -8, -1])
+@pytest.mark.parametrize("kept", [0, 2, 9, 10, 500, -9, -8, -1])
 def test_truncated_gzip(corrupted: Corrupted, kept: int) -> None:
     data = gzip.compress(noise(1000))
     with pytest.raises(FileFormatError, match=r"file\.gz: the gzip data end too early; the file is truncated"):
@@ -79,7 +77,7 @@ def test_bomb_is_refused_before_it_fills_the_memory(corrupted: Corrupted) -> Non
     source = Source(path)
     with pytest.raises(FileFormatError, match=r"inflates from .* bytes to more than the 16,777,216"), source:
         list(iter(lambda: source.read(1 << 20), b""))
-    assert source._given <= (16 << 20) + (1 << 20)
+    assert source._count <= (16 << 20) + (1 << 20)
 
 
 @pytest.mark.parametrize("name", ["file.bin", "file.bin.gz"])

@@ -10,7 +10,7 @@ import weakref
 import numpy as np
 import pytest
 
-from sparsenn.runtime.workers import apart, begin, chunks, map_threads, thread_count
+from sparsenn.runtime.workers import begin, chunks, map_threads, thread_count
 
 
 def test_results_keep_their_order():
@@ -72,16 +72,6 @@ def test_what_was_worked_on_is_let_go():
     map_threads(lambda _, thing=thing: thing, range(20))
     del thing
     assert gone() is None
-
-
-def test_what_is_to_run_apart_does_so_from_any_thread():
-    def both():
-        return [apart(threading.current_thread), apart(threading.current_thread)]
-
-    assert threading.main_thread() not in both()
-    assert threading.main_thread() not in apart(both)
-    with pytest.raises(ZeroDivisionError):
-        apart(lambda: 1 // 0)
 
 
 def test_what_is_begun_is_done_meanwhile():

@@ -106,7 +106,7 @@ def test_validation_and_rows_take_the_same_columns(path: Path, tmp_path: Path) -
             FileFormatError,
             ":3: column 'town' holds 'Rom' here; known: 'Bonn'",
         ),
-        ("age,town,height\n1,Ulm,\n", FileFormatError, ":2: column 'height' holds nothing here, and the model was"),
+        ("age,town,height\n1,Ulm,\n", FileFormatError, ":2: column 'height' holds nothing here: fill it in"),
         ("age,town,height\n1,,1\n", FileFormatError, ":2: column 'town' holds nothing here; known:"),
         ("age,town,height\n1,Ulm,tall\n", FileFormatError, ":2: column 'height' holds 'tall' where a number is needed"),
         ("age,town,height,kind\n1,Ulm,1,c\n", FileFormatError, ":2: column 'kind' holds 'c' here; known: 'a', 'b'"),

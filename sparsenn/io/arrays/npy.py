@@ -1,36 +1,27 @@
 """NumPy's files: `.npy`, one array, and `.npz`, an archive of several, as which SciPy saves sparse matrices, too.
 
-Nothing is unpickled. An array's size is known to be in the file, or in what the archive says that its member inflates
-to, and to fit into memory, before memory is taken for it.
+Nothing is unpickled, and an array's size is checked against the file and against memory before it is read.
 """
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import warnings
-import zipfile
-import zlib
 from collections.abc import Collection
 from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy_format
+from numpy.lib.npyio import NpzFile
 
-from sparsenn.errors import FileFormatError, InputError, MatrixError
+from sparsenn.errors import FileFormatError, InputError, MatrixError, SparseNNError
 from sparsenn.formats import CSR, Array
 from sparsenn.io.arrays.stored import Stored
 from sparsenn.io.bounded import check_length, open_plain, reading
 from sparsenn.runtime.memory import check_memory
 
 __all__ = ["read_npy", "read_npz", "sparse_rows", "stored_matrix"]
-
-_BLOCK = 1 << 24
-"""Bytes read at a time."""
-
-_LONGEST_HEADER = 10_000
-"""Bytes of an array's header; NumPy evaluates no longer ones either."""
 
 _NUMBERS = "fiub"
 """Kinds of NumPy types that are real numbers."""
@@ -56,7 +47,12 @@ def read_npy(path: str | os.PathLike[str]) -> Array:
         The file is not there, cannot be read, or is larger than memory.
     """
     with open_plain(path) as file, reading(path):
-        return _array(path, "the array", file, os.fstat(file.fileno()).st_size)
+        shape, by_columns, dtype = _header(path, file)
+        check_memory(math.prod(shape) * dtype.itemsize, f"{os.fspath(path)}: an array of shape {shape}")
+        array = np.fromfile(file, dtype, math.prod(shape))
+    if array.size != math.prod(shape):
+        raise FileFormatError(path, "became shorter while it was read")
+    return _native(array.reshape(shape, order="F" if by_columns else "C"))
 
 
 def stored_matrix(path: str | os.PathLike[str], file: IO[bytes], once: bool = False) -> Stored:
@@ -71,7 +67,7 @@ def stored_matrix(path: str | os.PathLike[str], file: IO[bytes], once: bool = Fa
     FileFormatError
         As `read_npy`; or the array is stored column by column.
     """
-    shape, by_columns, dtype = _sound_header(path, "the array", file, os.fstat(file.fileno()).st_size, "")
+    shape, by_columns, dtype = _header(path, file)
     if by_columns and len(shape) > 1:
         raise FileFormatError(path, "is stored column by column; to stream it, save np.ascontiguousarray(rows)")
     return Stored(path, file, file.tell(), shape, dtype, once)
@@ -97,9 +93,10 @@ def read_npz(
     """
     found = {}
     try:
-        with open_plain(path) as plain, reading(path), zipfile.ZipFile(plain) as archive:
-            members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
-            names = [member.filename.removesuffix(".npy") for member in members]
+        with open_plain(path) as plain, reading(path), NpzFile(plain, allow_pickle=False) as archive:
+            assert archive.zip is not None, "it is open"
+            sizes = {info.filename: info.file_size for info in archive.zip.infolist()}
+            names = [name.removesuffix(".npy") for name in sizes if name.endswith(".npy")]
             others = [name for name in names if name not in (known or ())]
             if refuses_others and 0 < len(others) < len(names) and "format" not in names:
                 raise FileFormatError(
@@ -107,13 +104,18 @@ def read_npz(
                     f"holds {', '.join(map(repr, others))}, which the model does not name; known: "
                     f"{', '.join(map(repr, known or ()))}",
                 )
-            for name, member in zip(names, members, strict=True):
-                if known is None or len(members) == 1 or name in known or name in _SPARSE_PARTS:
-                    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                        raise NotImplementedError(f"{name} is compressed in a way that NumPy does not write")
-                    with archive.open(member) as file:
-                        found[name] = _array(path, name, file, member.file_size, "SU" if name == "format" else "")
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+            for name in names:
+                if known is None or len(names) == 1 or name in known or name in _SPARSE_PARTS:
+                    size = sizes[f"{name}.npy"]  # zipfile inflates a member to no more
+                    check_memory(size, f"{os.fspath(path)}: {name}, an array of {size:,} bytes")
+                    array = archive[f"{name}.npy"]
+                    if not isinstance(array, np.ndarray) or array.dtype.kind not in (_NUMBERS, "SU")[name == "format"]:
+                        kind = getattr(array, "dtype", "no array")
+                        raise FileFormatError(path, f"{name} holds {kind}; it must hold real numbers")
+                    found[name] = _native(array)
+    except SparseNNError:
+        raise
+    except Exception as error:  # zipfile, its decompressors and NumPy's parser of headers raise many types
         raise FileFormatError(path, f"not an .npz archive, or damaged ({error}); fetch or make it again") from error
     return found
 
@@ -158,54 +160,27 @@ def _scipy_matrix(path: str | os.PathLike[str], name: str, arrays: dict[str, Arr
     return matrix
 
 
-def _array(path: str | os.PathLike[str], name: str, file: IO[bytes], size: int, kinds: str = "") -> Array:
-    """Read an array of real numbers, or of `kinds`, from a stream of `size` bytes."""
-    shape, by_columns, dtype = _sound_header(path, name, file, size, kinds)
-    needed = math.prod(shape) * dtype.itemsize
-    check_memory(needed, f"{os.fspath(path)}: {name}, an array of shape {shape}")
+def _header(path: str | os.PathLike[str], file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return the shape of an array of real numbers, whether it is stored column by column, and its type."""
     try:
-        array = np.empty(shape, dtype, order="F" if by_columns else "C")
-    except ValueError as error:
-        raise FileFormatError(path, f"{name} declares the shape {shape}, which no array can have") from error
-    data = array.reshape(-1, order="A").view(np.uint8)
-    done = 0
-    while done < needed:
-        piece = file.read(min(_BLOCK, needed - done))
-        if not piece:
-            raise FileFormatError(path, f"{name} ends after {done:,} bytes of {needed:,}: truncated?")
-        data[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
-        done += len(piece)
-    return array.astype(dtype.newbyteorder("="), copy=False)
-
-
-def _sound_header(
-    path: str | os.PathLike[str], name: str, file: IO[bytes], size: int, kinds: str
-) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read the header of an array of real numbers, or of `kinds`, that is in a stream of `size` bytes."""
-    try:
-        shape, by_columns, dtype = _header(file)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of headers that Python 2 wrote
+            version = npy_format.read_magic(file)
+            read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+            declared, by_columns, dtype = read(file)
+            shape = tuple(map(int, declared))
     except OSError:
         raise
-    except Exception as error:  # NumPy evaluates the header as Python, which may fail in any way
+    except Exception as error:  # ast.literal_eval of a damaged header raises many types
         reason = str(error).partition("\n")[0]
-        raise FileFormatError(path, f"{name}: not NumPy's, or damaged ({reason}); fetch or make it again") from error
-    if dtype.kind not in (kinds or _NUMBERS) or not dtype.itemsize:
-        raise FileFormatError(path, f"{name} holds {dtype}; it must hold real numbers")
+        raise FileFormatError(path, f"not NumPy's, or damaged ({reason}); fetch or make it again") from error
+    if dtype.kind not in _NUMBERS:
+        raise FileFormatError(path, f"the array holds {dtype}; it must hold real numbers")
     needed = math.prod(shape) * dtype.itemsize
-    if needed > size - file.tell():
-        raise FileFormatError(path, f"{name} declares {needed:,} bytes, which are not in the file: truncated?")
+    if min(shape, default=0) < 0 or needed > os.fstat(file.fileno()).st_size - file.tell():
+        raise FileFormatError(path, f"the array declares {needed:,} bytes, which are not in the file: truncated?")
     return shape, by_columns, dtype
 
 
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read an array's shape, whether it is stored column by column, and its type; no more than a header may take."""
-    version = npy_format.read_magic(file)
-    width, read = (2, npy_format.read_array_header_1_0) if version == (1, 0) else (4, npy_format.read_array_header_2_0)
-    length = file.read(width)
-    size = int.from_bytes(length, "little")
-    if size > _LONGEST_HEADER:
-        raise ValueError(f"a header of {size:,} bytes")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of headers that Python 2 wrote
-        shape, by_columns, dtype = read(io.BytesIO(length + file.read(size)))
-    return shape, by_columns, dtype
+def _native(array: Array) -> Array:
+    return array.astype(array.dtype.newbyteorder("="), copy=False)

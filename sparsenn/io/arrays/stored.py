@@ -1,7 +1,7 @@
-"""An array in a file, at some place, of which parts are read.
+"""An array in a file, of which ranges are read.
 
-A part goes into memory that an earlier part was in, if nobody has that any more: the system fills memory with zeros
-before it hands it out, which takes a good part of the time that reading takes from a file that it holds.
+A range is read into the memory of an earlier one that nobody refers to any more: the system fills new memory with
+zeros, which takes a good part of the time of reading a file from the page cache.
 """
 
 from __future__ import annotations
@@ -16,10 +16,15 @@ import numpy as np
 
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array
-from sparsenn.io.arrays.read_once import PART_BYTES, ReadOnce
 from sparsenn.io.bounded import reading
 
-__all__ = ["Stored"]
+__all__ = ["PART_BYTES", "Stored"]
+
+PART_BYTES = 8 << 20
+"""Bytes that are read at a time, and dropped from the page cache at a time: it drops whole folios of up to 2 MiB."""
+
+_SAMPLES = 16
+"""Places of an array that are looked up in the page cache."""
 
 KEPT_BYTES = 1 << 20
 """Of a part from which on its memory is reused: small ones come from memory that the process has."""
@@ -65,7 +70,8 @@ class Stored:
     path, file : the file, and its bytes; read by one thread at a time.
     offset : where the array begins.
     shape, dtype : of the array.
-    once : whether the system is to let go of what has been read, which is done in order; not of a small array.
+    once : whether ranges are read in order and once, so that they leave the page cache again. An array that is in the
+        page cache already stays there, and so does a small one.
     """
 
     def __init__(
@@ -80,12 +86,12 @@ class Stored:
         self._path, self._file, self._offset = path, file, offset
         self.shape, self.dtype = shape, dtype
         self._memory = _Memory()
-        size = math.prod(shape) * dtype.itemsize
-        self._once = ReadOnce(file.fileno(), offset + size) if once and size >= PART_BYTES else None
+        self._end = offset + math.prod(shape) * dtype.itemsize
+        self._drops = once and self._end - offset >= PART_BYTES and not _is_cached(file, offset, self._end)
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of what the first dimension counts."""
+        """Bytes of one item of the first dimension."""
         return math.prod(self.shape[1:]) * self.dtype.itemsize
 
     def read(self, first: int, last: int) -> Array:
@@ -100,22 +106,33 @@ class Stored:
         """
         found = self._memory.array((last - first, *self.shape[1:]), self.dtype)
         memory = memoryview(found.reshape(-1).view(np.uint8).data)
-        start = self._offset + first * self.item_bytes
+        place = self._offset + first * self.item_bytes
         with reading(self._path):
-            self._file.seek(start)
-            done = 0
-            while done < memory.nbytes:
-                count = self._read_into(memory[done:], start + done)
+            self._file.seek(place)
+            while memory.nbytes:
+                count = self._file.readinto(memory[:PART_BYTES])  # type: ignore[attr-defined]
                 if not count:
                     raise FileFormatError(self._path, "became shorter while it was read")
-                done += count
+                if self._drops:
+                    self._drop(place, place + count)
+                memory, place = memory[count:], place + count
         return found.astype(self.dtype.newbyteorder("="), copy=False)
 
-    def _read_into(self, memory: memoryview, place: int) -> int:
-        """Fill memory from a place in the file, which is where it was read last; returns how many bytes were there."""
-        if self._once is None:
-            return int(self._file.readinto(memory))  # type: ignore[attr-defined]
-        self._once.look(place)
-        count = int(self._file.readinto(memory[:PART_BYTES]))  # type: ignore[attr-defined]
-        self._once.let_go(place, place + count)
-        return count
+    def _drop(self, first: int, last: int) -> None:
+        """Drop from the page cache the parts whose last bytes have been read."""
+        start = first // PART_BYTES * PART_BYTES
+        size = (last if last >= self._end else last // PART_BYTES * PART_BYTES) - start
+        if size:  # 0 would mean the rest of the file
+            os.posix_fadvise(self._file.fileno(), start, size, os.POSIX_FADV_DONTNEED)
+
+
+def _is_cached(file: IO[bytes], first: int, last: int) -> bool:
+    """Whether the page cache holds all of some places in a file; True where the system does not say."""
+    try:
+        for place in np.linspace(first, last - 1, _SAMPLES).astype(np.int64).tolist():
+            os.preadv(file.fileno(), [bytearray(1)], place, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except (OSError, AttributeError):
+        return True
+    return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import TypeVar
 
 import numpy as np
@@ -13,7 +12,6 @@ from sparsenn.errors import FileFormatError, MatrixError
 from sparsenn.formats import COO, CSC, CSR, Array, index_dtype
 from sparsenn.formats.arrays import collapse_iso
 from sparsenn.formats.compressed import Compressed
-from sparsenn.io.challenge.text import Columns, Readable, line_of
 
 __all__ = ["compress", "gather"]
 
@@ -45,23 +43,16 @@ def gather(chunks: Iterator[list[Array]], shape: tuple[int, int], fixed_rows: bo
 
 
 def compress(
-    convert: Callable[[COO], Group],
-    triples: COO,
-    path: str | os.PathLike[str],
-    columns: Columns,
-    reopen: Callable[[], AbstractContextManager[Readable]],
-    first_line: int = 1,
+    convert: Callable[[COO], Group], triples: COO, path: str | os.PathLike[str], names: tuple[str, ...]
 ) -> Group:
-    """Convert to CSR or CSC, refusing a position that occurs twice and naming the line of its second occurrence."""
+    """Convert to CSR or CSC, refusing a position that occurs twice; `names` are those of its indices."""
     matrix = convert(triples)
     try:
         matrix.validate()
     except MatrixError as error:
-        position = _first_twice(matrix)
-        with reopen() as source:
-            line = line_of(source, path, columns, position, 2, first_line)
-        names = f"{columns.names[0]} {position[0] + 1}, {columns.names[1]} {position[1] + 1}"
-        raise FileFormatError(path, f"{names} occurs twice; each position may be given once", line) from error
+        row, column = _first_twice(matrix)
+        position = f"{names[0]} {row + 1}, {names[1]} {column + 1}"
+        raise FileFormatError(path, f"{position} occurs twice; each position may occur once") from error
     return matrix
 
 

@@ -17,7 +17,7 @@ from sparsenn.errors import FileFormatError, UsageError
 from sparsenn.formats import COO, CSC, CSR, INDEX32_LIMIT, Array, coo_to_csc, coo_to_csr
 from sparsenn.formats.compressed import Compressed
 from sparsenn.io.bounded import Source, check_length
-from sparsenn.io.challenge.text import Columns, line_of, parse_lines
+from sparsenn.io.challenge.text import Columns, parse_lines
 from sparsenn.io.challenge.triples import compress, gather
 from sparsenn.io.dataset import check_limits
 from sparsenn.runtime.progress import Progress, silent
@@ -76,7 +76,7 @@ def read_triples(path: str | os.PathLike[str], shape: tuple[int, int]) -> COO:
     with Source(path, text_limit(shape), excess=excess) as source:
         triples = gather(parse_lines(source, path, columns), shape)
     check_length(path, "rows or columns", max(shape), triples.nnz)
-    compress(coo_to_csr, triples, path, columns, lambda: Source(path))
+    compress(coo_to_csr, triples, path, columns.names)
     return triples
 
 
@@ -104,7 +104,7 @@ def parse_layer(text: bytes, path: str | os.PathLike[str], shape: tuple[int, int
     columns = Columns(("input neuron", "output neuron"), shape, "weight")
     triples = gather(parse_lines(io.BytesIO(text), path, columns), shape)
     check_length(path, "neurons", max(shape), triples.nnz)
-    return compress(coo_to_csc, triples, path, columns, lambda: io.BytesIO(text))
+    return compress(coo_to_csc, triples, path, columns.names)
 
 
 def read_images(
@@ -149,7 +149,7 @@ def read_images(
         chunks = _reported(parse_lines(source, path, columns), source, task, progress)
         triples = gather(chunks, (count, neurons), fixed_rows=inputs is not None)
     check_length(path, "images", triples.shape[0], triples.nnz)
-    return compress(coo_to_csr, triples, path, columns, lambda: Source(path))
+    return compress(coo_to_csr, triples, path, columns.names)
 
 
 def read_categories(path: str | os.PathLike[str]) -> Array:
@@ -168,9 +168,7 @@ def read_categories(path: str | os.PathLike[str]) -> Array:
     categories = np.sort(np.concatenate([np.empty(0, np.int64), *chunks]))
     again = categories[1:][categories[1:] == categories[:-1]]
     if again.size:
-        with Source(path) as source:
-            line = line_of(source, path, columns, (int(again[0]),), 2)
-        raise FileFormatError(path, f"category {int(again[0]) + 1} occurs twice", line)
+        raise FileFormatError(path, f"category {int(again[0]) + 1} occurs twice")
     return categories
 
 

@@ -1,17 +1,11 @@
-"""Tables as text, separated by commas, semicolons or tabs: a line a row, the first one perhaps the columns' names.
-
-Semicolons are taken for commas where the first line holds some and no comma.
-
-`read_csv` takes numbers alone, none missing; `read_table` also texts, quotation marks, and fields that hold nothing.
-"""
+"""Tables as text: one row per line, fields separated by commas, semicolons or tabs, read in blocks of whole lines."""
 
 from __future__ import annotations
 
 import csv as csv_lines
 import os
-import re
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,247 +13,307 @@ from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array, Table, Texts
 from sparsenn.formats.table import column_numbers, is_number
 from sparsenn.io.bounded import Source
-from sparsenn.io.challenge.text import faulty_lines, line_ends
-from sparsenn.runtime.workers import apart
+from sparsenn.io.tables.columns import BLOCK_BYTES, Block, number_column, text_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import csv
 
-__all__ = ["MISSING", "parse_numbers", "read_csv", "read_table"]
+__all__ = ["MISSING", "TextTable"]
 
 MISSING = ("", "na", "n/a", "nan", "null", "?")
-"""What a field holds, in capitals or not, of which nothing is known."""
+"""Fields, in capitals or not, that stand for a missing number or text."""
 
-_MOST = 1 << 62
+_SPELLINGS = [
+    blank + text for blank in ("", " ") for text in (*MISSING, "NA", "N/A", "NaN", "NAN", "Null", "NULL", "Nan", "Na")
+]
+"""The usual spellings of these; others make the block's columns be read as texts first."""
 
-_CHUNK = 1 << 24
-"""Bytes parsed at a time, and more to the end of a line."""
+_LONGEST_LINE = 1 << 28
+"""Bytes."""
 
-_EMPTY_LINE = re.compile(rb"\n[ \t\r]*\n")
+_HEAD_BYTES = 1 << 16
+"""Bytes that are read at a time up to the end of the first line."""
+
+_CHUNKS = 8
+"""Chunks of a block that the threads of pyarrow parse."""
+
+_LEAST_CHUNK = 1 << 20
+"""Bytes."""
+
+_TAIL = 1024
+"""Bytes at the end of a text that are looked at first, as few texts end in as many blanks."""
+
+_BLANK = b" \r\n"
 
 _BOM = b"\xef\xbb\xbf"
 
 
-def read_csv(
-    path: str | os.PathLike[str],
-    delimiter: str = ",",
-    check: Callable[[Sequence[str]], None] | None = None,
-) -> Array:
-    """Read a table of numbers, through gzip if the name ends in `.gz`; a first line that holds no number is a header.
+class _Lines(NamedTuple):
+    """Whole lines: the beginning of a text, up to `end`; how many they are, and the number of the first one."""
 
-    Parameters
-    ----------
-    path : str or path-like
-        The file.
-    delimiter : str, default ","
-        What divides the columns: a comma, or a semicolon in its place; or a tab.
-    check : callable, optional
-        Given the names of the columns, their numbers where there are none, before any number is read; may raise.
-
-    Returns
-    -------
-    array, shape (rows, columns), float32
-        Empty lines at the end are passed over.
-
-    Raises
-    ------
-    FileFormatError
-        A line has more or fewer fields than the first, or a field is not a finite float32 number, or there is no row.
-        The message names the line.
-    InputError, ResourceError
-        The file is not there or cannot be read.
-    """
-    header, body, line, delimiter = _parts(path, delimiter)
-    columns = len(header) if header else body.partition(b"\n")[0].count(delimiter.encode("ascii")) + 1
-    if check is not None:
-        check(header or column_numbers(columns))
-    return parse_numbers(path, body, columns, delimiter, line)
+    text: bytes
+    end: int
+    rows: int
+    first: int
 
 
-def parse_numbers(path: str | os.PathLike[str], body: bytes, columns: int, delimiter: str, line: int) -> Array:
-    """Parse lines of as many numbers each: float32 of shape (lines, columns).
-
-    Parameters
-    ----------
-    path, line : where the text is from, and the number of its first line, for messages.
-
-    Raises
-    ------
-    FileFormatError
-        A line has more or fewer fields, or a field is not a finite float32 number. The message names the line.
-    """
-    tables, start = [], 0
-    while start < len(body):
-        stop = body.find(b"\n", start + _CHUNK) + 1 or len(body)
-        table = _parse(body[start:stop].removesuffix(b"\n"), columns, delimiter)
-        if table is None:
-            raise FileFormatError(path, *_fault(body[start:stop], columns, delimiter, line))
-        tables.append(table)
-        start, line = stop, line + body.count(b"\n", start, stop)
-    return np.concatenate(tables)
-
-
-def read_table(path: str | os.PathLike[str], delimiter: str = ",", known: Collection[str] = ()) -> Table:
-    """Read a table of numbers and texts, through gzip if the name ends in `.gz`.
-
-    A column is numbers where every field is one or holds nothing (`MISSING`), and else texts. Blanks around a field
-    are no part of it.
+class TextTable:
+    """A table as text, open for reading; through gzip if the name ends in `.gz`.
 
     Parameters
     ----------
     path : the file.
-    delimiter : what divides the columns: a comma, or a semicolon in its place; or a tab.
+    separators : the characters that may separate columns; the first of them that occurs in the first line does.
     known : names of columns. The first line is a header if it holds one of them that is no number, or no number at all.
+    block_bytes : bytes that are parsed at a time.
+
+    Attributes
+    ----------
+    names : of the columns, their numbers, counted from 1, where there is no header.
+    named : whether there is a header.
+    size : bytes of the file.
+    texts : places of the columns, counted from 0, whose field in the first row is a text.
 
     Raises
     ------
     FileFormatError
-        A line has more or fewer fields than the first, a number is not finite in float32, there is no row, two columns
-        have one name, or the text is not UTF-8. The message names the line.
+        The first line is longer than 256 MiB.
     InputError, ResourceError
         The file is not there or cannot be read.
     """
-    header, body, line, delimiter = _parts(path, delimiter, known)
-    columns = len(header or _fields(body.partition(b"\n")[0], delimiter))
-    names = header or column_numbers(columns)
-    if columns > 1 and (place := _EMPTY_LINE.search(body)):
-        raise FileFormatError(path, "is empty", line + body.count(b"\n", 0, place.start()) + 1)
-    try:
-        body.decode()
-    except UnicodeDecodeError as error:
-        reason = "is not UTF-8 text; save it as such"
-        raise FileFormatError(path, reason, line + body.count(b"\n", 0, error.start)) from error
-    texts = _texts(path, body, columns, delimiter, line)
-    found: list[Array | Texts] = []
-    for column in texts:
-        read = _column(column)
-        if not isinstance(read, Texts) and np.isinf(read).any():
-            row = int(np.isinf(read).argmax())
-            reason = f"{str(column[row])[:40]!r} is not a finite float32 number"
-            raise FileFormatError(path, reason, line + row)
-        found.append(read)
-    return Table(os.fspath(path), names, tuple(found), len(texts[0]), named=bool(header), first_line=line)
 
-
-def _parts(
-    path: str | os.PathLike[str], delimiter: str, known: Collection[str] = ()
-) -> tuple[tuple[str, ...], bytes, int, str]:
-    """Return the names in the first line, none where it is no header; what follows, its first line's number, and what
-    divides columns.
-    """
-    with Source(path) as source:
-        text = source.read(_MOST).removeprefix(_BOM).rstrip()
-    first, _, rest = text.partition(b"\n")
-    if delimiter == "," and b";" in first and b"," not in first:
-        delimiter = ";"
-    names = _fields(first, delimiter)
-    header = bool(text) and (
-        not any(map(is_number, names)) or any(name in known and not is_number(name) for name in names)
-    )
-    body, line = (rest, 2) if header else (text, 1)
-    if not body.strip():
-        raise FileFormatError(path, "holds no rows of numbers", line)
-    return names if header else (), body, line, delimiter
-
-
-def _fields(line: bytes, delimiter: str) -> tuple[str, ...]:
-    """Return the fields of one line, quotation marks and blanks around them left out."""
-    text = line.decode("utf-8", "replace").strip("\r\0")
-    try:
-        return tuple(field.strip() for field in next(csv_lines.reader([text], delimiter=delimiter), ()))
-    except csv_lines.Error:  # a field beyond what that module takes
-        return tuple(field.strip().strip('"') for field in text.split(delimiter))
-
-
-def _texts(path: str | os.PathLike[str], body: bytes, columns: int, delimiter: str, line: int) -> list[pa.ChunkedArray]:
-    """Return the fields of each column."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    wrong: list[csv.InvalidRow] = []
-
-    def keep(row: csv.InvalidRow) -> str:
-        wrong.append(row)
-        return "error"
-
-    names = [str(number) for number in range(columns)]
-    try:
-        table = csv.read_csv(
-            pa.BufferReader(body + b"\n"),
-            csv.ReadOptions(column_names=names, use_threads=False, block_size=_CHUNK),
-            csv.ParseOptions(delimiter=delimiter, ignore_empty_lines=False, invalid_row_handler=keep),
-            csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), null_values=[], check_utf8=False),
-        )
-    except ValueError as error:  # pyarrow's faults are such
-        if wrong:
-            reason = f"{wrong[0].actual_columns:,} columns instead of {columns:,}"
-            raise FileFormatError(path, reason, line + wrong[0].number - 1) from error
-        raise FileFormatError(path, f"cannot be parsed ({' '.join(str(error).split())[:200]})") from error
-    if table.num_rows != body.count(b"\n") + 1:
-        raise FileFormatError(path, "has line ends within a row; write each row on one line")
-    return list(table.columns)
-
-
-def _column(texts: pa.ChunkedArray) -> Array | Texts:
-    """Return what a column's fields are: numbers, NaN where one is missing, or texts."""
-    import pyarrow as pa
-    from pyarrow import compute
-
-    stripped = compute.utf8_trim_whitespace(texts)
-    nothing = compute.is_in(compute.utf8_lower(stripped), value_set=pa.array(MISSING))
-    there = compute.if_else(nothing, pa.scalar(None, pa.string()), stripped)
-    with np.errstate(over="ignore", invalid="ignore"):
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        separators: str,
+        known: Collection[str] = (),
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        self.path, self._block_bytes = os.fspath(path), block_bytes
+        self._source = Source(path)
+        self.size = self._source.size
         try:
-            return np.asarray(there.cast(pa.float64()).to_numpy()).astype(np.float32)
+            text = self._begin().removeprefix(_BOM)
+            if not text.strip():
+                raise FileFormatError(path, "holds no rows", 1)
+        except BaseException:
+            self._source.__exit__(None, None, None)
+            raise
+        first, _, rest = text.partition(b"\n")
+        self._separator = next((each for each in separators if each.encode() in first), separators[0])
+        fields = self._fields(first)
+        self.named = not any(map(is_number, fields)) or any(name in known and not is_number(name) for name in fields)
+        self.names = fields if self.named else column_numbers(len(fields))
+        self._text, self._line = (rest, 2) if self.named else (text, 1)
+        row = self._fields(self._text.partition(b"\n")[0])
+        self.texts = {
+            place for place, field in enumerate(row) if not _is_numeric(field) and field.lower() not in MISSING
+        }
+
+    def __enter__(self) -> TextTable:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._source.__exit__(*error)
+
+    def blocks(self, places: Sequence[int], texts: Collection[int] = (), copied: int | None = None) -> Iterator[Block]:
+        """Yield the rows, some at a time.
+
+        A column is numbers where every field of the block is one or is missing, and else texts. Blanks around a field
+        do not belong to it, and quotation marks do not make a text of a number.
+
+        Parameters
+        ----------
+        places : the columns, counted from 0, that the blocks' tables have.
+        texts : the columns that are texts in any case.
+        copied : the place of a further column, whose fields are copied as they are.
+
+        Raises
+        ------
+        FileFormatError
+            A line has more or fewer fields than the first, a number is not finite in float32, there is no row, two
+            columns have one name, or the text is not UTF-8. The message names the line.
+        ResourceError
+            The file cannot be read.
+        """
+        known = set(texts)
+        for lines in self._lines():
+            found = self._parsed(lines, places, known, copied) or self._parsed_slowly(lines, places, known, copied)
+            columns, fields = found
+            if len(self.names) > 1 and columns and _has_missing(columns[0]):
+                self._refuse_empty_lines(lines)
+            known.update(place for place, column in zip(places, columns, strict=True) if isinstance(column, Texts))
+            names = tuple(self.names[place] for place in places)
+            table = Table(self.path, names, tuple(columns), lines.rows, self.named, lines.first)
+            yield Block(table.checked(), fields, self._source.consumed)
+
+    def _begin(self) -> bytes:
+        """Return the beginning of the file, which ends behind the first line."""
+        text, size = b"", min(self._block_bytes, _HEAD_BYTES)
+        while b"\n" not in text:
+            more = self._source.read(size)
+            text += more
+            if len(more) < size:
+                break
+            self._check_length(text, 1)
+        return text
+
+    def _check_length(self, text: bytes, line: int) -> None:
+        if len(text) > _LONGEST_LINE:
+            raise FileFormatError(self.path, f"is longer than {_LONGEST_LINE:,} bytes", line)
+
+    def _lines(self) -> Iterator[_Lines]:
+        """Yield all rows, some at a time, without the empty lines at the end of the file."""
+        text, line, is_end = self._text, self._line, False
+        while not is_end:
+            more = self._source.read(self._block_bytes)
+            is_end, text = len(more) < self._block_bytes, text + more
+            if is_end and not text.endswith(b"\n"):
+                text += b"\n"
+            filled = _filled(text, text.rfind(b"\n") + 1)
+            if filled:
+                end = text.index(b"\n", filled) + 1
+                lines = _Lines(text, end, text.count(b"\n", 0, end), line)
+                text, line = text[end:], line + lines.rows
+                yield lines
+            self._check_length(text, line)
+        if line == self._line:
+            raise FileFormatError(self.path, "holds no rows", line)
+
+    def _fields(self, line: bytes) -> tuple[str, ...]:
+        """Return the fields of one line, without the quotation marks and blanks around them."""
+        text = line.decode("utf-8", "replace").strip("\r\0")
+        try:
+            return tuple(field.strip() for field in next(csv_lines.reader([text], delimiter=self._separator), ()))
+        except csv_lines.Error:  # the field is longer than that module allows
+            return tuple(field.strip().strip('"') for field in text.split(self._separator))
+
+    def _parsed(
+        self, lines: _Lines, places: Sequence[int], texts: set[int], copied: int | None
+    ) -> tuple[list[Array | Texts], Any] | None:
+        """Parse lines on all threads; None unless all fields are of the kinds of their columns."""
+        import pyarrow as pa
+
+        kinds = {place: pa.string() if place in texts else pa.float64() for place in places}
+        try:
+            table = self._read(lines, kinds, copied)
         except pa.ArrowInvalid:
-            found = there.combine_chunks().dictionary_encode()
-    values = tuple(found.dictionary.to_pylist())
-    return Texts(np.asarray(found.indices.fill_null(-1)), values)
+            return None
+        if table.num_rows != lines.rows:
+            return None
+        columns = [self._column(table[str(place)], place in texts) for place in places]
+        return columns, None if copied is None else table[str(copied)]
 
+    def _parsed_slowly(
+        self, lines: _Lines, places: Sequence[int], texts: set[int], copied: int | None
+    ) -> tuple[list[Array | Texts], Any]:
+        """Parse lines as texts, of which those of a column may all be numbers."""
+        import pyarrow as pa
+        from pyarrow import compute
 
-def _parse(body: bytes, columns: int, delimiter: str) -> Array | None:
-    """Return the numbers of whole lines; None unless every line has as many finite ones."""
-    import pyarrow as pa
-    from pyarrow import csv
+        faulty: list[csv.InvalidRow] = []
 
-    if b'"' in body:
-        return None
-    names = [str(number) for number in range(columns)]
-    try:
-        table = apart(
-            lambda: csv.read_csv(
-                pa.BufferReader(body + b"\n"),
-                csv.ReadOptions(column_names=names),
-                csv.ParseOptions(delimiter=delimiter, quote_char=False, double_quote=False, ignore_empty_lines=False),
-                csv.ConvertOptions(column_types=dict.fromkeys(names, pa.float64()), null_values=[], check_utf8=False),
+        def refuse(row: csv.InvalidRow) -> str:
+            faulty.append(row)
+            return "error"
+
+        try:
+            table = self._read(lines, dict.fromkeys(places, pa.string()), copied, refuse)
+        except pa.ArrowInvalid as error:
+            raise self._fault(lines, faulty, error) from error
+        if table.num_rows != lines.rows:
+            rows = enumerate(lines.text[: lines.end].split(b"\n"), start=lines.first)
+            split = (line for line, row in rows if row.count(b'"') % 2 or b"\r" in row.removesuffix(b"\r"))
+            raise FileFormatError(
+                self.path, "has a line end within a row; write each row on one line", next(split, None)
             )
+        columns = []
+        for place in places:
+            fields, is_text = table[str(place)], place in texts
+            if not is_text:
+                stripped = compute.utf8_trim_whitespace(fields)
+                is_missing = compute.is_in(compute.utf8_lower(stripped), value_set=pa.array(MISSING))
+                try:
+                    fields = compute.if_else(is_missing, pa.scalar(None, pa.string()), stripped).cast(pa.float64())
+                except pa.ArrowInvalid:
+                    is_text = True
+            columns.append(self._column(fields, is_text))
+        return columns, None if copied is None else table[str(copied)]
+
+    def _column(self, fields: pa.ChunkedArray, is_text: bool) -> Array | Texts:
+        return text_column(fields, MISSING) if is_text else number_column(fields)
+
+    def _read(
+        self,
+        lines: _Lines,
+        kinds: dict[int, pa.DataType],
+        copied: int | None,
+        refuse: Callable[[csv.InvalidRow], str] | None = None,
+    ) -> pa.Table:
+        """Parse whole lines; with a function that is called with a row of too many or too few fields, in one thread."""
+        import pyarrow as pa
+        from pyarrow import csv
+
+        pa.enable_signal_handlers(False)  # else pyarrow's take the place of the caller's while text is parsed
+        types = {str(place): kind for place, kind in kinds.items()}
+        if copied is not None:
+            types[str(copied)] = pa.string()
+        block = lines.end + 1 if refuse else max(_LEAST_CHUNK, lines.end // _CHUNKS)
+        return csv.read_csv(
+            pa.BufferReader(pa.py_buffer(lines.text).slice(0, lines.end)),
+            csv.ReadOptions(
+                column_names=[str(place) for place in range(len(self.names))],
+                use_threads=refuse is None,
+                block_size=block,
+            ),
+            csv.ParseOptions(delimiter=self._separator, ignore_empty_lines=False, invalid_row_handler=refuse),
+            csv.ConvertOptions(
+                column_types=types,
+                include_columns=list(types),
+                null_values=_SPELLINGS,
+                quoted_strings_can_be_null=True,
+            ),
         )
-    except ValueError:  # pyarrow's faults are such
-        return None
-    values = np.empty((table.num_rows, columns), np.float32)
-    with np.errstate(over="ignore"):
-        for number, column in enumerate(table.columns):
-            values[:, number] = column.to_numpy()
-    return values if np.isfinite(values).all() else None
+
+    def _refuse_empty_lines(self, lines: _Lines) -> None:
+        """Refuse lines that pyarrow takes for rows in which everything is missing."""
+        text, end, _, first = lines
+        begins_empty = text.startswith((b"\n", b"\r\n"))
+        places = [place + 1 for mark in (b"\n\n", b"\n\r\n") if (place := text.find(mark, 0, end)) >= 0]
+        if begins_empty or places:
+            line = first if begins_empty else first + text.count(b"\n", 0, min(places))
+            raise FileFormatError(self.path, "is empty", line)
+
+    def _fault(self, lines: _Lines, faulty: Sequence[csv.InvalidRow], error: Exception) -> FileFormatError:
+        """Return the error of lines that cannot be parsed."""
+        if faulty:
+            row, columns = faulty[0], len(self.names)
+            is_empty = not row.text.strip()
+            found = "is empty" if is_empty else f"{row.actual_columns:,} columns instead of {columns:,}"
+            return FileFormatError(self.path, found, lines.first + row.number - 1)
+        try:
+            lines.text[: lines.end].decode()
+        except UnicodeDecodeError as fault:
+            line = lines.first + lines.text.count(b"\n", 0, fault.start)
+            return FileFormatError(self.path, "is not UTF-8 text; save it as such", line)
+        return FileFormatError(self.path, f"cannot be parsed ({' '.join(str(error).split())[:200]})", lines.first)
 
 
-def _fault(body: bytes, columns: int, delimiter: str, line: int) -> tuple[str, int]:
-    """Return what is wrong with the first faulty line, and its number, `line` being that of the first."""
-    between, ends = delimiter.encode("ascii"), line_ends(body)
-
-    def lines(first: int, last: int) -> bytes:
-        return body[ends[first] : ends[last]].removesuffix(b"\n")
-
-    first, last = faulty_lines(lambda *some: _parse(lines(*some), columns, delimiter) is not None, len(ends) - 1)
-    for number, raw in enumerate(lines(first, last).split(b"\n"), start=line + first):
-        fields = raw.strip(b"\r").split(between)
-        if len(fields) != columns:
-            return f"{len(fields):,} columns instead of {columns:,}", number
-        for field in fields:
-            if not _is_number(field):
-                return f"{field[:40].decode('utf-8', 'replace')!r} is not a finite float32 number", number
-    return "cannot be parsed", line + first
+def _is_numeric(field: str) -> bool:
+    """Return whether a field is a number, which may be too large for float32."""
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
 
 
-def _is_number(field: bytes) -> bool:
-    return is_number(field.decode("utf-8", "replace"))
+def _has_missing(column: Array | Texts) -> bool:
+    return bool((column.codes < 0).any() if isinstance(column, Texts) else np.isnan(column).any())
+
+
+def _filled(text: bytes, end: int) -> int:
+    """Return where the blanks and empty lines begin that a text has before `end`."""
+    tail = len(text[max(0, end - _TAIL) : end].rstrip(_BLANK))
+    return end - min(end, _TAIL) + tail if tail else len(text[:end].rstrip(_BLANK))

@@ -1,4 +1,4 @@
-"""What a model gives for each row: its class, its outputs, or both, in the form that the file's name says."""
+"""Predictions of a model for the rows of a file: classes, outputs, or both, in the form that the file's name says."""
 
 from __future__ import annotations
 
@@ -7,63 +7,202 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.format import write_array
 
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, from_dense
-from sparsenn.formats.named_shapes import NamedShapes, named_columns
-from sparsenn.io.arrays.idx import write_idx
-from sparsenn.io.arrays.matrix_market import write_matrix_market
-from sparsenn.io.tables.parquet import write_parquet_columns
-from sparsenn.runtime.storage import replacing
+from sparsenn.formats.named_shapes import named_columns
+from sparsenn.io.tables.files import TABLE_SUFFIXES, table_suffix
+from sparsenn.model import Model
+from sparsenn.runtime.storage import open_to_write, replacing
 
-__all__ = ["MODEL_OUTPUT_SUFFIXES", "write_model_output"]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-MODEL_OUTPUT_SUFFIXES = (".tsv", ".csv", ".npy", ".npz", ".h5", ".hdf5", ".parquet", ".mtx", ".idx")
-"""What the name of such a file may end in."""
+__all__ = ["PREDICTION_SUFFIXES", "predicted_classes", "prediction_table", "table_writer", "write_predictions"]
+
+PREDICTION_SUFFIXES = (*TABLE_SUFFIXES, ".npy", ".npz", ".h5", ".hdf5")
+"""The ends of the names of files of predictions."""
+
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+
+_ROWS = 1 << 16
+"""Rows that are rendered as text at a time."""
 
 
-def write_model_output(
+def predicted_classes(model: Model, outputs: Array) -> Array | None:
+    """Return the class of each row, int64, counted from 0: its largest output; None for a model without classes."""
+    if not model.classes or model.network.outputs < 2:
+        return None
+    return np.asarray(outputs.argmax(axis=1), np.int64)
+
+
+def prediction_table(
+    model: Model, outputs: Array, *, scores: bool = False, copied: tuple[str, Any] | None = None
+) -> pa.Table:
+    """Return predictions as columns.
+
+    Parameters
+    ----------
+    model : says what classes and outputs are called.
+    outputs : (rows, outputs).
+    scores : whether the outputs of a model with classes are columns, beside `class`.
+    copied : name and values of a column that comes first.
+
+    Returns
+    -------
+    pyarrow.Table
+        Columns of different names; numbers of classes count from 0.
+    """
+    import pyarrow as pa
+
+    predicted = predicted_classes(model, outputs)
+    columns: list[tuple[str, Any]] = [] if copied is None else [copied]
+    if predicted is not None:
+        names = model.class_names
+        columns.append(("class", pa.array(predicted) if names is None else pa.array(names).take(pa.array(predicted))))
+    if predicted is None or scores:
+        columns += zip(_output_names(model), outputs.T, strict=True)
+    different: dict[str, Any] = {}
+    for name, values in columns:
+        while name in different:
+            name += "_"
+        different[name] = values
+    return pa.table(different)
+
+
+def _output_names(model: Model) -> list[str]:
+    outputs, targets = model.network.outputs, () if model.encoding is None else model.encoding.targets
+    if model.classes and outputs > 1:
+        return [f"score_{name}" for name in model.class_names or range(outputs)]
+    if model.network.named_outputs is not None:
+        shapes = model.network.named_outputs.items()
+        return [f"{name}[{place}]" for name, shape in shapes for place in range(prod(shape))]
+    if len(targets) == outputs:
+        return list(targets)
+    return ["output"] if outputs == 1 else [f"output_{number}" for number in range(outputs)]
+
+
+@contextmanager
+def table_writer(path: str | os.PathLike[str]) -> Iterator[Callable[[pa.Table], None]]:
+    """Yield a function that appends rows, each time with the same columns, to a table that is written whole or not.
+
+    Parameters
+    ----------
+    path : the file, whose name is that of a table; text goes through gzip if it ends in `.gz`.
+
+    Raises
+    ------
+    UsageError
+        The name is not that of a table.
+    ResourceError
+        The file cannot be written.
+    """
+    suffix = table_suffix(path)
+    if suffix is None:
+        raise UsageError(f"{os.fspath(path)}: the name must end in {', '.join(TABLE_SUFFIXES)}")
+    with replacing(path) as temporary, open_to_write(temporary, path) as file:
+        if suffix == ".parquet":
+            with _parquet_writer(file) as write:
+                yield write
+        else:
+            separator, begun = _SEPARATORS[suffix], list[bool]()
+
+            def write_text(table: pa.Table) -> None:
+                if not begun:
+                    file.write(_header(table.column_names, separator))
+                    begun.append(True)
+                for first in range(0, table.num_rows, _ROWS):
+                    file.write(_lines(table.slice(first, _ROWS), separator))
+
+            yield write_text
+
+
+@contextmanager
+def _parquet_writer(file: Any) -> Iterator[Callable[[pa.Table], None]]:
+    from pyarrow import parquet
+
+    writers: list[parquet.ParquetWriter] = []
+
+    def write(table: pa.Table) -> None:
+        if not writers:
+            writers.append(parquet.ParquetWriter(file, table.schema))
+        writers[0].write_table(table)
+
+    try:
+        yield write
+    finally:
+        for writer in writers:
+            writer.close()
+
+
+def _header(names: Sequence[str], separator: str) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text, delimiter=separator, lineterminator="\n").writerow(names)
+    return text.getvalue().encode()
+
+
+def _lines(table: pa.Table, separator: str) -> bytes:
+    """Return rows as text: numbers in the fewest digits that read back as the same, quotation marks where needed."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    text = pa.large_string()
+    mark, nothing, between, end = (pa.scalar(each, text) for each in ('"', "", separator, "\n"))
+    columns = []
+    for column in table.columns:
+        fields = compute.fill_null(column.cast(text), nothing)
+        if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
+            needs_marks = compute.match_substring_regex(fields, f'[{separator}"\r\n]')
+            doubled = compute.replace_substring(fields, '"', '""')
+            marked = compute.binary_join_element_wise(mark, doubled, mark, nothing)
+            fields = compute.if_else(needs_marks, marked, fields)
+        columns.append(fields)
+    lines = compute.binary_join_element_wise(compute.binary_join_element_wise(*columns, between), nothing, end)
+    return b"".join(map(_characters, lines.chunks))
+
+
+def _characters(texts: pa.LargeStringArray) -> Any:
+    """Return texts one after the other, as bytes."""
+    _, offsets, characters = texts.buffers()
+    ends = np.frombuffer(offsets, np.int64)[[texts.offset, texts.offset + len(texts)]]
+    return memoryview(characters)[ends[0] : ends[1]]
+
+
+def write_predictions(
     path: str | os.PathLike[str],
+    model: Model,
     outputs: Array,
-    predicted: Array | None,
-    notes: Mapping[str, str],
-    class_names: Sequence[str] | None = None,
-    output_names: Sequence[str] | None = None,
-    named_outputs: NamedShapes | None = None,
+    *,
+    scores: bool = False,
+    notes: Mapping[str, str] | None = None,
 ) -> None:
-    """Write what a model gives for some rows, whole or not at all.
+    """Write the predictions of a model for some rows, whole or not at all.
 
-    ==================  ============================================================================================
-    `.tsv`, `.csv`      a line a row: its class; without classes its outputs, with nine significant digits (of float64
-                        seventeen), divided by tabs or commas
-    `.npy`              the classes, int64 of shape (rows,); without classes the outputs
-    `.npz`              array outputs, or one for each of several named outputs; and classes where there are some, and
-                        class_names where they have names
-    `.h5`, `.hdf5`      a result as `sparsenn.io.write_result` writes it; and dataset classes where there are some; the
-                        notes have their names
-    `.parquet`          column class where there are some; and a column an output
-    `.mtx`              the outputs that are not zero, as Matrix Market's coordinates, which count from 1
-    `.idx`              the outputs, float32
-    ==================  ============================================================================================
-
-    Text and Parquet have the names of classes, if there are any; all else has their numbers, counted from 0.
+    ==================================  ===============================================================================
+    `.csv`, `.tsv`, also with `.gz`,    a header, and one line or row per row: its class, by its name if it has one, and
+    `.parquet`                          its outputs with `scores`, or if there are no classes
+    `.npy`                              the classes, int64 of shape (rows,); without classes the outputs
+    `.npz`                              array outputs, or one for each of several named outputs; and classes where there
+                                        are some, and class_names where they have names
+    `.h5`, `.hdf5`                      a result as `sparsenn.io.write_result` writes it; and dataset classes where
+                                        there are some; the notes have their names
+    ==================================  ===============================================================================
 
     Parameters
     ----------
     path : the file.
+    model : says what classes and outputs are.
     outputs : (rows, outputs).
-    predicted : (rows,), the class of each row, counted from 0; None for a model without classes.
+    scores : whether tables have the outputs beside the classes.
     notes : words on the run, which go into HDF5.
-    class_names : what the classes are called, in the order of the outputs.
-    output_names : what the outputs of a model without classes are called: columns of Parquet.
-    named_outputs : names and shapes of several outputs, for `.npz` and Parquet; a model with classes has none.
 
     Raises
     ------
@@ -72,30 +211,21 @@ def write_model_output(
     ResourceError
         The file cannot be written.
     """
-    suffix = Path(path).suffix.lower()
-    if suffix not in MODEL_OUTPUT_SUFFIXES:
-        raise UsageError(f"{os.fspath(path)}: the name must end in {', '.join(MODEL_OUTPUT_SUFFIXES)}")
-    if suffix in (".h5", ".hdf5"):
-        _write_hdf5(path, outputs, predicted, dict(notes), class_names)
-        return
-    if suffix == ".mtx":
-        write_matrix_market(path, from_dense(outputs))
-        return
-    if suffix == ".idx":
-        write_idx(path, np.asarray(outputs, np.float32))
-        return
-    named = named_outputs if predicted is None else None
-    if named is not None and output_names is None:
-        output_names = [f"{name}[{place}]" for name, shape in named.items() for place in range(prod(shape))]
-    write: dict[str, Callable[[IO[bytes]], None]] = {
-        ".tsv": lambda file: _write_text(file, outputs, predicted, class_names, "\t"),
-        ".csv": lambda file: _write_text(file, outputs, predicted, class_names, ","),
-        ".npy": lambda file: np.save(file, outputs if predicted is None else predicted, allow_pickle=False),
-        ".npz": lambda file: _write_npz(file, _arrays(outputs, predicted, class_names, named)),
-        ".parquet": lambda file: write_parquet_columns(file, _columns(outputs, predicted, class_names, output_names)),
-    }
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        write[suffix](file)
+    suffix = table_suffix(path) or Path(path).suffix.lower()
+    if suffix not in PREDICTION_SUFFIXES:
+        raise UsageError(f"{os.fspath(path)}: the name must end in {', '.join(PREDICTION_SUFFIXES)}")
+    predicted = predicted_classes(model, outputs)
+    if suffix in TABLE_SUFFIXES:
+        with table_writer(path) as write:
+            write(prediction_table(model, outputs, scores=scores))
+    elif suffix in (".h5", ".hdf5"):
+        _write_hdf5(path, outputs, predicted, dict(notes or {}), model.class_names)
+    else:
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            if suffix == ".npz":
+                _write_npz(file, _arrays(model, outputs, predicted))
+            else:
+                np.save(file, outputs if predicted is None else predicted, allow_pickle=False)
 
 
 def _write_npz(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
@@ -106,44 +236,14 @@ def _write_npz(file: IO[bytes], arrays: Mapping[str, Array]) -> None:
                 write_array(member, array, allow_pickle=False)
 
 
-def _arrays(
-    outputs: Array,
-    predicted: Array | None,
-    class_names: Sequence[str] | None,
-    named_outputs: NamedShapes | None,
-) -> dict[str, Array]:
-    if named_outputs is not None:
-        columns = named_columns(named_outputs)
-        return {name: outputs[:, first:last].reshape(-1, *shape) for name, shape, first, last in columns}
-    named = {} if class_names is None else {"class_names": np.array(class_names)}
-    return {"outputs": outputs} if predicted is None else {"outputs": outputs, "classes": predicted, **named}
-
-
-def _columns(
-    outputs: Array, predicted: Array | None, class_names: Sequence[str] | None, output_names: Sequence[str] | None
-) -> dict[str, Any]:
-    """Return the columns of a table, each with a name of its own."""
-    names = (output_names if predicted is None else class_names) or ()
-    labels: Any = (
-        predicted if predicted is None or class_names is None else [class_names[number] for number in predicted]
-    )
-    columns = {} if labels is None else {"class": labels}
-    for number in range(outputs.shape[1]):
-        columns[f"output {number}" + (f": {names[number]}" if names else "")] = outputs[:, number]
-    return columns
-
-
-def _write_text(
-    file: IO[bytes], outputs: Array, predicted: Array | None, class_names: Sequence[str] | None, delimiter: str
-) -> None:
-    if predicted is None:
-        np.savetxt(file, outputs, "%.17g" if outputs.dtype == np.float64 else "%.9g", delimiter=delimiter)
-    elif class_names is None:
-        np.savetxt(file, predicted, "%d")
-    else:
-        with io.TextIOWrapper(file, "utf-8", newline="") as text:
-            rows = ([class_names[number]] for number in predicted)
-            csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(rows)
+def _arrays(model: Model, outputs: Array, predicted: Array | None) -> dict[str, Array]:
+    if predicted is not None:
+        names = {} if model.class_names is None else {"class_names": np.array(model.class_names)}
+        return {"outputs": outputs, "classes": predicted, **names}
+    if model.network.named_outputs is None:
+        return {"outputs": outputs}
+    columns = named_columns(model.network.named_outputs)
+    return {name: outputs[:, first:last].reshape(-1, *shape) for name, shape, first, last in columns}
 
 
 def _write_hdf5(

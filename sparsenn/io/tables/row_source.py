@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -27,8 +27,11 @@ from sparsenn.io.arrays.stored import Stored
 from sparsenn.io.bounded import Source, open_plain, reading
 from sparsenn.io.challenge.text import Columns, parse_lines
 from sparsenn.io.hdf5.reading import Hdf5Source, opened
-from sparsenn.io.tables.parquet import parquet_rows
+from sparsenn.io.tables.columns import Batch, batches
 from sparsenn.runtime.memory import check_memory
+
+if TYPE_CHECKING:
+    from sparsenn.io.tables.parquet import ParquetTable
 
 __all__ = ["ROW_SUFFIXES", "RowSource", "checked", "faults_reported", "opened_rows"]
 
@@ -254,27 +257,21 @@ class _Text:
 
 
 class _Columns:
-    """A table, a column an input."""
+    """A table of numbers, one column per input."""
 
     sparse = False
 
-    def __init__(self, path: str | os.PathLike[str], rows: int, width: int) -> None:
-        self._path, self._width, self.rows = path, width, rows
+    def __init__(self, table: ParquetTable) -> None:
+        self._table, self.rows = table, table.size
 
     @property
     def row_bytes(self) -> float:
-        return 4.0 * self._width
+        return 4.0 * len(self._table.names)
 
     def pieces(self, size: int, first: int = 0) -> Iterator[Array]:
-        held: list[Array] = []
-        for part in parquet_rows(self._path, size, first):
-            held.append(part)
-            while (count := sum(map(len, held))) >= size:
-                whole = held[0] if len(held) == 1 else np.concatenate(held)
-                yield whole[:size]
-                held = [whole[size:]] if count > size else []
-        if held:
-            yield np.concatenate(held)
+        blocks = self._table.blocks(range(len(self._table.names)), first=first)
+        matrices = (Batch(block.table.matrix(), None, block.position) for block in blocks)
+        return (batch.rows for batch in batches(matrices, size))
 
 
 @contextmanager
@@ -308,16 +305,11 @@ def _places(source: Hdf5Source, width: int) -> list[tuple[int, tuple[int, ...], 
 
 @contextmanager
 def _parquet(path: str | os.PathLike[str], width: int) -> Iterator[RowSource]:
-    from pyarrow import parquet
+    from sparsenn.io.tables.parquet import ParquetTable
 
-    with open_plain(path) as plain:
-        try:
-            metadata = parquet.ParquetFile(plain).metadata
-        except Exception as error:  # pyarrow raises its own errors, and Python's
-            reason = " ".join(str(error).split())[:200]
-            raise FileFormatError(path, f"not Parquet, or damaged ({reason}); fetch or make it again") from error
-        _check_width(path, (metadata.num_rows, metadata.num_columns), width)
-        yield _Columns(path, metadata.num_rows, width)
+    with ParquetTable(path) as table:
+        _check_width(path, (table.size, len(table.names)), width)
+        yield _Columns(table)
 
 
 @contextmanager

@@ -107,7 +107,7 @@ def test_declared_sizes_are_checked_first(tmp_path: Path, shape: tuple[int, ...]
         read_npy(tmp_path / "a.npy")
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("a.npy", header_of(shape) + bytes(36))
-    with pytest.raises(FileFormatError, match="not in the file"):
+    with pytest.raises(FileFormatError, match="or damaged"):
         read_npz(tmp_path / "a.npz")
 
 
@@ -123,18 +123,8 @@ def test_declared_sizes_are_checked_first(tmp_path: Path, shape: tuple[int, ...]
 )
 def test_headers_that_are_none(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.npy").write_bytes(data)
-    with pytest.raises(FileFormatError, match="the array: not NumPy's, or damaged"):
+    with pytest.raises(FileFormatError, match="not NumPy's, or damaged"):
         read_npy(tmp_path / "a.npy")
-
-
-@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_archives_that_numpy_does_not_write(tmp_path: Path, method: int) -> None:
-    content = io.BytesIO()
-    np.save(content, np.ones(3))
-    with zipfile.ZipFile(tmp_path / "a.npz", "w", method) as archive:
-        archive.writestr("a.npy", content.getvalue())
-    with pytest.raises(FileFormatError, match="a is compressed in a way that NumPy does not write"):
-        read_npz(tmp_path / "a.npz")
 
 
 def test_a_name_that_is_no_text(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +8,6 @@ from strategies import coo_matrices
 
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import COO, INDEX32_LIMIT, coo_to_csc, coo_to_csr
-from sparsenn.io.challenge.text import Columns
 from sparsenn.io.challenge.triples import compress, gather
 
 
@@ -43,11 +40,8 @@ def test_types_are_the_narrowest_for_the_rows_found() -> None:
 
 
 @pytest.mark.parametrize("convert", [coo_to_csr, coo_to_csc])
-@pytest.mark.parametrize(("text", "line"), [(b"3\t3\t1\n1\t3\t1\n3\t1\t1\n3\t3\t2\n", 14), (b"2\t2\t1\n" * 3, 12)])
-def test_second_of_two_is_named(convert, text: bytes, line: int) -> None:
-    numbers = np.array([row.split(b"\t") for row in text.splitlines()], dtype=float)
-    indices = numbers[:, :2].astype(int) - 1
-    triples = COO.from_arrays((4, 4), indices[:, 0], indices[:, 1], numbers[:, 2])
-    columns = Columns(("row", "column"), (4, 4), "value")
-    with pytest.raises(FileFormatError, match=rf"x:{line}: row (3, column 3|2, column 2) occurs twice"):
-        compress(convert, triples, "x", columns, lambda: io.BytesIO(text), first_line=11)
+@pytest.mark.parametrize(("rows", "columns"), [([2, 0, 2, 2], [2, 2, 0, 2]), ([2, 2, 2], [2, 2, 2])])
+def test_a_position_that_occurs_twice_is_named(convert, rows: list[int], columns: list[int]) -> None:
+    triples = COO.from_arrays((4, 4), np.array(rows), np.array(columns), np.ones(1, np.float32))
+    with pytest.raises(FileFormatError, match="x: image 3, pixel 3 occurs twice"):
+        compress(convert, triples, "x", ("image", "pixel"))

@@ -1,5 +1,8 @@
+"""Tables as text: forms of text, headers, missing fields, faults with their lines, and blocks."""
+
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparsenn.errors import FileFormatError, InputError
-from sparsenn.io import read_csv
-from sparsenn.io.tables import csv
-from sparsenn.io.tables.csv import read_table
+from sparsenn.errors import FileFormatError, InputError, ResourceError, UsageError
+from sparsenn.io.tables.csv import TextTable
+from sparsenn.io.tables.files import open_table, read_table
+from sparsenn.runtime import memory
 
 Corrupted = Callable[[bytes, str], Path]
 TABLE = np.array([[1, -2.5, 0.001], [4, 5, 6e7]], np.float32)
@@ -22,83 +25,120 @@ TABLE = np.array([[1, -2.5, 0.001], [4, 5, 6e7]], np.float32)
     [
         b"1,-2.5,1e-3\n4,5,6e7\n",
         b"1,-2.5,1e-3\n4,5,6e7",
-        b"a,b,c\n1,-2.5,1e-3\n4,5,6e7\n\n",
-        b'"a","b","c"\r\n1,-2.5,1e-3\r\n4,5,6e7\r\n',
-        b"\xef\xbb\xbfa,b,c\n1,-2.5,1e-3\n4,5,6e7\n",
+        b"1;-2.5;1e-3\n4;5;6e7",
+        b"1\t-2.5\t1e-3\n4\t5\t6e7",
+        b"a,b,c\n1,-2.5,1e-3\n4,5,6e7\n\n \n\r\n",
+        b'"a","b","c"\r\n1,-2.5,1e-3\r\n4, 5,"6e7"\r\n',
+        b"\xef\xbb\xbfa,b,c\n1,-2.5,1e-3\n4,+5,6e7\n",
     ],
 )
 def test_forms_of_text(corrupted: Corrupted, text: bytes) -> None:
-    found = read_csv(corrupted(text, "a.csv"))
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, TABLE)
+    for data, name in ((text, "a.csv"), (gzip.compress(text), "a.csv.gz")):
+        found = read_table(corrupted(data, name)).matrix()
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, TABLE)
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "told"),
+    ("text", "line", "message"),
     [
         (b"", 1, "no rows"),
+        (b" \n\n", 1, "no rows"),
         (b"a,b\n", 2, "no rows"),
         (b"1,2\n3\n", 2, "1 columns instead of 2"),
         (b"1,2\n3,4\n5,6,7\n", 3, "3 columns instead of 2"),
-        (b"a,b\n1,2\n3,x\n", 3, "'x' is not a finite"),
-        (b"1,2\n3,\n", 2, "'' is not a finite"),
-        (b"1,2\n\n3,4\n", 2, "1 columns instead of 2"),
-        (b"1,2\n3,nan\n", 2, "'nan' is not a finite"),
-        (b"1,2\n3,1e39\n", 2, "'1e39' is not a finite"),
-        (b'1,2\n3,"4"\n', 2, "is not a finite"),
-        (b"1,x\n3,4\n", 1, "'x' is not a finite"),
-        (b"1,2\n3,1_0\n", 2, "'1_0' is not a finite"),
+        (b"a,b\n1,x\n2\n", 3, "1 columns instead of 2"),
+        (b"1,2\n\n3,4\n", 2, "is empty"),
+        (b"a,b\n\n3,4\n", 2, "is empty"),
+        (b"a,b\r\n1,2\r\n\r\n3,4\r\n", 3, "is empty"),
+        (b"a,b\n1,2\n \n3,4\n", 3, "is empty"),
+        (b"1,2\n3,1e39\n", 2, "column 2 holds a number that is not finite in float32"),
+        (b"a,b\n1,-inf\n", 2, "column 'b' holds a number that is not finite"),
+        (b"a,b\n1,x\n2,\xff\n", 3, "is not UTF-8 text"),
+        (b"a,a\n1,2\n", 1, "two columns are called 'a'"),
     ],
 )
-def test_faults_are_told_with_their_line(
-    corrupted: Corrupted, refused_at: Any, text: bytes, line: int, told: str
-) -> None:
-    refused_at(read_csv, corrupted(text, "a.csv"), line, told)
+def test_faults_name_their_line(corrupted: Corrupted, refused_at: Any, text: bytes, line: int, message: str) -> None:
+    refused_at(read_table, corrupted(text, "a.csv"), line, message)
 
 
-@pytest.mark.parametrize("line", [1, 40_000, 99_999, 100_000])
-@pytest.mark.parametrize("fault", ["x,1", "1", '1,"2"', "1,nan", ""])
-def test_a_fault_is_found_by_parsing_at_most_as_much_again(
-    corrupted: Corrupted, monkeypatch: pytest.MonkeyPatch, line: int, fault: str
-) -> None:
-    lines = [b"0.125,1"] * 100_000
-    lines[line - 1] = fault.encode()
-    text = b"0,0\n" + b"\n".join(lines) + b"\n0,0\n"
-    parsed: list[int] = []
-    fields: list[bytes] = []
-    parse, is_number = csv._parse, csv._is_number
-    monkeypatch.setattr(csv, "_parse", lambda body, *form: parsed.append(len(body)) or parse(body, *form))
-    monkeypatch.setattr(csv, "_is_number", lambda field: fields.append(field) or is_number(field))
-    with pytest.raises(FileFormatError) as caught:
-        read_csv(corrupted(text, "a.csv"))
-    assert caught.value.line == line + 1
-    assert sum(parsed) <= 2 * len(text)
-    assert len(fields) <= 200
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        (b"a,b\n1,2\n3,x\n", 3, "column 'b' holds 'x' where a number is needed"),
+        (b"1,2\n3,\n", 2, "column 2 holds nothing where a number is needed"),
+        (b"1,2\n3,nan\n", 2, "holds nothing"),
+        (b"1,x\n3,4\n", 1, "column 2 holds 'x'"),
+        (b"1,2\n3,1_0\n", 2, "column 2 holds '1_0'"),
+        (b'1,2\n3,"4\n5"\n', 2, "a line end within a row"),
+        (b"1,2\n3,4\r5,6\n", 2, "a line end within a row"),
+    ],
+)
+def test_faults_of_matrices(corrupted: Corrupted, refused_at: Any, text: bytes, line: int, message: str) -> None:
+    refused_at(lambda path: read_table(path).matrix(), corrupted(text, "a.csv"), line, message)
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 100])
-def test_chunks_make_one_table(corrupted: Corrupted, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(csv, "_CHUNK", chunk)
+def blocks_of(path: Path, size: int) -> list[np.ndarray]:
+    with open_table(path, block_bytes=size) as file:
+        found = list(file.blocks(range(len(file.names))))
+    assert 0 < found[0].position <= found[-1].position <= file.size
+    return [block.table.matrix() for block in found]
+
+
+@pytest.mark.parametrize("size", [1, 7, 60])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_blocks_make_one_table(corrupted: Corrupted, size: int, end: bytes) -> None:
     table = np.arange(60, dtype=np.float32).reshape(20, 3)
-    for end in (b"\n", b"\r\n"):
-        lines = [b",".join(b"%d" % value for value in row) for row in table]
-        np.testing.assert_array_equal(read_csv(corrupted(end.join([b"a,b,c", *lines, b""]), "a.csv")), table)
-        for number in (0, 10, 19):
-            wrong = [*lines[:number], b"1,2", *lines[number:]]
-            with pytest.raises(FileFormatError, match=rf"csv:{number + 2}: 2 columns instead of 3"):
-                read_csv(corrupted(end.join([b"a,b,c", *wrong]), "b.csv"))
+    lines = [b",".join(b"%d" % value for value in row) for row in table]
+    found = blocks_of(corrupted(end.join([b"a,b,c", *lines, b"", b" ", b""]), "a.csv"), size)
+    assert len(found) > 1
+    np.testing.assert_array_equal(np.concatenate(found), table)
+    for number in (0, 10, 19):
+        wrong = [*lines[:number], b"1,2", *lines[number:]]
+        with pytest.raises(FileFormatError, match=rf"csv:{number + 2}: 2 columns instead of 3"):
+            blocks_of(corrupted(end.join([b"a,b,c", *wrong]), "b.csv"), size)
+        wrong = [*lines[:number], b"", *lines[number:]]
+        with pytest.raises(FileFormatError, match=rf"csv:{number + 2}: is empty"):
+            blocks_of(corrupted(end.join([b"a,b,c", *wrong]), "b.csv"), size)
+
+
+def test_columns_that_turn_out_to_be_texts(corrupted: Corrupted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparsenn.io.tables.files.BLOCK_BYTES", 8)
+    monkeypatch.setattr(open_table, "__defaults__", ((), 8))
+    rows = [b"007,1", b"1.0,x", b"2,y", b"NA,2", b"z,3"]
+    found = read_table(corrupted(b"\n".join([b"a,b", *rows, b""]), "a.csv"))
+    texts = [
+        [column.values[code] if code >= 0 else None for code in column.codes] for column in map(found.texts, (0, 1))
+    ]
+    assert texts == [["007", "1.0", "2", None, "z"], ["1", "x", "y", "2", "3"]]
+
+
+def test_a_line_of_any_length_is_not_held(corrupted: Corrupted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparsenn.io.tables.csv._LONGEST_LINE", 100)
+    for text, line in ((b"1" * 200, 1), (b"a,b\n1,2\n" + b"1" * 200, 3)):
+        with pytest.raises(FileFormatError, match=rf"csv:{line}: is longer than 100 bytes"):
+            blocks_of(corrupted(text + b"\n", "a.csv"), 10)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.csv")
     with pytest.raises(InputError, match="is a device or a pipe"):
-        read_csv(tmp_path / "a.csv")
+        read_table(tmp_path / "a.csv")
 
 
-def test_no_file(tmp_path: Path) -> None:
+def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
-        read_csv(tmp_path / "a.csv")
+        read_table(tmp_path / "a.csv")
+    for name in ("a.txt", "a.parquet.gz"):
+        with pytest.raises(UsageError, match="tables are"):
+            read_table(tmp_path / name)
+
+
+def test_a_table_larger_than_memory_is_refused(corrupted: Corrupted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda: 100)
+    with pytest.raises(ResourceError, match=r"40 rows of 1 columns"):
+        read_table(corrupted(b"1\n" * 40, "a.csv"))
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
@@ -110,26 +150,6 @@ def test_tables_of_numbers_and_texts(corrupted: Corrupted, end: bytes) -> None:
     np.testing.assert_array_equal(found.numbers(2), [-2, 1000, np.nan])
     texts = found.texts(1)
     assert [texts.values[code] for code in texts.codes] == ["x", 'y, "z"', "x"]
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "told"),
-    [
-        (b"", 1, "no rows"),
-        (b"a,b\n", 2, "no rows"),
-        (b"a,b\n1,x\n2\n", 3, "1 columns instead of 2"),
-        (b"a,b\n1,x\n2,y,z\n", 3, "3 columns instead of 2"),
-        (b"a,b\n1,x\n2,\xff\n", 3, "is not UTF-8 text"),
-        (b"a,b\n1,1e39\n", 2, "'1e39' is not a finite"),
-        (b"a,b\n1,-inf\n", 2, "'-inf' is not a finite"),
-        (b"a,b\n1,2\n \n3,4\n", 3, "is empty"),
-        (b"a,a\n1,2\n", 1, "two columns are called 'a'"),
-    ],
-)
-def test_faults_of_tables_are_told_with_their_line(
-    corrupted: Corrupted, refused_at: Any, text: bytes, line: int, told: str
-) -> None:
-    refused_at(read_table, corrupted(text, "a.csv"), line, told)
 
 
 @pytest.mark.parametrize(
@@ -149,8 +169,22 @@ def test_what_is_a_header(corrupted: Corrupted, text: bytes, known: tuple[str, .
     assert found.names == tuple(text.decode().split("\n")[0].split(",")) if named else ("1", "2")
 
 
-def test_numbers_are_those_that_a_table_of_numbers_has(corrupted: Corrupted) -> None:
+def test_numbers_read_as_numbers_or_as_texts_are_equal(corrupted: Corrupted) -> None:
     rng = np.random.default_rng(8)
     table = (rng.standard_normal((200, 4)) * 10.0 ** rng.integers(-30, 30, (200, 4))).tolist()
     path = corrupted("\n".join(",".join(map(repr, row)) for row in table).encode(), "a.csv")
-    np.testing.assert_array_equal(read_table(path).matrix(), read_csv(path))
+    slow = corrupted(
+        "\n".join(",".join(f"  {value} " for value in row) for row in [*table, [" na  "] * 4]).encode(), "b.csv"
+    )
+    np.testing.assert_array_equal(read_table(path).matrix(), np.float32(table))
+    for column in range(4):
+        np.testing.assert_array_equal(read_table(slow).numbers(column)[:-1], np.float32(table)[:, column])
+
+
+def test_one_column_is_copied_as_it_is(corrupted: Corrupted) -> None:
+    with open_table(corrupted(b'n,id,x\n1, 007,2\n3,"a,""b",4\n5,NA,6\n', "a.csv")) as file:
+        assert isinstance(file, TextTable)
+        (block,) = file.blocks([2, 0], copied=1)
+    assert block.table.names == ("x", "n")
+    np.testing.assert_array_equal(block.table.matrix(), [[2, 1], [4, 3], [6, 5]])
+    assert block.copied.to_pylist() == [" 007", 'a,"b', "NA"]

@@ -1,0 +1,104 @@
+"""Files of tables, of any kind: which names they have, and what opens them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sparsenn.errors import FileFormatError, UsageError
+from sparsenn.formats import Table
+from sparsenn.io.tables.columns import BLOCK_BYTES, Block
+from sparsenn.runtime.memory import check_memory
+
+if TYPE_CHECKING:
+    from sparsenn.io.tables.csv import TextTable
+    from sparsenn.io.tables.parquet import ParquetTable
+
+__all__ = ["TABLE_SUFFIXES", "open_table", "read_table", "table_suffix"]
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
+"""The ends of the names of tables; text may be compressed, and then `.gz` follows."""
+
+_SEPARATORS = {".csv": ",;\t", ".tsv": "\t"}
+
+
+def table_suffix(path: str | os.PathLike[str]) -> str | None:
+    """Return which of `TABLE_SUFFIXES` a file's name has; None for a file of another kind."""
+    name = Path(path).name.lower()
+    suffix = Path(name.removesuffix(".gz")).suffix
+    is_table = suffix in _SEPARATORS or (suffix == ".parquet" and not name.endswith(".gz"))
+    return suffix if is_table else None
+
+
+def open_table(
+    path: str | os.PathLike[str], known: Collection[str] = (), block_bytes: int = BLOCK_BYTES
+) -> TextTable | ParquetTable:
+    """Open a table; the file's name says which kind it is.
+
+    Parameters
+    ----------
+    path : the file.
+    known : names of columns, by which a header is known.
+    block_bytes : bytes that are parsed at a time.
+
+    Raises
+    ------
+    UsageError
+        The name is not that of a table.
+    FileFormatError, InputError, ResourceError
+        As `TextTable` and `ParquetTable`.
+    """
+    suffix = table_suffix(path)
+    if suffix is None:
+        raise UsageError(f"{os.fspath(path)}: tables are {', '.join(TABLE_SUFFIXES)}, text also with .gz")
+    if suffix == ".parquet":
+        from sparsenn.io.tables.parquet import ParquetTable
+
+        return ParquetTable(path, block_bytes)
+    from sparsenn.io.tables.csv import TextTable
+
+    return TextTable(path, _SEPARATORS[suffix], known, block_bytes)
+
+
+def read_table(path: str | os.PathLike[str], known: Collection[str] = ()) -> Table:
+    """Read a table of numbers and texts.
+
+    A column is numbers where every field is one or is missing, and else texts.
+
+    Raises
+    ------
+    SparseNNError
+        As `open_table` and the table's `blocks`; or the table takes more than memory.
+    """
+    texts: set[int] = set()
+    while True:
+        with open_table(path, known) as file:
+            blocks = file.blocks(range(len(file.names)), texts)
+            tables, found = _tables_until_texts(blocks, texts, file.size)
+        if found <= texts:
+            break
+        texts |= found  # fields that were numbers so far are texts: the file is read anew
+    if not tables:
+        raise FileFormatError(path, "holds neither numbers nor texts")
+    return Table.concatenate(tables)
+
+
+def _tables_until_texts(blocks: Iterator[Block], texts: set[int], size: int) -> tuple[Sequence[Table], set[int]]:
+    """Read blocks up to the first that has texts in columns of numbers; return them, and the columns of texts.
+
+    The columns of texts in the first block are added to `texts`.
+    """
+    tables: list[Table] = []
+    for block in blocks:
+        table = block.table
+        if not tables:
+            texts |= table.text_places
+            rows = round(table.rows * size / max(1, block.position))
+            what = f"{table.path}: {rows:,} rows of {len(table.columns):,} columns"
+            check_memory(4 * rows * len(table.columns), what)
+        tables.append(table)
+        if not table.text_places <= texts:
+            return tables, table.text_places
+    return tables, texts
