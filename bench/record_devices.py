@@ -173,7 +173,7 @@ def _calls(shares: Sequence[tuple[Session, Any]], right: Sequence[Any], options:
     def compute() -> list[Any]:
         outputs = [session(share) for session, share in shares]
         for session, _ in shares:
-            session.backend.wait()
+            session.backend.queue.wait()
         return outputs
 
     for (session, _), found, expected in zip(shares, compute(), right, strict=True):

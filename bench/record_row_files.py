@@ -263,7 +263,7 @@ def _upload(sessions: Sessions, runs: int) -> float:
     def copy(session: Session) -> None:
         together.wait()
         session.backend.place(rows)
-        session.backend.wait()
+        session.backend.queue.wait()
 
     with ThreadPoolExecutor(len(sessions.sessions)) as threads:
         copied = timed(lambda: list(threads.map(copy, sessions.sessions)), runs=runs, warm_up=1)

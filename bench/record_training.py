@@ -135,8 +135,16 @@ def ours(name: str, data: TrainingData, held_out: TrainingData, epochs: int, dev
     )
 
 
+def read_fann(path: Path) -> TrainingData:
+    """Read FANN's text: numbers of rows, inputs and outputs, then a line of inputs and one of outputs per row."""
+    numbers = np.array(path.read_text().split(), np.float32)
+    rows, inputs, outputs = numbers[:3].astype(int)
+    table = numbers[3:].reshape(rows, inputs + outputs)
+    return TrainingData(table[:, :inputs], table[:, inputs:])
+
+
 def abalone(folder: Path, epochs: int, device: str, notes: list[str]) -> list[Row]:
-    data, held_out = (read_data(folder / f"abalone.{part}") for part in ("train", "test"))
+    data, held_out = (read_fann(folder / f"abalone.{part}") for part in ("train", "test"))
     name = "abalone, 10-500-500-500-1"
     rows = [
         ours(name, data, held_out, epochs, device, **ABALONE, kernel=entry.name)

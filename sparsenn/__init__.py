@@ -82,10 +82,11 @@ if TYPE_CHECKING:
     )
     from sparsenn.model import Model
     from sparsenn.network import Network, Node
+    from sparsenn.predictions import PredictedTable, predict_table
     from sparsenn.structure import Structure, find_structure
     from sparsenn.training import TrainingData, evaluate, read_data, train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "CELU",
@@ -122,6 +123,7 @@ __all__ = [
     "Node",
     "PerPosition",
     "Plan",
+    "PredictedTable",
     "ReLU",
     "Result",
     "Session",
@@ -150,6 +152,7 @@ __all__ = [
     "kernels",
     "load",
     "plan",
+    "predict_table",
     "radixnet",
     "read_data",
     "read_model",
@@ -194,6 +197,7 @@ _HOMES = {
     ),
     "sparsenn.model": ("Model",),
     "sparsenn.network": ("Network", "Node"),
+    "sparsenn.predictions": ("PredictedTable", "predict_table"),
     "sparsenn.structure": ("Structure", "find_structure"),
     "sparsenn.training": ("TrainingData", "evaluate", "read_data", "train"),
 }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sparsenn.distributed.devices import Sessions, session_on
 from sparsenn.distributed.sharing import ahead
 from sparsenn.engine import Session
+from sparsenn.engine.options import read_options
 from sparsenn.errors import UsageError
 from sparsenn.formats import Table
 from sparsenn.io.files import read_model
@@ -23,7 +24,7 @@ from sparsenn.io.tables.files import open_table
 from sparsenn.io.tables.predictions import prediction_table, table_writer
 from sparsenn.model import Model, imported_model
 from sparsenn.printable import one_line
-from sparsenn.runtime.memory import bytes_of, check_memory
+from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress
 from sparsenn.training.inference import check_finite_outputs
 
@@ -137,7 +138,10 @@ def predict_table(
     UsageError
         The name of a file is not that of a table; or options are wrong or do not go together.
     """
-    limit = bytes_of(memory_limit, "the memory limit") if isinstance(memory_limit, str) else memory_limit
+    for names, what in ((columns, "columns"), (ignore, "columns to ignore")):
+        if isinstance(names, str):
+            raise UsageError(f"the {what} are {names!r}; give a list of names")
+    limit = read_options({"memory_limit": memory_limit}).memory_limit
     block_bytes = BLOCK_BYTES if limit is None else min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, limit // _BLOCKS))
     described = _described(model)
     features = features_of(described)

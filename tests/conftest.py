@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import gettempdir
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +26,8 @@ os.environ.setdefault("KERAS_BACKEND", "torch")  # the one that the extra test-f
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SLOW_LEFT_OUT = "tests marked slow are left out (--all runs them)"
+NEED_A_GPU = pytest.StashKey[str]()
+"""Why tests marked gpu are left out, and how many they are."""
 
 # The first example of a test may wait for numba, hence no deadline and no complaint about slow data.
 settings.register_profile("local", deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
@@ -60,30 +64,50 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say it also where there is no header."""
+    """Write one line per reason why tests were skipped or left out."""
+    reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", ()))
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"skipped: {count:,} × {reason}")
+    if need_a_gpu := config.stash.get(NEED_A_GPU, None):
+        terminalreporter.write_line(f"note: {need_a_gpu}")
     if not config.getoption("--all"):
         terminalreporter.write_line(f"note: {SLOW_LEFT_OUT}")
 
 
+def _reason(report: pytest.TestReport) -> str:
+    message = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return message.removeprefix("Skipped: ")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out tests marked slow unless all are asked for, and skip those marked gpu where there is no GPU."""
-    if not config.getoption("--all"):
-        config.hook.pytest_deselected(items=[item for item in items if _is_slow(item)])
-        items[:] = [item for item in items if not _is_slow(item)]
-    _skip_without_gpu(items)
+    """Leave out tests marked slow unless all are asked for, and those marked gpu where there is no GPU."""
+    slow = [] if config.getoption("--all") else [item for item in items if _is_slow(item)]
+    on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if on_gpu and (reason := why_no_gpu()):
+        config.stash[NEED_A_GPU] = f"tests marked gpu are left out, {len(on_gpu):,} of them: {reason}"
+    else:
+        on_gpu = []
+    if left_out := {*slow, *on_gpu}:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
 def _is_slow(item: pytest.Item) -> bool:
-    """Tests marked gpu are none of them: without a GPU they take no time, and with one they are wanted."""
+    """Tests marked gpu are none of them: with a GPU they are wanted."""
     return item.get_closest_marker("slow") is not None and item.get_closest_marker("gpu") is None
 
 
-def _skip_without_gpu(items: list[pytest.Item]) -> None:
-    marked = [item for item in items if item.get_closest_marker("gpu")]
-    reason = why_no_gpu() if marked else None
-    if reason:
-        for item in marked:
-            item.add_marker(pytest.mark.skip(reason=reason))
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send what a worker of xdist left out to the process that reports."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["need_a_gpu"] = session.config.stash.get(NEED_A_GPU, None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a worker of xdist left out: each of them collects all tests."""
+    if need_a_gpu := getattr(node, "workeroutput", {}).get("need_a_gpu"):
+        node.config.stash[NEED_A_GPU] = need_a_gpu
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import scipy.sparse as sp
+from idx_files import write_idx as write_idx_file
 from pyarrow import parquet
 from rich.console import Console
 
@@ -35,7 +36,7 @@ from sparsenn.io.challenge import folder as challenge_folder
 from sparsenn.io.challenge import tsv
 from sparsenn.io.hdf5 import checkpoint, dataset, model
 from sparsenn.io.importers.rounding import RoundingWarning
-from sparsenn.io.tables import fann, files
+from sparsenn.io.tables import files
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
 from sparsenn.report.caches import choices_table
 from sparsenn.report.records import plain, to_json
@@ -155,10 +156,10 @@ def write_idx(folder: Path) -> None:
     rng = np.random.default_rng(1)
     for suffix in ("", ".gz"):
         name = "packed" if suffix else "plain"
-        idx.write_idx(folder / f"{name}-images-idx3-ubyte{suffix}", rng.integers(0, 255, (4, 3, 3), np.uint8))
-        idx.write_idx(folder / f"{name}-labels-idx1-ubyte{suffix}", rng.integers(0, 3, 4, np.uint8))
-    idx.write_idx(folder / "floats.idx", rng.standard_normal((3, 2), np.float32))
-    idx.write_idx(folder / "doubles.idx", rng.standard_normal((3, 2)))
+        write_idx_file(folder / f"{name}-images-idx3-ubyte{suffix}", rng.integers(0, 255, (4, 3, 3), np.uint8))
+        write_idx_file(folder / f"{name}-labels-idx1-ubyte{suffix}", rng.integers(0, 3, 4, np.uint8))
+    write_idx_file(folder / "floats.idx", rng.standard_normal((3, 2), np.float32))
+    write_idx_file(folder / "doubles.idx", rng.standard_normal((3, 2)))
 
 
 def read_idx(folder: Path, name: str) -> None:
@@ -215,13 +216,6 @@ def read_tables(folder: Path, name: str) -> None:
     data = read_data(folder / name, impute=True)
     known = {"classes": data.classes, "class_names": data.class_names, "encoding": data.encoding, "targets": 1}
     read_rows(folder / name, data.inputs.shape[1], data.targets.shape[1], **known)
-
-
-def write_fann(folder: Path) -> None:
-    rng = np.random.default_rng(4)
-    fann.write_fann(
-        folder / "rows.data", rng.standard_normal((4, 3), np.float32), np.eye(2, dtype=np.float32)[[0, 1, 0, 1]]
-    )
 
 
 def write_training_data(folder: Path) -> None:
@@ -353,7 +347,6 @@ FORMATS: Mapping[str, Format] = {
     "numpy": Format(write_numpy, read_table),
     "csv": Format(write_csv, read_csv),
     "tables": Format(write_tables, read_tables),
-    "fann": Format(write_fann, lambda folder, name: read_data(folder / name, classes=True)),
     "training_data": Format(write_training_data, lambda folder, name: read_data(folder / name)),
     "model": Format(write_models, read_model),
     "checkpoint": Format(write_checkpoint, read_checkpoint),

@@ -15,7 +15,7 @@ from random import Random
 
 __all__ = ["mutated", "shrunk"]
 
-TEXT_SUFFIXES = (".tsv", ".csv", ".mtx", ".data", ".json")
+TEXT_SUFFIXES = (".tsv", ".csv", ".mtx", ".json")
 NUMBER = re.compile(rb"-?\d+\.?\d*(?:[eE][-+]?\d+)?")
 WORDS = (
     *(b"-1", b"0", b"1", b"2", b"7", b"8", b"9", b"255", b"65535", b"65536", b"16777217", b"1000000000"),

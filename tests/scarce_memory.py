@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,7 @@ from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.cuda.runtime import memory
 from sparsenn.engine import Session
 from sparsenn.formats import CSR
-from sparsenn.layers import SparseLinear
+from sparsenn.layers import Conv2d, ImageLayer, SparseLinear
 from sparsenn.network import Network
 
 __all__ = ["StandIn", "StandInBackend", "Way", "limited", "occupied", "on_stand_in", "settle"]
@@ -199,7 +200,10 @@ class StandInBackend(CPUBackend):
     def prepare(self, layers: Any, copies: Any = (), shapes: Any = (), sources: Any = ()) -> Any:
         """Return layers; sparse ones take memory for as long as they live."""
         if not isinstance(layers[0], SparseLinear):
-            return super().prepare(layers, copies, shapes, sources)
+            stack = super().prepare(layers, copies, shapes, sources)
+            if len(layers) > 1 or not isinstance(layers[0], ImageLayer) or isinstance(layers[0], Conv2d):
+                return stack
+            return replace(stack, prepared=(partial(self.run, *layers, *stack.prepared),))
         size = sum(layer.weights.nbytes for layer in layers)
         with memory.within_memory(f"{size:,} bytes of weights", 0, 0):
             block = self._pool.malloc(size)
@@ -220,9 +224,9 @@ class StandInBackend(CPUBackend):
         with memory.within_memory("dense rows", features.shape[0], 4 * features.shape[1]):
             return self.held(super().as_dense(features))
 
-    def run_layer(self, layer: Any, shape: Any, *matrices: Any) -> Any:
+    def run(self, layer: Any, prepared: Any, features: Any) -> Any:
         """Return a layer's outputs, which take memory unless they are the features."""
-        (features,), outputs = matrices, super().run_layer(layer, shape, *matrices)
+        outputs = prepared(features)
         with memory.within_memory(f"the outputs of {layer.name}", outputs.shape[0], 4 * outputs.shape[1]):
             return outputs if outputs is features else self.held(outputs)
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
-
-import pytest
 
 import sparsenn
 
@@ -154,39 +152,42 @@ def only_passes_on(source: str) -> bool:
     return len(rest) == 1 and isinstance(rest[0], ast.Assign) and ast.unparse(rest[0].targets[0]) == "__all__"
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_imports_point_downward(path: Path) -> None:
-    assert faults(path.read_text(encoding="utf-8"), module_of(path)) == []
+def broken(rule: Callable[[str, str], Iterable[str]], files: Iterable[Path] = FILES) -> list[str]:
+    """All that a rule finds in the files, each with the module before it."""
+    return [
+        f"{module}: {fault}"
+        for path in files
+        for module in [module_of(path)]
+        for fault in rule(path.read_text(encoding="utf-8"), module)
+    ]
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_a_file_is_read_in_one_sitting(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) < LONGEST_FILE
+def test_imports_point_downward() -> None:
+    assert broken(faults) == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_names_say_what_a_module_is_for(path: Path) -> None:
-    assert not VAGUE_NAMES & set(module_of(path).split("."))
+def test_files_are_short() -> None:
+    lengths = {module_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    assert {module: length for module, length in lengths.items() if length >= LONGEST_FILE} == {}
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
-def test_public_names_are_declared(path: Path) -> None:
-    assert publication_fault(path.read_text(encoding="utf-8")) is None
+def test_no_module_has_a_vague_name() -> None:
+    assert [module for module in map(module_of, FILES) if VAGUE_NAMES & set(module.split("."))] == []
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.name != "__init__.py"], ids=module_of)
-def test_a_name_is_imported_from_its_home(path: Path) -> None:
-    assert not only_passes_on(path.read_text(encoding="utf-8"))
+def test_public_names_are_declared() -> None:
+    assert broken(lambda source, module: filter(None, [publication_fault(source)])) == []
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py"], ids=module_of)
-def test_every_package_says_what_is_public(path: Path) -> None:
-    assert public_names(path.read_text(encoding="utf-8"))[1] is not None
+def test_a_name_is_imported_from_its_home() -> None:
+    modules = [path for path in FILES if path.name != "__init__.py"]
+    assert [module_of(path) for path in modules if only_passes_on(path.read_text(encoding="utf-8"))] == []
 
 
-@pytest.mark.parametrize("folder", sorted({path.parent for path in FILES}), ids=lambda folder: folder.name)
-def test_every_folder_is_a_package(folder: Path) -> None:
-    assert (folder / "__init__.py").is_file()
+def test_every_folder_is_a_package_that_declares_its_public_names() -> None:
+    packages = [folder / "__init__.py" for folder in sorted({path.parent for path in FILES})]
+    assert [path for path in packages if not path.is_file()] == []
+    assert [path for path in packages if public_names(path.read_text(encoding="utf-8"))[1] is None] == []
 
 
 def test_every_part_of_the_package_has_its_row() -> None:
@@ -195,140 +196,73 @@ def test_every_part_of_the_package_has_its_row() -> None:
     assert {"errors", "formats", "layers", "network", "backends", "engine", "io", "cli"} <= parts
 
 
-@pytest.mark.parametrize(
-    ("module", "source", "why"),
-    [
-        ("formats.csr", "from sparsenn.layers import ReLU", "formats may not import layers, which is above it"),
-        ("formats.csr", "import sparsenn.engine.plan", "formats may not import engine"),
-        ("formats.csr", "import numpy, sparsenn.engine", "formats may not import engine"),
-        ("formats.csr", "from sparsenn import network", "formats may not import network"),
-        ("formats.csr", "from sparsenn import Network", "Network has no row"),
-        ("formats.csr", "import sparsenn", "formats may not import __init__"),
-        ("formats.csr", "def f():\n    from sparsenn.cli import main", "2: formats may not import cli"),
-        ("formats.csr", "if TYPE_CHECKING:\n    from sparsenn.io import Dataset", "formats may not import io"),
-        ("formats.csr", "import importlib\nimportlib.import_module('sparsenn.io')", "2: formats may not import io"),
-        ("formats.csr", "from . import coo", "relative import"),
-        ("formats.csr", "from ..layers import ReLU", "relative import"),
-        ("formats.csr", "from sparsenn.novelty import x", "novelty has no row"),
-        ("novelty.x", "from sparsenn.errors import InputError", "novelty has no row"),
-        (
-            "errors",
-            "from sparsenn.runtime.progress import silent",
-            "errors may not import runtime, which is above it",
-        ),
-        ("network", "from sparsenn.backends import kernels", "network may not import backends"),
-        ("backends.cpu.x", "from sparsenn.engine import plan", "backends may not import engine"),
-        (
-            "backends.cuda.x",
-            "from sparsenn.studies import ladder",
-            "backends may not import studies, which is above it",
-        ),
-        ("engine.plan", "def f():\n    import sparsenn.studies", "2: engine may not import studies"),
-        ("io.challenge.tsv", "import_module('sparsenn.studies')", "io may not import studies"),
-        ("plugins", "from sparsenn.studies import ladder", "plugins may not import studies"),
-        ("studies.run", "from sparsenn.report import count", "studies may not import report, which is above it"),
-        (
-            "structure.plan",
-            "from sparsenn.backends import kernels",
-            "structure may not import backends, which is beside it",
-        ),
-        ("io.challenge.tsv", "from sparsenn.engine import plan", "io may not import engine, which is above it"),
-        ("report.tables", "from sparsenn.datasets import load", "report may not import datasets, which is beside it"),
-        ("datasets.named", "from sparsenn.report import summary", "datasets may not import report"),
-        ("report.tables", "from sparsenn.cli import console", "report may not import cli"),
-        ("cli.infer", "from sparsenn import Network", "Network has no row"),
-        ("studies.conv2d.x", "import cupy", "only sparsenn.backends.cuda imports cupy"),
-        ("engine.plan", "import cupy", "only sparsenn.backends.cuda imports cupy"),
-        ("backends.cpu.x", "def f():\n    import cupy as cp", "only sparsenn.backends.cuda imports cupy"),
-        ("backends.cudalike.x", "from cupyx.scipy import sparse", "only sparsenn.backends.cuda imports cupyx"),
-        ("backends.cpu.x", "cupy = import_module('cupy')", "only sparsenn.backends.cuda imports cupy"),
-        ("report.plots", "import matplotlib.pyplot as plt", "matplotlib is imported by the function"),
-        ("report.plots", "try:\n    from matplotlib import figure\nexcept ImportError:\n    pass", "matplotlib"),
-        ("report.plots", "class A:\n    import matplotlib", "matplotlib is imported by the function"),
-        ("io.text", "from pyarrow import csv", "pyarrow is imported by the function that parses"),
-    ],
+UNLAWFUL = (
+    ("formats.csr", "from sparsenn.layers import ReLU", "formats may not import layers, which is above it"),
+    ("formats.csr", "import numpy, sparsenn.engine", "formats may not import engine"),
+    ("formats.csr", "from sparsenn import network", "formats may not import network"),
+    ("formats.csr", "from sparsenn import Network", "Network has no row"),
+    ("formats.csr", "import sparsenn", "formats may not import __init__"),
+    ("formats.csr", "def f():\n    from sparsenn.cli import main", "2: formats may not import cli"),
+    ("formats.csr", "if TYPE_CHECKING:\n    from sparsenn.io import Dataset", "formats may not import io"),
+    ("formats.csr", "import importlib\nimportlib.import_module('sparsenn.io')", "2: formats may not import io"),
+    ("formats.csr", "from ..layers import ReLU", "relative import"),
+    ("novelty.x", "from sparsenn.errors import InputError", "novelty has no row"),
+    ("engine.plan", "def f():\n    import sparsenn.studies", "2: engine may not import studies"),
+    ("report.tables", "from sparsenn.datasets import load", "report may not import datasets, which is beside it"),
+    ("backends.cpu.x", "def f():\n    import cupy as cp", "only sparsenn.backends.cuda imports cupy"),
+    ("backends.cudalike.x", "from cupyx.scipy import sparse", "only sparsenn.backends.cuda imports cupyx"),
+    ("backends.cpu.x", "cupy = import_module('cupy')", "only sparsenn.backends.cuda imports cupy"),
+    ("report.plots", "class A:\n    import matplotlib", "matplotlib is imported by the function"),
+    ("io.text", "from pyarrow import csv", "pyarrow is imported by the function that parses"),
 )
-def test_planted_import_is_found(module: str, source: str, why: str) -> None:
-    found = faults(f"{source}\n", f"sparsenn.{module}")
-    assert len(found) == 1
-    assert why in found[0]
-
-
-@pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        (
-            "formats.csr",
-            "from sparsenn.errors import MatrixError\nimport sparsenn.runtime.jit\nfrom sparsenn.formats import COO",
-        ),
-        ("formats.csr", "from sparsenn import errors, runtime"),
-        ("io.hdf5", "from sparsenn import __version__"),
-        ("cli.infer", "from sparsenn.report import summary\nfrom sparsenn.datasets import load"),
-        ("datasets.named", "from sparsenn.engine import plan\nfrom sparsenn.io import Dataset"),
-        ("studies.run", "from sparsenn.backends.cuda.runtime.device import cupy\nfrom sparsenn.engine import plan"),
-        ("report.ladder", "from sparsenn.studies.run import LadderResult"),
-        ("__main__", "from sparsenn.cli import main\nimport sparsenn"),
-        ("__init__", "from sparsenn.cli import main"),
-        ("backends.cuda.loader", "import cupy\nfrom cupyx.scipy import sparse"),
-        ("report.plots", "def draw():\n    import matplotlib\n    class A:\n        from matplotlib import figure"),
-        ("io.text", "def parse():\n    import pyarrow as pa"),
-        ("report.plots", "if TYPE_CHECKING:\n    from matplotlib.axes import Axes"),
-        ("engine.plan", "import sparsennlike, cupyish, matplotlibx"),
-    ],
+LAWFUL = (
+    ("formats.csr", "from sparsenn.errors import MatrixError\nfrom sparsenn.formats import COO"),
+    ("formats.csr", "from sparsenn import errors, runtime"),
+    ("io.hdf5", "from sparsenn import __version__"),
+    ("cli.infer", "from sparsenn.report import summary\nfrom sparsenn.datasets import load"),
+    ("__main__", "from sparsenn.cli import main\nimport sparsenn"),
+    ("backends.cuda.loader", "import cupy\nfrom cupyx.scipy import sparse"),
+    ("report.plots", "def draw():\n    import matplotlib\n    class A:\n        from matplotlib import figure"),
+    ("report.plots", "if TYPE_CHECKING:\n    from matplotlib.axes import Axes"),
+    ("engine.plan", "import sparsennlike, cupyish, matplotlibx"),
 )
-def test_lawful_import_is_accepted(module: str, source: str) -> None:
-    assert faults(source, f"sparsenn.{module}") == []
 
 
-@pytest.mark.parametrize(
-    ("source", "why"),
-    [
-        ("def f(): ...", "no __all__, but it defines f"),
-        ("class A: ...\n__all__ = []", "not in __all__: A"),
-        ("__all__ = ['A']", "in __all__, but not there: A"),
-        ("__all__ = ['A']\ndef f():\n    A = 1\n", "not in __all__: f"),
-    ],
-)
-def test_planted_publication_is_found(source: str, why: str) -> None:
-    assert publication_fault(source) == why
+def test_planted_imports_are_found() -> None:
+    for module, source, why in UNLAWFUL:
+        (found,) = faults(f"{source}\n", f"sparsenn.{module}")
+        assert why in found
+    assert [found for module, source in LAWFUL for found in faults(source, f"sparsenn.{module}")] == []
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "",
-        "x = 1",
-        "def _f(): ...",
+def test_planted_publications_are_found() -> None:
+    unlawful = {
+        "def f(): ...": "no __all__, but it defines f",
+        "class A: ...\n__all__ = []": "not in __all__: A",
+        "__all__ = ['A']": "in __all__, but not there: A",
+        "__all__ = ['A']\ndef f():\n    A = 1\n": "not in __all__: f",
+    }
+    assert {source: publication_fault(source) for source in unlawful} == unlawful
+    lawful = (
+        *("", "x = 1", "def _f(): ...", "__all__ = ['A']\nif TYPE_CHECKING:\n    from a import A"),
         "__all__ = ['A', 'f', 'b', 'LIMIT']\nclass A: ...\ndef f(): ...\nfrom a import b\nLIMIT: int = 3",
-        "__all__ = ['A']\nif TYPE_CHECKING:\n    from a import A",
-    ],
-)
-def test_lawful_publication_is_accepted(source: str) -> None:
-    assert publication_fault(source) is None
+    )
+    assert [source for source in lawful if publication_fault(source)] == []
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("'Words.'\nfrom a import b\n__all__ = ['b']", True),
-        ("from a import b\n__all__ = ['b']", True),
-        ("from a import b\n__all__ = ['b', 'c']\nc = b", False),
-        ("from a import b\n__all__ = []\nb()", False),
-        ("import a", False),
-        ("", False),
-    ],
-)
-def test_a_module_that_only_passes_on_is_found(source: str, expected: bool) -> None:
-    assert only_passes_on(source) is expected
+def test_planted_modules_that_only_pass_names_on_are_found() -> None:
+    expected = {
+        "'Words.'\nfrom a import b\n__all__ = ['b']": True,
+        "from a import b\n__all__ = ['b', 'c']\nc = b": False,
+        "from a import b\n__all__ = []\nb()": False,
+        "import a": False,
+        "": False,
+    }
+    assert {source: only_passes_on(source) for source in expected} == expected
 
 
 def test_module_names_come_from_paths() -> None:
     assert module_of(PACKAGE / "io" / "challenge" / "tsv.py") == "sparsenn.io.challenge.tsv"
-    assert module_of(PACKAGE / "__init__.py") == "sparsenn.__init__"
-    assert [part_of(f"sparsenn{rest}") for rest in ("", ".__init__", ".io", ".io.challenge.tsv", ".__version__")] == [
-        "__init__",
-        "__init__",
-        "io",
-        "io",
-        "__init__",
-    ]
+    names = ("", ".__init__", ".io", ".io.challenge.tsv", ".__version__")
+    parts = [part_of(f"sparsenn{name}") for name in names]
+    assert parts == ["__init__", "__init__", "io", "io", "__init__"]

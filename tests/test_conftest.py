@@ -75,6 +75,9 @@ def test_slow(): pass
 @pytest.mark.slow
 @pytest.mark.gpu
 def test_on_gpu(): pass
+
+@pytest.mark.parametrize("number", range(3))
+def test_skipped(number): pytest.skip("no data" if number else "no network")
 """
 
 
@@ -88,8 +91,9 @@ def project(repository: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("more", [(), ("tests/test_tiers.py",), ("--numprocesses", "1")], ids=" ".join)
-@pytest.mark.parametrize("everything", [False, True])
+@pytest.mark.parametrize(
+    ("more", "everything"), [((), True), (("tests/test_tiers.py",), False), (("--numprocesses", "1"), False)]
+)
 def test_slow_tests_run_only_where_all_are_asked_for(
     project: Path, repository: Path, more: tuple[str, ...], everything: bool
 ) -> None:
@@ -98,9 +102,13 @@ def test_slow_tests_run_only_where_all_are_asked_for(
     done = subprocess.run(command, capture_output=True, text=True, cwd=project, env=environment, timeout=240)
     assert done.returncode == 0, done.stdout
     assert ("::test_slow" in done.stdout) == everything
-    assert "::test_on_gpu" in done.stdout
+    assert ("::test_on_gpu" in done.stdout) == (why_no_gpu() is None)
     header, _, rest = done.stdout.partition("::test_fast")
     assert ("tier: all tests" in header) == everything
     assert ("tier: tests marked slow are left out (--all runs them)" in header) == (not everything)
-    assert ("note: tests marked slow are left out (--all runs them)" in rest) == (not everything)
-    assert rest.splitlines()[-1].startswith(f"{'=' * 5}")
+    notes = ["skipped: 2 × no data", "skipped: 1 × no network"]
+    notes += [f"note: tests marked gpu are left out, 1 of them: {reason}" for reason in [why_no_gpu()] if reason]
+    notes += ["note: tests marked slow are left out (--all runs them)"] * (not everything)
+    *_, last = lines = rest.splitlines()
+    assert lines[-1 - len(notes) : -1] == notes
+    assert last.startswith("=====")

@@ -63,9 +63,8 @@ def faults(name: str) -> list[str]:
     return [f"{code}: {said}" for code, said in validation.validate(name)["errors"] if code in CHECKS]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_docstring_is_in_numpydocs_form(name: str) -> None:
-    assert faults(name) == []
+def test_docstrings_are_in_numpydocs_form() -> None:
+    assert [f"{name}: {fault}" for name in NAMES for fault in faults(name)] == []
 
 
 def undocumented(rows: int) -> int:

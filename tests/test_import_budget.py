@@ -186,7 +186,7 @@ def test_help_of_a_verb_loads_no_other(verb: Verb) -> None:
         "infer {problem} --inputs none.csv",
         "info none.h5",
         "info radixnet-1024x120 --bias nan",
-        "train none.data --output model.h5",
+        "train none.npz --output model.h5",
         "convert none.h5 copy.h5",
         "convert none.mtx copy.mtx",
         "generate none/made.h5",

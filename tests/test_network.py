@@ -195,7 +195,7 @@ def test_from_scipy_of_what_is_no_matrix(matrix: Any, error: type[Exception], me
 
 @pytest.mark.parametrize("weights", [None, 3])
 def test_from_scipy_of_what_is_no_list(weights: Any) -> None:
-    with pytest.raises(MatrixError, match=f"the weights are {kind_of(weights)}; from_scipy takes a list"):
+    with pytest.raises(MatrixError, match=f"weights are {kind_of(weights)}"):
         Network.from_scipy(weights)
 
 
@@ -274,11 +274,11 @@ def test_runs_tell_three_kinds_apart() -> None:
     network = lenet()
     assert network.runs() == ((0, 5), (5, 6), (6, 7), (7, 8))
     assert network.layers_of(ImageLayer, 0, 5) == network.layers[:5]
-    with pytest.raises(UsageError, match="layer 6 is sparse; this takes image layers only"):
+    with pytest.raises(UsageError, match="layer 6 is sparse"):
         network.layers_of(ImageLayer)
-    with pytest.raises(UsageError, match="layer 1 is a Conv2d; this takes dense layers only"):
+    with pytest.raises(UsageError, match="layer 1 is a Conv2d"):
         network.layers_of(Linear)
-    with pytest.raises(UsageError, match="layer 8 is a Softmax; this takes sparse layers only"):
+    with pytest.raises(UsageError, match="layer 8 is a Softmax"):
         network.layers_of(SparseLinear, 7)
 
 
@@ -297,13 +297,13 @@ def test_an_image_may_be_of_any_integers(image: Any) -> None:
 
 @pytest.mark.parametrize("image", [(28, 28), (1, 28, 0), (1, 28, 28, 1), (1, 28, 2.5), "abc", (True, 28, 28), 28])
 def test_what_is_no_image_is_refused(image: Any) -> None:
-    with pytest.raises(ShapeError, match=r"is not \(channels, height, width\), three integers"):
+    with pytest.raises(ShapeError, match=r"\(channels, height, width\)"):
         lenet(image=image)
 
 
 @pytest.mark.parametrize("first", [Conv2d(np.ones((1, 1, 1, 1))), MaxPool2d(2), AvgPool2d(2), Flatten(), Softmax()])
 def test_layers_of_images_need_an_image_first(first: Any) -> None:
-    with pytest.raises(ShapeError, match=f"layer 1 is {kind_of(first)}: say what images"):
+    with pytest.raises(ShapeError, match=f"layer 1 is {kind_of(first)}"):
         Network((first,))
 
 
@@ -342,18 +342,18 @@ def test_parts_of_a_network_of_images() -> None:
     "matrix", [sp.csr_matrix((2, 3)), sp.csc_array((2, 3)), np.zeros((2, 3)), "relu", None, ReLU()]
 )
 def test_what_is_no_layer(matrix: Any) -> None:
-    with pytest.raises(InputError, match=rf"layer 2: {kind_of(matrix)} is not a layer; Network.from_scipy"):
+    with pytest.raises(InputError, match=rf"layer 2: {kind_of(matrix)} .*Network.from_scipy"):
         Network((ones(2, 2), matrix))
 
 
 @pytest.mark.parametrize("layers", [sp.csr_matrix((2, 3)), sp.csc_array((2, 3)), ones(2, 3), MaxPool2d(2), 3, None])
 def test_what_is_no_tuple_of_layers(layers: Any) -> None:
-    with pytest.raises(InputError, match=f"the layers are {kind_of(layers)}; a network takes a tuple of layers"):
+    with pytest.raises(InputError, match=f"layers are {kind_of(layers)}"):
         Network(layers)
 
 
 def test_one_matrix_in_place_of_a_list() -> None:
-    with pytest.raises(MatrixError, match="the weights are one matrix; from_scipy takes a list"):
+    with pytest.raises(MatrixError, match=r"one matrix.* list"):
         Network.from_scipy(sp.csr_matrix((2, 3)))
 
 

@@ -226,12 +226,15 @@ def test_names_that_do_not_fit(
         predict(named, written(**{name: [1.0] for name in names}), **how)
 
 
-def test_files_of_other_kinds(model: Model, written: Written, tmp_path: Path) -> None:
+def test_what_is_no_table(model: Model, written: Written, tmp_path: Path) -> None:
     path = written(**columns())
     with pytest.raises(UsageError, match=r"out\.npy: the name must end in \.csv"):
         predict(model, path, tmp_path / "out.npy")
     with pytest.raises(UsageError, match=r"rows\.npy: tables are \.csv"):
         predict(model, tmp_path / "rows.npy")
+    for wrong, how in ((None, {}), (path, {"columns": "x"}), (path, {"ignore": "x"}), (path, {"memory_limit": 0})):
+        with pytest.raises(UsageError):
+            predict(model, wrong, **how)
     with pytest.raises(InputError, match="no such file"):
         predict(model, tmp_path / "none.csv")
     with pytest.raises(ResourceError, match="its folder does not exist"):

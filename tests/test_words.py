@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import typer.main
 
 from sparsenn.cli.app import app
@@ -83,9 +82,8 @@ def messages(code: str) -> Iterator[str]:
             yield " ".join(text for text in texts if isinstance(text, str))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_pages(page: Path) -> None:
-    assert faults(written(page)) == []
+def test_pages() -> None:
+    assert [f"{page.name}: {fault}" for page in PAGES for fault in faults(written(page))] == []
 
 
 def test_help() -> None:
@@ -94,32 +92,12 @@ def test_help() -> None:
 
 def test_messages() -> None:
     files = sorted((ROOT / "sparsenn").rglob("*.py"))
-    found = {path.name: [fault for text in messages(path.read_text()) for fault in faults(text)] for path in files}
-    assert {name: said for name, said in found.items() if said} == {}
+    found = [f"{path.name}: {fault}" for path in files for text in messages(path.read_text()) for fault in faults(text)]
+    assert found == []
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a thread an output",
-        "one module a verb",
-        "two variants",
-        "Loss is told, too",
-        "a line\nof time",
-        "sparsenn takes cuBLAS there, too.",
-        "pads by 1; layers here pad by zeros",
-        "ready once, called as often as wanted",
-        "A bar tells rows",
-        "the layers that it joins",
-        "a second run goes on at the first piece",
-    ],
-)
-def test_what_must_not_be_said_is_found(text: str) -> None:
-    assert faults(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["one thread per output", "rows a second", "a row and a column", "the kernel", "too few layers"]
-)
-def test_what_may_be_said_is_not(text: str) -> None:
-    assert faults(text) == []
+def test_planted_words_are_found() -> None:
+    planted = ("a thread an output", "two variants", "Loss is told, too", "a line\nof time", "layers here pad by zeros")
+    assert [text for text in planted if not faults(text)] == []
+    fine = ("one thread per output", "rows a second", "a row and a column", "the kernel", "too few layers")
+    assert [text for text in fine if faults(text)] == []

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
+import numpy as np
+
 from sparsenn.backends.chains import Features, NumberCheck, RowsLeft, RowsWatch, SparseRows
 from sparsenn.backends.kernel_records import Shapes, Sources
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import ImageLayer
 from sparsenn.network import Layer
 
-__all__ = ["LONG_SECONDS", "Backend", "CapturedCall", "Replay"]
+__all__ = ["LONG_SECONDS", "Backend", "CapturedCall", "Queue", "Replay"]
 
 LONG_SECONDS = 0.05  # of work, from which on no graph captures it: a device computes it while the host queues it
 
@@ -45,14 +45,79 @@ class Replay(Protocol):
         """
 
 
+class Queue:
+    """The order of a backend's work, of the calls of several threads, and what of it is captured as a graph.
+
+    This class itself is the queue of a backend whose work is done when a launch returns.
+    """
+
+    rehearses: bool = False  # whether launches need kernels that take long to compile, and can be rehearsed
+
+    def __enter__(self) -> None:
+        """Begin a call of one of several threads, whose work runs after the work of earlier calls."""
+        return
+
+    def __exit__(self, *error: object) -> None:
+        """End the call."""
+        return
+
+    def stream_of(self, inputs: Any) -> AbstractContextManager[Any]:
+        """Return a context in which work is queued on the stream of the inputs' library, if the device has streams."""
+        return nullcontext()
+
+    def wait(self) -> None:
+        """Wait until the device has done all that was queued."""
+        return
+
+    def before_drop(self) -> None:
+        """Make sure that memory dropped from now on is reused only after the work that is queued now."""
+        return
+
+    def replay(self, shape: tuple[int, int], on_host: bool) -> Replay | None:
+        """Return a replay of work of many launches on rows of one shape; None where there is no gain."""
+        return None
+
+    def captured_call(
+        self, run: Callable[[Array], Array], rows: Array, out: Array | None, source: Any
+    ) -> CapturedCall | None:
+        """Return a call that reads the memory of these rows each time, and writes to `out`; None if none is captured.
+
+        `run` has run before, and queues work on a matrix on the device. `source` is the caller's array, whose library
+        has the stream that work is queued on.
+        """
+        return None
+
+    def repeated_call(
+        self, run: Callable[[Array], tuple[Array, ...]], source: Any, rows: Array, replay: Replay | None
+    ) -> Callable[[Any], Any] | None:
+        """Return a function of arrays like `source`, whose rows are `rows` on the device; None where there is none.
+
+        It returns new outputs, in the array's library where it is CuPy or PyTorch, or None for other arrays. The replay
+        is of `run`; without one, the function runs it.
+        """
+        return None
+
+    def rehearsal(self) -> AbstractContextManager[None]:
+        """Return a context in which launches only have their kernels compiled; only where it `rehearses`."""
+        return nullcontext()
+
+    def end_rehearsals(self) -> None:
+        """Wait until all kernels that rehearsals asked for are compiled."""
+        return
+
+
 class Backend(Protocol):
-    """The operations that the engine is built on; some have a default, for backends that queue no work."""
+    """The operations that the engine is built on; some have a default, for backends in host memory."""
 
     device: str  # `reference`, `cpu`, `cuda`, or `cuda_float64`: what its kernels are registered for
     doubles: bool  # rows, hidden values and sums are float64; merging is then off by default
     in_host_memory: bool  # whether it computes in the host's memory
-    rehearses: bool  # whether launches need kernels that take long to compile, and can be rehearsed
     prepares_ahead: bool  # `prepare` pays in another thread, one at a time, while a launch computes
+    row_types: tuple[np.dtype[Any], ...]  # of row-major matrices that kernels read as they are: float32, float16
+
+    @property
+    def queue(self) -> Queue:
+        """The order of its work; each call is a context."""
 
     @property
     def description(self) -> str:
@@ -61,10 +126,6 @@ class Backend(Protocol):
     @property
     def machine(self) -> Machine:
         """What the device offers."""
-
-    @property
-    def calls(self) -> AbstractContextManager[None, Any]:
-        """The context of a call of one of several threads, whose work runs after the work of earlier calls."""
 
     def free_memory(self) -> int:
         """Return the bytes that rows may take, 0 where that is unknown."""
@@ -82,63 +143,8 @@ class Backend(Protocol):
         (outputs,) int64, how many neurons each output stands for. An activation that kernels lack raises UsageError.
         """
 
-    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
-        """Run a layer of images that is no convolution, for inputs of `shape`, on row-major matrices on the device.
-
-        The matrix that it returns is a new one of the same type, or for `Flatten` the features themselves.
-        """
-
-    def rehearsal(self) -> AbstractContextManager[None]:
-        """Return a context in which launches only have their kernels compiled, if the backend `rehearses`."""
-        return nullcontext()
-
-    def end_rehearsals(self) -> None:
-        """Wait until all kernels that rehearsals asked for are compiled."""
-        return
-
-    def before_drop(self) -> None:
-        """Make sure that memory dropped from now on is reused only after the work that is queued now."""
-        return
-
-    def replay(self, shape: tuple[int, int], on_host: bool) -> Replay | None:
-        """Return a replay of work of many launches on rows of one shape; None where there is no gain."""
-        return None
-
-    def captured_call(
-        self, run: Callable[[Array], Array], rows: Array, out: Array | None, source: Any
-    ) -> CapturedCall | None:
-        """Return a call that reads the memory of these rows each time, and writes to `out`.
-
-        None where a backend captures no calls.
-
-        `run` has run before, and queues work on a matrix on the device. `source` is the caller's array, whose library
-        has the stream that work is queued on.
-        """
-        return None
-
-    def repeated_call(
-        self, run: Callable[[Array], tuple[Array, ...]], source: Any, rows: Array, replay: Replay | None
-    ) -> Callable[[Any], Any] | None:
-        """Return a function of arrays like `source`, whose rows are `rows` on the device; None where there is none.
-
-        It returns new outputs, in the array's library where it is CuPy or PyTorch, or None for other arrays. The replay
-        is of `run`; without one, the function runs it.
-        """
-        return None
-
-    def stream_of(self, inputs: Any) -> AbstractContextManager[Any]:
-        """Return a context in which work is queued on the stream of the inputs' library, if the device has streams."""
-        return nullcontext()
-
     def release(self) -> None:
         """Free memory that is cached for reuse. What a failed launch left behind is not used afterwards."""
-        return
-
-    def compile_seconds(self) -> float:
-        """Return the seconds that this process has spent on compiling and loading kernels; 0 where unknown."""
-
-    def wait(self) -> None:
-        """Wait until the device has done all that was queued."""
         return
 
     def number_check(self, results: int = 1) -> NumberCheck | None:
@@ -152,9 +158,6 @@ class Backend(Protocol):
     def rows_watch(self) -> RowsWatch | None:
         """Return a check of rows on the device that never waits; None in host memory."""
         return None
-
-    def reads_as_is(self, inputs: Any) -> bool:
-        """Return whether inputs are a row-major array of a type that kernels read, float32 or float16. Cheap."""
 
     def device_rows(self, inputs: Any) -> CSR | SparseRows | Array | None:
         """Return rows on this GPU as they are, sparse or an array; None for host memory; refuse other GPUs' rows."""
@@ -186,9 +189,6 @@ class Backend(Protocol):
 
     def as_csr(self, matrix: Array) -> Any:
         """Return the non-zeros of a matrix of outputs where it is: CSR on the host, CuPy's `csr_matrix` on a GPU."""
-
-    def distinct_rows(self, features: Features) -> tuple[Features, RowMap]:
-        """Return the first of each set of rows equal bit for bit, in order, and the map; may overwrite features."""
 
     def as_dense(self, features: Features) -> Array:
         """Return features that are on the device as a row-major matrix there."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from sparsenn.backends.chains import Features, RowsLeft, SparseRows
-from sparsenn.backends.contract import Backend
-from sparsenn.backends.host_arrays import is_on_host
+from sparsenn.backends.contract import Backend, Queue
+from sparsenn.backends.host_arrays import is_on_host, largest_number
 from sparsenn.backends.launching import combine_rows, combined_width
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array, from_dense
@@ -56,16 +55,12 @@ class HostMemory(Backend):
     """The methods that move and check rows, for backends in host memory: nothing is queued or captured."""
 
     in_host_memory = True
-    rehearses = False
-    calls = nullcontext()  # nothing is queued
+    row_types: tuple[np.dtype[Any], ...] = (np.dtype(np.float32),)
+    queue = Queue()
 
     def free_memory(self) -> int:
         """Return the host's free memory."""
         return free_memory() or 0
-
-    def reads_as_is(self, inputs: Any) -> bool:
-        """Return whether inputs are a NumPy matrix of float32 in row-major order."""
-        return type(inputs) is np.ndarray and inputs.dtype == np.float32 and inputs.flags.c_contiguous
 
     def device_rows(self, inputs: Any) -> CSR | SparseRows | Array | None:
         """Return None, or refuse rows that are on a GPU."""
@@ -98,3 +93,7 @@ class HostMemory(Backend):
     def as_csr(self, matrix: Array) -> CSR:
         """Return a matrix as CSR."""
         return from_dense(matrix, matrix.dtype.type)
+
+    def largest_number(self, features: Features) -> tuple[float, bool]:
+        """Look at the numbers piece by piece."""
+        return largest_number(features.values if isinstance(features, CSR) else features)

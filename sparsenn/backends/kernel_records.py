@@ -57,7 +57,10 @@ class ImageStack:
 
     layers: tuple[ImageLayer, ...]
     shapes: tuple[tuple[int, ...], ...]  # of one input before each layer, and after the last
-    prepared: tuple[Any, ...]  # convolutions as the kernels of `conv2d` take them, others as `run_layer` does
+    prepared: tuple[Any, ...]
+    """Convolutions as the kernels of `conv2d` take them. A single layer of another kind is a function of row-major
+    matrices on the device, which returns a new one of the same type, for `Flatten` the features themselves."""
+
     sources: Sources = ()  # values that each layer reads: 0 for the stack's input, and layers, counted from 1
 
 
@@ -151,9 +154,8 @@ class SparseKernel(Kernel):
     """A kernel of `spmspm`: sparse layers, one or several at a time.
 
     `why_not` takes the network as it is computed, sparse layers only, and its inputs. `seconds` is of consecutive
-    layers, for a number of rows, until the host can have the outputs. Where the kernel groups rows, it takes two
-    keywords more: `alive`, the share of the rows that each layer has to compute, or None if all go through all layers;
-    and `form`, as in `SparseProblem`. A kernel with `prepare` makes chains; others are launched some layers at a time.
+    layers, for a number of rows, until the host can have the outputs. A kernel with `prepare` makes chains; others are
+    launched some layers at a time.
     """
 
     operation: str = SPARSE_OPERATION
@@ -167,6 +169,9 @@ class SparseKernel(Kernel):
     prepare: Callable[[Any, SparseProblem], SparseChain] | None = None
     queue_check: Callable[[SparseRows], RowsCheck] | None = None  # of `iso` rows, whose result its chains heed
     own_outputs: bool = False  # whether a chain's outputs lie in memory that nothing else uses
+    distinct_rows: Callable[[Features], tuple[Features, RowMap]] | None = None
+    """Returns the first of each set of rows that are equal bit for bit, in order, and the map; for kernels without
+    `prepare`, between whose launches equal rows are merged. It may overwrite the features."""
 
     def __post_init__(self) -> None:
         if self.launch is None:
@@ -175,7 +180,7 @@ class SparseKernel(Kernel):
     @property
     def finds_equal_rows(self) -> bool:
         """Whether equal rows are computed once, by itself or between its launches."""
-        return self.groups_rows or self.prepare is None
+        return self.groups_rows or self.distinct_rows is not None
 
 
 def _launch_chain(prepare: Callable[[Any, SparseProblem], SparseChain], step: StepInput) -> StepOutput:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.contract import Backend
 from sparsenn.backends.foreign import run_foreign
 from sparsenn.backends.kernel_records import IMAGE_OPERATION, ConvolutionKernel, Kernel, Shapes
 from sparsenn.formats import Array
@@ -19,14 +18,14 @@ from sparsenn.layers import Activation, Add, CombiningLayer, Concatenate, Foreig
 __all__ = ["combine_rows", "combined_width", "image_kernel", "launch_of"]
 
 
-def image_kernel(backend: Backend, layer: ImageLayer) -> Kernel:
-    """Return what runs a layer that is no convolution: the backend's own function, under the layer's name."""
+def image_kernel(device: str, layer: ImageLayer) -> Kernel:
+    """Return what runs a layer that is no convolution: the function that it is prepared as, under the layer's name."""
     return Kernel(
         operation=IMAGE_OPERATION,
         name=layer.name,
-        device=backend.device,
+        device=device,
         summary="the backend's own function",
-        launch=lambda *arguments: backend.run_layer(*arguments),  # one that is not here has none
+        launch=lambda run, *matrices: run(*matrices),
         half_rows=True,
     )
 
@@ -78,13 +77,13 @@ def launch_of(kernel: Kernel, stack: Any) -> Callable[..., Array]:
     if isinstance(kernel, ConvolutionKernel):
         if kernel.run_stack is not None:
             return partial(kernel.run_stack, stack)
-        layer, *sums = stack.prepared
+        layer, sums = stack.prepared[0], stack.layers[1:]
         if sums:
             assert kernel.with_sum is not None, "other kernels run no sum"
             layer = kernel.with_sum(layer, *sums)
         return partial(_run_convolution, kernel, layer, stack.shapes)
     if kernel.operation == IMAGE_OPERATION:
-        return partial(kernel.launch, *stack.prepared, stack.shapes[0])
+        return partial(kernel.launch, *stack.prepared)
     return partial(kernel.launch, stack)
 
 

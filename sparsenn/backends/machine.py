@@ -7,7 +7,18 @@ from dataclasses import dataclass
 
 from sparsenn.errors import unknown_name
 
-__all__ = ["A100", "H200", "MACHINES", "REGISTERS", "RTX_4090", "SUSTAINED", "WARP", "Machine", "machine_named"]
+__all__ = [
+    "A100",
+    "GRID_ROWS",
+    "H200",
+    "MACHINES",
+    "REGISTERS",
+    "RTX_4090",
+    "SUSTAINED",
+    "WARP",
+    "Machine",
+    "machine_named",
+]
 
 WARP = 32  # threads of a GPU that execute together
 
@@ -25,6 +36,7 @@ WARPS_AT_ONCE = {80: 64, 86: 48, 90: 64, 120: 48}
 """Warps that a multiprocessor has at a time at most, likewise (CUDA C++ Programming Guide, compute capabilities)."""
 
 REGISTERS = 65_536  # of a multiprocessor, whichever the architecture
+GRID_ROWS = 65_535  # blocks of a grid's second dimension, at most
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["FLOAT_BYTES", "parts_of"]
+__all__ = ["FLOAT_BYTES", "HALF_BYTES", "parts_of"]
 
 FLOAT_BYTES = 4
+HALF_BYTES = 2
 
 
 def parts_of(total: int, size: int) -> int:

@@ -71,6 +71,7 @@ class Stepwise:
     ) -> None:
         self._backend, self._kernel, self._stack = backend, kernel, stack
         self._layers, self._problem, self._adaptive = tuple(layers), problem, adaptive
+        self._distinct_rows = kernel.distinct_rows if problem.deduplicate else None
         self._counts: tuple[LayerCounts, ...] = ()
 
     @property
@@ -116,7 +117,7 @@ class Stepwise:
     @property
     def _unit(self) -> int:
         """Layers before the first search, and between two while many rows go."""
-        searches = self._problem.deduplicate or self._problem.droppable_from < len(self._layers)
+        searches = self._distinct_rows is not None or self._problem.droppable_from < len(self._layers)
         if self._kernel.groups_rows or not searches:
             return len(self._layers)
         return DEPTH if self._kernel.fuses else 1
@@ -142,15 +143,15 @@ class Stepwise:
         output = self._kernel.launch(step)
         rows.replace(output.features, output.row_map)
         counts = list(output.counts)
-        if searches and self._problem.deduplicate and not self._kernel.groups_rows:
-            rows.replace(*self._backend.distinct_rows(rows.features))
+        if searches and self._distinct_rows is not None:
+            rows.replace(*self._distinct_rows(rows.features))
             counts[-1] = counts[-1]._replace(distinct=rows.count)
         self._counts += tuple(counts)
 
     def _finish(self, rows: _Rows, layer: int) -> None:
         """Count the layers from `layer` on for no rows: none is left, and none will be revived."""
         left = len(self._layers) - layer
-        distinct = 0 if self._problem.deduplicate else None
+        distinct = None if self._distinct_rows is None else 0
         self._counts += (LayerCounts(self._kernel.name, 0, 0, 0, 0, distinct),) * left
         rows.features = self._backend.place(np.zeros((0, self._layers[-1].outputs), np.float32))
 

@@ -37,8 +37,8 @@ Inputs = Annotated[
     typer.Option(
         metavar="FILE",
         help="Samples to run a model on, with or without targets: .csv, .tsv or .parquet, .npy, .npz (arrays, or a "
-        "sparse matrix saved by SciPy), .mtx, .h5, IDX images, FANN's text. A table is as wide as the model's "
-        "inputs, and holds no targets unless --targets says so, or the model knows its columns by name. "
+        "sparse matrix saved by SciPy), .mtx, .h5, IDX images. A table is as wide as the model's inputs, "
+        "and holds no targets unless --targets says so, or the model knows its columns by name. "
         "Without targets or labels, neither loss nor accuracy is reported.",
         rich_help_panel=_DATA,
     ),

@@ -19,11 +19,11 @@ from sparsenn.runtime.storage import CACHES, cache_named
 
 __all__ = ["OPTIONAL", "REQUIRED", "Finding", "diagnose"]
 
-REQUIRED = ("numpy", "scipy", "numba", "llvmlite", "h5py", "pyarrow", "matplotlib", "typer", "rich")
+REQUIRED = ("numpy", "scipy", "numba", "llvmlite", "h5py", "pyarrow", "onnx", "typer", "rich")
 """Distributions that every installation has."""
 
 OPTIONAL = {
-    "onnx": "pip install onnx, to read and write ONNX files",
+    "matplotlib": "pip install matplotlib, to draw pictures",
     "onnxruntime": "pip install onnxruntime, for operators that have no layers here, and to compare with it",
     "torch": "pip install torch, to import PyTorch's modules",
     "scikit-learn": "pip install scikit-learn, to import its models and to serve as its estimator",

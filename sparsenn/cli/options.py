@@ -256,7 +256,7 @@ Output = Annotated[
         help="For a dataset, .tsv: the categories in the official form, samples counted from 1; .h5: outputs and "
         "categories. For a model, .tsv, .csv or .npy: the class of each sample, counted from 0 or, in text, by name if "
         "the model has names, or the outputs if there are no classes; .npz, .h5 or .parquet: the outputs, and the "
-        "classes if there are any; .mtx or .idx: the outputs.",
+        "classes if there are any.",
         rich_help_panel=_REPORT,
     ),
 ]

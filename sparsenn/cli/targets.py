@@ -109,11 +109,11 @@ def check_plot(path: Path | None) -> None:
     path : what `--plot` names; None where it was not given.
     """
     if path is not None:
-        from sparsenn.report import PLOT_SUFFIXES
+        from sparsenn.report.plots import PLOT_SUFFIXES, new_figure
 
         check_target("--plot", path, PLOT_SUFFIXES)
         with drawing(path):
-            import matplotlib.figure  # noqa: F401
+            new_figure(1, 1)
 
 
 @contextmanager

@@ -72,8 +72,7 @@ def train(
         Path,
         typer.Argument(
             metavar="DATA",
-            help="A table (.csv, .tsv or .parquet), IDX images, .h5 or .npz (inputs, and targets or labels), or FANN's "
-            ".data, .train or .test.",
+            help="A table (.csv, .tsv or .parquet), IDX images, .h5 or .npz (inputs, and targets or labels).",
         ),
     ],
     output: Annotated[

@@ -242,7 +242,7 @@ def _settle(cache: PlanCache, inputs: InputRows, executable: Executable) -> None
         return
     if not inputs.on_host:
         call = executable.repeated_call(source, rows, cache.watch)
-    elif backend.reads_as_is(source) and rows.flags.c_contiguous and rows.ctypes.data == source.ctypes.data:
+    elif type(source) is np.ndarray and rows.ctypes.data == source.ctypes.data:
         call = executable.host_call(source, rows, cache.compiled.options.check_finite)
     if call is not None:
         cache.direct_calls.put(source, call if network.named_outputs is None else partial(_by_name, network, call))

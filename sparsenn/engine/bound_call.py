@@ -74,7 +74,8 @@ def bind(session: Any, inputs: Any, out: Any) -> BoundCall:
     with session._exclusive("bind"):
         rows = session._read(inputs)
         matrix: Any = rows.rows
-        if isinstance(first, dict) or not backend.reads_as_is(matrix) or not _is_view(backend, matrix, inputs):
+        is_read = not rows.is_sparse and matrix.dtype in backend.row_types and matrix.flags.c_contiguous
+        if isinstance(first, dict) or not is_read or not _is_view(backend, matrix, inputs):
             raise UsageError(
                 "only one dense matrix can be bound, row-major and of float32, on a GPU also float16, not in float64"
             )
@@ -90,7 +91,7 @@ def bind(session: Any, inputs: Any, out: Any) -> BoundCall:
             bound = to_input_type(inputs, target) if out is None else out
             return BoundCall(session, partial(_copy_outputs, session, inputs, target), inputs, bound)
         work = session._cache.bound(rows)
-        call = None if work is None else backend.captured_call(work, matrix, target, inputs)
+        call = None if work is None else backend.queue.captured_call(work, matrix, target, inputs)
     if call is None:
         raise UsageError(
             "the network cannot be bound: ONNX Runtime computes some of its layers on the host, its weights or rows "

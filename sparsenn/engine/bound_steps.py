@@ -85,7 +85,7 @@ class _SparseStep:
             left = self._chain.run(rows.features, counting, multiplicity)
         if context.counter is not None:
             with span("wait for the device", "wait"):
-                self._backend.wait()
+                self._backend.queue.wait()
             seconds = now(context.timer) - start
             context.counter.add(self._step.first, self._chain.counts(), seconds, self._step.seconds)
         if context.watch is not None:

@@ -21,7 +21,7 @@ import numpy as np
 from sparsenn.backends import Kernel, SparseKernel, image_kernel
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION
 from sparsenn.backends.prior import LAUNCH_SECONDS
-from sparsenn.backends.sizes import FLOAT_BYTES
+from sparsenn.backends.sizes import FLOAT_BYTES, HALF_BYTES
 from sparsenn.engine.choices import WHOLE, Choice, Measured, bucket_of_choice
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.fusing import fused, with_stacks
@@ -82,8 +82,6 @@ MIN_SKIPPED_ROWS = 1024
 CLOSE_SKIPPING = 8.0  # the multiple of the best prior up to which such a kernel may be the fastest
 MAX_DENSE_BYTES = 1 << 30
 """Bytes of sparse layers with their zeros stored, at most: constant, so that results do not depend on free memory."""
-
-HALF_BYTES = 2  # of a number of float16 rows
 
 
 @dataclass(frozen=True)
@@ -220,7 +218,7 @@ def _image_segment(compiled: CompiledNetwork, rows: RowsShape, number: int) -> S
     layer, layers = network[number], (number, number + 1)
     if not isinstance(layer, Conv2d):
         assert isinstance(layer, ImageLayer)
-        return ((Step(*layers, image_kernel(compiled.backend, layer)),),)
+        return ((Step(*layers, image_kernel(compiled.backend.device, layer)),),)
     ((channels, height, width),) = network.input_shapes(number)
     problem = machine, layer, (channels, height, width)
     able, refused = able_kernels(compiled.kernels[CONV_OPERATION], layers_text(*layers), *problem)
@@ -324,24 +322,16 @@ def _step(
     in_order: bool,
     reason: str = "",
 ) -> Step:
-    prior, last = _prior(compiled, rows, kernel, layers, first), first + len(layers)
-    seconds = prior if math.isfinite(prior) and prior > 0 else None
-    in_order = in_order or kernel.precision != PRECISIONS[0]  # which gives up no bits
-    return Step(first, last, kernel, reason, seconds, prior=prior + LAUNCH_SECONDS, in_order=in_order)
-
-
-def _prior(compiled: CompiledNetwork, rows: RowsShape, kernel: Kernel, layers: Sequence[Any], first: int) -> float:
-    """Return the prior of a kernel for layers from number `first` on; 0 where it has none."""
-    if kernel.seconds is None:
-        return 0.0
     form, keywords = rows.form if _reads_input(compiled, first) else "dense", dict[str, Any]()
-    if isinstance(kernel, SparseKernel) and kernel.groups_rows:
-        keywords["form"] = form
     if form in ("csr", "iso") and kernel.sparse_rows:
         keywords["density"] = rows.density
     if form == "half" and kernel.half_rows:
         keywords["row_bytes"] = HALF_BYTES
-    return kernel.seconds(compiled.backend.machine, layers, rows.count, **keywords)
+    problem = compiled.backend.machine, layers, rows.count
+    prior, last = 0.0 if kernel.seconds is None else kernel.seconds(*problem, **keywords), first + len(layers)
+    seconds = prior if math.isfinite(prior) and prior > 0 else None
+    in_order = in_order or kernel.precision != PRECISIONS[0]  # which gives up no bits
+    return Step(first, last, kernel, reason, seconds, prior=prior + LAUNCH_SECONDS, in_order=in_order)
 
 
 def _may_be_dense(compiled: CompiledNetwork, first: int, last: int) -> bool:

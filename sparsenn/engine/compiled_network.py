@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from sparsenn.backends import Backend
+from sparsenn.backends import Backend, compile_seconds
 from sparsenn.engine.choices import Choice
 from sparsenn.engine.inputs import check_network
 from sparsenn.engine.kernels import Kernels, choose_kernels
@@ -65,10 +65,10 @@ class CompiledNetwork:
         options = resolve_precision(options, network.needs_float64)
         start = time.perf_counter()
         backend, kernels = choose_kernels(network, options)
-        compiled = backend.compile_seconds()
+        compiled = compile_seconds()
         with span("find equal outputs", "plan"):
             merged = _merged_form(network) if merges(options, backend) else unmerged(network)
-        compiled = backend.compile_seconds() - compiled
+        compiled = compile_seconds() - compiled
         limits, seconds = _limits(backend, options), time.perf_counter() - start
         return cls(network, options, backend, kernels, merged, *limits, seconds, compiled, in_order=in_order)
 

@@ -76,7 +76,7 @@ class Executable:
         key = self._replay_key(rows, watch)
         replay = self._replays.get(key)
         if replay is None:
-            replay = self.plan.backend.replay(key[1], on_host=False)
+            replay = self.plan.backend.queue.replay(key[1], on_host=False)
             if replay is not None:
                 self._replays.put(key, replay)
         return replay
@@ -97,7 +97,7 @@ class Executable:
             placed: Any = backend.place(features, keeps_half)
             return (self._outputs(watch, placed),)
 
-        call = backend.repeated_call(run, source, rows, replay)
+        call = backend.queue.repeated_call(run, source, rows, replay)
         if call is None:
             return None
 
@@ -127,8 +127,9 @@ class Executable:
         run one by one, then report the number.
         """
         plan, shape, dtype, rows_shape = self.plan, source.shape, source.dtype, rows.shape
-        is_converted = dtype == np.float16 and not plan.keeps_half
-        if is_converted or not self.is_capturable or not 0 < rows.nbytes <= MAX_HOST_BYTES:
+        is_read = dtype in plan.backend.row_types and (dtype != np.float16 or plan.keeps_half)
+        is_read = is_read and source.flags.c_contiguous and rows.flags.c_contiguous
+        if not is_read or not self.is_capturable or not 0 < rows.nbytes <= MAX_HOST_BYTES:
             return None
         key, backend = (self.key, rows_shape, dtype, is_checked, "host"), plan.backend
 
@@ -143,7 +144,7 @@ class Executable:
                 watch = self._replays.host_watch if is_checked else None
                 call = HostCall(backend, rows_shape, watch, guard, 2 * len(plan.merged.network))
                 self._replays.put(key, call)
-            with backend.calls:
+            with backend.queue:
                 outputs: Array | None = call(
                     lambda features, guard: self._outputs_of(self.run(features, RunContext(watch=guard))), inputs
                 )
@@ -195,17 +196,17 @@ class Executable:
     def rehearse(self, features: Features, context: RunContext = QUIET) -> None:
         """Bind steps while their kernels are compiled side by side, without a wait for the last kernels."""
         self._is_rehearsed = True
-        if not (self.plan.backend.rehearses and self.is_capturable):
+        if not (self.plan.backend.queue.rehearses and self.is_capturable):
             return
         values, rows = {0: features}, RowsLeft(features)
         for number, step in enumerate(self.plan.steps):
             bound = self._step(number, context)
             if step.drops_rows:
                 return
-            with self.plan.backend.rehearsal():
+            with self.plan.backend.queue.rehearsal():
                 rows = self._run_step(bound, number, rows, values, QUIET)
                 self._store(number, rows.features, values)
-        with self.plan.backend.rehearsal():
+        with self.plan.backend.queue.rehearsal():
             self._outputs_of(rows)
 
     def _run_step(

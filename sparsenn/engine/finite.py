@@ -27,14 +27,13 @@ from sparsenn.layers import (
     connected_layer,
 )
 from sparsenn.layers.activation_names import table_row
-from sparsenn.layers.elementwise import Activation
+from sparsenn.layers.elementwise import HALF_MAX, Activation
 from sparsenn.layers.sparse_or_dense import with_zeros
 from sparsenn.network import Network
 
-__all__ = ["HALF_MAX", "HALF_PRECISION", "BatchGuard", "OverflowGuard", "UnderflowWarning", "check_inputs", "is_half"]
+__all__ = ["HALF_PRECISION", "BatchGuard", "OverflowGuard", "UnderflowWarning", "check_inputs", "is_half"]
 
 HALF_PRECISION = "float16"  # the precision whose numbers end at `HALF_MAX`
-HALF_MAX = 65_504.0
 
 _HALF_SMALLEST = 2.0**-14
 """The smallest normal number of half precision: smaller ones have fewer digits, and from 2^-25 on they become 0."""

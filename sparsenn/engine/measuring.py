@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Features
+from sparsenn.backends import Features, compile_seconds
 from sparsenn.backends.contract import LONG_SECONDS
 from sparsenn.engine.bound_steps import QUIET
 from sparsenn.engine.choice_key import convolution_sizes
@@ -37,9 +37,8 @@ from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.direct_calls import DirectCalls
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import OverflowGuard, check_inputs
-from sparsenn.engine.fitting import prepared_bytes
 from sparsenn.engine.inputs import packed_inputs
-from sparsenn.engine.plan import Plan
+from sparsenn.engine.plan import Plan, prepared_bytes
 from sparsenn.engine.replay_cache import ReplayCache
 from sparsenn.engine.steps import Alternative, is_in_order, names_of, prior_of, skips_rows, takes_half
 from sparsenn.engine.weight_cache import WeightCache
@@ -103,7 +102,7 @@ def measure(
     equal: dict[Any, Measured] = {}
     choice: Choice = {}
     keys = [(*(_layer_key(network, at) for at in range(*layers_of(each))),) for each in segments]
-    if compiled.backend.rehearses and len(segments) > 1:
+    if compiled.backend.queue.rehearses and len(segments) > 1:
         _rehearse_apart(compiled, dict(zip(reversed(keys), reversed(segments), strict=True)).values(), rows, features)
     for segment, key in zip(segments, keys, strict=True):
         first, last = layers_of(segment)
@@ -272,7 +271,7 @@ def _measured(
     backend, known, replays = compiled.backend, weights.keys, ReplayCache(compiled.backend)
     trials: dict[Alternative, Callable[[], Any]] = {}
     times: dict[Alternative, list[float]] = {}
-    start = time.perf_counter() - backend.compile_seconds()
+    start = time.perf_counter() - compile_seconds()
     for skips in (True, False):
         hopeful = [
             one
@@ -283,13 +282,13 @@ def _measured(
         executables = dict(zip(hopeful, _executables(compiled, hopeful, rows, weights, replays), strict=True))
         ready: list[Alternative] = []
         for one in hopeful:
-            is_late = time.perf_counter() - backend.compile_seconds() > start + MAX_PREPARING_SECONDS
+            is_late = time.perf_counter() - compile_seconds() > start + MAX_PREPARING_SECONDS
             if is_late and (ready or times) and one is not alternatives[0]:
                 continue
             with suppress(OutOfMemoryError, MemoryError):
                 executables[one].rehearse(features)
                 ready.append(one)
-        backend.end_rehearsals()  # which would disturb what is timed
+        backend.queue.end_rehearsals()  # which would disturb what is timed
         for one in ready:
             trial = _trial_of(executables.pop(one), features, repeats)
             with suppress(OutOfMemoryError, MemoryError):
@@ -300,11 +299,11 @@ def _measured(
                     trial()
                 times[one] = [second] if second > LONG_SECONDS else [_timed(trial), _timed(trial)]
                 trials[one] = trial
-    backend.before_drop()
+    backend.queue.before_drop()
     with suppress(OutOfMemoryError, MemoryError):
         _time_in_turns(trials, times)
     fastest, measured = _fastest(alternatives[0], {one: [run / repeats for run in runs] for one, runs in times.items()})
-    backend.before_drop()
+    backend.queue.before_drop()
     trials.clear()
     replays.clear()
     weights.retain(known, fastest)
@@ -328,7 +327,7 @@ def _trial_of(executable: Executable, features: Any, repeats: int) -> Callable[[
     """Return a function that runs an executable until the device is done: from its second run on, a replay."""
     backend, has_run = executable.plan.backend, False
     is_replayed = repeats > 1 and executable.is_capturable and not isinstance(features, CSR)
-    replay = backend.replay(features.shape, on_host=False) if is_replayed else None
+    replay = backend.queue.replay(features.shape, on_host=False) if is_replayed else None
 
     def repeat(rows: Any) -> tuple[Any]:
         outputs = None
@@ -341,7 +340,7 @@ def _trial_of(executable: Executable, features: Any, repeats: int) -> Callable[[
         if replay is None or not has_run or replay(repeat, features) is None:
             repeat(features)
         has_run = True
-        backend.wait()
+        backend.queue.wait()
 
     return run
 

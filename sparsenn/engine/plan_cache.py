@@ -193,7 +193,7 @@ class PlanCache:
         self.backend.release()
 
     def _drop(self, keys: set[tuple[str, int, int]]) -> None:
-        self.backend.before_drop()
+        self.backend.queue.before_drop()
         self.direct_calls.clear()
         for key in keys:
             self.replays.drop(self._executables.pop(key).key)

@@ -52,12 +52,12 @@ class ReplayCache:
     def put(self, key: tuple[Hashable, ...], replay: Any) -> None:
         """Cache a replay, or a `HostCall`; keys begin with their executable's."""
         while len(self._replays) >= MAX_REPLAYS or self.nbytes > MAX_BYTES:
-            self._backend.before_drop()
+            self._backend.queue.before_drop()
             self._replays.popitem(last=False)[1].drop()  # which functions of repeated calls may still refer to
         self._replays[key] = replay
 
     def drop(self, executable: Hashable) -> None:
-        """Drop the replays of an executable; the caller has called `Backend.before_drop`."""
+        """Drop the replays of an executable; the caller has called `Queue.before_drop`."""
         for key in [key for key in self._replays if key[0] == executable]:
             del self._replays[key]
 
@@ -124,7 +124,7 @@ class HostCall:
         scans: int,
     ) -> None:
         self._backend, self._watch, self._overflow_guard, self._scans = backend, watch, overflow_guard, scans
-        self._replay = backend.replay(shape, on_host=True)
+        self._replay = backend.queue.replay(shape, on_host=True)
         self._guard: _LoggingGuard | None = None
 
     @property

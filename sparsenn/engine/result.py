@@ -51,9 +51,8 @@ class Seconds:
     transfer : float, default 0
         Checking and converting inputs, moving them to the device, and moving results back.
     compile : float, default 0
-        Making the project's CUDA kernels, or loading them where they were compiled before; on the CPU, and while data
-        are read, what numba compiles, which it does once. CuPy's time for its own kernels counts towards the work that
-        calls them first.
+        Making the project's CUDA kernels, or loading them where they were compiled before; and what numba compiles,
+        which it does once. CuPy's time for its own kernels counts towards the work that calls them first.
     compute : float, default 0
         The layers, dropping and grouping of rows included, to the categories.
     """

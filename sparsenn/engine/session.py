@@ -244,10 +244,10 @@ class Session(Viewed):
         if form is None and self._names_outputs:
             return outputs_by_name(self.network, self(inputs, form="dense"))
         backend, cache = self._compiled.backend, self._cache
-        with backend.stream_of(inputs), self._traced_lock("call") if watchers["run"] else self._lock:
+        with backend.queue.stream_of(inputs), self._traced_lock("call") if watchers["run"] else self._lock:
             self._check_open()
             try:
-                with backend.calls, np.errstate(all="ignore"):
+                with backend.queue, np.errstate(all="ignore"):
                     refuse_earlier(cache.watch)
                     return self._outputs(inputs, form)
             finally:
@@ -304,7 +304,7 @@ class Session(Viewed):
         """
         with shown_progress(progress) as report_layers, self._exclusive("run"):
             refuse_earlier(self._cache.watch)
-            timer = Timer(self.backend)
+            timer = Timer()
             rows = self._read(inputs)
             spent, self._unspent = self._unspent, NOTHING
             size = self._compiled.batch_size(rows.count)
@@ -347,7 +347,7 @@ class Session(Viewed):
             Rows of an earlier call held NaN or an infinite number; each is reported once.
         """
         with self._exclusive("check"):
-            self._compiled.backend.wait()
+            self._compiled.backend.queue.wait()
             refuse_earlier(self._cache.watch)
 
     def close(self) -> None:
@@ -364,7 +364,7 @@ class Session(Viewed):
 
     def __del__(self) -> None:
         if not sys.is_finalizing() and not getattr(self, "_closed", True):
-            self.backend.before_drop()
+            self.backend.queue.before_drop()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _session, (self.network, self.options)
@@ -392,7 +392,7 @@ class Session(Viewed):
         with self._traced_lock(name) if watchers["run"] else self._lock, np.errstate(all="ignore"):
             self._check_open()
             try:
-                with self._compiled.backend.calls:
+                with self._compiled.backend.queue:
                     yield
             finally:
                 self._cache.weights.end_run()
@@ -416,7 +416,7 @@ class Session(Viewed):
     def _begin_shared(self, inputs: Inputs, total: int | None = None) -> tuple[InputRows, Plan, Seconds]:
         """Read rows of a run of `total` rows, and plan for them; return them, the plan, and the time."""
         with self._exclusive("plan"):
-            timer = Timer(self.backend)
+            timer = Timer()
             rows = self._read(inputs)
             if not rows.on_host:
                 raise UsageError("the rows are on a GPU; several devices can share only rows in the host's memory")
@@ -433,10 +433,10 @@ class Session(Viewed):
     def _run_rows(self, rows: InputRows, first: int, last: int, size: int, counted: bool, report: Report) -> Result:
         """Run rows `first` to `last`, at most `size` at a time; the result's categories are counted from `first`."""
         with self._exclusive("run"):
-            timer = Timer(self.backend)
+            timer = Timer()
             size = min(size, self._compiled.batch_size(rows.count))
             result = run_rows(self._cache, rows, first, last, size, counted, timer, report)
-            self.backend.wait()  # other threads read the surviving rows on the device
+            self.backend.queue.wait()  # other threads read the surviving rows on the device
             return replace(result, seconds=timer.seconds())
 
     def _fill(self, rows: InputRows, first: int, last: int, target_of: Callable[[Any], Array], report: Report) -> None:

@@ -6,26 +6,25 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from sparsenn.backends import Backend
+from sparsenn.backends import compile_seconds
 from sparsenn.engine.result import Seconds
-from sparsenn.runtime.jit import compile_seconds, load_seconds
+from sparsenn.runtime.jit import load_seconds
 from sparsenn.runtime.spans import span
 
 __all__ = ["ReadingTimer", "Timer", "now", "section"]
 
 
 class Timer:
-    """Measures from its beginning on; it stands still while the backend compiles or loads kernels."""
+    """Measures from its beginning on; it stands still while kernels are compiled or loaded."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._compiled, self._loaded = backend.compile_seconds(), load_seconds()
+    def __init__(self) -> None:
+        self._compiled, self._loaded = compile_seconds(), load_seconds()
         self._start = self.now()
         self._sections = {"plan": 0.0, "prepare": 0.0, "transfer": 0.0}
 
     def now(self) -> float:
         """Return seconds of a clock that stands still during compiling and loading."""
-        return time.perf_counter() - self._backend.compile_seconds() - load_seconds()
+        return time.perf_counter() - compile_seconds() - load_seconds()
 
     @contextmanager
     def section(self, name: str, title: str) -> Iterator[None]:
@@ -46,12 +45,12 @@ class Timer:
         compute = self.now() - self._start - sum(sections.values())
         sections["plan"] += plan - compiled
         sections["prepare"] += load_seconds() - self._loaded
-        compiled += self._backend.compile_seconds() - self._compiled
+        compiled += compile_seconds() - self._compiled
         return Seconds(compile=compiled, compute=compute, **sections)
 
 
 class ReadingTimer:
-    """Measures reading from its beginning on; the time that numba compiles is separate."""
+    """Measures reading from its beginning on; the time of compiling is separate."""
 
     def __init__(self) -> None:
         self._compiled, self._start = compile_seconds(), time.perf_counter()

@@ -9,8 +9,7 @@ from typing import Any
 from sparsenn.backends import Backend
 from sparsenn.backends.kernel_records import DENSE_OPERATION, WHOLE_OPERATION
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.fitting import prepared_bytes
-from sparsenn.engine.plan import Plan
+from sparsenn.engine.plan import Plan, prepared_bytes
 from sparsenn.engine.steps import Step
 from sparsenn.engine.whole import foreign_network
 from sparsenn.layers import SparseLinear, connected_layer, positions_of
@@ -77,7 +76,7 @@ class WeightCache:
         return frozenset(self._cached)
 
     def retain(self, keys: frozenset[tuple[str, int, int]], steps: Sequence[Step]) -> None:
-        """Drop all weights but those of `keys` and of some steps; the caller has called `Backend.before_drop`."""
+        """Drop all weights but those of `keys` and of some steps; the caller has called `Queue.before_drop`."""
         for key in self._cached.keys() - keys - set(map(_key, steps)):
             del self._cached[key]
 
@@ -104,7 +103,7 @@ class WeightCache:
 
     def _drop_all(self) -> None:
         if self._cached:
-            self._backend.before_drop()
+            self._backend.queue.before_drop()
             self._cached.clear()
 
     def _take(self, plan: Plan, number: int) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from sparsenn.backends.foreign import ONNX_RUNTIME, ForeignNetwork
 from sparsenn.backends.sizes import FLOAT_BYTES
@@ -12,10 +13,10 @@ from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.options import PRECISIONS
 from sparsenn.engine.steps import Step
 from sparsenn.errors import InputError, SparseNNError
-from sparsenn.layers import ForeignLayer, FullyConnected, RowTensor, connected_layer
+from sparsenn.layers import ForeignLayer, FullyConnected, RowTensor, SparseLinear, connected_layer
 from sparsenn.network import Network
 from sparsenn.printable import reason_of
-from sparsenn.structure.onnx_graph import export_graph
+from sparsenn.structure.onnx_graph import export_graph, selected_inputs
 
 __all__ = ["foreign_network", "may_run_whole", "onnx_runtime_version", "whole_step"]
 
@@ -36,11 +37,16 @@ def may_run_whole(compiled: CompiledNetwork, form: str) -> bool:
     if any(isinstance(layer, ForeignLayer) and layer.row_by_row for layer in network):
         return False
     stored = sum(layer.weight_bytes for layer in network)
-    places = sum(
-        FLOAT_BYTES * layer.inputs * layer.outputs if isinstance(layer, FullyConnected) else layer.weight_bytes
-        for layer in map(connected_layer, network)
-    )
+    places = sum(map(_bytes_there, network))
     return places <= MAX_WHOLE_BYTES and stored >= LEAST_DENSITY * places
+
+
+def _bytes_there(layer: Any) -> int:
+    """Return the bytes of a layer's weights in ONNX Runtime: with their zeros, but for layers that select inputs."""
+    own = connected_layer(layer)
+    selects = isinstance(own, SparseLinear) and selected_inputs(own) is not None
+    is_dense = isinstance(own, FullyConnected) and not selects
+    return FLOAT_BYTES * own.inputs * own.outputs if is_dense else int(layer.weight_bytes)
 
 
 def whole_step(network: Network) -> Step:

@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparsenn.io.arrays.idx import read_idx, write_idx
+    from sparsenn.io.arrays.idx import read_idx
     from sparsenn.io.arrays.matrix_market import read_matrix_market, write_matrix_market
     from sparsenn.io.challenge.folder import read_official, write_official
     from sparsenn.io.challenge.layout import CHALLENGE_BIAS, CHALLENGE_CLIP
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from sparsenn.io.importers.sklearn.model import from_sklearn
     from sparsenn.io.importers.torch.module import from_torch
     from sparsenn.io.importers.weights import from_weights
-    from sparsenn.io.tables.fann import read_fann, write_fann
 
 __all__ = [
     "CHALLENGE_BIAS",
@@ -55,7 +54,6 @@ __all__ = [
     "is_model",
     "read_checkpoint",
     "read_dataset",
-    "read_fann",
     "read_idx",
     "read_images",
     "read_layer",
@@ -66,8 +64,6 @@ __all__ = [
     "write_categories",
     "write_checkpoint",
     "write_dataset",
-    "write_fann",
-    "write_idx",
     "write_images",
     "write_layer",
     "write_matrix_market",
@@ -77,7 +73,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "arrays.idx": ("read_idx", "write_idx"),
+    "arrays.idx": ("read_idx",),
     "arrays.matrix_market": ("read_matrix_market", "write_matrix_market"),
     "challenge.folder": ("read_official", "write_official"),
     "challenge.layout": ("CHALLENGE_BIAS", "CHALLENGE_CLIP"),
@@ -90,7 +86,6 @@ _HOMES = {
     "importers.sklearn.model": ("from_sklearn",),
     "importers.torch.module": ("from_torch",),
     "importers.weights": ("from_weights",),
-    "tables.fann": ("read_fann", "write_fann"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -19,11 +19,11 @@ __all__ = ["cache_record", "cache_table", "choices_table"]
 
 def cache_table(caches: Iterable[Cache]) -> Table:
     """Return the table of caches: what each holds, how much, and where."""
-    table = Table()
+    table = FittedTable()
     table.add_column("cache", no_wrap=True)
-    table.add_column("files", justify="right", no_wrap=True)
-    table.add_column("size", justify="right", no_wrap=True)
-    table.add_column("what", min_width=16)
+    table.add_numbers("files")
+    table.add_numbers("size")
+    table.add_column("what")
     table.add_column("folder", overflow="fold")
     for cache in caches:
         place = "–" if cache.folder is None else printable(str(cache.folder))

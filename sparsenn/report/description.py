@@ -21,7 +21,7 @@ from sparsenn.network import Network
 from sparsenn.printable import kind_of, printable
 from sparsenn.report.architecture import architecture_table, shape_text
 from sparsenn.report.fitting import FittedTable
-from sparsenn.report.quantities import count
+from sparsenn.report.quantities import count, percentage
 from sparsenn.report.tables import fact_table
 from sparsenn.report.training import model_facts
 from sparsenn.structure import Structure
@@ -50,11 +50,11 @@ def describe_dataset(dataset: Dataset) -> Table:
     facts: list[tuple[str, str | Text]] = [
         ("dataset", dataset.name),
         ("network", _size(network)),
-        ("edges", f"{count(network.edges)}, density {_fraction(network.edges, positions)}"),
+        ("edges", f"{count(network.edges)}, density {percentage(network.edges, positions)}"),
         (
             "inputs",
             f"{count(inputs.shape[0])} × {count(inputs.shape[1])}, {count(inputs.nnz)} non-zeros, "
-            f"density {inputs.density:.4g}, values {_values(inputs.values)}",
+            f"density {percentage(inputs.density, 1)}, values {_values(inputs.values)}",
         ),
         ("truth", _truth(dataset)),
         ("provenance", _origins(dataset.provenance)),
@@ -170,17 +170,13 @@ def _cells(layer: FullyConnected, per_output: Array, per_input: Array, values: A
         count(layer.inputs),
         count(layer.outputs),
         count(edges),
-        _fraction(edges, layer.inputs * layer.outputs),
+        percentage(edges, layer.inputs * layer.outputs),
         _span(per_output),
         _span(per_input),
         _values(values),
         "none" if layer.bias is None else _values(np.atleast_1d(layer.bias)),
         str(layer.activation),
     )
-
-
-def _fraction(part: int, whole: int) -> str:
-    return f"{part / whole:.4g}" if whole else "n/a"
 
 
 def _span(degrees: Array) -> str:

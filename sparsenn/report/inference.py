@@ -17,7 +17,7 @@ from sparsenn.model import Model
 from sparsenn.network import Network
 from sparsenn.report.architecture import layer_title, shape_text
 from sparsenn.report.fitting import FittedTable
-from sparsenn.report.quantities import count, duration
+from sparsenn.report.quantities import count, duration, milliseconds
 from sparsenn.report.records import plain
 from sparsenn.report.tables import fact_table
 from sparsenn.report.training import evaluation_text
@@ -110,7 +110,7 @@ def model_layer_table(network: Network, statistics: tuple[LayerStatistics, ...])
     table.add_numbers("outputs")
     table.add_numbers("time (ms)")
     for layer, shape, found in zip(network, network.shapes[1:], statistics, strict=True):
-        cells = (layer_title(layer), found.kernel, shape_text(shape), f"{1e3 * found.seconds:,.3f}")
+        cells = (layer_title(layer), found.kernel, shape_text(shape), milliseconds(found.seconds))
         table.add_row(str(found.layer), *map(Text, cells))
     return table
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.plots import new_figure, save_figure
-from sparsenn.report.quantities import count
+from sparsenn.report.quantities import count, milliseconds, percentage
 from sparsenn.studies.measure import Roofs
 from sparsenn.studies.run import LadderResult, RungResult
 
@@ -61,7 +61,7 @@ def _answers(result: LadderResult) -> Table:
 
 def _times(result: LadderResult, roofs: Roofs) -> str:
     return (
-        f"Medians and interquartile ranges of {result.runs} runs. Floor: {_milliseconds(result.floor_seconds)} ms, for "
+        f"Medians and interquartile ranges of {result.runs} runs. Floor: {milliseconds(result.floor_seconds)} ms, for "
         f"{count(result.bytes)} bytes at {roofs.copy_bandwidth / 1e9:,.0f} GB/s and {count(result.multiply_adds)} "
         f"float32 multiply-adds at {roofs.multiply_adds['float32'] / 1e9:,.0f} billion a second, as measured."
     )
@@ -82,20 +82,16 @@ def _cells(result: LadderResult, rung: RungResult) -> tuple[str, ...]:
         return ("–", "wrong", *["–"] * 6, f"{rung.error:.2e}")
     speedup, share = result.speedup(rung), result.floor_share(rung)
     return (
-        _milliseconds(rung.seconds / result.stages) if result.stages > 1 else "–",
-        _milliseconds(rung.seconds),
-        _milliseconds(rung.spread),
-        _milliseconds(rung.kernel_seconds),
+        milliseconds(rung.seconds / result.stages) if result.stages > 1 else "–",
+        milliseconds(rung.seconds),
+        milliseconds(rung.spread),
+        milliseconds(rung.kernel_seconds),
         "–" if speedup is None else f"{speedup:,.2f}",
-        "–" if share is None else f"{100 * share:.2g} %",
+        "–" if share is None else percentage(share, 1),
         "–" if rung.registers is None else count(rung.registers),
         "–" if rung.shared_bytes is None else f"{count(rung.shared_bytes)} B",
         f"{rung.error:.2e}",
     )
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{1e3 * seconds:,.4g}"
 
 
 def ladder_record(result: LadderResult) -> dict[str, Any]:
@@ -128,7 +124,7 @@ def draw_ladder(result: LadderResult, path: Path) -> None:
     figure = new_figure(8, 1.5 + 0.4 * len(timed))
     axes = figure.subplots()
     bars = axes.barh([rung.name for rung in timed], [1e3 * (rung.seconds or 0.0) for rung in timed], color="C0")
-    axes.bar_label(bars, [_milliseconds(rung.seconds) for rung in timed], padding=3)
+    axes.bar_label(bars, [milliseconds(rung.seconds) for rung in timed], padding=3)
     axes.axvline(1e3 * result.floor_seconds, color="C3", linestyle="--", label="physical floor")
     axes.set_xscale("log")
     axes.invert_yaxis()

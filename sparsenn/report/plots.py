@@ -35,6 +35,36 @@ def draw_layers(statistics: Sequence[LayerStatistics], path: Path, title: str = 
     save_figure(layers_figure(statistics, title), path)
 
 
+def new_figure(width: float, height: float) -> Any:
+    """Return an empty figure of matplotlib.
+
+    Parameters
+    ----------
+    width, height : in inches.
+
+    Raises
+    ------
+    UsageError
+        matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UsageError(
+            f"pictures need the package matplotlib ({error}); install it: pip install matplotlib"
+        ) from error
+
+    class Picture(Figure):
+        """A figure that notebooks show, also where pyplot, which makes them show others, is not imported."""
+
+        def _repr_png_(self) -> bytes:
+            file = io.BytesIO()
+            self.savefig(file, format="png", dpi=100)
+            return file.getvalue()
+
+    return Picture(figsize=(width, height), layout="constrained")
+
+
 def save_figure(figure: Any, path: Path) -> None:
     """Write a matplotlib figure to a file, replaced only when complete, as the type that its suffix names.
 
@@ -51,30 +81,6 @@ def save_figure(figure: Any, path: Path) -> None:
     metadata = {"Date": None} if suffix == ".svg" else None
     with replacing(path) as temporary:
         figure.savefig(temporary, format=suffix[1:], dpi=150, metadata=metadata)
-
-
-def new_figure(width: float, height: float) -> Any:
-    """Return an empty matplotlib figure of a size in inches.
-
-    Raises
-    ------
-    UsageError
-        matplotlib is not installed.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UsageError(f"plots need the package matplotlib ({error}); install it: pip install matplotlib") from error
-
-    class Picture(Figure):
-        """A figure that notebooks show, also where pyplot, which makes them show others, is not imported."""
-
-        def _repr_png_(self) -> bytes:
-            file = io.BytesIO()
-            self.savefig(file, format="png", dpi=100)
-            return file.getvalue()
-
-    return Picture(figsize=(width, height), layout="constrained")
 
 
 def layers_figure(statistics: Sequence[LayerStatistics], title: str = "") -> Any:

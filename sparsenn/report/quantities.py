@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["count", "duration", "percentage", "rate"]
+__all__ = ["count", "duration", "milliseconds", "percentage", "rate"]
 
 _DURATIONS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _RATES = ((1e12, "TeraEdges/s"), (1e9, "GigaEdges/s"), (1e6, "MegaEdges/s"), (1e3, "KiloEdges/s"), (1.0, "Edges/s"))
@@ -18,6 +18,11 @@ def count(number: int) -> str:
 def duration(seconds: float) -> str:
     """Return a time with three significant digits, in s, ms or µs."""
     return _scaled(seconds, _DURATIONS)
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Return a time in ms with three significant digits, without the unit; a dash for None."""
+    return "–" if seconds is None else _significant(1e3 * seconds)
 
 
 def rate(edges_per_second: float) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.plots import new_figure, save_figure
-from sparsenn.report.quantities import count
+from sparsenn.report.quantities import count, milliseconds
 from sparsenn.report.tables import fact_table
 from sparsenn.studies.measure import MeasuredRoofs, Roofs
 from sparsenn.studies.roofline import MEMORY, SHARED, Prediction, RooflineResult
@@ -106,8 +106,8 @@ def _cells(result: RooflineResult, rung: RungResult, prediction: Prediction) -> 
         count(prediction.bytes),
         count(prediction.operations),
         f"{prediction.intensity:,.3g}",
-        f"{1e3 * prediction.seconds:,.4g}",
-        "wrong" if not rung.correct else "–" if rung.seconds is None else f"{1e3 * rung.seconds:,.4g}",
+        milliseconds(prediction.seconds),
+        milliseconds(rung.seconds) if rung.correct else "wrong",
         "–" if not rung.seconds or not prediction.seconds else f"{rung.seconds / prediction.seconds:,.3g}",
         "–" if not rate else f"{rate / 1e9:,.4g}",
         prediction.bound,

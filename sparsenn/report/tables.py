@@ -11,7 +11,7 @@ from sparsenn.backends import Kernel
 from sparsenn.engine import LayerStatistics
 from sparsenn.printable import printable
 from sparsenn.report.fitting import FittedTable
-from sparsenn.report.quantities import count, duration
+from sparsenn.report.quantities import count, duration, percentage
 
 __all__ = ["fact_table", "kernel_table", "layer_table"]
 
@@ -51,7 +51,7 @@ def layer_table(statistics: Sequence[LayerStatistics]) -> Table:
             count(layer.rows),
             _known(layer.active_rows),
             _known(layer.distinct_rows),
-            "–" if layer.density is None else f"{layer.density:.3f}",
+            "–" if layer.density is None else percentage(layer.density, 1),
             _known(layer.nonzeros),
             count(layer.performed_edges),
             duration(layer.seconds),

@@ -14,6 +14,7 @@ from sparsenn.formats import TableEncoding
 from sparsenn.model import Model
 from sparsenn.network import Network
 from sparsenn.printable import printable
+from sparsenn.report.fitting import FittedTable
 from sparsenn.report.plots import new_figure, save_figure
 from sparsenn.report.quantities import count, duration, percentage
 from sparsenn.report.tables import fact_table
@@ -113,11 +114,11 @@ def evaluation_text(evaluation: Evaluation) -> str:
 
 def loss_table(result: TrainingResult) -> Table:
     """Return the table of losses by epoch: some epochs, evenly spread."""
-    table = Table(title="by epoch", title_justify="left")
+    table = FittedTable(title="by epoch")
     found = dict(result.validation)
     accuracies = any(evaluation.accuracy is not None for evaluation in found.values())
     for heading in ("epoch", "loss", *(["validation"] if found else []), *(["accuracy"] if accuracies else [])):
-        table.add_column(heading, justify="right")
+        table.add_numbers(heading)
     last = result.epochs
     steps = max(1, min(_LINES, last) - 1)
     for number in sorted({1 + round(step * (last - 1) / steps) for step in range(steps + 1)}):

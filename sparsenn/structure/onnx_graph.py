@@ -39,7 +39,7 @@ from sparsenn.runtime.storage.records import package_version
 from sparsenn.structure.onnx_library import onnx_library
 from sparsenn.structure.onnx_values import ValueWriter
 
-__all__ = ["export_graph"]
+__all__ = ["export_graph", "selected_inputs"]
 
 # Versions that programs of the last years read; files with newer operators are of newer ones.
 _OPSET = 17
@@ -88,11 +88,15 @@ def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None)
     )
 
 
-def _selected_inputs(layer: SparseLinear) -> Array | None:
-    """Return the inputs that a layer selects, one for each output; None for a layer that computes."""
+def selected_inputs(layer: SparseLinear) -> Array | None:
+    """Return the inputs of which outputs are multiples, one for each output; None for a layer with sums of inputs."""
     weights = layer.weights
-    is_selection = layer.bias is None and weights.indices.size == layer.outputs and (weights.values == 1).all()
-    return weights.indices.astype(np.int64) if is_selection and (np.diff(weights.indptr) == 1).all() else None
+    counts = np.diff(weights.indptr)
+    if (counts > 1).any() or not (layer.inputs and layer.outputs):
+        return None
+    selected = np.zeros(layer.outputs, np.int64)
+    selected[counts == 1] = weights.indices
+    return selected
 
 
 def _first_version(operator: str) -> int:
@@ -219,18 +223,28 @@ class _Writer(ValueWriter):
 
     @add.register
     def _(self, layer: SparseLinear) -> None:
-        selected = _selected_inputs(layer)
+        selected = selected_inputs(layer)
         if selected is not None:
-            first, last = int(selected[0]), int(selected[-1]) + 1
-            if np.array_equal(selected, np.arange(first, last)):
-                self._slice_matrix(first, last)
-            else:
-                self._node("Gather", self._tensor("inputs", selected), axis=1)
+            self._select(layer, selected)
         elif self._sparse:
             self._multiply(layer)
         else:
             self._node("Gemm", self._weights(layer), *self._bias(layer))
         self._activate(layer.activation)
+
+    def _select(self, layer: SparseLinear, selected: Array) -> None:
+        """Select an input for each output, multiply it by its weight, and add the bias."""
+        first, last = int(selected[0]), int(selected[-1]) + 1
+        if np.array_equal(selected, np.arange(first, last)):
+            self._slice_matrix(first, last)
+        else:
+            self._node("Gather", self._tensor("inputs", selected), axis=1)
+        weights = np.zeros(layer.outputs, np.float32)
+        weights[np.diff(layer.weights.indptr) == 1] = layer.weights.values
+        if (weights != 1).any():
+            self._node("Mul", self._tensor("weights", weights))
+        if layer.bias is not None:
+            self._node("Add", *self._bias(layer))
 
     @add.register
     def _(self, layer: PerPosition) -> None:

@@ -137,7 +137,7 @@ def run_benchmark(
 
             def ours(placed: Any = placed) -> Any:
                 outputs = session(placed, form="dense")
-                backend.wait()
+                backend.queue.wait()
                 return outputs
 
             right = np.asarray(backend.fetch(ours()), np.float32)

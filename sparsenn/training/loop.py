@@ -169,7 +169,7 @@ def train(
     held_out = _validation(validation, all_data, scaling)
     if checkpoint is not None and choice.backend.device == "reference":
         raise UsageError("the reference computes in float64, which a checkpoint cannot hold; leave out --checkpoint")
-    timer = Timer(choice.backend)
+    timer = Timer()
     entry, trainer = choice.start(problem)
     state = _State(generator)
     options = _options(problem, all_data, held_out, seed, choice, entry)

@@ -18,7 +18,6 @@ from sparsenn.io.arrays.idx import read_idx
 from sparsenn.io.arrays.matrix_market import read_matrix_market_rows
 from sparsenn.io.arrays.npy import read_npy, read_npz, sparse_rows
 from sparsenn.io.hdf5.reading import opened
-from sparsenn.io.tables.fann import read_fann
 from sparsenn.io.tables.files import TABLE_SUFFIXES, open_table, read_table
 from sparsenn.network import Image, Network
 from sparsenn.printable import kind_of
@@ -27,10 +26,9 @@ from sparsenn.training.tables import encoded, training_data_of, without
 
 __all__ = ["read_data", "read_rows"]
 
-_FANN = (".data", ".train", ".test")
 _HDF5 = (".h5", ".hdf5")
 _IDX = (".idx", "ubyte")
-_KNOWN = (*TABLE_SUFFIXES, ".npy", ".npz", ".mtx", *_HDF5, *_IDX, *_FANN)
+_KNOWN = (*TABLE_SUFFIXES, ".npy", ".npz", ".mtx", *_HDF5, *_IDX)
 _INTEGERS = ("<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1")
 _BYTES = "bytes were taken as they are, 0 to 255; for a model trained on 0 to 1 give --scale 1/255"
 
@@ -58,7 +56,6 @@ def read_data(
     `.npz`                              arrays inputs, and targets or labels
     `.h5`, `.hdf5`                      datasets inputs, and targets or labels
     `…ubyte`, `….idx`, also with `.gz`  IDX images, their bytes scaled to 0 to 1, and labels in a file of their own
-    `.data`, `.train`, `.test`          FANN's text
     ==================================  ================================================================================
 
     Parameters
@@ -111,8 +108,6 @@ def read_data(
             return TrainingData.of_labels(*_read_labelled(path, labels, outputs))
         if suffix in _HDF5:
             return _read_hdf5(path, classes, outputs)
-        if suffix in _FANN:
-            return of_columns(*read_fann(path), classes, outputs)
         if suffix == ".npz":
             return _with_targets(path, _of_arrays(path, suffix, classes, outputs))
         if suffix in TABLE_SUFFIXES and like is not None and like.encoding is not None:
@@ -180,7 +175,6 @@ def read_rows(
     `.h5`, `.hdf5`                      dataset inputs; datasets targets or labels where they are known
     `…ubyte`, `….idx`, also with `.gz`  IDX images, their bytes scaled to 0 to 1; labels in a file of their own where
                                         there is one
-    `.data`, `.train`, `.test`          FANN's text, which holds targets
     ==================================  ================================================================================
 
     Parameters
@@ -255,7 +249,7 @@ def read_rows(
         if suffix in _HDF5 and not _has_targets(path):
             with opened(path) as source:
                 return InputRows(source.matrix("inputs", "<f4", "<f8", "|u1"))
-        if suffix not in (*_HDF5, *_FANN):
+        if suffix not in _HDF5:
             raise _unknown_kind(path, _KNOWN)
     except FileFormatError:
         raise

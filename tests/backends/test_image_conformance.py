@@ -17,7 +17,6 @@ from oracle import activated, outputs_of
 
 from sparsenn import backends
 from sparsenn.backends import image_kernel, launch_of
-from sparsenn.backends.machine import H200
 from sparsenn.errors import ShapeError
 from sparsenn.formats import from_dense
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, LayerNorm, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
@@ -134,7 +133,7 @@ def test_a_number_that_is_not_finite_is_not_lost(entry, rng):
 @every_kernel
 def test_filters_larger_than_the_image_are_refused(entry):
     layer = Conv2d(np.ones((1, 1, 4, 4)))
-    with pytest.raises(ShapeError, match="a window of 4 x 4 pixels is larger than an image of 3 x 3"):
+    with pytest.raises(ShapeError, match=r"4 x 4 pixels .* 3 x 3"):
         layer.output_shape((1, 1, 3, 3))
     if entry.device != "cuda":
         with pytest.raises(ShapeError, match="larger than an image"):
@@ -164,7 +163,8 @@ def layer_problems(draw):
 def run_weightless(device, layer, images):
     backend = backends.backend_for(device)
     rows = backend.as_dense(backend.place(images.reshape(images.shape[0], prod(images.shape[1:]))))
-    outputs = backend.fetch(backend.run_layer(layer, images.shape[1:], rows))
+    (run,) = backend.prepare([layer], shapes=[images.shape[1:]]).prepared
+    outputs = backend.fetch(run(rows))
     return outputs.reshape(layer.output_shape(images.shape))
 
 
@@ -273,7 +273,8 @@ def test_half_precision_stays_half_precision(layer, rng):
 
     backend = backends.backend_for("cuda")
     images = rng.normal(size=(9, 3, 12, 10)).astype(np.float16)
-    found = backend.run_layer(layer, images.shape[1:], cupy.asarray(images.reshape(9, -1)))
+    (run,) = backend.prepare([layer], shapes=[images.shape[1:]]).prepared
+    found = run(cupy.asarray(images.reshape(9, -1)))
     assert found.dtype == np.float16
     expected = outputs_of(layer, images).reshape(9, -1)
     np.testing.assert_allclose(cupy.asnumpy(found), expected, rtol=2e-3, atol=1e-5)
@@ -294,7 +295,7 @@ def test_a_stack_is_run_layer_by_layer(device, sparse, rng):
         "conv2d", {"cuda": "conv_baseline", "cpu": "conv_sequential"}.get(device, device), device
     )
     for number, layer in enumerate(STACK):
-        kernel = convolution if isinstance(layer, Conv2d) else image_kernel(backend, layer)
+        kernel = convolution if isinstance(layer, Conv2d) else image_kernel(device, layer)
         stack = backend.prepare([layer], shapes=SHAPES[number : number + 2])
         features = backend.as_dense(backend.place(from_dense(rows) if sparse else rows.copy()))
         found = backend.fetch(launch_of(kernel, stack)(features))
@@ -305,8 +306,7 @@ def test_a_stack_is_run_layer_by_layer(device, sparse, rng):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_layers_without_kernels_are_named_without_their_device(device):
-    backend = backends.backend_for(device) if device != "cuda" else backends.backend_elsewhere("cuda", H200)
-    kernel = image_kernel(backend, MaxPool2d(2))
+    kernel = image_kernel(device, MaxPool2d(2))
     assert (kernel.operation, kernel.name, kernel.device) == ("images", "max_pool2d", device)
 
 

@@ -13,13 +13,14 @@ import image_timing
 import numpy as np
 import pytest
 import record_lenet
+from idx_files import write_idx
 from kernel_registry import let_auto_take
 from results_file import read_results
 
 from sparsenn import backends
 from sparsenn.backends import oracle as reference
 from sparsenn.formats import from_dense
-from sparsenn.io import write_idx, write_model
+from sparsenn.io import write_model
 from sparsenn.layers import Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
 from sparsenn.model import Model
 from sparsenn.network import Network

@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import record_models
+from idx_files import write_idx
 from results_file import read_results
-
-from sparsenn.io import write_idx
 
 NETWORKS = ("lenet300-dns", "lenet300-lobs", "lenet5-dns")
 

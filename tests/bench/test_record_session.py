@@ -17,6 +17,7 @@ import session_cases
 import session_peers
 import wall_timing
 from ceilings import Peaks
+from idx_files import write_idx
 from packed_images import pack_images, packed_path
 from record_session import WrongAnswerError
 from results_file import read_results
@@ -28,7 +29,6 @@ from sparsenn.backends import oracle as reference
 from sparsenn.datasets import generate
 from sparsenn.errors import UsageError
 from sparsenn.formats import from_dense
-from sparsenn.io import write_idx
 
 Record = Callable[..., int]
 Made = Callable[[Sources], Problem]

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import record_training
+from idx_files import write_idx
 from results_file import read_results
-
-from sparsenn.io import write_fann, write_idx
 
 
 @pytest.fixture
@@ -23,7 +22,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rng = np.random.default_rng(6)
     for part in ("train", "test"):
         inputs = rng.random((200, 10)).astype(np.float32)
-        write_fann(tmp_path / f"abalone.{part}", inputs, inputs.mean(axis=1, keepdims=True))
+        lines = (f"{' '.join(map(str, row))}\n{row.mean()}" for row in inputs)
+        (tmp_path / f"abalone.{part}").write_text("\n".join(["200 10 1", *lines, ""]))
     for part in ("train", "t10k"):
         labels = rng.integers(0, 10, 100).astype(np.uint8)
         write_idx(tmp_path / f"{part}-labels-idx1-ubyte", labels)

@@ -317,4 +317,4 @@ def test_a_library_that_cannot_draw_is_found_before_the_work(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     done = run("infer", problem, "--plot", tmp_path / "r.png")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "matplotlib" in done.stderr
+    assert "pip install matplotlib" in done.stderr

@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from idx_files import write_idx
 from kernel_registry import let_auto_take
 from result_files import result_in
 from scipy.sparse import csc_array
@@ -19,7 +20,7 @@ from typer.testing import Result
 from sparsenn import backends
 from sparsenn.backends import oracle as reference
 from sparsenn.formats import InputLayout, from_dense
-from sparsenn.io import write_idx, write_model
+from sparsenn.io import write_model
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax, SparseLinear
 from sparsenn.model import Model
 from sparsenn.network import Network

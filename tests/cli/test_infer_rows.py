@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
+from idx_files import write_idx
 from pyarrow import parquet
 from result_files import result_in
 from scipy.io import mmwrite
@@ -19,7 +20,7 @@ from scipy.sparse import coo_array, csc_array, csr_array, save_npz
 from typer.testing import Result
 
 from sparsenn.formats import from_dense
-from sparsenn.io import write_idx, write_matrix_market, write_model
+from sparsenn.io import write_matrix_market, write_model
 from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
 from sparsenn.model import Model
 from sparsenn.network import Network
@@ -282,7 +283,7 @@ def write_bad(folder: Path, rows: np.ndarray) -> None:
         ("missing.parquet", "row 2, column 'c4' holds nothing where a number is needed"),
         ("words.parquet", "row 1, column 'c4' holds 'a' where a number is needed"),
         ("days.parquet", "column 'c4' holds date32[day], neither numbers nor texts; leave the column out"),
-        ("dense.mtx", "dense.mtx:2: declares 1 x 6 numbers, but holds 5"),
+        ("dense.mtx", "dense.mtx: not Matrix Market, or damaged"),
         ("absent.parquet", "no such file"),
         ("good.txt", "the name does not say what kind of data this is"),
     ],

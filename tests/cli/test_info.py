@@ -24,7 +24,7 @@ def test_info(run: Run, request: pytest.FixtureRequest, dataset: Dataset, source
     assert (done.exit_code, done.stderr) == (0, "")
     for fact in (
         "6 layers, 1,024 inputs → 1,024 outputs",
-        "196,608, density 0.03125",
+        "196,608, density 3.12 %",
         f"200 × 1,024, {dataset.inputs.nnz:,} non-zeros",
         f"{dataset.truth.size} categories",
         "all 0.0625",

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparsenn.io import write_fann, write_model
+from sparsenn.io import write_model
 from sparsenn.layers import Linear, ReLU
 from sparsenn.model import Model
 from sparsenn.network import Network
@@ -61,8 +61,8 @@ def settings(tmp_path: Path) -> dict[str, str]:
 def table(tmp_path: Path) -> Path:
     """40 rows of 3 inputs and 2 targets."""
     rng = np.random.default_rng(41)
-    path = tmp_path / "table.train"
-    write_fann(path, rng.uniform(-1, 1, (40, 3)).astype(np.float32), rng.uniform(-1, 1, (40, 2)).astype(np.float32))
+    path = tmp_path / "table.npz"
+    np.savez(path, inputs=rng.uniform(-1, 1, (40, 3)), targets=rng.uniform(-1, 1, (40, 2)))
     return path
 
 

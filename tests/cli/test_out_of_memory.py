@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from idx_files import write_idx
 from scarce_memory import StandIn, StandInBackend, limited, occupied
 from typer.testing import Result
 
-from sparsenn.io import write_idx, write_model
+from sparsenn.io import write_model
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ReLU
 from sparsenn.model import Model
 from sparsenn.network import Network

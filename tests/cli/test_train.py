@@ -13,7 +13,7 @@ import pytest
 from children import terminal
 from typer.testing import Result
 
-from sparsenn.io import read_checkpoint, read_model, write_fann
+from sparsenn.io import read_checkpoint, read_model
 
 Run = Callable[..., Result]
 Spawn = Callable[..., "subprocess.Popen[str]"]
@@ -22,11 +22,11 @@ HOW = ("--hidden", "12,7", "--learning-rate", 0.05, "--momentum", 0.9, "--device
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """300 rows of 3 inputs and 2 targets, in FANN's form."""
+    """300 rows of 3 inputs and 2 targets, in NumPy's form."""
     rng = np.random.default_rng(11)
     inputs = rng.uniform(-1, 1, (300, 3)).astype(np.float32)
-    path = tmp_path / "table.train"
-    write_fann(path, inputs, np.tanh(inputs @ rng.normal(size=(3, 2))).astype(np.float32))
+    path = tmp_path / "table.npz"
+    np.savez(path, inputs=inputs, targets=np.tanh(inputs @ rng.normal(size=(3, 2))).astype(np.float32))
     return path
 
 
@@ -53,7 +53,7 @@ def test_train_then_infer(run: Run, table: Path, tmp_path: Path) -> None:
     assert record["losses"][-1] < 0.2 * record["losses"][0]
     assert plot.read_bytes().startswith(b"\x89PNG")
     found = read_model(model)
-    assert (found.loss, found.classes, found.provenance["data"]) == ("mse", False, "table.train")
+    assert (found.loss, found.classes, found.provenance["data"]) == ("mse", False, "table.npz")
     assert [str(layer.activation) for layer in found.network] == ["tanh", "tanh", "identity"]
     done = run("infer", model, "--inputs", table, "--json", "-", "--device", "cpu")
     assert done.exit_code == 0, done.output
@@ -104,7 +104,7 @@ def test_killed_and_resumed_equals_uninterrupted(spawn: Spawn, table: Path, tmp_
     assert f"{done} of them before this run" in out
     assert whole.read_bytes() == resumed.read_bytes()
     left = {path.name for path in tmp_path.iterdir() if not path.name.endswith(".part")}
-    assert left - {"cache"} == {"table.train", "whole.h5", "resumed.h5", "state.h5"}
+    assert left - {"cache"} == {"table.npz", "whole.h5", "resumed.h5", "state.h5"}
 
 
 def test_interrupt_keeps_the_checkpoint(spawn: Spawn, table: Path, tmp_path: Path) -> None:
@@ -210,8 +210,6 @@ def test_bad_options(
 @pytest.mark.parametrize(
     ("name", "content", "place"),
     [
-        ("a.train", b"2 1 1\n1\n2\n3\n", "a.train:4"),
-        ("a.train", b"1 1 1\n1\nx\n", "a.train:3"),
         ("a.csv", b"1,2\n3\n", "a.csv:2"),
         ("a.csv", b"", "a.csv:1"),
         ("a.h5", b"text", "a.h5"),
@@ -237,9 +235,9 @@ def test_infer_tells_models_from_datasets(run: Run, table: Path, problem: Path, 
         ((model, "--inputs", table, "--device", "cpu", "--kernel", "panel"), "unknown cpu kernel for mlp"),
         ((model, "--inputs", table, "--device", "cpu", "--precision", "tf32"), "not multiplied in tf32 on cpu"),
         ((model, "--inputs", labelled, "--targets", 1), "('x', 'y', 'class'); the model takes 3 and then 1 of targets"),
-        ((problem, "--inputs", table), "not a sparsenn model: it says 'sparsenn dataset'"),
+        ((problem, "--inputs", labelled), "not a sparsenn model: it says 'sparsenn dataset'"),
         ((problem, "--classes"), "--classes goes with a model"),
-        ((tmp_path / "none.h5", "--inputs", table), "no such file"),
+        ((tmp_path / "none.h5", "--inputs", labelled), "no such file"),
     ):
         done = run("infer", *arguments)
         assert (done.exit_code, done.stdout) == (2, "")

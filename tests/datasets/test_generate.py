@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from idx_files import write_idx
 
 from sparsenn.backends import oracle as reference
 from sparsenn.datasets import digit_inputs, generate, mnist, radixnet
 from sparsenn.errors import FileFormatError, UsageError
-from sparsenn.io.arrays.idx import write_idx
 
 # The function of the same name hides the module as an attribute of the package.
 module = importlib.import_module("sparsenn.datasets.generate")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from idx_files import write_idx
 
 from sparsenn.datasets import OFFICIAL_NONZEROS, find_training_images, mnist, mnist_inputs, training_images
 from sparsenn.errors import FileFormatError, UsageError
-from sparsenn.io.arrays.idx import write_idx
 
 NAME = "train-images-idx3-ubyte"
 

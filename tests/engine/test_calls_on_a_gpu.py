@@ -133,7 +133,7 @@ def test_numbers_that_are_not_finite(array: Callable[[Any], Any]) -> None:
             with pytest.raises(InputError, match="the rows of an earlier call"):
                 session.check()
         session(spoilt)
-        session.backend.wait()
+        session.backend.queue.wait()
         with pytest.raises(InputError, match="the rows of an earlier call"):
             session(rows)
         assert np.array_equal(on_host(session(rows)), on_host(expected))

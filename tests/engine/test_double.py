@@ -15,6 +15,7 @@ from device_emulation import Place
 from scipy.sparse import csc_array, csr_array
 
 from sparsenn.backends import selection
+from sparsenn.backends.contract import Queue
 from sparsenn.backends.cuda.double import DoubleCUDABackend
 from sparsenn.backends.cuda.runtime import device as cuda_device
 from sparsenn.backends.machine import H200
@@ -123,13 +124,10 @@ class Emulated(DoubleCUDABackend):
     description = "an emulated GPU"
 
     def __init__(self, index: int = 0) -> None:
-        self.index, self.calls = index, nullcontext()
+        self.index, self.queue = index, Queue()
 
     def free_memory(self) -> int:
         return 1 << 30
-
-    def before_drop(self) -> None:
-        pass
 
     def release(self) -> None:
         pass

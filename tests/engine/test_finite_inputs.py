@@ -37,7 +37,7 @@ def test_a_number_that_is_not_finite_is_refused(name: str, device: str, value: f
     with Session(NETWORKS[name], device=device) as session:
         session(np.ones_like(rows))  # what such rows need is remembered
         for run in (session, session.run, lambda rows: sparsenn.infer(NETWORKS[name], rows, device=device)):
-            with pytest.raises(InputError, match=rf"input 5, column 3: the value {value} is not a finite number"):
+            with pytest.raises(InputError, match=rf"input 5, column 3: .*{value}"):
                 run(rows)
         assert np.isfinite(session(np.ones_like(rows))).all()
 

@@ -19,7 +19,7 @@ from sparsenn.backends import ConvolutionKernel, DenseKernel
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.launching import image_kernel
 from sparsenn.engine import Session, finite
-from sparsenn.engine.finite import HALF_MAX, UnderflowWarning
+from sparsenn.engine.finite import UnderflowWarning
 from sparsenn.errors import NumericError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import (
@@ -37,6 +37,7 @@ from sparsenn.layers import (
     SparseLinear,
     Tanh,
 )
+from sparsenn.layers.elementwise import HALF_MAX
 from sparsenn.network import Network, Node
 
 ACTIVATIONS = [ReLU(), ReLU(clip=8.0), Sigmoid(), Tanh(), Identity()]
@@ -239,7 +240,7 @@ def test_sums_and_products_of_halves_are_scanned(layer):
     backend = backends.backend_for("cpu")
     network = Network((Node(layer, (0, 0)), Flatten(), Linear(HIDING)), image=(1, 1, 2))
     guard = finite.BatchGuard(finite.OverflowGuard(network, backend))
-    kernel = image_kernel(backend, layer)
+    kernel = image_kernel(backend.device, layer)
     guard.after(kernel, np.float16([[65_504.0, 1.0]]), 0, 1)
     guard.after(kernel, np.float32([[np.inf, 1.0]]), 0, 1)
     with pytest.raises(NumericError, match=r"^layer 1: numbers went beyond 65,504"):

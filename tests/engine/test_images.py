@@ -252,14 +252,14 @@ def test_outputs_are_not_merged_where_another_layer_reads_them():
 def test_the_widest_image_counts_for_the_memory(rng):
     network = Network((Conv2d(rng.random((10, 1, 1, 1))), MaxPool2d(10)), image=(1, 10, 10))
     inputs = from_dense(rng.random((20, 100)))
-    with pytest.raises(ResourceError, match="does not hold one row, which takes 12,064"):
+    with pytest.raises(ResourceError, match=r"one row, .* 12,064"):
         plan(network, inputs, device="cpu", memory_limit=12_000)
     assert plan(network, inputs, device="cpu", memory_limit=50_000).batch_size == 4
 
 
 def test_inputs_as_wide_as_they_must_be(exact):
     network, _ = exact
-    with pytest.raises(ShapeError, match="the inputs have 99 columns; layer 1 takes 144"):
+    with pytest.raises(ShapeError, match=r"99 columns.* 144"):
         plan(network, from_dense(np.ones((2, 99))), device="cpu")
 
 
@@ -332,11 +332,9 @@ def test_what_convolutions_cannot_have_is_refused(options, message):
 
 def test_what_networks_without_products_cannot_have_is_refused():
     network, inputs = Network((MaxPool2d(2), Softmax()), image=(1, 2, 2)), from_dense(np.eye(4))
-    with pytest.raises(
-        UsageError, match="no layer of this network has kernels to choose from; leave out kernel 'conv_direct'"
-    ):
+    with pytest.raises(UsageError, match="leave out kernel 'conv_direct'"):
         plan(network, inputs, device="cpu", kernel="conv_direct")
-    with pytest.raises(UsageError, match="no layer of this network multiplies anything; leave out precision tf32"):
+    with pytest.raises(UsageError, match="leave out precision tf32"):
         plan(network, inputs, device="cpu", precision="tf32")
     assert np.array_equal(dense(infer(network, inputs, device="cpu").outputs), np.ones((4, 1)))
 
@@ -347,10 +345,10 @@ def test_what_sparse_layers_beside_images_cannot_have_is_refused(exact, precisio
     with pytest.raises(UsageError, match="unknown cpu kernel for spmspm 'conv_direct'"):
         plan(network, inputs, device="cpu", kernel="conv_direct")
     for device in ("cpu", "reference"):
-        with pytest.raises(UsageError, match=f"convolutions are not multiplied in {precision} on {device}"):
+        with pytest.raises(UsageError, match=rf"convolutions .* {precision} on {device}"):
             plan(network, inputs, device=device, precision=precision)
     pooled = Network((MaxPool2d(2), Flatten(), sparse(np.ones((36, 3)))), image=(1, 12, 12))
-    with pytest.raises(UsageError, match=f"sparse layers are not multiplied in {precision} on cpu; leave out"):
+    with pytest.raises(UsageError, match=rf"sparse layers .* {precision} on cpu"):
         plan(pooled, inputs, device="cpu", precision=precision)
 
 
@@ -514,7 +512,7 @@ def test_a_session_takes_images_and_rows(device, rng):
         assert isinstance(found, np.ndarray)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert session(rows[:0]).shape == session(images[:0]).shape == (0, 3)
-    with pytest.raises(InputError, match="input 1, column 1: the value nan is not a finite number"):
+    with pytest.raises(InputError, match=r"input 1, column 1: .* nan"):
         session(np.full((1, 128), np.nan))
     with pytest.raises(ShapeError, match="127 columns; layer 1 takes 128"):
         session(np.ones((1, 127)))

@@ -41,7 +41,7 @@ def test_channels_may_be_last(rows: np.ndarray, device: str) -> None:
         assert session(last[:0]).shape == expected[:0].shape
         with pytest.raises(MatrixError, match=r"\(rows, 24\) or \(rows, 4, 2, 3\) or \(rows, 3, 4, 2\)$"):
             session(rows.reshape(5, 2, 3, 4))
-        with pytest.raises(ShapeError, match=r"23 columns; layer 1 takes 24; the network takes \(rows, 24\) or"):
+        with pytest.raises(ShapeError, match=r"23 columns.* \(rows, 24\)"):
             session(np.zeros((5, 23)))
 
 
@@ -86,7 +86,7 @@ def test_rows_of_features_keep_the_shape_that_they_had(rows: np.ndarray) -> None
         session = Session(Network((linear,), input_layout=layout), device="cpu")
         for given in (flat, rows, [rows]):
             np.testing.assert_array_equal(session(given), expected)
-    with pytest.raises(MatrixError, match=r"the inputs have the shape \(5, 3, 4, 2\); a matrix of samples has two"):
+    with pytest.raises(MatrixError, match=r"shape \(5, 3, 4, 2\)"):
         Session(Network((linear,)), device="cpu")(rows)
 
 

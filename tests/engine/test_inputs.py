@@ -158,7 +158,7 @@ def test_images_are_taken_as_they_are(rng):
     np.testing.assert_array_equal(session.run(images).dense, session(images))
     assert session(images[:0]).shape == (0, 3)
     np.testing.assert_array_equal(session(images[0]), session(images[:1]))
-    with pytest.raises(MatrixError, match=r"\(5, 3, 4, 2\); the network takes \(rows, 24\) or \(rows, 2, 3, 4\)$"):
+    with pytest.raises(MatrixError, match=r"\(5, 3, 4, 2\).* \(rows, 24\) or \(rows, 2, 3, 4\)$"):
         session(images.transpose(0, 2, 3, 1))
 
 
@@ -386,7 +386,7 @@ def test_scipy_matrices_that_break_their_format_are_refused(network, rows, devic
 
 def test_arguments_that_are_swapped_or_of_another_kind(network, inputs):
     for run in (sparsenn.plan, sparsenn.infer):
-        with pytest.raises(UsageError, match=r"the model is a CSR; give a sparsenn\.Network"):
+        with pytest.raises(UsageError, match=r"a CSR; .*sparsenn\.Network"):
             run(inputs, network)
 
 

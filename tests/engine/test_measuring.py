@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import time
-from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,6 +13,7 @@ import scipy.sparse as sp
 from kernel_registry import let_auto_take
 
 from sparsenn import Session, backends
+from sparsenn.backends.contract import Queue
 from sparsenn.backends.machine import H200
 from sparsenn.engine import choice_key, measuring
 from sparsenn.engine.choices import Measured, bucket_of_choice, choice_of, label_of, records_of
@@ -203,9 +203,12 @@ def test_a_label_says_that_a_kernel_runs_several_steps():
 
 def test_plans_are_made_on_the_device_of_the_session(rng, monkeypatch):
     session, calls = Session(dense(rng, 8, 8), device="cpu"), []
-    entered = ExitStack()
-    entered.callback(calls.append, "end")
-    monkeypatch.setattr(type(session.backend), "calls", entered)
+
+    class Ending(Queue):
+        def __exit__(self, *error):
+            calls.append("end")
+
+    monkeypatch.setattr(type(session.backend), "queue", Ending())
     session.plan(rng.random((5, 8), np.float32))
     assert calls == ["end"]
 

@@ -303,12 +303,12 @@ def test_what_dense_layers_cannot_have_is_refused(options, message):
 def test_what_sparse_layers_cannot_have_is_refused(exact, device, precision):
     network, inputs = exact
     only = Network(network.layers[:1])
-    with pytest.raises(UsageError, match=f"sparse layers are not multiplied in {precision} on {device}; leave out"):
+    with pytest.raises(UsageError, match=rf"sparse layers .* {precision} on {device}"):
         plan(only, inputs, device=device, precision=precision)
     if device == "cpu":
-        with pytest.raises(UsageError, match="the kernel 'panel' multiplies sparse layers, in float32 only; leave out"):
+        with pytest.raises(UsageError, match=r"'panel' .* float32 only"):
             plan(only, inputs, device=device, precision=precision, kernel="panel")
-    with pytest.raises(UsageError, match=f"dense layers are not multiplied in {precision} on {device}; known: float32"):
+    with pytest.raises(UsageError, match=rf"dense layers .* {precision} on {device}"):
         plan(network, inputs, device=device, precision=precision)
     with pytest.raises(UsageError, match="unknown precision 'half'"):
         plan(only, inputs, device=device, precision="half")
@@ -360,9 +360,9 @@ def test_a_precision_is_obeyed_or_refused(rng):
         plan(wide, inputs, device="cpu", precision="tf32", kernel="rounded")
     with pytest.raises(UsageError, match="the kernel 'narrow' cannot run layer 1: a layer is wide"):
         plan(wide, inputs, device="cpu", kernel="narrow")
-    with pytest.raises(UsageError, match="'rounded' multiplies in tf32, not in float32; ask for precision tf32"):
+    with pytest.raises(UsageError, match="'rounded' multiplies in tf32"):
         plan(narrow, inputs, device="cpu", kernel="rounded")
-    with pytest.raises(UsageError, match="not multiplied in float16 on cpu; known: float32, tf32"):
+    with pytest.raises(UsageError, match=r"float16 on cpu.* float32, tf32"):
         plan(narrow, inputs, device="cpu", precision="float16")
 
 

@@ -25,5 +25,5 @@ def test_named_options_are_the_options() -> None:
 
 def test_an_option_that_is_not_there_is_refused_by_name() -> None:
     network = sparsenn.Network.from_scipy([[[1.0]]])
-    with pytest.raises(UsageError, match="there is no option 'kernels'; known: batch_size, check_finite"):
+    with pytest.raises(UsageError, match=r"'kernels'.* batch_size"):
         sparsenn.infer(network, [[1.0]], kernels="auto")  # type: ignore[call-arg]

@@ -104,7 +104,7 @@ def test_what_cannot_be_done_is_refused(network, inputs, options, error, message
 
 
 def test_inputs_of_another_width_are_refused(network):
-    with pytest.raises(ShapeError, match="the inputs have 7 columns; layer 1 takes 20"):
+    with pytest.raises(ShapeError, match=r"7 columns.* 20"):
         plan(network, from_dense(np.eye(7)))
 
 

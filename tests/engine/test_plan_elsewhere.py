@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sparsenn import Session, infer, plan, radixnet
-from sparsenn.backends import MACHINES, backend_elsewhere, kernel_named
+from sparsenn.backends import MACHINES, backend_elsewhere
 from sparsenn.backends.cuda.conv import implicit_plan, register_tiled, tensor_image, tensor_plan, warpgroup_plan
 from sparsenn.backends.cuda.conv.kernel import IMAGES, geometry_of
 from sparsenn.backends.cuda.dense import fused, image
@@ -22,7 +22,7 @@ from sparsenn.backends.machine import A100, H200, RTX_4090, Machine
 from sparsenn.engine.choosing import few_rows
 from sparsenn.errors import DeviceError, UsageError
 from sparsenn.formats import CSR, from_dense
-from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
+from sparsenn.layers import Conv2d, Linear, MaxPool2d
 from sparsenn.network import Network
 
 PRECISIONS = ("float32", "tf32", "float16")
@@ -137,16 +137,10 @@ def test_rows_that_do_not_fit_into_shared_memory_can_run_resident_too() -> None:
     """A row of 16,384 inputs and one of as many outputs take more than an RTX 4090's 99 KiB, and less than 163 KiB."""
     fitting = {name: fits_in_shared(16384, machine.block_bytes) for name, machine in MACHINES.items()}
     assert fitting == {"h200": True, "a100": True, "rtx-4090": False}
-    network, resident = NETWORKS["radixnet 16384"], kernel_named("spmspm", "resident", "cuda")
+    network = NETWORKS["radixnet 16384"]
     for machine in MACHINES.values():
         made = plan(network, rows_of(network), machine=machine, merging=False, kernel="resident")
-        assert resident.seconds is not None
-        shares = np.geomspace(1, 1e-4, len(network))
-        times = [
-            resident.seconds(machine, made.network.layers_of(SparseLinear, 0, len(network)), 60_000, by)
-            for by in (None, shares)
-        ]
-        assert times[1] < times[0]
+        assert [step.kernel.name for step in made.steps] == ["resident"]
 
 
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=lambda machine: machine.name)
@@ -235,10 +229,8 @@ def test_an_absent_gpu_computes_nothing() -> None:
     network, rows = NETWORKS["dense 256"], np.ones((2, 256), np.float32)
     asked = {
         "prepare": (network.layers,),
-        "run_layer": (Flatten(), (256,), rows),
         "place": (rows,),
         "fetch": (rows,),
-        "distinct_rows": (rows,),
         "as_dense": (rows,),
         "count_nonzeros": (rows,),
         "largest_number": (rows,),
@@ -247,7 +239,6 @@ def test_an_absent_gpu_computes_nothing() -> None:
         with pytest.raises(DeviceError, match="not here"):
             getattr(backend, name)(*arguments)
     backend.release()
-    assert backend.compile_seconds() == 0
     assert backend.machine is H200
 
 

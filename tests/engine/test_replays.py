@@ -11,6 +11,7 @@ from sessions import altered
 
 from sparsenn import Linear, Network, Session
 from sparsenn.backends import backend_for
+from sparsenn.backends.contract import Queue
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.launching import combine_rows, image_kernel
 from sparsenn.engine import replay_cache
@@ -60,7 +61,7 @@ class Replaying:
     def __init__(self) -> None:
         self.largest_number = backend_for("cpu").largest_number
         self.number_check = Log
-        self.dropping = 0
+        self.queue, self.dropping = self, 0
 
     def replay(self, shape: tuple[int, int], on_host: bool) -> Any:
         assert on_host
@@ -177,7 +178,7 @@ def test_sums_and_products_of_halves_are_found_after_a_replay(layer: Any, scale:
     backend = backend_for("cpu")
     flat = Linear(np.eye(3, dtype=np.float32), None, ReLU(8.0))
     network = Network((Node(layer, (0, 0)), Node(flat, (1,))), named_inputs={"x": (3,)})
-    kernel = image_kernel(backend, layer)
+    kernel = image_kernel(backend.device, layer)
 
     def run(rows: np.ndarray, guard: Any) -> np.ndarray:
         halves = rows.astype(np.float16)
@@ -214,14 +215,14 @@ class OnDevice(np.ndarray):
     """An array on a device."""
 
 
-class Device(CPUBackend):
+class Device(CPUBackend, Queue):
     """A device in the host's memory, whose replays run the work; `repeated` counts the calls of each."""
 
     in_host_memory = False
 
     def __init__(self) -> None:
         super().__init__()
-        self.repeated: dict[Any, int] = {}
+        self.queue, self.repeated = self, dict[Any, int]()
 
     def device_rows(self, inputs: Any) -> Any:
         return inputs if isinstance(inputs, OnDevice) else None

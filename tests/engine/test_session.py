@@ -127,7 +127,7 @@ def test_sizes_are_integers_of_any_type_and_do_not_wrap_around(rng, kind, kernel
 
 
 def test_options_that_do_not_exist_are_named(network):
-    with pytest.raises(UsageError, match="there is no option 'bach_size'; known: batch_size, check_finite, "):
+    with pytest.raises(UsageError, match=r"'bach_size'.* batch_size"):
         Session(network, bach_size=3)
 
 
@@ -141,7 +141,7 @@ def test_names_that_do_not_exist_are_refused(network, name, value):
 
 def test_what_is_no_network_is_refused(dense):
     for given_network in (list(dense), None, np.eye(3)):
-        with pytest.raises(UsageError, match=r"the model is an? \w+; give a sparsenn\.Network"):
+        with pytest.raises(UsageError, match=r"an? \w+; .*sparsenn\.Network"):
             Session(given_network, device="cpu")
 
 

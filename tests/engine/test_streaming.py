@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from sessions import altered, same, steps_of
 
-from sparsenn import infer
+from sparsenn import Session, infer
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.oracle import ReferenceBackend
 from sparsenn.formats import CSC, from_dense
-from sparsenn.layers import ReLU, SparseLinear
-from sparsenn.network import Network
+from sparsenn.layers import Add, AvgPool2d, Conv2d, Identity, MaxPool2d, ReLU, SparseLinear
+from sparsenn.network import Network, Node
 
 
 def layer(dense, bias=None):
@@ -226,3 +226,22 @@ def test_weights_streamed_to_a_gpu_give_the_same_bits(rng, kernel, batch_size):
         assert [entry.active_rows for entry in found.statistics] == [entry.active_rows for entry in whole.statistics]
     assert whole.categories.size
     assert not preparing_threads()
+
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("weight_memory", [1, 700, 1300])
+def test_branches_around_convolutions_that_stream_give_the_same_bits(device, weight_memory, rng):
+    first, second, third = (
+        Conv2d(rng.normal(size=(4, 4, 3, 3)) / 6, 0.1, activation, padding=1)
+        for activation in (ReLU(), ReLU(), Identity())
+    )
+    nodes = (Node(MaxPool2d(2), (0,)), *(Node(each, (at,)) for at, each in enumerate((first, second, third), start=1)))
+    network = Network((*nodes, Node(Add(ReLU()), (4, 2)), Node(AvgPool2d(2), (5,))), image=(4, 12, 12))
+    rows = rng.normal(size=(5, network.inputs)).astype(np.float32)
+    options = {"device": device, "reproducible": True}
+    streaming = Session(network, weight_memory=weight_memory, **options)
+    assert streaming.plan(rows).streams
+    assert np.array_equal(streaming(rows), Session(network, **options)(rows))

@@ -116,6 +116,19 @@ def rows_for(rng, network, count=5):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
+def test_kernels_run_a_network_whose_weights_stream(rng, speeds, name):
+    network = NETWORKS[name](rng)
+    rows = rows_for(rng, network)
+    speeds("onnxruntime")
+    assert Session(network, device="cpu").plan(rows).kernel.name == "onnxruntime"
+    session = Session(network, device="cpu", weight_memory=1)  # which reads the choice
+    plan = session.plan(rows)
+    assert plan.streams
+    assert "onnxruntime" not in {kernel.name for kernel in plan.kernels}
+    np.testing.assert_allclose(session.run(rows).dense, Session(network, device="reference").run(rows).dense, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
 def test_onnx_runtime_runs_a_network_where_it_is_faster(rng, speeds, name):
     network = NETWORKS[name](rng)
     rows, calls = rows_for(rng, network), speeds("onnxruntime")
@@ -241,6 +254,12 @@ def test_hopeless_networks_are_not_measured(rng):
     assert not whole.may_run_whole(
         Session(Network([sparse], allows_onnx_runtime=True), device="cpu")._compiled, "dense"
     )
+
+
+def test_layers_that_select_inputs_count_without_their_zeros(rng):
+    order = sp.csc_array((np.ones(400, np.float32), (rng.permutation(400), range(400))), shape=(400, 400))
+    layers = [SparseLinear.from_scipy(order, None, ReLU()), Linear(weights(rng, 400, 3))]
+    assert whole.may_run_whole(Session(Network(layers, allows_onnx_runtime=True), device="cpu")._compiled, "dense")
 
 
 def test_a_network_that_onnx_cannot_hold_stays_with_the_kernels(rng, speeds, monkeypatch):

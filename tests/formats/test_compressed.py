@@ -359,7 +359,7 @@ def test_shapes_that_are_none(kind: Any, shape: Any) -> None:
 @BOTH
 @pytest.mark.parametrize("name", ["indptr", "indices", "values"])
 def test_lists_are_refused(kind: Any, name: str) -> None:
-    with pytest.raises(MatrixError, match=f"{name} are a list; a matrix takes arrays of NumPy"):
+    with pytest.raises(MatrixError, match=f"{name} are a list"):
         four_groups(kind, **{name: [0, 1]})
 
 
@@ -491,7 +491,7 @@ def test_lists_of_scipy_for_more_or_fewer_rows_than_there_are(kind: Any, count: 
     matrix.rows, matrix.data = np.empty(count, object), np.empty(count, object)
     for row in range(count):
         matrix.rows[row], matrix.data[row] = [0], [1.0]
-    with pytest.raises(MatrixError, match="a list of columns and one of values for each of the 4 rows"):
+    with pytest.raises(MatrixError, match="for each of the 4 rows"):
         kind.from_scipy(matrix)
 
 
@@ -536,7 +536,7 @@ def test_matrices_on_a_gpu_are_copied_to_the_host(kind: Any) -> None:
 def test_offsets_of_scipy_that_are_wild(kind: Any, name: str, at: int, offset: int) -> None:
     matrix = sp.coo_array(np.eye(4)).asformat(name)
     matrix.indptr[at] = offset
-    with pytest.raises(MatrixError, match="indptr must hold 5 offsets that rise from 0 to at most 4"):
+    with pytest.raises(MatrixError, match=r"indptr .* 5 offsets"):
         kind.from_scipy(matrix)
 
 
@@ -554,7 +554,7 @@ def test_offsets_of_scipy_that_are_wild(kind: Any, name: str, at: int, offset: i
 def test_offsets_of_scipy_whose_differences_wrap_around(kind: Any, name: str, offsets: np.ndarray) -> None:
     matrix = sp.coo_array(np.eye(4)).asformat(name)
     matrix.indptr = offsets
-    with pytest.raises(MatrixError, match="indptr must hold 5 offsets that rise from 0 to at most 4"):
+    with pytest.raises(MatrixError, match=r"indptr .* 5 offsets"):
         kind.from_scipy(matrix)
 
 

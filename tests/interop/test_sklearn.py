@@ -63,7 +63,7 @@ def test_classes_count_from_0() -> None:
 def test_other_outputs_are_no_probabilities(network: Network) -> None:
     classifier = SparseClassifier(network)
     assert classifier.predict(ROWS).shape == (50,)
-    with pytest.raises(UsageError, match="neither probabilities nor logits; use decision_function"):
+    with pytest.raises(UsageError, match="decision_function"):
         classifier.predict_proba(ROWS)
 
 

@@ -58,7 +58,7 @@ def test_well_compressed_text_in_small_blocks(corrupted: Corrupted, monkeypatch:
 @pytest.mark.parametrize("kept", [0, 2, 9, 10, 500, -9, -8, -1])
 def test_truncated_gzip(corrupted: Corrupted, kept: int) -> None:
     data = gzip.compress(noise(1000))
-    with pytest.raises(FileFormatError, match=r"file\.gz: the gzip data end too early; the file is truncated"):
+    with pytest.raises(FileFormatError, match=r"file\.gz: .*truncated"):
         read_all(corrupted(data[:kept], "file.gz"))
 
 
@@ -75,7 +75,7 @@ def test_damaged_gzip(corrupted: Corrupted, data: bytes) -> None:
 def test_bomb_is_refused_before_it_fills_the_memory(corrupted: Corrupted) -> None:
     path = corrupted(gzip.compress(bytes(1 << 26), 9), "bomb.gz")
     source = Source(path)
-    with pytest.raises(FileFormatError, match=r"inflates from .* bytes to more than the 16,777,216"), source:
+    with pytest.raises(FileFormatError, match=r"inflates .* 16,777,216"), source:
         list(iter(lambda: source.read(1 << 20), b""))
     assert source._count <= (16 << 20) + (1 << 20)
 

@@ -81,7 +81,7 @@ def test_names_tell_kinds(kind: ModelKind) -> None:
 def test_what_runs_code_when_it_is_read_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     path.write_bytes(b"anything")
-    with pytest.raises(FileFormatError, match="run code when they are read; save the weights by safetensors"):
+    with pytest.raises(FileFormatError, match="safetensors"):
         read_model(path)
 
 
@@ -102,6 +102,6 @@ def test_what_onnx_would_lose_is_refused(tmp_path: Path) -> None:
     network = Network((Linear(WEIGHTS),))
     texts = [f"colour {number}" for number in range(network.inputs)]
     encoding = TableEncoding((Column("colour", tuple(texts)),), ("kind",), True)
-    with pytest.raises(UsageError, match="the texts in the column 'colour' before the first layer, which an ONNX file"):
+    with pytest.raises(UsageError, match="texts in the column 'colour'"):
         write_model(tmp_path / "model.onnx", Model(network, "mse", False, encoding=encoding))
     assert not list(tmp_path.iterdir())

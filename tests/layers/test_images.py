@@ -40,13 +40,13 @@ def test_one_number_or_two(value: Any, both: tuple[int, int]) -> None:
     ids=repr,
 )
 def test_what_is_no_pair_is_refused(value: Any) -> None:
-    with pytest.raises(UsageError, match=r"a stride of .* is not one or two integers of at least 1"):
+    with pytest.raises(UsageError, match="a stride of "):
         pair(value, "stride", 1)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3), (1, 2, 3), (1, 2, 3, 4, 5)])
 def test_images_have_four_dimensions(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ShapeError, match=r"takes \(images, channels, height, width\); its input has shape"):
+    with pytest.raises(ShapeError, match=r"\(images, channels, height, width\)"):
         check_images(shape)
 
 
@@ -68,7 +68,7 @@ def test_windows_are_as_many_as_can_be_laid(size: int, window: int, stride: int,
 
 
 def test_a_window_that_is_too_large_is_measured() -> None:
-    with pytest.raises(ShapeError, match="a window of 5 x 3 pixels is larger than an image of 4 x 9, padding included"):
+    with pytest.raises(ShapeError, match=r"5 x 3 pixels .* 4 x 9"):
         SlidingWindow((3, 3), (1, 1), (1, 0), (2, 1)).positions((2, 9))
 
 

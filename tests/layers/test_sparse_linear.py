@@ -55,7 +55,7 @@ def test_bias_vector_is_a_copy() -> None:
 
 @pytest.mark.parametrize("bias", [np.zeros(2), np.zeros(4), np.zeros((1, 3)), np.zeros((3, 1)), np.zeros(0), [1.0]])
 def test_bias_of_a_wrong_shape(bias: Any) -> None:
-    with pytest.raises(ShapeError, match=r"the bias has shape .*; 3 outputs take \(3,\)"):
+    with pytest.raises(ShapeError, match=r"bias has shape .* \(3,\)"):
         SparseLinear(WEIGHTS, bias)
 
 
@@ -66,12 +66,12 @@ def test_bias_of_one_output_may_be_a_vector_of_one() -> None:
 
 @pytest.mark.parametrize("bias", [np.nan, np.inf, -np.inf, 1e39, [0.0, np.nan, 0.0], np.array([0, 1e300, 0])])
 def test_bias_that_is_not_finite(bias: Any) -> None:
-    with pytest.raises(InputError, match="the bias holds NaN, infinity, or a number beyond float32"):
+    with pytest.raises(InputError, match=r"bias holds .*float32"):
         SparseLinear(WEIGHTS, bias)
 
 
 def test_weights_by_rows_are_refused() -> None:
-    with pytest.raises(InputError, match="the weights are a CSR; a layer takes a CSC matrix"):
+    with pytest.raises(InputError, match=r"a CSR; .* CSC"):
         SparseLinear(CSR.from_scipy(sp.csr_array(np.eye(3))))  # type: ignore[arg-type]
 
 
@@ -124,10 +124,10 @@ def test_from_scipy_refuses_values_that_are_not_finite(value: float) -> None:
 
 @pytest.mark.parametrize("bad", ["bias", [[1.0], [2.0, 3.0]], {}])
 def test_a_bias_that_is_no_array_of_numbers(bad: Any) -> None:
-    with pytest.raises(InputError, match=f"the bias holds no array of numbers: .* not a {type(bad).__name__}"):
+    with pytest.raises(InputError, match=rf"bias .* not a {type(bad).__name__}"):
         SparseLinear(WEIGHTS, bad)
 
 
 def test_scipy_weights_are_shown_the_way() -> None:
-    with pytest.raises(InputError, match=r"a layer takes a CSC matrix; SparseLinear.from_scipy takes SciPy's"):
+    with pytest.raises(InputError, match=r"CSC .*SparseLinear.from_scipy"):
         SparseLinear(sp.csc_array(np.eye(3)))  # type: ignore[arg-type]

@@ -55,13 +55,13 @@ def test_hand_made_network() -> None:
     facts, rows = described(Dataset("tiny [x]", Network(layers), inputs, np.array([0]), {"made by": "hand"}))
     assert facts["dataset"] == "tiny [x]"
     assert facts["network"] == "2 layers, 2 inputs → 2 outputs"
-    assert facts["edges"] == "5, density 0.4167"
-    assert facts["inputs"] == "3 × 2, 3 non-zeros, density 0.5, values all 1"
+    assert facts["edges"] == "5, density 41.7 %"
+    assert facts["inputs"] == "3 × 2, 3 non-zeros, density 50.0 %, values all 1"
     assert facts["truth"] == "1 category"
     assert facts["provenance"] == "made by: hand"
     assert rows == [
-        ["1", "2", "3", "3", "0.5", "0–2", "1–2", "all 0.5", "all -0.3", "relu clipped at 32"],
-        ["2", "3", "2", "2", "0.3333", "1", "0–1", "-2 to 1", "0.25 to 1", "sigmoid"],
+        ["1", "2", "3", "3", "50.0 %", "0–2", "1–2", "all 0.5", "all -0.3", "relu clipped at 32"],
+        ["2", "3", "2", "2", "33.3 %", "1", "0–1", "-2 to 1", "0.25 to 1", "sigmoid"],
     ]
 
 
@@ -71,7 +71,7 @@ def test_like_neighbours_share_a_line(network: Network) -> None:
     assert (facts["truth"], facts["provenance"]) == ("none", "unknown")
     assert "values none" in facts["inputs"]
     assert [row[0] for row in rows] == ["1–8"]
-    assert rows[0][4:8] == ["0.125", "8", "8", "all 0.0625"]
+    assert rows[0][4:8] == ["12.5 %", "8", "8", "all 0.0625"]
 
 
 def test_a_layer_that_differs_has_its_own_line(network: Network) -> None:
@@ -86,4 +86,4 @@ def test_layers_without_entries() -> None:
     weights = from_dense(np.zeros((2, 2)))
     layer = SparseLinear.from_scipy(weights.to_scipy())
     _, rows = described(Dataset("empty", Network((layer,)), from_dense(np.ones((1, 2)))))
-    assert rows[0][1:8] == ["2", "2", "0", "0", "0", "0", "none"]
+    assert rows[0][1:8] == ["2", "2", "0", "0 %", "0", "0", "none"]

@@ -39,8 +39,8 @@ def shown(result: LadderResult) -> list[list[str]]:
 
 def test_table_has_a_line_a_rung(result: LadderResult) -> None:
     assert shown(result) == [
-        ["naive", "3", "6", "0.1", "5", "1.00", "0.17 %", "25", "0 B", "1.00e-06"],
-        ["quick", "1", "2", "0.2", "–", "3.00", "0.5 %", "–", "12,296 B", "2.00e-06"],
+        ["naive", "3.00", "6.00", "0.100", "5.00", "1.00", "0.167 %", "25", "0 B", "1.00e-06"],
+        ["quick", "1.00", "2.00", "0.200", "–", "3.00", "0.500 %", "–", "12,296 B", "2.00e-06"],
         ["broken", "–", "wrong", "–", "–", "–", "–", "–", "–", "inf"],
     ]
 
@@ -55,7 +55,7 @@ def test_columns_of_which_nothing_is_known_are_left_out_and_no_number_is_cut(res
 
 def test_precision_is_shown_where_rungs_differ_in_it(result: LadderResult) -> None:
     mixed = replace(result, rungs=(result.rungs[0], replace(result.rungs[1], precision="float16")))
-    assert [line[:3] for line in shown(mixed)] == [["naive", "float32", "3"], ["quick", "float16", "1"]]
+    assert [line[:3] for line in shown(mixed)] == [["naive", "float32", "3.00"], ["quick", "float16", "1.00"]]
 
 
 def test_caption_tells_what_was_left_out_and_how_errors_are_measured(result: LadderResult) -> None:

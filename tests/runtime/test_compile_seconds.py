@@ -11,7 +11,6 @@ from pathlib import Path
 import numba
 import pytest
 
-from sparsenn.backends import backend_for
 from sparsenn.engine.timer import Timer
 from sparsenn.runtime.jit import compile_seconds, load_seconds
 from sparsenn.runtime.storage.compiled import LOADING
@@ -93,7 +92,7 @@ def test_loading_is_preparing_unless_it_is_done_to_compile() -> None:
         with event.trigger_event(LOADING, data={"dispatcher": never_called}):
             time.sleep(0.01)
 
-    timer = Timer(backend_for("cpu"))
+    timer = Timer()
     start, before = time.perf_counter(), load_seconds()
     load()
     loaded = load_seconds() - before

@@ -148,5 +148,5 @@ def test_factors_make_the_shape_of_the_matrix_whatever_has_no_weights(seed, core
 
 
 def test_factors_of_another_shape_are_refused():
-    with pytest.raises(ShapeError, match="the factors make a matrix of 4 × 6; the layer's is 4 × 5"):
+    with pytest.raises(ShapeError, match=r"4 × 6.* 4 × 5"):
         Kronecker(2, (1, 3), (2, 1), True).check_shape((4, 5))

@@ -110,11 +110,18 @@ def test_rows_beside_axes_of_size_1_are_not_transposed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "bias", "operator"), [(1.0, None, "Gather"), (2.0, None, "Gemm"), (1.0, 0.5, "Gemm")]
+    ("value", "bias", "operators"),
+    [(1.0, None, ["Gather"]), (2.0, None, ["Gather", "Mul"]), (1.0, 0.5, ["Gather", "Add"])],
 )
-def test_a_selection_of_scattered_inputs(value: int, bias: float | None, operator: str) -> None:
+def test_a_selection_of_scattered_inputs(value: float, bias: float | None, operators: list[str]) -> None:
     weights = sp.csc_array(value * np.eye(12, dtype=np.float32)[:, [7, 2, 2, 11]])
-    assert operators_of(Network([SparseLinear.from_scipy(weights, bias, Identity())])) == {operator: 1}
+    assert operators_of(Network([SparseLinear.from_scipy(weights, bias, Identity())])) == dict.fromkeys(operators, 1)
+
+
+def test_outputs_without_weights_are_multiplied_by_zero() -> None:
+    weights = sp.csc_array(np.array([[0, 0, 3], [0, 0, 0], [2, 0, 0]], np.float32))
+    found = operators_of(Network([SparseLinear.from_scipy(weights, [0.5, 1.5, 2.5], Identity())]))
+    assert found == {"Gather": 1, "Mul": 1, "Add": 1}
 
 
 def test_slices_of_images_and_of_parts_of_outputs(rng: np.random.Generator) -> None:

@@ -146,7 +146,7 @@ def test_a_ladder_is_registered_once():
 
 
 def test_a_device_without_rungs_names_those_that_have_some():
-    with pytest.raises(UsageError, match="sort has no kernel for the device cpu; use --device cuda"):
+    with pytest.raises(UsageError, match="--device cuda"):
         rungs_of("sort", "cpu")
 
 
@@ -156,7 +156,7 @@ def test_a_sweep_is_the_first_rung_and_one_for_each_value():
     assert "coarsened, rows a thread 100" in names
     assert "warp_vote_coarsened, rows a thread 25" in names
     assert "privatized" not in names
-    with pytest.raises(UsageError, match="no cpu kernel for spmspm has a number to vary; leave --sweep out"):
+    with pytest.raises(UsageError, match="leave --sweep out"):
         rungs_of("spmspm", "cpu", sweep=True)
 
 

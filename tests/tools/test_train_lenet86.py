@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from idx_files import write_idx
 from scipy.signal import correlate2d
 
 from sparsenn.backends import oracle as reference
 from sparsenn.errors import InputError, SparseNNError, UsageError
 from sparsenn.formats import from_dense
-from sparsenn.io import read_model, write_idx, write_model
+from sparsenn.io import read_model, write_model
 from sparsenn.layers import Linear, Softmax, SparseLinear
 
 SHAPES = {

@@ -9,9 +9,9 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from idx_files import write_idx
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError, ShapeError, SparseNNError, UsageError
-from sparsenn.io import write_fann, write_idx
 from sparsenn.runtime import memory
 from sparsenn.training import TrainingData, read_data, read_rows
 
@@ -79,15 +79,6 @@ def test_digest_sees_every_number_and_shape() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["a.data", "a.train", "a.test", "a.TRAIN", "a.train.gz"])
-def test_fann(tmp_path: Path, name: str) -> None:
-    write_fann(tmp_path / name, INPUTS, TARGETS)
-    same(read_data(tmp_path / name), INPUTS, TARGETS)
-    same(read_data(tmp_path / name, classes=True), INPUTS, ONE_HOT, True)
-    write_fann(tmp_path / name, INPUTS, ONE_HOT)
-    same(read_data(tmp_path / name, classes=True), INPUTS, ONE_HOT, True)
-
-
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
 def test_csv(tmp_path: Path, name: str) -> None:
     text = b"x,y,z\n0.5,1,1\n0.25,-2,0\n3,0,2\n"
@@ -148,7 +139,7 @@ def test_idx(tmp_path: Path) -> None:
     same(found, images.reshape(3, 8), np.eye(3)[[2, 0, 1]], True)
     for wrong in (np.zeros(2, np.uint8), np.zeros(3, np.float32), np.zeros((3, 1), np.uint8)):
         write_idx(tmp_path / "other.idx", wrong)
-        with pytest.raises(FileFormatError, match=r"other\.idx: .*a label for each of 3 images is needed"):
+        with pytest.raises(FileFormatError, match=r"other\.idx: .* 3 images"):
             read_data(tmp_path / "plain.idx", labels=tmp_path / "other.idx")
 
 
@@ -168,7 +159,7 @@ def test_images_keep_their_shape(tmp_path: Path) -> None:
         found = read_data(tmp_path / "images.idx", labels=tmp_path / "labels.idx")
         assert (found.image, found.inputs.shape) == (image, (3, 8))
         assert found.head(2).image == image
-    with pytest.raises(ShapeError, match=r"rows of 8 inputs hold no images of shape \(1, 3, 3\)"):
+    with pytest.raises(ShapeError, match=r"8 inputs .* \(1, 3, 3\)"):
         TrainingData(np.ones((3, 8)), TARGETS, image=(1, 3, 3))
 
 

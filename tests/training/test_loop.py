@@ -169,7 +169,7 @@ def test_checkpoint_of_other_data(data: TrainingData, tmp_path: Path) -> None:
     train(data, **HOW | {"epochs": 1}, checkpoint=path)
     inputs = data.inputs.copy()
     inputs[17, 2] = np.nextafter(inputs[17, 2], 2)
-    with pytest.raises(UsageError, match=r"belongs to another training: data '[0-9a-f]{64}', now"):
+    with pytest.raises(UsageError, match=r"another training: data '[0-9a-f]{64}'"):
         train(TrainingData(inputs, data.targets), **HOW, checkpoint=path, resume=True)
 
 
@@ -194,7 +194,7 @@ def test_resume_from_nothing(data: TrainingData, tmp_path: Path) -> None:
 
 def test_divergence_keeps_the_last_good_checkpoint(data: TrainingData, tmp_path: Path) -> None:
     path = tmp_path / "state.h5"
-    with pytest.raises(NumericError, match=r"diverged; .*state.h5 holds .*; try a lower learning rate than 1e\+09"):
+    with pytest.raises(NumericError, match=r"diverged; .*state.h5 .* 1e\+09"):
         train(data, **HOW | {"activation": "relu", "learning_rate": 1e9, "epochs": 50}, checkpoint=path)
     found = read_checkpoint(path)
     assert np.isfinite(found.losses).all()
@@ -235,7 +235,7 @@ def test_options_that_do_not_go(
 
 def test_data_that_are_no_file_and_no_data(data: TrainingData) -> None:
     for rows, held_out in ((np.ones((4, 3)), None), (data, np.ones((4, 3)))):
-        with pytest.raises(UsageError, match=r"the data are an ndarray; .* make a sparsenn\.TrainingData"):
+        with pytest.raises(UsageError, match=r"an ndarray; .*sparsenn\.TrainingData"):
             train(rows, **HOW, validation=held_out)
 
 

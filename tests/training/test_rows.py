@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from idx_files import write_idx
 from scipy.sparse import csr_array
 
 from sparsenn.errors import FileFormatError, InputError, ShapeError, UsageError
 from sparsenn.formats import CSR
-from sparsenn.io import write_idx
 from sparsenn.training import InputRows, TrainingData, read_rows
 
 HOW = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)

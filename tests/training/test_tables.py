@@ -62,7 +62,7 @@ def test_targets_by_name(path: Path) -> None:
     data = read_data(path, target=["age"], text=["age", "height"])
     assert data.class_names == ("30", "40", "50")
     assert data.inputs.shape == (3, 2 + 3 + 2)
-    with pytest.raises(InputError, match="there is no column 'size' to train for; there are age, town, height, kind"):
+    with pytest.raises(InputError, match=r"'size'.* age, town, height, kind"):
         read_data(path, target=["size"])
 
 
@@ -122,7 +122,7 @@ def test_rows_that_do_not_fit(path: Path, tmp_path: Path, text: str, error: type
 
 def test_what_is_missing(tmp_path: Path) -> None:
     path = write(tmp_path, "a,b,y\n1,u,1\n?,v,2\n4, NA ,3\n1,v,4\n")
-    with pytest.raises(FileFormatError, match=r":3: column 'a' holds nothing here: fill it in, .*--impute mean"):
+    with pytest.raises(FileFormatError, match=r":3: column 'a' .*--impute mean"):
         read_data(path)
     data = read_data(path, impute=True)
     np.testing.assert_array_equal(data.inputs, [[1, 1, 0], [2, 0, 1], [4, 0, 1], [1, 0, 1]])
@@ -176,7 +176,7 @@ def test_columns_without_a_name_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_column_without_a_name_is_no_target(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no column 'Unnamed: 0' to train for; there are a, y"):
+    with pytest.raises(InputError, match=r"'Unnamed: 0'.* a, y"):
         read_data(write(tmp_path, "Unnamed: 0,a,y\n0,5,2\n"), target=["Unnamed: 0"])
 
 
@@ -200,7 +200,7 @@ def test_texts_that_tell_rows_apart(tmp_path: Path, target: str) -> None:
     path = write(tmp_path, "name,y\n" + "".join(f"n{number // 2},{number}\n" for number in range(22)))
     assert read_data(path, target=[target]).targets.shape[0] == 22
     path = write(tmp_path, "name,y\n" + "".join(f"n{number},{number}\n" for number in range(11)))
-    with pytest.raises(FileFormatError, match=r"column 'name' holds 11 different texts in 11 rows, .*\(--text\)"):
+    with pytest.raises(FileFormatError, match=r"column 'name' .* 11 rows.*--text"):
         read_data(path, target=[target])
     data = read_data(path, target=[target], text=["name"])
     assert 11 in (data.inputs.shape[1], data.targets.shape[1])
@@ -224,7 +224,7 @@ def test_columns_by_number(tmp_path: Path) -> None:
 
 def test_a_target_is_nothing_else(path: Path) -> None:
     for how in ({"target": ["kind"], "ignore": ["kind"]}, {"target": ["kind", "kind"]}):
-        with pytest.raises(UsageError, match=r"a column cannot be a target twice, or be ignored as well"):
+        with pytest.raises(UsageError, match=r"column .* twice"):
             read_data(path, **how)
 
 

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sparsenn.backends.chains import Features, SparseRows
-from sparsenn.backends.cpu import convolution, dense, images, incoming, panel, row_by_row, rows, training
+from sparsenn.backends.cpu import convolution, dense, images, incoming, panel, row_by_row, training
 from sparsenn.backends.cpu.image_graph import graph_of
 from sparsenn.backends.cpu.processor import host_machine
 from sparsenn.backends.cpu.stack import Stack, Workspace
 from sparsenn.backends.cpu.tiles import TILE
 from sparsenn.backends.host import HostMemory
-from sparsenn.backends.host_arrays import largest_number
-from sparsenn.backends.kernel_records import Shapes, Sources
+from sparsenn.backends.kernel_records import ImageStack, Shapes, Sources
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.row_map import RowMap
 from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import FullyConnected, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import Conv2d, FullyConnected, Linear, SparseLinear
 from sparsenn.network import Layer
-from sparsenn.runtime.jit import compile_seconds
 from sparsenn.runtime.workers import thread_count
 
 __all__ = ["CPUBackend", "convolution", "dense", "panel", "row_by_row", "training"]
@@ -64,19 +62,15 @@ class CPUBackend(HostMemory):
         """Pack sparse layers end to end, and lay dense weights out in panels; those of images are packed later."""
         if isinstance(layers[0], SparseLinear):
             return Stack(layers, copies, self._workspace)
-        return dense.prepare(layers) if isinstance(layers[0], Linear) else graph_of(layers, shapes, sources)
-
-    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
-        """Run a layer in float32 on all cores."""
-        return images.run_layer(layer, shape, *matrices)
+        if isinstance(layers[0], Linear):
+            return dense.prepare(layers)
+        if len(layers) > 1 or isinstance(layers[0], Conv2d):
+            return graph_of(layers, shapes, sources)
+        return ImageStack(tuple(layers), tuple(shapes), (partial(images.run_layer, layers[0], shapes[0]),))
 
     def release(self) -> None:
         """Drop the buffers for rows; threads of a failed launch may still write to them."""
         self._workspace.release()
-
-    def compile_seconds(self) -> float:
-        """Return the seconds that numba spent on compiling; loading a function is part of its first call."""
-        return compile_seconds()
 
     def place(self, rows: CSR | SparseRows | Array, keep_half: bool = False) -> Features:
         """Return rows in float32, dense ones in row-major order, sparse ones checked; `keep_half` is ignored."""
@@ -85,10 +79,6 @@ class CPUBackend(HostMemory):
                 return rows.validate()
             rows = SparseRows(rows.shape, rows.indptr, rows.indices, rows.values)
         return incoming.check_rows(rows) if isinstance(rows, SparseRows) else np.ascontiguousarray(rows, np.float32)
-
-    def distinct_rows(self, features: Features) -> tuple[Features, RowMap]:
-        """Find equal rows by hash on all cores, then compare them whole; dense ones are moved within their buffer."""
-        return rows.distinct_rows(features)
 
     def as_dense(self, features: Features) -> Array:
         """Return the features as a float32 matrix."""
@@ -103,7 +93,3 @@ class CPUBackend(HostMemory):
     def count_nonzeros(self, features: Array) -> Array:
         """Count the non-zeros of each row."""
         return images.count_nonzeros(features)
-
-    def largest_number(self, features: Features) -> tuple[float, bool]:
-        """Look at the numbers piece by piece."""
-        return largest_number(features.values if isinstance(features, CSR) else features)

@@ -73,32 +73,28 @@ class Program:
     work: int  # multiply-adds, or what takes as long, of an image
 
 
-class _Block(NamedTuple):
-    """Filters whose taps, numbers of weights within a filter, are walked together."""
+def shared_taps(weights: Array, per_group: int) -> Iterator[tuple[int, Array, Array]]:
+    """Cut filters, (filters, weights of a filter) float32, into blocks of one group, whose taps are walked together.
 
-    first: int
-    taps: Array  # (taps,) int64
-    weights: Array  # (filters, taps) float32
-
-
-def shared_taps(weights: Array, per_group: int) -> Iterator[_Block]:
-    """Cut filters, (filters, weights of a filter) float32, into blocks, each of filters of one group."""
+    Yielded are a block's first filter, its taps, (taps,) int64, numbers within a filter, and its weights, (filters,
+    taps).
+    """
     for group in range(0, weights.shape[0], per_group):
         for first in range(group, group + per_group, SHARING):
             some = weights[first : min(first + SHARING, group + per_group)]
             taps = np.flatnonzero(some.any(axis=0))
             if some.shape[0] == SHARING and np.count_nonzero(some) >= SHARED * SHARING * taps.size:
-                yield _Block(first, taps, some[:, taps])
+                yield first, taps, some[:, taps]
                 continue
             for number, alone in enumerate(some, start=first):
                 taps = np.flatnonzero(alone)
-                yield _Block(number, taps, alone[None, taps])
+                yield number, taps, alone[None, taps]
 
 
 def work_of(layer: Conv2d) -> int:
     """Return the multiply-adds of a pixel of all outputs."""
     blocks = shared_taps(layer.weights.reshape(layer.filters, -1), layer.filters // layer.groups)
-    return sum(block.weights.size for block in blocks)
+    return sum(weights.size for _, _, weights in blocks)
 
 
 @dataclass(eq=False)
@@ -134,10 +130,7 @@ class Planner:
         for number, layer in enumerate(layers, start=1):
             self._add(number, layer, sources[number - 1])
         last = self._value(len(layers))
-        self._append(_Operation(OUTPUT, last, None, image=self._images[len(layers)]))
-
-    def _append(self, operation: _Operation) -> None:
-        self.operations.append(operation)
+        self.operations.append(_Operation(OUTPUT, last, None, image=self._images[len(layers)]))
 
     def _value(self, number: int) -> Value:
         """Return a value in the arena, into which rows are copied."""
@@ -160,7 +153,7 @@ class Planner:
             target, channel = _value_of(shape), 0
             for source in sources:
                 image = self._images[source]
-                self._append(_Operation(COPY, self._value(source), target, image=image, channel=channel))
+                self.operations.append(_Operation(COPY, self._value(source), target, image=image, channel=channel))
                 channel += image[0]
             self._values[number] = target
         elif isinstance(layer, Add | Multiply):
@@ -170,7 +163,9 @@ class Planner:
             assert kind == LARGEST or isinstance(layer, AvgPool2d)
             self._values[number] = _value_of(shape)
             image = self._images[sources[0]]
-            self._append(_Operation(kind, self._value(sources[0]), self._values[number], layer=layer, image=image))
+            self.operations.append(
+                _Operation(kind, self._value(sources[0]), self._values[number], layer=layer, image=image)
+            )
 
     def _convolve(self, layer: Conv2d, source: int, shape: tuple[int, ...]) -> Value:
         _, strides, _, _ = layer.sliding_window
@@ -193,7 +188,7 @@ class Planner:
         target = Value(shape[0], shape[1], shape[2], value.grid)
         operation = _Operation(CONVOLVE, value, target, layer=layer, activation=layer.activation, image=image)
         operation.strides = down, across
-        self._append(operation)
+        self.operations.append(operation)
         return target
 
     def _sorted(self, source: int, down: int, across: int) -> Value:
@@ -205,7 +200,7 @@ class Planner:
             before = None if source == 0 else self._value(source)
             operation = _Operation(COPY, before, value, image=image)
             operation.strides = down, across
-            self._append(operation)
+            self.operations.append(operation)
             self._phases[key] = value
         return self._phases[key]
 
@@ -237,7 +232,7 @@ class Planner:
             value = Value(one.channels, one.height, one.width, one.grid)
             activation = layer.activation if place == len(others) else Identity()
             image = (one.channels, one.height, one.width)
-            self._append(_Operation(kind, one, value, two, activation=activation, image=image))
+            self.operations.append(_Operation(kind, one, value, two, activation=activation, image=image))
         return value
 
     def packed(self, images: int) -> Program:
@@ -375,15 +370,14 @@ class _Writer:
         per_group = layer.filters // layer.groups
         record[FIRST_BLOCK] = len(self.blocks)
         alone, products = [], 0
-        for block in shared_taps(layer.weights.reshape(layer.filters, -1), per_group):
-            group = block.first // per_group
-            taps = shifts[block.taps] + group * layer.weights.shape[1] * phases * laid.plane
-            products += block.weights.size
-            if len(block.weights) > 1:
-                first, last = self.shared.add(taps, block.weights)
-                self.blocks.append((SHARING, block.first, 0, first, last, SHARING * first, 0))
+        for filters, numbers, weights in shared_taps(layer.weights.reshape(layer.filters, -1), per_group):
+            taps = shifts[numbers] + filters // per_group * layer.weights.shape[1] * phases * laid.plane
+            products += weights.size
+            if len(weights) > 1:
+                first, last = self.shared.add(taps, weights)
+                self.blocks.append((SHARING, filters, 0, first, last, SHARING * first, 0))
             else:
-                alone.append((block.first, taps, block.weights))
+                alone.append((filters, taps, weights))
         alone.sort(key=lambda one: one[1].size)
         if len(alone) % 2:
             alone.append(alone[-1])  # with itself

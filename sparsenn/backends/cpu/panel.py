@@ -25,6 +25,7 @@ from sparsenn.backends.cpu.panel_layers import SLICE_WORK, run_layers, vectors_o
 from sparsenn.backends.cpu.panel_sums import finish_line
 from sparsenn.backends.cpu.processor import PANELS, shared_seconds
 from sparsenn.backends.cpu.row_threads import NO_THREADS, row_threads
+from sparsenn.backends.cpu.rows import distinct_rows
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.slices import MOST_THREADS
 from sparsenn.backends.cpu.stack import Stack
@@ -260,6 +261,7 @@ PANEL = register(
         auto=True,
         fuses=True,
         seconds=panel_seconds,
+        distinct_rows=distinct_rows,
         reproducible=True,
     )
 )
@@ -269,6 +271,7 @@ SCATTER = register(
         device="cpu",
         summary="only non-zeros, each scattered through its row of weights",
         launch=launch_scatter,
+        distinct_rows=distinct_rows,
         reproducible=True,
     )
 )

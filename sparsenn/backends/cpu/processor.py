@@ -16,7 +16,6 @@ from sparsenn.runtime.workers import thread_count
 
 __all__ = [
     "CACHE_BYTES",
-    "LAST_CACHE_BYTES",
     "PANELS",
     "THREAD_WORK",
     "WAKING_SECONDS",
@@ -37,7 +36,6 @@ WAKING_SECONDS = 5e-5  # time to hand work to other threads, and to wait until t
 THREAD_WORK = int(WAKING_SECONDS * CLOCK * UNITS * VECTOR)  # multiply-adds of a thread in that time
 
 CACHE_BYTES = 2 << 20  # of a core's own cache
-LAST_CACHE_BYTES = 8 << 20  # a core's share of the last-level cache
 
 PANELS = Prior(compute=TUNED, memory=0.15)
 """The prior of work on panels of rows or images, as measured on AMD EPYC (Zen 4)."""

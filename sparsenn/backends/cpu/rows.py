@@ -12,7 +12,7 @@ __all__ = ["distinct_rows", "take_rows"]
 
 
 def distinct_rows(features: Features) -> tuple[Features, RowMap]:
-    """Return one of each set of equal rows; see `Backend.distinct_rows`."""
+    """Return one of each set of equal rows: found by hash on all cores, then compared whole; dense ones are moved."""
     representatives, group = equal_groups(features) if isinstance(features, CSR) else equal_rows(features)
     if representatives.size == features.shape[0]:
         return features, SAME_ROWS

@@ -2,46 +2,36 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
 from sparsenn.backends.chains import Features, NumberCheck, RowsLeft, RowsWatch, SparseRows
-from sparsenn.backends.contract import CapturedCall, Replay
 from sparsenn.backends.cuda import images, training
 from sparsenn.backends.cuda.absent import AbsentCUDABackend
 from sparsenn.backends.cuda.conv import upload_conv
 from sparsenn.backends.cuda.dense import upload_dense
 from sparsenn.backends.cuda.runtime.availability import check_device
-from sparsenn.backends.cuda.runtime.calls import Calls, check_process
 from sparsenn.backends.cuda.runtime.device import as_current, cupy, machine_of
 from sparsenn.backends.cuda.runtime.footprint import prepared_bytes
-from sparsenn.backends.cuda.runtime.loader import compile_seconds, rehearsal, wait_for_modules
 from sparsenn.backends.cuda.runtime.memory import arriving, free_bytes, release_unused, staging, within_memory
-from sparsenn.backends.cuda.runtime.replay import MAX_COPIED_BYTES, CapturedRun, DeviceReplay, HostReplay
 from sparsenn.backends.cuda.runtime.row_copies import as_rows
 from sparsenn.backends.cuda.runtime.spans import note_use
-from sparsenn.backends.cuda.runtime.streams import wait_for_device
 from sparsenn.backends.cuda.sparse import rows as rows_module
 from sparsenn.backends.cuda.sparse import upload
 from sparsenn.backends.cuda.transfer import incoming
-from sparsenn.backends.cuda.transfer.caller_arrays import arrays_like, current_stream_of, stream_of
 from sparsenn.backends.cuda.transfer.copies import Transfer
-from sparsenn.backends.cuda.transfer.repeated_call import RepeatedCall
+from sparsenn.backends.cuda.transfer.queue import CallQueue, check_process
 from sparsenn.backends.kernel_records import ImageStack, Shapes, Sources
 from sparsenn.backends.machine import Machine
-from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import Conv2d, ImageLayer, LayerNorm, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["AbsentCUDABackend", "CUDABackend", "training"]
-
-HOST_TYPES = (np.dtype(np.float32), np.dtype(np.float16))
-"""Types of rows in host memory that are copied without a conversion."""
 
 
 class CUDABackend:
@@ -50,14 +40,14 @@ class CUDABackend:
     device = "cuda"
     doubles = False
     in_host_memory = False
-    rehearses = True
     prepares_ahead = True
+    row_types: tuple[np.dtype[Any], ...] = (np.dtype(np.float32), np.dtype(np.float16))
 
     def __init__(self, index: int = 0) -> None:
         check_process()
         check_device(index)
         note_use()
-        self.index, self.calls = index, Calls(index)
+        self.index, self.queue = index, CallQueue(index)
         self._copies: Transfer | None = None
         self._expanded: tuple[Array, Any] | None = None
 
@@ -100,7 +90,8 @@ class CUDABackend:
     ) -> Any:
         if isinstance(layer, Conv2d):
             return upload_conv(self.index, layer, (shape[0], shape[1], shape[2]), to_device)
-        return images.NormParameters.of(layer, to_device) if isinstance(layer, LayerNorm) else layer
+        parameters = images.NormParameters.of(layer, to_device) if isinstance(layer, LayerNorm) else layer
+        return partial(self._run_layer, parameters, shape)
 
     @contextmanager
     def _copying(self, layers: Sequence[Layer]) -> Iterator[Callable[[Sequence[Array]], list[Array]]]:
@@ -112,36 +103,9 @@ class CUDABackend:
         ):
             yield to_device
 
-    def run_layer(self, layer: Any, shape: tuple[int, ...], *matrices: Array) -> Array:
-        """Run a layer of images, or what `prepare` made of it, on the device."""
+    def _run_layer(self, layer: ImageLayer | images.NormParameters, shape: tuple[int, ...], *matrices: Array) -> Array:
         with as_current(self.index):
             return images.run_layer(layer, shape, *matrices)
-
-    def replay(self, shape: tuple[int, int], on_host: bool) -> Replay | None:
-        """Return what captures work on rows of a shape as a graph; None where copying rows into it costs too much."""
-        if on_host:
-            return HostReplay(shape)
-        return DeviceReplay(shape) if 4 * math.prod(shape) <= MAX_COPIED_BYTES else None
-
-    def captured_call(self, run: Callable[[Array], Array], rows: Array, out: Array | None, source: Any) -> CapturedCall:
-        """Capture the work as a graph that has no copies of rows, and few of outputs that go to `out`."""
-        with as_current(self.index):
-            return CapturedRun(run, rows, out, current_stream_of(source, self.index))
-
-    def repeated_call(
-        self, run: Callable[[Array], tuple[Array, ...]], source: Any, rows: Array, replay: Replay | None
-    ) -> Callable[[Any], Any] | None:
-        """Return a call by the address of CuPy's arrays, of PyTorch's tensors, or of what exports its memory."""
-        matrix: Any = rows
-        with as_current(self.index):
-            arrays = arrays_like(source, self.index)
-            if arrays is None or not matrix.flags.c_contiguous or arrays.address(source) != matrix.data.ptr:
-                return None
-        return RepeatedCall(arrays, run, matrix, cast(DeviceReplay | None, replay), self.calls)
-
-    def stream_of(self, inputs: Any) -> AbstractContextManager[Any]:
-        """Return a context in which CuPy's current stream is PyTorch's, for one of its tensors here."""
-        return stream_of(inputs, self.index)
 
     def release(self) -> None:
         """Give the memory that CuPy keeps for later back to the device."""
@@ -149,33 +113,6 @@ class CUDABackend:
             if self._copies is not None:
                 self._copies.release()
             release_unused()
-
-    def compile_seconds(self) -> float:
-        """Return the seconds this thread spent on building kernels; CuPy's own count towards their callers."""
-        return compile_seconds()
-
-    def rehearsal(self) -> AbstractContextManager[None]:
-        """Return a context in which kernels begin to be compiled, and none is launched."""
-        return rehearsal()
-
-    def end_rehearsals(self) -> None:
-        """Wait until no kernel is being compiled, which disturbs what is timed."""
-        wait_for_modules()
-
-    def wait(self) -> None:
-        """Wait until the device has done all that was queued."""
-        with as_current(self.index):
-            wait_for_device()
-
-    def before_drop(self) -> None:
-        """Make the stream that copies weights wait for what is queued."""
-        self.calls.before_drop()
-
-    def reads_as_is(self, inputs: Any) -> bool:
-        """Return whether inputs are a NumPy array, or a CuPy array on this device, of float32 or float16 by rows."""
-        if type(inputs) is np.ndarray:
-            return inputs.dtype in HOST_TYPES and inputs.flags.c_contiguous
-        return incoming.is_ready(inputs, True) and inputs.data.device_id == self.index
 
     def device_rows(self, inputs: Any) -> CSR | SparseRows | Array | None:
         """Return rows that are on this GPU, as CuPy's arrays."""
@@ -272,17 +209,6 @@ class CUDABackend:
         """Return a check of rows on the device that never waits."""
         with as_current(self.index):
             return images.RowsWatch()
-
-    def distinct_rows(self, features: Features) -> tuple[Features, RowMap]:
-        """Find equal rows by hash on the device, compare them whole, and gather one of each set there."""
-        cp, (rows, width) = cupy(), features.shape
-        with as_current(self.index):
-            with within_memory("grouping equal rows", rows, 64):
-                first, group = rows_module.group_rows(features)
-            if first.size == rows:
-                return features, SAME_ROWS
-            with within_memory("taking rows", first.size, 4 * width + 64):
-                return rows_module.take_rows(features, first), RowMap(cp.asnumpy(group))
 
     def as_dense(self, features: Features) -> Array:
         """Return the features as a row-major float32 matrix on the device."""

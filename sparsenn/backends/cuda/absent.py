@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any, NoReturn
 
-from sparsenn.backends.contract import Backend
+from sparsenn.backends.contract import Backend, Queue
 from sparsenn.backends.cuda.runtime.footprint import prepared_bytes
 from sparsenn.backends.host_arrays import is_on_host
 from sparsenn.backends.machine import Machine
@@ -21,9 +20,8 @@ class AbsentCUDABackend:
     device = "cuda"
     doubles = False
     in_host_memory = False
-    rehearses = False
     prepares_ahead = True
-    calls = nullcontext()  # nothing is queued
+    queue = Queue()
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -40,13 +38,6 @@ class AbsentCUDABackend:
     def prepared_bytes(self, layer: Layer, with_zeros: bool = False) -> int:
         """Estimate what the layer would take, as `CUDABackend` does."""
         return prepared_bytes(layer, with_zeros)
-
-    def compile_seconds(self) -> float:
-        """Return 0: nothing is compiled."""
-        return 0.0
-
-    def before_drop(self) -> None:
-        """Do nothing: nothing is queued."""
 
     def release(self) -> None:
         """Do nothing: no memory is kept."""

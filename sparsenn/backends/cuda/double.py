@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -14,11 +15,11 @@ from sparsenn.backends.chains import Features, LayerCounts, NumberCheck, RowsLef
 from sparsenn.backends.cuda import CUDABackend
 from sparsenn.backends.cuda.runtime.device import as_current, cupy
 from sparsenn.backends.cuda.runtime.memory import within_memory
+from sparsenn.backends.cuda.transfer.queue import CallQueue
 from sparsenn.backends.host import checked_rows
 from sparsenn.backends.kernel_records import DenseKernel, ImageStack, Shapes, Sources, SparseKernel
 from sparsenn.backends.launching import combine_rows
 from sparsenn.backends.registry import register
-from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import CombiningLayer, Flatten, ImageLayer, Linear, LogSoftmax, Slice, SoftmaxLayer, SparseLinear
@@ -41,8 +42,12 @@ class DoubleCUDABackend(CUDABackend):
 
     device = DEVICE
     doubles = True
-    rehearses = False  # its launches are CuPy's own
     prepares_ahead = False
+    row_types = ()  # rows become float64
+
+    def __init__(self, index: int = 0) -> None:
+        super().__init__(index)
+        self.queue = _Queue(index)
 
     @property
     def description(self) -> str:
@@ -62,7 +67,7 @@ class DoubleCUDABackend(CUDABackend):
     ) -> Any:
         """Copy weights to the device; sparse ones transposed, as cuSPARSE takes a sparse matrix on the left."""
         if isinstance(layers[0], ImageLayer):
-            return ImageStack(tuple(layers), tuple(shapes), tuple(layers))
+            return ImageStack(tuple(layers), tuple(shapes), (partial(self._run_double, layers[0], shapes[0]),))
         with self._here("weights", 0, 0):
             if isinstance(layers[0], SparseLinear):
                 return tuple(
@@ -70,7 +75,7 @@ class DoubleCUDABackend(CUDABackend):
                 )
             return tuple(_on_device(layer, cupy().asarray(layer.weights, np.float64)) for layer in layers)
 
-    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
+    def _run_double(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
         """Run a combining layer, a `Flatten`, a `Slice`, a `Softmax` or a `LogSoftmax`."""
         if isinstance(layer, CombiningLayer):
             width = sum(matrix.shape[1] for matrix in matrices)
@@ -95,10 +100,6 @@ class DoubleCUDABackend(CUDABackend):
             sums = powers.sum(axis=1, keepdims=True)
             found: Array = shifted - cp.log(sums) if isinstance(layer, LogSoftmax) else powers / sums
             return found
-
-    def reads_as_is(self, inputs: Any) -> bool:
-        """Return False: rows become float64."""
-        return False
 
     def place(self, rows: CSR | SparseRows | Array, keep_half: bool = False) -> Features:
         """Bring rows to the device, as a matrix; sparse ones are checked on the host."""
@@ -132,19 +133,12 @@ class DoubleCUDABackend(CUDABackend):
             stored = RowsLeft(features if own else features.copy())  # type: ignore[union-attr]
         return lambda: (np.flatnonzero(cp.asnumpy(active)), stored)
 
-    def replay(self, shape: tuple[int, int], on_host: bool) -> None:
-        """Return None: cuSPARSE's products are not captured."""
-
     def as_csr(self, matrix: Array) -> Any:
         """Return a matrix as CuPy's CSR matrix, or as CSR where it is on the host."""
         if isinstance(matrix, np.ndarray):
             return super().as_csr(matrix)
         with self._here("sparse outputs", *matrix.shape):
             return import_module(_SPARSE).csr_matrix(matrix)
-
-    def distinct_rows(self, features: Features) -> tuple[Features, RowMap]:
-        """Take all rows for different: equal ones are computed as often as they come."""
-        return features, SAME_ROWS
 
     def as_dense(self, features: Features) -> Array:
         """Return the features, which are dense."""
@@ -176,6 +170,15 @@ class DoubleCUDABackend(CUDABackend):
     def _here(self, what: str, rows: int, width: int) -> Iterator[None]:
         with as_current(self.index), within_memory(what, rows, 8 * width):
             yield
+
+
+class _Queue(CallQueue):
+    """The queue of a GPU whose launches are CuPy's own."""
+
+    rehearses = False
+
+    def replay(self, shape: tuple[int, int], on_host: bool) -> None:
+        """Return None: cuSPARSE's products are not captured."""
 
 
 class _CheckAtOnce:

@@ -18,11 +18,12 @@ from sparsenn.backends.cuda.conv.geometry import WHOLE
 from sparsenn.backends.cuda.runtime.activation import IDENTITY, activation_number
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import Program, program
-from sparsenn.backends.cuda.runtime.memory import to_device, within_memory
+from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.runtime.row_copies import as_rows, copy_rows
 from sparsenn.backends.cuda.sparse.rows import weigh_rows
 from sparsenn.backends.launching import combine_rows
+from sparsenn.backends.machine import GRID_ROWS
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import (
@@ -52,7 +53,6 @@ COUNTED_WIDTH = PIECE // 2
 thread has 16. Chosen by these two, not measured."""
 
 WORDS = 1024  # size in bytes of a page of pinned memory: each session whose rows come on a GPU holds one
-MOST_BLOCKS = 65_535  # of a grid's second dimension
 COMBINED = 4  # numbers that a thread adds or multiplies
 
 _program = partial(program, carveout=WHOLE)
@@ -141,7 +141,7 @@ def _pool(layer: MaxPool2d | AvgPool2d, shape: tuple[int, ...], features: Array)
     down = THREADS // across
     counts_padding = int(isinstance(layer, AvgPool2d) and layer.counts_padding)
     kernel = _kernel(_POOL, "pool", features, MEAN=mean, COUNTS_PADDING=counts_padding)
-    grid = (-(-pixels // across), min(-(-planes // down), MOST_BLOCKS))
+    grid = (-(-pixels // across), min(-(-planes // down), GRID_ROWS))
     launch("images", kernel, grid, (across, down), np.int64(planes), *sizes, features, outputs)
     return outputs
 
@@ -160,11 +160,6 @@ def _softmax(layer: SoftmaxLayer, shape: tuple[int, ...], features: Array) -> Ar
     grid = (-(-rows * team // THREADS),)
     launch("images", kernel, grid, (THREADS,), np.int64(rows), np.int64(width), features, outputs)
     return outputs
-
-
-@_run.register
-def _normalise_uncached(layer: LayerNorm, shape: tuple[int, ...], features: Array) -> Array:
-    return _normalise(NormParameters.of(layer, to_device), shape, features)
 
 
 @_run.register
@@ -307,7 +302,7 @@ def largest_number(features: Features) -> tuple[float, bool]:
 def _count(features: Array) -> Array:
     rows, width = features.shape
     counts: Array = cupy().zeros(rows, np.int64)
-    grid = (-(-width // PIECE), min(rows, MOST_BLOCKS))
+    grid = (-(-width // PIECE), min(rows, GRID_ROWS))
     kernel = _kernel(_COUNT, "count_not_zero", features)
     launch("count", kernel, grid, (THREADS,), np.int64(rows), np.int64(width), features, counts)
     return counts

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sparsenn.backends.cuda.clocks import MEMORY_CLOCKS, SHARED_L2_BYTES, busy_share
+from sparsenn.backends.cuda.clocks import MEMORY_CLOCKS, RESERVED_BYTES, SHARED_L2_BYTES, busy_share
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 from sparsenn.backends.cuda.runtime.memory import lasting_memory
@@ -17,7 +17,7 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 
-__all__ = ["FLOAT32", "HALF", "LINE", "RESERVED", "TF32", "Kind", "Tile", "counters", "partial_sums", "work"]
+__all__ = ["FLOAT32", "HALF", "LINE", "TF32", "Kind", "Tile", "counters", "partial_sums", "work"]
 
 LINE = 128  # bytes of a row or a column of the factors in a slab
 
@@ -86,10 +86,9 @@ class Tile:
         """Return how many blocks of so much shared memory a multiprocessor has at a time; 0 if it has no room."""
         if shared_bytes > machine.block_bytes:
             return 0
-        return min(self.blocks, machine.multiprocessor_bytes // (shared_bytes + RESERVED))
+        return min(self.blocks, machine.multiprocessor_bytes // (shared_bytes + RESERVED_BYTES))
 
 
-RESERVED = 1 << 10  # bytes of shared memory that the system takes of each block
 BLOCK_CLOCKS = 2 * MEMORY_CLOCKS  # of a block's beginning and end; and of waiting for the sums of other blocks
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -11,14 +11,12 @@ import numpy as np
 
 from sparsenn.backends.chains import Features, SparseRows
 from sparsenn.backends.host import HostMemory, checked_rows, combine
-from sparsenn.backends.host_arrays import largest_number
 from sparsenn.backends.kernel_records import ImageStack, Shapes, Sources
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.oracle.images import forward_images
 from sparsenn.backends.oracle.sparse import as_csr
-from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array
-from sparsenn.layers import CombiningLayer, ImageLayer, Linear, SparseLinear
+from sparsenn.layers import CombiningLayer, Conv2d, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
 
 __all__ = ["ReferenceBackend"]
@@ -31,6 +29,7 @@ class ReferenceBackend(HostMemory):
     doubles = True
     description = "reference (float64, SciPy)"
     prepares_ahead = False
+    row_types = ()  # rows become float64
     machine = Machine(name="float64 reference", device="reference", multiprocessors=1)
 
     def prepared_bytes(self, layer: Layer, with_zeros: bool = False) -> int:
@@ -47,39 +46,15 @@ class ReferenceBackend(HostMemory):
             return tuple(zip(layers, copies, strict=True))
         if isinstance(layers[0], Linear):
             return tuple(layers)
-        return ImageStack(tuple(layers), tuple(shapes), tuple(layers))
-
-    def run_layer(self, layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
-        """Run a layer in float64."""
-        if isinstance(layer, CombiningLayer):
-            return combine(layer, matrices)
-        (features,), rows = matrices, matrices[0].shape[0]
-        outputs = forward_images(layer, features.reshape(rows, *shape))
-        return outputs.reshape(rows, prod(outputs.shape[1:]))
-
-    def compile_seconds(self) -> float:
-        """Return 0: nothing is compiled."""
-        return 0.0
-
-    def reads_as_is(self, inputs: Any) -> bool:
-        """Return False: rows become float64."""
-        return False
+        (layer,) = layers
+        prepared = layer if isinstance(layer, Conv2d) else partial(_run_layer, layer, shapes[0])
+        return ImageStack((layer,), tuple(shapes), (prepared,))
 
     def place(self, rows: CSR | SparseRows | Array, keep_half: bool = False) -> Features:
         """Return checked CSR, or a float64 matrix."""
         if isinstance(rows, SparseRows):
             rows = checked_rows(rows)
         return as_csr(rows.validate()) if isinstance(rows, CSR) else rows.astype(np.float64)
-
-    def distinct_rows(self, features: Features) -> tuple[Features, RowMap]:
-        """Find equal rows by comparing each one whole, as bytes."""
-        rows = as_csr(features)
-        values = rows.expanded_values()
-        keys = [(rows.indices[a:b].tobytes(), values[a:b].tobytes()) for a, b in pairwise(rows.indptr)]
-        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        group = np.array([numbers[key] for key in keys], np.int64)
-        _, first = np.unique(group, return_index=True)
-        return RowMap(first).gather(rows), RowMap(group)
 
     def as_dense(self, features: Features) -> Array:
         """Return the features as a float64 matrix."""
@@ -91,6 +66,10 @@ class ReferenceBackend(HostMemory):
         counts: Array = np.count_nonzero(features, axis=1).astype(np.int64)
         return counts
 
-    def largest_number(self, features: Features) -> tuple[float, bool]:
-        """Look at the numbers piece by piece."""
-        return largest_number(features.values if isinstance(features, CSR) else features)
+
+def _run_layer(layer: ImageLayer, shape: tuple[int, ...], *matrices: Array) -> Array:
+    if isinstance(layer, CombiningLayer):
+        return combine(layer, matrices)
+    (features,), rows = matrices, matrices[0].shape[0]
+    outputs = forward_images(layer, features.reshape(rows, *shape))
+    return outputs.reshape(rows, prod(outputs.shape[1:]))

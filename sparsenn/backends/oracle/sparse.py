@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.chains import LayerCounts
+from sparsenn.backends.chains import Features, LayerCounts
 from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.backends.registry import register
 from sparsenn.backends.row_map import RowMap
@@ -62,6 +63,17 @@ def _launch(step: StepInput) -> StepOutput:
     return StepOutput(CSR.from_scipy(features, np.float64), row_map, tuple(counts))
 
 
+def _distinct_rows(features: Features) -> tuple[Features, RowMap]:
+    """Find equal rows by comparing each one whole, as bytes."""
+    rows = as_csr(features)
+    values = rows.expanded_values()
+    keys = [(rows.indices[a:b].tobytes(), values[a:b].tobytes()) for a, b in pairwise(rows.indptr)]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    group = np.array([numbers[key] for key in keys], np.int64)
+    _, first = np.unique(group, return_index=True)
+    return RowMap(first).gather(rows), RowMap(group)
+
+
 REFERENCE = register(
     SparseKernel(
         name="reference",
@@ -70,5 +82,6 @@ REFERENCE = register(
         launch=_launch,
         auto=True,
         fuses=True,
+        distinct_rows=_distinct_rows,
     )
 )

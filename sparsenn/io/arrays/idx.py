@@ -10,18 +10,16 @@ import os
 
 import numpy as np
 
-from sparsenn.errors import FileFormatError, UsageError
+from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array
 from sparsenn.io.bounded import Source
 from sparsenn.runtime.memory import check_memory
-from sparsenn.runtime.storage import open_to_write, replacing
 
-__all__ = ["read_idx", "write_idx"]
+__all__ = ["read_idx"]
 
 _TYPES = {
     code: np.dtype(name) for code, name in ((8, ">u1"), (9, ">i1"), (11, ">i2"), (12, ">i4"), (13, ">f4"), (14, ">f8"))
 }
-_CODES = {dtype.newbyteorder("="): code for code, dtype in _TYPES.items()}
 
 _DEFLATE_RATIO = 1032
 """The most that a byte of deflate data can become (258 bytes from two bits)."""
@@ -65,34 +63,6 @@ def read_idx(path: str | os.PathLike[str]) -> Array:
         return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="))
     except ValueError as error:  # lengths beyond any array, one of them 0; or too many of them
         raise FileFormatError(path, f"declares the shape {shape}, which no array can have") from error
-
-
-def write_idx(path: str | os.PathLike[str], array: Array) -> None:
-    """Write an array as IDX, through gzip if the name ends in `.gz`; whole or not at all.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The file; one that is there is replaced.
-    array : array
-        Of any shape; uint8, int8, int16, int32, float32 or float64.
-
-    Raises
-    ------
-    UsageError
-        IDX has no such type, or no such shape.
-    ResourceError
-        The file cannot be written.
-    """
-    dtype = array.dtype.newbyteorder("=")
-    if dtype not in _CODES:
-        raise UsageError(f"IDX cannot hold {array.dtype}; it has {', '.join(sorted(kind.name for kind in _CODES))}")
-    if not 1 <= array.ndim <= 255 or max(array.shape) >= 1 << 32:
-        raise UsageError(f"IDX cannot hold the shape {array.shape}; it takes 1 to 255 lengths below 2^32")
-    header = bytes([0, 0, _CODES[dtype], array.ndim]) + np.array(array.shape, ">u4").tobytes()
-    data = header + array.astype(dtype.newbyteorder(">")).tobytes()
-    with replacing(path) as temporary, open_to_write(temporary, path) as file:
-        file.write(data)
 
 
 def _read_header(source: Source, path: str | os.PathLike[str]) -> tuple[np.dtype[np.generic], tuple[int, ...]]:

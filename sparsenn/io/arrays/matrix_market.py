@@ -20,12 +20,36 @@ from sparsenn.runtime.storage import open_to_write, replacing
 
 __all__ = ["read_matrix_market", "read_matrix_market_rows", "write_matrix_market"]
 
-_FIELDS = ("real", "double", "integer", "unsigned-integer", "pattern")
+_FIELDS = ("real", "double", "pattern")  # integers are read as real ones
 
 _ENTRY_BYTES = {"coordinate": 48, "array": 12}
 """Bytes per entry while a file is read: two indices and a float64 value of SciPy's and their copies; or two values."""
 
+_INTEGER = re.compile(rb"\A(%%MatrixMarket[^\n]* )(?:unsigned-)?integer\b", re.IGNORECASE)
 _FAULT = re.compile(r"Line ([0-9]+): (.*)", re.DOTALL)
+
+
+class _Text:
+    """Text for SciPy's parser (1.17), changed where that crashes, or takes half of a number for the whole.
+
+    It crashes after a zero byte, and where the last line does not end; it takes the 1 of 1.5 for an integer.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._is_begun = self._is_ended = False
+
+    def read(self, size: int) -> bytes:
+        """Return the next `size` bytes; fewer only at the end, where a line end is added."""
+        text = self._source.read(size)
+        if b"\0" in text:
+            raise FileFormatError(self._source.path, "holds a zero byte, and so no text")
+        if not self._is_begun:
+            self._is_begun, text = True, _INTEGER.sub(rb"\1real", text)
+        if len(text) < size and not self._is_ended:
+            self._is_ended = True
+            text += b"\n"
+        return text
 
 
 def read_matrix_market(path: str | os.PathLike[str]) -> COO:
@@ -98,18 +122,20 @@ def _read(path: str | os.PathLike[str]) -> Any:
 
     with _faults_of_scipy(path):
         with Source(path) as source:
-            rows, columns, entries, form, field, symmetry = mminfo(source)
+            rows, columns, entries, form, field, symmetry = mminfo(_Text(source))
         if field not in _FIELDS:
             raise FileFormatError(path, f"a matrix of {field} numbers cannot be read; only {', '.join(_FIELDS)} can", 1)
         if symmetry != "general" and rows != columns:
             raise FileFormatError(path, f"a {symmetry} matrix is square, not {rows:,} x {columns:,}")
         if max(rows, columns) > INDEX32_LIMIT:
             raise FileFormatError(path, f"{rows:,} x {columns:,} is beyond {INDEX32_LIMIT:,} rows or columns")
+        if form == "array" and not entries:  # SciPy divides by the number of rows
+            raise FileFormatError(path, f"is an array of {rows:,} x {columns:,}, which holds no numbers")
         if form == "coordinate":
             check_length(path, "rows or columns", max(rows, columns), entries)
         check_memory(_ENTRY_BYTES[form] * entries, f"{os.fspath(path)}: a matrix of {entries:,} entries")
         with Source(path) as source:
-            return mmread(source)
+            return mmread(_Text(source))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,7 +17,7 @@ import numpy as np
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import INDEX32_LIMIT, Array
 
-__all__ = ["LONGEST_LINE", "Columns", "Readable", "faulty_lines", "parse_lines"]
+__all__ = ["LONGEST_LINE", "Columns", "Readable", "parse_lines"]
 
 LONGEST_LINE = 1024
 """Bytes; three numbers take well under a hundred."""
@@ -27,9 +27,6 @@ _CHUNK = 1 << 24
 
 _BLOCK = 1 << 20
 """Bytes of text per thread at a time."""
-
-_FEW_LINES = 64
-"""Lines that are looked at one by one."""
 
 _SHOWN = 100
 """Characters of pyarrow's message, which quotes the line, that are shown."""
@@ -97,23 +94,6 @@ def parse_lines(
         empty = False
     if empty and not may_be_empty:
         raise FileFormatError(path, f"is empty; each line must hold {columns}", 1)
-
-
-def faulty_lines(sound: Callable[[int, int], bool], lines: int) -> tuple[int, int]:
-    """Return a short range of lines, counted from 0, that holds the first faulty one.
-
-    Half of the lines are looked at, then half of those that are left, and so on: no longer than parsing all takes.
-
-    Parameters
-    ----------
-    sound : whether the lines from one number to below another are all as they should be.
-    lines : how many there are, one of them faulty.
-    """
-    first, last = 0, lines
-    while last - first > _FEW_LINES:
-        middle = (first + last) // 2
-        first, last = (middle, last) if sound(first, middle) else (first, middle)
-    return first, last
 
 
 def _chunks(source: Readable, path: str | os.PathLike[str], columns: Columns) -> Iterator[tuple[int, bytes]]:

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from sparsenn.formats import Array
-from sparsenn.io.hdf5.model import check_form, created_as, read_dense_layers, write_dense_layers
+from sparsenn.io.hdf5.headers import created_as, read_description
+from sparsenn.io.hdf5.model import read_dense_layers, write_dense_layers
 from sparsenn.io.hdf5.reading import Hdf5Source, opened
 from sparsenn.layers import Linear
 from sparsenn.printable import one_line
@@ -108,7 +109,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         The file is not there, cannot be read, or is larger than memory.
     """
     with opened(path) as source:
-        description = check_form(source, _CHECKPOINT, _VERSION)
+        description = read_description(source, (_CHECKPOINT,), (_VERSION,))
         layers = read_dense_layers(source)
         velocities = tuple(_velocities(source, number, layer) for number, layer in enumerate(layers, start=1))
         losses = source.vector("losses", "<f8")

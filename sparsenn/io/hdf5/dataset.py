@@ -22,10 +22,7 @@ of what was read.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +34,11 @@ from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.formats.arrays import frozen
 from sparsenn.io.dataset import Dataset, check_limits
 from sparsenn.io.hdf5.dataset_layers import read_layers, write_network
+from sparsenn.io.hdf5.headers import created_as, read_description
 from sparsenn.io.hdf5.reading import Hdf5Source, opened
-from sparsenn.io.hdf5.writing import created
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
 from sparsenn.runtime.progress import Progress, silent
-from sparsenn.runtime.storage import replacing
 
 __all__ = ["read_categories", "read_dataset", "write_dataset", "write_result"]
 
@@ -125,7 +121,9 @@ def write_dataset(dataset: Dataset, path: str | os.PathLike[str]) -> None:
             "sparsenn.Dataset(name, network, inputs) makes a Dataset of a network and its inputs"
         )
     needed = {"needs_float64": True} if dataset.network.needs_float64 else {}
-    with _created(path, _DATASET, {"name": dataset.name, "provenance": dataset.provenance, **needed}) as file:
+    with created_as(
+        path, _DATASET, _VERSION, {"name": dataset.name, "provenance": dataset.provenance, **needed}
+    ) as file:
         write_network(file.create_group("network"), dataset.network)
         _write_rows(file.create_group("inputs"), dataset.inputs)
         if dataset.truth is not None:
@@ -159,7 +157,7 @@ def write_result(
     ResourceError
         The file cannot be written.
     """
-    with _created(path, _RESULT, {"columns": outputs.shape[1], "attributes": attributes}) as file:
+    with created_as(path, _RESULT, _VERSION, {"columns": outputs.shape[1], "attributes": attributes}) as file:
         _write_rows(file.create_group("outputs"), outputs)
         file["categories"] = np.sort(categories).astype("<i8") + 1
         if classes is not None:
@@ -181,27 +179,13 @@ def read_categories(path: str | os.PathLike[str]) -> Array:
         return _read_categories(source)
 
 
-@contextmanager
-def _created(path: str | os.PathLike[str], form: str, description: dict[str, Any]) -> Iterator[h5py.File]:
-    with replacing(path) as temporary, created(temporary) as file:
-        file.attrs["format"], file.attrs["version"] = np.bytes_(form), _VERSION
-        file["description"] = np.bytes_(json.dumps(description))
-        yield file
-
-
 def _description(source: Hdf5Source, *forms: str) -> dict[str, Any]:
-    """Check that the file is of one of these forms, and of a version known; return its description, checked."""
-    form, version = source.attribute("format"), source.attribute("version")
-    if form not in forms:
-        found = f"it says {form!r}" if form else "it is some other HDF5 file"
-        raise source.fault(f"not a {' or '.join(forms)}: {found}")
-    if version != _VERSION:
-        raise source.fault(
-            f"has version {version}; this program reads version {_VERSION}: use the version of sparsenn that wrote it"
-        )
-    description = json.loads(source.text("description"))
-    first, kind, notes = ("name", str, "provenance") if form == _DATASET else ("columns", int, "attributes")
-    if not isinstance(description, dict) or not isinstance(description.get(first), kind):
+    """Return the checked description of a file of one of these forms."""
+    description = read_description(source, forms, (_VERSION,))
+    first, kind, notes = (
+        ("name", str, "provenance") if source.attribute("format") == _DATASET else ("columns", int, "attributes")
+    )
+    if not isinstance(description.get(first), kind):
         raise source.fault(f"description has no valid {first!r}")
     values = description[notes].values() if isinstance(description.get(notes), dict) else [None]
     if not all(isinstance(value, str) for value in values):

@@ -26,11 +26,9 @@ Files of version 1 hold dense layers only, and neither image nor resize; checkpo
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,20 +39,17 @@ from sparsenn.errors import FileFormatError, SparseNNError, UsageError
 from sparsenn.formats import INDEX32_LIMIT, Scaling
 from sparsenn.io.bounded import open_plain, reading
 from sparsenn.io.description import description_of, model_described
+from sparsenn.io.hdf5.headers import created_as, read_description
 from sparsenn.io.hdf5.model_layers import activation_fields, read_activation, read_model_layers, write_model_layers
 from sparsenn.io.hdf5.reading import Hdf5Source, opened
-from sparsenn.io.hdf5.writing import created
 from sparsenn.layers import Linear
 from sparsenn.model import Model
 from sparsenn.network import Image, Network
 from sparsenn.printable import kind_of
-from sparsenn.runtime.storage import replacing
 
 __all__ = [
     "DENSE_LAYER",
     "KERAS_DESCRIPTION",
-    "check_form",
-    "created_as",
     "is_keras",
     "is_model",
     "read_dense_layers",
@@ -119,7 +114,7 @@ def read_model(path: str | os.PathLike[str]) -> Model:
         The file is not there, cannot be read, or is larger than memory.
     """
     with opened(path) as source:
-        description = check_form(source, _MODEL, *range(_DENSE_VERSION, _VERSION + 1))
+        description = read_description(source, (_MODEL,), range(_DENSE_VERSION, _VERSION + 1))
         dense = source.attribute("version") == _DENSE_VERSION
         layers = read_dense_layers(source) if dense else read_model_layers(source)
         scales = source.has("scaling/factor")
@@ -167,37 +162,6 @@ def is_model(path: str | os.PathLike[str]) -> bool:
             return source.attribute("format") == _MODEL or source.has_attribute(KERAS_DESCRIPTION)
     except SparseNNError:
         return False
-
-
-@contextmanager
-def created_as(path: str | os.PathLike[str], form: str, version: int, description: Any) -> Iterator[h5py.File]:
-    """Yield a new HDF5 file of this form, with its description as JSON; whole or not at all."""
-    with replacing(path) as temporary, created(temporary) as file:
-        file.attrs["format"], file.attrs["version"] = np.bytes_(form), version
-        file["description"] = np.bytes_(json.dumps(description))
-        yield file
-
-
-def check_form(source: Hdf5Source, form: str, *versions: int) -> dict[str, Any]:
-    """Return the description of a file, which must be of this form and one of these versions.
-
-    Raises
-    ------
-    FileFormatError
-        It is of another, or the description is not an object of JSON.
-    """
-    found, number = source.attribute("format"), source.attribute("version")
-    if found != form:
-        raise source.fault(f"not a {form}: {f'it says {found!r}' if found else 'it is some other HDF5 file'}")
-    if number not in versions:
-        known = ", ".join(map(str, versions))
-        raise source.fault(
-            f"has version {number}; this program reads version {known}: use the version of sparsenn that wrote it"
-        )
-    description = json.loads(source.text("description"))
-    if not isinstance(description, dict):
-        raise source.fault("description is not an object")
-    return description
 
 
 def write_dense_layers(group: h5py.Group, layers: Sequence[Linear]) -> None:

@@ -11,6 +11,7 @@ from sparsenn.errors import FileFormatError, UsageError
 from sparsenn.formats import Table
 from sparsenn.io.tables.columns import BLOCK_BYTES, Block
 from sparsenn.runtime.memory import check_memory
+from sparsenn.runtime.storage import check_path
 
 if TYPE_CHECKING:
     from sparsenn.io.tables.csv import TextTable
@@ -50,6 +51,7 @@ def open_table(
     FileFormatError, InputError, ResourceError
         As `TextTable` and `ParquetTable`.
     """
+    check_path(path)
     suffix = table_suffix(path)
     if suffix is None:
         raise UsageError(f"{os.fspath(path)}: tables are {', '.join(TABLE_SUFFIXES)}, text also with .gz")

@@ -20,12 +20,11 @@ from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.memory import free_bytes, within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch, section
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, compress, index_type, scan
-from sparsenn.backends.cuda.sparse.rows import gather_pieces
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.formats.compressed import Compressed
-from sparsenn.studies.spmspm.cuda_rows import as_csr, finish, weights_by_row
+from sparsenn.studies.spmspm.cuda_rows import as_csr, finish, gather_pieces, weights_by_row
 
 __all__ = ["KERNELS", "ROWS_PER_THREAD", "VARIANTS"]
 

@@ -10,15 +10,40 @@ from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, compress, index_type, scan
-from sparsenn.backends.cuda.sparse.rows import ROWS_PER_BLOCK, THREADS, take_rows, weigh_rows
+from sparsenn.backends.cuda.sparse.rows import ROWS_PER_BLOCK, THREADS, weigh_rows
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer
 from sparsenn.backends.kernel_records import StepInput, StepOutput
 from sparsenn.backends.row_map import SAME_ROWS, RowMap
-from sparsenn.formats import CSC, CSR, index_dtype
+from sparsenn.formats import CSC, CSR, Array, index_dtype
 
-__all__ = ["as_csr", "csc_to_csr", "finish", "weights_by_row"]
+__all__ = ["as_csr", "csc_to_csr", "finish", "gather_pieces", "weights_by_row"]
 
+_GATHER = program("studies/spmspm/kernels/gather.cu", INDEX=INDEX_TYPES)
 _FROM_DENSE = program("studies/spmspm/kernels/from_dense.cu", INDEX=INDEX_TYPES)
+
+
+def gather_pieces(starts: Array, offsets: Array, indices: Array, values: Array, iso: bool) -> tuple[Array, Array]:
+    """Copy ranges of a list of entries from `starts` to `offsets`, (ranges + 1,); with `iso`, the value stays."""
+    cp = cupy()
+    total = int(offsets[-1])
+    gathered, moved = cp.empty(total, indices.dtype), values if iso else cp.empty(total, np.float32)
+    if total:
+        kernel = _GATHER.kernel("gather", INDEX=index_type(indices))
+        grid = (blocks_for(starts.size, ROWS_PER_BLOCK),)
+        arguments = (np.int64(starts.size), starts, offsets, indices, values, np.int32(iso), gathered, moved)
+        launch("gather", kernel, grid, (THREADS,), *arguments)
+    return gathered, moved
+
+
+def _take_rows(features: Features, rows: Array) -> Features:
+    """Return some rows, by a device array of int64."""
+    if not isinstance(features, CSR):
+        taken: Array = cupy().take(features, rows, axis=0)
+        return taken
+    starts = features.indptr[rows]
+    offsets = scan(features.indptr[rows + 1] - starts)
+    entries = gather_pieces(starts, offsets, features.indices, features.values, features.iso)
+    return CSR((rows.size, features.shape[1]), offsets, *entries)
 
 
 def as_csr(features: Features) -> CSR:
@@ -71,5 +96,5 @@ def finish(step: StepInput, layer: DeviceLayer, kernel: str, outputs: Features) 
         survivors = cp.asnumpy(cp.flatnonzero(alive)).astype(np.int64)
         row_map = RowMap.of_survivors(survivors, outputs.shape[0])
         if survivors.size < outputs.shape[0]:
-            outputs = take_rows(outputs, cp.asarray(survivors))
+            outputs = _take_rows(outputs, cp.asarray(survivors))
     return StepOutput(outputs, row_map, (counts,))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.cpu.rows import distinct_rows
 from sparsenn.backends.cpu.stack import Stack
 from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.formats import CSR, from_dense
@@ -37,4 +38,5 @@ SCIPY = SparseKernel(
     device="cpu",
     summary="SciPy's sparse product, then bias and activation",
     launch=launch_scipy,
+    distinct_rows=distinct_rows,
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sparsenn.backends.cpu.rows import distinct_rows
 from sparsenn.backends.cpu.stack import Stack
 from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.formats import Array, from_dense
@@ -72,4 +73,5 @@ SEQUENTIAL = SparseKernel(
     device="cpu",
     summary="each CSR row against each CSC column, by merge-intersection",
     launch=launch_sequential,
+    distinct_rows=distinct_rows,
 )

@@ -147,7 +147,7 @@ def test_weights_of_zero_change_no_bit(rng):
     weights = pruned(rng, (8, 3, 3, 3), 0.7).astype(np.float32)
     images = rng.normal(size=(20, 3, 11, 12)).astype(np.float32)
     together = run([Conv2d(weights, 0.5)], images)
-    assert {len(block.weights) for block in shared_taps(weights.reshape(8, -1), 8)} == {4}
+    assert {len(each) for _, _, each in shared_taps(weights.reshape(8, -1), 8)} == {4}
     for k in range(8):
         assert np.array_equal(run([Conv2d(weights[k : k + 1], 0.5)], images)[:, 0], together[:, k])
 

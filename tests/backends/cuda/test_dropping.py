@@ -16,8 +16,10 @@ from sessions import altered
 
 from sparsenn import Network, Session
 from sparsenn.backends import cuda
+from sparsenn.backends.contract import Queue
 from sparsenn.backends.cpu import CPUBackend
-from sparsenn.backends.cuda.runtime import calls, device, memory
+from sparsenn.backends.cuda.runtime import device, memory
+from sparsenn.backends.cuda.transfer import queue
 from sparsenn.layers import Linear
 
 DEVICE = 3
@@ -27,7 +29,7 @@ OLD, NEW = np.arange(12, dtype=np.float32), np.full(12, -1, np.float32)
 @pytest.fixture(params=[0.0, 0.3, 0.7])
 def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[LateCuPy]:
     fake = LateCuPy(request.param)
-    for module in (cuda, calls, device, memory):
+    for module in (cuda, queue, device, memory):
         monkeypatch.setattr(module, "cupy", lambda: fake)
     monkeypatch.setattr(cuda, "check_device", lambda index: None)
     monkeypatch.setattr(memory, "STAGED_BYTES", 64)
@@ -44,11 +46,11 @@ def copied(backend: Any, numbers: np.ndarray) -> Any:
 
 def test_weights_dropped_within_a_turn_are_read_before_others_come(late: LateCuPy) -> None:
     backend, found = cuda.CUDABackend(DEVICE), []
-    with backend.calls:
+    with backend.queue:
         weights = copied(backend, OLD)
         place = weights.data.ptr
         late.read(weights, found)
-        backend.before_drop()
+        backend.queue.before_drop()
         del weights
         others = copied(backend, NEW)
         assert others.data.ptr == place
@@ -59,10 +61,10 @@ def test_weights_dropped_within_a_turn_are_read_before_others_come(late: LateCuP
 
 def test_weights_dropped_after_a_turn_are_read_before_others_come(late: LateCuPy) -> None:
     backend, found = cuda.CUDABackend(DEVICE), []
-    with backend.calls:
+    with backend.queue:
         weights = copied(backend, OLD)
         late.read(weights, found)
-    backend.before_drop()
+    backend.queue.before_drop()
     del weights
     copied(cuda.CUDABackend(DEVICE), NEW)
     late.default.synchronize()
@@ -71,12 +73,12 @@ def test_weights_dropped_after_a_turn_are_read_before_others_come(late: LateCuPy
 
 def test_buffers_of_one_stream_that_another_reads(late: LateCuPy) -> None:
     backend, found, second = cuda.CUDABackend(DEVICE), [], late.cuda.Stream()
-    with backend.calls:
+    with backend.queue:
         buffer = late.empty(OLD.shape, OLD.dtype)
         late.write(buffer, OLD)
-    with second, backend.calls:
+    with second, backend.queue:
         late.read(buffer, found)
-    backend.before_drop()
+    backend.queue.before_drop()
     del buffer
     late.write(late.empty(OLD.shape, OLD.dtype), NEW)
     late.default.synchronize()
@@ -88,25 +90,25 @@ def test_a_turn_that_was_captured_is_not_waited_for(late: LateCuPy) -> None:
     backend, captured = cuda.CUDABackend(DEVICE), late.cuda.Stream()
     with captured:
         captured.capturing = True
-        with backend.calls:
+        with backend.queue:
             pass
         captured.capturing = False
     for stream in (late.default, late.cuda.Stream()):
-        with stream, backend.calls:
+        with stream, backend.queue:
             pass
 
 
 def test_nothing_is_waited_for_before_the_first_turn(late: LateCuPy) -> None:
-    cuda.CUDABackend(DEVICE).before_drop()
+    cuda.CUDABackend(DEVICE).queue.before_drop()
     assert not any(stream.queue for stream in late.streams)
 
 
-class Telling(CPUBackend):
+class Telling(CPUBackend, Queue):
     """Notes what it is asked for."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[str] = []
+        self.queue, self.told = self, list[str]()
 
     def before_drop(self) -> None:
         self.told.append("before drop")

@@ -156,18 +156,13 @@ def test_outputs_that_stand_for_others_are_spread(merging: bool, rng: np.random.
 
 
 @pytest.mark.parametrize("form", ["csr", "dense"])
-def test_rows_are_counted_and_grouped(form: str, rng: np.random.Generator) -> None:
+def test_rows_are_counted(form: str, rng: np.random.Generator) -> None:
     backend = backends.backend_for("cuda")
     rows = rows_of(rng, 90, 50, True)
     full = rows.to_scipy().toarray()
     placed = backend.place(rows if form == "csr" else full.copy())
     assert np.array_equal(backend.count_nonzeros(backend.as_dense(placed)), np.count_nonzero(full, axis=1))
     assert np.array_equal(backend.fetch(backend.as_dense(placed)), full)
-    distinct, row_map = backend.distinct_rows(placed)
-    distinct = backend.fetch(distinct)
-    found = distinct.to_scipy().toarray() if isinstance(distinct, CSR) else distinct
-    assert found.shape[0] == np.unique(full, axis=0).shape[0]
-    assert np.array_equal(row_map.scatter(found), full)
 
 
 def test_rows_of_half_precision_are_counted(rng: np.random.Generator) -> None:
@@ -294,7 +289,8 @@ def test_layers_without_weights(layer: Any, rng: np.random.Generator) -> None:
     images = rng.normal(size=(3, *shape)).astype(np.float32)
     images = images.reshape(3, -1) if isinstance(layer, Softmax) else images
     rows = backend.as_dense(backend.place(images.reshape(3, -1)))
-    found = backend.fetch(backend.run_layer(layer, images.shape[1:], rows))
+    (run,) = backend.prepare([layer], shapes=[images.shape[1:]]).prepared
+    found = backend.fetch(run(rows))
     expected = outputs_of(layer, images)
     np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-5, atol=1e-6)
 

@@ -26,10 +26,9 @@ COPIES = frozenset(
 
 OPERATORS = {
     "double.py": None,
-    "sparse/rows.py": {"take_rows", "group_rows"},
     "transfer/incoming.py": {"_by_row", "_entries"},
 }
-"""Where operators may stay: float64, the steps of sparse layers that studies run, and matrices of CuPy's other formats.
+"""Where operators may stay: float64, and matrices of CuPy's other formats.
 All functions of a file, or some."""
 
 

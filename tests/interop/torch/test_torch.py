@@ -144,7 +144,7 @@ def test_among_other_modules_copied_and_pickled(pair: tuple[Any, Any, Any]) -> N
 def test_what_is_refused() -> None:
     network = Network((Linear(np.ones((4, 3)), activation=ReLU()),))
     wrapped = sparsenn.torch.wrap(network)
-    with pytest.raises(ShapeError, match=r"rows of shape \(2, 3\); the network takes rows of 4 numbers"):
+    with pytest.raises(ShapeError, match=r"\(2, 3\); .* 4 numbers"):
         wrapped(torch.zeros(2, 3))
     with pytest.raises(ShapeError, match="rows of shape"):
         wrapped(torch.zeros(4))

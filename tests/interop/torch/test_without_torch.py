@@ -20,10 +20,10 @@ def _no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_wrap() -> None:
-    with pytest.raises(UsageError, match="wrap needs PyTorch, which is missing or too old"):
+    with pytest.raises(UsageError, match="needs PyTorch"):
         sparsenn.torch.wrap(Network((Linear(np.ones((2, 2))),)))
 
 
 def test_from_torch() -> None:
-    with pytest.raises(UsageError, match="from_torch takes a module of PyTorch, which is not installed here"):
+    with pytest.raises(UsageError, match=r"PyTorch.* not installed"):
         sparsenn.from_torch(3)

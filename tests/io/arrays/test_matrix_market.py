@@ -82,7 +82,7 @@ def test_patterns_have_ones(corrupted: Corrupted) -> None:
         ("\x89HDF\r\n", ":1", "not Matrix Market"),
         (BANNER.replace("coordinate", "array") + "1 1\n1\n", ":1", "only coordinates"),
         (BANNER.replace("real", "complex") + "1 1 1\n1 1 1 1\n", ":1", "complex numbers cannot be read"),
-        (BANNER, ":2", "EOF"),
+        (BANNER, ":3", "EOF"),
         (BANNER + "2 2\n", "", "nvalid integer"),
         (BANNER + "2 -2 1\n", ":2", "negative"),
         (BANNER + "2 " + "9" * 30 + " 1\n", "", "out of range"),
@@ -107,6 +107,11 @@ def test_faulty_files(corrupted: Corrupted, name: str, text: str, place: str, me
     path = corrupted(gzip.compress(data) if name.endswith("gz") else data, name)
     with pytest.raises(FileFormatError, match=rf"^{re.escape(str(path))}{place}: .*{message}"):
         read_matrix_market(path)
+
+
+def test_integers_that_are_none(corrupted: Corrupted) -> None:
+    text = f"{BANNER.replace('real', 'integer')}2 2 2\n1 1 1.5\n2 2 3e9\n"
+    np.testing.assert_array_equal(dense(corrupted(text.encode(), "m.mtx")), [[1.5, 0], [0, 3e9]])
 
 
 def test_more_entries_than_memory_holds(corrupted: Corrupted) -> None:
@@ -148,6 +153,9 @@ def test_rows_are_dense_where_the_file_is(tmp_path: Path) -> None:
         "real general\n1 2\n1\n2\n3\n",
         "real general\n1 2\n1\nx\n",
         "real general\n1 2\n1\ninf\n",
+        "real general\n0 2\n1\n",
+        "real general\n1 3\n1\n2\n\x1a",
+        "real general\n1 2\n1\n2\0\n",
     ],
 )
 def test_arrays_that_are_refused(corrupted: Corrupted, text: str) -> None:

@@ -115,7 +115,7 @@ def test_result_round_trip(tmp_path_factory, same_matrix: Same, outputs: CSR, no
 def test_categories_of_a_dataset_are_its_truth(path: Path, tmp_path: Path, mixed: Dataset) -> None:
     assert read_categories(path).tolist() == [2, 4]
     write_dataset(replace(mixed, truth=None), tmp_path / "unknown.h5")
-    with pytest.raises(FileFormatError, match="holds no categories: the truth of this dataset is not known"):
+    with pytest.raises(FileFormatError, match=r"truth .* not known"):
         read_categories(tmp_path / "unknown.h5")
 
 
@@ -138,9 +138,9 @@ def test_equal_datasets_give_equal_files(path: Path, tmp_path: Path, mixed: Data
 
 
 def test_more_than_there_is(path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot take 6 layers of a network that has 5"):
+    with pytest.raises(UsageError, match=r"6 layers .* has 5"):
         read_dataset(path, layers=6)
-    with pytest.raises(UsageError, match="the number of inputs to read is 0; give an integer of at least 1"):
+    with pytest.raises(UsageError, match=r"inputs .* 0"):
         read_dataset(path, limit_inputs=0)
     assert read_dataset(path, limit_inputs=1000).inputs.shape[0] == 5
 
@@ -157,7 +157,7 @@ def test_activation_of_another_make(tmp_path: Path, mixed: Dataset) -> None:
         name: ClassVar[str] = "doubled"
 
     layer = replace(mixed.network[0], activation=Doubled())
-    with pytest.raises(UsageError, match=r"layer 1 has the activation .*, which HDF5 files cannot hold"):
+    with pytest.raises(UsageError, match=r"layer 1 .*activation .* HDF5"):
         write_dataset(replace(mixed, network=Network((layer,)), truth=None), tmp_path / "d.h5")
     assert list(tmp_path.iterdir()) == []
 
@@ -271,7 +271,7 @@ FAULTS: list[tuple[Callable[[h5py.File], None], str]] = [
     (without("description"), "description is missing"),
     (overwrite("description", np.bytes_(b"{")), "damaged"),
     (overwrite("description", np.bytes_(b"[" * 100_000)), "damaged"),
-    (overwrite("description", np.bytes_(b"[]")), "description has no valid 'name'"),
+    (overwrite("description", np.bytes_(b"[]")), "description is not an object"),
     (overwrite("description", 5), "description holds int64"),
     (overwrite("description", np.array([b"{}"])), r"description has the shape \(1,\)"),
     (described(name=5), "description has no valid 'name'"),
@@ -406,7 +406,7 @@ def test_rows_are_checked_in_pieces(
     same_dataset(read_dataset(tmp_path / "d.h5"), dataset)
     with h5py.File(tmp_path / "d.h5", "r+") as file:
         file["inputs/indices"][inputs.indptr[18]] = 9
-    with pytest.raises(FileFormatError, match=f"all rows: row 18, entry {inputs.indptr[18]}: index 9 is outside"):
+    with pytest.raises(FileFormatError, match=f"row 18, entry {inputs.indptr[18]}: index 9"):
         read_dataset(tmp_path / "d.h5")
 
 
@@ -416,6 +416,6 @@ def test_what_is_no_dataset_is_not_written(tmp_path: Path, mixed: Dataset) -> No
         ((new, mixed), "Path and a Dataset"),
         ((mixed.network, new), "Network and a [A-Za-z]*Path"),
     ):
-        with pytest.raises(UsageError, match=f"takes a Dataset and a path, not a [A-Za-z]*{found}"):
+        with pytest.raises(UsageError, match=rf"Dataset .* not a [A-Za-z]*{found}"):
             write_dataset(*arguments)
         assert not new.exists()

@@ -150,9 +150,9 @@ def test_what_is_a_model(tmp_path: Path, mixed: Dataset) -> None:
     names = ("model", "state", "dataset", "text", "cut", "none")
     assert [name for name in names if is_model(tmp_path / f"{name}.h5")] == ["model"]
     assert not is_model(tmp_path)
-    with pytest.raises(FileFormatError, match="not a sparsenn model: it says 'sparsenn dataset'"):
+    with pytest.raises(FileFormatError, match="'sparsenn dataset'"):
         read_model(tmp_path / "dataset.h5")
-    with pytest.raises(FileFormatError, match="not a sparsenn checkpoint: it says 'sparsenn model'"):
+    with pytest.raises(FileFormatError, match="'sparsenn model'"):
         read_checkpoint(tmp_path / "model.h5")
     with pytest.raises(InputError, match="no such file"):
         read_model(tmp_path / "none.h5")
@@ -289,7 +289,7 @@ def test_truncated_anywhere(tmp_path: Path) -> None:
 def test_a_model_that_could_not_be_read_back_is_not_made() -> None:
     with pytest.raises(UsageError, match="unknown loss 'cross-entropy'; did you mean 'cross_entropy'"):
         Model(model().network, "cross-entropy", True)
-    with pytest.raises(UsageError, match=r"the network is a Linear; a model holds a sparsenn\.Network"):
+    with pytest.raises(UsageError, match=r"a Linear; .*sparsenn\.Network"):
         Model(layers()[0], "mse", False)  # type: ignore[arg-type]
 
 

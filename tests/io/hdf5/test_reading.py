@@ -163,7 +163,7 @@ def test_foreign_files(tmp_path: Path, data: bytes) -> None:
 def test_hdf5_of_another_program(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["weights"] = np.ones((3, 3))
-    with pytest.raises(FileFormatError, match="not a sparsenn dataset: it is some other HDF5 file"):
+    with pytest.raises(FileFormatError, match="not a sparsenn dataset"):
         read_dataset(tmp_path / "a.h5")
 
 
@@ -177,5 +177,5 @@ def test_no_file(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.h5")
-    with pytest.raises(InputError, match="is a device or a pipe; only plain files are read"):
+    with pytest.raises(InputError, match="device or a pipe"):
         read_dataset(tmp_path / "a.h5")

@@ -122,7 +122,7 @@ def test_damaged_files_do_not_say_what_is_needed(steep: Network, tmp_path: Path)
 
 def test_what_cannot_be_in_float64_says_how_it_runs_all_the_same(steep: Network) -> None:
     for options in ({"kernel": "register_tiled"}, {"machine": "h200"}, {"reproducible": True}):
-        with pytest.raises(UsageError, match="makes float64 the default: precision float32 computes it all the same"):
+        with pytest.raises(UsageError, match="precision float32"):
             Session(steep, **options)
         assert plan_rows(steep, 1, precision="float32", **options).precisions == ("float32", "float32")
 
@@ -163,7 +163,7 @@ def test_what_overflows_is_told() -> None:
     large = np.full((1, 2), 1e30, np.float32)
     network = Network((Linear(large, None, Identity()), Linear(large.T, None, Identity())))
     assert rounding_of(network) == np.inf
-    with pytest.warns(RoundingWarning, match="rounds away all of this network's outputs"):
+    with pytest.warns(RoundingWarning, match="rounds away"):
         check_rounding(network)
 
 

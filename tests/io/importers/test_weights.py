@@ -239,12 +239,12 @@ def test_one_matrix_of_scipy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["pt", "pth", "ckpt", "pkl", "joblib", "bin"])
 def test_what_runs_code_is_refused_unread(tmp_path: Path, suffix: str) -> None:
-    with pytest.raises(FileFormatError, match="run code when they are read; save the weights by safetensors"):
+    with pytest.raises(FileFormatError, match="safetensors"):
         from_weights(tmp_path / f"model.{suffix}")
 
 
 def test_other_names_and_files_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"weights are read from \.npz and \.safetensors files"):
+    with pytest.raises(UsageError, match=r"\.npz and \.safetensors"):
         from_weights(tmp_path / "weights.doc")
     with pytest.raises(InputError, match="no such file"):
         from_weights(tmp_path / "weights.npz")

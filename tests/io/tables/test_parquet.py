@@ -28,7 +28,7 @@ def written(folder: Path, columns: dict[str, Any], **how: Any) -> Path:
         (pa.array([1, 2, 3], pa.int64()), [1, 2, 3]),
         (pa.array([1, None, 3], pa.uint8()), [1, np.nan, 3]),
         (pa.array([0.5, None, np.nan], pa.float64()), [0.5, np.nan, np.nan]),
-        (pa.array([0.5, -1, 2], pa.float16()), [0.5, -1, 2]),
+        (pa.array(np.array([0.5, -1, 2], np.float16)), [0.5, -1, 2]),
         (pa.array([True, False, None]), [1, 0, np.nan]),
         (pa.array([Decimal("1.25"), None, Decimal("-3")], pa.decimal128(9, 2)), [1.25, np.nan, -3]),
         (pa.array([5, None, 5]).dictionary_encode(), [5, np.nan, 5]),

@@ -12,9 +12,10 @@ from sparsenn.backends.cuda.conv.layer import ConvLayer
 from sparsenn.backends.cuda.runtime.activation import compiled_activation
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_host
-from sparsenn.backends.cuda.runtime.precision import HALF_MAX
+from sparsenn.backends.machine import GRID_ROWS
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
+from sparsenn.layers.elementwise import HALF_MAX
 
 __all__ = [
     "Defines",
@@ -28,8 +29,6 @@ __all__ = [
 ]
 
 Defines = Mapping[str, int | str]
-
-MOST_ROWS_OF_BLOCKS = 65_535  # blocks that a grid may have in its second direction
 
 
 def sizes(geometry: Geometry) -> dict[str, int]:
@@ -87,7 +86,7 @@ def refuse(reason: str | None) -> None:
 
 def grid_of(columns: int, tiles: int) -> tuple[int, int]:
     """Return a grid of columns x tiles blocks, or fewer of the latter: the kernels loop over them."""
-    return columns, min(tiles, MOST_ROWS_OF_BLOCKS)
+    return columns, min(tiles, GRID_ROWS)
 
 
 def check_half_range(layer: ConvLayer) -> None:

@@ -12,10 +12,10 @@ from math import gcd
 
 import numpy as np
 
-from sparsenn.backends.cuda.clocks import OUTPUT_CLOCKS, READ_BYTES, SHARED_L2_BYTES
+from sparsenn.backends.cuda.clocks import OUTPUT_CLOCKS, READ_BYTES, RESERVED_BYTES, SHARED_L2_BYTES
 from sparsenn.backends.cuda.conv.geometry import MOST_NUMBERS, Geometry
 from sparsenn.backends.cuda.runtime.precision import split_tf32
-from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, RESERVED, TF32, Kind
+from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
@@ -234,7 +234,7 @@ def _plan_of(kind: Kind, geometry: Geometry, count: int, machine: Machine, shape
 def fitting(kind: Kind, geometry: Geometry, count: int, machine: Machine, tile: Tile) -> Plan | None:
     """Return the plan of a tile; None if registers, shared memory or what numbers are counted in do not suffice."""
     made = cut(kind, geometry, count, tile)
-    room = min(machine.block_bytes, machine.multiprocessor_bytes - RESERVED)
+    room = min(machine.block_bytes, machine.multiprocessor_bytes - RESERVED_BYTES)
     fits = made.shared_bytes <= room and made.band <= PLACES and made.places <= MOST_NUMBERS
     return made if fits and _enough_registers(kind, tile) else None
 

@@ -39,13 +39,14 @@ from sparsenn.backends.cuda.runtime.activation import compiled_activation
 from sparsenn.backends.cuda.runtime.device import cupy, machine_of
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host, from_host
 from sparsenn.backends.cuda.runtime.loader import Program, specialised
-from sparsenn.backends.cuda.runtime.precision import HALF_MAX, SPLIT_PRODUCTS
+from sparsenn.backends.cuda.runtime.precision import SPLIT_PRODUCTS
 from sparsenn.backends.kernel_records import DenseKernel
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.prior import TUNED, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
+from sparsenn.layers.elementwise import HALF_MAX
 
 __all__ = [
     "FUSED_FMA",

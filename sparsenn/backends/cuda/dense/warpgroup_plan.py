@@ -8,10 +8,11 @@ from functools import lru_cache
 
 import numpy as np
 
+from sparsenn.backends.cuda.clocks import RESERVED_BYTES
 from sparsenn.backends.cuda.dense.stack import DenseLayer
 from sparsenn.backends.cuda.runtime.activation import IDENTITY, RELU
 from sparsenn.backends.cuda.runtime.precision import split_tf32
-from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, RESERVED, TF32, Kind
+from sparsenn.backends.cuda.tensor_tiles import FLOAT32, HALF, TF32, Kind
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
@@ -103,7 +104,7 @@ class Tile:
 
     def waves(self, rows: int, machine: Machine) -> int:
         """Return how many blocks, one after another, the busiest place of a multiprocessor computes."""
-        at_once = min(MOST_BLOCKS, machine.multiprocessor_bytes // (self.shared_bytes(machine) + RESERVED))
+        at_once = min(MOST_BLOCKS, machine.multiprocessor_bytes // (self.shared_bytes(machine) + RESERVED_BYTES))
         return parts_of(parts_of(rows, self.rows), machine.multiprocessors * at_once)
 
     def defines(self, machine: Machine) -> dict[str, int | str]:

@@ -6,9 +6,8 @@ import numpy as np
 
 from sparsenn.formats import Array
 
-__all__ = ["HALF_MAX", "SPLIT_PRODUCTS", "WEIGHT_EXPONENT", "scaled_weights", "split_tf32"]
+__all__ = ["SPLIT_PRODUCTS", "WEIGHT_EXPONENT", "scaled_weights", "split_tf32"]
 
-HALF_MAX = 65_504.0  # the largest number of half precision
 SPLIT_PRODUCTS = 3  # in TF32 for each product of split float32 numbers: all but that of the two small ones
 
 WEIGHT_EXPONENT = 14  # scaled weights of an output are below two to the power of this, as in `sparse/row_scale.cuh`

@@ -9,13 +9,11 @@ from sparsenn.backends.cuda.sparse.chunks.blocks import BLOCKS, HALF_BLOCKS
 from sparsenn.backends.cuda.sparse.resident.stages import CLUSTER, WIDE, few_rows, fits_in_shared, rows_at_once
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import CACHED, LAUNCH_SECONDS, TUNED, WARPS, Prior
-from sparsenn.backends.sizes import parts_of
+from sparsenn.backends.sizes import FLOAT_BYTES, HALF_BYTES, parts_of
 from sparsenn.layers import SparseLinear
 
 __all__ = ["chunks_seconds", "few_rows_seconds", "half_chunks_seconds", "resident_seconds", "two_of_four_seconds"]
 
-FLOAT_BYTES = 4
-HALF_BYTES = 2
 EDGE_BYTES = 8  # a weight and a place
 
 RUN_LAUNCHES = 2  # of a run beside its layers: rows are laid out, and outputs laid back
@@ -101,20 +99,9 @@ def two_of_four_seconds(
     return seconds
 
 
-def resident_seconds(
-    machine: Machine,
-    layers: Sequence[SparseLinear],
-    rows: int,
-    alive: Sequence[float] | None = None,
-    form: str = "dense",
-) -> float:
-    """Estimate the time of `resident`; `alive` is the share of the rows that each layer has to compute.
-
-    All forms of rows take about as long.
-    """
-    shares = [1.0] * len(layers) if alive is None else alive
-    computed = (_resident_layer(machine, layer, rows * share) for layer, share in zip(layers, shares, strict=True))
-    return _run_seconds(machine, 0) + sum(computed)
+def resident_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
+    """Estimate the time of `resident`, all of whose rows go through all layers; their form hardly matters."""
+    return _run_seconds(machine, 0) + sum(_resident_layer(machine, layer, rows) for layer in layers)
 
 
 def _run_seconds(machine: Machine, nbytes: float) -> float:
@@ -139,7 +126,7 @@ def _passes(layer: SparseLinear) -> int:
     return 2 if crowded > MENDED_OUTPUTS else 1
 
 
-def _resident_layer(machine: Machine, layer: SparseLinear, rows: float) -> float:
+def _resident_layer(machine: Machine, layer: SparseLinear, rows: int) -> float:
     width = max(layer.inputs, layer.outputs)
     if rows > few_rows(machine) or not fits_in_shared(width, machine.block_bytes):
         return TILES.seconds(machine, rows * layer.edges, FLOAT_BYTES * rows * (layer.inputs + layer.outputs))

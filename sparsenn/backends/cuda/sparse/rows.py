@@ -1,4 +1,4 @@
-"""Rows on the device, in any form: taking some, grouping equal ones, weighing their non-zeros.
+"""Rows on the device, in any form: weighing their non-zeros, making dense ones, giving each input its row.
 
 Rows can also lie in *tiles*, an array of shape (tiles, width, rows of a tile), whose tiles may be further apart than
 they are long: see `rows/tiles.cu` and `rows/dense_tiles.cu`.
@@ -16,9 +16,9 @@ from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.memory import arriving
 from sparsenn.backends.cuda.runtime.recorder import launch
-from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, index_type, scan
+from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, index_type
 from sparsenn.backends.cuda.sparse.row_slices import NOTHING
-from sparsenn.backends.machine import WARP
+from sparsenn.backends.machine import GRID_ROWS, WARP
 from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array
 
@@ -26,8 +26,6 @@ __all__ = [
     "active_rows",
     "as_dense",
     "count_tiles",
-    "gather_pieces",
-    "group_rows",
     "largest_numbers",
     "mapped_inputs",
     "on_device",
@@ -35,7 +33,6 @@ __all__ = [
     "rows_to_half_tiles",
     "rows_to_tiles",
     "spread",
-    "take_rows",
     "tiles_from_csr",
     "tiles_to_rows",
     "to_dense",
@@ -48,41 +45,14 @@ ROWS_PER_BLOCK = THREADS // 32
 TURNED_COLUMNS = 128  # of 32 rows, that a block of `rows_to_tiles` or `tiles_to_rows` transposes
 COUNTED_BYTES = 1 << 16  # what a block of `count_tiles` reads: sixteen times 16 bytes a thread
 PIECE = 2048  # entries that a block of `to_dense` takes at a time: 8 a thread
-MOST_BLOCKS = 65_535  # of a grid's second dimension
 MOST_SPREADING = 1 << 16  # blocks of `spread`: enough for any device, and they go on in strides
 LISTING_THREADS = 1024  # of the one block of `list_owned`
 
-_GATHER = program("rows/gather.cu", INDEX=INDEX_TYPES)
 _COUNT = program("rows/count.cu", INDEX=INDEX_TYPES)
 _TO_DENSE = program("rows/to_dense.cu", INDEX=INDEX_TYPES, PIECE=(PIECE,))
-_GROUP = program("rows/group_equal.cu", INDEX=INDEX_TYPES)
 _SPREAD = program("rows/spread.cu", NUMBER=("float", "half_bits"))
 _TILES = program("rows/tiles.cu", INDEX=INDEX_TYPES)
 _DENSE_TILES = program("rows/dense_tiles.cu", ROW=("float", "half_bits"), TILED=("float", "half_bits"))
-
-
-def gather_pieces(starts: Array, offsets: Array, indices: Array, values: Array, iso: bool) -> tuple[Array, Array]:
-    """Copy ranges of a list of entries from `starts` to `offsets`, (ranges + 1,); with `iso`, the value stays."""
-    cp = cupy()
-    total = int(offsets[-1])
-    gathered, moved = cp.empty(total, indices.dtype), values if iso else cp.empty(total, np.float32)
-    if total:
-        kernel = _GATHER.kernel("gather", INDEX=index_type(indices))
-        grid = (blocks_for(starts.size, ROWS_PER_BLOCK),)
-        arguments = (np.int64(starts.size), starts, offsets, indices, values, np.int32(iso), gathered, moved)
-        launch("gather", kernel, grid, (THREADS,), *arguments)
-    return gathered, moved
-
-
-def take_rows(features: Features, rows: Array) -> Features:
-    """Return the given rows, a device array of int64."""
-    if not isinstance(features, CSR):
-        taken: Array = cupy().take(features, rows, axis=0)
-        return taken
-    starts = features.indptr[rows]
-    offsets = scan(features.indptr[rows + 1] - starts)
-    entries = gather_pieces(starts, offsets, features.indices, features.values, features.iso)
-    return CSR((rows.size, features.shape[1]), offsets, *entries)
 
 
 def weigh_rows(features: Features, weights: Array) -> tuple[Array, Array]:
@@ -116,7 +86,7 @@ def to_dense(features: CSR, dense: Any) -> Array:
     if features.nnz:
         kernel = _TO_DENSE.kernel("to_dense", INDEX=index_type(features.indices))
         entries = (features.indptr, features.indices, features.values, np.int32(features.iso))
-        grid = (-(-width // PIECE), min(rows, MOST_BLOCKS))
+        grid = (-(-width // PIECE), min(rows, GRID_ROWS))
         launch("to_dense", kernel, grid, (THREADS,), np.int64(rows), np.int64(width), *entries, dense)
     written: Array = dense
     return written
@@ -195,30 +165,6 @@ def mapped_inputs(row_map: RowMap) -> tuple[RowMap, Callable[[], tuple[Array, in
 def _left(left: RowsLeft) -> tuple[Any, Any]:
     left = on_device(left)
     return as_dense(left.features), NOTHING if left.row_map.rows is None else left.row_map.rows
-
-
-def group_rows(features: Features) -> tuple[Array, Array]:
-    """Group rows that are equal bit for bit, on the device; see `Backend.distinct_rows`."""
-    cp = cupy()
-    rows, width = features.shape
-    if not rows:
-        return cp.zeros(0, np.int64), cp.zeros(0, np.int64)
-    size = max(16, 1 << (2 * rows - 1).bit_length())
-    table = cp.full(size, -1, np.int32)
-    smallest = cp.full(size, np.iinfo(np.int32).max, np.int32)
-    place = cp.empty(rows, np.int32)
-    grid, found = (-(-rows // ROWS_PER_BLOCK),), (np.int32(size), table, smallest, place)
-    if isinstance(features, CSR):
-        kernel = _GROUP.kernel("group_csr", INDEX=index_type(features.indices))
-        entries = (features.indptr, features.indices, features.values, np.int32(features.iso))
-        launch("group", kernel, grid, (THREADS,), np.int32(rows), *entries, *found)
-    else:
-        kernel = _GROUP.kernel("group_dense")
-        launch("group", kernel, grid, (THREADS,), np.int32(rows), np.int32(width), features, *found)
-    first = smallest[place]  # each row's representative
-    stands = first == cp.arange(rows, dtype=np.int32)
-    number = scan(stands.astype(np.int64))
-    return cp.flatnonzero(stands).astype(np.int64), number[first]
 
 
 # ---- In tiles ---------------------------------------------------------------------------------------------------

@@ -285,7 +285,7 @@ def leaked(signal: Signal, slope: Any) -> Signal:
 
 
 def _imaged(signal: Signal) -> Signal:
-    """Return a sequence at a model's input as images, which it is to layers that compute one by one, too."""
+    """Return a sequence at a model's input as images, as layers that compute one by one also take it."""
     return signal.images() if len(signal.shape) == 2 else signal
 
 

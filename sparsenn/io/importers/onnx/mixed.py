@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -210,24 +210,34 @@ class _Mixed:
                     tensor = self._tensors_of.get(name)
                     if tensor is not None and tensor.rows is not None and tensor.is_float:
                         values[name] = self._stand_in(tensor.rows)
-        folded = {place: self._folded(walk.reads(place), own, values) for place in own}
-        unfolded = {place for place, makers in folded.items() if makers is not None}
-        shared = self._per_position(unfolded, values, walk.reads)
-        apart = (self._subgraphs.connected(some, anchors & some, walk.reads) for some in (shared, own - shared))
-        chosen: set[int] = set().union(*apart)
-        return chosen.union(*(folded[place] or () for place in chosen & shared))
+        constant = self._constant(own)
 
-    def _folded(self, reads: Collection[str], own: set[int], values: Mapping[str, Value]) -> set[int] | None:
-        """Return the places of the nodes that make the constants of a node; None if they read the network's input."""
-        found, waiting = set[int](), [name for name in reads if name and not isinstance(values.get(name), Signal)]
-        while waiting:
-            maker = self._subgraphs.maker.get(waiting.pop())
-            if maker is not None and maker not in found:
-                if maker not in own or any(isinstance(values.get(name), Signal) for name in self._reads(maker)):
-                    return None
-                found.add(maker)
-                waiting += self._reads(maker)
+        def constants_of(place: int) -> Iterator[str]:
+            return (name for name in walk.reads(place) if not isinstance(values.get(name), Signal))
+
+        makers = {place: self._makers(walk.reads(place)) for place in own}
+        with_constants = {place for place in own if self._makers(constants_of(place)) <= constant}
+        shared = self._per_position(with_constants, values, walk.reads)
+        others = own - shared - constant
+        apart = (self._subgraphs.connected(some, anchors & some, walk.reads) for some in (shared, others))
+        chosen, waiting = set[int](), [*set().union(*apart)]
+        while waiting:  # constants connect nothing: each is computed where it is read
+            place = waiting.pop()
+            chosen.add(place)
+            waiting += (makers[place] & constant) - chosen
+        return chosen
+
+    def _constant(self, own: set[int]) -> set[int]:
+        """Return the places of the nodes of `own` whose outputs are the same for all inputs of the network."""
+        found = set[int]()
+        for place in self._subgraphs.needed:
+            reads = self._reads(place)
+            if place in own and self._makers(reads) <= found and not any(name in self._signals for name in reads):
+                found.add(place)
         return found
+
+    def _makers(self, names: Iterable[str]) -> set[int]:
+        return {self._subgraphs.maker[name] for name in names if name in self._subgraphs.maker}
 
     def _reads(self, place: int) -> list[str]:
         return [name for name in self._model.graph.node[place].input if name]

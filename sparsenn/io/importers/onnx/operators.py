@@ -265,7 +265,7 @@ def _softmax(call: Call) -> Signal:
 
 def _layer_normalization(call: Call) -> Signal:
     if call.results > 1:
-        raise InputError("it gives means and deviations, too; no layer of sparsenn does")
+        raise InputError("it also gives means and deviations; no layer of sparsenn does")
     signal, axis = call.signal, int(call.attribute("axis", -1))
     axis += signal.rank if axis < 0 else 0
     scale, shift = floats(call.required(1)), call.constant(2)

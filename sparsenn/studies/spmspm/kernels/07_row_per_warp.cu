@@ -6,7 +6,7 @@
 // Layout    features CSR, weights CSR (by input). Columns are cut into tiles of TILE, and a warp takes one row of one
 //           tile: piece = row * tiles + tile. It writes its non-zeros by increasing column, at a place of its own
 //           that it reserves when it knows their number: piece_starts, piece_lengths. Bringing the pieces into order
-//           (rows/gather.cu) gives sorted CSR.
+//           (gather.cu) gives sorted CSR.
 // Needs     blocks of WARPS warps; TILE floats of shared memory for each.
 // Before    warp_vote_privatized.
 // Changes   work grows with the multiply-adds that are to be done, no longer with rows x columns, and no sort follows.

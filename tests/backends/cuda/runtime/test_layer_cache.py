@@ -194,7 +194,7 @@ def test_counters_first_needed_in_a_replay_outlive_it(monkeypatch):
 
     monkeypatch.setattr(tensor_tiles, "_counters", {})
     rows = cupy.ones((4, 8), np.float32)
-    replay = backend_for("cuda").replay(rows.shape, on_host=False)
+    replay = backend_for("cuda").queue.replay(rows.shape, on_host=False)
     replay(lambda features: (features * tensor_tiles.counters(1)[0],), rows)
     made = list(tensor_tiles._counters.values())
     assert len(made) == 2  # of the current stream, and of that which captures

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 
 from sparsenn.backends import kernel_named
@@ -75,25 +74,6 @@ RECORDED = [
 @pytest.mark.parametrize(("kernel", "layers", "rows", "taken"), RECORDED)
 def test_a_prior_is_within_a_factor_of_two(kernel, layers, rows, taken):
     assert 0.5 <= 1e3 * seconds(kernel, H200, layers, rows) / taken <= 2
-
-
-CHALLENGE = {
-    (1024, 64): (0.57, [60000, 60000, 60000, 23042, 23042, 22688, 3629, 3418, 3040, 1909, 1844, 1806, 861]),
-    (4096, 256): (1.01, [60000, *[54554] * 3, *[14669] * 3, *[3700] * 3, *[1944] * 3, 803]),
-    (16384, 1024): (2.55, [60000, *[52630] * 3, *[16365] * 3, *[4358] * 3, *[2639] * 3, 1078]),
-    (65536, 4096): (7.84, [60000, *[52502] * 3, *[15346] * 3, *[5191] * 3, *[2850] * 3, 1658]),
-}
-"""Neurons of the challenge's networks, and outputs once equal ones are merged; milliseconds of 120 layers, and how many
-of 60,000 rows the first layers computed. Few are left later on."""
-
-
-@pytest.mark.parametrize(("sizes", "recorded"), CHALLENGE.items(), ids=str)
-def test_priors_count_the_rows_that_are_left(sizes, recorded):
-    (neurons, width), (taken, rows) = sizes, recorded
-    stack = [Shape(neurons, width, 2 * neurons), *square(width, 2, 7), *square(width, 30, 112)]
-    alive = np.array([*rows, *[rows[-1]] * (18 - len(rows)), *[10] * 102]) / 60_000
-    assert 0.5 <= 1e3 * seconds("resident", H200, stack, 60_000, alive=alive, form="iso") / taken <= 2
-    assert 1e3 * seconds("chunks", H200, stack, 60_000) > 2 * taken
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -1,4 +1,4 @@
-"""Rows on a GPU: grouping and taking, for more rows than one block sees; and rows in tiles."""
+"""Rows on a GPU: dense ones of sparse ones, and rows in tiles."""
 
 import numpy as np
 import pytest
@@ -17,8 +17,8 @@ from sparsenn.backends.cuda.sparse.rows import (
     tiles_from_csr,
     tiles_to_rows,
 )
-from sparsenn.backends.row_map import SAME_ROWS, RowMap
-from sparsenn.formats import CSR, from_dense
+from sparsenn.backends.row_map import RowMap
+from sparsenn.formats import from_dense
 
 pytestmark = pytest.mark.gpu
 
@@ -26,38 +26,6 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture
 def backend():
     return backends.backend_for("cuda")
-
-
-def forms(matrix):
-    return matrix, from_dense(matrix)
-
-
-def _dense(features):
-    return features.validate().to_scipy().toarray() if isinstance(features, CSR) else features
-
-
-@pytest.mark.parametrize("distinct", [1, 7, 5000])
-def test_groups_are_those_of_the_cpu_in_every_run(backend, distinct, rng):
-    kinds = rng.normal(size=(distinct, 130)).astype(np.float32) * (rng.random((distinct, 130)) < 0.3)
-    for features in forms(kinds[rng.integers(0, distinct, 5000)]):
-        rows, expected = backends.backend_for("cpu").distinct_rows(
-            features if isinstance(features, CSR) else features.copy()
-        )
-        for _ in range(3):
-            found, row_map = backend.distinct_rows(backend.place(features))
-            assert np.array_equal(_dense(backend.fetch(found)), _dense(rows))
-            assert (row_map is SAME_ROWS) == (expected is SAME_ROWS)
-            assert row_map is SAME_ROWS or np.array_equal(row_map.rows, expected.rows)
-
-
-def test_rows_that_differ_in_one_bit_are_not_equal(backend):
-    rows = np.ones((4, 40), np.float32)
-    rows[1, 39] = np.nextafter(np.float32(1), np.float32(2))
-    rows[3, 0] = -1
-    for features in forms(rows):
-        found, row_map = backend.distinct_rows(backend.place(features))
-        assert np.array_equal(_dense(backend.fetch(found)), rows[[0, 1, 3]])
-        assert row_map.rows.tolist() == [0, 1, 0, 2]
 
 
 @pytest.mark.parametrize("shape", [(3, 70_001), (70_000, 3), (5, 2048), (4, 2049), (1, 1)])

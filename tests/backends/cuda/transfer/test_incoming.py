@@ -176,7 +176,7 @@ def fault_told(matrix):
 def test_indices_out_of_range_are_found(kind, at, index):
     indices = np.array([0, 1, 2, 3] * 2, kind)
     indices[at] = index
-    with pytest.raises(MatrixError, match=f"row {at // 4}, entry {at}: index {index} is outside 0..3") as found:
+    with pytest.raises(MatrixError, match=f"row {at // 4}, entry {at}: index {index} ") as found:
         incoming.check_rows(SparseRows((2, 4), np.int32([0, 4, 8]), indices, np.ones(8, np.float32)))
     assert not isinstance(found.value, UnsortedError)
 
@@ -389,13 +389,13 @@ def test_rows_on_another_gpu_are_refused():
     elsewhere = Sparse(sp.eye_array(4, format="csc"))
     elsewhere.indices = OnDevice(2)
     for rows in (OnDevice(2), Tensor(2, 2), elsewhere, by_interface):
-        with pytest.raises(UsageError, match="the rows are on cuda:2, the network on cuda:0"):
+        with pytest.raises(UsageError, match=r"rows .* cuda:2, .* cuda:0"):
             incoming.device_rows(rows, 0)
 
 
 @pytest.mark.usefixtures("cupy")
 def test_rows_that_their_library_keeps_are_refused_in_its_words():
-    with pytest.raises(InputError, match="the rows, a Tensor, cannot be read on the GPU: it needs a gradient"):
+    with pytest.raises(InputError, match=r"a Tensor, .* gradient"):
         incoming.device_rows(Tensor(2, refuses=True), 0)
 
 

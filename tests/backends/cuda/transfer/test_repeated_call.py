@@ -8,11 +8,10 @@ import pytest
 from device_emulation import emulated_device
 
 from sparsenn.backends.cuda.runtime import recorder, replay
-from sparsenn.backends.cuda.runtime.calls import Calls
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.replay import DeviceReplay
 from sparsenn.backends.cuda.transfer import caller_arrays
-from sparsenn.backends.cuda.transfer.repeated_call import RepeatedCall
+from sparsenn.backends.cuda.transfer.queue import CallQueue, RepeatedCall
 
 SHAPE = (3, 4)
 
@@ -42,7 +41,7 @@ def doubled(monkeypatch):
     with emulated_device(monkeypatch) as device:
         layers, replayed, like = Doubling(device), DeviceReplay(SHAPE), features_of(0)
         arrays = caller_arrays.arrays_like(like, 0)
-        yield device, layers, replayed, RepeatedCall(arrays, layers, like, replayed, Calls(0))
+        yield device, layers, replayed, RepeatedCall(arrays, layers, like, replayed, CallQueue(0))
 
 
 def features_of(number, shape=SHAPE):
@@ -152,7 +151,7 @@ def test_arrays_that_are_exported(doubled, monkeypatch):
     monkeypatch.setattr(caller_arrays, "device_rows", lambda rows, device: rows.array)
     _, layers, replayed, _ = doubled
     arrays = caller_arrays.arrays_like(Exported(features_of(1)), 0)
-    call = RepeatedCall(arrays, layers, features_of(1), replayed, Calls(0))
+    call = RepeatedCall(arrays, layers, features_of(1), replayed, CallQueue(0))
     for number in range(3):
         assert_doubled(call(Exported(features_of(number))), number)
     assert call(features_of(1)) is None

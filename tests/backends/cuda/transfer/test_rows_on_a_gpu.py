@@ -228,7 +228,7 @@ def test_arrays_on_the_device_are_not_copied():
             return rows.__dlpack_device__()
 
     assert incoming.device_rows(Exported(), 0).data.ptr == rows.data.ptr
-    with pytest.raises(UsageError, match="the rows are on cuda:0, the network on cuda:1"):
+    with pytest.raises(UsageError, match=r"rows .* cuda:0, .* cuda:1"):
         incoming.device_rows(rows, 1)
 
 

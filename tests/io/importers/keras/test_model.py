@@ -420,7 +420,7 @@ def test_an_archive_that_says_more_than_it_holds(tmp_path: Path) -> None:
     place = data.rfind(b"PK\x01\x02", 0, data.rfind(b"config.json"))
     data[place + 24 : place + 28] = (0xFFFFFFF0).to_bytes(4, "little")
     path.write_bytes(data)
-    with pytest.raises(FileFormatError, match=r"config\.json has 4,294,967,280 bytes; 67,108,864 are the most"):
+    with pytest.raises(FileFormatError, match=r"config\.json has 4,294,967,280 bytes"):
         from_keras(path)
 
 

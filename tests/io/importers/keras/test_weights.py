@@ -57,7 +57,7 @@ def test_groups_of_archives(tmp_path: Path, separator: str, folder: str, numbers
     """Windows has backslashes in them; versions 2.12 and 2.13 another name, and may count layers with weights twice."""
     path = write_groups(tmp_path / "model.keras", [f"{folder}{separator}dense{number}" for number in numbers])
     if folder == "layers" and numbers[1] == "_2":  # the second layer's weights are not there
-        with pytest.raises(FileFormatError, match=r"l3 \(Dense\): has 0 arrays; 2 are needed: kernel, bias"):
+        with pytest.raises(FileFormatError, match=r"l3 \(Dense\): .* kernel, bias"):
             from_keras(path)
     else:
         check(path)
@@ -127,7 +127,7 @@ def test_arrays_with_names_of_their_own_are_in_order(tmp_path: Path) -> None:
 
     check(renamed(write_legacy(tmp_path / "model.h5", (3,), LAYERS), rename, listed=True))
     path = renamed(write_legacy(tmp_path / "unlisted.h5", (3,), LAYERS), rename, listed=False)
-    with pytest.raises(FileFormatError, match=r"l1 \(Dense\): has the arrays a_b, z_W; kernel, bias are needed"):
+    with pytest.raises(FileFormatError, match=r"l1 \(Dense\): .* a_b, z_W"):
         from_keras(path)
 
 
@@ -229,7 +229,7 @@ def test_descriptions_that_are_none(tmp_path: Path, architecture: Any, error: An
 @pytest.mark.parametrize("suffix", ["keras", "h5"])
 def test_a_model_that_describes_itself_takes_no_other_description(tmp_path: Path, suffix: str) -> None:
     path = (write_archive if suffix == "keras" else write_legacy)(tmp_path / f"model.{suffix}", (3,), LAYERS)
-    with pytest.raises(UsageError, match="describes its model itself; leave out architecture"):
+    with pytest.raises(UsageError, match="leave out architecture"):
         from_keras(path, architecture="{}")
 
 

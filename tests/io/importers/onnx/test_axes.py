@@ -130,9 +130,7 @@ def test_a_matrix_that_a_graph_mixes_is_one_row() -> None:
 
 def test_what_is_neither_rows_nor_one_row_is_refused_as_both() -> None:
     nodes = [node("MatMul", "A", "x", to="a"), node("Softmax", "a", axis=1)]
-    with pytest.raises(
-        InputError, match=r"sums over rows; there the input's first axis, of length 6, .*node 2 \(Softmax\)"
-    ):
+    with pytest.raises(InputError, match=r"length 6, .*node 2 \(Softmax\)"):
         from_onnx(model(nodes, [6, 4], A=normal(6, 6)))
 
 

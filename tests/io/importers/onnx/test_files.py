@@ -157,7 +157,7 @@ def test_layers_are_sparse_below_the_share_that_is_asked_for(
 
 
 def test_what_is_no_model() -> None:
-    with pytest.raises(UsageError, match=r"the model is an int; give a path or an onnx\.ModelProto"):
+    with pytest.raises(UsageError, match=r"an int; .*onnx\.ModelProto"):
         from_onnx(5)
     with pytest.raises(InputError, match="has no nodes"):
         from_onnx(onnx.ModelProto())

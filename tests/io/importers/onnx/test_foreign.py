@@ -527,3 +527,19 @@ def test_a_node_that_its_layer_refuses_after_all_is_onnx_runtimes(monkeypatch: p
     runtime = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
     expected = runtime.run(None, {"x": rows})[0]
     np.testing.assert_allclose(Session(network, device="cpu")(rows), expected, atol=1e-5)
+
+
+def test_a_constant_that_several_nodes_read_connects_none() -> None:
+    """The index of a selection between foreign nodes, and of one before a sparse layer, is the same constant."""
+    nodes = [
+        node("Constant", [], ["zero"], value_int=0),
+        node("LpNormalization", ["x"], ["a"], axis=-1),
+        node("Gather", ["a", "zero"], ["b"], axis=1),
+        node("LpNormalization", ["b"], ["c"], axis=-1),
+        node("Gather", ["c", "zero"], ["d"], axis=1),
+        node("Flatten", ["d"], ["e"]),
+        node("MatMul", ["e", "w"], ["y"]),
+    ]
+    model = graph(nodes, [weights("w", 5, 4, density=0.2)], {"x": ["n", 3, 6, 5]}, {"y": ["n", 4]})
+    network = from_onnx(model)
+    assert [type(layer).__name__ for layer in network if isinstance(layer, ForeignLayer)] == ["ForeignLayer"]

@@ -175,7 +175,7 @@ def test_arguments_that_are_not_named_are_refused(name: str) -> None:
     novel = torch._C.parse_schema(str(schema).replace(") ->", added, 1))
     values = {argument.name: 1.0 for argument in schema.arguments if argument.name not in (*known.only, *known.signals)}
     settled = {argument: values[0] for argument, values in known.only.items()}
-    with pytest.raises(InputError, match=r"the argument novelty=2\.0, which is not supported"):
+    with pytest.raises(InputError, match=r"novelty=2\.0"):
         apply_operator(novel, {**dict.fromkeys(known.signals), **values, **settled, "novelty": 2.0}, (-1, 3))
 
 

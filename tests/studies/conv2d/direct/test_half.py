@@ -57,5 +57,5 @@ def test_half_refuses_weights_that_it_cannot_hold(rng):
     weights = rng.normal(size=(2, 1, 3, 3))
     weights[1, 0, 2, 1] = -7e4
     uploaded = upload_conv(0, Conv2d(weights), (1, 5, 5))
-    with pytest.raises(UsageError, match=r"a weight of 70000; half precision ends at 65,504"):
+    with pytest.raises(UsageError, match="weight of 70000"):
         half.launch_half(uploaded, cupy().zeros((1, 1, 5, 5), np.float32))
