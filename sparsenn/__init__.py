@@ -20,7 +20,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sparsenn.plugins import add_plugin
+from sparsenn.plugins import add_plugin, draw_views_with
 
 if TYPE_CHECKING:
     import sparsenn.distributed as distributed  # noqa: F401
@@ -203,12 +203,15 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
+_PACKAGES = "distributed", "engine", "errors", "torch"
+"""Packages and modules whose names are public, too; each is imported on first use."""
 
 add_plugin("sparsenn.studies")
+draw_views_with("sparsenn.report.views")
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("distributed", "engine", "torch"):
+    if name in _PACKAGES:
         return import_module(f"sparsenn.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -218,4 +221,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *_PACKAGES, "__version__"})

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from sparsenn.errors import ShapeError, UsageError, unknown_name
 from sparsenn.formats import Scaling, TableEncoding
 from sparsenn.network import Network
+from sparsenn.plugins import Viewed
 from sparsenn.printable import kind_of, one_line
 
 __all__ = ["LOSSES", "PRUNED", "Model", "imported_model"]
@@ -22,7 +23,7 @@ PRUNED = "pruned"
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class Model(Viewed):
     """A trained network and what it was trained for.
 
     Parameters

@@ -42,6 +42,7 @@ from sparsenn.layers import (
 )
 from sparsenn.layers.images import Image, checked_image
 from sparsenn.layers.pruning import check_share, nonzeros, pruned
+from sparsenn.plugins import Viewed
 from sparsenn.printable import kind_of
 
 __all__ = ["Image", "Layer", "Network", "Node"]
@@ -50,7 +51,7 @@ Family = TypeVar("Family", SparseLinear, Linear, ImageLayer)
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class Network(Rebuilt):
+class Network(Rebuilt, Viewed):
     """A graph of layers. The last node's outputs are the network's.
 
     `Network((a, b, c))` is a chain, each layer's outputs the next one's inputs; a `Node` says which outputs its layer

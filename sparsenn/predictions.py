@@ -25,7 +25,7 @@ from sparsenn.io.tables.predictions import prediction_table, table_writer
 from sparsenn.model import Model, imported_model
 from sparsenn.printable import one_line
 from sparsenn.runtime.memory import check_memory
-from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress
 from sparsenn.training.inference import check_finite_outputs
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def predict_table(
     impute: bool = False,
     scores: bool = False,
     memory_limit: int | str | None = None,
-    progress: Progress = silent,
+    progress: ProgressOption = None,
     **options: Any,
 ) -> PredictedTable:
     """Predict the rows of a table, which need not fit into memory.
@@ -114,8 +114,8 @@ def predict_table(
         Whether the predictions of a model with classes have a column for the score of each class.
     memory_limit : int or str, optional
         Bytes of memory, or a text such as "500M", for rows, on their way to predictions. The model comes on top.
-    progress : callable, optional
-        Called as `progress(task, done, total)`, with bytes of text or rows of Parquet.
+    progress : callable or bool, optional
+        As `sparsenn.Session.run` takes it; called with bytes of text, or rows of Parquet.
     **options : Options
         As `sparsenn.Session` takes them, and `devices`, as `sparsenn.Sessions` does; none with a session.
 
@@ -147,13 +147,14 @@ def predict_table(
     features = features_of(described)
     known = [column.name for column in (() if features is None else features.columns)]
     known += [*(columns or ()), *ignore, *([] if id is None else [id])]
-    with open_table(rows, known) as file:
+    with shown_progress(progress) as report, open_table(rows, known) as file:
         chosen, size = choose_columns(described, file, columns, ignore, id), file.size
         if impute:
-            chosen = impute_means(chosen, described, file.path, _tables(file, chosen, progress))
+            chosen = impute_means(chosen, described, file.path, _tables(file, chosen, report))
     held: list[pa.Table] = []
     count, names = 0, list[str]()
     with ExitStack() as files:
+        report = files.enter_context(shown_progress(progress))
         write = held.append if output is None else files.enter_context(table_writer(output))
         session = _session(model, described, limit, options)
         reading = files.enter_context(closing(_batches(described, chosen, rows, known, block_bytes)))
@@ -166,8 +167,8 @@ def predict_table(
                 check_memory(table.nbytes, f"{os.fspath(rows)}: the predictions", "have them written to a file")
             write(table)
             count, names = count + len(batch.rows), table.column_names
-            progress(f"predict {Path(rows).name}", batch.position, size)
-    progress(f"predict {Path(rows).name}", size, size)
+            report(f"predict {Path(rows).name}", batch.position, size)
+        report(f"predict {Path(rows).name}", size, size)
     path = None if output is None else Path(output)
     return PredictedTable(count, tuple(names), path, _concatenated(held), chosen.notes)
 

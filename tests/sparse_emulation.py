@@ -10,17 +10,15 @@ import ctypes
 import ctypes.util
 import re
 import shutil
-import tempfile
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 from compiled import compiled
-from emulation import EmulationError, _compiled_library, _compiler, _with_stand_ins
 
 from sparsenn.backends.cuda.runtime.loader import source_text
+from sparsenn.studies.emulation import EmulationError, compiled_library, host_program, loaded
 
 __all__ = ["CALL", "SparseKernelOnHost", "address", "emulated_kernel", "fma"]
 
@@ -33,11 +31,8 @@ _libm.fmaf.restype, _libm.fmaf.argtypes = ctypes.c_float, [ctypes.c_float] * 3
 fma = np.frompyfunc(_libm.fmaf, 3, 1)
 """a * b + c, rounded once to float32; over arrays, which become arrays of objects."""
 
-_BOUNDS = r"(?: __launch_bounds__\((?:[^()]|\([^()]*\))*\))?"
-_SIGNATURE = r'extern "C" __global__ void(?: BLOCKS_OF_A_\w+)?' + _BOUNDS + r"\s*{name}\(([^{{]*)\) \{{"
 _DYNAMIC = re.compile(r"extern __shared__ (?:__align__\(\d+\) )?(\w+) memory\[\];")
 _BARRIERS = re.compile(r"__shared__ uint64 full\[MOST_STAGES\], empty\[MOST_STAGES\];")
-_STATIC = re.compile(r"^( +)__shared__ ", re.MULTILINE)
 
 
 def address(array: np.ndarray) -> int:
@@ -107,24 +102,12 @@ def emulated_kernel(source: str, name: str, **defines: int | str) -> SparseKerne
     """Compile a kernel for the host; the calling test is skipped where there is no g++."""
     if shutil.which("g++") is None:
         pytest.skip("emulating a kernel takes g++")
-    text = '#include "emulation_warps.h"\n' + _with_stand_ins(source_text(source))
-    assert "asm" not in text
+    text = '#include "emulation_warps.h"\n' + source_text(source)
     text = _DYNAMIC.sub(r"\1* memory = reinterpret_cast<\1*>(shared);", text)
     text = _BARRIERS.sub(
         "uint64 *full = reinterpret_cast<uint64*>(shared + emulated::SHARED) - 32, *empty = full + 16;", text
     )
-    text = _STATIC.sub(r"\1static ", text)
-    found = re.search(_SIGNATURE.format(name=name), text)
-    assert found is not None, f"{source} has no kernel {name}"
-    parameters = " ".join(found[1].replace("__restrict__", "").split())
-    names = [re.split(r"[\s*]+", parameter.strip())[-1] for parameter in parameters.split(",")]
-    text += (
-        f'\nextern "C" const char* launch(int blocks, int threads, unsigned seed, {parameters}) {{\n'
-        f"    return run_blocks(blocks, threads, seed, [&] {{ {name}({', '.join(names)}); }});\n}}\n"
-    )
+    text = host_program(text, name)
+    assert "asm" not in text
     values = [f"-D{define}={value}" for define, value in sorted(defines.items())]
-    library = compiled((*_compiler(), text, *values), lambda: _compiled_library(text, values))
-    with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "kernel.so"
-        made.write_bytes(library)
-        return SparseKernelOnHost(ctypes.CDLL(str(made)))
+    return SparseKernelOnHost(loaded(compiled_library(text, values, compiled)))

@@ -16,6 +16,7 @@ import pytest
 from compiled import DAY, MOST_DAYS, compiled, prune
 
 from sparsenn.backends.cuda.conv.warpgroup import LAYING_OUT
+from sparsenn.studies.emulation import kernel
 
 DEFINES: dict[str, int | str] = {"INPUT": "float", "KIND": "TENSOR_HALF"}
 PARTS = ("compiler 1.0", "-O1", "source")
@@ -33,9 +34,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """What a process remembers of emulated kernels is forgotten, as in a new one."""
 
     def clear() -> None:
-        if emulation._folder.cache_info().currsize:
-            emulation._folder().cleanup()
-        for function in (emulation._emulated, emulation._folder, emulation._compiler, emulation._headers):
+        for function in (emulation._emulated, kernel._folder, kernel._compiler, kernel._headers):
             function.cache_clear()
 
     clear()
@@ -164,11 +163,11 @@ def test_an_emulated_kernel_is_compiled_anew_with_its_source_its_defines_and_the
     assert entries_after(DEFINES) == 2
     assert entries_after(DEFINES, ("#pragma unroll", "#pragma GCC unroll 1")) == 3
     assert entries_after(DEFINES | {"INPUT": "half_bits"}) == 4
-    text = emulation._headers()["emulation_barriers.h"]
-    monkeypatch.setattr(emulation, "HERE", kept.parent)
-    for path in Path(emulation.__file__).parent.glob("emulation*.h"):
+    for path in kernel.HEADERS.glob("emulation*.h"):
         shutil.copy(path, kept.parent)
-    (kept.parent / "emulation_barriers.h").write_text(f"{text}\n")
+    with (kept.parent / "emulation_barriers.h").open("a") as header:
+        header.write("\n")
+    monkeypatch.setattr(kernel, "HEADERS", kept.parent)
     assert entries_after(DEFINES) == 6
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +28,7 @@ NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 CODE = re.compile(r"^```([^\n]*)\n(.*?)^```|((?:^    .*\n)+)", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^ *(?:[A-Z_]+=\S+ )?(?:\./tools/)?sparsenn ([a-z].*)$", re.MULTILINE)
-LIBRARIES = "torch", "sklearn", "onnx", "dask", "cupy"
+LIBRARIES = "torch", "sklearn", "onnx", "dask", "cupy", "pandas"
 
 GIVEN = """
 import numpy as np
@@ -144,6 +148,57 @@ def test_the_recipe_for_an_activation_names_each_place() -> None:
     }
     assert listed == knowing
     assert all((ROOT / name).exists() for name in listed)
+
+
+@pytest.mark.slow
+def test_the_activation_of_the_recipe_runs_once_it_is_in_the_table(tmp_path: Path) -> None:
+    """In a copy of the package; its code is compiled anew."""
+    shutil.copytree(ROOT / "sparsenn", tmp_path / "sparsenn", ignore=shutil.ignore_patterns("__pycache__"))
+    recipe = of("docs/architecture.md").partition("## Adding an activation")[2]
+    row = recipe[recipe.index("@dataclass") : recipe.index("```\n\n| file")]
+    table = tmp_path / "sparsenn" / "layers" / "activation.py"
+    table.write_text(f"{table.read_text()}\n\n{row}\nACTIVATIONS = (*ACTIVATIONS, Gaussian)\n")
+    code = """
+        import numpy as np, scipy.sparse as sp, sparsenn
+        from sparsenn.layers.activation import Gaussian
+        weights = sp.random(30, 20, 0.2, random_state=0)
+        network = sparsenn.Network.from_scipy([weights], activation=Gaussian())
+        rows = np.random.default_rng(0).normal(size=(50, 30))
+        for device in ("reference", "cpu"):
+            outputs = sparsenn.Session(network, device=device)(rows)
+            np.testing.assert_allclose(outputs, np.exp(-((rows @ weights) ** 2)), rtol=1e-4, atol=1e-6)
+        assert network[0].activation == sparsenn.layers.activation_named("gaussian")
+        print(sparsenn.__file__)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "SPARSENN_CACHE": str(tmp_path / "cache")},
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, str(tmp_path / "sparsenn" / "__init__.py")), done.stderr
+
+
+def test_cells_of_the_page_of_notebooks_show_tables_and_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a notebook's kernel runs them: each shows its last expression as HTML or PNG, where that can be."""
+    pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    shown: list[Any] = []
+    names: dict[str, Any] = {}
+    for cell in PYTHON.findall(of("docs/notebooks.md")):
+        *statements, last = ast.parse(cell).body
+        if not isinstance(last, ast.Expr):
+            statements.append(last)
+        exec(compile(ast.Module(statements, []), "<cell>", "exec"), names)
+        if isinstance(last, ast.Expr):
+            shown.append(eval(compile(ast.Expression(last.value), "<cell>", "eval"), names))
+    assert [type(value).__name__ for value in shown] == ["Network", "Plan", "Result", "DataFrame", "Picture"]
+    assert all("<table" in value._repr_html_() for value in shown[:-1])
+    assert shown[-1]._repr_png_().startswith(b"\x89PNG")
 
 
 def test_the_page_of_options_has_all_verbs(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ MISUSES: dict[str, Callable[[], Any]] = {
     "compaction": lambda: Session(SPARSE, compaction="no"),
     "merging": lambda: Session(SPARSE, merging="off"),
     "deduplication": lambda: Session(SPARSE, deduplication=None),
-    "progress": lambda: sparsenn.infer(SPARSE, ROW, progress=None),
+    "progress": lambda: sparsenn.infer(SPARSE, ROW, progress="bar"),
     "form": lambda: Session(SPARSE)(ROW, form=["dense"]),
     "memory in words": lambda: Session(SPARSE, memory_limit="much"),
     "memory below 0": lambda: Session(SPARSE, memory_limit="-1G"),
@@ -177,7 +177,7 @@ OPTIONS_OF_TRAINING: list[tuple[str, Any]] = [
     *((name, value) for name in ("learning_rate", "momentum") for value in ("0.1", None, 1j, np.nan, [0.1])),
     *((name, value) for name in ("device", "kernel", "precision") for value in (None, 5, [])),
     *(("activation", 5), ("output_activation", ReLU), ("loss", 5), ("loss", ["mse"]), ("validation", 5)),
-    *(("checkpoint", 5), ("checkpoint", "a\0b"), ("checkpoint_every", "x"), ("report", None)),
+    *(("checkpoint", 5), ("checkpoint", "a\0b"), ("checkpoint_every", "x"), ("report", 5), ("progress", "bar")),
 ]
 
 

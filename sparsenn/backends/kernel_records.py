@@ -98,7 +98,7 @@ class Kernel:
     name : str
         The kernel's idea in a word or two.
     device : str
-        One of `reference`, `cpu`, `cuda` and `cuda_float64`.
+        One of `reference`, `cpu`, `cuda`, `cuda_float64` and, for rungs of ladders alone, `emulated`.
     summary : str
         One line for tables.
     launch : callable

@@ -58,7 +58,7 @@ def kernels(operation: str | None = None, device: str | None = None) -> tuple[Ke
     operation : str, optional
         Only those of an operation, such as `spmspm`.
     device : str, optional
-        Only those of a device: `reference`, `cpu`, `cuda` or `cuda_float64`.
+        Only those of a device, as `Kernel.device` has it.
 
     Returns
     -------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from sparsenn.cli.ceilings import known_roofs
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.files import STDOUT, check_files, drawing, write_document
-from sparsenn.cli.problems import FIRST_LAYERS, FIRST_ROWS, ProblemOptions, refuse_unused
+from sparsenn.cli.problems import FIRST_LAYERS, FIRST_ROWS, ProblemOptions, refuse_timing, refuse_unused
 
 __all__ = ["ladder"]
 
@@ -44,6 +45,10 @@ def ladder(
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Vary parameters, such as rows per thread, instead of running all kernels.")
     ] = False,
+    plugin: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.py", help="Python file that adds rungs of your own; see docs/ladders.md."),
+    ] = None,
     json: options.Json = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw a bar per kernel: .png, .svg or .pdf.")
@@ -55,6 +60,8 @@ def ladder(
     Sparse operations take a dataset. The others take random numbers: mlp (a stack of dense layers) and train (an epoch
     of its training) are sized by --widths; conv2d (a convolution of --rows images) and gemm (a product) by --sizes.
     The device's ceilings are measured once and cached, as with roofline.
+
+    The device emulated runs gemm's first CUDA kernels, and your own, on the host, and checks their answers.
 
     Exit code 0: done, and every kernel agrees with the reference.
     Exit code 1: one does not; it is not timed.
@@ -70,21 +77,28 @@ def ladder(
       sparsenn kernels ladder train --device cuda
       sparsenn kernels ladder conv2d --rows 16 --sizes height=224,width=224
       sparsenn kernels ladder gemm --sizes m=4096,n=4096 --device cuda
+      sparsenn kernels ladder gemm --device emulated --plugin my.py
     """
-    check_files({"--dataset": dataset}, {"--json": json, "--plot": plot})
+    check_files({"--dataset": dataset, "--plugin": plugin}, {"--json": json, "--plot": plot})
     source = ProblemOptions(dataset, neurons, layers, rows, widths, seed, sizes, FIRST_ROWS, FIRST_LAYERS)
     with reporting(progress):  # what is imported takes a second, too
-        from sparsenn.backends import backend_for
         from sparsenn.report.ladder import ladder_table
-        from sparsenn.studies.ladder import ladder_for, rungs_of
+        from sparsenn.studies.emulation import EmulatedBackend, ladder_backend
+        from sparsenn.studies.ladder import ladder_for, load_rungs, rungs_of
         from sparsenn.studies.run import run_ladder
 
+        if plugin is not None:
+            load_rungs(plugin)
         chosen = ladder_for(operation)
         refuse_unused(context, chosen)
-        backend = backend_for(device)
+        backend = ladder_backend(device)
+        is_emulated = isinstance(backend, EmulatedBackend)
+        if is_emulated:
+            refuse_timing(context)
+            chosen = replace(chosen, sizes=chosen.emulated_sizes)
         rungs_of(operation, backend.device, sweep)  # whatever is refused is refused before anything is read
-    runs = runs or RUNS[backend.device]
-    roofs = known_roofs(backend, progress).roofs
+    runs = runs or RUNS.get(backend.device, 1)
+    roofs = None if is_emulated else known_roofs(backend, progress).roofs
     with reporting(progress) as report:
         problem, origin = source.problem(chosen, report)
         result = run_ladder(operation, *problem, device=device, runs=runs, sweep=sweep, roofs=roofs, progress=report)

@@ -23,6 +23,7 @@ __all__ = [
     "OF_RANDOM_PROBLEMS",
     "ProblemOptions",
     "refuse_sizes",
+    "refuse_timing",
     "refuse_unused",
 ]
 
@@ -112,6 +113,19 @@ def refuse_sizes(context: typer.Context) -> None:
     useless = _options_set(context, ("widths", "sizes"))
     if useless:
         raise UsageError(f"{useless}: name the OPERATION that these are for")
+
+
+def refuse_timing(context: typer.Context) -> None:
+    """Refuse options of times where kernels are emulated.
+
+    Raises
+    ------
+    UsageError
+        There are some; the message names them.
+    """
+    useless = _options_set(context, ("runs", "plot"))
+    if useless:
+        raise UsageError(f"{useless} goes with a device whose kernels are timed, not emulated; leave it out")
 
 
 def _options_set(context: typer.Context, names: tuple[str, ...]) -> str:

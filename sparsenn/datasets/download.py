@@ -13,7 +13,7 @@ from sparsenn.datasets.mnist import OFFICIAL_NONZEROS, TRAINING_SHAPE
 from sparsenn.datasets.named import DEGREE
 from sparsenn.datasets.names import LAYER_COUNTS, NEURON_COUNTS, parse_name
 from sparsenn.errors import FileFormatError, ResourceError, UsageError
-from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress
 from sparsenn.runtime.storage import file_sha256, replacing
 
 __all__ = ["BASE_URL", "RECORD", "download"]
@@ -37,7 +37,7 @@ def download(
     base_url: str = BASE_URL,
     attempts: int = 5,
     pause: float = 1.0,
-    progress: Progress = silent,
+    progress: ProgressOption = None,
 ) -> list[Path]:
     """Download inputs, network and categories of one width into a folder that `load` reads.
 
@@ -60,8 +60,8 @@ def download(
         Attempts in a row that bring no further byte before giving up.
     pause : float, default 1
         Seconds before the second attempt; doubled before each further one.
-    progress : callable, optional
-        Called with the bytes of each file.
+    progress : callable or bool, optional
+        As `sparsenn.Session.run` takes it; called with the bytes of each file.
 
     Returns
     -------
@@ -84,17 +84,19 @@ def download(
     except OSError as error:
         raise ResourceError(f"cannot make {place}: {error.strerror}; choose a folder that you may write to") from error
     entries = _recorded(place)
-    for name, (address, most) in files.items():
-        url = base_url.rstrip("/") + "/" + address
-        before, part = entries.get(name), place / f"{name}.part"
-        if not _is_complete(place / name, before, progress):
-            entries[name] = _fetched(
-                url, part, place / name, before, most=most, attempts=attempts, pause=pause, progress=progress
-            )
-            with replacing(place / RECORD) as temporary:  # first: a file that is not recorded counts as the user's own
-                temporary.write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
-            part.replace(place / name)
-        _note(part).unlink(missing_ok=True)
+    with shown_progress(progress) as report:
+        for name, (address, most) in files.items():
+            url = base_url.rstrip("/") + "/" + address
+            before, part = entries.get(name), place / f"{name}.part"
+            if not _is_complete(place / name, before, report):
+                entries[name] = _fetched(
+                    url, part, place / name, before, most=most, attempts=attempts, pause=pause, progress=report
+                )
+                # the record first: a file that is not recorded counts as the user's own
+                with replacing(place / RECORD) as temporary:
+                    temporary.write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
+                part.replace(place / name)
+            _note(part).unlink(missing_ok=True)
     return [place / name for name in files]
 
 

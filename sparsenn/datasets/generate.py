@@ -15,7 +15,7 @@ from sparsenn.errors import FileFormatError, UsageError, unknown_name
 from sparsenn.formats import CSR
 from sparsenn.io.challenge.layout import challenge_bias
 from sparsenn.io.dataset import Dataset
-from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress
 from sparsenn.runtime.storage import file_sha256
 
 __all__ = ["INPUT_KINDS", "generate", "input_kind"]
@@ -36,7 +36,7 @@ def generate(
     weight: float = 0.0625,
     bias: float | None = None,
     truth: bool = True,
-    progress: Progress = silent,
+    progress: ProgressOption = None,
 ) -> Dataset:
     """Generate a dataset in memory.
 
@@ -65,8 +65,8 @@ def generate(
         Bias of every neuron; the challenge's for 1024, 4096, 16384 and 65536 neurons unless given.
     truth : bool, default True
         Whether to compute the true categories, where that is affordable.
-    progress : callable, optional
-        Called for inputs, layers and truth, one after the other.
+    progress : callable or bool, optional
+        As `sparsenn.Session.run` takes it; called for layers, inputs and truth, one after the other.
 
     Returns
     -------
@@ -83,22 +83,23 @@ def generate(
         Memory does not suffice.
     """
     bias = challenge_bias(neurons) if bias is None else bias
-    network = radixnet(
-        neurons,
-        layers,
-        radices=radices,
-        kronecker=kronecker,
-        seed=seed,
-        weight=weight,
-        bias=bias,
-        progress=progress,
-    )
-    if input_kind(neurons, inputs, mnist) == "mnist":
-        features, source = _mnist(neurons, images, mnist, progress)
-    else:
-        features = digit_inputs(neurons, images, seed=seed, progress=progress)
-        source = f"procedural digits, seed {seed}"
-    categories, verdict = compute_truth(network, features, progress) if truth else (None, "not asked for")
+    with shown_progress(progress) as report:
+        network = radixnet(
+            neurons,
+            layers,
+            radices=radices,
+            kronecker=kronecker,
+            seed=seed,
+            weight=weight,
+            bias=bias,
+            progress=report,
+        )
+        if input_kind(neurons, inputs, mnist) == "mnist":
+            features, source = _mnist(neurons, images, mnist, report)
+        else:
+            features = digit_inputs(neurons, images, seed=seed, progress=report)
+            source = f"procedural digits, seed {seed}"
+        categories, verdict = compute_truth(network, features, report) if truth else (None, "not asked for")
     made = f"radices {_short(radices)}, Kronecker factor {kronecker}, weight {weight:g}, bias {bias:g}, seed {seed}"
     provenance = {
         "generator": f"sparsenn {__version__}",

@@ -18,7 +18,7 @@ from sparsenn.io.dataset import Dataset, check_limits
 from sparsenn.io.hdf5.dataset import read_dataset
 from sparsenn.layers import Conv2d, FullyConnected
 from sparsenn.network import Network
-from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress
 from sparsenn.runtime.storage import check_path
 
 __all__ = ["load"]
@@ -35,7 +35,7 @@ def load(
     bias: float | None = None,
     limit_inputs: int | None = None,
     truth: bool = True,
-    progress: Progress = silent,
+    progress: ProgressOption = None,
 ) -> Dataset:
     """Read, or generate on first use, a dataset.
 
@@ -55,8 +55,8 @@ def load(
         How many samples to take, from the first, and the truth about them.
     truth : bool, default True
         Whether to compute the true categories of a named dataset that is generated. A file's own are always read.
-    progress : callable, optional
-        Called as `progress(task, done, total)`.
+    progress : callable or bool, optional
+        As `sparsenn.Session.run` takes it.
 
     Returns
     -------
@@ -76,13 +76,14 @@ def load(
     check_limits(layers, limit_inputs)
     bias = None if bias is None else real_number(bias, "the bias", InputError)
     official = source not in NAMES and _is_folder(source)
-    if source in NAMES:
-        path, layers = _named(str(source), neurons, layers, truth, progress)
-        dataset = read_dataset(path, layers, limit_inputs, progress)
-    elif official:
-        dataset = read_official(source, neurons, layers, bias, limit_inputs, progress)
-    else:
-        dataset = read_dataset(_existing(source), layers, limit_inputs, progress)
+    with shown_progress(progress) as report:
+        if source in NAMES:
+            path, layers = _named(str(source), neurons, layers, truth, report)
+            dataset = read_dataset(path, layers, limit_inputs, report)
+        elif official:
+            dataset = read_official(source, neurons, layers, bias, limit_inputs, report)
+        else:
+            dataset = read_dataset(_existing(source), layers, limit_inputs, report)
     if neurons not in (None, dataset.network.inputs):
         raise UsageError(f"{dataset.name} has {dataset.network.inputs} neurons, not {neurons}; leave the option out")
     dataset = _with_limits_noted(dataset, layers, limit_inputs)

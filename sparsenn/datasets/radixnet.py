@@ -21,7 +21,7 @@ from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
 from sparsenn.runtime.memory import check_memory
-from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.progress import ProgressOption, shown_progress
 
 __all__ = ["radixnet"]
 
@@ -35,7 +35,7 @@ def radixnet(
     seed: int = 0,
     weight: float = 0.0625,
     bias: float | None = None,
-    progress: Progress = silent,
+    progress: ProgressOption = None,
 ) -> Network:
     """Generate a RadiX-Net: layers of one width, iso-valued, each neuron with radix × kronecker inputs and outputs.
 
@@ -62,8 +62,8 @@ def radixnet(
         Value of every weight.
     bias : float, optional
         Bias of every neuron; none unless given.
-    progress : callable, optional
-        Called as `progress(task, done, total)`.
+    progress : callable or bool, optional
+        As `sparsenn.Session.run` takes it.
 
     Returns
     -------
@@ -88,10 +88,11 @@ def radixnet(
     values = frozen(as_floats(np.array([weight]), np.float32))
     offsets = {radix: frozen(np.arange(neurons + 1, dtype=np.int64) * (radix * kronecker)) for radix in set(radices)}
     made = []
-    for number, (radix, columns) in enumerate(_layer_indices(neurons, layers, radices, kronecker, seed), start=1):
-        weights = CSC((neurons, neurons), offsets[radix], frozen(columns), values)
-        made.append(SparseLinear(weights, bias, ReLU(CHALLENGE_CLIP)))
-        progress("generate network", number, layers)
+    with shown_progress(progress) as report:
+        for number, (radix, columns) in enumerate(_layer_indices(neurons, layers, radices, kronecker, seed), start=1):
+            weights = CSC((neurons, neurons), offsets[radix], frozen(columns), values)
+            made.append(SparseLinear(weights, bias, ReLU(CHALLENGE_CLIP)))
+            report("generate network", number, layers)
     return Network(tuple(made))
 
 

@@ -18,16 +18,15 @@ import numpy as np
 from sparsenn.backends import gpus
 from sparsenn.distributed.sharing import Stopping, shared
 from sparsenn.engine import Options, Plan, Result, Seconds, Session
-from sparsenn.engine.inputs import InputRows, Inputs, to_input_type
+from sparsenn.engine.inputs import InputRows, Inputs, check_form, to_input_type
 from sparsenn.engine.options import NamedOptions
 from sparsenn.engine.plan import with_inputs
 from sparsenn.engine.result import concatenate_results, outputs_by_name
-from sparsenn.engine.session import check_form
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, from_dense
 from sparsenn.io.networks import NetworkSource
 from sparsenn.network import Network
-from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.progress import ProgressOption, shown_progress
 from sparsenn.runtime.workers import chunks, renew_after_fork
 
 __all__ = ["Sessions", "device_names", "infer", "session_on"]
@@ -94,7 +93,7 @@ def infer(
     *,
     devices: Devices | None = None,
     statistics: bool = True,
-    progress: Progress = silent,
+    progress: ProgressOption = None,
     **options: Unpack[NamedOptions],
 ) -> Result:
     """Run a network on some inputs, once: a `Session`, or `Sessions`, made for one call of `run`.
@@ -109,8 +108,8 @@ def infer(
         Several, as `Sessions` takes them; unless given, the one that the options say.
     statistics : bool, default True
         Whether layers are counted and timed; without, nothing waits for the device from step to step.
-    progress : callable, optional
-        Called as `progress(task, done, total)`.
+    progress : callable or bool, optional
+        As `Session.run` takes it.
     **options : Options
         As `Session` takes them.
 
@@ -296,7 +295,7 @@ class Sessions:
                 outputs = from_dense(outputs, outputs.dtype.type)
             return to_input_type(taken.source, outputs)
 
-    def run(self, inputs: Inputs, *, statistics: bool = True, progress: Progress = silent) -> Result:
+    def run(self, inputs: Inputs, *, statistics: bool = True, progress: ProgressOption = None) -> Result:
         """Run the network, and say what came of it, as `Session.run` does; rows are in the host's memory.
 
         Seconds of preparing, copying and compiling are the mean of the devices', which do so side by side.
@@ -307,8 +306,8 @@ class Sessions:
             As `Session` takes them: of shape (rows, network.inputs).
         statistics : bool, default True
             Whether layers are counted and timed; without, nothing waits for the devices from step to step.
-        progress : callable, optional
-            Called as `progress(task, done, total)`.
+        progress : callable or bool, optional
+            As `Session.run` takes it.
 
         Returns
         -------
@@ -324,7 +323,7 @@ class Sessions:
         """
         if len(self._sessions) == 1:
             return self._sessions[0].run(inputs, statistics=statistics, progress=progress)
-        with self._turns, np.errstate(all="ignore"):
+        with shown_progress(progress) as report, self._turns, np.errstate(all="ignore"):
             taken, pieces, planned = self._begin_run(inputs)
             start = time.perf_counter()
             size = max(1, *(last - first for first, last in pieces))
@@ -337,7 +336,7 @@ class Sessions:
             with closing(self.shared(run, pieces, len(pieces))) as finished:
                 for rows, result in finished:
                     results[rows], spent, done = result, spent + result.seconds, done + result.inputs
-                    progress("rows", done, taken.count)
+                    report("rows", done, taken.count)
             wall = time.perf_counter() - start
         ordered = [results[rows] for rows in sorted(results)]
         plans = [result.plan for result in ordered]

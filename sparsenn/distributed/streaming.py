@@ -37,7 +37,7 @@ from sparsenn.formats import CSR, Array
 from sparsenn.io.tables.row_source import RowSource, checked, faults_reported, opened_rows
 from sparsenn.network import Network
 from sparsenn.runtime.memory import bytes_of, free_memory
-from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress
 from sparsenn.runtime.workers import begin
 
 __all__ = ["is_read_once", "rows_a_piece", "stream"]
@@ -93,7 +93,7 @@ def stream(
     prepare: Callable[[Any], Any] | None = None,
     classes: bool = False,
     statistics: bool = True,
-    progress: Progress = silent,
+    progress: ProgressOption = None,
     **options: Unpack[StreamOptions],
 ) -> Result:
     """Run a network on the rows of a file that need not fit into memory, and write outputs as they come.
@@ -125,8 +125,8 @@ def stream(
         Write the number of the largest output of each row, counted from 0, instead of the outputs.
     statistics : bool, default True
         Whether layers are counted and timed.
-    progress : callable, optional
-        Called as `progress(task, done, total)`.
+    progress : callable or bool, optional
+        As `Session.run` takes it.
     **options : Options
         As `Session` takes them, but the memory limit.
 
@@ -170,7 +170,8 @@ def stream(
         session = session_on(network, devices=devices, **options)  # equal outputs are looked for while rows are read
         sessions = _within(session if isinstance(session, Sessions) else Sessions.of([session]), limit)
         files.callback(sessions.close)
-        run = _Run(sessions, reading, pieces, prepare, classes, statistics, progress)
+        report = files.enter_context(shown_progress(progress))
+        run = _Run(sessions, reading, pieces, prepare, classes, statistics, report)
         result = run.result(files)
         if pieces is not None:
             pieces.finish()

@@ -26,6 +26,7 @@ __all__ = [
     "are_named",
     "as_matrix",
     "canonical",
+    "check_form",
     "check_network",
     "packed_inputs",
     "read_inputs",
@@ -33,6 +34,8 @@ __all__ = [
     "takes_shape",
     "to_input_type",
 ]
+
+FORMS = ("dense", "csr")
 
 EXACT_INTEGER = 1 << 24  # the largest integer up to which all are numbers of float32
 _SPARSE = {"scipy": "scipy.sparse", "cupyx": "cupyx.scipy.sparse"}
@@ -175,6 +178,12 @@ def _unwrapped(network: Network, inputs: Any) -> Any:
     shape = tuple(inputs[0].shape)
     one_of_several = _batch_of(network, (1, *shape)) is not None
     return inputs[0] if not one_of_several and _batch_of(network, shape) is not None else inputs
+
+
+def check_form(form: object) -> None:
+    """Refuse a form of outputs that is neither None nor one of `FORMS`, by a `UsageError`."""
+    if form is not None and (not isinstance(form, str) or form not in FORMS):
+        raise UsageError(f"outputs are dense or csr, not {form!r}")
 
 
 def check_network(network: Network) -> None:

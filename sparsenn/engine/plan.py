@@ -20,6 +20,7 @@ from sparsenn.engine.options import DOUBLE_PRECISION, Options
 from sparsenn.engine.steps import Step, takes_half
 from sparsenn.layers import Conv2d, SparseLinear, connected_layer
 from sparsenn.network import Network
+from sparsenn.plugins import Viewed
 from sparsenn.printable import one_line
 from sparsenn.structure.merging import Merged
 
@@ -30,7 +31,7 @@ PREPARED_BYTE_SECONDS = 2e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(Viewed):
     """How a network is run on some rows: data, made by `sparsenn.plan` or `Session.plan`. `str` says it in words.
 
     Parameters

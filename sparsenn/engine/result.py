@@ -16,6 +16,7 @@ from sparsenn.formats.arrays import collapse_iso, index_dtype
 from sparsenn.formats.conversion import scan
 from sparsenn.formats.named_shapes import named_columns
 from sparsenn.network import Network
+from sparsenn.plugins import Viewed, views
 from sparsenn.printable import one_line
 from sparsenn.runtime.spans import span
 
@@ -186,7 +187,7 @@ class BatchOutput:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class Result(Viewed):
     """The outcome of running a plan on its inputs.
 
     Parameters
@@ -225,6 +226,9 @@ class Result:
     notes: tuple[str, ...] = ()
 
     __repr__ = one_line
+
+    def __str__(self) -> str:
+        return str(views().text_of(self))
 
     @property
     def edges_per_second(self) -> float:
@@ -267,6 +271,41 @@ class Result:
     def by_name(self) -> dict[str, Array]:
         """Outputs by name, each of shape (inputs, ...); an empty dictionary where the network does not name them."""
         return outputs_by_name(self.plan.network, self.dense)
+
+    def to_frame(self, of: str = "layers") -> Any:
+        """Return the statistics by layer, or the outputs, as a table of pandas.
+
+        Parameters
+        ----------
+        of : str, default "layers"
+            `layers` for a row per layer, with the fields of `LayerStatistics`; `outputs` for a row per input.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The table.
+
+        Raises
+        ------
+        UsageError
+            There is no such table, the run counted no statistics, or pandas is not installed.
+        """
+        return views().frame_of(self, of)
+
+    def plot(self) -> Any:
+        """Draw rows, density and time by layer.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            A figure that notebooks show, and that its `savefig` writes to a file.
+
+        Raises
+        ------
+        UsageError
+            The run counted no statistics, or matplotlib is not installed.
+        """
+        return views().figure_of(self)
 
     def _expand(self, batch: BatchOutput, start: int, stop: int) -> CSR:
         """Give inputs `start` to `stop` of a batch their rows, and each neuron its value, as CSR."""

@@ -15,7 +15,7 @@ from sparsenn.backends import Backend
 from sparsenn.engine.batches import Report, compute_outputs, layer_report, refuse_earlier, run_rows
 from sparsenn.engine.bound_call import BoundCall, bind
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.inputs import InputRows, Inputs, are_named, packed_inputs, read_inputs, to_input_type
+from sparsenn.engine.inputs import InputRows, Inputs, are_named, check_form, packed_inputs, read_inputs, to_input_type
 from sparsenn.engine.options import NamedOptions, Options, read_options
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import PlanCache
@@ -23,20 +23,22 @@ from sparsenn.engine.result import Result, Seconds, outputs_by_name
 from sparsenn.engine.timer import Timer
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
+from sparsenn.formats.arrays import size
 from sparsenn.io.networks import NetworkSource, network_of
 from sparsenn.network import Network
-from sparsenn.runtime.progress import Progress, silent
+from sparsenn.plugins import Viewed
+from sparsenn.runtime.progress import ProgressOption, shown_progress, silent
 from sparsenn.runtime.spans import span, watchers
-from sparsenn.runtime.workers import renew_after_fork
+from sparsenn.runtime.workers import is_free, renew_after_fork
 
-__all__ = ["Session", "check_form"]
+__all__ = ["Session"]
 
-FORMS = ("dense", "csr")
+CALLS_UNTIL_READY = 3  # the first prepares, the second captures a graph, the third may replay it
 
 NOTHING = 0.0, 0.0  # seconds of planning, and of compiling among them, once they have been reported
 
 
-class Session:
+class Session(Viewed):
     """A network that is ready to run: its plan, weights on the device, buffers, and captured graphs.
 
     ::
@@ -105,7 +107,7 @@ class Session:
 
     def _after_fork(self) -> None:
         """Begin anew, in a forked child, if another thread held a lock: it may have been changing the caches."""
-        if self._closed or (_is_free(self._lock) and _is_free(self._compiled.lock)):
+        if self._closed or (is_free(self._lock) and is_free(self._compiled.lock)):
             return
         if self.backend.in_host_memory:
             self._begin(replace(self._compiled, lock=threading.Lock()))
@@ -274,7 +276,7 @@ class Session:
         """
         return bind(self, inputs, out)
 
-    def run(self, inputs: Inputs, *, statistics: bool = True, progress: Progress = silent) -> Result:
+    def run(self, inputs: Inputs, *, statistics: bool = True, progress: ProgressOption = None) -> Result:
         """Run the network; return outputs, categories, counts by layer, and where the time went.
 
         A batch that does not fit in memory is run again with fewer rows, and no later batch has more; the result's
@@ -286,8 +288,9 @@ class Session:
             As `__call__` takes them, named ones in a dictionary.
         statistics : bool, default True
             Whether layers are counted and timed; without, nothing waits for the device from step to step.
-        progress : callable, optional
-            Called as `progress(task, done, total)`; steps are layers times batches, as planned.
+        progress : callable or bool, optional
+            Called as `progress(task, done, total)`; steps are layers times batches, as planned. By default, bars on a
+            terminal and in notebooks where a run takes a while; True shows them, or lines, anywhere; False nothing.
 
         Returns
         -------
@@ -297,21 +300,40 @@ class Session:
         Raises
         ------
         SparseNNError
-            As `__call__` does; or the progress is not callable.
+            As `__call__` does; or the progress is something else.
         """
-        if not callable(progress):
-            raise UsageError(f"the progress is {progress!r}; give a function of a task, steps done and all steps")
-        with self._exclusive("run"):
+        with shown_progress(progress) as report_layers, self._exclusive("run"):
             refuse_earlier(self._cache.watch)
             timer = Timer()
             rows = self._read(inputs)
             spent, self._unspent = self._unspent, NOTHING
             size = self._compiled.batch_size(rows.count)
-            report = layer_report(progress, len(self.network), rows.count, size)
+            report = layer_report(report_layers, len(self.network), rows.count, size)
             result = run_rows(self._cache, rows, 0, rows.count, size, statistics, timer, report)
             return replace(
                 result, plan=with_inputs(result.plan, rows.count, rows.density), seconds=timer.seconds(*spent)
             )
+
+    def warm_up(self, rows: Inputs | int) -> Plan:
+        """Compile and time kernels, and prepare all else that later calls with such rows would wait for.
+
+        Parameters
+        ----------
+        rows : int, or inputs as `__call__` takes them
+            A number of dense rows, random ones; or rows like those to come, on which kernels are timed.
+
+        Returns
+        -------
+        Plan
+            How such rows are run.
+        """
+        if isinstance(rows, int):
+            rows = np.random.default_rng(0).random((size(rows, "rows"), self.network.inputs), np.float32)
+        plan = self.run(rows, progress=silent).plan
+        for _ in range(CALLS_UNTIL_READY):
+            self(rows)
+        self.check()
+        return plan
 
     def check(self) -> None:
         """Wait for the device, and refuse rows on a GPU that earlier calls could not check in time.
@@ -350,8 +372,7 @@ class Session:
     def __str__(self) -> str:
         sizes = self.network.shapes
         shown = [" × ".join(map(str, shape)) for shape in (sizes if len(sizes) <= 8 else (*sizes[:3], *sizes[-2:]))]
-        if len(sizes) > 8:
-            shown.insert(3, "…")
+        shown[3:3] = ["…"] * (len(sizes) > 8)
         return f"{' - '.join(shown)} on {self.backend.description}"
 
     __repr__ = __str__
@@ -422,19 +443,6 @@ class Session:
         """Write the outputs of rows `first` to `last` into the matrix that `target_of` returns for their type."""
         with self._exclusive("call"):
             compute_outputs(self._cache, rows, first, last, target_of, report)
-
-
-def check_form(form: object) -> None:
-    """Refuse a form of outputs that is neither None nor one of `FORMS`, by a `UsageError`."""
-    if form is not None and (not isinstance(form, str) or form not in FORMS):
-        raise UsageError(f"outputs are dense or csr, not {form!r}")
-
-
-def _is_free(lock: Any) -> bool:
-    if not lock.acquire(blocking=False):
-        return False
-    lock.release()
-    return True
 
 
 def _session(network: Network, options: Options) -> Session:  # of a pickle, whose options are checked anew

@@ -10,10 +10,19 @@ import numpy as np
 from sparsenn.errors import InputError
 from sparsenn.printable import kind_of
 
-__all__ = ["without_table"]
+__all__ = ["column_names", "without_table"]
 
 _MOST_NAMES = 5
 """Names that a message lists, as in scikit-learn's."""
+
+
+def column_names(inputs: Any) -> list[str] | None:
+    """Return the names of a table's columns; None for other inputs, and where columns are not named by texts."""
+    names = getattr(inputs, "column_names", None)  # of Arrow
+    if hasattr(inputs, "__dlpack__") or (names is None and not hasattr(inputs, "to_numpy")):
+        return None
+    found = list(getattr(inputs, "columns", ()) if names is None else names)
+    return found if found and all(isinstance(name, str) for name in found) else None
 
 
 def without_table(known: Sequence[str] | None, inputs: Any) -> Any:
@@ -30,12 +39,10 @@ def without_table(known: Sequence[str] | None, inputs: Any) -> Any:
     InputError
         The table's columns have other names than the numbers of a row, or it does not hold numbers alone.
     """
-    names = getattr(inputs, "column_names", None)  # of Arrow
-    if hasattr(inputs, "__dlpack__") or (names is None and not hasattr(inputs, "to_numpy")):
+    if hasattr(inputs, "__dlpack__") or not (hasattr(inputs, "column_names") or hasattr(inputs, "to_numpy")):
         return inputs
-    found = list(getattr(inputs, "columns", ()) if names is None else names)
-    are_named = known is not None and found and all(isinstance(name, str) for name in found)
-    places = _places(known, found) if are_named and known is not None else slice(None)
+    found = column_names(inputs)
+    places = slice(None) if known is None or found is None else _places(known, found)
     try:
         numbers = _numbers(inputs)
         numbers = numbers.astype(np.float64) if numbers.dtype == object else numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
@@ -11,6 +12,7 @@ from sparsenn.engine.inputs import Inputs, check_network
 from sparsenn.engine.options import NamedOptions, read_options
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import Array
+from sparsenn.formats.tables import column_names
 from sparsenn.io import from_sklearn
 from sparsenn.io.importers.host_arrays import host_array
 from sparsenn.layers import FullyConnected, Identity, LogSoftmax, Sigmoid, Softmax
@@ -45,20 +47,26 @@ class _Estimator:
         return np.array(layout.names, dtype=object)
 
     def fit(self, X: Any = None, y: Any = None) -> Self:
-        """Return the estimator as it is: its network is trained already.
+        """Return the estimator as it is, with a warning: its network is trained already, and `fit` trains nothing.
 
         Parameters
         ----------
         X : any, optional
-            Not looked at.
+            Ignored.
         y : any, optional
-            Not looked at.
+            Ignored.
 
         Returns
         -------
         SparseClassifier or SparseRegressor
             The estimator itself.
         """
+        warnings.warn(
+            f"{type(self).__name__}.fit trains nothing: it neither continues the training of the network nor starts "
+            "anew; train with the library that the network comes from, or with sparsenn.train",
+            UserWarning,
+            stacklevel=2,
+        )
         return self
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -67,7 +75,7 @@ class _Estimator:
         Parameters
         ----------
         deep : bool, default True
-            Not looked at: there are no estimators inside.
+            Ignored: there are no estimators inside.
 
         Returns
         -------
@@ -94,10 +102,24 @@ class _Estimator:
 
     def _outputs(self, X: Inputs) -> Array:
         """Return the network's outputs on the host, of shape (rows, outputs)."""
+        self._check_names(X)
         if self._session is None:
             self._session = Session(self.network, **self._options)
         outputs = self._session(X, form="dense")
         return host_array("outputs", outputs.get() if hasattr(outputs, "get") else outputs)
+
+    def _check_names(self, X: Inputs) -> None:
+        """Warn, as scikit-learn does, where only one of rows and network has names of features."""
+        name, are_named, has_names = (
+            type(self).__name__,
+            column_names(X) is not None,
+            hasattr(self, "feature_names_in_"),
+        )
+        if are_named == has_names:
+            return
+        given = "has feature names" if are_named else "does not have valid feature names"
+        fitted = "with" if has_names else "without"
+        warnings.warn(f"X {given}, but {name} was fitted {fitted} feature names", UserWarning, stacklevel=4)
 
     def _each(self, X: Inputs) -> Array:
         """Return the network's outputs, of shape (rows, outputs), or (rows,) where there is one."""
@@ -205,7 +227,7 @@ class SparseClassifier(_Estimator):
         Parameters
         ----------
         deep : bool, default True
-            Not looked at: there are no estimators inside.
+            Ignored: there are no estimators inside.
 
         Returns
         -------

@@ -26,7 +26,7 @@ from sparsenn.report.tables import fact_table
 from sparsenn.report.training import model_facts
 from sparsenn.structure import Structure
 
-__all__ = ["describe_dataset", "describe_layers", "describe_model"]
+__all__ = ["describe_dataset", "describe_layers", "describe_model", "describe_network"]
 
 _ALWAYS = float("inf")
 _NUMERIC = {
@@ -62,12 +62,12 @@ def describe_dataset(dataset: Dataset) -> Table:
     return fact_table(facts)
 
 
-def describe_model(name: str, model: Model, structure: Structure | None = None) -> Table:
+def describe_model(name: str | None, model: Model, structure: Structure | None = None) -> Table:
     """Return a table of a trained model as a whole: network, what it was trained for, and provenance.
 
     Parameters
     ----------
-    name : what the model is called.
+    name : what the model is called, if it has a name.
     model : the model.
     structure : of its sparse layers; no line where none was found.
     """
@@ -75,19 +75,30 @@ def describe_model(name: str, model: Model, structure: Structure | None = None) 
     purpose = f"{'probabilities' if shares else 'scores'} of classes" if model.classes else "numbers"
     network, words = model.network, "" if structure is None or not structure.layers else str(structure)
     facts: list[tuple[str, str | Text]] = [
-        ("model", name),
-        ("network", _size(network)),
-        *([("images", _images(network.image, model.resize))] if network.image is not None else ()),
-        *([("named inputs", _named(network.named_inputs))] if network.named_inputs is not None else ()),
-        *([("named outputs", _named(network.named_outputs))] if network.named_outputs is not None else ()),
-        ("weights", f"{count(network.edges)}; with biases {count(network.parameters)} parameters"),
-        ("multiply-adds", f"{count(network.multiply_adds)} per sample"),
+        *([] if name is None else [("model", name)]),
+        *_network_facts(network, model.resize),
         *([("structure", Text(words))] if words and not words.startswith("No structure") else ()),
         ("outputs", purpose if model.loss is None else f"{purpose}; loss: {model.loss}"),
         *model_facts(model),
         ("provenance", _origins(model.provenance)),
     ]
     return fact_table(facts)
+
+
+def describe_network(network: Network) -> Table:
+    """Return a table of a network as a whole: its inputs and outputs, weights and work."""
+    return fact_table(_network_facts(network, None))
+
+
+def _network_facts(network: Network, resize: str | None) -> list[tuple[str, str | Text]]:
+    return [
+        ("network", _size(network)),
+        *([("images", _images(network.image, resize))] if network.image is not None else ()),
+        *([("named inputs", _named(network.named_inputs))] if network.named_inputs is not None else ()),
+        *([("named outputs", _named(network.named_outputs))] if network.named_outputs is not None else ()),
+        ("weights", f"{count(network.edges)}; with biases {count(network.parameters)} parameters"),
+        ("multiply-adds", f"{count(network.multiply_adds)} per sample"),
+    ]
 
 
 def _images(image: tuple[int, ...], resize: str | None) -> str:

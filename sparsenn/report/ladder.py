@@ -12,6 +12,7 @@ from rich.text import Text
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.plots import new_figure, save_figure
 from sparsenn.report.quantities import count, milliseconds, percentage
+from sparsenn.studies.measure import Roofs
 from sparsenn.studies.run import LadderResult, RungResult
 
 __all__ = ["draw_ladder", "ladder_record", "ladder_table"]
@@ -19,7 +20,9 @@ __all__ = ["draw_ladder", "ladder_record", "ladder_table"]
 
 def ladder_table(result: LadderResult) -> Table:
     """Return the table of a ladder: a line a rung, and no column of which nothing is known; no number is cut."""
-    table = FittedTable(title=_title(result), caption=_caption(result))
+    if result.roofs is None:
+        return _answers(result)
+    table = FittedTable(title=_title(result), caption=f"{_times(result, result.roofs)}{_caption(result)}")
     mixed = any(rung.precision != "float32" for rung in result.rungs)
     table.add_column("kernel", no_wrap=True)
     table.add_column("precision")
@@ -43,15 +46,29 @@ def _title(result: LadderResult) -> str:
     return f"{result.operation} on {result.device}: {rows}, {stages}"
 
 
-def _caption(result: LadderResult) -> str:
-    roofs = result.roofs
-    caption = (
+def _answers(result: LadderResult) -> Table:
+    """Return the table of a ladder that was not timed."""
+    table = FittedTable(title=_title(result), caption=f"Answers only; nothing is timed.{_caption(result)}")
+    table.add_column("kernel", no_wrap=True)
+    table.add_column("answer")
+    table.add_numbers("largest error")
+    table.add_column("summary")
+    for rung in result.rungs:
+        answer = "correct" if rung.correct else "wrong"
+        table.add_row(Text(rung.name), answer, f"{rung.error:.2e}", Text(rung.summary))
+    return table
+
+
+def _times(result: LadderResult, roofs: Roofs) -> str:
+    return (
         f"Medians and interquartile ranges of {result.runs} runs. Floor: {milliseconds(result.floor_seconds)} ms, for "
         f"{count(result.bytes)} bytes at {roofs.copy_bandwidth / 1e9:,.0f} GB/s and {count(result.multiply_adds)} "
         f"float32 multiply-adds at {roofs.multiply_adds['float32'] / 1e9:,.0f} billion a second, as measured."
     )
-    if result.scaled:
-        caption += " Errors are relative to the reference's largest output."
+
+
+def _caption(result: LadderResult) -> str:
+    caption = " Errors are relative to the reference's largest output." if result.scaled else ""
     if result.note:
         caption += f" {result.note}"
     by_reason: dict[str, list[str]] = {}

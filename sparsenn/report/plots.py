@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from sparsenn.errors import UsageError
 from sparsenn.printable import printable
 from sparsenn.runtime.storage import replacing
 
-__all__ = ["PLOT_SUFFIXES", "draw_layers", "new_figure", "save_figure"]
+__all__ = ["PLOT_SUFFIXES", "draw_layers", "layers_figure", "new_figure", "save_figure"]
 
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 """File types that a plot can be written as."""
@@ -31,7 +32,7 @@ def draw_layers(statistics: Sequence[LayerStatistics], path: Path, title: str = 
     UsageError
         The suffix is another one.
     """
-    save_figure(_figure(statistics, title), path)
+    save_figure(layers_figure(statistics, title), path)
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -52,7 +53,16 @@ def new_figure(width: float, height: float) -> Any:
         raise UsageError(
             f"pictures need the package matplotlib ({error}); install it: pip install matplotlib"
         ) from error
-    return Figure(figsize=(width, height), layout="constrained")
+
+    class Picture(Figure):
+        """A figure that notebooks show, also where pyplot, which makes them show others, is not imported."""
+
+        def _repr_png_(self) -> bytes:
+            file = io.BytesIO()
+            self.savefig(file, format="png", dpi=100)
+            return file.getvalue()
+
+    return Picture(figsize=(width, height), layout="constrained")
 
 
 def save_figure(figure: Any, path: Path) -> None:
@@ -73,7 +83,8 @@ def save_figure(figure: Any, path: Path) -> None:
         figure.savefig(temporary, format=suffix[1:], dpi=150, metadata=metadata)
 
 
-def _figure(statistics: Sequence[LayerStatistics], title: str) -> Any:
+def layers_figure(statistics: Sequence[LayerStatistics], title: str = "") -> Any:
+    """Return a figure of active and distinct rows, density, and time by layer; errors are those of `new_figure`."""
     figure = new_figure(8, 8)
     from matplotlib.ticker import MaxNLocator
 

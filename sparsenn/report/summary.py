@@ -22,32 +22,32 @@ _PARTS = tuple(part.name for part in fields(Seconds))
 
 
 def summary(
-    name: str, result: Result, verdict: Verification | str, provenance: Mapping[str, str] | None = None
+    name: str | None, result: Result, verdict: Verification | str | None, provenance: Mapping[str, str] | None = None
 ) -> Table:
     """Return the summary: problem, plan, notes, time, the challenge's rate, performed edges, categories and verdict.
 
     Parameters
     ----------
-    name : what the dataset is called.
+    name : what the dataset is called, if it has a name.
     result : a finished inference.
-    verdict : the verification, or the reason why there is none.
+    verdict : the verification, or the reason why there is none; left out where nobody asked for one.
     provenance : of the dataset, for a note where its inputs are a stand-in.
     """
     note = inputs_note(provenance or {})
     facts: list[tuple[str, str | Text]] = [
-        ("dataset", name),
+        *([] if name is None else [("dataset", name)]),
         ("problem", _problem(result)),
         *([("inputs", note)] if note else []),
         ("plan", str(result.plan)),
         *(("note", note) for note in result.notes),
         ("time", _time(result)),
         ("rate", f"{rate(result.edges_per_second)} (samples × edges / all time except reading)"),
-        ("performed", _performed(result)),
+        *([("performed", _performed(result))] if result.statistics else []),
         (
             "categories",
             f"{count(result.categories.size)} of {count(result.inputs)} samples; files and JSON count samples from 1",
         ),
-        ("verification", _verdict(verdict)),
+        *([] if verdict is None else [("verification", _verdict(verdict))]),
     ]
     return fact_table(facts, TEXT_WIDTH)
 

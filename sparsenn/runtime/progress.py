@@ -6,14 +6,31 @@ Compiling is announced from wherever it is waited for, by one line.
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Protocol
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, Protocol, TypeAlias
 
-__all__ = ["COMPILING", "Progress", "announce_compilation", "compilation_announced_by", "silent"]
+from sparsenn.errors import UsageError
+
+__all__ = [
+    "COMPILING",
+    "Progress",
+    "ProgressOption",
+    "announce_compilation",
+    "compilation_announced_by",
+    "has_reader",
+    "is_notebook",
+    "shown_progress",
+    "silent",
+]
 
 COMPILING = "compiling kernels, once …"
 """The line on stderr when kernels begin to be compiled: later runs load them."""
+
+UNSHOWN_SECONDS = 0.5
+"""Seconds of work before bars appear that nobody asked for: a short call does not flicker."""
 
 
 class Progress(Protocol):
@@ -24,15 +41,75 @@ class Progress(Protocol):
         ...
 
 
+ProgressOption: TypeAlias = Progress | bool | None
+"""What `shown_progress` takes."""
+
+
 def silent(task: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
+def is_notebook(stream: Any) -> bool:
+    """Return whether a stream's text appears in a notebook."""
+    return type(stream).__module__.startswith("ipykernel.")
+
+
+def has_reader(stream: Any) -> bool:
+    """Return whether somebody may read a stream: on a terminal, or in a notebook."""
+    return stream is not None and (stream.isatty() or is_notebook(stream))
+
+
+@contextmanager
+def shown_progress(progress: ProgressOption) -> Iterator[Progress]:
+    """Yield the function that reports to a caller: the caller's own, bars, lines, or one that reports nothing.
+
+    None shows bars where somebody may read them, if the work takes a while; True shows them at once, and lines where
+    stderr is neither a terminal nor a notebook; False shows nothing, nor that kernels are compiled.
+    """
+    if callable(progress):
+        yield progress
+    elif isinstance(progress, bool):
+        from sparsenn.runtime.bars import reporting
+
+        with reporting(progress) as report:
+            yield report
+    elif progress is not None:
+        raise UsageError(
+            f"the progress is {progress!r}; give True, False, or a function of a task, steps done and all steps"
+        )
+    elif has_reader(sys.stderr):
+        with ExitStack() as stack:
+            yield _LateBars(stack)
+    else:
+        yield silent
+
+
+_bars = threading.Lock()
+"""Held while bars that nobody asked for are shown: of several threads, one shows its own."""
+
+
+class _LateBars:
+    """Bars that appear once the work has taken `UNSHOWN_SECONDS`; the stack ends them."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack, self._start = stack, time.monotonic()
+        self._draw: Callable[[str, int, int, str], None] | None = None
+
+    def __call__(self, task: str, done: int, total: int) -> None:
+        if self._draw is None:
+            if time.monotonic() - self._start < UNSHOWN_SECONDS or not _bars.acquire(blocking=False):
+                return
+            self._stack.callback(_bars.release)
+            from sparsenn.runtime.bars import drawn_progress
+
+            self._draw = self._stack.enter_context(drawn_progress())
+        self._draw(task, done, total, "")
+
+
 def _to_reader() -> None:
-    """Print the line where somebody may read it: on a terminal, or in a notebook."""
-    stream = sys.stderr
-    if stream is not None and (stream.isatty() or type(stream).__module__.startswith("ipykernel.")):
-        print(COMPILING, file=stream, flush=True)
+    """Print the line where somebody may read it."""
+    if has_reader(sys.stderr):
+        print(COMPILING, file=sys.stderr, flush=True)
 
 
 _announce: Callable[[], None] = _to_reader

@@ -20,7 +20,7 @@ import numpy as np
 
 from sparsenn.runtime.interrupts import held_signals
 
-__all__ = ["NUMBERS", "TASKS", "begin", "chunks", "map_threads", "renew_after_fork", "thread_count"]
+__all__ = ["NUMBERS", "TASKS", "begin", "chunks", "is_free", "map_threads", "renew_after_fork", "thread_count"]
 
 NUMBERS = 1 << 17
 """Numbers that a thread takes at a time: more work than the hand-over, and a core's cache holds them."""
@@ -106,6 +106,14 @@ class _Forkable(Protocol):
 
 
 _forkable: WeakSet[_Forkable] = WeakSet()
+
+
+def is_free(lock: Any) -> bool:
+    """Return whether no thread holds a lock."""
+    if not lock.acquire(blocking=False):
+        return False
+    lock.release()
+    return True
 
 
 def renew_after_fork(owner: _Forkable) -> None:

@@ -5,5 +5,6 @@ kernels, or for one that the engine itself does not have, gets it imported; see 
 """
 
 from sparsenn.studies import conv2d, conversion, gemm, mlp, spmspm, train
+from sparsenn.studies.ladder import add_rung
 
-__all__ = ["conv2d", "conversion", "gemm", "mlp", "spmspm", "train"]
+__all__ = ["add_rung", "conv2d", "conversion", "gemm", "mlp", "spmspm", "train"]

@@ -7,23 +7,31 @@ their place. Rungs are kernels of the registry, the engine's own and those that 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from traceback import FrameSummary, extract_tb
 from typing import Any, Protocol
 
 from sparsenn.backends.contract import Backend
 from sparsenn.backends.kernel_records import Kernel
-from sparsenn.backends.registry import kernels
+from sparsenn.backends.registry import kernels, register
 from sparsenn.errors import SparseNNError, UsageError, unknown_name
+from sparsenn.printable import reason_of
 
 __all__ = [
     "Ladder",
     "Settled",
     "Stage",
     "Work",
+    "add_rung",
     "ladder_for",
     "ladders",
     "listing",
+    "load_rungs",
     "register_ladder",
     "rungs_of",
 ]
@@ -96,6 +104,7 @@ class Ladder:
     sweeps : by the names of rungs, their variants, which `--sweep` runs in their place.
     problem : makes that network and inputs from rows, sizes and a seed; None where they are a dataset's.
     rows, sizes : of that problem, unless asked for otherwise; no rows where the sizes say how many there are.
+    emulated_sizes : likewise, where rungs are emulated.
     form : what the sizes are, in order, such as m,k,n, with those in brackets that may be left out; empty where they
         are the widths of the rows and then of each layer's outputs.
     row : what one of the rows is, in the singular.
@@ -116,6 +125,7 @@ class Ladder:
     problem: Callable[[int, Sequence[int], int], tuple[Any, Any]] | None = None
     rows: int = 0
     sizes: tuple[int, ...] = ()
+    emulated_sizes: tuple[int, ...] = ()
     form: str = ""
     row: str = "row"
     row_count: Callable[[Any, Any], int] = lambda network, inputs: int(inputs.shape[0])
@@ -136,6 +146,68 @@ def register_ladder(ladder: Ladder) -> Ladder:
         raise SparseNNError(f"the ladder of {ladder.operation} is registered twice")
     _LADDERS[ladder.operation] = ladder
     return ladder
+
+
+def add_rung(kernel: Kernel) -> None:
+    """Register a kernel that is not the package's own, and make it the last rung of its operation on its device.
+
+    What it raises when it is launched becomes a `UsageError` that names the rung and the line.
+
+    Raises
+    ------
+    UsageError
+        Its operation has no ladder.
+    SparseNNError
+        There is a kernel of that name.
+    """
+    ladder = ladder_for(kernel.operation)
+    rung = register(replace(kernel, launch=partial(_launch_foreign, kernel.name, kernel.launch)))
+    rungs = {**ladder.rungs, kernel.device: (*ladder.rungs.get(kernel.device, ()), rung)}
+    _LADDERS[kernel.operation] = replace(ladder, rungs=rungs)
+
+
+def _launch_foreign(name: str, launch: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return launch(*arguments)
+    except SparseNNError as error:
+        raise UsageError(f"the rung {name}: {error}") from error
+    except Exception as error:
+        within = extract_tb(error.__traceback__)[1:2] or extract_tb(error.__traceback__)
+        raise UsageError(f"the rung {name} fails at {_place_of(within[0])}: {_named(error)}") from error
+
+
+def load_rungs(path: Path) -> None:
+    """Run a Python file, which adds rungs by `add_rung`; its folder is where it may import from.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be read or fails; the message has the line.
+    """
+    spec = spec_from_file_location(f"sparsenn_rungs_{path.stem}", path.absolute())
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UsageError(f"{path}: is no Python file; its name ends in .py")
+    folder = str(path.parent.absolute())
+    sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module_from_spec(spec))
+    except SparseNNError as error:
+        raise UsageError(f"{path}: {error}") from error
+    except SyntaxError as error:
+        raise UsageError(f"{error.filename}:{error.lineno}: {error.msg}") from error
+    except Exception as error:
+        within = [frame for frame in extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()]
+        raise UsageError(f"{_place_of(within[-1])}: {_named(error)}") from error
+    finally:
+        sys.path.remove(folder)
+
+
+def _place_of(frame: FrameSummary) -> str:
+    return f"{frame.filename}:{frame.lineno}"
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {reason_of(error)}"
 
 
 def ladders() -> tuple[str, ...]:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends import Kernel, backend_for
+from sparsenn.backends import Kernel
 from sparsenn.errors import UsageError
 from sparsenn.runtime.progress import Progress, silent
+from sparsenn.studies.emulation import ladder_backend
 from sparsenn.studies.ladder import Stage, ladder_for, rungs_of
 from sparsenn.studies.measure import Measurement, Meter, Roofs, meter_for
 
@@ -58,8 +59,8 @@ class LadderResult:
     operation, device : which ladder, and where, in words.
     stage, stages : what a stage is called, and how many there were.
     rows, runs : input rows, or what stands for them, and timed runs of each stage.
-    roofs : what the device can do at most.
-    floor_seconds : the time below which no rung can come, all stages added up.
+    roofs : what the device can do at most; None where it is emulated, and nothing is timed.
+    floor_seconds : the time below which no rung can come, all stages added up; 0 without roofs.
     bytes, multiply_adds : the least that must be moved and computed.
     rungs : in the ladder's order.
     scaled : whether errors are in parts of the reference's largest element; else they are absolute.
@@ -74,7 +75,7 @@ class LadderResult:
     stages: int
     rows: int
     runs: int
-    roofs: Roofs
+    roofs: Roofs | None
     floor_seconds: float
     bytes: int
     multiply_adds: int
@@ -157,7 +158,7 @@ def run_ladder(
     network: Any,
     inputs: Any,
     *,
-    roofs: Roofs,
+    roofs: Roofs | None,
     device: str = "auto",
     runs: int = 20,
     sweep: bool = False,
@@ -171,8 +172,8 @@ def run_ladder(
     ----------
     operation : one that has a ladder.
     network, inputs : what the problem is built from: a network and its CSR inputs, or what the ladder's `problem` made.
-    roofs : of the device, as `measure.roofs_of` returns them.
-    device : `auto`, `cpu`, `cuda`, `cuda:i` or `reference`.
+    roofs : of the device, as `measure.roofs_of` returns them; None to time nothing, as where it is emulated.
+    device : `auto`, `cpu`, `cuda`, `cuda:i`, `reference` or `emulated`.
     runs : timed launches of each stage, after one that is checked.
     sweep : run the first rung, and each rung that has a number to vary once for each of its values.
     progress : called for every stage done.
@@ -189,7 +190,7 @@ def run_ladder(
     if runs < 1:
         raise UsageError(f"{runs} runs measure nothing; at least 1 is needed")
     ladder = ladder_for(operation)
-    backend = backend_for(device)
+    backend = ladder_backend(device)
     rungs = rungs_of(operation, backend.device, sweep)
     asked = ladder.asked(network, inputs)
     reasons = [rung.why_not(backend.machine, *asked) for rung in rungs]
@@ -200,11 +201,12 @@ def run_ladder(
     for stage in ladder.stages(backend, network, inputs):
         for climber in climbers:
             if climber.correct:
-                climber.take(stage, operation, meter, runs)
+                climber.take(stage, operation, meter, 0 if roofs is None else runs)
         stages += 1
         moved += stage.work.bytes
         multiply_adds += stage.work.multiply_adds
-        floor += roofs.floor(stage.work.bytes, stage.work.multiply_adds)
+        if roofs is not None:
+            floor += roofs.floor(stage.work.bytes, stage.work.multiply_adds)
         progress("ladder", stages, max(expected, stages))
     return LadderResult(
         operation=operation,

@@ -15,7 +15,7 @@ from sparsenn.errors import NumericError, ShapeError
 from sparsenn.formats import CSR, Array
 from sparsenn.model import Model
 from sparsenn.printable import one_line
-from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.progress import ProgressOption, shown_progress
 from sparsenn.training.data import InputRows, TrainingData
 from sparsenn.training.evaluation import loss_of
 from sparsenn.training.resize import resize_bilinear
@@ -59,7 +59,7 @@ def run_model(
     model: Model,
     data: TrainingData | InputRows,
     *,
-    progress: Progress = silent,
+    progress: ProgressOption = None,
     session: Callable[..., Runner] = Session,
     **options: Any,
 ) -> ModelResult:
@@ -73,8 +73,8 @@ def run_model(
         What to run. Its loss is that of the raw outputs, or of the probabilities if it ends in a Softmax.
     data : TrainingData or InputRows
         Rows, and a target or a class for each where they are known.
-    progress : callable, optional
-        Called with the rows done: `progress(task, done, total)`.
+    progress : callable or bool, optional
+        As `Session.run` takes it; called with the rows done.
     session : callable, default Session
         Makes what runs the rows, of the network and the options.
     **options : Options
@@ -98,12 +98,13 @@ def run_model(
     """
     enlarged = _must_enlarge(model, data)
     _check_targets(model, data)
-    found = run_rows(
-        session(model.network, **options),
-        data.rows,
-        lambda first, last: rows_for(model, data, first, last),
-        progress=progress,
-    )
+    with shown_progress(progress) as report:
+        found = run_rows(
+            session(model.network, **options),
+            data.rows,
+            lambda first, last: rows_for(model, data, first, last),
+            progress=report,
+        )
     evaluation = _judged(model, data, found.outputs)
     notes = found.notes if data.note is None else (data.note, *found.notes)
     return ModelResult(found.plan, found.outputs, found.statistics, found.seconds, notes, evaluation, enlarged, model)

@@ -23,11 +23,12 @@ from sparsenn.layers import Activation, Identity, Linear, activation_named
 from sparsenn.layers.activation_names import check_activation
 from sparsenn.model import Model
 from sparsenn.network import Network
+from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress, silent
 from sparsenn.runtime.spans import span
 from sparsenn.runtime.storage import check_path
 from sparsenn.training.choice import Choice, choose
 from sparsenn.training.data import TrainingData
-from sparsenn.training.evaluation import evaluate
+from sparsenn.training.evaluation import baseline_of, evaluate, evaluate_sampled
 from sparsenn.training.initial import initial_layers
 from sparsenn.training.rows import read_data
 
@@ -35,10 +36,6 @@ __all__ = ["SCALES", "Epoch", "train", "trained_model"]
 
 SCALES = ("standard", "none")
 """What may be done to inputs before the first layer."""
-
-
-_MOST_MULTIPLY_ADDS = 1 << 37
-"""Of the evaluation on the rows trained with: some seconds on a processor of few cores."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +71,12 @@ def train(
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: float = 0.0,
     resume: bool = False,
-    report: Callable[[Epoch], None] = lambda epoch: None,
+    report: Callable[[Epoch], None] | None = None,
+    progress: ProgressOption = None,
 ) -> TrainingResult:
-    """Train an MLP by mini-batch gradient descent with momentum.
+    """Train a new MLP by mini-batch gradient descent with momentum.
 
+    It begins with random parameters, or from a checkpoint: the training of a network made elsewhere is not continued.
     The same data, options, kernel and machine give the same bits. Rows come in a new order each epoch, from the same
     stream of random numbers as the initial parameters.
 
@@ -125,6 +124,8 @@ def train(
         Go on from the checkpoint, to the same bits as if there had been no interruption; begin where there is none yet.
     report : callable, optional
         Called after each epoch: `report(epoch)`.
+    progress : callable or bool, optional
+        As `sparsenn.Session.run` takes it; called with the epochs done. With a `report`, none unless asked for.
 
     Returns
     -------
@@ -147,7 +148,7 @@ def train(
         raise UsageError(f"a checkpoint every {checkpoint_every:g} seconds is not possible")
     if checkpoint is not None:
         check_path(checkpoint, "the checkpoint")
-    if not callable(report):
+    if report is not None and not callable(report):
         raise UsageError(f"the report is {report!r}; give a function of an Epoch")
     choice = choose(device, kernel, precision)
     generator = np.random.Generator(np.random.PCG64(seed))
@@ -179,7 +180,8 @@ def train(
     if checkpoint is not None and Path(checkpoint).exists():
         _resume(state, trainer, checkpoint, resume, options, epochs)
     run = _Run(problem, rows, held_out, trainer, state, options, checkpoint, checkpoint_every, undone, timer)
-    run.until(epochs, validate_every, report)
+    with shown_progress(silent if report is not None and progress is None else progress) as shown:
+        run.until(epochs, validate_every, report, shown)
     network = run.network()
     return TrainingResult(
         network=network,
@@ -196,8 +198,8 @@ def train(
         options=options,
         scaling=scaling,
         target_scaling=undone,
-        evaluation=_on_rows_trained_with(network, rows, kind),
-        baseline=_baseline(rows, held_out or rows, kind),
+        evaluation=evaluate_sampled(network, rows, kind),
+        baseline=baseline_of(rows, held_out or rows, kind),
         compile_seconds=timer.seconds().compile,
     )
 
@@ -257,8 +259,10 @@ class _Run:
     seconds: float = 0.0
     saved: float = field(default=-math.inf)
 
-    def until(self, epochs: int, validate_every: int, report: Callable[[Epoch], None]) -> None:
-        """Train up to so many epochs in all."""
+    def until(
+        self, epochs: int, validate_every: int, report: Callable[[Epoch], None] | None, progress: Progress
+    ) -> None:
+        """Train up to a number of epochs in all."""
         if not self.state.losses:
             self._save()
         for number in range(len(self.state.losses) + 1, epochs + 1):
@@ -268,7 +272,9 @@ class _Run:
             if last or time.monotonic() - self.saved >= self.interval:
                 self._save()
             speed = self.data.rows / max(seconds, 1e-9)
-            report(Epoch(number, epochs, self.state.losses[-1], speed, found))
+            if report is not None:
+                report(Epoch(number, epochs, self.state.losses[-1], speed, found))
+            progress("epochs", number, epochs)
 
     def network(self) -> Network:
         """Return the network as it is now, in the units of the data: a scaling of targets undone."""
@@ -396,25 +402,6 @@ def _options(
 
 def _scaled(data: TrainingData, scaling: Scaling | None) -> TrainingData:
     return data if scaling is None else replace(data, inputs=scaling.apply(data.inputs))
-
-
-def _on_rows_trained_with(network: Network, data: TrainingData, loss: str) -> Evaluation:
-    """Evaluate on the rows trained with; on every n-th only, where all would take long."""
-    step = slice(None, None, 1 + data.rows * network.multiply_adds // _MOST_MULTIPLY_ADDS)
-    return evaluate(network, data.inputs[step], data.targets[step], loss, "cpu", data.classes)
-
-
-def _baseline(data: TrainingData, evaluated: TrainingData, loss: str) -> Evaluation:
-    """Return how well it does to give the mean of the targets trained with for each of the rows evaluated."""
-    mean = data.targets.mean(axis=0, dtype=np.float64)
-    targets = evaluated.targets
-    if loss == "cross_entropy":
-        shares = np.maximum(mean, np.finfo(np.float32).tiny)
-        value = float(-(targets.mean(axis=0, dtype=np.float64) * np.log(shares)).sum())
-    else:
-        value = float(np.mean([np.square(targets[:, column] - mean[column]).mean() for column in range(len(mean))]))
-    right = float(targets[:, int(mean.argmax())].mean(dtype=np.float64)) if data.classes else None
-    return Evaluation(evaluated.rows, loss, value, right)
 
 
 def _validation(

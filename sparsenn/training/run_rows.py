@@ -17,7 +17,7 @@ from sparsenn.engine.timer import ReadingTimer
 from sparsenn.formats import Array
 from sparsenn.network import Network
 from sparsenn.runtime.memory import check_memory
-from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.progress import Progress, ProgressOption, silent
 
 __all__ = ["RowsResult", "Runner", "run_rows"]
 
@@ -41,7 +41,7 @@ class Runner(Protocol):
         """What was asked for."""
         ...
 
-    def run(self, inputs: Inputs, *, statistics: bool = True, progress: Progress = silent) -> Result:
+    def run(self, inputs: Inputs, *, statistics: bool = True, progress: ProgressOption = None) -> Result:
         """Run the network, as `Session.run` does."""
         ...
 
@@ -109,7 +109,7 @@ def run_rows(
         last = min(first + step, count)
         inputs = rows(first, last)
         reading = timer.seconds()
-        result = session.run(inputs)
+        result = session.run(inputs, progress=silent)
         outputs.append(result.dense)
         results.append(replace(result, seconds=reading + result.seconds, batches=()))
         progress("rows", last, count)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import ctypes
 import math
 import shutil
-import subprocess
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
-from emulation import OPTIONS
+from compiled import compiled as stored
 from formulas import EXAMPLES, FORMULAS, value_of
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -27,6 +24,7 @@ from sparsenn.layers import Conv2d, Linear, SparseLinear
 from sparsenn.layers.activation import ACTIVATIONS as TABLE
 from sparsenn.network import Network
 from sparsenn.runtime.jit import compiled
+from sparsenn.studies.emulation import compiled_library, loaded
 
 SPECIAL = [
     *(
@@ -80,8 +78,8 @@ def by_numba(function, activation, z):
     return outputs
 
 
-@cache
-def library(tmp):
+@pytest.fixture(scope="module")
+def header():
     """The generated header, compiled for the host."""
     if shutil.which("g++") is None:
         pytest.skip("emulating a kernel takes g++")
@@ -99,19 +97,7 @@ def library(tmp):
         f"switch (kind) {{\n{cases}}}\n}}\n"
         'extern "C" int curved(int kind) { return is_curved(kind); }\n'
     )
-    source = Path(tmp) / "activations.cpp"
-    here = Path(__file__).parents[1]
-    source.write_text(f'#include "emulation.h"\n{activation_header()}\n{"".join(loops)}', encoding="utf-8")
-    made = source.with_suffix(".so")
-    command = ["g++", *OPTIONS, "-shared", f"-I{here}", str(source), "-o", str(made)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    return ctypes.CDLL(str(made))
-
-
-@pytest.fixture(scope="module")
-def header(tmp_path_factory):
-    return library(tmp_path_factory.mktemp("header"))
+    return loaded(compiled_library(f"{activation_header()}\n{''.join(loops)}", (), stored))
 
 
 def by_header(function, code, parameter, z):

@@ -12,7 +12,8 @@ import numba
 import pytest
 from rich.table import Table
 
-from sparsenn.cli.console import PIPE_WIDTH, console, reporting
+from sparsenn.cli.console import console, reporting
+from sparsenn.runtime.bars import PIPE_WIDTH
 from sparsenn.runtime.progress import silent
 from sparsenn.runtime.spans import span
 

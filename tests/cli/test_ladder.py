@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -208,3 +212,36 @@ def test_a_wrong_rung_is_exit_code_1(run: Run, problem: Path, monkeypatch: pytes
     done = run("kernels", "ladder", "spmspm", "--device", "cpu", "--dataset", problem, "--rows", 5, "--runs", 1)
     assert done.exit_code == 1
     assert "wrong" in done.stdout
+
+
+def test_a_rung_of_ones_own_on_an_emulated_gpu(run: Run, repository: Path, tmp_path: Path, measured: list[int]) -> None:
+    """The files and the command of the page, with smaller sizes."""
+    if shutil.which("g++") is None:
+        pytest.skip("emulating a kernel takes g++")
+    page = (repository / "docs" / "ladders.md").read_text()
+    for name, kind in (("my.cu", "cuda"), ("my.py", "python")):
+        (text,) = re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL)
+        (tmp_path / name).write_text(text)
+    (command,) = re.findall(r"^    sparsenn (kernels ladder gemm --device emulated .*)$", page, re.MULTILINE)
+    done = subprocess.run(
+        [sys.executable, "-m", "sparsenn", *command.split(), "--sizes", "m=20,k=30,n=10", "--json", "ladder.json"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "ladder.json").read_text())
+    assert [rung["name"] for rung in record["rungs"]][-1] == "my_kernel"
+    assert record["ceilings"] is None
+    assert "Answers only; nothing is timed." in done.stdout
+
+
+def test_what_an_emulated_gpu_does_not_do(run: Run, tmp_path: Path) -> None:
+    for option in (("--plot", tmp_path / "x.png"), ("--runs", 3)):
+        done = run("kernels", "ladder", "gemm", "--device", "emulated", *option)
+        assert (done.exit_code, "are timed, not emulated" in done.stderr) == (2, True)
+    done = run("kernels", "ladder", "mlp", "--device", "emulated")
+    assert (done.exit_code, "mlp has no kernel for the device emulated" in done.stderr) == (2, True)
+    done = run("kernels", "ladder", "gemm", "--plugin", tmp_path / "none.py")
+    assert (done.exit_code, "none.py: is no Python file" in done.stderr) == (2, True)

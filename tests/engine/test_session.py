@@ -54,6 +54,30 @@ def dense(rng):
     )
 
 
+# ---- Ready before the first call ---------------------------------------------------------------------------------
+
+
+@DEVICES
+def test_calls_after_a_warm_up_prepare_nothing(deep, device, monkeypatch):
+    session = Session(deep, device=device)
+    plan = session.warm_up(40)
+    assert (plan.inputs, plan.kernel) == (40, session.plan(np.ones((40, 128), np.float32)).kernel)
+    made = []
+    monkeypatch.setattr("sparsenn.engine.plan_cache.Executable", lambda *given: made.append(given))
+    rows = np.random.default_rng(1).random((40, 128), np.float32)
+    with ThreadPoolExecutor(8) as threads:
+        outputs = list(threads.map(session, [rows] * 8))
+    assert not made
+    assert all(np.array_equal(output, outputs[0]) for output in outputs)
+
+
+def test_a_warm_up_with_rows(deep, rng):
+    session, rows = Session(deep, device="cpu"), scattered(rng, 30, 128)
+    assert session.warm_up(rows).density == pytest.approx(0.3, abs=0.01)
+    with pytest.raises(UsageError, match="rows is 0; give an integer of at least 1"):
+        session.warm_up(0)
+
+
 # ---- Rows of any number and type ---------------------------------------------------------------------------------
 
 

@@ -96,7 +96,8 @@ def test_parameters() -> None:
     network = ending()
     classifier = SparseClassifier(network, WORDS, device="cpu", batch_size=7)
     assert classifier.get_params() == {"network": network, "classes": WORDS, "device": "cpu", "batch_size": 7}
-    assert classifier.fit(ROWS, WORDS) is classifier
+    with pytest.warns(UserWarning, match=r"SparseClassifier\.fit trains nothing: it neither continues .* nor starts"):
+        assert classifier.fit(ROWS, WORDS) is classifier
     assert classifier.set_params(classes=None, batch_size=9) is classifier
     assert classifier.get_params()["batch_size"] == 9
     np.testing.assert_array_equal(classifier.predict(ROWS), SCORES.argmax(axis=1))
@@ -176,9 +177,11 @@ class TestWithScikitLearn:
         check_is_fitted(classifier)
         copied = clone(classifier)
         np.testing.assert_array_equal(copied.predict(ROWS), labels)
-        assert cross_val_score(classifier, ROWS, labels, cv=2).tolist() == [1, 1]
+        with pytest.warns(UserWarning, match="fit trains nothing"):
+            assert cross_val_score(classifier, ROWS, labels, cv=2).tolist() == [1, 1]
         pipeline = make_pipeline(FunctionTransformer(), classifier)
-        assert pipeline.fit(ROWS, labels).score(ROWS, labels) == 1
+        with pytest.warns(UserWarning, match="fit trains nothing"):
+            assert pipeline.fit(ROWS, labels).score(ROWS, labels) == 1
         assert get_scorer("neg_log_loss")(classifier, ROWS, labels) < 0
 
 
@@ -219,7 +222,11 @@ def test_names_of_features_are_kept_and_checked(named: Any) -> None:
         np.testing.assert_array_equal(run(table[["c", "a", "b"]]), run(table))
     numbered = table.set_axis(range(3), axis=1)
     for unnamed in (table.to_numpy(), table.to_numpy().tolist(), numbered):
-        assert classifier.predict(unnamed).tolist() == pipeline.predict(table).tolist()
+        with pytest.warns(UserWarning, match="X does not have valid feature names") as warned:
+            assert classifier.predict(unnamed).tolist() == pipeline.predict(table.to_numpy()).tolist()
+        ours, theirs = (str(warning.message) for warning in warned)
+        assert ours.replace("SparseClassifier", "StandardScaler") == theirs
+        assert warned[0].filename == __file__
 
 
 TABLES: dict[str, Any] = {
@@ -245,4 +252,5 @@ def test_tables_need_numbers_and_no_names(named: Any) -> None:
         classifier.predict(table.assign(a="text"))
     plain = SparseClassifier(Network(classifier.network.layers), device="cpu")
     assert not hasattr(plain, "feature_names_in_")
-    assert len(plain.predict(table[["c", "a", "b"]])) == len(table)
+    with pytest.warns(UserWarning, match="X has feature names, but SparseClassifier was fitted without feature names"):
+        assert len(plain.predict(table[["c", "a", "b"]])) == len(table)

@@ -12,7 +12,7 @@ import pytest
 from sparsenn.engine import Result
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.report import PLOT_SUFFIXES, draw_layers
-from sparsenn.report.plots import _figure
+from sparsenn.report.plots import layers_figure
 
 MAGIC = {".png": b"\x89PNG\r\n", ".svg": b"<?xml", ".pdf": b"%PDF-"}
 
@@ -30,7 +30,7 @@ def test_file_type_follows_the_suffix(result: Result, tmp_path: Path, suffix: st
 
 
 def test_curves_are_the_statistics(result: Result) -> None:
-    rows, density, time = _figure(result.statistics, "a title").axes
+    rows, density, time = layers_figure(result.statistics, "a title").axes
     active, distinct = rows.get_lines()
     assert list(active.get_ydata()) == [layer.active_rows for layer in result.statistics]
     looked = [layer for layer in result.statistics if layer.distinct_rows is not None]
@@ -43,7 +43,7 @@ def test_curves_are_the_statistics(result: Result) -> None:
 
 def test_legend_names_each_kernel_once(result: Result) -> None:
     mixed = [replace(layer, kernel=("one", "two")[layer.layer % 2]) for layer in result.statistics]
-    legend = _figure(mixed, "").axes[2].get_legend()
+    legend = layers_figure(mixed, "").axes[2].get_legend()
     assert sorted(text.get_text() for text in legend.get_texts()) == ["one", "two"]
 
 

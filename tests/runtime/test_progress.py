@@ -1,12 +1,20 @@
-"""The line about compiling: where somebody may read it, once."""
+"""Progress from Python, and the line about compiling: where somebody may read them."""
 
 import io
 import sys
+from types import ModuleType
 
 import pytest
 
-from sparsenn.runtime import progress
-from sparsenn.runtime.progress import COMPILING, announce_compilation, compilation_announced_by
+from sparsenn.errors import UsageError
+from sparsenn.runtime import bars, progress
+from sparsenn.runtime.progress import (
+    COMPILING,
+    announce_compilation,
+    compilation_announced_by,
+    shown_progress,
+    silent,
+)
 
 
 class Terminal(io.StringIO):
@@ -51,3 +59,95 @@ def test_another_function_announces_in_its_block(monkeypatch):
     announce_compilation()
     assert said == [1]
     assert not shown.getvalue()
+
+
+def report_all(wanted, steps=3):
+    with shown_progress(wanted) as report:
+        for done in range(1, steps + 1):
+            report("rows <i>", done, steps)
+    return report
+
+
+def test_a_function_of_the_callers_own_is_called():
+    calls = []
+    report_all(lambda *call: calls.append(call), 2)
+    assert calls == [("rows <i>", 1, 2), ("rows <i>", 2, 2)]
+
+
+def test_nothing_is_shown_in_a_pipe(capsys):
+    assert report_all(None) is silent
+    assert report_all(False) is silent
+    assert capsys.readouterr() == ("", "")
+    report_all(True)
+    assert "rows <i>: 3 of 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wanted", ["yes", 1, []])
+def test_other_progress_is_refused(wanted):
+    with pytest.raises(UsageError, match="give True, False, or a function"):
+        report_all(wanted)
+
+
+def terminal(monkeypatch):
+    """Have stderr be a terminal; return it."""
+    monkeypatch.setenv("TERM", "xterm")
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    return shown
+
+
+def test_short_work_shows_nothing_on_a_terminal(monkeypatch):
+    shown = terminal(monkeypatch)
+    report_all(None)
+    assert shown.getvalue() == ""
+
+
+def test_longer_work_shows_bars_on_a_terminal(monkeypatch):
+    shown = terminal(monkeypatch)
+    monkeypatch.setattr(progress, "UNSHOWN_SECONDS", 0)
+    report_all(None)
+    assert "3 of 3" in shown.getvalue()
+    assert progress._bars.acquire(blocking=False)
+    progress._bars.release()
+
+
+def test_of_two_at_a_time_one_shows_bars(monkeypatch):
+    shown = terminal(monkeypatch)
+    monkeypatch.setattr(progress, "UNSHOWN_SECONDS", 0)
+    with shown_progress(None) as outer, shown_progress(None) as inner:
+        outer("outer", 1, 2)
+        inner("inner", 1, 2)
+    assert "outer" in shown.getvalue()
+    assert "inner" not in shown.getvalue()
+
+
+def notebook(monkeypatch):
+    """Have stderr be a notebook's; return the list of texts that its cell shows, one after the other."""
+    shown = []
+
+    class Handle:
+        def update(self, text):
+            shown.append(text)
+
+    module = ModuleType("IPython.display")
+    module.HTML, module.display = str, lambda text, display_id: shown.append(text) or Handle()
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    monkeypatch.setattr(sys, "stderr", Notebook())
+    return shown
+
+
+def test_bars_in_a_notebook_vanish_at_the_end(monkeypatch):
+    cell = notebook(monkeypatch)
+    monkeypatch.setattr(bars, "NOTEBOOK_INTERVAL", 0)
+    report_all(True)
+    assert (cell[0], cell[-1]) == ("", "")
+    assert cell[-2] == '<div>rows &lt;i&gt; <progress value="3" max="3"></progress> 3 of 3</div>'
+    assert len(cell) == 5
+
+
+def test_pictures_in_a_notebook_are_few(monkeypatch):
+    cell = notebook(monkeypatch)
+    report_all(True, 1000)
+    assert len(cell) < 50
+    assert "1,000 of 1,000" in cell[-2]

@@ -13,7 +13,7 @@ from pyarrow import parquet
 from sparsenn.errors import FileFormatError, InputError, ShapeError, SparseNNError, UsageError
 from sparsenn.io import read_model, write_model
 from sparsenn.model import Model
-from sparsenn.training import InputRows, TrainingData, loop, read_data, read_rows, train, trained_model
+from sparsenn.training import InputRows, TrainingData, read_data, read_rows, train, trained_model
 
 TABLE = "age,town,height,kind\n30,Ulm,1.5,b\n40,Bonn,1.75,a\n50,Ulm,2,b\n"
 INPUTS = [[30, 0, 1, 1.5], [40, 1, 0, 1.75], [50, 0, 1, 2]]
@@ -258,7 +258,7 @@ def test_the_baseline_of_classes() -> None:
 def test_the_evaluation_of_many_rows_is_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
     data = TrainingData(np.ones((100, 1)), np.ones((100, 1)))
     for most, rows in ((101, 100), (100, 50), (30, 25)):
-        monkeypatch.setattr(loop, "_MOST_MULTIPLY_ADDS", most)
+        monkeypatch.setattr("sparsenn.training.evaluation.MOST_MULTIPLY_ADDS", most)
         evaluation = train(data, epochs=1, device="cpu").evaluation
         assert evaluation is not None
         assert evaluation.rows == rows

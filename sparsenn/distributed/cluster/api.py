@@ -26,7 +26,7 @@ from sparsenn.formats import Array
 from sparsenn.formats.arrays import size
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
-from sparsenn.runtime.progress import Progress, silent
+from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress
 
 __all__ = ["ClusterRun", "infer"]
 
@@ -97,7 +97,7 @@ def infer(
     form: str | None = None,
     prepare: Callable[[Any], Any] | None = None,
     classes: bool = False,
-    progress: Progress = silent,
+    progress: ProgressOption = None,
     **options: Unpack[NamedOptions],
 ) -> Any:
     """Run a network on a Dask cluster: rows are split, and every worker keeps one session.
@@ -137,8 +137,8 @@ def infer(
         What workers do to rows first, such as scaling. A run can be resumed only with what `sparsenn.stream` can.
     classes : bool, default False
         Write the number of the largest output of each row, counted from 0, instead of the outputs.
-    progress : callable, optional
-        Told of rows that are written: `progress(task, done, total)`.
+    progress : callable or bool, optional
+        As `sparsenn.Session.run` takes it; called with the rows that are written.
     **options : Options
         As `sparsenn.Session` takes them. Each is the workers' business, such as which device is there.
 
@@ -187,8 +187,9 @@ def infer(
             return _lazy(found, task, most, form, sizes)
         known = task.name.digest, _kept(chosen), found.digest(), target.suffix.lower(), classes, preparation
         usual = most or _usual(found, sizes, target.suffix.lower() == ".tsv", worker_count(client))
+        report = stack.enter_context(shown_progress(progress))
         with opened_pieces(target, lambda: content_digest("cluster", *known), usual, resume) as pieces:
-            return _into_file(client, task, sizes, found.cut(pieces.size), target, pieces, classes, progress, start)
+            return _into_file(client, task, sizes, found.cut(pieces.size), target, pieces, classes, report, start)
 
 
 def _usual(rows: Rows, sizes: Sizes, sparse: bool, workers: int = 0) -> int:

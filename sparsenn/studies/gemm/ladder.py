@@ -13,7 +13,7 @@ from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
 from sparsenn.runtime.workers import chunks
-from sparsenn.studies.gemm import plain, tensor
+from sparsenn.studies.gemm import own, plain, tensor
 from sparsenn.studies.gemm.host import BLAS, REFERENCE, SEQUENTIAL
 from sparsenn.studies.gemm.kernel import check_factors
 from sparsenn.studies.ladder import Ladder, Settled, Work
@@ -136,10 +136,12 @@ LADDER = Ladder(
     rungs={
         "reference": (REFERENCE,),
         "cpu": (SEQUENTIAL, BLAS),
+        "emulated": own.KERNELS,
         "cuda": (*plain.KERNELS, *tensor.KERNELS, plain.LIBRARY),  # the last is no rung, but what they are held against
     },
     problem=random_problem,
     sizes=(1024, 1024, 1024),
+    emulated_sizes=(100, 70, 90),
     form="m,k,n",
     row_count=lambda a, b: int(a.shape[0]),
     modelled=_modelled,

@@ -19,7 +19,7 @@ from sparsenn.studies.gemm.kernel import product_kernel
 from sparsenn.studies.gemm.tiling import MODEL, TILINGS, cut_for
 from sparsenn.studies.traffic import block_tiled, coalesced, naive, shared_tiled, tiled
 
-__all__ = ["KERNELS", "LIBRARY", "launch_vectorized"]
+__all__ = ["KERNELS", "LIBRARY", "blocks_of", "launch_tiled", "launch_vectorized"]
 
 THREADS = 256
 """Of a block that computes an output a thread, or adds up parts."""
@@ -51,22 +51,22 @@ _VECTORIZED = {
 
 def _launch_naive(a: Array, b: Array) -> Array:
     """Compute an output a thread, rows along the lanes."""
-    return _launch(_NAIVE, a, b, 1, THREADS)
+    return launch_tiled(_NAIVE, a, b, 1, THREADS)
 
 
 def _launch_coalesced(a: Array, b: Array) -> Array:
     """Compute an output a thread, columns along the lanes."""
-    return _launch(_COALESCED, a, b, 1, THREADS)
+    return launch_tiled(_COALESCED, a, b, 1, THREADS)
 
 
 def _launch_block_tiled(a: Array, b: Array) -> Array:
     """Compute several outputs a thread, read from global memory."""
-    return _launch(_BLOCK_TILED, a, b, SIDE * EACH, SIDE * SIDE)
+    return launch_tiled(_BLOCK_TILED, a, b, SIDE * EACH, SIDE * SIDE)
 
 
 def _launch_shared_tiled(a: Array, b: Array) -> Array:
     """Compute several outputs a thread, read from shared memory."""
-    return _launch(_SHARED_TILED, a, b, SIDE * EACH, SIDE * SIDE)
+    return launch_tiled(_SHARED_TILED, a, b, SIDE * EACH, SIDE * SIDE)
 
 
 def launch_vectorized(a: Array, b: Array) -> Array:
@@ -99,15 +99,20 @@ def _launch_library(a: Array, b: Array) -> Array:
     return product
 
 
-def _launch(source: Program, a: Array, b: Array, tile: int, threads: int) -> Array:
-    """Launch a rung with a block for each tile, or, if those are single outputs, for each `threads` outputs."""
+def launch_tiled(source: Program, a: Array, b: Array, tile: int, threads: int, **defines: int) -> Array:
+    """Launch a rung whose blocks compute a tile each; a tile of 1 stands for a thread per output."""
     (rows, depth), columns = a.shape, b.shape[1]
     product: Array = cupy().empty((rows, columns), np.float32)
-    tiles = -(-rows // tile) * -(-columns // tile)
-    blocks = tiles if tile > 1 else -(-tiles // threads)
+    blocks = blocks_of(rows, columns, tile, threads)
     sizes = np.int32(rows), np.int32(columns), np.int32(depth)
-    launch("gemm", source.kernel("gemm"), (blocks,), (threads,), *sizes, a, b, product)
+    launch("gemm", source.kernel("gemm", **defines), (blocks,), (threads,), *sizes, a, b, product)
     return product
+
+
+def blocks_of(rows: int, columns: int, tile: int, threads: int) -> int:
+    """Return the blocks that `launch_tiled` launches."""
+    tiles = -(-rows // tile) * -(-columns // tile)
+    return tiles if tile > 1 else -(-tiles // threads)
 
 
 def _zeros(rows: int, columns: int) -> Array:

@@ -1,0 +1,123 @@
+"""Views of objects: HTML for notebooks, text, pictures and data frames, made of the tables of the command line."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import asdict, fields
+from functools import singledispatch
+from importlib import import_module
+from math import prod
+from typing import Any
+
+from rich.console import Console
+
+from sparsenn.engine import LayerStatistics, Options, Plan, Result, Session
+from sparsenn.errors import UsageError, unknown_name
+from sparsenn.model import Model
+from sparsenn.network import Network
+from sparsenn.printable import kind_of
+from sparsenn.report.description import describe_layers, describe_model, describe_network
+from sparsenn.report.page import facts_part, table_part
+from sparsenn.report.planned import plan_table
+from sparsenn.report.plots import layers_figure
+from sparsenn.report.summary import summary
+from sparsenn.report.tables import fact_table, layer_table
+from sparsenn.runtime.memory import shown_bytes
+
+__all__ = ["figure_of", "frame_of", "html_of", "text_of"]
+
+TEXT_COLUMNS = 120
+"""Columns of a result that is printed."""
+
+OPEN_LAYERS = 20
+"""Layers up to which the table of a result is shown without a click."""
+
+FRAMES = ("layers", "outputs")
+
+
+@singledispatch
+def html_of(viewed: Any) -> str:
+    """Return an object as HTML that stands within another page."""
+    raise TypeError(f"{kind_of(viewed)} has no view")
+
+
+@html_of.register
+def _(viewed: Network) -> str:
+    return _fragment(facts_part(describe_network(viewed)), table_part(describe_layers(viewed)))
+
+
+@html_of.register
+def _(viewed: Model) -> str:
+    return _fragment(facts_part(describe_model(None, viewed)), table_part(describe_layers(viewed.network)))
+
+
+@html_of.register
+def _(viewed: Session) -> str:
+    options, usual = asdict(viewed.options), asdict(Options())
+    chosen = ", ".join(f"{name}={value!r}" for name, value in options.items() if value != usual[name])
+    facts = [
+        ("session", str(viewed)),
+        ("options", chosen or "the usual ones"),
+        ("memory", f"{shown_bytes(viewed.nbytes)} of weights and buffers"),
+    ]
+    return _fragment(facts_part(fact_table(facts)))
+
+
+@html_of.register
+def _(viewed: Plan) -> str:
+    return _fragment(facts_part(fact_table([("plan", str(viewed))])), table_part(plan_table(viewed)))
+
+
+@html_of.register
+def _(viewed: Result) -> str:
+    facts = facts_part(summary(None, viewed, None))
+    if not viewed.statistics:
+        return _fragment(facts)
+    opened = " open" if len(viewed.statistics) <= OPEN_LAYERS else ""
+    layers = f"<details{opened}><summary>layers</summary>\n{table_part(layer_table(viewed.statistics))}\n</details>"
+    return _fragment(facts, layers)
+
+
+def _fragment(*parts: str) -> str:
+    body = "\n".join(parts)
+    return f"<div>\n{body}\n</div>"
+
+
+def text_of(result: Result) -> str:
+    """Return the summary of a result as text."""
+    text = io.StringIO()
+    Console(file=text, width=TEXT_COLUMNS, highlight=False, markup=False).print(summary(None, result, None))
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+def figure_of(result: Result) -> Any:
+    """Return a matplotlib figure of a result's layers."""
+    return layers_figure(_counted(result))
+
+
+def frame_of(result: Result, of: str) -> Any:
+    """Return a data frame of a result's `layers` or `outputs`."""
+    if of not in FRAMES:
+        raise unknown_name("table", str(of), FRAMES)
+    try:
+        frame: Any = import_module("pandas").DataFrame
+    except ImportError as error:
+        raise UsageError(f"tables need the package pandas ({error}); install it: pip install pandas") from error
+    if of == "outputs":
+        return frame(result.dense, columns=_output_names(result.plan.network))
+    columns = [field.name for field in fields(LayerStatistics)]
+    return frame([asdict(layer) for layer in _counted(result)], columns=columns).set_index("layer")
+
+
+def _output_names(network: Network) -> list[str] | None:
+    """Return a name for each number of an output; None where outputs have no names."""
+    if network.named_outputs is None:
+        return None
+    sizes = {name: prod(shape) for name, shape in network.named_outputs.items()}
+    return [name if size == 1 else f"{name} {number}" for name, size in sizes.items() for number in range(1, size + 1)]
+
+
+def _counted(result: Result) -> tuple[LayerStatistics, ...]:
+    if not result.statistics:
+        raise UsageError("the run counted no statistics by layer; run with statistics=True")
+    return result.statistics
