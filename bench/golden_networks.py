@@ -53,6 +53,7 @@ class Golden:
         """Return the module as an ONNX file, whose first axes are rows, as many as come."""
         drawn = self.rows(2)
         buffer = io.BytesIO()
+        torch.backends.mha.set_fastpath_enabled(False)  # ONNX files have no such operator
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.onnx.export(
@@ -268,7 +269,8 @@ def drawn(name: str) -> nn.Module:
     """Return a model of torchvision with random weights."""
     import torchvision
 
-    model: nn.Module = getattr(torchvision.models, name)(weights=None)
+    auxiliary = {"aux_logits": False, "init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    model: nn.Module = getattr(torchvision.models, name)(weights=None, **auxiliary)
     return model
 
 

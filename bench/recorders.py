@@ -74,6 +74,7 @@ RECORDERS = {
     "spmspm-sweep": Recorder(
         "table_spmspm", ("sparsenn/studies/spmspm", f"{_CUDA}/sparse"), f"{_GPU}, and {_OFFICIAL}"
     ),
+    "torchvision": Recorder("table_cpu", (*_ENGINE, *_CPU, "sparsenn/io/importers"), "PyTorch and torchvision"),
     "training": Recorder(
         "table_training",
         ("sparsenn/training", f"{_CUDA}/training", "sparsenn/backends/cpu/training.py"),

@@ -1,4 +1,4 @@
-"""Networks on a CPU beside ONNX Runtime, PyTorch and OpenVINO: tables golden, cpu-rows and cpu-convolutions.
+"""Networks on a CPU beside ONNX Runtime, PyTorch and OpenVINO: tables golden, cpu-rows, cpu-convolutions, torchvision.
 
 Outputs are compared first. All libraries take the same rows, in blocks of calls in turns, each with its own number of
 threads; OpenVINO is left out where it is not installed.
@@ -30,6 +30,13 @@ TOLERANCE = 1e-4
 
 MODELS = ("resnet18", "resnet50", "mobilenet_v2", "vgg11")
 SHARES = (1.0, 0.1, 0.05)
+FAMILIES = (
+    *("alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "efficientnet_v2_s", "googlenet", "inception_v3"),
+    *("maxvit_t", "mnasnet0_5", "mobilenet_v2", "mobilenet_v3_small", "regnet_y_400mf", "resnet18", "resnext50_32x4d"),
+    *("shufflenet_v2_x0_5", "squeezenet1_0", "swin_t", "vgg11", "vit_b_16", "wide_resnet50_2"),
+)
+"""A model of each family of torchvision's that classifies images."""
+
 PIXELS = 224
 
 
@@ -226,6 +233,13 @@ def convolutions_row(cell: Cell, run: Run) -> Row:
     return row | {"deepsparse": DEEPSPARSE.get((title, cell.rows)), "floor": floor(problem.network, cell.rows)}
 
 
+def torchvision_row(cell: Cell, run: Run) -> Row:
+    golden = convolutions(cell.network, cell.left)
+    problem = replace(golden_problem(golden), rows=golden.rows(cell.rows))
+    row = compared(problem, (onnx_runtime, torch_module), cell, run)
+    return row | {"times": row["onnxruntime"] / row["milliseconds"]}
+
+
 def _add_options(parser: argparse.ArgumentParser, seconds: float, rows: Sequence[int] | None) -> None:
     parser.add_argument("--seconds", type=float, default=seconds, help="of timed calls of each cell")
     parser.add_argument("--rows", type=count, nargs="+", default=rows, help="numbers of rows")
@@ -284,4 +298,29 @@ CPU_CONVOLUTIONS = Table(
     configuration=("rows", "seconds"),
 )
 
-TABLES = {"golden": GOLDEN, "cpu-rows": CPU_ROWS, "cpu-convolutions": CPU_CONVOLUTIONS}
+TORCHVISION = Table(
+    title="torchvision's models that classify images, random weights, on a CPU",
+    columns=[
+        ("network", "network"),
+        ("left", "weights", "{:.0%}"),
+        ("rows", "images"),
+        ("milliseconds", "sparsenn (ms)", "{:.2f}"),
+        ("onnxruntime", "ONNX Runtime (ms)", "{:.2f}"),
+        ("torch", "PyTorch (ms)", "{:.2f}"),
+        ("times", "× ONNX Runtime", "{:.2f}"),
+        ("chosen", "kernels"),
+    ],
+    cells=lambda options: [Cell(name, rows, left) for name in FAMILIES for left in (1.0, 0.1) for rows in options.rows],
+    measure=torchvision_row,
+    notes=[
+        f"ONNX files of PyTorch's, images of {PIXELS} × {PIXELS} pixels of random numbers. Medians of warm calls, in "
+        "blocks of each library alternately, with its own number of threads. Outputs were compared first. The largest "
+        "weights of each layer are left, and all of depthwise convolutions. The kernel onnxruntime is ONNX Runtime "
+        "with the whole network."
+    ],
+    options=lambda parser: _add_options(parser, 2.0, (1, 16)),
+    configuration=("rows", "seconds"),
+    order=lambda row: row["times"],
+)
+
+TABLES = {"golden": GOLDEN, "cpu-rows": CPU_ROWS, "cpu-convolutions": CPU_CONVOLUTIONS, "torchvision": TORCHVISION}

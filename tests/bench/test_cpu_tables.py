@@ -124,3 +124,13 @@ def test_pruned_networks_stand_beside_peers_and_lost_images_fail(
     for row in found.rows:
         assert 0 < row["milliseconds"] <= row["p99"]
         assert (row["scipy"] is None) == row["key"].startswith("lenet5")
+
+
+def test_torchvision_is_dense_and_pruned(golden: Any, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    import table_cpu
+
+    monkeypatch.setattr(golden, "drawn", small_model)
+    monkeypatch.setattr(table_cpu, "PIXELS", 16)
+    found = recorder("torchvision", *ALWAYS, "--only", "alexnet", "--rows", "2")
+    assert sorted(row["left"] for row in found.rows) == [0.1, 1.0]
+    assert all(row["times"] == pytest.approx(row["onnxruntime"] / row["milliseconds"]) for row in found.rows)
