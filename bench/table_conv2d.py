@@ -136,8 +136,8 @@ class ConvWork(Work):
         allow_tf32(precision == "tf32")
         kind = torch.float16 if precision == "float16" else torch.float32
         form = torch.channels_last if layout == "channels last" else torch.contiguous_format
-        weights = torch.from_numpy(self.layer.weights).to("cuda", kind).to(memory_format=form)
-        bias = torch.from_numpy(self.layer.bias_vector()).to("cuda", kind) if biased else None
+        weights = torch.tensor(self.layer.weights).to("cuda", kind).to(memory_format=form)
+        bias = torch.tensor(self.layer.bias_vector()).to("cuda", kind) if biased else None
         with torch.no_grad():
             inputs = [torch.from_dlpack(images).to(kind).to(memory_format=form) for images in self.inputs]
             call = lambda images: torch.nn.functional.conv2d(images, weights, bias, padding=self.layer.padding)  # noqa: E731

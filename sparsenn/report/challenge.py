@@ -21,9 +21,12 @@ __all__ = ["TABLE_SUFFIXES", "challenge_document", "challenge_record", "challeng
 
 TABLE_SUFFIXES = (".md", ".tex", ".csv")
 
-_HEADINGS = ("problem", "inputs", "edges", "savings", "cold (s)", "cold TE/s", "warm (s)", "warm TE/s", "verified")
+_HEADINGS = (
+    *("problem", "inputs", "edges", "savings", "cold (s)", "cold TeraEdges/s", "warm (s)", "warm TeraEdges/s"),
+    "verified",
+)
 _CAPTION = (
-    "TE/s: TeraEdges per second, inputs × edges / time, from network and inputs in memory to the categories there. "
+    "TeraEdges/s: inputs × edges / time, in 1e12 a second, from network and inputs in memory to the categories there. "
     "Cold: the first run, with planning, compiling and preparing weights; warm: the median of later runs. "
     "Savings: dead rows, equal rows and equal neurons are computed once or not at all. "
     "Generating the problem and its truth is not in any time."

@@ -48,7 +48,7 @@ def test_a_table_for_a_submission(run: Run, problem: Path, tmp_path: Path, suffi
         assert [(row["problem"], row["savings"], row["verified"]) for row in rows] == [
             *(("1024 x 6", "on", "–"), ("1024 x 6", "off", "–")) * 2
         ]
-        assert all(float(row["warm TE/s"]) > 0 for row in rows)
+        assert all(float(row["warm TeraEdges/s"]) > 0 for row in rows)
     else:
         assert "stand-in digits" in text
         assert text.count("196,608") == 4
