@@ -45,7 +45,7 @@ _BATCH_BLOCKS = 4
 """The memory of a batch's numbers, in blocks."""
 
 _OUTPUT_COPIES = 4
-"""What the outputs of a batch take, on their way to text, in their own size."""
+"""Memory of a batch's outputs on their way to text, as a multiple of their own size."""
 
 
 @dataclass(frozen=True, eq=False)

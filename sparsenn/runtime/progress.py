@@ -42,7 +42,7 @@ class Progress(Protocol):
 
 
 ProgressOption: TypeAlias = Progress | bool | None
-"""What `shown_progress` takes."""
+"""The argument `progress` of public functions: a callback, whether bars are shown, or None for where they can be."""
 
 
 def silent(task: str, done: int, total: int) -> None:

@@ -45,7 +45,7 @@ class ParquetTable:
     Raises
     ------
     FileFormatError
-        The file is no Parquet or is damaged, or holds no rows or no columns.
+        The file is no Parquet or is damaged, or holds no columns.
     InputError, ResourceError
         The file is not there or cannot be read.
     """
@@ -62,9 +62,8 @@ class ParquetTable:
                 self._file = parquet.ParquetFile(self._plain, buffer_size=_BUFFER_BYTES)
                 self.size, schema = self._file.metadata.num_rows, self._file.schema_arrow
                 self.names = tuple(schema.names)
-            if self.size < 1 or not self.names:
-                found = f"holds {self.size:,} rows of {len(self.names):,} columns; at least one of each is needed"
-                raise FileFormatError(path, found)
+            if not self.names:
+                raise FileFormatError(path, "holds no columns")
         except BaseException:
             self._plain.close()
             raise

@@ -116,7 +116,7 @@ def test_positions_are_normalised(positions: int, width: int, team: int, dtype: 
     rows = (100 + rng.normal(size=(1, positions * width))).astype(dtype)
     outputs = np.full(rows.shape, np.nan, dtype)
     defines = {"HALF": int(dtype == np.float16), "TEAM": team, "THREADS": 64}
-    kernel = emulated("images/layer_norm.cu", defines, ("__shared__ Value", "static Value"))  # blocks run in turn
+    kernel = emulated("images/layer_norm.cu", defines)  # blocks run in turn
     sizes = np.int64(positions), np.int64(width), np.float64(layer.epsilon)
     arrays = rows, layer.scale, layer.shift, outputs
     kernel.launch(-(-positions * team // 64), 64, *sizes, *arrays, seed=0)
