@@ -79,11 +79,12 @@ def read_table(path: str | os.PathLike[str], known: Collection[str] = ()) -> Tab
         with open_table(path, known) as file:
             blocks = file.blocks(range(len(file.names)), texts)
             tables, found = _tables_until_texts(blocks, texts, file.size)
+            columns = len(file.names)
         if found <= texts:
             break
         texts |= found  # fields that were numbers so far are texts: the file is read anew
     if not tables:
-        raise FileFormatError(path, "holds neither numbers nor texts")
+        raise FileFormatError(path, f"holds 0 rows of {columns:,} columns")
     return Table.concatenate(tables)
 
 

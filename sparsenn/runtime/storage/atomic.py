@@ -141,19 +141,30 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
 def _temporary_folder(folder: Path) -> Iterator[Path]:
     """Yield a new folder in `folder` that only its owner may enter, and remove it when the block ends."""
     remove_stale(folder)
-    path = folder / f".sparsenn-{token_hex(8)}.part"
-    _live.add(path)
+    path, lock = _locked_folder(folder)
     try:
-        path.mkdir(0o700)
-        lock = os.open(path, os.O_RDONLY)
         try:
-            with suppress(OSError):  # some file systems have no locks: nothing is removed there as stale
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield path
         finally:
             os.close(lock)
     finally:
         shutil.rmtree(path, ignore_errors=True)
+        _live.discard(path)
+
+
+def _locked_folder(folder: Path) -> tuple[Path, int]:
+    """Make a folder that no other process removes as stale; return it and the descriptor that holds its lock."""
+    while True:
+        path = folder / f".sparsenn-{token_hex(8)}.part"
+        _live.add(path)
+        path.mkdir(0o700)
+        with suppress(FileNotFoundError):  # another process has found it before it was locked
+            lock = os.open(path, os.O_RDONLY)
+            with suppress(OSError):  # some file systems have no locks: nothing is removed there as stale
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.is_dir():
+                return path, lock
+            os.close(lock)
         _live.discard(path)
 
 

@@ -18,7 +18,7 @@ from children import interrupts_obeyed
 
 from sparsenn.errors import ResourceError
 from sparsenn.runtime.storage import adding_to, check_replaceable, open_to_write, remove_stale, replacing
-from sparsenn.runtime.storage.atomic import _remove_live, check_writable
+from sparsenn.runtime.storage.atomic import _remove_live, _temporary_folder, check_writable
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -469,3 +469,21 @@ def test_a_folder_is_checked_by_making_a_file(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(ResourceError, match="the file system is read-only"):
         check_writable(tmp_path)
+
+
+def test_a_folder_that_is_removed_before_it_is_locked_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, removed = os.open, list[Path]()
+
+    def open_late(path: Path, flags: int) -> int:
+        if not removed:
+            removed.append(path)
+            path.rmdir()
+        return opened(path, flags)
+
+    monkeypatch.setattr(os, "open", open_late)
+    with _temporary_folder(tmp_path) as folder:
+        assert folder.is_dir()
+        assert folder != removed[0]
+    assert not list(tmp_path.iterdir())
