@@ -476,11 +476,11 @@ def test_a_folder_that_is_removed_before_it_is_locked_is_made_anew(
 ) -> None:
     opened, removed = os.open, list[Path]()
 
-    def open_late(path: Path, flags: int) -> int:
+    def open_late(path: Path, *flags: Any, **named: Any) -> int:
         if not removed:
             removed.append(path)
             path.rmdir()
-        return opened(path, flags)
+        return opened(path, *flags, **named)
 
     monkeypatch.setattr(os, "open", open_late)
     with _temporary_folder(tmp_path) as folder:
