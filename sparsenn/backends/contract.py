@@ -125,7 +125,7 @@ class Backend(Protocol):
 
     @property
     def machine(self) -> Machine:
-        """What the device offers."""
+        """Peaks and sizes of the device, as plans take them."""
 
     def free_memory(self) -> int:
         """Return the bytes that rows may take, 0 where that is unknown."""

@@ -58,7 +58,7 @@ class CUDABackend:
 
     @property
     def machine(self) -> Machine:
-        """What the device offers."""
+        """Peaks and sizes of the device, as plans take them."""
         return machine_of(self.index)
 
     def free_memory(self) -> int:

@@ -1,4 +1,4 @@
-"""What workers do with rows, and what is asked of a cluster."""
+"""Tasks of workers with rows, and requests to a cluster."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ AHEAD = 3
 """Tasks that are with the cluster for each thread of its workers: one is computed, one waits, one is on its way."""
 
 RETRIES = 3
-"""Of a task that fails, and of asking all workers where one of them is lost meanwhile."""
+"""Further attempts of a task that fails, and of a request to all workers where one of them is lost meanwhile."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker does with rows.
+    """The work of a worker on rows.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ STAND_INS = {
         "warpgroup_products",
     )
 }
-"""What is included in the place of a header's own lines."""
+"""Headers of the emulator that take the place of a header's own lines."""
 
 _BOUNDS = r"(?: __launch_bounds__\((?:[^()]|\([^()]*\))*\))?"
 _SIGNATURE = r'extern "C" __global__ void(?: BLOCKS_OF_A_\w+)?' + _BOUNDS + r"\s*({name})\(([^{{]*)\)\s*\{{"
