@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from deepsparse_peer import INTERPRETER, DeepSparse
 
 from sparsenn import CSR, Linear, Network, ReLU, SparseLinear
 from sparsenn.errors import SparseNNError, UsageError
@@ -132,8 +133,15 @@ def openvino(problem: Problem, precision: str) -> Iterator[Way]:
     core = openvino.Core()
     model = core.read_model(problem.file)
     model.reshape(list(problem.inputs.shape))
-    compiled = core.compile_model(model, "CPU", {"PERFORMANCE_HINT": "LATENCY"})
+    options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}  # bfloat16 where it can, by itself
+    compiled = core.compile_model(model, "CPU", options)
     yield Way("openvino", precision, lambda: compiled(problem.inputs)[0], as_matrix)
+
+
+def deepsparse(problem: Problem, precision: str) -> Iterator[Way]:
+    """Yield the file by DeepSparse, in a process of its own."""
+    if INTERPRETER is not None and problem.file is not None:
+        yield Way("deepsparse", precision, DeepSparse(INTERPRETER, problem.file, problem.inputs), as_matrix)
 
 
 def torch_module(problem: Problem, precision: str) -> Iterator[Way]:

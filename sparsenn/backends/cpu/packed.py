@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sparsenn.backends.cpu.activation import activation_code
+from sparsenn.backends.cpu.tiles import GROUP
+from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import UsageError
-from sparsenn.formats import Array
+from sparsenn.formats import Array, index_dtype
 from sparsenn.formats.arrays import read_only
 from sparsenn.layers import SparseLinear
 from sparsenn.runtime.jit import compiled, example
 
-__all__ = ["BLOCK", "Packed", "blocks_of", "pack"]
+__all__ = ["WINDOW", "Packed", "blocks_of", "pack"]
 
-BLOCK = 256
-"""Inputs of a block: half of them, by 64 lanes, or all, by 32, are what a first-level cache of 32 KiB holds."""
+BLOCKS = (128, 256, 512, 1024)
+"""Inputs of a block, at least: 128 by 64 lanes are what a first-level cache of 32 KiB holds."""
 
-BLOCK_ENTRIES = 10
-"""Mean entries of an output in a block from which on a layer is cut into blocks: loading and storing sums then take
-little beside."""
+BLOCK_ENTRIES = 16
+"""Mean entries of an output in a block, at least: loading and storing sums then take little beside."""
+
+WINDOW = 32
+"""Outputs that are sorted by their entries in a block, so that the outputs of a group have about as many."""
 
 
 class Packed(NamedTuple):
     """Weights and parameters of L layers, in arrays that the kernels take as one argument.
 
-    A layer has one block, or blocks of `BLOCK` inputs. Its entries come block by block, output by output.
+    A layer has one block of inputs, or several. Its outputs are in groups of `GROUP`: in each block, the outputs of a
+    window in the order of their entries there. Of a group, first come the first entries of all outputs, then the second
+    ones, and so on; an output with fewer entries, and one that only fills the last group, has zeros for an input beyond
+    the last, whose line is zero.
 
-    starts : (L + 1,) int64, where each layer's outputs begin in `bias` and `copies`.
-    offsets : int64: the entries of output j of layer k in block b span offsets[s] to offsets[s + 1], s = firsts[k] +
-        b * outputs + j.
+    starts : (L + 1,) int64, where each layer's outputs begin in `bias` and `copies`; a zero is behind them.
+    offsets : int64: the steps of group j of layer k in block b, with an entry of each output, span offsets[s] to
+        offsets[s + 1], s = firsts[k] + b * groups + j.
     values : float32; an iso-valued layer has one, of stride 0.
     bias : (all outputs,) float32, no zero of them negative: it would make the sign of an output that of a sum's zero.
     """
@@ -39,9 +46,11 @@ class Packed(NamedTuple):
     widths: Array  # (L + 1,) int64, width before each layer and after the last
     starts: Array
     blocks: Array  # (L,) int64, blocks of each layer
+    edges: Array  # (L,) int64, weights of each layer
     firsts: Array  # (L,) int64, where each layer's offsets begin in `offsets`
     offsets: Array
-    inputs: Array  # (all entries,) uint16 or int32, the input of each entry
+    outputs: Array  # (offsets, GROUP) int32, the outputs of each group, in one dimension
+    inputs: Array  # (steps, GROUP) uint16 or int32, the input of each entry, in one dimension
     values: Array
     value_starts: Array  # (L,) int64, where each layer's values begin, less its first entry times the stride
     value_strides: Array  # (L,) int64, 1; or 0 for an iso-valued layer
@@ -51,42 +60,74 @@ class Packed(NamedTuple):
     clips: Array  # (L,) float32, the parameters of the activations, infinity where there is none
 
 
+def block_of(layer: SparseLinear) -> int:
+    """Return the number of inputs of the blocks that a layer is cut into; all where it is not cut."""
+    entries = layer.edges / max(1, layer.inputs * layer.outputs)
+    fitting = (block for block in BLOCKS if block < layer.inputs and entries * block >= BLOCK_ENTRIES)
+    return next(fitting, max(1, layer.inputs))
+
+
 def blocks_of(layer: SparseLinear) -> int:
     """Return the number of blocks that a layer is cut into."""
-    blocks = -(-layer.inputs // BLOCK)
-    return blocks if layer.edges >= BLOCK_ENTRIES * layer.outputs * blocks else 1
+    return max(1, parts_of(layer.inputs, block_of(layer)))
 
 
 @compiled
-def _sort_by_blocks(indptr: Array, indices: Array, values: Array, block: int, first: int, offsets: Array,
-                    inputs: Array, sorted_values: Array) -> None:  # fmt: skip
-    """Write the entries of CSC weights block by block, the first to `inputs[first]`; an only value is not written."""
-    outputs, step = indptr.size - 1, 0 if values.size == 1 else 1
-    for output in range(outputs):
+def _group(indptr: Array, indices: Array, block: int, first: int, offsets: Array, outputs: Array,
+           places: Array) -> None:  # fmt: skip
+    """Order the outputs of CSC weights block by block.
+
+    first : the layer's first step. offsets, outputs : of the layer; written. places : (blocks, outputs) int64, zeros;
+    returns the place of each output's first entry in a block.
+    """
+    width, many, step = indptr.size - 1, places.shape[0], first
+    counts, groups = np.empty(WINDOW, np.int64), (width + GROUP - 1) // GROUP
+    for output in range(width):
         for entry in range(indptr[output], indptr[output + 1]):
-            offsets[indices[entry] // block * outputs + output] += 1
-    place = first
-    for number in range(offsets.size):
-        count = offsets[number]
-        offsets[number] = place
-        place += count
-    for output in range(outputs):
-        cut, place = -1, 0
+            places[np.int64(indices[entry]) // block, output] += 1
+    for number in range(many):
+        for start in range(0, width, WINDOW):
+            base, stop = number * groups * GROUP + start, min(start + WINDOW, width)
+            for output in range(start, stop):
+                place, count = output - start, places[number, output]
+                while place > 0 and counts[place - 1] > count:
+                    counts[place], outputs[base + place] = counts[place - 1], outputs[base + place - 1]
+                    place -= 1
+                counts[place], outputs[base + place] = count, output
+            for place in range(0, stop - start, GROUP):
+                offsets[number * groups + (start + place) // GROUP] = step
+                last = min(place + GROUP, stop - start)
+                for each in range(place, last):
+                    places[number, outputs[base + each]] = step * GROUP + each - place
+                for each in range(last, place + GROUP):
+                    outputs[base + each] = width
+                step += counts[last - 1]
+    offsets[many * groups] = step
+
+
+@compiled
+def _fill(indptr: Array, indices: Array, values: Array, has_values: bool, block: int, places: Array, first: int,
+          inputs: Array, grouped: Array) -> None:  # fmt: skip
+    """Write the entries of CSC weights to their places, in `grouped` less `first`; values where each has its own."""
+    for output in range(indptr.size - 1):
+        cut, place = np.int64(-1), np.int64(0)
         for entry in range(indptr[output], indptr[output + 1]):
-            if indices[entry] // block != cut:
-                cut = indices[entry] // block
-                place = offsets[cut * outputs + output]
+            if np.int64(indices[entry]) // block != cut:
+                cut = np.int64(indices[entry]) // block
+                place = places[cut, output]
             inputs[place] = indices[entry]
-            if step:
-                sorted_values[place - first] = values[entry]
-            place += 1
+            if has_values:
+                grouped[place - first] = values[entry]
+            place += GROUP
 
 
 @example
-def _sort_example() -> None:
-    offsets, index, value = np.zeros(1, np.int64), np.zeros(1, np.uint16), np.zeros(1, np.float32)
-    entries = read_only(np.array([0, 1])), read_only(index), read_only(value)
-    _sort_by_blocks(*entries, 1, 0, offsets, np.zeros_like(index), np.zeros_like(value))
+def _group_example() -> None:
+    indptr, index, value = np.array([0, 1]), np.zeros(1, np.uint16), np.zeros(1, np.float32)
+    entries, places = (read_only(indptr), read_only(index)), np.zeros((1, 1), np.int64)
+    _group(*entries, 1, 0, np.zeros(2, np.int64), np.zeros(2 * GROUP, np.int32), places)
+    inputs, grouped = np.zeros(GROUP, index.dtype), np.zeros(GROUP, np.float32)
+    _fill(*entries, read_only(value), True, 1, places, 0, inputs, grouped)
 
 
 def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
@@ -98,30 +139,50 @@ def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
         except UsageError as error:
             raise UsageError(f"layer {number}: {error}") from error
     weights, blocks = [layer.weights for layer in layers], [blocks_of(layer) for layer in layers]
-    entries = np.cumsum([0, *(matrix.nnz for matrix in weights)])
-    stored = np.cumsum([0, *(matrix.values.size for matrix in weights)])
-    firsts = np.cumsum([0, *(each * layer.outputs + 1 for each, layer in zip(blocks, layers, strict=True))])
-    offsets = np.zeros(firsts[-1], np.int64)
-    inputs = np.empty(entries[-1], np.result_type(*(matrix.indices.dtype for matrix in weights)))
-    values = np.concatenate([matrix.values.astype(np.float32, copy=False) for matrix in weights])
+    groups = [parts_of(layer.outputs, GROUP) for layer in layers]
+    firsts = np.cumsum([0, *(each * many + 1 for each, many in zip(blocks, groups, strict=True))])
+    offsets, outputs = np.zeros(firsts[-1], np.int64), np.zeros(firsts[-1] * GROUP, np.int32)
+    places, steps = list[Array](), [0]
     for number, (matrix, layer) in enumerate(zip(weights, layers, strict=True)):
-        block = BLOCK if blocks[number] > 1 else max(1, layer.inputs)
-        own = values[stored[number] : stored[number + 1]]
-        entered = read_only(matrix.indptr), read_only(matrix.indices), read_only(own.copy())
-        _sort_by_blocks(*entered, block, entries[number], offsets[firsts[number] : firsts[number + 1]], inputs, own)
+        first, last = firsts[number], firsts[number + 1]
+        places.append(np.zeros((blocks[number], layer.outputs), np.int64))
+        own = offsets[first:last], outputs[first * GROUP : last * GROUP]
+        _group(read_only(matrix.indptr), read_only(matrix.indices), block_of(layer), steps[-1], *own, places[-1])
+        steps.append(int(offsets[last - 1]))
+    entries = GROUP * np.array(steps, np.int64)
+    fills = [last - first > matrix.nnz for first, last, matrix in zip(entries, entries[1:], weights, strict=False)]
     strides = np.array([0 if matrix.iso else 1 for matrix in weights], np.int64)
+    stored = np.cumsum([0, *np.where(strides, np.diff(entries), 1)])
+    inputs, values = np.empty(entries[-1], _type_of_inputs(layers, fills)), np.zeros(stored[-1], np.float32)
+    for number, (matrix, layer) in enumerate(zip(weights, layers, strict=True)):
+        inputs[entries[number] : entries[number + 1]] = layer.inputs if fills[number] else 0
+        own_values = values[stored[number] : stored[number + 1]]
+        given = matrix.values.astype(np.float32, copy=False)
+        if matrix.iso:
+            own_values[:] = given
+        arrays = read_only(matrix.indptr), read_only(matrix.indices), read_only(given)
+        _fill(*arrays, not matrix.iso, block_of(layer), places[number], entries[number], inputs, own_values)
     return Packed(
         widths=np.array([layers[0].inputs, *(layer.outputs for layer in layers)], np.int64),
-        starts=np.cumsum([0, *(layer.outputs for layer in layers)], dtype=np.int64),
+        starts=np.cumsum([0, *(layer.outputs + 1 for layer in layers)], dtype=np.int64),
         blocks=np.array(blocks, np.int64),
+        edges=np.array([matrix.nnz for matrix in weights], np.int64),
         firsts=firsts[:-1].astype(np.int64),
         offsets=offsets,
+        outputs=outputs,
         inputs=inputs,
         values=values,
         value_starts=stored[:-1] - strides * entries[:-1],
         value_strides=strides,
-        bias=np.concatenate([layer.bias_vector() for layer in layers]) + np.float32(0),
-        copies=np.concatenate(copies).astype(np.int32, copy=False),
+        bias=np.concatenate([np.append(layer.bias_vector() + np.float32(0), np.float32(0)) for layer in layers]),
+        copies=np.concatenate([np.append(each, 0) for each in copies]).astype(np.int32, copy=False),
         activations=np.array([code for code, _ in codes], np.int64),
         clips=np.array([clip for _, clip in codes], np.float32),
     )
+
+
+def _type_of_inputs(layers: Sequence[SparseLinear], fills: Sequence[bool]) -> Any:
+    """Return the type of the layers' inputs, and of the one beyond the last where a layer needs that."""
+    types = [layer.weights.indices.dtype for layer in layers]
+    types += [index_dtype(layer.inputs + 1) for layer, fill in zip(layers, fills, strict=True) if fill]
+    return np.result_type(*types)

@@ -194,7 +194,7 @@ def _launch(step: StepInput, scatter: bool) -> StepOutput:
         counters = np.zeros((step.last - step.first, 4), np.int64)
         shared: tuple[Any, ...] = (
             start, stop, stack.packed, step.first, step.last, step.multiplicity, step.droppable_from,
-            _scratch.take("a", size.widest * most), _scratch.take("b", size.widest * most),
+            _scratch.take("a", (size.widest + 1) * most), _scratch.take("b", (size.widest + 1) * most),
             _scratch.take("counts", TILE * slices).view(np.int32), most, out, survivors, counters, state, stack.job(),
         )  # fmt: skip
         if isinstance(features, CSR):

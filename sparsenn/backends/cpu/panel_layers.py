@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cpu.panel_sums import COUNTS, LAYER, SLICES, SOURCE, TARGET, VECTORS, gather_layer
+from sparsenn.backends.cpu.panel_sums import COUNTS, LAYER, SLICES, SOURCE, TARGET, VECTORS, gather_layer, windows_of
 from sparsenn.backends.cpu.row_threads import run_slices
 from sparsenn.backends.cpu.tiles import TILE, VECTOR
 from sparsenn.formats import Array
@@ -62,12 +62,15 @@ def _count_layer(counters: Array, row: int, rows: int, edges: int, counts: Array
 
 
 @compiled
-def _share_layer(packed: Any, layer: int, source: Array, target: Array, vectors: int, counts: Array, per_lane: int,
-                 state: Array, job: Array, most: int) -> None:  # fmt: skip
+def _share_layer(packed: Any, layer: int, source: Array, target: Array, vectors: int, counts: Array, state: Array,
+                 job: Array, most: int) -> None:  # fmt: skip
     """Compute a layer, by all threads where it is large enough, in slices of its outputs, `most` of them."""
-    slices = min(most, per_lane * vectors * VECTOR // SLICE_WORK)
+    across, windows = vectors * VECTOR, windows_of(packed.widths[layer + 1])
+    beyond = packed.widths[layer] * across
+    source[beyond : beyond + across] = 0  # the line of what fills a group
+    slices = min(most, windows, packed.edges[layer] * across // SLICE_WORK)
     if slices < 2:
-        gather_layer(packed, layer, source, target, vectors, counts, 0, packed.widths[layer + 1])
+        gather_layer(packed, layer, source, target, vectors, counts, 0, windows)
         return
     job[LAYER], job[SLICES], job[VECTORS] = layer, slices, vectors
     job[SOURCE], job[TARGET] = source.ctypes.data, target.ctypes.data
@@ -92,10 +95,8 @@ def run_layers(packed: Any, first: int, last: int, entered: int, edges: int, a: 
     most = counts.size // TILE if state.size > 0 else 1
     for layer in range(first, last):
         if layer >= entered:
-            at, outputs = packed.firsts[layer], packed.widths[layer + 1]
-            per_lane = packed.offsets[at + packed.blocks[layer] * outputs] - packed.offsets[at]
-            _share_layer(packed, layer, source, target, vectors, counts, per_lane, state, job, most)
-            edges = per_lane * lanes
+            _share_layer(packed, layer, source, target, vectors, counts, state, job, most)
+            edges = packed.edges[layer] * lanes
             source, target, side = target, source, 1 - side
         _count_layer(counters, layer - first, lanes, edges, counts, weights, rows)
         if layer >= droppable_from:

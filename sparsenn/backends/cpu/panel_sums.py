@@ -12,9 +12,9 @@ from numba import carray
 from numba.core import types
 
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
-from sparsenn.backends.cpu.packed import Packed
+from sparsenn.backends.cpu.packed import WINDOW, Packed
 from sparsenn.backends.cpu.slices import pointer_of
-from sparsenn.backends.cpu.tiles import TILE, VECTOR, four_vectors, one_vector, three_vectors, two_vectors
+from sparsenn.backends.cpu.tiles import GROUP, TILE, VECTOR, four_vectors, one_vector, three_vectors, two_vectors
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import address_of, compiled
 
@@ -31,6 +31,7 @@ __all__ = [
     "gather_layer",
     "gather_slice",
     "job_of",
+    "windows_of",
 ]
 
 ARRAYS = len(Packed._fields)
@@ -71,38 +72,45 @@ def finish_line(kind: int, clip: float, bias: float, copies: int, line: Array, b
 
 
 @compiled
+def windows_of(outputs: int) -> int:
+    """Return how many windows some outputs are."""
+    windows: int = (outputs + WINDOW - 1) // WINDOW
+    return windows
+
+
+@compiled
 def gather_layer(packed: Any, layer: int, source: Array, target: Array, vectors: int, counts: Array, start: int,
                   stop: int) -> None:  # fmt: skip
-    """Compute outputs start to stop of a layer of a panel of 1 to 4 vectors from `source` into `target`.
+    """Compute windows start to stop of the outputs of a layer of a panel of 1 to 4 vectors from `source` into `target`.
 
-    The sums of an output stay in registers; where the layer is cut, a block's lines of the source stay in the
-    first-level cache while each output adds up its products with them.
+    The sums of a group stay in registers; where the layer is cut, a block's lines of the source stay in the first-level
+    cache while each group adds up its products with them.
     """
-    outputs, blocks, offsets, lines = packed.widths[layer + 1], packed.blocks[layer], packed.offsets, packed.inputs
-    biases, copies, values = packed.bias, packed.copies, packed.values
-    first, slot = packed.firsts[layer], packed.starts[layer]
+    width, blocks, offsets, lines = packed.widths[layer + 1], packed.blocks[layer], packed.offsets, packed.inputs
+    biases, copies, values, outputs = packed.bias, packed.copies, packed.values, packed.outputs
+    slot, groups = packed.starts[layer], (width + GROUP - 1) // GROUP
     v, step = packed.value_starts[layer], packed.value_strides[layer]
     kind, clip, across = packed.activations[layer], packed.clips[layer], vectors * VECTOR
+    begin, end = start * WINDOW // GROUP, min(groups, stop * WINDOW // GROUP)
     counts[:across] = 0
     for block in range(blocks):
-        at, fresh, finish = first + block * outputs, block == 0, kind == RELU and block == blocks - 1
-        for output in range(start, stop):
-            entry, last, to = offsets[at + output], offsets[at + output + 1], output * across
-            bias, many = slot + output, copies[slot + output]
+        first, fresh, finish = packed.firsts[layer] + block * groups, block == 0, kind == RELU and block == blocks - 1
+        for at in range(first + begin, first + end):
+            entry, last, group = offsets[at], offsets[at + 1], at * GROUP
             if vectors == 4:
-                four_vectors(source, lines, entry, last, values, v, step, fresh, finish, biases, bias, clip, many,
-                             counts, target, to)  # fmt: skip
+                four_vectors(source, lines, entry, last, values, v, step, fresh, finish, biases, slot, clip, copies,
+                             counts, outputs, group, target)  # fmt: skip
             elif vectors == 3:
-                three_vectors(source, lines, entry, last, values, v, step, fresh, finish, biases, bias, clip, many,
-                              counts, target, to)  # fmt: skip
+                three_vectors(source, lines, entry, last, values, v, step, fresh, finish, biases, slot, clip, copies,
+                              counts, outputs, group, target)  # fmt: skip
             elif vectors == 2:
-                two_vectors(source, lines, entry, last, values, v, step, fresh, finish, biases, bias, clip, many,
-                            counts, target, to)  # fmt: skip
+                two_vectors(source, lines, entry, last, values, v, step, fresh, finish, biases, slot, clip, copies,
+                            counts, outputs, group, target)  # fmt: skip
             else:
-                one_vector(source, lines, entry, last, values, v, step, fresh, finish, biases, bias, clip, many,
-                           counts, target, to)  # fmt: skip
+                one_vector(source, lines, entry, last, values, v, step, fresh, finish, biases, slot, clip, copies,
+                           counts, outputs, group, target)  # fmt: skip
     if kind != RELU:
-        for output in range(start, stop):
+        for output in range(start * WINDOW, min(width, stop * WINDOW)):
             bias = slot + output
             finish_line(kind, clip, biases[bias], copies[bias], target, output * across, across, counts)
 
@@ -112,9 +120,9 @@ def gather_slice(address: int, number: int) -> None:
     """Compute a slice of the outputs of the layer of the job at an address, with counts of its own."""
     job = carray(pointer_of(address), 1, np.int64)
     if job[IS_WIDE] != 0:
-        _gather_slice(job, number, carray(pointer_of(job[6]), 1, np.int32))
+        _gather_slice(job, number, carray(pointer_of(job[8]), 1, np.int32))
     else:
-        _gather_slice(job, number, carray(pointer_of(job[6]), 1, np.uint16))
+        _gather_slice(job, number, carray(pointer_of(job[8]), 1, np.uint16))
 
 
 @compiled
@@ -122,14 +130,15 @@ def _gather_slice(job: Array, number: int, inputs: Array) -> None:
     packed = Packed(
         carray(pointer_of(job[1]), 1, np.int64), carray(pointer_of(job[2]), 1, np.int64),
         carray(pointer_of(job[3]), 1, np.int64), carray(pointer_of(job[4]), 1, np.int64),
-        carray(pointer_of(job[5]), 1, np.int64), inputs, carray(pointer_of(job[7]), 1, np.float32),
-        carray(pointer_of(job[8]), 1, np.int64), carray(pointer_of(job[9]), 1, np.int64),
-        carray(pointer_of(job[10]), 1, np.float32), carray(pointer_of(job[11]), 1, np.int32),
-        carray(pointer_of(job[12]), 1, np.int64), carray(pointer_of(job[13]), 1, np.float32),
+        carray(pointer_of(job[5]), 1, np.int64), carray(pointer_of(job[6]), 1, np.int64),
+        carray(pointer_of(job[7]), 1, np.int32), inputs, carray(pointer_of(job[9]), 1, np.float32),
+        carray(pointer_of(job[10]), 1, np.int64), carray(pointer_of(job[11]), 1, np.int64),
+        carray(pointer_of(job[12]), 1, np.float32), carray(pointer_of(job[13]), 1, np.int32),
+        carray(pointer_of(job[14]), 1, np.int64), carray(pointer_of(job[15]), 1, np.float32),
     )  # fmt: skip
     layer, slices = job[LAYER], job[SLICES]
-    outputs = packed.widths[layer + 1]
+    windows = windows_of(packed.widths[layer + 1])
     source, target = carray(pointer_of(job[SOURCE]), 1, np.float32), carray(pointer_of(job[TARGET]), 1, np.float32)
     counts = carray(pointer_of(job[COUNTS] + 4 * TILE * number), TILE, np.int32)
-    start, stop = outputs * number // slices, outputs * (number + 1) // slices
+    start, stop = windows * number // slices, windows * (number + 1) // slices
     gather_layer(packed, layer, source, target, job[VECTORS], counts, start, stop)

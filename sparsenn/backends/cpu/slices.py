@@ -171,7 +171,7 @@ def slice_layers(layers: Sequence[SparseLinear], packed: Any, threads: int) -> S
         if each.masks.size:
             table[:, 1] = -1
         places += [each.values.size, each.targets.size, each.offsets.size, each.masks.size]
-        span = slice(packed.starts[number], packed.starts[number + 1])
+        span = slice(packed.starts[number], packed.starts[number] + layer.outputs)
         is_split = len(table) <= MOST_SLICES and sharing_threads(layer, threads) > 1
         records[number] = (
             layer.inputs, layer.outputs, packed.activations[number], bias, each.width, len(table), end,

@@ -15,6 +15,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 __all__ = [
+    "GROUP",
     "TALL",
     "TILE",
     "VECTOR",
@@ -47,6 +48,9 @@ VECTOR = next((width for name, width in (("avx512f", 16), ("avx", 8)) if _has(na
 """Numbers of a vector register."""
 
 TILE = 4 * VECTOR  # lanes of a tile: of one output, or of some rows
+
+GROUP = 4 if VECTOR == 16 else 2
+"""Outputs whose sums over the lines of a panel are computed side by side: one's products wait for one another."""
 
 TALL = 6 if VECTOR == 16 else 3
 """Rows of a tall tile: with four vectors each, about as many sums as there are registers for."""
@@ -170,23 +174,23 @@ def _rows_tile(height: int) -> Any:
 
 
 def _lines_tile(vectors: int) -> Any:
-    """Return a function that adds products of a panel's lines, of some vectors each, to the sums of one output.
+    """Return a function that adds products of a panel's lines, of some vectors each, to the sums of `GROUP` outputs.
 
-    It is called with lines; which of them, the first and the last; weights, the place of the first less that of the
-    first line, and from one to the next; whether sums begin at zero; whether to finish: to add a bias, whose place
-    follows, and apply ReLU with a clip; how often each sum that is not zero counts, and counts of the lanes; and sums,
-    and the place of the first.
+    It is called with lines; steps, the first and the last, each of a line and a weight for every output; weights, the
+    place of the first less that of the first line, and from one to the next; whether sums begin at zero; whether to
+    finish: to add the biases, whose first place follows, and apply ReLU with a clip; how often each sum that is not
+    zero counts, and counts of the lanes; the outputs, and the place of the first of them; and sums.
     """
     across = vectors * VECTOR
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         names = ("panel", "lines", "first", "last", "weights", "v", "step", "fresh", "finish", "biases", "bias", "clip",
-                 "copies", "counts", "sums", "to")  # fmt: skip
+                 "copies", "counts", "outputs", "group", "sums")  # fmt: skip
         kinds, values = (dict(zip(names, each, strict=True)) for each in (signature.args, arguments))
-        nothing = ir.Constant(_VECTOR, [0.0] * VECTOR)
+        nothing, whole = ir.Constant(_VECTOR, [0.0] * VECTOR), values["first"].type
 
         def number(value: int) -> Any:
-            return ir.Constant(values["to"].type, value)
+            return ir.Constant(whole, value)
 
         def scalar(name: str, index: Any) -> Any:
             return builder.load(element_place(context, builder, kinds[name], values[name], index))
@@ -194,45 +198,54 @@ def _lines_tile(vectors: int) -> Any:
         def vector(name: str, index: Any) -> Any:
             return vector_place(context, builder, kinds[name], values[name], index)
 
-        totals = [cgutils.alloca_once(builder, _VECTOR) for _ in range(vectors)]
-        places = [vector("sums", builder.add(values["to"], number(j * VECTOR))) for j in range(vectors)]
-        for total in totals:
-            builder.store(nothing, total)
+        outputs = [
+            builder.sext(scalar("outputs", builder.add(values["group"], number(i))), whole) for i in range(GROUP)
+        ]
+        totals, places = {}, {}
+        for i, output in enumerate(outputs):
+            line = builder.mul(output, number(across))
+            for j in range(vectors):
+                totals[i, j] = cgutils.alloca_once(builder, _VECTOR)
+                places[i, j] = vector("sums", builder.add(line, number(j * VECTOR)))
+                builder.store(nothing, totals[i, j])
         with builder.if_then(builder.not_(values["fresh"])):
-            for total, place in zip(totals, places, strict=True):
-                builder.store(builder.load(place, align=4), total)
+            for key, total in totals.items():
+                builder.store(builder.load(places[key], align=4), total)
         with cgutils.for_range(builder, builder.sub(values["last"], values["first"])) as loop:
-            at = builder.add(values["first"], loop.index)
-            start = builder.mul(builder.zext(scalar("lines", at), values["to"].type), number(across))
-            index = builder.add(values["v"], builder.mul(at, values["step"]))
-            weight = spread(builder, scalar("weights", index))
-            for j, total in enumerate(totals):
-                met = builder.load(vector("panel", builder.add(start, number(j * VECTOR))), align=4)
-                builder.store(multiplied(builder, met, weight, builder.load(total)), total)
+            at = builder.mul(builder.add(values["first"], loop.index), number(GROUP))
+            for i in range(GROUP):
+                entry = builder.add(at, number(i))
+                start = builder.mul(builder.zext(scalar("lines", entry), whole), number(across))
+                index = builder.add(values["v"], builder.mul(entry, values["step"]))
+                weight = spread(builder, scalar("weights", index))
+                for j in range(vectors):
+                    met = builder.load(vector("panel", builder.add(start, number(j * VECTOR))), align=4)
+                    builder.store(multiplied(builder, met, weight, builder.load(totals[i, j])), totals[i, j])
         with builder.if_then(values["finish"]):
-            bias, top = spread(builder, scalar("biases", values["bias"])), spread(builder, values["clip"])
-            copies = spread(builder, values["copies"])
-            for j, total in enumerate(totals):
-                z = builder.fadd(builder.load(total), bias)
-                z = builder.select(builder.fcmp_ordered("<", z, nothing), nothing, z)
-                z = builder.select(builder.fcmp_ordered(">", z, top), top, z)
-                builder.store(z, total)
-                place = builder.bitcast(vector("counts", number(j * VECTOR)), _WHOLE.as_pointer())
-                more = builder.select(
-                    builder.fcmp_unordered("!=", z, nothing), copies, ir.Constant(_WHOLE, [0] * VECTOR)
-                )
-                builder.store(builder.add(builder.load(place, align=4), more), place, align=4)
-        for total, place in zip(totals, places, strict=True):
-            builder.store(builder.load(total), place, align=4)
+            top = spread(builder, values["clip"])
+            for i, output in enumerate(outputs):
+                slot = builder.add(values["bias"], output)
+                bias, copies = (spread(builder, scalar(name, slot)) for name in ("biases", "copies"))
+                for j in range(vectors):
+                    z = builder.fadd(builder.load(totals[i, j]), bias)
+                    z = builder.select(builder.fcmp_ordered("<", z, nothing), nothing, z)
+                    z = builder.select(builder.fcmp_ordered(">", z, top), top, z)
+                    builder.store(z, totals[i, j])
+                    place = builder.bitcast(vector("counts", number(j * VECTOR)), _WHOLE.as_pointer())
+                    none = ir.Constant(_WHOLE, [0] * VECTOR)
+                    more = builder.select(builder.fcmp_unordered("!=", z, nothing), copies, none)
+                    builder.store(builder.add(builder.load(place, align=4), more), place, align=4)
+        for key, total in totals.items():
+            builder.store(builder.load(total), places[key], align=4)
         return context.get_dummy_value()
 
     def tile(typing: Any, panel: Any, lines: Any, first: Any, last: Any, weights: Any, v: Any, step: Any, fresh: Any,
-             finish: Any, biases: Any, bias: Any, clip: Any, copies: Any, counts: Any, sums: Any, to: Any
-             ) -> Any:  # fmt: skip
+             finish: Any, biases: Any, bias: Any, clip: Any, copies: Any, counts: Any, outputs: Any, group: Any,
+             sums: Any) -> Any:  # fmt: skip
         whole, flag = types.intp, types.boolean
         return types.void(
-            panel, lines, whole, whole, weights, whole, whole, flag, flag, biases, whole, types.float32, types.int32,
-            counts, sums, whole
+            panel, lines, whole, whole, weights, whole, whole, flag, flag, biases, whole, types.float32, copies,
+            counts, outputs, whole, sums
         ), generate  # fmt: skip
 
     return intrinsic(tile)
