@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from sparsenn.backends.chains import Features, LayerCounts, RowsCheck, SparseChain, SparseProblem, SparseRows
+from sparsenn.backends.chains import Features, LayerCounts, RowsCheck, RowsLeft, SparseChain, SparseProblem, SparseRows
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.row_map import RowMap
 from sparsenn.backends.trainer import TRAINING_OPERATION, Trainer, TrainingProblem
@@ -76,6 +76,7 @@ class StepInput:
     droppable_from: int  # layer, from 0, after which rows that are all zero may be left out
     scatter: bool = False  # multiply only the non-zeros in layer `first` (where the kernel has that choice)
     deduplicate: bool = False  # compute equal rows once (where the kernel can group them itself)
+    counting: bool = True  # whether `StepOutput.counts` is read
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +85,7 @@ class StepOutput:
 
     features: Features  # the surviving rows, of the last layer's width
     row_map: RowMap  # from input rows to surviving ones, on the host
-    counts: tuple[LayerCounts, ...]  # one record per layer
+    counts: tuple[LayerCounts, ...]  # one record per layer; maybe none where nobody reads them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +168,8 @@ class SparseKernel(Kernel):
     drops_rows: bool = True  # whether rows that have died are computed no more
     stores_zeros: bool = False  # whether weights take memory, and work, as dense ones would
     prepare: Callable[[Any, SparseProblem], SparseChain] | None = None
+    uncounted: Callable[[Any, SparseProblem], Callable[[Features], RowsLeft] | None] | None = None
+    """Returns a function for all layers of a stack, without counts and searches, where that takes less time."""
     queue_check: Callable[[SparseRows], RowsCheck] | None = None  # of `iso` rows, whose result its chains heed
     own_outputs: bool = False  # whether a chain's outputs lie in memory that nothing else uses
     distinct_rows: Callable[[Features], tuple[Features, RowMap]] | None = None

@@ -72,6 +72,8 @@ class Stepwise:
         self._backend, self._kernel, self._stack = backend, kernel, stack
         self._layers, self._problem, self._adaptive = tuple(layers), problem, adaptive
         self._distinct_rows = kernel.distinct_rows if problem.deduplicate else None
+        self._uncounted = None if kernel.uncounted is None else kernel.uncounted(stack, problem)
+        self._ones = np.ones(problem.rows, np.int64)
         self._counts: tuple[LayerCounts, ...] = ()
 
     @property
@@ -88,9 +90,17 @@ class Stepwise:
     ) -> RowsLeft:
         """Take rows through all layers; see `SparseChain`. `progress` is called after each launch with the layers done.
 
-        The launches count in any case. Other runs of the same backend write over the rows that are returned.
+        Other runs of the same backend write over the rows that are returned.
         """
-        rows = _Rows(features, np.ones(features.shape[0], np.int64) if multiplicity is None else multiplicity)
+        if self._uncounted is not None and not counting:
+            left = self._uncounted(features)
+            if progress is not None:
+                progress(len(self._layers))
+            return left
+        count = features.shape[0]
+        if self._ones.size < count:
+            self._ones = np.ones(count, np.int64)
+        rows = _Rows(features, self._ones[:count] if multiplicity is None else multiplicity)
         self._counts = ()
         layer, last, depth = 0, len(self._layers), self._unit
         before, search = rows.count, depth  # after which layer the next search comes
@@ -99,7 +109,7 @@ class Stepwise:
                 self._finish(rows, layer)
                 break
             stop = min(search if self._kernel.fuses else layer + 1, last)
-            self._launch(rows, layer, stop, stop >= search)
+            self._launch(rows, layer, stop, stop >= search, counting)
             layer = stop
             if layer >= search:
                 depth = self._next_depth(depth, layer, before - rows.count, before)
@@ -128,7 +138,7 @@ class Stepwise:
             return self._unit
         return 2 * depth if gone or layer < DEPTH else len(self._layers)
 
-    def _launch(self, rows: _Rows, first: int, last: int, searches: bool) -> None:
+    def _launch(self, rows: _Rows, first: int, last: int, searches: bool, counting: bool) -> None:
         """Run some layers, and drop dead rows; where it `searches` for equal rows, merge them."""
         step = StepInput(
             stack=self._stack,
@@ -139,13 +149,15 @@ class Stepwise:
             droppable_from=self._problem.droppable_from,
             scatter=self._adaptive and scatters(self._layers[first], rows.features),
             deduplicate=self._problem.deduplicate,
+            counting=counting,
         )
         output = self._kernel.launch(step)
         rows.replace(output.features, output.row_map)
         counts = list(output.counts)
         if searches and self._distinct_rows is not None:
             rows.replace(*self._distinct_rows(rows.features))
-            counts[-1] = counts[-1]._replace(distinct=rows.count)
+            if counting:
+                counts[-1] = counts[-1]._replace(distinct=rows.count)
         self._counts += tuple(counts)
 
     def _finish(self, rows: _Rows, layer: int) -> None:

@@ -5,7 +5,8 @@ They are written in LLVM's own words, as those in `tiles`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -41,8 +42,8 @@ class _Tile:
 
     def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
         self._context, self._builder = context, builder
-        names = ("arena", "at", "shifts", "weights", "spans", "begins", "outs", "residual", "mask", "mask_at", "flags",
-                 "clip", "vectors")  # fmt: skip
+        names = ("arena", "at", "shifts", "weights", "spans", "begins", "outs", "sums", "partial", "residual", "mask",
+                 "mask_at", "flags", "clip", "vectors")  # fmt: skip
         self._kinds = dict(zip(names, signature.args, strict=True))
         self._values = dict(zip(names, arguments, strict=True))
 
@@ -65,12 +66,24 @@ class _Tile:
         return self._builder.icmp_signed("!=", found, self.number(0))
 
     def begin(self, filters: int, vectors: int) -> list[list[Any]]:
-        """Return the sums, which begin with the biases."""
-        totals = [[cgutils.alloca_once(self._builder, _VECTOR) for _ in range(vectors)] for _ in range(filters)]
-        for start, row in zip(self.unpacked("begins"), totals, strict=True):
-            for total in row:
-                self._builder.store(spread(self._builder, start), total)
+        """Return the sums, which begin with the biases, or as the taps of other channels left them."""
+        builder = self._builder
+        totals = [[cgutils.alloca_once(builder, _VECTOR) for _ in range(vectors)] for _ in range(filters)]
+        with builder.if_else(self.flag(8)) as (continued, fresh):
+            with continued:
+                for total, place in zip(itertools.chain(*totals), self._partial(filters, vectors), strict=True):
+                    builder.store(builder.load(place, align=4), total)
+            with fresh:
+                for start, row in zip(self.unpacked("begins"), totals, strict=True):
+                    for total in row:
+                        builder.store(spread(builder, start), total)
         return totals
+
+    def _partial(self, filters: int, vectors: int) -> Iterator[Any]:
+        """Yield the places of partial sums."""
+        for first in self.unpacked("partial")[:filters]:
+            for j in range(vectors):
+                yield self.vector_at("sums", self._builder.add(first, self.number(j * VECTOR)))
 
     def pixels(self, tap: Any, vectors: int) -> list[Any]:
         """Return places of the pixels that a tap meets."""
@@ -92,7 +105,18 @@ class _Tile:
                 tap = self._builder.add(first, loop.index)
                 self.multiply(row, self.pixels(tap, len(row)), tap)
 
-    def finish(self, totals: Sequence[Sequence[Any]]) -> None:
+    def end(self, totals: Sequence[Sequence[Any]]) -> None:
+        """Store the sums where the taps of other channels go on with them, or finish them."""
+        builder = self._builder
+        with builder.if_else(self.flag(16)) as (goes_on, finished):
+            with goes_on:
+                places = self._partial(len(totals), len(totals[0]))
+                for total, place in zip(itertools.chain(*totals), places, strict=True):
+                    builder.store(builder.load(total), place, align=4)
+            with finished:
+                self._finish(totals)
+
+    def _finish(self, totals: Sequence[Sequence[Any]]) -> None:
         """Add the residual, apply a clip, leave padding zero, and store, each where the flags say so."""
         builder = self._builder
         places = [
@@ -129,7 +153,7 @@ def _pair(tile: _Tile, builder: Any, vectors: int) -> None:
     tile.walk(rows, (first, other_first), both)
     tile.walk(rows[:1], (builder.add(first, both),), builder.sub(count, both))
     tile.walk(rows[1:], (builder.add(other_first, both),), builder.sub(other, both))
-    tile.finish(rows)
+    tile.end(rows)
 
 
 def _sharing(tile: _Tile, builder: Any, vectors: int) -> None:
@@ -141,16 +165,17 @@ def _sharing(tile: _Tile, builder: Any, vectors: int) -> None:
         begin = builder.add(weight, builder.mul(loop.index, tile.number(SHARING)))
         for k, row in enumerate(rows):
             tile.multiply(row, pixels, builder.add(begin, tile.number(k)))
-    tile.finish(rows)
+    tile.end(rows)
 
 
 def _tile(filters: int, spans: int, sizes: Sequence[int], body: Any) -> Any:
     """Return a function that computes a tile of one of some numbers of vectors.
 
     It is called with the arena, and the place in it that a shift of 0 meets at the first lane; shifts and weights of
-    all taps; the filters' first and last tap; what their sums begin with; where they go; the distance from there to
-    what is added to them; a mask, and its place for the first lane; flags: 1 to add, 2 to clip, 4 to mask; the clip;
-    and how many vectors.
+    all taps; the filters' first and last tap; what their sums begin with; where they go; partial sums, and the filters'
+    places there; the distance from where sums go to what is added to them; a mask, and its place for the first lane;
+    flags: 1 to add, 2 to clip, 4 to mask, 8 to begin with partial sums, 16 to end with such; the clip; and how many
+    vectors.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -166,11 +191,12 @@ def _tile(filters: int, spans: int, sizes: Sequence[int], body: Any) -> Any:
         return context.get_dummy_value()
 
     def tile(typing: Any, arena: Any, at: Any, shifts: Any, weights: Any, spans_: Any, begins: Any, outs: Any,
-             residual: Any, mask: Any, mask_at: Any, flags: Any, clip: Any, vectors: Any) -> Any:  # fmt: skip
+             sums: Any, partial: Any, residual: Any, mask: Any, mask_at: Any, flags: Any, clip: Any,
+             vectors: Any) -> Any:  # fmt: skip
         whole = types.intp
         return types.void(
             arena, whole, shifts, weights, UniTuple(whole, spans), UniTuple(types.float32, filters),
-            UniTuple(whole, filters), whole, mask, whole, whole, types.float32, whole
+            UniTuple(whole, filters), sums, UniTuple(whole, filters), whole, mask, whole, whole, types.float32, whole
         ), generate  # fmt: skip
 
     return intrinsic(tile)

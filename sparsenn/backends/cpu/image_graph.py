@@ -12,7 +12,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from sparsenn.backends.cpu.image_operations import run_operations
+from sparsenn.backends.cpu.image_operations import LANES, run_operations
 from sparsenn.backends.cpu.image_program import Planner, Program
 from sparsenn.backends.cpu.processor import CACHE_BYTES, THREAD_WORK
 from sparsenn.backends.cpu.scratch import Scratch
@@ -103,10 +103,11 @@ def _run(
     arena = _scratch.take("arena", program.size) if arena is None else arena
     line = _scratch.take("line", 2 * program.widest)
     totals = _scratch.take("totals", 2 * program.widest).view(np.float64)
+    sums = _scratch.take("sums", max(1, program.cut_filters * LANES))
     count, number = program.packed.operations.shape[0], 0
     while True:
-        number = run_operations(program.packed, number, features, first, last - first, arena, line, totals, outputs,
-                                counters, most, CHUNK_WORK)  # fmt: skip
+        number = run_operations(program.packed, number, features, first, last - first, arena, line, totals, sums,
+                                outputs, counters, most, CHUNK_WORK)  # fmt: skip
         if number == count:
             return
         time.sleep(WAITING_SECONDS)

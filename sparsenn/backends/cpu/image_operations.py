@@ -24,7 +24,9 @@ from sparsenn.backends.cpu.tiles import VECTOR, halve, larger, raise_vectors
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
 
-__all__ = ["run_operations"]
+__all__ = ["LANES", "run_operations"]
+
+LANES = MOST_VECTORS * VECTOR  # of a tile at most: of a filter's partial sums
 
 SPINS = 100_000  # polls of a counter, about 0.1 ms, before a thread that waits lets others run
 
@@ -231,40 +233,49 @@ def _vectors(one: Any, images: int) -> int:
 
 @compiled
 def _convolve(packed: Any, number: int, images: int, first_tile: int, last_tile: int, tiles: int, first: int, last: int,
-              arena: Array) -> None:  # fmt: skip
-    """Compute some blocks of filters at some tiles of lanes; margins are filled along with the first tile."""
+              arena: Array, sums: Array) -> None:  # fmt: skip
+    """Compute some blocks of filters at some tiles of lanes; margins are filled along with the first tile.
+
+    Where input channels are cut, those of a cut stay in the first-level cache while all filters add their products.
+    """
     one, clip, blocks, biases = packed.operations[number], packed.clips[number], packed.blocks, packed.biases
     plane, bias, kind, mask = one[at.TARGET_PLANE], one[at.FIRST_BIAS], one[at.ACTIVATION], one[at.MASK]
     residual, simple = one[at.OTHER] - one[at.TARGET], kind in (IDENTITY, RELU)
-    flags = (one[at.OTHER] >= 0) + 2 * (kind == RELU) + 4 * (simple and mask >= 0)
+    ends_with = (one[at.OTHER] >= 0) + 2 * (kind == RELU) + 4 * (simple and mask >= 0)
     vectors, runs = _vectors(one, images), images if _is_apart(one, images) else 1
+    apart, cuts = one[at.LAST_BLOCK] - one[at.FIRST_BLOCK], one[at.CUTS]
     for step in range(first_tile * runs, last_tile * runs):
         tile, run = step // runs, step % runs
         begin, end = tile * vectors // tiles, (tile + 1) * vectors // tiles
         lane, count = run * one[at.TARGET_IMAGE] + begin * VECTOR, end - begin
         source, to = one[at.SOURCE] + lane, one[at.TARGET] + lane
-        for index in range(first, last):
-            f, g = blocks[index, 1], blocks[index, 2]
-            a, b, c, d = blocks[index, 3], blocks[index, 4], blocks[index, 5], blocks[index, 6]
-            if blocks[index, 0] == 2:
-                begins, outs = (biases[bias + f], biases[bias + g]), (to + f * plane, to + g * plane)
-                pair_of_filters(arena, source, packed.shifts, packed.weights, (a, b, c, d), begins, outs, residual,
-                                packed.masks, mask + lane, flags, clip, count)  # fmt: skip
-            else:
+        for cut in range(cuts):
+            flags = ends_with + 8 * (cut > 0) + 16 * (cut < cuts - 1)
+            for index in range(first + cut * apart, last + cut * apart):
+                f, g = blocks[index, 1], blocks[index, 2]
+                a, b, c, d = blocks[index, 3], blocks[index, 4], blocks[index, 5], blocks[index, 6]
+                if blocks[index, 0] == 2:
+                    begins, outs = (biases[bias + f], biases[bias + g]), (to + f * plane, to + g * plane)
+                    pair_of_filters(arena, source, packed.shifts, packed.weights, (a, b, c, d), begins, outs, sums,
+                                    (f * LANES, g * LANES), residual, packed.masks, mask + lane, flags, clip,
+                                    count)  # fmt: skip
+                    continue
                 q, done = bias + f, 0
                 four = biases[q], biases[q + 1], biases[q + 2], biases[q + 3]
                 while done < count:
                     some, by = MOST_SHARED, done * VECTOR
                     while some > count - done:
                         some //= 2
-                    w = to + f * plane + by
+                    w, p = to + f * plane + by, f * LANES + by
                     ends = w, w + plane, w + 2 * plane, w + 3 * plane
                     sharing_filters(arena, source + by, packed.shared_shifts, packed.shared_weights, (a, b, c), four,
-                                    ends, residual, packed.masks, mask + lane + by, flags, clip, some)  # fmt: skip
+                                    ends, sums, (p, p + LANES, p + 2 * LANES, p + 3 * LANES), residual, packed.masks,
+                                    mask + lane + by, flags, clip, some)  # fmt: skip
                     done += some
+        for index in range(first, last):
             for k in range(blocks[index, 0]):
-                channel = g if k == 1 and blocks[index, 0] == 2 else f + k
-                if k == 1 and channel == f:
+                channel = blocks[index, 2] if k == 1 and blocks[index, 0] == 2 else blocks[index, 1] + k
+                if k == 1 and channel == blocks[index, 1]:
                     break  # a pair of one filter
                 if not simple:
                     activate_line(kind, arena, to + channel * plane, count * VECTOR, clip)
@@ -296,7 +307,8 @@ def _chunks(one: Any, images: int, most: int, least: int) -> int:
 
 @compiled
 def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int, arena: Array, line: Array,
-                   totals: Array, outputs: Array, counters: Array, most: int, least: int) -> int:  # fmt: skip
+                   totals: Array, sums: Array, outputs: Array, counters: Array, most: int,
+                   least: int) -> int:  # fmt: skip
     """Take some images through all operations; returns after which of them they are.
 
     Threads that are called with the same counters, (operations, 2) int64 and zeros at first, share each operation, in
@@ -324,7 +336,7 @@ def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int
                     last_tile = first_tile + 1
                     last = first + blocks * (block_chunk + 1) // block_chunks
                     first += blocks * block_chunk // block_chunks
-                _convolve(packed, number, images, first_tile, last_tile, tiles, first, last, arena)
+                _convolve(packed, number, images, first_tile, last_tile, tiles, first, last, arena, sums)
             else:
                 for channel in range(channels * chunk // chunks, channels * (chunk + 1) // chunks):
                     if kind == at.COPY:

@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.backends.cpu.activation import activation_code
-from sparsenn.backends.cpu.filter_tiles import SHARING
+from sparsenn.backends.cpu.filter_tiles import MOST_VECTORS, SHARING
 from sparsenn.backends.cpu.grids import LINE, Grid, Value, allocate
+from sparsenn.backends.cpu.tiles import VECTOR
+from sparsenn.backends.sizes import FLOAT_BYTES
 from sparsenn.formats import Array
 from sparsenn.layers import (
     Activation,
@@ -38,9 +40,16 @@ COPY, CONVOLVE, LARGEST, MEAN, ADD, MULTIPLY, SCALE, OUTPUT = range(8)
     KIND, SOURCE, SOURCE_PLANE, SOURCE_LINE, SOURCE_IMAGE, SOURCE_HEIGHT, SOURCE_WIDTH,
     TARGET, TARGET_PLANE, TARGET_LINE, TARGET_IMAGE, TARGET_HEIGHT, TARGET_WIDTH, TOP, MASK,
     OTHER, OTHER_PLANE, OTHER_IMAGE, CHANNELS, ACTIVATION, FIRST_BLOCK, LAST_BLOCK, FIRST_BIAS,
-    WINDOW_LINES, WINDOW_COLUMNS, DOWN, ACROSS, ABOVE, BESIDE, COUNTS_PADDING, FIRST_PAIR, LAST_PAIR, WORK,
-) = range(33)  # fmt: skip
-"""Columns of `Packed.operations`; places are those of a value's first pixel, -1 for none, and for rows as a source."""
+    WINDOW_LINES, WINDOW_COLUMNS, DOWN, ACROSS, ABOVE, BESIDE, COUNTS_PADDING, FIRST_PAIR, LAST_PAIR, CUTS, WORK,
+) = range(34)  # fmt: skip
+"""Columns of `Packed.operations`; places are those of a value's first pixel, -1 for none, and for rows as a source.
+Of a convolution, `CUTS` are how many times the blocks follow each other, each time with the taps of some channels."""
+
+CUT_TAPS = 12
+"""Taps of a filter, on average, in a cut of the input channels: storing and loading sums then take little beside."""
+
+CUT_BYTES = 48 << 10
+"""What a tile of lanes reads of the channels of a cut, at most: about what a first-level cache holds."""
 
 SHARED = 0.5
 """Filters walk together where that many of their weights at common taps, as a share, are not zero."""
@@ -49,7 +58,7 @@ SHARED = 0.5
 class Packed(NamedTuple):
     """Operations in arrays that compiled functions take as one argument."""
 
-    operations: Array  # (operations, 33) int64, columns as named above
+    operations: Array  # (operations, 34) int64, columns as named above
     clips: Array  # (operations,) float32, the parameters of activations, infinity where there is none
     blocks: Array  # (blocks, 7) int64: 2 or 4 filters; the first and second; spans as the functions of tiles take them
     shifts: Array  # (taps of pairs,) int32, the distance from an output's lane to the pixel that a tap meets
@@ -71,6 +80,7 @@ class Program:
     widest: int  # numbers of a line at most, in whole lines of a cache
     outputs: int  # of an image
     work: int  # multiply-adds, or what takes as long, of an image
+    cut_filters: int  # the most filters of a convolution whose input channels are cut
 
 
 def shared_taps(weights: Array, per_group: int) -> Iterator[tuple[int, Array, Array]]:
@@ -259,7 +269,7 @@ class Planner:
             [*(value.grid.laid(images).line for value in values), *(each.image[2] for each in self.operations)]
         )
         widest = -(-widest // LINE) * LINE
-        return Program(writer.packed(), images, size, widest, outputs, writer.work)
+        return Program(writer.packed(), images, size, widest, outputs, writer.work, writer.cut_filters)
 
     @property
     def largest(self) -> int:
@@ -293,6 +303,19 @@ def _bounds(layer: Pool2d, width: int, outputs: int) -> list[tuple[int, int]]:
     return found
 
 
+def _channels_of_cut(channels: int, taps: float, phases: int, reach: int, lanes: int) -> int:
+    """Return how many input channels of a convolution go together.
+
+    taps : of a filter, on average. phases : of a channel. reach : numbers from the first to the last line that an
+    output meets. lanes : of all images.
+    """
+    read = FLOAT_BYTES * phases * min(lanes, MOST_VECTORS * VECTOR + reach)
+    size = 1
+    while size < channels and (taps * size < CUT_TAPS * channels or 2 * size * read <= CUT_BYTES):
+        size *= 2
+    return min(size, channels)
+
+
 class _Writer:
     def __init__(self, images: int) -> None:
         self._images = images
@@ -304,7 +327,7 @@ class _Writer:
         self.masks: list[Array] = []
         self._mask_places: dict[tuple[Any, int, int], int] = {}
         self.pairs: list[tuple[int, int]] = []
-        self.work = 0
+        self.work = self.cut_filters = 0
 
     def add(self, each: _Operation) -> None:
         record = [-1] * (WORK + 1)
@@ -368,23 +391,37 @@ class _Writer:
         shifts = (channel * phases + number) * laid.plane + line[:, None] * laid.line + column
         shifts = shifts.reshape(-1)
         per_group = layer.filters // layer.groups
-        record[FIRST_BLOCK] = len(self.blocks)
-        alone, products = [], 0
-        for filters, numbers, weights in shared_taps(layer.weights.reshape(layer.filters, -1), per_group):
-            taps = shifts[numbers] + filters // per_group * layer.weights.shape[1] * phases * laid.plane
-            products += weights.size
-            if len(weights) > 1:
-                first, last = self.shared.add(taps, weights)
-                self.blocks.append((SHARING, filters, 0, first, last, SHARING * first, 0))
-            else:
-                alone.append((filters, taps, weights))
-        alone.sort(key=lambda one: one[1].size)
+        shared, alone, products = list[tuple[int, Array, Array]](), list[tuple[int, Array, Array]](), 0
+        for block in shared_taps(layer.weights.reshape(layer.filters, -1), per_group):
+            products += block[2].size
+            (shared if len(block[2]) > 1 else alone).append(block)
+        alone.sort(key=lambda block: block[1].size)
         if len(alone) % 2:
             alone.append(alone[-1])  # with itself
-        for one, two in sorted(zip(alone[::2], alone[1::2], strict=True), key=lambda pair: pair[0][0]):
-            spans = *self.taps.add(*one[1:]), *self.taps.add(*two[1:])
-            self.blocks.append((2, one[0], two[0], *spans))
-        record[LAST_BLOCK] = len(self.blocks)
+        blocks = [(each,) for each in shared] + list(zip(alone[::2], alone[1::2], strict=True))
+        blocks.sort(key=lambda some: some[0][0])
+        size = layer.weights.shape[1]
+        if layer.groups == 1:
+            lanes = (line.min() - line.max()) * -laid.line, laid.body
+            size = _channels_of_cut(size, products / layer.filters, phases, *lanes)
+        cuts = np.arange(0, layer.weights.shape[1], size) * prod(layer.weights.shape[2:])
+        record[FIRST_BLOCK], record[CUTS] = len(self.blocks), cuts.size
+        for begin, end in zip(cuts, [*cuts[1:], layer.weights[0].size], strict=True):
+            for some in blocks:
+                spans = list[int]()
+                for filters, numbers, weights in some:
+                    first, last = np.searchsorted(numbers, [begin, end])
+                    taps = shifts[numbers[first:last]]
+                    taps = taps + filters // per_group * layer.weights.shape[1] * phases * laid.plane
+                    spans += (self.shared if len(weights) > 1 else self.taps).add(taps, weights[:, first:last])
+                is_shared = len(some[0][2]) > 1
+                if is_shared:
+                    self.blocks.append((SHARING, some[0][0], 0, *spans, SHARING * spans[0], 0))
+                else:
+                    self.blocks.append((2, some[0][0], some[1][0], *spans))
+        record[LAST_BLOCK] = record[FIRST_BLOCK] + len(blocks)
+        if cuts.size > 1:
+            self.cut_filters = max(self.cut_filters, layer.filters)
         record[FIRST_BIAS] = sum(some.size for some in self.biases)
         self.biases.append(layer.bias_vector() + np.float32(0))
         record[WORK] = products * each.target.height * each.target.width  # type: ignore[union-attr]

@@ -14,20 +14,21 @@ Rows that have died leave the panel as soon as a quarter of it is dead; the rest
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numba import carray
 
-from sparsenn.backends.chains import LayerCounts
+from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseProblem
 from sparsenn.backends.cpu.packed import blocks_of
 from sparsenn.backends.cpu.panel_layers import SLICE_WORK, run_layers, vectors_of
-from sparsenn.backends.cpu.panel_sums import finish_line
+from sparsenn.backends.cpu.panel_sums import ACTIVATIONS, BIAS, CLIPS, COPIES, STARTS, WIDTHS, finish_line
 from sparsenn.backends.cpu.processor import PANELS, shared_seconds
 from sparsenn.backends.cpu.row_threads import NO_THREADS, row_threads
 from sparsenn.backends.cpu.rows import distinct_rows
 from sparsenn.backends.cpu.scratch import Scratch
-from sparsenn.backends.cpu.slices import MOST_THREADS
+from sparsenn.backends.cpu.slices import MOST_THREADS, pointer_of
 from sparsenn.backends.cpu.stack import Stack
 from sparsenn.backends.cpu.tiles import TILE, VECTOR, transpose_square
 from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
@@ -87,27 +88,37 @@ def _clear(panel: Array, width: int, stride: int, lanes: int) -> None:
 
 
 @compiled
-def _finish_scatter(packed: Any, layer: int, panel: Array, stride: int, lanes: int, counts: Array) -> None:
-    kind, clip = packed.activations[layer], packed.clips[layer]
+def _finish_scatter(job: Array, layer: int, panel: Array, stride: int, lanes: int, counts: Array) -> None:
+    kind = carray(pointer_of(job[ACTIVATIONS]), 1, np.int64)[layer]
+    clip = carray(pointer_of(job[CLIPS]), 1, np.float32)[layer]
+    slot = carray(pointer_of(job[STARTS]), 1, np.int64)[layer]
+    bias, copies = carray(pointer_of(job[BIAS]), 1, np.float32), carray(pointer_of(job[COPIES]), 1, np.int32)
     counts[:lanes] = 0
-    for output in range(packed.widths[layer + 1]):
-        slot = packed.starts[layer] + output
-        finish_line(kind, clip, packed.bias[slot], packed.copies[slot], panel, output * stride, lanes, counts)
+    for output in range(carray(pointer_of(job[WIDTHS]), 1, np.int64)[layer + 1]):
+        finish_line(kind, clip, bias[slot + output], copies[slot + output], panel, output * stride, lanes, counts)
 
 
 @compiled
 def run_csr(indptr: Array, indices: Array, values: Array, by_rows: Any, scatter: bool, start: int, stop: int,
-            packed: Any, first: int, last: int, weights: Array, droppable_from: int, a: Array, b: Array, counts: Array,
-            most: int, out: Array, survivors: Array, counters: Array, state: Array, job: Array) -> int:  # fmt: skip
-    """Run CSR rows start to stop in panels of at most `most`; returns how many were written to `out`, from start on."""
-    live, rows = np.empty(most, np.int64), np.empty(most, np.int64)
+            job: Array, first: int, last: int, weights: Array, droppable_from: int, buffer: Array, size: int,
+            most: int, out: Array, survivors: Array, counters: Array, state: Array) -> int:  # fmt: skip
+    """Run CSR rows start to stop in panels of at most `most`; returns how many were written to `out`, from start on.
+
+    buffer : two panels of a `size`, then `TILE` counts for each slice of a layer.
+    """
+    widths, live, rows = (
+        carray(pointer_of(job[WIDTHS]), 1, np.int64),
+        np.empty(most, np.int64),
+        np.empty(most, np.int64),
+    )
+    a, b, counts = buffer[:size], buffer[size : 2 * size], buffer[2 * size :].view(np.int32)
     pointers, targets, multipliers = by_rows
     iso, written = values.size == 1, 0
     for base in range(start, stop, most):
         lanes = min(most, stop - base)
         across = vectors_of(lanes) * VECTOR
         step = np.uintp(across)
-        _clear(a, packed.widths[first + 1] if scatter else packed.widths[first], across, across)
+        _clear(a, widths[first + 1] if scatter else widths[first], across, across)
         edges = 0
         for lane in range(lanes):
             rows[lane] = base + lane
@@ -121,21 +132,26 @@ def run_csr(indptr: Array, indices: Array, values: Array, by_rows: Any, scatter:
                 else:
                     a[np.uintp(indices[entry]) * step + np.uintp(lane)] = value
         if scatter:
-            _finish_scatter(packed, first, a, across, across, counts)
-        lanes, vectors, side = run_layers(packed, first, last, first + (1 if scatter else 0), edges, a, b, rows, lanes,
-                                          counts, live, weights, droppable_from, counters, state, job)  # fmt: skip
-        _emit(b if side else a, packed.widths[last], vectors * VECTOR, lanes, out, start + written)
+            _finish_scatter(job, first, a, across, across, counts)
+        lanes, vectors, side = run_layers(job, first, last, first + (1 if scatter else 0), edges, a, b, rows, lanes,
+                                          counts, live, weights, droppable_from, counters, state)  # fmt: skip
+        _emit(b if side else a, widths[last], vectors * VECTOR, lanes, out, start + written)
         survivors[start + written : start + written + lanes] = rows[:lanes]
         written += lanes
     return written
 
 
 @compiled
-def run_dense(features: Array, start: int, stop: int, packed: Any, first: int, last: int, weights: Array,
-              droppable_from: int, a: Array, b: Array, counts: Array, most: int, out: Array, survivors: Array,
-              counters: Array, state: Array, job: Array) -> int:  # fmt: skip
+def run_dense(features: Array, start: int, stop: int, job: Array, first: int, last: int, weights: Array,
+              droppable_from: int, buffer: Array, size: int, most: int, out: Array, survivors: Array, counters: Array,
+              state: Array) -> int:  # fmt: skip
     """Run dense rows as `run_csr`, none of them by scattering."""
-    live, rows = np.empty(most, np.int64), np.empty(most, np.int64)
+    widths, live, rows = (
+        carray(pointer_of(job[WIDTHS]), 1, np.int64),
+        np.empty(most, np.int64),
+        np.empty(most, np.int64),
+    )
+    a, b, counts = buffer[:size], buffer[size : 2 * size], buffer[2 * size :].view(np.int32)
     written = 0
     for base in range(start, stop, most):
         lanes = min(most, stop - base)
@@ -143,11 +159,11 @@ def run_dense(features: Array, start: int, stop: int, packed: Any, first: int, l
         for lane in range(lanes):
             rows[lane] = base + lane
         if across > lanes:
-            _clear(a, packed.widths[first], across, across)
+            _clear(a, widths[first], across, across)
         _enter(features, base, lanes, a, across)
-        lanes, vectors, side = run_layers(packed, first, last, first, 0, a, b, rows, lanes, counts, live, weights,
-                                          droppable_from, counters, state, job)  # fmt: skip
-        _emit(b if side else a, packed.widths[last], vectors * VECTOR, lanes, out, start + written)
+        lanes, vectors, side = run_layers(job, first, last, first, 0, a, b, rows, lanes, counts, live, weights,
+                                          droppable_from, counters, state)  # fmt: skip
+        _emit(b if side else a, widths[last], vectors * VECTOR, lanes, out, start + written)
         survivors[start + written : start + written + lanes] = rows[:lanes]
         written += lanes
     return written
@@ -182,7 +198,7 @@ def _launch(step: StepInput, scatter: bool) -> StepOutput:
     is_shared = _is_shared(rows, size.edges, threads)
     most = TILE if is_shared else _panel_rows(rows, threads)
     state, slices = (row_threads(), SLICES * min(threads, MOST_THREADS)) if is_shared else (NO_THREADS, 1)
-    by_rows = stack.by_rows(step.first) if scatter else stack.no_rows
+    panel, layers = (size.widest + 1) * most, step.last - step.first if step.counting else 0
     features = step.features
     if scatter and not isinstance(features, CSR):
         features = from_dense(features)
@@ -190,27 +206,26 @@ def _launch(step: StepInput, scatter: bool) -> StepOutput:
 
     def run(bounds: tuple[int, int]) -> tuple[int, Array]:
         """Write the rows that are left behind one another, from the place of the first; return how many."""
-        start, stop = bounds
-        counters = np.zeros((step.last - step.first, 4), np.int64)
+        counters, buffer = np.zeros((layers, 4), np.int64), _scratch.take("panels", 2 * panel + TILE * slices)
         shared: tuple[Any, ...] = (
-            start, stop, stack.packed, step.first, step.last, step.multiplicity, step.droppable_from,
-            _scratch.take("a", (size.widest + 1) * most), _scratch.take("b", (size.widest + 1) * most),
-            _scratch.take("counts", TILE * slices).view(np.int32), most, out, survivors, counters, state, stack.job(),
+            *bounds, stack.job(), step.first, step.last, step.multiplicity, step.droppable_from, buffer, panel, most,
+            out, survivors, counters, state,
         )  # fmt: skip
         if isinstance(features, CSR):
-            return run_csr(features.indptr, features.indices, features.values, by_rows, scatter, *shared), counters
+            by_rows = stack.by_rows(step.first) if scatter else stack.no_rows
+            entries = features.indptr, features.indices, features.values
+            return run_csr(*entries, by_rows, scatter, *shared), counters
         return run_dense(read_only(np.ascontiguousarray(features)), *shared), counters
 
     work = [(0, rows)] if is_shared else [*chunks(rows, _chunk(rows, size.edges, threads))]
     done = map_threads(run, work)
     count = _close_up(out, survivors, [start for start, _ in work], [written for written, _ in done])
-    counters: Array = sum((each for _, each in done), np.zeros((step.last - step.first, 4), np.int64))
+    counted = sum(each for _, each in done).tolist() if layers else ()
     return StepOutput(
         features=out[:count],
         row_map=SAME_ROWS if count == rows else RowMap.of_survivors(survivors[:count], rows),
         counts=tuple(
-            LayerCounts("scatter" if scatter and layer == 0 else "panel", *counted)
-            for layer, counted in enumerate(counters.tolist())
+            LayerCounts("scatter" if scatter and layer == 0 else "panel", *each) for layer, each in enumerate(counted)
         ),
     )
 
@@ -224,6 +239,26 @@ def _close_up(out: Array, survivors: Array, starts: Sequence[int], counts: Seque
             survivors[count : count + some] = survivors[start : start + some]
         count += some
     return count
+
+
+def _few_rows(stack: Stack, problem: SparseProblem) -> Callable[[Features], RowsLeft] | None:
+    """Return a function that takes few rows through all layers, with nothing around the compiled call."""
+    layers = len(stack.layers)
+    size, droppable_from, threads = stack.size_of(0, layers), problem.droppable_from, thread_count()
+    if problem.form != "dense" or not _is_shared(problem.rows, size.edges, threads):
+        return None
+    panel, length = (size.widest + 1) * TILE, TILE * SLICES * min(threads, MOST_THREADS)
+    job, no_rows, no_counters = stack.job(), np.zeros(0, np.int64), np.zeros((0, 4), np.int64)
+
+    def run(features: Features) -> RowsLeft:
+        rows = features.shape[0]
+        out, survivors = np.empty((rows, size.outputs), np.float32), np.empty(rows, np.int64)
+        count = run_dense(read_only(np.ascontiguousarray(features)), 0, rows, job, 0, layers, no_rows, droppable_from,
+                          _scratch.take("panels", 2 * panel + length), panel, TILE, out, survivors, no_counters,
+                          row_threads())  # fmt: skip
+        return RowsLeft(out) if count == rows else RowsLeft(out[:count], RowMap.of_survivors(survivors[:count], rows))
+
+    return run
 
 
 def launch_panel(step: StepInput) -> StepOutput:
@@ -261,6 +296,7 @@ PANEL = register(
         auto=True,
         fuses=True,
         seconds=panel_seconds,
+        uncounted=_few_rows,
         distinct_rows=distinct_rows,
         reproducible=True,
     )

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numba import carray
 
-from sparsenn.backends.cpu.panel_sums import COUNTS, LAYER, SLICES, SOURCE, TARGET, VECTORS, gather_layer, windows_of
+from sparsenn.backends.cpu.panel_sums import (
+    COUNTS,
+    EDGES,
+    LAYER,
+    SLICES,
+    SOURCE,
+    TARGET,
+    VECTORS,
+    WIDTHS,
+    gather_layer,
+    windows_of,
+)
 from sparsenn.backends.cpu.row_threads import run_slices
+from sparsenn.backends.cpu.slices import pointer_of
 from sparsenn.backends.cpu.tiles import TILE, VECTOR
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
@@ -62,50 +73,53 @@ def _count_layer(counters: Array, row: int, rows: int, edges: int, counts: Array
 
 
 @compiled
-def _share_layer(packed: Any, layer: int, source: Array, target: Array, vectors: int, counts: Array, state: Array,
-                 job: Array, most: int) -> None:  # fmt: skip
-    """Compute a layer, by all threads where it is large enough, in slices of its outputs, `most` of them."""
-    across, windows = vectors * VECTOR, windows_of(packed.widths[layer + 1])
-    beyond = packed.widths[layer] * across
-    source[beyond : beyond + across] = 0  # the line of what fills a group
-    slices = min(most, windows, packed.edges[layer] * across // SLICE_WORK)
+def _share_layer(job: Array, layer: int, source: Array, target: Array, vectors: int, counts: Array,
+                 state: Array) -> None:  # fmt: skip
+    """Compute a layer, by all threads where it is large enough, in slices of its outputs."""
+    widths, edges = carray(pointer_of(job[WIDTHS]), 1, np.int64), carray(pointer_of(job[EDGES]), 1, np.int64)
+    across, windows = vectors * VECTOR, windows_of(widths[layer + 1])
+    for lane in range(across):  # the line of what fills a group
+        source[widths[layer] * across + lane] = np.float32(0)
+    most = counts.size // TILE if state.size > 0 else 1
+    slices = min(most, windows, edges[layer] * across // SLICE_WORK)
     if slices < 2:
-        gather_layer(packed, layer, source, target, vectors, counts, 0, windows)
+        gather_layer(job, layer, source, target, vectors, counts, 0, windows)
         return
-    job[LAYER], job[SLICES], job[VECTORS] = layer, slices, vectors
+    job[LAYER], job[SLICES], job[VECTORS], job[COUNTS] = layer, slices, vectors, counts.ctypes.data
     job[SOURCE], job[TARGET] = source.ctypes.data, target.ctypes.data
     run_slices(state, job, slices, True)
     for number in range(1, slices):
-        for lane in range(vectors * VECTOR):
+        for lane in range(across):
             counts[lane] += counts[number * TILE + lane]
 
 
 @compiled
-def run_layers(packed: Any, first: int, last: int, entered: int, edges: int, a: Array, b: Array, rows: Array,
+def run_layers(job: Array, first: int, last: int, entered: int, edges: int, a: Array, b: Array, rows: Array,
                 lanes: int, counts: Array, live: Array, weights: Array, droppable_from: int, counters: Array,
-                state: Array, job: Array) -> tuple[int, int, int]:  # fmt: skip
+                state: Array) -> tuple[int, int, int]:  # fmt: skip
     """Take a panel through layers first to last; returns (lanes left, their vectors, which of a (0) and b (1) it is).
 
-    entered : `first + 1` if the panel holds that layer's outputs, of `edges` multiply-adds, non-zeros in `counts`; else
-        `first`. rows : the row of each lane; reordered as lanes move. counts : `TILE` int32 for each slice of a layer.
-    state, job : of `row_threads`, which share each layer, or empty; and of `job_of`.
+    job : of `job_of`. entered : `first + 1` if the panel holds that layer's outputs, of `edges` multiply-adds,
+        non-zeros in `counts`; else `first`. rows : the row of each lane; reordered as lanes move. counts : `TILE` int32
+        for each slice of a layer. counters : of each layer, or empty. state : of `row_threads`, which share each layer,
+        or empty.
     """
+    widths, weights_of = carray(pointer_of(job[WIDTHS]), 1, np.int64), carray(pointer_of(job[EDGES]), 1, np.int64)
     source, target, side, vectors = a, b, 0, vectors_of(lanes)
-    job[COUNTS] = counts.ctypes.data
-    most = counts.size // TILE if state.size > 0 else 1
     for layer in range(first, last):
         if layer >= entered:
-            _share_layer(packed, layer, source, target, vectors, counts, state, job, most)
-            edges = packed.edges[layer] * lanes
+            _share_layer(job, layer, source, target, vectors, counts, state)
+            edges = weights_of[layer] * lanes
             source, target, side = target, source, 1 - side
-        _count_layer(counters, layer - first, lanes, edges, counts, weights, rows)
+        if counters.shape[0] > 0:
+            _count_layer(counters, layer - first, lanes, edges, counts, weights, rows)
         if layer >= droppable_from:
             found = _live_lanes(counts, lanes, live)
             if found == 0:
                 return 0, vectors, side
             if found < lanes and (layer == last - 1 or 4 * found <= 3 * lanes):
                 fewer = vectors_of(found)
-                _squeeze(source, packed.widths[layer + 1], vectors * VECTOR, live, found, fewer * VECTOR)
+                _squeeze(source, widths[layer + 1], vectors * VECTOR, live, found, fewer * VECTOR)
                 for lane in range(found):
                     rows[lane] = rows[live[lane]]
                 lanes, vectors = found, fewer

@@ -5,8 +5,6 @@ Every sum takes one fused multiply-add after the other, inputs ascending, and th
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import carray
 from numba.core import types
@@ -19,26 +17,32 @@ from sparsenn.formats import Array
 from sparsenn.runtime.jit import address_of, compiled
 
 __all__ = [
-    "ARRAYS",
+    "ACTIVATIONS",
+    "BIAS",
+    "CLIPS",
+    "COPIES",
     "COUNTS",
-    "JOB",
+    "EDGES",
     "LAYER",
     "SLICES",
     "SOURCE",
+    "STARTS",
     "TARGET",
     "VECTORS",
+    "WIDTHS",
     "finish_line",
     "gather_layer",
-    "gather_slice",
     "job_of",
     "windows_of",
 ]
 
 ARRAYS = len(Packed._fields)
+(WIDTHS, STARTS, BLOCKS, EDGES, FIRSTS, OFFSETS, OUTPUTS, INPUTS, VALUES, VALUE_STARTS, VALUE_STRIDES, BIAS, COPIES,
+ ACTIVATIONS, CLIPS) = range(1, ARRAYS + 1)  # fmt: skip
 IS_WIDE, LAYER, SLICES, SOURCE, TARGET, VECTORS, COUNTS, JOB = range(ARRAYS + 1, ARRAYS + 9)
-# Numbers of a job behind the addresses of `gather_slice` and of `Packed`: whether inputs have 32 bits; the layer, and
-# slices of it; addresses of the panels that it reads and writes, and their vectors; the address of counts, `TILE` for
-# each slice; then how many numbers a job has.
+# Numbers of a job: the addresses of `gather_slice` and of the arrays of `Packed`; whether inputs have 32 bits; of a
+# layer that threads share, the layer, and slices of it, addresses of the panels that it reads and writes, their
+# vectors, and the address of counts, `TILE` for each slice; then how many numbers a job has.
 
 
 def job_of(packed: Packed) -> Array:
@@ -79,22 +83,49 @@ def windows_of(outputs: int) -> int:
 
 
 @compiled
-def gather_layer(packed: Any, layer: int, source: Array, target: Array, vectors: int, counts: Array, start: int,
+def gather_layer(job: Array, layer: int, source: Array, target: Array, vectors: int, counts: Array, start: int,
                   stop: int) -> None:  # fmt: skip
     """Compute windows start to stop of the outputs of a layer of a panel of 1 to 4 vectors from `source` into `target`.
 
     The sums of a group stay in registers; where the layer is cut, a block's lines of the source stay in the first-level
     cache while each group adds up its products with them.
     """
-    width, blocks, offsets, lines = packed.widths[layer + 1], packed.blocks[layer], packed.offsets, packed.inputs
-    biases, copies, values, outputs = packed.bias, packed.copies, packed.values, packed.outputs
-    slot, groups = packed.starts[layer], (width + GROUP - 1) // GROUP
-    v, step = packed.value_starts[layer], packed.value_strides[layer]
-    kind, clip, across = packed.activations[layer], packed.clips[layer], vectors * VECTOR
+    if job[IS_WIDE] != 0:
+        inputs = carray(pointer_of(job[INPUTS]), 1, np.int32)
+        _gather_layer(job, inputs, layer, source, target, vectors, counts, start, stop)
+    else:
+        few = carray(pointer_of(job[INPUTS]), 1, np.uint16)
+        _gather_layer(job, few, layer, source, target, vectors, counts, start, stop)
+
+
+@compiled
+def _gather_layer(job: Array, lines: Array, layer: int, source: Array, target: Array, vectors: int, counts: Array,
+                  start: int, stop: int) -> None:  # fmt: skip
+    offsets, outputs = carray(pointer_of(job[OFFSETS]), 1, np.int64), carray(pointer_of(job[OUTPUTS]), 1, np.int32)
+    values, biases = carray(pointer_of(job[VALUES]), 1, np.float32), carray(pointer_of(job[BIAS]), 1, np.float32)
+    copies, blocks = carray(pointer_of(job[COPIES]), 1, np.int32), carray(pointer_of(job[BLOCKS]), 1, np.int64)[layer]
+    width, slot = (
+        carray(pointer_of(job[WIDTHS]), 1, np.int64)[layer + 1],
+        carray(pointer_of(job[STARTS]), 1, np.int64)[layer],
+    )
+    v, step = (
+        carray(pointer_of(job[VALUE_STARTS]), 1, np.int64)[layer],
+        carray(pointer_of(job[VALUE_STRIDES]), 1, np.int64)[layer],
+    )
+    kind, clip = (
+        carray(pointer_of(job[ACTIVATIONS]), 1, np.int64)[layer],
+        carray(pointer_of(job[CLIPS]), 1, np.float32)[layer],
+    )
+    of_layer, groups, across = (
+        carray(pointer_of(job[FIRSTS]), 1, np.int64)[layer],
+        (width + GROUP - 1) // GROUP,
+        vectors * VECTOR,
+    )
     begin, end = start * WINDOW // GROUP, min(groups, stop * WINDOW // GROUP)
-    counts[:across] = 0
+    for lane in range(across):
+        counts[lane] = 0
     for block in range(blocks):
-        first, fresh, finish = packed.firsts[layer] + block * groups, block == 0, kind == RELU and block == blocks - 1
+        first, fresh, finish = of_layer + block * groups, block == 0, kind == RELU and block == blocks - 1
         for at in range(first + begin, first + end):
             entry, last, group = offsets[at], offsets[at + 1], at * GROUP
             if vectors == 4:
@@ -119,26 +150,9 @@ def gather_layer(packed: Any, layer: int, source: Array, target: Array, vectors:
 def gather_slice(address: int, number: int) -> None:
     """Compute a slice of the outputs of the layer of the job at an address, with counts of its own."""
     job = carray(pointer_of(address), 1, np.int64)
-    if job[IS_WIDE] != 0:
-        _gather_slice(job, number, carray(pointer_of(job[8]), 1, np.int32))
-    else:
-        _gather_slice(job, number, carray(pointer_of(job[8]), 1, np.uint16))
-
-
-@compiled
-def _gather_slice(job: Array, number: int, inputs: Array) -> None:
-    packed = Packed(
-        carray(pointer_of(job[1]), 1, np.int64), carray(pointer_of(job[2]), 1, np.int64),
-        carray(pointer_of(job[3]), 1, np.int64), carray(pointer_of(job[4]), 1, np.int64),
-        carray(pointer_of(job[5]), 1, np.int64), carray(pointer_of(job[6]), 1, np.int64),
-        carray(pointer_of(job[7]), 1, np.int32), inputs, carray(pointer_of(job[9]), 1, np.float32),
-        carray(pointer_of(job[10]), 1, np.int64), carray(pointer_of(job[11]), 1, np.int64),
-        carray(pointer_of(job[12]), 1, np.float32), carray(pointer_of(job[13]), 1, np.int32),
-        carray(pointer_of(job[14]), 1, np.int64), carray(pointer_of(job[15]), 1, np.float32),
-    )  # fmt: skip
     layer, slices = job[LAYER], job[SLICES]
-    windows = windows_of(packed.widths[layer + 1])
+    windows = windows_of(carray(pointer_of(job[WIDTHS]), 1, np.int64)[layer + 1])
     source, target = carray(pointer_of(job[SOURCE]), 1, np.float32), carray(pointer_of(job[TARGET]), 1, np.float32)
-    counts = carray(pointer_of(job[COUNTS] + 4 * TILE * number), TILE, np.int32)
+    counts = carray(pointer_of(job[COUNTS] + 4 * TILE * number), 1, np.int32)
     start, stop = windows * number // slices, windows * (number + 1) // slices
-    gather_layer(packed, layer, source, target, job[VECTORS], counts, start, stop)
+    gather_layer(job, layer, source, target, job[VECTORS], counts, start, stop)

@@ -54,7 +54,9 @@ def test_entries_come_block_by_block_and_group_by_group() -> None:
                 assert not number or not values[~used].any()
             counts = [int((given.inputs[GROUP * steps + place] < each.inputs).sum()) for place in range(GROUP)]
             assert max(counts) == steps.size
-        assert sorted(met) == [(block, output) for block in range(given.blocks[number]) for output in range(each.outputs)]
+        assert sorted(met) == [
+            (block, output) for block in range(given.blocks[number]) for output in range(each.outputs)
+        ]
 
 
 def test_the_input_beyond_the_last_may_need_a_wider_type() -> None:
