@@ -47,7 +47,7 @@ __all__ = ["PANEL", "SCATTER", "launch_panel", "launch_scatter", "panel_seconds"
 CHUNK_WORK = 1 << 23
 """Multiply-adds, if no row dies, that a thread takes at a time: more work than the hand-over."""
 
-CALL_SECONDS = 3e-5  # what a launch takes around the work
+CALL_SECONDS = 8e-6  # what a launch takes around the work
 
 EDGE_LANES = 10  # lanes that are multiplied in the time of a weight's other instructions
 
