@@ -50,7 +50,7 @@ class DeepSparse:
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        weakref.finalize(self, self._child.kill)
+        weakref.finalize(self, _end, self._child, self._folder)
         self.block(0)
 
     def __call__(self) -> Sequence[np.ndarray]:
@@ -61,12 +61,19 @@ class DeepSparse:
 
     def block(self, count: int) -> list[float]:
         """Return the milliseconds of `count` calls in a row, as the process of DeepSparse measured them."""
-        assert self._child.stdin and self._child.stdout
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
         print(count, file=self._child.stdin, flush=True)
         answer = self._child.stdout.readline()
         if not answer:
             raise RuntimeError("DeepSparse does not compute the network")
         return list(json.loads(answer))
+
+
+def _end(child: subprocess.Popen[str], folder: tempfile.TemporaryDirectory[str]) -> None:
+    child.kill()
+    child.communicate()
+    folder.cleanup()
 
 
 def main(folder: Path) -> None:

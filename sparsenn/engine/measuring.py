@@ -70,7 +70,11 @@ MAX_PREPARING_SECONDS = 1.0  # time after which no further candidates are prepar
 HOPELESS = 3.0  # candidates that take more than this multiple of the least time run twice
 SLOWER = 1.3  # candidates whose median of `MIN_RUNS` is beyond this multiple of the least are not run again
 AGREEMENT = 2 / 3  # the share of runs that an alternative has to win to replace the one of the best prior
-REPEATS = 8  # runs of a segment that are timed as one: inside a network, no wait for the device follows it
+REPEATS = 8
+"""Runs on a GPU that are timed as one: of a segment, after which no wait for the device follows inside a network, and
+of a network so short that a wait varies more than kernels differ."""
+
+SHORT_SECONDS = 1e-4  # of such a network, by its best prior
 WHOLE_ROUNDS = 5  # blocks of runs by kernels and by ONNX Runtime, alternately; fewer where one run is long
 BLOCK_SECONDS = 0.01  # time of a block of runs
 PAUSE_SECONDS = 0.02  # before a block: idle threads of ONNX Runtime spin for up to 15 ms, on cores that kernels need
@@ -110,10 +114,11 @@ def measure(
         found = None if whole else equal.get(key)
         if found is None:
             with span(f"measure layers {first + 1} to {last}", "plan"):
+                is_short = not whole or prior_of(segment[0]) < SHORT_SECONDS
+                repeats = REPEATS if is_short and not compiled.backend.in_host_memory else 1
                 if whole:
-                    found = _measured(compiled, _fitting(compiled, segment, rows), rows, features, weights, repeats=1)
+                    found = _measured(compiled, _fitting(compiled, segment, rows), rows, features, weights, repeats)
                 else:
-                    repeats = 1 if compiled.backend.in_host_memory else REPEATS
                     with closing(WeightCache(compiled.backend)) as own:
                         found = _measured(*_apart(compiled, segment, rows, features), own, repeats)
                         found = replace(found, rows=max(1, found.rows // positions_of(network[first])))

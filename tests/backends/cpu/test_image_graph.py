@@ -14,7 +14,7 @@ from oracle import activated, outputs_of
 from scipy.signal import correlate
 
 from sparsenn import Session
-from sparsenn.backends.cpu import image_graph
+from sparsenn.backends.cpu import image_graph, image_program
 from sparsenn.backends.cpu.image_graph import graph_of, run_graph
 from sparsenn.backends.cpu.image_operations import run_operations
 from sparsenn.backends.cpu.image_program import Planner, shared_taps
@@ -256,6 +256,29 @@ def test_sums_of_a_branch_have_the_bits_of_an_addition(rng):
     images = rng.normal(size=(3, 6, 14, 14)).astype(np.float32)
     found = run([Node(layer, (0,)), Node(Add(ReLU()), (0, 1))], images)
     assert np.array_equal(found, np.maximum(images + run([layer], images), 0))
+
+
+@pytest.mark.parametrize("density", [0.1, 1.0])
+@pytest.mark.parametrize("size", [1, 3])
+def test_cut_channels_leave_the_bits(rng, size, density, monkeypatch):
+    """Partial sums are stored and loaded again; in one case a sum is written over what is added to it."""
+    layers = [
+        Conv2d(pruned(rng, (33, 70, size, size), density), 0.1, Tanh(), padding=size // 2),
+        Conv2d(pruned(rng, (70, 33, 3, 3), density), 0.2, Identity(), padding=1),
+        Conv2d(pruned(rng, (21, 70, 1, 1), density), 0.1, ReLU()),
+    ]
+    nodes = [Node(layers[0], (0,)), Node(layers[1], (1,)), Node(Add(ReLU()), (0, 2)), Node(layers[2], (3,))]
+    images = rng.normal(size=(3, 70, 13, 13)).astype(np.float32)
+    found = {}
+    for most in (1, 1 << 30):
+        monkeypatch.setattr(image_program, "CUT_TAPS", most)
+        monkeypatch.setattr(image_program, "CUT_BYTES", most)
+        network = Network(nodes, image=(70, 13, 13))
+        program = graph_of(network.layers, network.shapes, [node.sources for node in network.nodes]).program(3)
+        cuts = program.packed.operations[:, image_program.CUTS]
+        assert cuts.max() > 8 if most == 1 else cuts.max() == 1
+        found[most] = run(nodes, images)
+    np.testing.assert_array_equal(found[1], found[1 << 30])
 
 
 def test_a_thread_waits_for_chunks_of_others(rng):
