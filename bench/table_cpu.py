@@ -27,8 +27,13 @@ from sparsenn.layers import Conv2d
 TOLERANCE = 1e-4
 """The largest difference of two outputs, in parts of the largest output, or of 1."""
 
-MODELS = ("resnet18", "resnet50", "mobilenet_v2", "vgg11")
-SHARES = (1.0, 0.1, 0.05)
+MODELS = {
+    **dict.fromkeys(("resnet18", "resnet50", "vgg11"), (1.0, 0.1, 0.05)),
+    "mobilenet_v2": (1.0, 0.2, 0.1, 0.05),
+    "efficientnet_b0": (1.0, 0.2),
+}
+"""Networks of convolutions, and the shares of their weights that are left."""
+
 FAMILIES = (
     *("alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "efficientnet_v2_s", "googlenet", "inception_v3"),
     *("maxvit_t", "mnasnet0_5", "mobilenet_v2", "mobilenet_v3_small", "regnet_y_400mf", "resnet18", "resnext50_32x4d"),
@@ -148,6 +153,7 @@ def compared(problem: Problem, peers: Sequence[Peer], cell: Cell, run: Run) -> R
         "rows": cell.rows,
         "milliseconds": ours.median,
         "spread_milliseconds": ours.spread,
+        "over_least": ours.median / ours.least - 1,
         **{name: peer_times.get(name) for name in ("onnxruntime", "torch", "openvino", "deepsparse")},
         "chosen": kernels,
     }
@@ -221,15 +227,19 @@ def chain_row(cell: Cell, run: Run) -> Row:
     problem = chain_problem(CHAINS[cell.network])
     rows = np.random.default_rng(cell.rows).random((cell.rows, problem.network.inputs), dtype=np.float32)
     row = compared(replace(problem, rows=rows), (onnx_runtime, openvino, deepsparse), cell, run)
-    least = floor(problem.network, cell.rows)
-    return row | {"floor": least, "share": least / row["milliseconds"]}
+    return _with_floor(row, problem)
 
 
 def convolutions_row(cell: Cell, run: Run) -> Row:
     golden = convolutions(cell.network, cell.left)
     problem = replace(golden_problem(golden), rows=golden.rows(cell.rows))
     row = compared(problem, (onnx_runtime, openvino, deepsparse), cell, run)
-    return row | {"floor": floor(problem.network, cell.rows)}
+    return _with_floor(row, problem)
+
+
+def _with_floor(row: Row, problem: Problem) -> Row:
+    least = floor(problem.network, row["rows"])
+    return row | {"floor": least, "share": least / row["milliseconds"]}
 
 
 def torchvision_row(cell: Cell, run: Run) -> Row:
@@ -264,6 +274,7 @@ CPU_ROWS = Table(
         *((*column, "{:.3f}") for column in PEER_COLUMNS),
         ("floor", "floor (ms)", "{:.3f}"),
         ("share", "% of roofline", "{:.0%}"),
+        ("over_least", "median over least", "{:.0%}"),
         ("chosen", "kernels"),
     ],
     cells=chain_cells,
@@ -286,9 +297,12 @@ CPU_CONVOLUTIONS = Table(
         ("milliseconds", "sparsenn (ms)", "{:.2f}"),
         *((*column, "{:.2f}") for column in PEER_COLUMNS),
         ("floor", "floor (ms)", "{:.2f}"),
+        ("share", "% of roofline", "{:.0%}"),
         ("chosen", "kernels"),
     ],
-    cells=lambda options: [Cell(name, rows, left) for name in MODELS for left in SHARES for rows in options.rows],
+    cells=lambda options: [
+        Cell(name, rows, left) for name, shares in MODELS.items() for left in shares for rows in options.rows
+    ],
     measure=convolutions_row,
     notes=[
         f"Images of {PIXELS} × {PIXELS} pixels of random numbers. Medians of warm calls, in blocks of each library "
