@@ -1,32 +1,50 @@
-"""The table and the picture that the README begins with: a few rows of result files, beside what else would be used.
+"""The tables and the picture that the README begins with: rows of result files, beside the best alternative.
 
-Only the standard library is used, but to draw.
+Only the standard library is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from html import escape
 from typing import Any
 
 from results_file import ResultError, ResultFile
 
-__all__ = ["Compared", "compared", "draw", "texts"]
+__all__ = ["Compared", "compared", "picture", "texts"]
 
-BLUE, GREY = "#2f6fab", "#9a9a9a"
+Tables = Mapping[str, Sequence[ResultFile]]
+
+LINE, LEFT, WIDTH, LONGEST = 17, 8, 460, 250
+"""Of the picture, in pixels: height of a line, left margin, width, and length of the longest bar."""
+
+STYLE = """
+text { font: 12px system-ui, sans-serif; fill: #1c1e21 }
+.task { font-weight: 600 }
+.ground { fill: #ffffff } .peer { fill: #9a9a9a } .ours { fill: #2f6fab }
+@media (prefers-color-scheme: dark) {
+text { fill: #e6e6e6 } .ground { fill: #131416 } .peer { fill: #6e6e6e } .ours { fill: #5b9bd8 } }
+"""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What a task takes with sparsenn and with what else would be used: seconds, each timed in the same run.
+    """Times of a task with sparsenn and with the best alternative, both of one result file.
 
     Parameters
     ----------
-    task, peer : in words.
-    source : the result file that says so.
+    group : str
+        For whom it is: practitioner or researcher.
+    task, peer : str
+        In words.
+    peer_seconds, seconds : float
+        Of the alternative, and of sparsenn.
+    source : ResultFile
+        Where both stand.
     """
 
+    group: str
     task: str
     peer: str
     peer_seconds: float
@@ -35,25 +53,39 @@ class Compared:
 
     @property
     def factor(self) -> float:
-        """How many times as long the other takes."""
+        """How many times as long the alternative takes."""
         return self.peer_seconds / self.seconds
 
 
-def compared(tables: Mapping[str, Sequence[ResultFile]]) -> list[Compared]:
+def compared(tables: Tables) -> list[Compared]:
     """Return the rows of the headline.
 
     Raises
     ------
     ResultError
-        A result file or a row is not there.
+        A result file or a row is missing.
     """
-    pruned = "LeNet-300-100, pruned to 1.9 % of its weights, 10,000 images"
-    return [
-        _of_models(f"{pruned}, on a CPU", tables),
-        _of_session(f"{pruned}, on a GPU", tables, "lenet300-float32"),
-        _of_challenge("the challenge, 1024 × 120, 60,000 images, on a CPU", tables),
-        _of_session("the challenge, 1024 × 120, 60,000 images, on a GPU", tables, "challenge-1024"),
+    challenge = "the challenge, 1024 × 120, 60,000 images"
+    layers = "4 sparse layers 4,096 wide, 5 % of the weights, one row"
+    sparse = "PyTorch, sparse times dense"
+    rows: list[Callable[[], Compared]] = [
+        lambda: _beside(tables, "LeNet-300-100, 1.9 % of the weights, 10,000 images", "models", "lenet300-dns-10000"),
+        lambda: _beside(tables, layers, "cpu-rows", "4 × 4096, 205 an output-1"),
+        lambda: _beside(tables, "ResNet-50, 10 % of the weights, one image", "cpu-convolutions", "resnet50-0.1-1"),
+        lambda: _beside(tables, "ResNet-50, 10 % of the weights, 16 images", "cpu-convolutions", "resnet50-0.1-16"),
+        lambda: _beside(
+            tables, "MobileNetV2, 10 % of the weights, one image", "cpu-convolutions", "mobilenet_v2-0.1-1"
+        ),
+        lambda: _graph(tables, f"3 {layers[2:]}", "few-rows", "float32-4096-0.05-1", 1e-6),
+        lambda: _graph(
+            tables, "ResNet-50, 10 % of the weights, one image", "gpu-convolutions", "resnet50-0.1-1-float32", 1e-3
+        ),
+        lambda: _loop(tables, f"{challenge}, all savings", "engine"),
+        lambda: _loop(tables, f"{challenge}, nothing saved", "engine, nothing saved"),
+        lambda: _session(tables, f"{challenge}, all savings", "session", "challenge-1024", sparse),
+        lambda: _session(tables, f"{challenge}, equal outputs not merged", "sparse-layers", "unmerged-1024", sparse),
     ]
+    return [row() for row in rows]
 
 
 def texts(row: Compared) -> tuple[str, str, str, str, str]:
@@ -61,71 +93,74 @@ def texts(row: Compared) -> tuple[str, str, str, str, str]:
     return (
         row.task,
         row.peer,
-        _told(row.peer_seconds),
-        _told(row.seconds),
+        _duration(row.peer_seconds),
+        _duration(row.seconds),
         f"{row.factor:.0f} ×" if row.factor >= 10 else f"{row.factor:.1f} ×",
     )
 
 
-def draw(rows: Sequence[Compared], path: Path) -> None:
-    """Draw two bars a row, on a logarithmic scale, as SVG.
-
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed.
-    """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    with rc_context({"svg.hashsalt": "headline", "svg.fonttype": "none", "font.size": 9}):
-        figure = Figure((7.2, 2.8), layout="constrained")
-        axes = figure.subplots()
-        for place, row in enumerate(reversed(rows)):
-            _, peer, slow, fast, factor = texts(row)
-            axes.barh(place + 0.18, 1e3 * row.peer_seconds, 0.3, color=GREY)
-            axes.barh(place - 0.18, 1e3 * row.seconds, 0.3, color=BLUE)
-            axes.text(1e3 * row.peer_seconds, place + 0.18, f"  {peer}: {slow}", va="center", fontsize=8)
-            axes.text(1e3 * row.seconds, place - 0.18, f"  sparsenn: {fast}, {factor}", va="center", fontsize=8)
-        names = [", ".join(row.task.split(", ")[:1] + row.task.split(", ")[-1:]) for row in reversed(rows)]
-        axes.set_yticks(range(len(rows)), names)
-        axes.set_xscale("log")
-        axes.set_xlabel("time (ms), logarithmic")
-        axes.set_xlim(right=5e4 * max(row.peer_seconds for row in rows))
-        axes.spines[["top", "right"]].set_visible(False)
-        figure.savefig(path, metadata={"Date": None})
+def picture(rows: Sequence[Compared]) -> str:
+    """Return an SVG of two bars for each row, on a scale of its own; colours follow the reader's light or dark mode."""
+    height = LINE * (4 * len(rows)) + 10
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        'role="img">',
+        f"<style>{STYLE}</style>",
+        f'<rect class="ground" width="{WIDTH}" height="{height}"/>',
+    ]
+    for place, row in enumerate(rows):
+        top = 4 * LINE * place + 4
+        task, peer, slow, fast, factor = texts(row)
+        longest = max(row.seconds, row.peer_seconds)
+        bars = (("peer", row.peer_seconds, f"{peer.split(',')[0]} {slow}"), ("ours", row.seconds, f"{fast}, {factor}"))
+        parts.append(f'<text class="task" x="{LEFT}" y="{top + 13}">{escape(task)}</text>')
+        for line, (kind, seconds, text) in enumerate(bars, start=1):
+            length, y = max(1.0, LONGEST * seconds / longest), top + LINE * line
+            parts.append(
+                f'<rect class="{kind}" x="{LEFT}" y="{y + 2}" width="{length:.1f}" height="{LINE - 4}"/>'
+                f'<text x="{LEFT + length + 5:.1f}" y="{y + 13}">{escape(text)}</text>'
+            )
+    return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _row(
-    tables: Mapping[str, Sequence[ResultFile]], name: str, key: str, value: str, gpu: bool
-) -> tuple[dict[str, Any], ResultFile]:
-    for result in tables.get(name, ()):
+def _row(tables: Tables, name: str, gpu: bool, **values: object) -> tuple[dict[str, Any], ResultFile]:
+    """Return the row with these values of the last result file that has one, with a GPU or without, and that file."""
+    for result in reversed(tables.get(name, ())):
         if bool(result.machine.get("gpu")) == gpu:
             for row in result.rows:
-                if row.get(key) == value:
+                if all(row.get(key) == value for key, value in values.items()):
                     return row, result
-    raise ResultError(f"no result file of table {name}, {'with' if gpu else 'without'} a GPU, has {key}={value}")
+    wanted = ", ".join(f"{key}={value}" for key, value in values.items())
+    raise ResultError(f"no result file of table {name}, {'with' if gpu else 'without'} a GPU, has {wanted}")
 
 
-def _of_models(task: str, tables: Mapping[str, Sequence[ResultFile]]) -> Compared:
-    row, source = _row(tables, "models", "key", "lenet300-dns-10000", gpu=False)
-    names = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "scipy": "SciPy"}
-    milliseconds, peer = min((row[key], name) for key, name in names.items() if row.get(key) is not None)
-    return Compared(task, peer, 1e-3 * milliseconds, 1e-3 * row["milliseconds"], source)
+def _beside(tables: Tables, task: str, name: str, key: str) -> Compared:
+    """Return a row of a CPU's table that has a column for each other engine."""
+    row, source = _row(tables, name, False, key=key)
+    names = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "torch": "PyTorch", "scipy": "SciPy"}
+    milliseconds, peer = min((row[each], name) for each, name in names.items() if row.get(each) is not None)
+    return Compared("practitioner", f"{task}, CPU", peer, 1e-3 * milliseconds, 1e-3 * row["milliseconds"], source)
 
 
-def _of_challenge(task: str, tables: Mapping[str, Sequence[ResultFile]]) -> Compared:
-    (engine, source), (loop, _) = (
-        _row(tables, "network", "method", method, gpu=False) for method in ("engine", "SciPy loop")
-    )
-    return Compared(task, "SciPy, layer by layer", loop["seconds"], engine["seconds"], source)
+def _graph(tables: Tables, task: str, name: str, key: str, unit: float) -> Compared:
+    """Return a row of a GPU's table beside PyTorch in a CUDA graph; `unit`: of its times, in seconds."""
+    row, source = _row(tables, name, True, key=key)
+    peer = "PyTorch in a CUDA graph"
+    return Compared("practitioner", f"{task}, GPU", peer, unit * row["torch"], unit * row["bound"], source)
 
 
-def _of_session(task: str, tables: Mapping[str, Sequence[ResultFile]], key: str) -> Compared:
-    row, source = _row(tables, "session", "key", key, gpu=True)
-    peer = row["peer"].removesuffix(", ReLU in the product").replace(", graph", " in a CUDA graph")
-    return Compared(task, peer, 1e-3 * row["peer_milliseconds"], 1e-3 * row["milliseconds"], source)
+def _loop(tables: Tables, task: str, method: str) -> Compared:
+    (row, source), (loop, _) = (_row(tables, "network", False, method=each) for each in (method, "SciPy loop"))
+    return Compared("researcher", f"{task}, CPU", "SciPy, layer by layer", loop["seconds"], row["seconds"], source)
 
 
-def _told(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+def _session(tables: Tables, task: str, name: str, key: str, peer: str) -> Compared:
+    row, source = _row(tables, name, True, key=key, peer=peer)
+    seconds = 1e-3 * row["peer_milliseconds"], 1e-3 * row["milliseconds"]
+    return Compared("researcher", f"{task}, GPU", peer, *seconds, source)
+
+
+def _duration(seconds: float) -> str:
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-4 else f"{1e6 * seconds:.3g} µs"
