@@ -16,7 +16,7 @@ __all__ = ["Compared", "compared", "picture", "texts"]
 
 Tables = Mapping[str, Sequence[ResultFile]]
 
-LINE, LEFT, WIDTH, LONGEST = 17, 8, 460, 250
+LINE, LEFT, WIDTH, LONGEST = 17, 8, 480, 220
 """Of the picture, in pixels: height of a line, left margin, width, and length of the longest bar."""
 
 STYLE = """
@@ -65,7 +65,7 @@ def compared(tables: Tables) -> list[Compared]:
     ResultError
         A result file or a row is missing.
     """
-    challenge = "the challenge, 1024 × 120, 60,000 images"
+    challenge = "challenge 1024 × 120, 60,000 images"
     layers = "4 sparse layers 4,096 wide, 5 % of the weights, one row"
     sparse = "PyTorch, sparse times dense"
     rows: list[Callable[[], Compared]] = [
@@ -83,7 +83,7 @@ def compared(tables: Tables) -> list[Compared]:
         lambda: _loop(tables, f"{challenge}, all savings", "engine"),
         lambda: _loop(tables, f"{challenge}, nothing saved", "engine, nothing saved"),
         lambda: _session(tables, f"{challenge}, all savings", "session", "challenge-1024", sparse),
-        lambda: _session(tables, f"{challenge}, equal outputs not merged", "sparse-layers", "unmerged-1024", sparse),
+        lambda: _session(tables, f"{challenge}, outputs not merged", "sparse-layers", "unmerged-1024", sparse),
     ]
     return [row() for row in rows]
 
@@ -162,5 +162,5 @@ def _session(tables: Tables, task: str, name: str, key: str, peer: str) -> Compa
 
 def _duration(seconds: float) -> str:
     if seconds >= 1:
-        return f"{seconds:.3g} s"
+        return f"{seconds:.1f} s"
     return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-4 else f"{1e6 * seconds:.3g} µs"

@@ -79,8 +79,8 @@ def test_rows_say_the_best_alternative_and_the_factor() -> None:
         ("practitioner", "ONNX Runtime", "3 ms", "4 ms", "0.8 ×"),
         ("practitioner", "PyTorch in a CUDA graph", "80 µs", "20 µs", "4.0 ×"),
         ("practitioner", "PyTorch in a CUDA graph", "2 ms", "1 ms", "2.0 ×"),
-        ("researcher", "SciPy, layer by layer", "12 s", "50 ms", "240 ×"),
-        ("researcher", "SciPy, layer by layer", "12 s", "6 s", "2.0 ×"),
+        ("researcher", "SciPy, layer by layer", "12.0 s", "50 ms", "240 ×"),
+        ("researcher", "SciPy, layer by layer", "12.0 s", "6.0 s", "2.0 ×"),
         ("researcher", "PyTorch, sparse times dense", "3 ms", "4 ms", "0.8 ×"),
         ("researcher", "PyTorch, sparse times dense", "3 ms", "6 ms", "0.5 ×"),
     ]
