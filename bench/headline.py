@@ -102,7 +102,7 @@ def texts(row: Compared) -> tuple[str, str, str, str, str]:
 def picture(rows: Sequence[Compared]) -> str:
     """Return an SVG of two bars for each row, on a scale of its own; colours follow the reader's light or dark mode."""
     height = LINE * (4 * len(rows)) + 10
-    parts = [
+    lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         'role="img">',
         f"<style>{STYLE}</style>",
@@ -113,14 +113,14 @@ def picture(rows: Sequence[Compared]) -> str:
         task, peer, slow, fast, factor = texts(row)
         longest = max(row.seconds, row.peer_seconds)
         bars = (("peer", row.peer_seconds, f"{peer.split(',')[0]} {slow}"), ("ours", row.seconds, f"{fast}, {factor}"))
-        parts.append(f'<text class="task" x="{LEFT}" y="{top + 13}">{escape(task)}</text>')
-        for line, (kind, seconds, text) in enumerate(bars, start=1):
-            length, y = max(1.0, LONGEST * seconds / longest), top + LINE * line
-            parts.append(
+        lines.append(f'<text class="task" x="{LEFT}" y="{top + 13}">{escape(task)}</text>')
+        for number, (kind, seconds, text) in enumerate(bars, start=1):
+            length, y = max(1.0, LONGEST * seconds / longest), top + LINE * number
+            lines.append(
                 f'<rect class="{kind}" x="{LEFT}" y="{y + 2}" width="{length:.1f}" height="{LINE - 4}"/>'
                 f'<text x="{LEFT + length + 5:.1f}" y="{y + 13}">{escape(text)}</text>'
             )
-    return "\n".join([*parts, "</svg>"]) + "\n"
+    return "\n".join([*lines, "</svg>"]) + "\n"
 
 
 def _row(tables: Tables, name: str, gpu: bool, **values: object) -> tuple[dict[str, Any], ResultFile]:

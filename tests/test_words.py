@@ -14,7 +14,7 @@ from sparsenn.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-TABLES = re.compile(r"<!-- table:.*?<!-- /table -->", re.DOTALL)
+TABLES = re.compile(r"<!-- (?:table|ladder|headline):.*?<!-- /table -->", re.DOTALL)
 THING = (
     "thread|block|warp|row|sample|launch|kernel|line|module|bar|worker|column|channel|file|process|device|layer|page"
 )
