@@ -190,7 +190,7 @@ TABLES = {
         cells=lambda options: GPU_CELLS if options.device == "cuda" else CPU_CELLS,
         measure=choice_row,
         notes=[
-            f"Median wall time of warm calls, the answer awaited, of up to {RUNS} runs of each candidate in turn. "
+            f"Median latency of warm calls, of up to {RUNS} runs of each candidate in turn. "
             f"Candidates are the plans whose prior is up to {WITHIN:g} times the shortest. Rows and outputs are where "
             "the session computes. Kernels are named with the layers that they run. The slowest choices come first.",
             "Measuring: the time of the session's first call beyond that of a second session, whose choice was cached; "

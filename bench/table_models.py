@@ -106,7 +106,7 @@ TABLES = {
         columns=[
             ("network", "network"),
             ("rows", "rows", "{:,}"),
-            ("right", "right of 10,000", "{:,}"),
+            ("right", "correct of 10,000", "{:,}"),
             ("milliseconds", "sparsenn (ms)", "{:.3f}"),
             ("p99", "p99 (ms)", "{:.3f}"),
             *((peer, f"{label} (ms)", "{:.3f}") for peer, label in LABELS.items()),
@@ -116,9 +116,9 @@ TABLES = {
         cells=lambda options: [Cell(name, rows) for name in CORRECT for rows in options.rows],
         measure=model_row,
         notes=[
-            "Medians of warm calls, the answer awaited, for some seconds each; every answer was held against ours "
-            "first. ONNX Runtime runs the network as a dense ONNX file, PyTorch its dense layers, SciPy dense rows "
-            "times CSR; the last two are compared on fully connected layers. Rows and outputs lie where each computes.",
+            "Median latencies of warm calls, timed for some seconds each, after answers had been compared. ONNX "
+            "Runtime runs the network as a dense ONNX file, PyTorch its dense layers, SciPy dense rows times CSR; "
+            "the last two are compared on fully connected layers. Rows and outputs lie where each computes.",
         ],
         options=add_options,
         configuration=("rows", "seconds"),

@@ -167,9 +167,10 @@ def timed(ready: Ready, expected: Any, runs: int = RUNS) -> Timing:
 
 def notes(options: argparse.Namespace, rows: Sequence[Row]) -> list[str]:
     return [
-        "From inputs and (merged) weights on the device to which rows are left, there, too, by CUDA events; median "
-        f"and IQR of {RUNS} runs, with a saving off medians of {FEW_RUNS}. Each answer equals the CPU engine's, and "
-        "its count the official one. The network of 1024 × 120 is the official one, the others are generated.",
+        "GPU time by CUDA events, with inputs and (merged) weights on the device, until the categories are known "
+        f"there; median and IQR of {RUNS} runs, with a saving off medians of {FEW_RUNS}. Each answer equals the CPU "
+        "engine's, and its count the official one. The network of 1024 × 120 is the official one, the others are "
+        "generated.",
         "Floor: inputs and weights read once at the measured copy bandwidth, or the multiply-adds done at the measured "
         f"rate of a float32 matrix product. A dash: there are more than {MOST_PLAIN_LAYERS} layers.",
     ]

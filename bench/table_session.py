@@ -307,28 +307,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def session_notes(options: argparse.Namespace, rows: Sequence[Row]) -> list[str]:
     return [
-        f"Wall time of calls through the public API, each until its answer is there: medians and interquartile ranges "
-        f"of {options.runs} runs, of more where these take less than {RUN_SECONDS * options.runs:g} s (of peers that "
-        f"set no limit, fewer where they would take more than {PEER_SECONDS:g} s). The same rows come each time. "
-        "Outputs stay where the rows are. Answers were held against the float64 reference, or the true categories, "
-        "first.",
-        "Fastest peer: the fastest way in the same precision, of PyTorch's (launch by launch, in a CUDA graph, with "
-        "ReLU in the product, sparse times dense) and, on a CPU, of NumPy's dense products; where classes are counted, "
-        "in any precision that finds as many of them.",
+        "Latency of warm calls of a session, each until its outputs are available: medians and interquartile ranges "
+        f"of {options.runs} runs, of more where these take less than {RUN_SECONDS * options.runs:g} s (slow peers: "
+        "fewer). The same rows come each time. Outputs stay where the rows are. Answers were first compared with the "
+        "float64 reference, or with the true categories.",
+        "Fastest peer: the fastest in the same precision, of PyTorch's candidates (launch by launch, in a CUDA graph, "
+        "with ReLU in the product, sparse times dense) and, on a CPU, of NumPy's dense products; where classes are "
+        "counted, in any precision that finds as many of them.",
         "Floor: the larger of weights, rows and outputs moved once at the measured copy bandwidth (from and to the "
         "host at that of pinned memory), and the multiply-adds done at the measured rate of a product in that "
-        "precision; for float32 on a GPU at a third of TF32's. What fits into caches may be moved faster.",
+        "precision; for float32 on a GPU at a third of TF32's rate, as float32 kernels issue three TF32 products. Data "
+        "in caches may move faster.",
         "Made and first called: from network to first answer, in a process that may have loaded kernels for the cases "
         "above.",
-        *(["PyTorch was not there to compare with."] if torch is None else []),
+        *(["PyTorch was not installed."] if torch is None else []),
     ]
 
 
 def session_table(name: str, title: str) -> Table:
     return Table(
-        title=lambda options, rows: (
-            f"{title} on {'a GPU' if options.device == 'cuda' else 'a CPU'}, the answer awaited"
-        ),
+        title=lambda options, rows: f"{title} on {'a GPU' if options.device == 'cuda' else 'a CPU'}",
         columns=[
             ("call", "call"),
             ("precision", "precision"),
