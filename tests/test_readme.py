@@ -242,3 +242,11 @@ def test_a_broken_result_file_is_named(tmp_path: Path, update: Run, content: str
     assert str(broken) in said
     assert message in said
     assert (tmp_path / "README.md").read_text() == EMPTY
+
+
+def test_most_lines_of_the_pages_are_written_for_readers(repository: Path) -> None:
+    pages = [page.read_text(encoding="utf-8") for page in (repository / "docs").glob("*.md")]
+    generated = sum(
+        text.count("\n") for page in pages for text in re.findall(r"<!-- \w+:.*?<!-- /table -->", page, re.S)
+    )
+    assert generated <= 0.4 * sum(page.count("\n") for page in pages)
