@@ -32,6 +32,7 @@ __all__ = [
     "WIDTHS",
     "finish_line",
     "gather_layer",
+    "gather_slice",
     "job_of",
     "windows_of",
 ]
