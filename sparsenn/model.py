@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 
 from sparsenn.errors import ShapeError, UsageError, unknown_name
 from sparsenn.formats import Scaling, TableEncoding
+from sparsenn.layers import ForeignGraph
 from sparsenn.network import Network
 from sparsenn.plugins import Viewed
 from sparsenn.printable import kind_of, one_line
 
-__all__ = ["LOSSES", "PRUNED", "Model", "imported_model"]
+__all__ = ["LOSSES", "PRUNED", "Model", "imported_model", "with_onnx_graph"]
 
 LOSSES = ("mse", "cross_entropy")
 """Mean squared error over rows and outputs; mean over rows of -log softmax of the raw outputs at the class."""
@@ -127,3 +128,10 @@ def imported_model(network: Network, provenance: dict[str, str], classes: bool |
     if classes is None:
         classes = network.outputs > 1 and network.named_outputs is None
     return Model(network, None, classes, provenance)
+
+
+def with_onnx_graph(network: Network, graph: ForeignGraph | None) -> Network:
+    """Return a network with the graph that it was imported from, which computes what its layers do."""
+    network = replace(network)
+    object.__setattr__(network, "onnx_graph", graph)
+    return network

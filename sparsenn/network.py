@@ -30,6 +30,7 @@ from sparsenn.graph import (
 from sparsenn.layers import (
     Activation,
     Conv2d,
+    ForeignGraph,
     ForeignLayer,
     FullyConnected,
     ImageLayer,
@@ -78,12 +79,12 @@ class Network(Rebuilt, Viewed):
         takes each out of it.
     named_outputs : dict of str to tuple of int, optional
         Names and shapes of several outputs, which are side by side in the network's, as a `Concatenate` leaves them.
-    allows_onnx_runtime : bool, default False
-        Whether ONNX Runtime may run the whole network on a CPU, where a session has measured that it is faster.
-        Importers of ONNX files say so.
 
     Attributes
     ----------
+    onnx_graph : ForeignGraph or None
+        The graph that the network was imported from, which ONNX Runtime may run on a CPU in place of the layers.
+        Networks that `dataclasses.replace` returns, and those with other layers, are without one.
     shapes : tuple of tuple of int
         The shape of one input, and of what each node gives for it: (channels, height, width) or (width,).
 
@@ -105,7 +106,7 @@ class Network(Rebuilt, Viewed):
     input_layout: InputLayout | None = None
     named_inputs: NamedShapes | None = None
     named_outputs: NamedShapes | None = None
-    allows_onnx_runtime: bool = False
+    onnx_graph: ForeignGraph | None = field(init=False, repr=False, default=None)
     shapes: tuple[tuple[int, ...], ...] = field(init=False, repr=False)
 
     def __init__(
@@ -116,7 +117,6 @@ class Network(Rebuilt, Viewed):
         input_layout: InputLayout | None = None,
         named_inputs: Mapping[str, Sequence[int]] | None = None,
         named_outputs: Mapping[str, Sequence[int]] | None = None,
-        allows_onnx_runtime: bool = False,
     ) -> None:
         object.__setattr__(self, "nodes", checked_nodes(nodes))
         if not self.nodes:
@@ -124,7 +124,6 @@ class Network(Rebuilt, Viewed):
         object.__setattr__(self, "image", None if image is None else checked_image(image))
         object.__setattr__(self, "needs_float64", needs_float64)
         object.__setattr__(self, "input_layout", input_layout)
-        object.__setattr__(self, "allows_onnx_runtime", allows_onnx_runtime)
         for field_name, shapes in (("named_inputs", named_inputs), ("named_outputs", named_outputs)):
             checked = None if shapes is None else checked_shapes(shapes, field_name.replace("_", " "))
             object.__setattr__(self, field_name, checked)
@@ -193,6 +192,9 @@ class Network(Rebuilt, Viewed):
             One; or several, where the layer combines them.
         """
         return tuple(self.shapes[source] for source in self.nodes[number].sources)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (*super().__reduce__(), {"onnx_graph": self.onnx_graph})
 
     def with_layers(self, layers: Iterable[Layer]) -> Network:
         """Return the same graph with other layers.

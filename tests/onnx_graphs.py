@@ -10,12 +10,25 @@ import numpy.typing as npt
 import pytest
 
 from sparsenn import Network, Session, from_onnx
+from sparsenn.layers import ForeignGraph
+from sparsenn.model import with_onnx_graph
 
 onnx = pytest.importorskip("onnx", reason="reads ONNX files")
 from onnx import helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
+from sparsenn.structure.onnx_graph import export_graph  # noqa: E402
+
 Array = npt.NDArray[Any]
+
+
+def with_graph(network: Network) -> Network:
+    """Return a network with a graph of its layers, as if it were imported from it."""
+    inputs = network.named_inputs or {"input": network.shapes[0]}
+    outputs = network.named_outputs or {"output": network.shapes[-1]}
+    graph = ForeignGraph(export_graph(network, sparse=False).SerializeToString(), inputs, outputs)
+    return with_onnx_graph(network, graph)
+
 
 RNG = np.random.default_rng(15)
 

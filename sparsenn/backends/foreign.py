@@ -13,8 +13,8 @@ import numpy as np
 from sparsenn.backends.kernel_records import WHOLE_OPERATION, Kernel
 from sparsenn.errors import InputError, UsageError
 from sparsenn.formats import Array
-from sparsenn.formats.named_shapes import NamedShapes, named_columns
-from sparsenn.layers.foreign import ForeignLayer
+from sparsenn.formats.named_shapes import named_columns
+from sparsenn.layers.foreign import ForeignGraph, ForeignLayer
 from sparsenn.printable import reason_of
 from sparsenn.runtime.workers import thread_count
 
@@ -45,13 +45,14 @@ def onnx_runtime() -> Any:
 def runtime_session(model: bytes, quiet: bool = False, spins: bool = False) -> Any:
     """Return an `onnxruntime.InferenceSession` on the CPU.
 
-    A quiet one reports errors as exceptions alone. Idle threads of one that spins react faster to the next call, and
-    take cores from all else meanwhile.
+    A quiet one, for single runs, reports errors as exceptions alone, and frees memory at once. Idle threads of one that
+    spins react faster to the next call, and take cores from all else meanwhile.
     """
     runtime = onnx_runtime()
     options = runtime.SessionOptions()
     options.intra_op_num_threads = thread_count()
     options.log_severity_level = _NOTHING if quiet else _ONLY_ERRORS
+    options.enable_cpu_mem_arena = not quiet
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
     return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
@@ -61,15 +62,22 @@ class ForeignNetwork:
 
     Parameters
     ----------
-    model : bytes
-        A serialised `onnx.ModelProto`, whose tensors are float32 with rows along the first axis.
-    inputs, outputs : dict of str to tuple of int
-        Names and shapes; rows hold them side by side.
+    graph : ForeignGraph
+        The network's graph.
+
+    Raises
+    ------
+    InputError
+        ONNX Runtime does not take the graph.
     """
 
-    def __init__(self, model: bytes, inputs: NamedShapes, outputs: NamedShapes) -> None:
-        self._session, self._run_options = runtime_session(model, spins=True), onnx_runtime().RunOptions()
-        self.inputs, self.outputs = inputs, outputs
+    def __init__(self, graph: ForeignGraph) -> None:
+        self._run_options = onnx_runtime().RunOptions()
+        self.inputs, self.outputs, self.row_by_row = graph.inputs, graph.outputs, graph.row_by_row
+        try:
+            self._session = runtime_session(graph.model, spins=True)
+        except Exception as error:  # of whatever kinds that ONNX Runtime raises
+            raise InputError(f"ONNX Runtime does not take the network's graph: {reason_of(error)}") from error
 
     def run(self, rows: Array) -> Array:
         """Return (rows, outputs) float32 for a matrix of float32 in host memory."""
@@ -83,9 +91,13 @@ class ForeignNetwork:
 
     def results(self, feeds: dict[str, Array]) -> list[Array]:
         """Return the outputs, each of shape (rows, ...), of float32 inputs of such shapes."""
+        count = len(next(iter(feeds.values()))) if self.row_by_row else 1
+        if count > 1:
+            rows = ({name: feed[row : row + 1] for name, feed in feeds.items()} for row in range(count))
+            return [np.concatenate(each) for each in zip(*map(self.results, rows), strict=True)]
         try:
             results: list[Array] = self._session.run(list(self.outputs), feeds, self._run_options)
-        except Exception as error:  # of whatever kinds that ONNX Runtime raises
+        except Exception as error:  # likewise
             raise _network_error(error) from error
         return results
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -118,8 +118,9 @@ class DirectCalls:
                 return _no_outputs
             call = _matrix_call(run, network, count, taken, limit)
         else:
-            new_call = _copying_call if numbers <= MAX_COPIED else _feeding_call
-            call = new_call(run, count, taken, limit, network.named_outputs is not None)
+            is_bound = numbers <= MAX_COPIED and not (run.row_by_row and count > 1)
+            new_call = _copying_call if is_bound else _feeding_call
+            call = new_call(run, count, taken, limit, network.named_outputs)
         return _without_warnings(call) if has_doubles else call
 
 
@@ -156,7 +157,7 @@ def _without_warnings(call: _Call) -> _Call:
 
 
 def _copying_call(
-    foreign: ForeignNetwork, count: int, inputs: Sequence[_Input], limit: float | None, is_named: bool
+    foreign: ForeignNetwork, count: int, inputs: Sequence[_Input], limit: float | None, names: Collection[str] | None
 ) -> _Call:
     """Return the function that copies few numbers to memory that ONNX Runtime reads, and results from where it writes.
 
@@ -169,8 +170,9 @@ def _copying_call(
         bound[name] = place.reshape(count, *shape)
         places.append((*each, place.reshape(each.shape)))
     results = {name: np.zeros((count, *shape), np.float32) for name, shape in foreign.outputs.items()}
-    compute, named_results, vdot = foreign.bind(bound, results), tuple(results.items()), np.vdot
-    matrix = None if is_named else next(iter(results.values())).reshape(count, -1)
+    compute, vdot = foreign.bind(bound, results), np.vdot
+    named_results = tuple(zip(names or (), results.values(), strict=False))
+    matrix = None if names else next(iter(results.values())).reshape(count, -1)
 
     def call(inputs: Any) -> Any:
         arrays = {_ONLY: inputs} if type(inputs) is np.ndarray else inputs
@@ -195,7 +197,7 @@ def _copying_call(
 
 
 def _feeding_call(
-    foreign: ForeignNetwork, count: int, inputs: Sequence[_Input], limit: float | None, is_named: bool
+    foreign: ForeignNetwork, count: int, inputs: Sequence[_Input], limit: float | None, names: Collection[str] | None
 ) -> _Call:
     """Return the function that has ONNX Runtime read arrays where they are."""
     read = _reader(inputs, limit)
@@ -207,7 +209,7 @@ def _feeding_call(
             return None
         feeds = {name: array.reshape(shape) for (name, shape), array in zip(shapes, arrays, strict=True)}
         results = foreign.results(feeds)
-        return dict(zip(foreign.outputs, results, strict=True)) if is_named else results[0].reshape(count, -1)
+        return dict(zip(names, results, strict=True)) if names else results[0].reshape(count, -1)
 
     return call
 

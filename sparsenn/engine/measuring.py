@@ -46,23 +46,14 @@ from sparsenn.engine.whole import may_run_whole, whole_step
 from sparsenn.errors import InputError, OutOfMemoryError, UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.named_shapes import named_columns
-from sparsenn.layers import (
-    Concatenate,
-    Conv2d,
-    Flatten,
-    ForeignLayer,
-    Slice,
-    SparseLinear,
-    connected_layer,
-    positions_of,
-)
+from sparsenn.layers import Conv2d, SparseLinear, connected_layer, positions_of
 from sparsenn.network import Network
 from sparsenn.runtime.spans import span
 
 __all__ = ["MAX_MEASURED_ROWS", "measure", "open_segments", "telling_rows"]
 
 MAX_MEASURED_ROWS = {True: 2048, False: 65_536}  # rows that kernels are timed on, at most: in host memory, and on a GPU
-VERY_LONG_SECONDS = 0.5  # a run of the whole network that takes longer is not repeated
+VERY_LONG_SECONDS = 2.0  # a run of the whole network that takes longer is not repeated
 WARM_SECONDS = 1e-3  # runs that are not timed before those that are: the host queues early calls more slowly
 MIN_RUNS, MAX_RUNS = 5, 21  # of each candidate of a segment
 MAX_SECONDS = 0.1  # time after which candidates of a segment are not run again, once each has `MIN_RUNS`
@@ -75,13 +66,10 @@ REPEATS = 8
 of a network so short that a wait varies more than kernels differ."""
 
 SHORT_SECONDS = 1e-4  # of such a network, by its best prior
-WHOLE_ROUNDS = 5  # blocks of runs by kernels and by ONNX Runtime, alternately; fewer where one run is long
+WHOLE_ROUNDS = 7  # blocks of runs by kernels and by ONNX Runtime, alternately; fewer where one run is long
 BLOCK_SECONDS = 0.01  # time of a block of runs
 PAUSE_SECONDS = 0.02  # before a block: idle threads of ONNX Runtime spin for up to 15 ms, on cores that kernels need
 MAX_RANDOM_VALUES = 1 << 25  # random numbers that a segment is timed on, at most
-
-_WITHOUT_SUMS = (ForeignLayer, Slice, Flatten, Concatenate)
-"""Layers that move numbers, or that ONNX Runtime computes: with the whole network, it sums in no other order."""
 
 
 def open_segments(compiled: CompiledNetwork, rows: RowsShape) -> list[Segment]:
@@ -137,11 +125,13 @@ def measure(
 def _beside_whole(
     compiled: CompiledNetwork, choice: Choice, rows: RowsShape, features: Features, weights: WeightCache
 ) -> Measured | None:
-    """Time ONNX Runtime beside the steps of a choice, and return the faster; None where it cannot run the network."""
+    """Time ONNX Runtime beside the steps of a choice, and return the faster; None where it cannot run the network.
+
+    The steps have to be faster in most rounds: else the calls are as fast as in the program that the network is from.
+    """
     own = choose_steps(compiled, rows, choice)
-    is_foreign = all(isinstance(layer, _WITHOUT_SUMS) for layer in compiled.merged.network)
-    whole = (replace(whole_step(compiled.merged.network), in_order=is_foreign),)
-    if sum(prepared_bytes(compiled, *own, *whole)) > compiled.weight_memory:
+    whole = (whole_step(compiled.network),)
+    if sum(prepared_bytes(compiled, *own)) + sum(prepared_bytes(compiled, *whole)) > compiled.weight_memory:
         return None
     known, replays = weights.keys, ReplayCache(compiled.backend)
     executables = _executables(compiled, (own, whole), rows, weights, replays)
@@ -158,9 +148,10 @@ def _beside_whole(
             for one, trial in trials.items():
                 times[one].append(_timed_block(trial))
             least, most = sorted(map(min, times.values()))
-            if most > HOPELESS * least or most > VERY_LONG_SECONDS or (number >= 2 and most > LONG_SECONDS):
+            clear = SLOWER if most > LONG_SECONDS else HOPELESS
+            if most > clear * least or most > VERY_LONG_SECONDS or (number >= 2 and most > LONG_SECONDS):
                 break
-        fastest, measured = _fastest(own, times)
+        fastest, measured = _fastest(whole, times)
         measured = replace(measured, rows=count)
     weights.retain(known, fastest)
     return measured

@@ -22,7 +22,7 @@ from sparsenn.layers import Conv2d, SparseLinear, connected_layer
 from sparsenn.network import Network
 from sparsenn.plugins import Viewed
 from sparsenn.printable import one_line
-from sparsenn.structure.merging import Merged
+from sparsenn.structure.merging import Merged, unmerged
 
 __all__ = ["Plan", "bucket", "plan_for", "prepared_bytes", "with_inputs"]
 
@@ -73,10 +73,11 @@ class Plan(Viewed):
         """The network, before any pass."""
         return self.compiled.network
 
-    @property
+    @cached_property
     def merged(self) -> Merged:
-        """The network that is computed: without repeated outputs, if merging is on."""
-        return self.compiled.merged
+        """The network that is computed: without repeated outputs, if merging is on and kernels run it."""
+        is_whole = self.kernel.operation == WHOLE_OPERATION
+        return unmerged(self.network) if is_whole else self.compiled.merged
 
     @property
     def options(self) -> Options:
@@ -268,10 +269,13 @@ def _fit_steps(compiled: CompiledNetwork, rows: RowsShape) -> tuple[tuple[Step, 
 
 
 def prepared_bytes(compiled: CompiledNetwork, *steps: Step) -> list[int]:
-    """Estimate the bytes of each layer's weights, prepared for the kernels of steps."""
+    """Estimate the bytes of each layer's weights, prepared for the kernels of steps; one number for ONNX Runtime's."""
+    graph = compiled.network.onnx_graph
+    if graph is not None and steps[0].kernel.operation == WHOLE_OPERATION:
+        return [len(graph.model)]
     return [
         compiled.backend.prepared_bytes(
-            layer, step.kernel.operation in (DENSE_OPERATION, WHOLE_OPERATION) and isinstance(layer, SparseLinear)
+            layer, step.kernel.operation == DENSE_OPERATION and isinstance(layer, SparseLinear)
         )
         for step in steps
         for layer in map(connected_layer, compiled.merged.network.layers[step.first : step.last])

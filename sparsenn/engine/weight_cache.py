@@ -7,11 +7,11 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from sparsenn.backends import Backend
+from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.backends.kernel_records import DENSE_OPERATION, WHOLE_OPERATION
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.plan import Plan, prepared_bytes
 from sparsenn.engine.steps import Step
-from sparsenn.engine.whole import foreign_network
 from sparsenn.layers import SparseLinear, connected_layer, positions_of
 from sparsenn.layers.sparse_or_dense import with_zeros
 from sparsenn.runtime.interrupts import held_signals
@@ -133,7 +133,8 @@ def _prepare(compiled: CompiledNetwork, step: Step) -> Any:
     network, first, last = merged.network, step.first, step.last
     with span(f"prepare {step.title}", "prepare"):
         if step.kernel.operation == WHOLE_OPERATION:
-            return foreign_network(network)
+            assert compiled.network.onnx_graph is not None, "such steps are of networks with graphs"
+            return ForeignNetwork(compiled.network.onnx_graph)
         layers = tuple(map(connected_layer, network.layers[first:last]))
         copies = merged.copies[first:last]
         if positions_of(network[first]) > 1:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sparsenn.errors import InputError
 from sparsenn.formats import Column, InputLayout, TableEncoding
-from sparsenn.model import LOSSES, Model
+from sparsenn.model import LOSSES, Model, with_onnx_graph
 from sparsenn.network import Network
 
 __all__ = ["description_of", "model_described"]
@@ -42,7 +42,8 @@ def model_described(network: Network, description: Mapping[str, Any], provenance
         raise InputError("description has no valid loss and classes")
     names, encoding = _class_names(description.get("class_names")), _encoding(description.get("table"))
     if "input_layout" in description:
-        network = replace(network, input_layout=_input_layout(description["input_layout"]))
+        described = replace(network, input_layout=_input_layout(description["input_layout"]))
+        network = with_onnx_graph(described, network.onnx_graph)
     return Model(network, loss, classes, provenance, class_names=names, encoding=encoding)
 
 

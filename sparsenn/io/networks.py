@@ -12,12 +12,12 @@ import numpy as np
 from sparsenn.errors import UsageError
 from sparsenn.formats import InputLayout
 from sparsenn.layers import Linear, Slice, SparseLinear
+from sparsenn.model import Model, with_onnx_graph
 from sparsenn.network import Network, Node
 from sparsenn.printable import kind_of
 
 if TYPE_CHECKING:
     from sparsenn.formats import Scaling
-    from sparsenn.model import Model
 
 __all__ = ["NetworkSource", "network_of"]
 
@@ -59,7 +59,6 @@ def network_of(model: NetworkSource) -> Network:
     if isinstance(model, Network):
         return model
     from sparsenn.io.files import read_model
-    from sparsenn.model import Model
 
     if isinstance(model, str | os.PathLike):
         model = read_model(model)
@@ -82,7 +81,8 @@ def _of_model(model: Model) -> Network:
     if encoding is not None and encoding.named and network.input_layout is None:
         columns = encoding.columns
         if all(column.categories is None for column in columns):
-            network = replace(network, input_layout=InputLayout(names=tuple(column.name for column in columns)))
+            named = replace(network, input_layout=InputLayout(names=tuple(column.name for column in columns)))
+            network = with_onnx_graph(named, network.onnx_graph)
     return network if model.scaling is None else _with_scaling(network, model.scaling)
 
 

@@ -6,7 +6,7 @@ from sparsenn.layers.combining import Add, CombiningLayer, Concatenate, Multiply
 from sparsenn.layers.conv2d import Conv2d
 from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.flatten import Flatten
-from sparsenn.layers.foreign import ForeignLayer, RowTensor
+from sparsenn.layers.foreign import ForeignGraph, ForeignLayer, RowTensor
 from sparsenn.layers.fully_connected import FullyConnected
 from sparsenn.layers.images import ImageLayer
 from sparsenn.layers.layer_norm import LayerNorm
@@ -25,6 +25,7 @@ __all__ = [
     "Concatenate",
     "Conv2d",
     "Flatten",
+    "ForeignGraph",
     "ForeignLayer",
     "FullyConnected",
     "Identity",

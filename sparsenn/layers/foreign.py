@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import ClassVar, NamedTuple
 
 from sparsenn.errors import ShapeError
+from sparsenn.formats.named_shapes import NamedShapes
 from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers.combining import CombiningLayer
 from sparsenn.layers.images import Image
 
-__all__ = ["ForeignLayer", "RowTensor"]
+__all__ = ["ForeignGraph", "ForeignLayer", "RowTensor"]
 
 
 class RowTensor(NamedTuple):
@@ -94,3 +95,23 @@ class ForeignLayer(Rebuilt, CombiningLayer):
 
     def __repr__(self) -> str:
         return f"ForeignLayer({len(self.model):,} bytes, operators={self.operators})"
+
+
+@dataclass(frozen=True, eq=False)
+class ForeignGraph:
+    """The ONNX graph that a whole network was imported from.
+
+    Parameters
+    ----------
+    model : bytes
+        A serialised `onnx.ModelProto`. Its inputs and outputs are tensors of float32, whose first axis is that of rows.
+    inputs, outputs : dict of str to tuple of int
+        Names in the graph, and shapes of a row, in the order in which the network's rows hold them.
+    row_by_row : bool, default False
+        Whether the graph takes one row at a time.
+    """
+
+    model: bytes = field(repr=False)
+    inputs: NamedShapes
+    outputs: NamedShapes
+    row_by_row: bool = False

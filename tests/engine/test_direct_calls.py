@@ -14,14 +14,16 @@ import pytest
 pytest.importorskip("onnxruntime", reason="runs whole networks")
 pytest.importorskip("onnx", reason="describes them")
 
-import onnx
+
+from onnx_graphs import with_graph
 
 from sparsenn import Session
 from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.engine import direct_calls, measuring
 from sparsenn.errors import InputError, MatrixError, ShapeError, SparseNNError, UsageError
 from sparsenn.formats import InputLayout
-from sparsenn.layers import Concatenate, Conv2d, Flatten, ForeignLayer, Linear, Multiply, ReLU, RowTensor, Slice
+from sparsenn.layers import Concatenate, Conv2d, Flatten, Linear, Multiply, ReLU, Slice
+from sparsenn.model import with_onnx_graph
 from sparsenn.network import Network, Node
 from sparsenn.runtime.spans import watching
 
@@ -52,7 +54,7 @@ def weights(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 @pytest.fixture
 def plain(rng: np.random.Generator) -> Network:
-    return Network([Linear(weights(rng, 12, 9), None, ReLU()), Linear(weights(rng, 9, 5))], allows_onnx_runtime=True)
+    return with_graph(Network([Linear(weights(rng, 12, 9), None, ReLU()), Linear(weights(rng, 9, 5))]))
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ def named(rng: np.random.Generator) -> Network:
         Node(Concatenate(), (4, 5)),
     ]
     inputs, outputs = {"state": (3, 4), "mask": (4,)}, {"score": (4,), "factor": (2, 3)}
-    return Network(nodes, named_inputs=inputs, named_outputs=outputs, allows_onnx_runtime=True)
+    return with_graph(Network(nodes, named_inputs=inputs, named_outputs=outputs))
 
 
 def arrays(rng: np.random.Generator, count: int, kind: Any = np.float32) -> dict[str, np.ndarray]:
@@ -155,8 +157,10 @@ def test_numbers_of_rows_and_types_take_turns(rng: np.random.Generator, plain: N
 
 def test_single_samples_and_images(rng: np.random.Generator) -> None:
     nodes = [Conv2d(weights(rng, 2, 3, 3, 3), None, ReLU(), 1, 1), Flatten(), Linear(weights(rng, 32, 3))]
-    network = Network(nodes, image=(3, 4, 4), allows_onnx_runtime=True)
-    last = replace(network, input_layout=InputLayout((4, 4, 3), channels_last=True))
+    network = with_graph(Network(nodes, image=(3, 4, 4)))
+    last = with_onnx_graph(
+        replace(network, input_layout=InputLayout((4, 4, 3), channels_last=True)), network.onnx_graph
+    )
     images = rng.integers(-3, 4, (2, 3, 4, 4)).astype(np.float32)
     expected = Session(network, device="reference")(images)
     with Session(network, device="cpu") as session, Session(last, device="cpu") as other:
@@ -167,24 +171,6 @@ def test_single_samples_and_images(rng: np.random.Generator) -> None:
             assert_equal(other(np.moveaxis(images, 1, 3).copy()), expected)
         assert session._cache.direct_calls.outputs(images) is not None
         assert other._cache.direct_calls.outputs(np.moveaxis(images, 1, 3).copy()) is None
-
-
-def test_rows_reach_a_subgraph_in_its_shape(rng: np.random.Generator) -> None:
-    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
-    ends = [[helper.make_tensor_value_info(name, kind, ["rows", 3, 4])] for name in ("a", "z")]
-    graph = helper.make_graph([helper.make_node("Abs", ["a"], ["z"])], "g", *ends)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    tensors = (RowTensor((3, 4)),)
-    nodes = [ForeignLayer(model.SerializeToString(), tensors, tensors), Flatten(), Linear(weights(rng, 12, 2))]
-    network = Network(nodes, allows_onnx_runtime=True)
-    rows = rng.integers(-3, 4, (5, 12)).astype(np.float32)
-    expected = Session(network, device="reference")(rows)
-    with Session(network, device="cpu") as session:
-        assert_equal(settled(session, rows)(rows), expected)
-        (foreign,) = session._cache.direct_calls.runs.values()
-        assert isinstance(foreign, ForeignNetwork)
-        assert foreign.inputs == {"input": (3, 4)}
-        assert_equal(session.run(rows).dense, expected)
 
 
 FAULTS: list[tuple[dict[str, Any], type[SparseNNError], str]] = [

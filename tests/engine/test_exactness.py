@@ -434,12 +434,14 @@ def test_what_is_not_reproducible_is_refused(rng: np.random.Generator) -> None:
 
 def test_onnx_runtime_stays_within_the_bound_or_is_ruled_out(rng: np.random.Generator) -> None:
     pytest.importorskip("onnxruntime")
+    from onnx_graphs import with_graph
+
     layers = [Linear(rng.normal(size=shape), 0.1, ReLU()) for shape in ((30, 40), (40, 20))]
-    network, rows = Network(layers), rng.random((7, 30), np.float32)
+    network, rows = with_graph(Network(layers)), rng.random((7, 30), np.float32)
     faster = {WHOLE: Measured(((0, 2, "onnxruntime"),), 1e-6)}
 
     def found(allows: bool, **options: Any) -> tuple[str, np.ndarray]:
-        session = Session(replace(network, allows_onnx_runtime=allows), device="cpu", **options)
+        session = Session(network if allows else replace(network), device="cpu", **options)
         session._compiled.choices[8, "dense"] = faster
         first = session(rows)
         assert np.array_equal(session(rows), first)

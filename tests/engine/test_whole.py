@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -16,28 +17,31 @@ from kernel_registry import let_auto_take
 pytest.importorskip("onnxruntime", reason="runs whole networks")
 pytest.importorskip("onnx", reason="describes them")
 
+import onnx
+from onnx_graphs import with_graph
+
 from sparsenn import Model, Session, backends, read_model, to_onnx, write_model
 from sparsenn.backends.foreign import ONNX_RUNTIME
 from sparsenn.engine import measuring, whole
 from sparsenn.engine.choices import WHOLE, Measured, choice_of, records_of
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import Step
-from sparsenn.errors import InputError, UsageError
+from sparsenn.errors import InputError
+from sparsenn.formats import InputLayout
 from sparsenn.io.importers.onnx.files import from_onnx
 from sparsenn.layers import (
     Add,
     Concatenate,
     Conv2d,
     Flatten,
-    ForeignLayer,
     Linear,
     PerPosition,
     ReLU,
-    RowTensor,
     Slice,
     SparseLinear,
     Tanh,
 )
+from sparsenn.model import with_onnx_graph
 from sparsenn.network import Network, Node
 
 pytestmark = pytest.mark.usefixtures("measuring_kernels")
@@ -70,16 +74,16 @@ def weights(rng, *shape):
     return rng.standard_normal(shape, dtype=np.float32) / 4
 
 
-def dense(rng, allows=True):
+def dense(rng):
     layers = [Linear(weights(rng, 12, 20), 0.1, Tanh()), Linear(weights(rng, 20, 5), -0.1, ReLU())]
-    return Network(layers, allows_onnx_runtime=allows)
+    return with_graph(Network(layers))
 
 
 def residual(rng):
     filters = weights(rng, 3, 3, 3, 3)
     convolution = Conv2d(filters, 0.1, ReLU(), padding=1)
     nodes = [convolution, convolution, Node(Add(ReLU()), (1, 2)), Flatten(), Linear(weights(rng, 75, 4), None, ReLU())]
-    return Network(nodes, image=(3, 5, 5), allows_onnx_runtime=True)
+    return with_graph(Network(nodes, image=(3, 5, 5)))
 
 
 def merging(rng):
@@ -87,7 +91,7 @@ def merging(rng):
     first, last = (sp.csc_array(weights(rng, *shape)) for shape in ((12, 8), (8, 3)))
     layers = [SparseLinear.from_scipy(first, 0.1, ReLU()), SparseLinear.from_scipy(last, -0.1, ReLU())]
     doubled = SparseLinear.from_scipy(sp.hstack([last, last], "csc"), -0.1, ReLU())
-    return Network([*layers[:1], doubled, Linear(np.eye(6, dtype=np.float32), None, ReLU())], allows_onnx_runtime=True)
+    return with_graph(Network([*layers[:1], doubled, Linear(np.eye(6, dtype=np.float32), None, ReLU())]))
 
 
 def named(rng):
@@ -99,13 +103,13 @@ def named(rng):
         Node(Concatenate(), (3, 4)),
     ]
     inputs, outputs = {"state": (4,), "scan": (2, 4)}, {"action": (3,), "value": (2,)}
-    return Network(nodes, named_inputs=inputs, named_outputs=outputs, allows_onnx_runtime=True)
+    return with_graph(Network(nodes, named_inputs=inputs, named_outputs=outputs))
 
 
 def shared(rng):
     """Return a network of layers that three positions share."""
     layers = [PerPosition(Linear(weights(rng, 4, 6), 0.1, ReLU()), 3), PerPosition(Linear(weights(rng, 6, 2), 0.1), 3)]
-    return Network(layers, allows_onnx_runtime=True)
+    return with_graph(Network(layers))
 
 
 NETWORKS = {"dense": dense, "shared": shared, "residual": residual, "merging": merging, "named": named}
@@ -226,8 +230,8 @@ def test_sessions_that_measure_apart_do_without_it(rng, speeds):
     assert not calls[0]
 
 
-def test_a_network_has_to_allow_it(rng, speeds):
-    network = dense(rng, allows=False)
+def test_a_network_without_a_graph_stays_with_the_kernels(rng, speeds):
+    network = replace(dense(rng))
     rows, calls = rows_for(rng, network), speeds("onnxruntime")
     Session(network, device="cpu")(rows)
     assert not calls[0]
@@ -241,45 +245,49 @@ def test_without_the_package_nothing_is_measured(rng, speeds, monkeypatch):
     assert not calls[0]
 
 
-@pytest.mark.parametrize("row_by_row", [False, True])
-def test_subgraphs_that_take_single_rows_stay(rng, row_by_row):
-    tensors = (RowTensor((12,)),)
-    layers = [ForeignLayer(b"", tensors, tensors, row_by_row), *dense(rng)]
-    session = Session(Network(layers, allows_onnx_runtime=True), device="cpu")
-    assert whole.may_run_whole(session._compiled, "dense") != row_by_row
-
-
-def test_hopeless_networks_are_not_measured(rng):
-    sparse = SparseLinear.from_scipy(sp.random(400, 400, 0.001, "csc", np.float32, rng), 0.1, ReLU())
-    assert not whole.may_run_whole(
-        Session(Network([sparse], allows_onnx_runtime=True), device="cpu")._compiled, "dense"
-    )
-
-
-def test_layers_that_select_inputs_count_without_their_zeros(rng):
-    order = sp.csc_array((np.ones(400, np.float32), (rng.permutation(400), range(400))), shape=(400, 400))
-    layers = [SparseLinear.from_scipy(order, None, ReLU()), Linear(weights(rng, 400, 3))]
-    assert whole.may_run_whole(Session(Network(layers, allows_onnx_runtime=True), device="cpu")._compiled, "dense")
-
-
-def test_a_network_that_onnx_cannot_hold_stays_with_the_kernels(rng, speeds, monkeypatch):
+def test_a_graph_that_onnx_runtime_refuses_is_left_to_the_kernels(rng, speeds):
     network = dense(rng)
     rows, calls = rows_for(rng, network), speeds("onnxruntime")
-
-    def refuse(*arguments, **named):
-        raise UsageError("no operator")
-
-    monkeypatch.setattr(whole, "export_graph", refuse)
-    session = Session(network, device="cpu")
+    session = Session(with_onnx_graph(network, replace(network.onnx_graph, model=b"no model")), device="cpu")
     assert session(rows).shape == (5, 5)
     assert session.plan(rows).kernel.name == "register_tiled"
     assert not calls[0]
 
 
+@pytest.mark.parametrize("count", [1, 3, 700])
+def test_a_graph_of_one_row_takes_one_at_a_time(rng, speeds, count):
+    network = dense(rng)
+    proto = onnx.load_from_string(network.onnx_graph.model)
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 1
+    again = from_onnx(proto)
+    assert again.onnx_graph.row_by_row
+    rows, _ = rows_for(rng, network, count), speeds("onnxruntime")
+    session = Session(again, device="cpu")
+    expected = Session(network, device="reference")(rows)
+    for _ in range(2):
+        np.testing.assert_allclose(session(rows), expected, atol=1e-5)
+    assert session.plan(rows).kernel.name == "onnxruntime"
+    np.testing.assert_allclose(session.run(rows).dense, expected, atol=1e-5)
+
+
+def test_equal_outputs_are_computed_once_by_kernels_alone(rng, speeds):
+    column = sp.csc_array(weights(rng, 12, 1))
+    network = with_graph(Network([SparseLinear.from_scipy(sp.hstack([column] * 3, "csc"), 0.1, Tanh())]))
+    rows, _ = rows_for(rng, network), speeds("onnxruntime")
+    session = Session(network, device="cpu")
+    assert session._compiled.merged.expansion is not None
+    for _ in range(2):
+        np.testing.assert_allclose(session(rows), Session(network, device="reference")(rows), atol=1e-5)
+    plan = session.plan(rows)
+    assert (plan.kernel.name, plan.merged.expansion) == ("onnxruntime", None)
+
+
 def test_weights_have_to_fit(rng, speeds):
     network = dense(rng)
     rows, calls = rows_for(rng, network), speeds("onnxruntime")
-    session = Session(network, device="cpu", weight_memory=2500)
+    both = sum(layer.weight_bytes for layer in network) + len(network.onnx_graph.model)
+    session = Session(network, device="cpu", weight_memory=both - 1)
     session(rows)
     assert not calls[0]
     assert session.plan(rows).kernel.name == "register_tiled"
@@ -317,26 +325,47 @@ def test_a_block_of_runs_ends_in_time_and_a_long_run_is_alone(monkeypatch):
     assert len(calls) == 1
 
 
-def test_files_say_that_it_is_allowed(rng, tmp_path):
-    network = dense(rng)
-    to_onnx(network, tmp_path / "a.onnx")
-    assert from_onnx(tmp_path / "a.onnx").allows_onnx_runtime
-    assert not from_onnx(tmp_path / "a.onnx", foreign=False).allows_onnx_runtime
-    for allows in (True, False):
-        model = Model(replace(network, allows_onnx_runtime=allows), "mse", False)
-        write_model(tmp_path / "a.h5", model)
-        again = read_model(tmp_path / "a.h5").network
-        assert (again.allows_onnx_runtime, pickle.loads(pickle.dumps(again)).allows_onnx_runtime) == (allows, allows)
+@pytest.mark.parametrize(("faster", "chosen"), [(4, "onnxruntime"), (5, "register_tiled")])
+def test_kernels_have_to_be_faster_in_most_rounds(rng, speeds, monkeypatch, faster, chosen):
+    network, rounds = dense(rng), {}
+    rows = rows_for(rng, network)
+    speeds("kernels")
+
+    def timed(trial):
+        trial()
+        name = trial.args[0].plan.kernel.name
+        rounds[name] = rounds.get(name, 0) + 1
+        return 1e-3 if name == "onnxruntime" else 0.9e-3 if rounds[name] <= faster else 1.1e-3
+
+    monkeypatch.setattr(measuring, "_timed_block", timed)
+    assert Session(network, device="cpu").plan(rows).kernel.name == chosen
+    assert {*rounds.values()} == {measuring.WHOLE_ROUNDS}
+
+
+def test_networks_of_other_layers_are_without_the_graph(rng, tmp_path):
+    to_onnx(dense(rng), tmp_path / "a.onnx")
+    assert from_onnx(tmp_path / "a.onnx", foreign=False).onnx_graph is None
+    network = from_onnx(tmp_path / "a.onnx")
+    assert network.onnx_graph is not None
+    assert pickle.loads(pickle.dumps(network)).onnx_graph.model == network.onnx_graph.model
+    layout = InputLayout((12,), names=tuple("abcdefghijkl"))
+    to_onnx(Model(replace(network, input_layout=layout), "mse", False), tmp_path / "b.onnx")
+    assert read_model(tmp_path / "b.onnx").network.input_layout is not None
+    assert read_model(tmp_path / "b.onnx").network.onnx_graph is not None
+    write_model(tmp_path / "a.h5", Model(network, "mse", False))
+    others = replace(network), network.pruned(0.5), network.prefix(2), network.with_bias(0.5)
+    assert not any(other.onnx_graph for other in (*others, read_model(tmp_path / "a.h5").network))
 
 
 FORKED = """
 import os, sys, signal
 import numpy as np
-from sparsenn.engine.whole import foreign_network
+from onnx_graphs import with_graph
+from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn import Network
 from sparsenn.layers import Linear, ReLU
 rows = np.ones((64, 256), np.float32)
-network = foreign_network(Network([Linear(np.ones((256, 256), np.float32), None, ReLU())] * 3))
+network = ForeignNetwork(with_graph(Network([Linear(np.ones((256, 256), np.float32), None, ReLU())] * 3)).onnx_graph)
 outputs = network.run(rows)
 child = os.fork()
 if child == 0:
@@ -350,16 +379,17 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no fork")
 def test_a_forked_child_computes_and_drops_the_network():
-    assert subprocess.run([sys.executable, "-c", FORKED], timeout=60, check=False).returncode == 0
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", FORKED], timeout=60, check=False, env=environment).returncode == 0
 
 
 @pytest.mark.parametrize(("layer", "width"), [(Add(), 12), (Concatenate(), 24)], ids=["sum", "channels"])
 def test_a_first_layer_that_reads_its_rows_twice(rng, speeds, layer, width):
     calls = speeds("onnxruntime")
     nodes = [Node(layer, (0, 0)), Flatten(), Linear(weights(rng, width, 3))]
-    network = Network(nodes, image=(3, 2, 2), allows_onnx_runtime=True)
+    network = with_graph(Network(nodes, image=(3, 2, 2)))
     rows = rng.random((5, 12), np.float32)
-    expected = Session(replace(network, allows_onnx_runtime=False), device="reference")(rows)
+    expected = Session(network, device="reference")(rows)
     with Session(network, device="cpu") as session:
         for _ in range(2):
             np.testing.assert_allclose(session(rows), expected, rtol=1e-5, atol=1e-5)

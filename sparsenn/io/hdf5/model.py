@@ -8,10 +8,9 @@ Everything is stored as it is in memory, uncompressed and contiguous.
     description         JSON: loss (or null), classes (whether the outputs are scores of classes), provenance; image
                         (channels, height and width, or null) and resize (how other images become so, or null);
                         input_layout (the fields of an `InputLayout`; absent where there is none); needs_float64 (true
-                        where float32 does not suffice, else absent); allows_onnx_runtime (likewise, where ONNX Runtime
-                        may run the whole network); named_inputs and named_outputs (the shape of each by its name;
-                        absent where there are none); class_names (of text, or null) and table (columns, each with name,
-                        categories and fill; targets; named; or null)
+                        where float32 does not suffice, else absent); named_inputs and named_outputs (the shape of each
+                        by its name; absent where there are none); class_names (of text, or null) and table (columns,
+                        each with name, categories and fill; targets; named; or null)
     layers, layerK/, sources  the layers and what they read, as `sparsenn.io.hdf5.model_layers` has them
     scaling/            float64 factor, mean, deviation: one number, or one per column; absent where there is none
 
@@ -65,7 +64,6 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 _SCALING = ("factor", "mean", "deviation")
 _NAMED = ("named_inputs", "named_outputs")
-_FLAGS = ("needs_float64", "allows_onnx_runtime")
 KERAS_DESCRIPTION = "model_config"
 """The attribute in which Keras describes a model."""
 
@@ -93,7 +91,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
         "provenance": model.provenance,
         "image": model.network.image,
         "resize": model.resize,
-        **{name: True for name in _FLAGS if getattr(model.network, name)},
+        **({"needs_float64": True} if model.network.needs_float64 else {}),
         **{name: shapes for name in _NAMED if (shapes := getattr(model.network, name)) is not None},
     }
     with created_as(path, _MODEL, _VERSION, description) as file:
@@ -125,13 +123,12 @@ def read_model(path: str | os.PathLike[str]) -> Model:
     image, resize = (None, None) if dense else (description.get("image"), description.get("resize"))
     if not (_is_image(image) and isinstance(resize, str | None)):
         raise FileFormatError(path, "description has no valid image and resize")
-    flags = {name: description.get(name, False) for name in _FLAGS}
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise FileFormatError(path, f"description says neither true nor false of {name}")
+    needs_float64 = description.get("needs_float64", False)
+    if not isinstance(needs_float64, bool):
+        raise FileFormatError(path, "description says neither true nor false of needs_float64")
     try:
         named = {name: description[name] for name in _NAMED if name in description}
-        network = Network(layers, None if image is None else _image(image), **flags, **named)
+        network = Network(layers, None if image is None else _image(image), needs_float64, **named)
         model = model_described(network, description, provenance)
         return replace(model, resize=resize, scaling=None if scaling is None else Scaling(*scaling))
     except SparseNNError as error:

@@ -7,6 +7,7 @@
 `mixed`        which nodes become layers, and which ONNX Runtime computes
 `probing`      the shapes of all values, found by computing them
 `subgraphs`    what ONNX Runtime computes, as models of their own
+`whole_graph`  the whole model, for ONNX Runtime
 `graph`        the walk through the nodes, from the input to the output
 `call`         a node with the values that it takes
 `operators`    what each operator makes of a signal; those of images are in `image_operators`, those

@@ -17,9 +17,10 @@ from sparsenn.io.importers.onnx.graph import Imported
 from sparsenn.io.importers.onnx.graph_inputs import InputShapes, fix_sizes
 from sparsenn.io.importers.onnx.mixed import import_graph
 from sparsenn.io.importers.onnx.tensors import Tensors
+from sparsenn.io.importers.onnx.whole_graph import whole_graph
 from sparsenn.io.importers.rounding import check_rounding
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
-from sparsenn.model import Model, imported_model
+from sparsenn.model import Model, imported_model, with_onnx_graph
 from sparsenn.network import Network
 from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.memory import check_memory
@@ -211,7 +212,8 @@ def _built(proto: Any, folder: Path | None, sparse_below: float, foreign: bool) 
     try:
         with np.errstate(all="ignore"):  # what leaves the finite numbers is refused where it would become a weight
             imported = import_graph(proto, Tensors(folder), sparse_below, foreign)
+        graph = whole_graph(proto, Tensors(folder), imported.inputs, imported.outputs) if foreign else None
     except MemoryError as error:
         raise ResourceError("the model is larger than the memory that is left") from error
     network = check_rounding(imported.network, imported.entering)
-    return replace(imported, network=replace(network, allows_onnx_runtime=foreign))
+    return replace(imported, network=with_onnx_graph(network, graph))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,7 @@ class Imported:
     labels : the classes' own labels, where the graph has them.
     entering : how the graph scales its input before all else.
     dequantised : how many quantised constants, such as weights, became float32.
+    inputs, outputs : the graph's, those that are the network's, by their names.
     """
 
     network: Network
@@ -64,6 +65,8 @@ class Imported:
     labels: tuple[str, ...] = ()
     entering: Scaling = UNSCALED
     dequantised: int = 0
+    inputs: Mapping[str, Signal] = field(default_factory=dict)
+    outputs: Mapping[str, Signal] = field(default_factory=dict)
 
 
 class Walk:
@@ -293,6 +296,7 @@ def _imported(
             "a class only one other may be (onnx.utils.extract_model leaves one)"
         )
     if classes:
-        scores = {"scores": next(iter(scores.values()), classes[0].scores)}
-    network, entering = network_between(inputs, scores)
-    return Imported(network, bool(classes) or isinstance(network[-1], Softmax), labels, entering, dequantised)
+        scores = dict(list(scores.items())[:1])
+    network, entering = network_between(inputs, scores or {"scores": classes[0].scores})
+    has_classes = bool(classes) or isinstance(network[-1], Softmax)
+    return Imported(network, has_classes, labels, entering, dequantised, inputs, scores)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -99,17 +100,23 @@ def _probed(
 ) -> dict[str, Probed] | None:
     """Return the tensors of a session's graph for random inputs of some scales; None where rows change each other."""
     sizes = (slice(_FEW), slice(_MORE)) if by_rows else (slice(1),)
-    runs = [_run(session, signals, rows, scales[0]) for rows in sizes]
-    if by_rows and not _are_independent(session, model, signals, scales, runs):
-        return None
+    runs = [_traced_types(session, signals, rows, scales[0]) for rows in sizes]
     found = {}
-    for name in runs[0]:
-        values = [run[name] for run in runs]
-        is_numbers = values[0].dtype.kind in "fiub"
-        rows = _axis(*values) if by_rows else _one_row(values[0], signals)
-        kind = onnx_library().helper.np_dtype_to_tensor_dtype(values[0].dtype) if is_numbers else 0
-        found[name] = Probed(rows if is_numbers else None, int(kind))
+    for name, (kind, first) in runs[0].items():
+        rows = _axis(first, runs[1][name][1]) if by_rows else _one_row(first, signals)
+        found[name] = Probed(rows, kind) if kind in _numeric_types() else Probed(None, 0)
+    outputs = {output.name: found.get(output.name) for output in model.graph.output}
+    if by_rows and not _are_independent(session, signals, scales, outputs):
+        return None
     return found
+
+
+@cache
+def _numeric_types() -> frozenset[int]:
+    types = onnx_library().TensorProto
+    floats = types.FLOAT, types.DOUBLE, types.FLOAT16
+    whole = types.INT8, types.UINT8, types.INT16, types.UINT16, types.INT32, types.UINT32, types.INT64, types.UINT64
+    return frozenset((*floats, *whole, types.BOOL))
 
 
 def _traced(model: Any, signals: Mapping[str, Signal], by_rows: bool) -> bytes:
@@ -136,33 +143,41 @@ def _traced(model: Any, signals: Mapping[str, Signal], by_rows: bool) -> bytes:
 
 
 def _are_independent(
-    session: Any,
-    model: Any,
-    signals: Mapping[str, Signal],
-    scales: Sequence[float],
-    runs: Sequence[dict[str, Array]],
+    session: Any, signals: Mapping[str, Signal], scales: Sequence[float], outputs: Mapping[str, Probed | None]
 ) -> bool:
-    """Whether the outputs of each of a few rows are the same alone as among the others.
-
-    `runs` are those of `_FEW` and `_MORE` rows at the first scale.
-    """
-    few, more = runs
-    names = [output.name for output in model.graph.output]
-    axes = {name: _axis(few[name], more[name]) for name in names if name in few}
-    if len(axes) != len(names) or None in axes.values():
+    """Whether the outputs of each of a few rows are the same alone as among the others."""
+    axes = {name: output.rows for name, output in outputs.items() if output is not None and output.rows is not None}
+    if len(axes) != len(outputs):
         return False
     for scale in scales:
-        together = more if scale == scales[0] else _run(session, signals, slice(_MORE), scale, names)
-        alone = [_run(session, signals, slice(row, row + 1), scale, names) for row in range(_MORE)]
-        if not all(rows and _alike(rows, together[name], [run[name] for run in alone]) for name, rows in axes.items()):
+        together = _run(session, signals, slice(_MORE), scale, axes)
+        alone = [_run(session, signals, slice(row, row + 1), scale, axes) for row in range(_MORE)]
+        if not all(_alike(rows, together[name], [run[name] for run in alone]) for name, rows in axes.items()):
             return False
     return True
 
 
+def _traced_types(
+    session: Any, signals: Mapping[str, Signal], rows: slice, scale: float
+) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """Return the type and the shape of all values that are tensors; their numbers, of all layers, are not copied."""
+    new_value = onnx_runtime().OrtValue.ortvalue_from_numpy
+    feeds = {name: new_value(feed) for name, feed in _feeds(session, signals, rows, scale).items()}
+    names = [output.name for output in session.get_outputs()]
+    values = zip(names, session.run_with_ort_values(names, feeds), strict=True)
+    return {name: (value.element_type(), tuple(value.shape())) for name, value in values if value.is_tensor()}
+
+
 def _run(
-    session: Any, signals: Mapping[str, Signal], rows: slice, scale: float, names: Sequence[str] = ()
+    session: Any, signals: Mapping[str, Signal], rows: slice, scale: float, names: Iterable[str]
 ) -> dict[str, Array]:
-    """Return outputs, all unless some are named."""
+    """Return some values."""
+    found = session.run([*names], _feeds(session, signals, rows, scale))
+    return {name: np.asarray(value) for name, value in zip(names, found, strict=True)}
+
+
+def _feeds(session: Any, signals: Mapping[str, Signal], rows: slice, scale: float) -> dict[str, Array]:
+    """Return random inputs."""
     feeds = {}
     for value in session.get_inputs():
         generator = np.random.default_rng(0)
@@ -174,29 +189,25 @@ def _run(
         numbers = generator.integers(0, 2, shape) if whole else scale * generator.standard_normal(shape)
         some = np.moveaxis(numbers[rows], 0, signal.axis) if signal.axis is not None else numbers[0]
         feeds[value.name] = some.astype(kind)
-    names = names or [output.name for output in session.get_outputs()]
-    found = session.run(names, feeds)
-    return {name: np.asarray(value) for name, value in zip(names, found, strict=True) if isinstance(value, np.ndarray)}
+    return feeds
 
 
-def _axis(few: Array, more: Array) -> RowTensor | None:
-    """Return the rows of a tensor that was computed for `_FEW` rows and for `_MORE`."""
-    if few.ndim != more.ndim:
+def _axis(few: tuple[int, ...], more: tuple[int, ...]) -> RowTensor | None:
+    """Return the rows of a tensor by its shapes for `_FEW` rows and for `_MORE`."""
+    if len(few) != len(more):
         return None
-    axes = [axis for axis, sizes in enumerate(zip(few.shape, more.shape, strict=True)) if sizes[0] != sizes[1]]
-    if len(axes) != 1 or (few.shape[axes[0]], more.shape[axes[0]]) != (_FEW, _MORE) or 0 in few.shape:
+    axes = [axis for axis, sizes in enumerate(zip(few, more, strict=True)) if sizes[0] != sizes[1]]
+    if len(axes) != 1 or (few[axes[0]], more[axes[0]]) != (_FEW, _MORE) or 0 in few:
         return None
     (axis,) = axes
-    return RowTensor((*few.shape[:axis], *few.shape[axis + 1 :]), axis)
+    return RowTensor((*few[:axis], *few[axis + 1 :]), axis)
 
 
-def _one_row(value: Array, signals: Mapping[str, Signal]) -> RowTensor | None:
-    if not value.size:
+def _one_row(shape: tuple[int, ...], signals: Mapping[str, Signal]) -> RowTensor | None:
+    if 0 in shape:
         return None
     has_axis = any(signal.axis is not None for signal in signals.values())
-    if has_axis and value.ndim and value.shape[0] == 1:
-        return RowTensor(value.shape[1:], 0)
-    return RowTensor(value.shape, None)
+    return RowTensor(shape[1:], 0) if has_axis and shape[:1] == (1,) else RowTensor(shape, None)
 
 
 def _alike(rows: RowTensor, together: Array, alone: Sequence[Array]) -> bool:

@@ -10,7 +10,7 @@ from sparsenn.errors import InputError
 from sparsenn.io.importers.onnx.probing import Probed
 from sparsenn.structure.onnx_library import onnx_library
 
-__all__ = ["Subgraph", "Subgraphs", "without_dead_nodes"]
+__all__ = ["Subgraph", "Subgraphs", "as_float", "without_dead_nodes"]
 
 _MOST_BYTES = (1 << 31) - 1
 
@@ -134,10 +134,10 @@ class Subgraphs:
         graph_inputs = {value.name: value for value in self._graph.input}
         for name in inputs:
             kind = tensors[name].type_number if name in tensors else graph_inputs[name].type.tensor_type.elem_type
-            names[name] = _converted(graph, name, kind, entering=True)
+            names[name] = as_float(graph, name, kind, entering=True)
         graph.node.extend(nodes)
         for name in outputs:
-            names[name] = _converted(graph, name, tensors[name].type_number, entering=False)
+            names[name] = as_float(graph, name, tensors[name].type_number, entering=False)
         graph.input.extend(onnx.ValueInfoProto(name=names[name]) for name in inputs)
         for value in graph.input:
             value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
@@ -175,8 +175,8 @@ def without_dead_nodes(model: Any) -> Any:
     return live
 
 
-def _converted(graph: Any, name: str, kind: int, entering: bool) -> str:
-    """Return the name of a value as float32; others are cast."""
+def as_float(graph: Any, name: str, kind: int, entering: bool) -> str:
+    """Return the name of a value as float32; a node that casts values of other types is added to a graph."""
     onnx = onnx_library()
     if kind == onnx.TensorProto.FLOAT:
         return name

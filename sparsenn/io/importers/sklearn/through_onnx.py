@@ -11,6 +11,7 @@ import numpy as np
 from sparsenn.errors import InputError, UsageError
 from sparsenn.formats import InputLayout
 from sparsenn.io.importers.onnx.files import from_onnx
+from sparsenn.model import with_onnx_graph
 from sparsenn.network import Network
 from sparsenn.printable import reason_of
 from sparsenn.structure.onnx_library import onnx_library
@@ -46,7 +47,8 @@ def network_through_onnx(estimator: Any, sparse_below: float) -> Network:
     if names is None:
         return from_onnx(model, sparse_below=sparse_below)
     network = from_onnx(_with_one_input(model), sparse_below=sparse_below)
-    return replace(network, input_layout=InputLayout(names=tuple(columns)))
+    named = replace(network, input_layout=InputLayout(names=tuple(columns)))
+    return with_onnx_graph(named, network.onnx_graph)
 
 
 def _with_one_input(model: Any) -> Any:

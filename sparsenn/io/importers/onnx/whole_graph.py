@@ -1,0 +1,92 @@
+"""The graph of a whole network for ONNX Runtime, as it was imported, but that its inputs and outputs are float32."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from math import prod
+from typing import Any
+
+from sparsenn.io.importers.onnx.labels import with_numeric_outputs
+from sparsenn.io.importers.onnx.subgraphs import as_float, without_dead_nodes
+from sparsenn.io.importers.onnx.tensors import Tensors
+from sparsenn.io.importers.signal import Signal
+from sparsenn.layers import ForeignGraph
+from sparsenn.structure.onnx_library import onnx_library
+
+__all__ = ["whole_graph"]
+
+MAX_BYTES = 1 << 30
+"""Bytes of a graph, at most: a network holds it besides its layers, and ONNX Runtime makes copies of its weights."""
+
+
+def whole_graph(
+    model: Any, tensors: Tensors, inputs: Mapping[str, Signal], outputs: Mapping[str, Signal]
+) -> ForeignGraph | None:
+    """Return the graph from a network's inputs to its outputs.
+
+    None for graphs that are large, compute in float16, or fix a number of rows above one.
+    """
+    rows = {signal.rows for signal in inputs.values()}
+    has_rows = all(signal.axis is not None for signal in (*inputs.values(), *outputs.values()))
+    if not (has_rows and rows in ({None}, {1}) and outputs):
+        return None
+    if _computes_in_half(model.graph) or _bytes(model) > MAX_BYTES:
+        return None
+    onnx = onnx_library()
+    source, whole = with_numeric_outputs(tensors.with_all(model)), onnx.ModelProto()
+    whole.CopyFrom(source)
+    graph, taken, given = whole.graph, dict[str, tuple[int, ...]](), dict[str, tuple[int, ...]]()
+    del graph.node[:]
+    constants = {tensor.name for tensor in graph.initializer}
+    _remove_others(graph.input, inputs.keys() | constants)
+    for value in graph.input:
+        if value.name in inputs:
+            signal = inputs[value.name]
+            _as_rows(graph, value, signal, entering=True)
+            taken[value.name] = signal.shape
+    graph.node.extend(source.graph.node)
+    _remove_others(graph.output, outputs)
+    for value in graph.output:
+        signal = outputs[value.name]
+        _as_rows(graph, value, signal, entering=False)
+        given[value.name] = signal.shape
+    return ForeignGraph(without_dead_nodes(whole).SerializeToString(), taken, given, rows == {1})
+
+
+def _computes_in_half(graph: Any) -> bool:
+    types = onnx_library().TensorProto
+    casts = (attribute for node in graph.node if node.op_type == "Cast" for attribute in node.attribute)
+    kinds = {attribute.i for attribute in casts if attribute.name == "to"}
+    kinds.update(value.type.tensor_type.elem_type for value in graph.input)
+    return not kinds.isdisjoint((types.FLOAT16, types.BFLOAT16))
+
+
+def _bytes(model: Any) -> int:
+    """Return the bytes of a model with its external data."""
+    onnx = onnx_library()
+    outside = (each for each in model.graph.initializer if each.data_location == onnx.TensorProto.EXTERNAL)
+    sizes = (prod(each.dims) * onnx.helper.tensor_dtype_to_np_dtype(each.data_type).itemsize for each in outside)
+    size: int = model.ByteSize() + sum(sizes)
+    return size
+
+
+def _remove_others(values: Any, names: Container[str]) -> None:
+    for value in [value for value in values if value.name not in names]:
+        values.remove(value)
+
+
+def _as_rows(graph: Any, value: Any, signal: Signal, entering: bool) -> None:
+    """Make an input or output float32, its rows along the first axis; nodes are added that lead from it or to it."""
+    onnx, axis, tensor = onnx_library(), signal.axis or 0, value.type.tensor_type
+    inner, outer = value.name, f"{value.name}/rows" if axis else value.name
+    kind, tensor.elem_type = tensor.elem_type or onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT
+    if entering:
+        value.name = as_float(graph, outer, kind, entering)
+    if axis:
+        tensor.ClearField("shape")
+        order, (first, to) = list(range(signal.rank)), (0, axis) if entering else (axis, 0)
+        order.insert(to, order.pop(first))
+        source, target = (outer, inner) if entering else (inner, outer)
+        graph.node.append(onnx.helper.make_node("Transpose", [source], [target], perm=order))
+    if not entering:
+        value.name = as_float(graph, outer, kind, entering)
