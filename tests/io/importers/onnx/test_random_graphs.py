@@ -15,6 +15,7 @@ ort = pytest.importorskip("onnxruntime", reason="compares with ONNX Runtime")
 from onnx_graphs import Array, model, node  # noqa: E402
 
 from sparsenn import Session, from_onnx  # noqa: E402
+from sparsenn.backends.foreign import ForeignNetwork  # noqa: E402
 from sparsenn.errors import SparseNNError  # noqa: E402
 from sparsenn.structure.onnx_graph import export_graph  # noqa: E402
 
@@ -393,3 +394,20 @@ def check_named(graph: Graph, outputs: list[str]) -> str:
 def test_random_graphs_of_several_inputs_and_outputs(drawn: tuple[Graph, list[str]]) -> None:
     if drawn[1]:
         check_named(*drawn)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(named_graphs())
+def test_the_graph_of_a_network_computes_what_its_layers_do(drawn: tuple[Graph, list[str]]) -> None:
+    graph, outputs = drawn
+    try:
+        network = from_onnx(graph.proto(*outputs))
+    except SparseNNError:
+        return
+    if network.onnx_graph is None:
+        return
+    rows = np.random.default_rng(0).integers(-2, 3, (3, network.inputs)).astype(np.float32)
+    expected = Session(network, device="reference", check_finite=False)(rows, form="dense")
+    found = ForeignNetwork(network.onnx_graph).run(rows)
+    largest = max(1.0, float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0)))
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * largest, err_msg=str(graph.proto(*outputs)))
