@@ -9,7 +9,7 @@ import pytest
 from deepsparse_peer import DeepSparse
 from timing import Timer
 
-ENGINE = '''
+ENGINE = """
 import numpy as np
 
 def compile_model(path, batch_size):
@@ -25,7 +25,7 @@ class Engine:
         if not self.size:
             raise SystemExit
         return [2 * inputs[0], inputs[0][:, :1]]
-'''
+"""
 
 
 @pytest.fixture

@@ -220,7 +220,7 @@ def _launch(step: StepInput, scatter: bool) -> StepOutput:
     work = [(0, rows)] if is_shared else [*chunks(rows, _chunk(rows, size.edges, threads))]
     done = map_threads(run, work)
     count = _close_up(out, survivors, [start for start, _ in work], [written for written, _ in done])
-    counted = sum(each for _, each in done).tolist() if layers else ()
+    counted = np.sum([each for _, each in done], axis=0).tolist() if layers else ()
     return StepOutput(
         features=out[:count],
         row_map=SAME_ROWS if count == rows else RowMap.of_survivors(survivors[:count], rows),
