@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import csc_matrices, seeds
 
-from sparsenn.formats import COO, CSC, coo_to_csc
+from sparsenn.formats import COO, coo_to_csc
 from sparsenn.formats.equality import equal_patterns
 from sparsenn.formats.proportion import proportional_groups
 
@@ -75,18 +75,6 @@ def test_subnormal_multiples():
     tiny = 2.0**-149
     assert proportional_groups(stored([[tiny, 1, 3 * tiny], [3 * tiny, 3, 9 * tiny]]))[1].tolist() == [0, 0, 0]
     assert proportional_groups(stored([[tiny, 1], [3 * tiny, np.nextafter(np.float32(3), 0)]]))[1].tolist() == [0, 1]
-
-
-def test_zeros_have_no_sign_and_are_no_multiples():
-    assert proportional_groups(stored([[1, -2, 1], [0.0, 0.0, -0.0]]))[1].tolist() == [0, 0, 0]
-    assert proportional_groups(stored([[0.0, -0.0, 1], [0.0, 0.0, 1]]))[1].tolist() == [0, 0, 1]
-
-
-def test_no_columns_and_empty_ones():
-    empty = CSC((3, 0), np.zeros(1, np.int64), np.zeros(0, np.uint16), np.zeros(0, np.float32))
-    assert [each.size for each in proportional_groups(empty)] == [0, 0, 0]
-    empty = CSC((3, 2), np.zeros(3, np.int64), np.zeros(0, np.uint16), np.zeros(0, np.float32))
-    assert proportional_groups(empty)[1].tolist() == [0, 0]
 
 
 @given(csc_matrices())

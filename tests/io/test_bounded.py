@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsenn.errors import FileFormatError, InputError, ResourceError
-from sparsenn.io import bounded
-from sparsenn.io.bounded import Source, check_length, reading
+from sparsenn.errors import FileFormatError
+from sparsenn.io.bounded import Source
 
 Corrupted = Callable[..., Path]
 
@@ -49,12 +48,6 @@ def test_members_and_padding(tmp_path_factory, sizes: list[int], step: int) -> N
     assert read_all(path, step) == b"".join(parts)
 
 
-def test_well_compressed_text_in_small_blocks(corrupted: Corrupted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "_MOST", 7)
-    data = b"1\t1\t1\n" * 50_000
-    assert read_all(corrupted(gzip.compress(data), "x.gz"), 4096) == data
-
-
 @pytest.mark.parametrize("kept", [0, 2, 9, 10, 500, -9, -8, -1])
 def test_truncated_gzip(corrupted: Corrupted, kept: int) -> None:
     data = gzip.compress(noise(1000))
@@ -78,55 +71,3 @@ def test_bomb_is_refused_before_it_fills_the_memory(corrupted: Corrupted) -> Non
     with pytest.raises(FileFormatError, match=r"inflates .* 16,777,216"), source:
         list(iter(lambda: source.read(1 << 20), b""))
     assert source._count <= (16 << 20) + (1 << 20)
-
-
-@pytest.mark.parametrize("name", ["file.bin", "file.bin.gz"])
-def test_limit(corrupted: Corrupted, name: str) -> None:
-    data = gzip.compress(bytes(100)) if name.endswith("gz") else bytes(100)
-    path = corrupted(data, name)
-    assert read_all(path, limit=100) == bytes(100)
-    with pytest.raises(FileFormatError, match="more than the 99 bytes"):
-        read_all(path, limit=99)
-
-
-def test_ratio_can_be_given_up_where_the_size_is_known(corrupted: Corrupted) -> None:
-    path = corrupted(gzip.compress(bytes(1 << 25), 9), "zeros.gz")
-    assert len(read_all(path, 1 << 22, limit=1 << 25, ratio=None)) == 1 << 25
-
-
-def test_huge_request_allocates_only_what_there_is(corrupted: Corrupted) -> None:
-    with Source(corrupted(b"abc")) as source:
-        assert source.read(1 << 50) == b"abc"
-
-
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nowhere: no such file"):
-        Source(tmp_path / "nowhere")
-
-
-def test_folder(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a folder"):
-        Source(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (PermissionError(13, "denied"), "no permission to read"),
-        (OSError(5, "Input/output error"), "Input/output error"),
-    ],
-)
-def test_system_refuses(error: OSError, message: str) -> None:
-    with pytest.raises(ResourceError, match=f"x: .*{message}"), reading("x"):
-        raise error
-
-
-@pytest.mark.parametrize(("length", "entries"), [(0, 0), (1 << 24, 0), (1 << 30, 1 << 24)])
-def test_lengths_that_are_plausible(length: int, entries: int) -> None:
-    check_length("x.tsv", "rows", length, entries)
-
-
-@pytest.mark.parametrize(("length", "entries"), [((1 << 24) + 1, 3), ((1 << 30) + 1, 1 << 24)])
-def test_lengths_that_are_not(length: int, entries: int) -> None:
-    with pytest.raises(FileFormatError, match=f"{length:,} rows for {entries:,} entries"):
-        check_length("x.tsv", "rows", length, entries)

@@ -30,11 +30,6 @@ def test_lists_agree() -> None:
     assert set(sparsenn.io.__all__) <= set(dir(sparsenn.io))
 
 
-def test_unknown_name() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'read_anything'"):
-        _ = sparsenn.io.read_anything
-
-
 def test_hdf5_needs_no_library_of_another_format() -> None:
     code = (
         "import sys, sparsenn.io\n"

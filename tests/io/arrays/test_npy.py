@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from scipy.sparse import bsr_array, coo_array, csc_array, csr_array, save_npz
+from scipy.sparse import coo_array, csc_array, csr_array, save_npz
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError
 from sparsenn.io.arrays.npy import read_npy, read_npz, sparse_rows
@@ -62,13 +62,9 @@ def saved(path: Path, **changes: object) -> Path:
     [
         ({"format": "dia"}, "format 'dia'; known: csr, csc, coo"),
         ({"indptr": None}, "without 'indptr'"),
-        ({"shape": [3]}, "is invalid"),
         ({"shape": [3, 2]}, "is invalid"),
-        ({"shape": [-3, 3]}, "is invalid"),
         ({"indices": [1, 0, 9]}, "is invalid"),
-        ({"indices": [1, 0, -1]}, "is invalid"),
         ({"indptr": [0, 2, 1, 3]}, "is invalid"),
-        ({"indptr": [0, 1, 1, 99]}, "is invalid"),
         ({"indices": [1, 0]}, "is invalid"),
     ],
     ids=str,
@@ -77,20 +73,6 @@ def test_unsound_matrices(tmp_path: Path, changes: dict[str, object], told: str)
     path = saved(tmp_path / "m.npz", **changes)
     with pytest.raises(FileFormatError, match=told):
         sparse_rows(path, read_npz(path))
-
-
-@pytest.mark.parametrize("kind", [csc_array, coo_array])
-def test_a_matrix_of_little_but_rows(tmp_path: Path, kind: type) -> None:
-    path = tmp_path / "a.npz"
-    save_npz(path, kind((1 << 30, 3), dtype=np.float32))
-    with pytest.raises(FileFormatError, match="1,073,741,824 rows for 0 entries"):
-        sparse_rows(path, read_npz(path))
-
-
-def test_formats_of_blocks_are_not_read(tmp_path: Path) -> None:
-    save_npz(tmp_path / "m.npz", bsr_array(np.eye(4)))
-    with pytest.raises(FileFormatError, match="'bsr'"):
-        sparse_rows(tmp_path / "m.npz", read_npz(tmp_path / "m.npz"))
 
 
 def header_of(shape: tuple[int, ...]) -> bytes:
@@ -124,21 +106,6 @@ def test_declared_sizes_are_checked_first(tmp_path: Path, shape: tuple[int, ...]
 def test_headers_that_are_none(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.npy").write_bytes(data)
     with pytest.raises(FileFormatError, match="not NumPy's, or damaged"):
-        read_npy(tmp_path / "a.npy")
-
-
-def test_a_name_that_is_no_text(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", é=np.ones(3))
-    data = (tmp_path / "a.npz").read_bytes()
-    (tmp_path / "a.npz").write_bytes(data.replace("\u00e9".encode(), b"\xff\xff"))
-    with pytest.raises(FileFormatError, match=r"not an \.npz archive, or damaged"):
-        read_npz(tmp_path / "a.npz")
-
-
-def test_what_memory_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    np.save(tmp_path / "a.npy", np.zeros(1000))
-    monkeypatch.setattr("sparsenn.runtime.memory.free_memory", lambda: 100)
-    with pytest.raises(ResourceError, match="array of shape"):
         read_npy(tmp_path / "a.npy")
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from strategies import coo_matrices
 
 from sparsenn.errors import FileFormatError
-from sparsenn.formats import COO, INDEX32_LIMIT, coo_to_csc, coo_to_csr
+from sparsenn.formats import COO, coo_to_csc, coo_to_csr
 from sparsenn.io.challenge.triples import compress, gather
 
 
@@ -30,13 +30,6 @@ def test_rows_beyond_the_limit_are_left_out(same_matrix, matrix: COO, cuts: list
     values = np.broadcast_to(matrix.values, matrix.nnz)[kept]
     expected = COO.from_arrays((height, matrix.shape[1]), matrix.rows[kept], matrix.columns[kept], values)
     same_matrix(found, expected)
-
-
-def test_types_are_the_narrowest_for_the_rows_found() -> None:
-    part = [np.array([65_535]), np.array([0]), np.ones(1, np.float32)]
-    assert gather(iter([part]), (INDEX32_LIMIT, 1), fixed_rows=False).rows.dtype == np.uint16
-    part[0] = part[0] + 1
-    assert gather(iter([part]), (INDEX32_LIMIT, 1), fixed_rows=False).rows.dtype == np.int32
 
 
 @pytest.mark.parametrize("convert", [coo_to_csr, coo_to_csc])

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 
-from sparsenn.errors import FileFormatError, InputError, ResourceError, ShapeError, UsageError
+from sparsenn.errors import FileFormatError, InputError, ShapeError, UsageError
 from sparsenn.formats import Column, InputLayout, Scaling, TableEncoding
 from sparsenn.io import (
     Checkpoint,
@@ -99,25 +99,6 @@ def test_the_layout_of_inputs_comes_back(tmp_path: Path) -> None:
             assert file.attrs["version"] == 5
 
 
-@pytest.mark.parametrize(
-    "layout",
-    [None, [], "abc", {}, {"shape": 3}, {"shape": [4]}, {"shape": [3.0]}, {"names": ["a"]}, {"names": 5}, {"other": 1}],
-)
-def test_layouts_of_inputs_that_are_none(tmp_path: Path, layout: Any) -> None:
-    path = tmp_path / "net.h5"
-    write_model(path, model())
-    with h5py.File(path, "r+") as file:
-        description = {**json.loads(file["description"][()]), "input_layout": layout}
-        del file["description"]
-        file["description"] = np.bytes_(json.dumps(description))
-    if layout == {}:
-        assert read_model(path).network.input_layout == InputLayout()
-        return
-    with pytest.raises(FileFormatError) as caught:
-        read_model(path)
-    assert len(str(caught.value).splitlines()) == 1
-
-
 def test_version_1_is_read(tmp_path: Path) -> None:
     write_version_1(tmp_path / "model.h5")
     assert is_model(tmp_path / "model.h5")
@@ -169,11 +150,6 @@ def test_layers_of_a_dataset(tmp_path: Path, mixed: Dataset, same_matrix: Callab
         assert one.weights.iso == other.weights.iso
         np.testing.assert_array_equal(one.bias, other.bias_vector())
         assert one.activation == other.activation
-
-
-def test_unwritable(tmp_path: Path) -> None:
-    with pytest.raises(ResourceError, match="folder does not exist"):
-        write_model(tmp_path / "none" / "model.h5", model())
 
 
 def replace(name: str, values: Any) -> Callable[[h5py.File], None]:
@@ -235,17 +211,6 @@ def test_models_that_are_none(tmp_path: Path, change: Callable[[h5py.File], None
         read_model(path)
 
 
-def test_layers_that_do_not_fit_each_other(tmp_path: Path) -> None:
-    path = tmp_path / "model.h5"
-    write_version_1(path)
-    with h5py.File(path, "r+") as file:
-        change_record("outputs", 7)(file)
-        replace("layer2/weights", np.ones((5, 7), np.float32))(file)
-        replace("layer2/bias", np.ones(7, np.float32))(file)
-    with pytest.raises(FileFormatError, match="layer 3 takes 4 inputs"):
-        read_model(path)
-
-
 def with_generator(**changes: Any) -> Callable[[h5py.File], None]:
     state = dict(np.random.PCG64(3).state) | changes
     return replace("description", np.bytes_(json.dumps({"options": {}, "generator": state})))
@@ -261,10 +226,6 @@ def with_generator(**changes: Any) -> Callable[[h5py.File], None]:
         (replace("velocities/layer2/weights", np.ones((4, 5), np.float32)), "velocities of layer 2"),
         (replace("velocities/layer2/bias", np.full(4, np.inf, np.float32)), "velocities of layer 2 hold NaN"),
         (with_generator(bit_generator="MT19937"), "no valid options and generator"),
-        (with_generator(state={"state": 1 << 128, "inc": 1}), "no valid"),
-        (with_generator(state={"state": True, "inc": 1}), "no valid"),
-        (with_generator(has_uint32=2), "no valid"),
-        (with_generator(uinteger=-1), "no valid"),
     ],
 )
 def test_checkpoints_that_are_none(tmp_path: Path, change: Callable[[h5py.File], None], told: str) -> None:
@@ -291,21 +252,6 @@ def test_a_model_that_could_not_be_read_back_is_not_made() -> None:
         Model(model().network, "cross-entropy", True)
     with pytest.raises(UsageError, match=r"a Linear; .*sparsenn\.Network"):
         Model(layers()[0], "mse", False)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (lambda path: (path, model().network), "takes a path and a Model, not a [A-Za-z]*Path and a Network"),
-        (lambda path: (model(), path), "takes a path and a Model, not a Model and a [A-Za-z]*Path"),
-        (lambda path: (path, None), "not a [A-Za-z]*Path and a NoneType"),
-    ],
-)
-def test_what_is_no_model_is_not_written(tmp_path: Path, arguments: Callable[[Path], Any], message: str) -> None:
-    path = tmp_path / "model.h5"
-    with pytest.raises(UsageError, match=message):
-        write_model(*arguments(path))
-    assert not path.exists()
 
 
 def prepared(**changes: Any) -> Model:
@@ -335,24 +281,10 @@ def test_names_table_and_scaling_come_back(tmp_path: Path, absent: tuple[str, ..
 @pytest.mark.parametrize(
     ("part", "value"),
     [
-        ("class_names", "ab"),
         ("class_names", ["a"]),
         ("class_names", ["a", "a"]),
-        ("class_names", [1, 2]),
-        ("table", []),
-        ("table", {"columns": []}),
-        ("table", {"columns": [], "targets": [], "named": True}),
         ("table", {"columns": [{"name": "a"}], "targets": [], "named": True}),
-        ("table", {"columns": [{"name": 1, "categories": None, "fill": None}], "targets": [], "named": True}),
         ("table", {"columns": [{"name": "a", "categories": ["b"], "fill": None}], "targets": [], "named": True}),
-        (
-            "table",
-            {"columns": [{"name": "a", "categories": ["b", "c", "d"], "fill": "e"}], "targets": [], "named": True},
-        ),
-        (
-            "table",
-            {"columns": [{"name": "a", "categories": ["b", "c", 4], "fill": None}], "targets": [], "named": True},
-        ),
     ],
 )
 def test_names_and_tables_that_are_refused(tmp_path: Path, part: str, value: object) -> None:
@@ -362,20 +294,6 @@ def test_names_and_tables_that_are_refused(tmp_path: Path, part: str, value: obj
         description = json.loads(file["description"][()]) | {part: value}
         del file["description"]
         file["description"] = np.bytes_(json.dumps(description))
-    with pytest.raises(FileFormatError):
-        read_model(path)
-
-
-@pytest.mark.parametrize(
-    ("part", "value"),
-    [("mean", np.zeros(2)), ("factor", np.zeros(1)), ("deviation", np.array([1.0, np.nan, 1])), ("mean", np.zeros(0))],
-)
-def test_scalings_that_are_refused(tmp_path: Path, part: str, value: np.ndarray) -> None:
-    path = tmp_path / "model.h5"
-    write_model(path, prepared())
-    with h5py.File(path, "r+") as file:
-        del file[f"scaling/{part}"]
-        file[f"scaling/{part}"] = value
     with pytest.raises(FileFormatError):
         read_model(path)
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import activations, mixed_networks, seeds
 
-from sparsenn.errors import FileFormatError, ResourceError, ShapeError, UsageError
+from sparsenn.errors import FileFormatError, ResourceError, ShapeError
 from sparsenn.formats import COO, coo_to_csc
 from sparsenn.io import read_model, write_model
 from sparsenn.io.hdf5.model_layers import LAYER
@@ -109,14 +109,6 @@ def test_every_kind_of_layer_is_read_as_written(path: Path) -> None:
     assert path.read_bytes() == first
 
 
-def test_weights_shared_by_all_entries_stay_one_number(path: Path) -> None:
-    with h5py.File(path) as file:
-        assert [file[f"layer{number}/values"].shape for number in (6, 7, 8)] == [(15,), (1,), (4,)]
-        assert "weights" not in file["layer7"]
-        assert "layer5" not in file
-    assert read_model(path).network[6].weights.iso
-
-
 @given(mixed_networks(), seeds)
 def test_round_trip(tmp_path_factory, drawn: Any, seed: int) -> None:
     network = drawn[0] if isinstance(drawn, tuple) else drawn
@@ -161,35 +153,6 @@ def test_round_trip_of_images(tmp_path_factory, network: Network) -> None:
     assert_same(read_model(path).network, network)
 
 
-def test_resizing_needs_images(tmp_path: Path) -> None:
-    rows = Network((Linear(np.eye(2)),))
-    with pytest.raises(UsageError, match="takes rows of features"):
-        Model(rows, "mse", False, {}, "bilinear")
-    with pytest.raises(UsageError, match="unknown way to resize 'bicubic'"):
-        Model(model().network, "mse", False, {}, "bicubic")
-
-
-class Stranger(Flatten):
-    """A layer that this package does not have."""
-
-
-class Strange(Tanh):
-    """An activation that this package does not have."""
-
-    name = "strange"
-
-
-@pytest.mark.parametrize(
-    ("layer", "told"),
-    [(Stranger(), "layer 2 is a Stranger"), (Conv2d(np.ones((1, 2, 1, 1)), None, Strange()), "activation strange")],
-)
-def test_what_has_no_name_is_not_written(tmp_path: Path, layer: Any, told: str) -> None:
-    network = Network((MaxPool2d(1), layer), (2, 3, 3))
-    with pytest.raises(UsageError, match=told):
-        write_model(tmp_path / "model.h5", Model(network, "mse", False))
-    assert not list(tmp_path.iterdir())
-
-
 def put(name: str, values: Any) -> Change:
     def change(file: h5py.File) -> None:
         del file[name]
@@ -227,63 +190,30 @@ def drop_image(file: h5py.File) -> None:
 CHANGES: list[tuple[Change, str]] = [
     (set_version, "version 6; this program reads version 1, 2, 3, 4, 5"),
     (describe(image=[2, 9]), "no valid image"),
-    (describe(image=[2, 9, True]), "no valid image"),
-    (describe(image=[2, 9, 12.0]), "no valid image"),
-    (describe(image=[2, 9, 0]), "no valid image"),
     (describe(image=[1 << 20, 1 << 20, 1 << 20]), "no valid image"),
-    (describe(image="2x9x12"), "no valid image"),
     (describe(image=[2, 9, 13]), "layer 6 takes"),
-    (describe(image=[4, 9, 12]), "layer 1: the layer takes 2 channels"),
     (drop_image, "layer 1 is a Conv2d: say what images"),
-    (describe(image=None), "layer 1 is a Conv2d"),
     (describe(resize="bicubic"), "unknown way to resize"),
-    (describe(resize=1), "no valid image"),
     (put("layers", None), "layers is missing"),
-    (put("layers", np.zeros(0, LAYER)), "layers is empty"),
     (put("layers", np.zeros(3, [("kind", "S16")])), "must hold records of kind"),
     (record(1, "kind", b"conv3d"), "layer 1 is of the kind 'conv3d'; known:"),
-    (record(1, "kind", b"\xff"), "layer 1 is of the kind"),
     (record(1, "groups", 0), "cannot be cut into 0 groups"),
-    (record(1, "groups", 3), "cannot be cut into 3 groups"),
-    (record(1, "groups", 1), "layer1/weights has the shape"),
-    (record(1, "inputs", 4), "layer1/weights has the shape"),
     (record(1, "outputs", 1 << 40), "layer 1: outputs"),
-    (record(1, "outputs", 1 << 30), "layer1/weights has the shape"),
-    (record(1, "entries", -1), "layer1/weights has the shape"),
-    (record(1, "window", (6, 1)), "layer 6 takes 24 inputs"),
     (record(1, "window", (-3, -2)), "layer 1: window"),
     (record(1, "stride", (0, 1)), "layer 1: a stride"),
-    (record(1, "padding", (1 << 62, 0)), "layer 1: padding"),
     (record(1, "dilation", (0, 0)), "layer 1: a dilation"),
-    (record(1, "activation", b"swish"), "layer 1: unknown activation 'swish'"),
     (record(1, "clip", 3.0), "layer 1: tanh takes no parameter"),
-    (record(2, "window", (0, 2)), "layer 2: a window"),
     (record(2, "padding", (2, 2)), "layer 2: a padding"),
-    (record(3, "stride", (0, 0)), "layer 3: a stride"),
-    (record(6, "inputs", 25), "layer 6 takes 25 inputs, but layer 5 gives 24"),
-    (record(6, "inputs", 70_000), "layer6/indices holds uint16; it must hold int32"),
     (record(6, "outputs", 8), "layer6/offsets has 8 elements; 9 are needed"),
-    (record(6, "entries", 14), "layer6/indices has 15 elements; 14 are needed"),
     (record(6, "entries", 1 << 60), "layer6/indices has 15 elements"),
-    (record(9, "outputs", 4), "layer9/weights has the shape"),
-    (record(9, "entries", 17), "layer9/weights has the shape"),
     (put("layer1/weights", None), "layer1/weights is missing"),
-    (put("layer1/weights", np.ones((4, 6))), "must hold float32"),
     (put("layer1/weights", np.full((4, 6), np.nan, np.float32)), "layer 1: the weights hold NaN"),
     (put("layer1/bias", np.ones(5, np.float32)), "layer1/bias has 5 elements; 4 are needed"),
-    (put("layer4/bias", np.full(3, np.inf, np.float32)), "layer 4: the bias holds NaN"),
     (put("layer6/offsets", np.arange(8)[::-1].copy()), "layer 6: indptr must rise"),
-    (put("layer6/offsets", np.zeros(8, np.int64)), "layer 6: indptr must rise from 0 to 15"),
-    (put("layer6/offsets", np.array([0, 2, 4, 6, 8, 10, -1, 15])), "layer 6: indptr"),
     (put("layer6/indices", np.full(15, 24, np.uint16)), "layer 6: column 0, entry 0: index 24 is outside"),
     (put("layer6/indices", np.zeros(15, np.uint16)), "layer 6: column 0, entry 1: index 0 occurs twice"),
-    (put("layer6/indices", np.zeros(15, np.int32)), "layer6/indices holds int32; it must hold uint16"),
-    (put("layer6/values", np.ones(14, np.float32)), "layer 6: 14 values for 15 entries"),
     (put("layer6/values", np.full(15, np.nan, np.float32)), "layer 6: entry 0: the value nan"),
-    (put("layer6/values", np.ones(15, np.float16)), "must hold float32 or float64"),
-    (put("layer6/values", h5py.SoftLink("/layer7/values")), "links are not followed"),
     (put("layer6/values", h5py.ExternalLink("other.h5", "/x")), "links are not followed"),
-    (put("layer6/bias", None), "layer6/bias is missing"),
 ]
 
 
@@ -334,14 +264,6 @@ def test_graphs_that_are_none(path: Path, change: Change, message: str) -> None:
         change(file)
     with pytest.raises(FileFormatError, match=message):
         read_model(path)
-
-
-def test_truncated_anywhere(path: Path) -> None:
-    whole = path.read_bytes()
-    for size in range(0, len(whole) - 1, 397):
-        path.write_bytes(whole[:size])
-        with pytest.raises(FileFormatError):
-            read_model(path)
 
 
 @given(st.data())

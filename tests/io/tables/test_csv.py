@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparsenn.errors import FileFormatError, InputError, ResourceError, UsageError
-from sparsenn.io.tables.csv import TextTable
+from sparsenn.errors import FileFormatError
 from sparsenn.io.tables.files import open_table, read_table
-from sparsenn.runtime import memory
 
 Corrupted = Callable[[bytes, str], Path]
 TABLE = np.array([[1, -2.5, 0.001], [4, 5, 6e7]], np.float32)
@@ -114,34 +111,6 @@ def test_columns_that_turn_out_to_be_texts(corrupted: Corrupted, monkeypatch: py
     assert texts == [["007", "1.0", "2", None, "z"], ["1", "x", "y", "2", "3"]]
 
 
-def test_a_line_of_any_length_is_not_held(corrupted: Corrupted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparsenn.io.tables.csv._LONGEST_LINE", 100)
-    for text, line in ((b"1" * 200, 1), (b"a,b\n1,2\n" + b"1" * 200, 3)):
-        with pytest.raises(FileFormatError, match=rf"csv:{line}: is longer than 100 bytes"):
-            blocks_of(corrupted(text + b"\n", "a.csv"), 10)
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "a.csv")
-    with pytest.raises(InputError, match="is a device or a pipe"):
-        read_table(tmp_path / "a.csv")
-
-
-def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
-        read_table(tmp_path / "a.csv")
-    for name in ("a.txt", "a.parquet.gz"):
-        with pytest.raises(UsageError, match="tables are"):
-            read_table(tmp_path / name)
-
-
-def test_a_table_larger_than_memory_is_refused(corrupted: Corrupted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_memory", lambda: 100)
-    with pytest.raises(ResourceError, match=r"40 rows of 1 columns"):
-        read_table(corrupted(b"1\n" * 40, "a.csv"))
-
-
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 def test_tables_of_numbers_and_texts(corrupted: Corrupted, end: bytes) -> None:
     lines = [b'\xef\xbb\xbf"a b",c ,d', b"1, x ,-2", b'?,"y, ""z""",1e3', b" NA ,x,NaN"]
@@ -180,12 +149,3 @@ def test_numbers_read_as_numbers_or_as_texts_are_equal(corrupted: Corrupted) -> 
     np.testing.assert_array_equal(read_table(path).matrix(), np.float32(table))
     for column in range(4):
         np.testing.assert_array_equal(read_table(slow).numbers(column)[:-1], np.float32(table)[:, column])
-
-
-def test_one_column_is_copied_as_it_is(corrupted: Corrupted) -> None:
-    with open_table(corrupted(b'n,id,x\n1, 007,2\n3,"a,""b",4\n5,NA,6\n', "a.csv")) as file:
-        assert isinstance(file, TextTable)
-        (block,) = file.blocks([2, 0], copied=1)
-    assert block.table.names == ("x", "n")
-    np.testing.assert_array_equal(block.table.matrix(), [[2, 1], [4, 3], [6, 5]])
-    assert block.copied.to_pylist() == [" 007", 'a,"b', "NA"]

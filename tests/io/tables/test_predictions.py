@@ -69,11 +69,6 @@ def test_any_outputs_come_back(tmp_path: Path, suffix: str, outputs: np.ndarray,
     path.unlink()
 
 
-def test_the_suffix_counts_in_any_case(tmp_path: Path) -> None:
-    write_predictions(tmp_path / "OUT.NPY", model_of(3, False), np.ones((2, 3), np.float32))
-    assert np.load(tmp_path / "OUT.NPY").shape == (2, 3)
-
-
 def test_what_is_not_written(tmp_path: Path) -> None:
     model, outputs = model_of(1), np.ones((1, 1), np.float32)
     with pytest.raises(UsageError, match=r"out\.txt: the name must end in \.csv"):
