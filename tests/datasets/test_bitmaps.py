@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,10 +28,3 @@ def test_the_last_pixel_of_the_largest_image_fits_16_bits() -> None:
     stack = bitmaps.bitmap_stack(1, 256)
     stack[31, 0, 255] = 0x80
     assert bitmaps.stack_to_csr(stack).indices.tolist() == [65535]
-
-
-def test_progress_ends_with_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bitmaps, "CHUNK", 2)
-    calls: list[tuple[str, int, int]] = []
-    bitmaps.stack_to_csr(bitmaps.bitmap_stack(5, 3), lambda *call: calls.append(call))
-    assert [call[1:] for call in calls] == [(2, 5), (4, 5), (5, 5)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from file_server import FileServer, serving
 
-from sparsenn.datasets import BASE_URL, download
+from sparsenn.datasets import download
 from sparsenn.errors import FileFormatError, ResourceError, UsageError
 
 FILES = {
@@ -107,20 +107,6 @@ def test_what_is_fetched_again_must_be_what_the_record_says(
     download("radixnet-1024x120", folder, base_url=server.url)
 
 
-def test_a_body_that_does_not_end_is_not_taken(server: FileServer, tmp_path: Path) -> None:
-    server.tell_length = False
-    server.files["dnn/neuron1024-l120-categories.tsv"] = b"1\n" * 2_000_000
-    with pytest.raises(ResourceError, match="such a file has at most 1,920,000 bytes"):
-        download("radixnet-1024x120", tmp_path, base_url=server.url)
-    assert not list(tmp_path.glob("*categories.tsv.part"))
-
-
-def test_a_record_as_deep_as_a_well(tmp_path: Path) -> None:
-    (tmp_path / "downloads.json").write_text("[" * 100_000)
-    with pytest.raises(FileFormatError, match="is not JSON"):
-        download("radixnet-1024x120", tmp_path)
-
-
 def test_a_file_of_the_users_own_is_not_overwritten(server: FileServer, tmp_path: Path) -> None:
     own = tmp_path / "neuron1024-l120-categories.tsv"
     own.write_text("mine")
@@ -138,28 +124,6 @@ def test_what_came_before_a_failure_is_kept_and_recorded(server: FileServer, tmp
     before = len(server.requests)
     download("radixnet-1024x120", tmp_path, base_url=server.url)
     assert len(server.requests) == before + 1
-
-
-@pytest.mark.parametrize("moves", range(7))
-def test_an_end_between_any_two_moves_is_gone_on_from(
-    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
-) -> None:
-    """Notes, records and files are all put in their place by moves."""
-    left, move = moves, Path.replace
-
-    def ending(self: Path, target: Path) -> Path:
-        nonlocal left
-        if not left:
-            raise KeyboardInterrupt
-        left -= 1
-        return move(self, target)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "replace", ending)
-        with pytest.raises(KeyboardInterrupt):
-            download("radixnet-1024x120", tmp_path, base_url=server.url)
-    download("radixnet-1024x120", tmp_path, base_url=server.url)
-    assert {path.name for path in tmp_path.iterdir()} == {*names(120), "downloads.json"}
 
 
 def test_a_transfer_that_breaks_off_is_resumed_by_the_next_call(server: FileServer, tmp_path: Path) -> None:
@@ -207,13 +171,3 @@ def test_what_the_challenge_does_not_have_is_refused(
     with pytest.raises(UsageError, match=message):
         download(what, tmp_path / "none", layers=layers)
     assert not (tmp_path / "none").exists()
-
-
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ResourceError, match=r"cannot make .*file/folder"):
-        download(1024, tmp_path / "file" / "folder")
-
-
-def test_the_published_address() -> None:
-    assert BASE_URL == "https://graphchallenge.s3.amazonaws.com/synthetic/sparsechallenge_2019/"

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import http.client
-import json
-import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,12 +69,6 @@ def test_what_was_interrupted_goes_on_where_it_stopped(server: FileServer, part:
     assert "If-Range" in server.requests[-1]
 
 
-def test_a_complete_part_is_not_asked_for_again(server: FileServer, part: Path) -> None:
-    get(server.url + "file", part)
-    get(server.url + "file", part)
-    assert len(server.requests) == 1
-
-
 def test_a_changed_file_is_fetched_from_its_start(server: FileServer, part: Path) -> None:
     interrupted_after(server.url + "file", part, 100_000)
     server.files["file"] = CONTENT[::-1]
@@ -99,22 +91,6 @@ def test_what_cannot_be_resumed_starts_over(server: FileServer, part: Path, swit
     assert ("Range" in server.requests[-1]) == (switches == {"ranges": False})
 
 
-def test_a_part_of_another_address_is_not_gone_on_with(server: FileServer, part: Path) -> None:
-    server.files["other"] = CONTENT[:150_000]
-    interrupted_after(server.url + "file", part, 100_000)
-    get(server.url + "other", part)
-    assert part.read_bytes() == CONTENT[:150_000]
-
-
-@pytest.mark.parametrize("note", ["", "[]", "{}", '{"url": 1}'])
-def test_a_part_with_a_damaged_note_starts_over(server: FileServer, part: Path, note: str) -> None:
-    interrupted_after(server.url + "file", part, 100_000)
-    part.with_name("file.part.json").write_text(note)
-    get(server.url + "file", part)
-    assert part.read_bytes() == CONTENT
-    assert "Range" not in server.requests[-1]
-
-
 def test_connections_that_break_off_are_taken_up_again(server: FileServer, part: Path) -> None:
     server.cuts = [1000, 100_000, 0, 0, 50_000]
     get(server.url + "file", part, attempts=3, pause=0)
@@ -127,15 +103,6 @@ def test_a_server_that_always_breaks_off_is_given_up_and_the_part_kept(server: F
     with pytest.raises(ResourceError, match=r"/file: .*3 attempts .* 1,000 bytes are in .*file\.part; .* again"):
         get(server.url + "file", part, attempts=3, pause=0)
     assert part.read_bytes() == CONTENT[:1000]
-    assert len(server.requests) == 4
-
-
-def test_without_ranges_a_server_that_always_breaks_off_at_one_place_is_given_up(
-    server: FileServer, part: Path
-) -> None:
-    server.ranges, server.cuts = False, [1000] * 10
-    with pytest.raises(ResourceError, match="3 attempts"):
-        get(server.url + "file", part, attempts=3, pause=0)
     assert len(server.requests) == 4
 
 
@@ -156,46 +123,6 @@ def test_a_refusal_is_final(server: FileServer, part: Path, status: int, words: 
     assert not part.exists()
 
 
-def test_a_missing_file_is_said(server: FileServer, part: Path) -> None:
-    with pytest.raises(ResourceError, match="nothing: the server answers 404"):
-        get(server.url + "nothing", part)
-
-
-def test_a_refused_connection_is_said(part: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with pytest.raises(ResourceError, match=r"refused.*2 attempts .*check the connection"):
-        get(f"http://127.0.0.1:{port}/file", part, attempts=2, pause=0)
-
-
-def test_a_part_longer_than_the_file_starts_over(server: FileServer, part: Path) -> None:
-    interrupted_after(server.url + "file", part, 100_000)
-    note = part.with_name("file.part.json")
-    note.write_text(json.dumps(json.loads(note.read_text()) | {"size": None}))
-    part.write_bytes(CONTENT + b"more")
-    get(server.url + "file", part, pause=0)
-    assert part.read_bytes() == CONTENT
-
-
-def test_a_server_that_sends_another_range_is_not_believed(server: FileServer, part: Path) -> None:
-    interrupted_after(server.url + "file", part, 100_000)
-    server.wrong_range = True
-    get(server.url + "file", part, pause=0)
-    assert part.read_bytes() == CONTENT
-    assert "Range" in server.requests[-2]
-    assert "Range" not in server.requests[-1]
-
-
-def test_a_file_of_unknown_length(server: FileServer, part: Path) -> None:
-    server.tell_length = False
-    calls: list[tuple[str, int, int]] = []
-    assert get(server.url + "file", part, progress=lambda *call: calls.append(call)).size is None
-    assert part.read_bytes() == CONTENT
-    assert all(done < total for _, done, total in calls[:-1])
-    assert calls[-1][1] == calls[-1][2] == len(CONTENT)
-
-
 @pytest.mark.parametrize("tell_length", [True, False])
 @pytest.mark.parametrize("most", [len(CONTENT) - 1, 1, 0])
 def test_no_more_is_taken_than_the_file_can_have(server: FileServer, part: Path, tell_length: bool, most: int) -> None:
@@ -204,28 +131,6 @@ def test_no_more_is_taken_than_the_file_can_have(server: FileServer, part: Path,
         get(server.url + "file", part, most=most)
     assert len(server.requests) == 1
     assert list(part.parent.iterdir()) == []
-
-
-def test_as_much_is_taken_as_the_file_can_have(server: FileServer, part: Path) -> None:
-    server.tell_length = False
-    get(server.url + "file", part, most=len(CONTENT))
-    assert part.read_bytes() == CONTENT
-
-
-@pytest.mark.parametrize("length", ["9" * 5000, "-5", "12a", "1 2"])
-def test_a_length_that_is_none_is_said_in_a_line(server: FileServer, part: Path, length: str) -> None:
-    server.length = length
-    with pytest.raises(ResourceError, match=r"the server says that the file has '.{1,20}' bytes") as caught:
-        get(server.url + "file", part)
-    assert len(str(caught.value)) < 200
-
-
-@pytest.mark.parametrize("note", ['{"url": 1, "validator": 2, "size": "x"}', "[" * 9000])
-def test_a_part_with_a_foreign_note_starts_over(server: FileServer, part: Path, note: str) -> None:
-    interrupted_after(server.url + "file", part, 100_000)
-    part.with_name("file.part.json").write_text(note)
-    get(server.url + "file", part)
-    assert part.read_bytes() == CONTENT
 
 
 def without_tls(handler: Any, request: Any) -> Any:
@@ -259,30 +164,9 @@ def test_an_encrypted_transfer_is_not_sent_on_to_another(
         assert not part.exists()
 
 
-def test_a_server_that_sends_on_to_no_address_is_said(server: FileServer, part: Path) -> None:
-    server.redirects["elsewhere"] = "http://["
-    with pytest.raises(ResourceError, match="elsewhere: the server redirects to an invalid address"):
-        get(server.url + "elsewhere", part)
-    assert not part.exists()
-
-
-def test_an_empty_file(server: FileServer, part: Path) -> None:
-    server.files["file"] = b""
-    get(server.url + "file", part)
-    assert part.read_bytes() == b""
-
-
 @pytest.mark.parametrize("url", ["file:///etc/hosts", "ftp://127.0.0.1/file", "file", ""])
 def test_only_http_is_spoken(url: str, part: Path) -> None:
     with pytest.raises(UsageError, match="http or https"):
-        get(url, part)
-
-
-@pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:port/file", "http://127.0.0.1/a b", "http://127.0.0.1/\u00fc", "http://[::1/file"]
-)
-def test_an_address_that_makes_no_sense_is_said(url: str, part: Path) -> None:
-    with pytest.raises(UsageError, match="not a valid address"):
         get(url, part)
 
 
@@ -299,8 +183,3 @@ def test_disk_space_is_checked_before_the_body(server: FileServer, part: Path, m
     monkeypatch.setattr(cache.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
     with pytest.raises(ResourceError, match=r"downloading .* needs 0\.3 MB of disk space"):
         get(server.url + "file", part)
-
-
-def test_a_folder_that_cannot_be_written_is_said(server: FileServer, tmp_path: Path) -> None:
-    with pytest.raises(ResourceError, match="cannot write"):
-        get(server.url + "file", tmp_path / "missing" / "file.part")

@@ -41,17 +41,6 @@ def test_the_folder_named_comes_before_the_environment_before_the_cache(
     assert find_training_images() == cached
 
 
-def test_a_folder_named_without_the_file_is_an_error_even_if_there_is_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file_in(tmp_path / "cache" / "mnist")
-    with pytest.raises(UsageError, match=r"missing does not hold MNIST: there is no train-images"):
-        find_training_images(tmp_path / "missing")
-    monkeypatch.setenv("SPARSENN_MNIST", str(tmp_path))
-    with pytest.raises(UsageError, match=r"\(from SPARSENN_MNIST\) does not hold MNIST"):
-        find_training_images()
-
-
 def test_no_mnist_at_all_says_where_to_put_it(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"MNIST is not available: put .* into .*cache/mnist, or name its folder in SPARSENN"

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +8,12 @@ import pytest
 
 from sparsenn.datasets import NAMES, cache, generate, named, named_file, truth
 from sparsenn.datasets.cache import DamagedCacheWarning
-from sparsenn.errors import FileFormatError, ResourceError, UsageError
+from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import CSR
 from sparsenn.io.dataset import Dataset
 from sparsenn.io.hdf5.dataset import read_dataset
 from sparsenn.network import Network
-from sparsenn.runtime import memory
 from sparsenn.runtime.progress import Progress
-from sparsenn.runtime.storage import remove_stale
 
 
 class Generator:
@@ -105,47 +101,6 @@ def test_a_truncated_file_is_made_again(generator: Generator, left: int) -> None
     assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize("record", ["", "{}", "[1]", '{"version": 1, "sha256": 5}'])
-def test_a_damaged_record_has_the_file_made_again(generator: Generator, record: str) -> None:
-    path = named_file("radixnet-1024x120")
-    path.with_name(path.name + ".json").write_text(record)
-    with pytest.warns(DamagedCacheWarning):
-        named_file("radixnet-1024x120")
-    named_file("radixnet-1024x120")
-    assert len(generator.calls) == 2
-
-
-def test_a_file_without_a_checksum_gets_one(generator: Generator) -> None:
-    path = named_file("radixnet-1024x120")
-    record = path.with_name(path.name + ".json")
-    before = record.read_text()
-    record.unlink()
-    assert named_file("radixnet-1024x120") == path
-    assert record.read_text() == before
-    assert len(generator.calls) == 1
-
-
-def test_a_cache_to_read_only_needs_no_record(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = named_file("radixnet-1024x120")
-    path.with_name(path.name + ".json").unlink()
-
-    def refused(*_: object) -> None:
-        raise ResourceError("read-only")
-
-    monkeypatch.setattr(cache, "write_record", refused)
-    assert named_file("radixnet-1024x120") == path
-
-
-def test_damaged_inputs_of_the_challenge_do_not_become_digits(generator: Generator, tmp_path: Path) -> None:
-    put_mnist(tmp_path / "cache" / "mnist")
-    path = named_file("radixnet-1024x120")
-    flipped(path, 100)
-    (tmp_path / "cache" / "mnist" / "train-images-idx3-ubyte.gz").unlink()
-    with pytest.raises(FileFormatError, match=r"is damaged: .* MNIST is not available to make it again; remove it"):
-        named_file("radixnet-1024x120")
-    assert len(generator.calls) == 1
-
-
 def test_files_differ_by_name_and_kind_of_inputs(generator: Generator, tmp_path: Path) -> None:
     digits = named_file("radixnet-1024x120")
     other = named_file("radixnet-1024x480")
@@ -153,23 +108,6 @@ def test_files_differ_by_name_and_kind_of_inputs(generator: Generator, tmp_path:
     images = named_file("radixnet-1024x120")
     assert len({digits, other, images}) == 3
     assert generator.calls == [(1024, 120, "digits"), (1024, 480, "digits"), (1024, 120, "mnist")]
-
-
-def test_the_challenges_inputs_stay_in_use_when_mnist_is_gone(generator: Generator, tmp_path: Path) -> None:
-    put_mnist(tmp_path / "cache" / "mnist")
-    images = named_file("radixnet-1024x120")
-    (tmp_path / "cache" / "mnist" / "train-images-idx3-ubyte.gz").unlink()
-    assert named_file("radixnet-1024x120") == images
-
-
-def test_a_failure_leaves_no_file(generator: Generator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def interrupted(*_: object, **__: object) -> Dataset:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(named, "generate", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        named_file("radixnet-1024x120")
-    assert not list((tmp_path / "cache" / "datasets").iterdir())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -198,44 +136,6 @@ def test_too_little_disk_space_is_said_first(
     assert not (tmp_path / "cache").exists()
 
 
-def test_too_little_memory_is_said_first(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_memory", lambda: 10**6)
-    with pytest.raises(ResourceError, match=r"radixnet-1024x120 needs .* of memory; 1\.0 MB are available"):
-        named_file("radixnet-1024x120")
-    assert generator.calls == []
-
-
-def test_a_cache_that_cannot_be_made_is_said(
-    generator: Generator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("SPARSENN_CACHE", str(tmp_path / "file"))
-    with pytest.raises(ResourceError, match=r"cannot make .*file/datasets: .*; set SPARSENN_CACHE"):
-        named_file("radixnet-1024x120")
-
-
 def test_other_names_are_refused(generator: Generator) -> None:
     with pytest.raises(UsageError, match="unknown dataset 'radixnet'"):
         named_file("radixnet")
-
-
-def test_a_cache_that_cannot_be_written_to_is_refused_before_the_work(
-    generator: Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> int:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    (tmp_path / "cache" / "datasets").mkdir(parents=True)
-    monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(ResourceError, match=r"cannot write .*: the file system is read-only; .*; set SPARSENN_CACHE"):
-        named_file("radixnet-1024x120")
-    assert generator.calls == []
-
-
-def test_what_was_left_in_the_cache_goes_also_where_the_dataset_is_there(generator: Generator, tmp_path: Path) -> None:
-    left = named_file("radixnet-1024x120").with_name(".sparsenn-0123456789abcdef.part")
-    left.mkdir()
-    (left / "new").write_text("half")
-    remove_stale.cache_clear()
-    named_file("radixnet-1024x120")
-    assert not left.exists()

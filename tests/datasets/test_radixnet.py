@@ -102,19 +102,12 @@ def test_indices_at_the_largest_16_bit_width() -> None:
     ("arguments", "message"),
     [
         ({"neurons": 0}, "neurons is 0"),
-        ({"layers": 0}, "layers is 0"),
-        ({"kronecker": 0}, "kronecker is 0"),
         ({"neurons": 1 << 31}, "2147483648"),
         ({"neurons": 1000}, "multiple of the Kronecker factor"),
-        ({"neurons": 16}, "two or more base nodes"),
         ({"neurons": 48}, r"product 2, .*3 base nodes.*give radices whose product it is"),
         ({"radices": (2, 3)}, r"\[2, 3\] \(product 6.* 64 base nodes"),
-        ({"radices": ()}, r"\[\] \(product 1"),
-        ({"radices": (64, 1)}, "each 2 or more"),
         ({"radices": (-8, -8)}, "a radix is -8"),
-        ({"seed": -1}, "the seed is -1"),
         ({"weight": math.nan}, "nan"),
-        ({"weight": math.inf}, "inf"),
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(arguments: dict[str, object], message: str) -> None:
@@ -128,12 +121,6 @@ def test_a_network_beyond_memory_is_refused_before_the_work(monkeypatch: pytest.
         ResourceError, match=r"a network of 1,048,576 neurons and 1,000,000 layers needs [\d,.]+ GB of memory"
     ):
         radixnet(1 << 20, 10**6)
-
-
-def test_progress_counts_layers() -> None:
-    calls: list[tuple[str, int, int]] = []
-    radixnet(64, 5, progress=lambda *call: calls.append(call))
-    assert calls == [("generate network", number, 5) for number in range(1, 6)]
 
 
 def test_the_official_network_is_the_same_up_to_one_row_permutation_a_cycle(official_folder: Path) -> None:

@@ -72,18 +72,3 @@ def test_like_neighbours_share_a_line(network: Network) -> None:
     assert "values none" in facts["inputs"]
     assert [row[0] for row in rows] == ["1–8"]
     assert rows[0][4:8] == ["12.5 %", "8", "8", "all 0.0625"]
-
-
-def test_a_layer_that_differs_has_its_own_line(network: Network) -> None:
-    layers = list(network)
-    layers[3] = SparseLinear(layers[3].weights, None, layers[3].activation)
-    empty = CSR((0, 64), np.zeros(1, np.int64), np.zeros(0, np.uint16), np.zeros(0, np.float32))
-    _, rows = described(Dataset("radix", Network(tuple(layers)), empty))
-    assert [(row[0], row[8]) for row in rows] == [("1–3", "all -0.15"), ("4", "none"), ("5–8", "all -0.15")]
-
-
-def test_layers_without_entries() -> None:
-    weights = from_dense(np.zeros((2, 2)))
-    layer = SparseLinear.from_scipy(weights.to_scipy())
-    _, rows = described(Dataset("empty", Network((layer,)), from_dense(np.ones((1, 2)))))
-    assert rows[0][1:8] == ["2", "2", "0", "0 %", "0", "0", "none"]

@@ -53,9 +53,3 @@ def test_what_is_of_least_importance_goes_first_and_is_named(table: FittedTable)
     assert "Not shown in 60 columns: non-zeros." in shown(table, 60)
     assert "0.123" in shown(table, 60)
     assert "Not shown in 48 columns: non-zeros, density." in " ".join(shown(table, 48).split())
-
-
-def test_a_table_without_rows_keeps_its_headings() -> None:
-    empty = FittedTable()
-    empty.add_numbers("layer")
-    assert "layer" in shown(empty, 80)

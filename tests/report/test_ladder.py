@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sparsenn.errors import UsageError
 from sparsenn.report import to_json
 from sparsenn.report.ladder import draw_ladder, ladder_record, ladder_table
 from sparsenn.studies.measure import Roofs
@@ -93,9 +92,3 @@ def test_picture_shows_the_rungs_that_were_timed(result: LadderResult, tmp_path:
     text = path.read_text()
     assert "naive" in text
     assert "broken" not in text
-
-
-def test_other_suffixes_are_refused(result: LadderResult, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="gif"):
-        draw_ladder(result, tmp_path / "ladder.gif")
-    assert list(tmp_path.iterdir()) == []

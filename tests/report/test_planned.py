@@ -6,18 +6,16 @@ import io
 import json
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from rich.console import Console
 from scipy.sparse import csc_array
 from strategies import mixed_networks
 
 from sparsenn.engine import plan_rows
-from sparsenn.errors import UsageError
-from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d, Softmax, SparseLinear
+from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d, SparseLinear
 from sparsenn.network import Network
 from sparsenn.report import plan_record, plan_table, to_json
-from sparsenn.report.planned import density, planned_layers
+from sparsenn.report.planned import planned_layers
 
 
 def repeated() -> Network:
@@ -37,15 +35,6 @@ def test_density_and_outputs_left_out_are_those_of_a_hand_made_network() -> None
     first, second = planned_layers(plan_rows(repeated(), 100, device="cpu"))
     assert (first.layer, first.what, first.shape, first.density, first.left_out) == (1, "sparse", (4,), 0.5, 0.5)
     assert (second.layer, second.shape, second.density, second.left_out) == (2, (2,), 1.0, 0.0)
-
-
-def test_weights_that_are_zero_count_for_no_density_and_layers_without_weights_have_none() -> None:
-    half = np.array([[1, 0], [0, 1]], np.float32)
-    assert density(Linear(half)) == 0.5
-    assert density(Conv2d(half.reshape(1, 1, 2, 2))) == 0.5
-    assert density(MaxPool2d(2)) is density(Flatten()) is density(Softmax()) is None
-    assert density(SparseLinear.from_scipy(csc_array((0, 3)))) is None
-    assert density(SparseLinear.from_scipy(csc_array(half))) == 0.5  # one value stands for all
 
 
 @settings(max_examples=20, deadline=None)
@@ -79,9 +68,3 @@ def test_the_table_fits_80_columns() -> None:
     )
     assert max(map(len, shown(network, 80))) <= 80
     assert any("4 × 80 × 80" in line and "conv_direct" in line for line in shown(network, 80))
-
-
-@pytest.mark.parametrize("rows", [0, -1, 1.5, "many"])
-def test_rows_that_are_no_number_of_rows_are_refused(rows: int) -> None:
-    with pytest.raises(UsageError, match="rows"):
-        plan_rows(repeated(), rows)

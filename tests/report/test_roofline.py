@@ -11,11 +11,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from sparsenn.errors import UsageError
 from sparsenn.report import to_json
 from sparsenn.report.roofline import (
-    LABEL_HEIGHT,
-    _label_heights,
     draw_roofline,
     roofline_record,
     roofline_table,
@@ -64,21 +61,6 @@ def test_table_has_prediction_and_measurement_side_by_side(result: RooflineResul
     assert "from L2 if that holds them" in caption
 
 
-def test_captions_say_what_is_there_only(result: RooflineResult) -> None:
-    known, unknown = result.predictions
-    for predictions, compulsory, cached in (((known, known), False, True), ((unknown, unknown), True, False)):
-        text = " ".join(shown(roofline_table(replace(result, predictions=predictions))).split())
-        assert ("Compulsory:" in text, "from L2" in text) == (compulsory, cached)
-
-
-def test_caption_names_rungs_that_beat_the_arithmetic(result: RooflineResult) -> None:
-    bound = replace(result.predictions[0], bound="float32", seconds=0.005)
-    caption = str(roofline_table(replace(result, predictions=(bound, result.predictions[1]))).caption)
-    assert "Faster than the ceilings of arithmetic allow: naive." in caption
-    assert "were measured too low, as happens on a busy machine; run --measure." in caption
-    assert "--measure" not in str(roofline_table(result).caption)
-
-
 def test_ceilings_are_shown_in_their_units() -> None:
     lines = [line.split() for line in shown(roofs_table(MEASURED)).splitlines()]
     assert [" ".join(line) for line in lines] == [
@@ -117,27 +99,3 @@ def test_picture_has_every_roof_and_every_point(result: RooflineResult, tmp_path
         assert f"<!-- {told} -->" in text
     assert "<!-- sort -->" not in text
     assert "<!-- broken -->" not in text
-
-
-def test_picture_of_nothing_has_the_roofs(result: RooflineResult, tmp_path: Path) -> None:
-    host = replace(ROOFS, shared_bandwidth=None, multiply_adds={"float32": 1e11})
-    draw_roofline([], host, "host", tmp_path / "roofs.png")
-    assert (tmp_path / "roofs.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(UsageError, match="cannot draw"):
-        draw_roofline([result], ROOFS, "", tmp_path / "roofline.gif")
-    assert [item.name for item in tmp_path.iterdir()] == ["roofs.png"]
-
-
-def test_names_of_points_do_not_lie_upon_each_other():
-    points = [
-        ("a", 10.0, 1e12),
-        ("b", 10.0, 1.01e12),
-        ("c", 11.0, 1.02e12),
-        ("far", 1000.0, 1.0e12),
-        ("top", 10.0, 9e12),
-    ]
-    heights = _label_heights(points)
-    assert heights[0] == 1e12
-    assert heights[1] >= LABEL_HEIGHT * heights[0]
-    assert heights[2] >= LABEL_HEIGHT * heights[1]
-    assert heights[3:] == [1.0e12, 9e12]

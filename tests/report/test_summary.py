@@ -42,22 +42,9 @@ def test_summary_says_all_that_was_promised(result: Result) -> None:
     assert line_of(text, "verification").startswith("PASSED")
 
 
-def test_summary_shows_every_note(result: Result) -> None:
-    text = shown(summary("x", replace(result, notes=("First.", "Second.")), "none"))
-    assert [line.split(maxsplit=1)[1].strip() for line in text.splitlines() if line.startswith("note")] == [
-        "First.",
-        "Second.",
-    ]
-
-
 def test_summary_of_a_wrong_answer(result: Result) -> None:
     verdict = compare_categories(result.categories, np.array([0, 39]))
     assert line_of(shown(summary("x", result, verdict)), "verification").startswith("FAILED")
-
-
-def test_summary_without_a_verdict(result: Result) -> None:
-    text = shown(summary("x", result, "no truth to verify against"))
-    assert line_of(text, "verification") == "no truth to verify against"
 
 
 def test_layer_table_has_a_line_for_each_layer(result: Result) -> None:

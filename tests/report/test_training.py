@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,10 @@ import pytest
 from rich.console import Console
 
 from sparsenn.backends.trainer import Evaluation, TrainingResult
-from sparsenn.errors import UsageError
 from sparsenn.layers import Identity, Linear, Sigmoid
 from sparsenn.network import Network
 from sparsenn.report import (
     draw_losses,
-    evaluation_text,
     loss_table,
     to_json,
     training_record,
@@ -74,19 +71,6 @@ def test_summary() -> None:
     assert "validation" not in text_of(training_summary("some.train", result(validated=False)))
 
 
-def test_summary_tells_the_precision_once() -> None:
-    exact = replace(result(), kernel="reference", precision="float64", device="reference (float64, SciPy)")
-    assert "computed by  reference, on reference (float64, SciPy)" in text_of(training_summary("some.train", exact))
-
-
-def test_summary_of_a_run_that_had_nothing_to_do() -> None:
-    assert "rows/s" not in text_of(training_summary("some.train", result(first=25)))
-
-
-def test_evaluation() -> None:
-    assert evaluation_text(Evaluation(1234, "mse", 0.5, None)) == "mse 0.5, over 1,234 rows"
-
-
 @pytest.mark.parametrize(
     ("epochs", "shown"),
     [(1, [1]), (3, [1, 2, 3]), (10, list(range(1, 11))), (25, [1, 4, 6, 9, 12, 14, 17, 20, 22, 25])],
@@ -128,9 +112,3 @@ def test_picture(tmp_path: Path, kind: str, validated: bool, suffix: str) -> Non
     draw_losses(result(kind, validated=validated), path, "title")
     assert path.read_bytes()[:4] in (b"\x89PNG", b"<?xm", b"%PDF")
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_picture_of_another_type(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"\.bmp"):
-        draw_losses(result(), tmp_path / "loss.bmp")
-    assert not list(tmp_path.iterdir())

@@ -99,11 +99,6 @@ def test_a_result_in_print(result: Result) -> None:
     assert len(repr(result).splitlines()) == 1
 
 
-def test_a_layer_of_names_that_a_browser_would_obey() -> None:
-    network = Network((Linear(np.ones((2, 1))),), named_outputs={"<b>": (1,)})
-    assert "<b>" not in network._repr_html_()
-
-
 def test_a_picture(result: Result) -> None:
     figure = result.plot()
     assert len(figure.axes) == 3

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from training_problems import problem
 
@@ -50,18 +48,6 @@ def test_where_none_takes_it_the_last_says_why() -> None:
         start(PICKY, POOR)
     with pytest.raises(UsageError, match="too deep"):
         start(PICKY)
-
-
-def test_an_error_of_a_trainer_that_takes_the_problem_is_not_hidden() -> None:
-    broken = replace(GOOD, launch=PICKY.launch)
-    with pytest.raises(UsageError, match="too deep"):
-        start(broken, GOOD)
-
-
-def test_trainers_are_started_on_the_backends_device() -> None:
-    elsewhere = backend_for("cpu")
-    elsewhere.index = 3  # type: ignore[attr-defined]
-    assert start(GOOD, backend=elsewhere) == ("good", "good on 3")
 
 
 @pytest.mark.parametrize(("device", "name"), [("cpu", "numpy"), ("reference", "reference")])

@@ -11,11 +11,10 @@ from convolutions import reference_conv2d
 from scipy.special import log_softmax
 from scipy.special import softmax as shares
 
-from sparsenn.errors import NumericError, ResourceError, ShapeError
+from sparsenn.errors import ShapeError
 from sparsenn.layers import Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax
 from sparsenn.model import Model
 from sparsenn.network import Network
-from sparsenn.runtime import memory
 from sparsenn.training import TrainingData, evaluate, resize_bilinear, run_model
 from sparsenn.training import run_rows as training_rows
 
@@ -147,27 +146,3 @@ def test_memory_limit_is_obeyed() -> None:
 def test_data_that_does_not_fit(given: TrainingData, changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ShapeError, match=told):
         run_model(model(**changes), given, device="cpu")
-
-
-def test_images_that_memory_cannot_hold_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = Network((MaxPool2d(46_000), Flatten()), (1, 46_000, 46_000))
-    given = TrainingData(np.ones((2, 4)), np.ones((2, 1)), image=(1, 2, 2))
-    monkeypatch.setattr(memory, "free_memory", lambda: 4 << 30)
-    with pytest.raises(ResourceError, match=r"1 × 2,116,000,000 numbers .*16\.9 GB"):
-        run_model(Model(network, "mse", False, {}, "bilinear"), given, device="cpu")
-
-
-def test_outputs_that_are_no_numbers_are_told() -> None:
-    huge = Linear(np.full((2, 2), 3e38), None, Identity())
-    network = Network((huge, Linear(np.array([[1.0, 1.0], [-1.0, 1.0]]), None, Identity())))
-    inputs = np.array([[0.0, 0.0], [1.0, 1.0]])
-    with pytest.raises(NumericError, match="outputs of row 2 are not finite"), np.errstate(all="ignore"):
-        run_model(Model(network, "mse", False), TrainingData(inputs, inputs), device="cpu")
-
-
-def test_a_probability_of_zero_has_a_finite_loss() -> None:
-    sure = Network((Linear(np.array([[1000.0, -1000.0]]), None, Identity()), Softmax()))
-    given = TrainingData.of_labels(np.ones((1, 1)), np.array([1]), 2)
-    found = run_model(Model(sure, "cross_entropy", True), given, device="cpu")
-    assert found.evaluation.value == pytest.approx(-np.log(np.finfo(np.float32).tiny))
-    assert found.evaluation.accuracy == 0

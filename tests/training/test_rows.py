@@ -9,10 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from idx_files import write_idx
-from scipy.sparse import csr_array
 
 from sparsenn.errors import FileFormatError, InputError, ShapeError, UsageError
-from sparsenn.formats import CSR
 from sparsenn.training import InputRows, TrainingData, read_rows
 
 HOW = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
@@ -75,30 +73,9 @@ def test_labels_lie_beside_images(tmp_path: Path) -> None:
         read_rows(tmp_path / "a.npy", 4, 3, labels=tmp_path / "a-labels-idx1-ubyte")
 
 
-def test_parts_and_heads() -> None:
-    dense = np.arange(12, dtype=np.float64).reshape(4, 3)
-    for inputs in (dense, CSR.from_scipy(csr_array(dense))):
-        rows = InputRows(inputs)
-        assert (rows.rows, rows.head(9).rows, rows.head(2).rows) == (4, 4, 2)
-        part = rows.part(1, 3)
-        found = part.to_scipy().toarray() if isinstance(part, CSR) else part
-        np.testing.assert_array_equal(found, dense[1:3])
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e39])
 def test_numbers_that_are_not_finite(value: float) -> None:
     dense = np.zeros((5, 3))
     dense[0, 1], dense[3, 2] = 1, value
     with pytest.raises(InputError, match="row 4 of the inputs"):
         InputRows(dense)
-
-
-@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (3,), (2, 2, 2)])
-def test_what_is_no_matrix(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ShapeError, match="a matrix of at least one row is needed"):
-        InputRows(np.zeros(shape))
-
-
-def test_rows_that_hold_no_such_image() -> None:
-    with pytest.raises(ShapeError, match="hold no images"):
-        InputRows(np.zeros((2, 5)), (1, 2, 2))

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from sparsenn.errors import FileFormatError, InputError, ShapeError, SparseNNError, UsageError
+from sparsenn.errors import FileFormatError, InputError, ShapeError, SparseNNError
 from sparsenn.io import read_model, write_model
-from sparsenn.model import Model
 from sparsenn.training import InputRows, TrainingData, read_data, read_rows, train, trained_model
 
 TABLE = "age,town,height,kind\n30,Ulm,1.5,b\n40,Bonn,1.75,a\n50,Ulm,2,b\n"
@@ -150,14 +149,6 @@ def test_tables_that_are_refused(tmp_path: Path, text: str, told: str) -> None:
         read_data(write(tmp_path, text))
 
 
-def test_texts_that_are_all_missing_cannot_be_filled_in(tmp_path: Path) -> None:
-    table = pa.table({"a": pa.array([None, None], pa.string()), "y": [1.0, 2.0]})
-    parquet.write_table(table, tmp_path / "a.parquet")
-    for path, texts in ((tmp_path / "a.parquet", ()), (write(tmp_path, "a,y\n,2\n,3\n"), ["a"])):
-        with pytest.raises(SparseNNError, match="column 'a' holds nothing; leave it out"):
-            read_data(path, text=texts, impute=True)
-
-
 def test_numbers_as_classes_count_from_0(tmp_path: Path) -> None:
     data = read_data(write(tmp_path, "a,y\n1,2\n2,0\n"), target=["y"], classes=True)
     assert (data.targets.shape, data.class_names) == ((2, 3), None)
@@ -173,19 +164,6 @@ def test_columns_without_a_name_are_left_out(tmp_path: Path) -> None:
     data = read_data(write(tmp_path, "Unnamed: 0,a,,y\n0,5,,2\n1,6,,3\n"))
     np.testing.assert_array_equal(data.inputs, [[5], [6]])
     assert data.note == "columns 1, 3 have no names, and are left out, as row numbers are"
-
-
-def test_a_column_without_a_name_is_no_target(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"'Unnamed: 0'.* a, y"):
-        read_data(write(tmp_path, "Unnamed: 0,a,y\n0,5,2\n"), target=["Unnamed: 0"])
-
-
-def test_as_many_targets_as_were_trained_for(tmp_path: Path) -> None:
-    path = write(tmp_path, "a,y,z\n1,2,3\n")
-    encoding = read_data(path, targets=2).encoding
-    assert isinstance(read_rows(path, 1, 2, targets=2, encoding=encoding), TrainingData)
-    with pytest.raises(UsageError, match="trained for 2 target columns, not 1"):
-        read_rows(path, 1, 2, targets=1, encoding=encoding)
 
 
 def test_semicolons(tmp_path: Path) -> None:
@@ -222,12 +200,6 @@ def test_columns_by_number(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_data(more, ignore=["3"], like=data).inputs, [[3]])
 
 
-def test_a_target_is_nothing_else(path: Path) -> None:
-    for how in ({"target": ["kind"], "ignore": ["kind"]}, {"target": ["kind", "kind"]}):
-        with pytest.raises(UsageError, match=r"column .* twice"):
-            read_data(path, **how)
-
-
 def test_scaling_is_kept_and_undone(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     inputs = rng.uniform(size=(200, 2)) * [1000, 1e-3] + [5e4, 0]
@@ -245,30 +217,6 @@ def test_scaling_is_kept_and_undone(tmp_path: Path) -> None:
     assert again.scaling is not None
     outputs = np.float64(again.scaling.apply(data.inputs)) @ again.network[0].weights + again.network[0].bias_vector()
     np.testing.assert_allclose(outputs, targets, rtol=0.01)
-
-
-def test_the_baseline_of_classes() -> None:
-    labels = np.array([0, 0, 0, 1])
-    result = train(TrainingData.of_labels(np.ones((4, 1)), labels), epochs=1, device="cpu")
-    assert result.baseline is not None
-    assert result.baseline.accuracy == 0.75
-    assert result.baseline.value == pytest.approx(-(0.75 * np.log(0.75) + 0.25 * np.log(0.25)))
-
-
-def test_the_evaluation_of_many_rows_is_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = TrainingData(np.ones((100, 1)), np.ones((100, 1)))
-    for most, rows in ((101, 100), (100, 50), (30, 25)):
-        monkeypatch.setattr("sparsenn.training.evaluation.MOST_MULTIPLY_ADDS", most)
-        evaluation = train(data, epochs=1, device="cpu").evaluation
-        assert evaluation is not None
-        assert evaluation.rows == rows
-
-
-def test_a_model_without_a_table_has_none(tmp_path: Path) -> None:
-    data = TrainingData(np.eye(3), np.eye(3))
-    model = trained_model(train(data, epochs=1, device="cpu"), data)
-    assert isinstance(model, Model)
-    assert (model.encoding, model.scaling, model.class_names) == (None, None, None)
 
 
 def test_the_example_of_the_docs(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
