@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import os
 import pty
-import resource
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Thread
 
-__all__ = ["interrupts_ignored", "interrupts_obeyed", "processor_time", "terminal"]
+__all__ = ["interrupts_obeyed", "terminal"]
 
 
 @contextmanager
 def interrupts_obeyed() -> Iterator[None]:
     """While this lasts, processes are started that end at an interrupt; `nohup` and `&` make them ignore it else."""
     with _own_action(signal.default_int_handler):
-        yield
-
-
-@contextmanager
-def interrupts_ignored() -> Iterator[None]:
-    """While this lasts, processes are started that ignore interrupts, as `nohup` and `&` start them."""
-    with _own_action(signal.SIG_IGN):
         yield
 
 
@@ -62,19 +54,3 @@ def terminal() -> Iterator[tuple[int, Callable[[], bytes]]]:
         return bytes(written)
 
     yield follower, text
-
-
-@contextmanager
-def processor_time() -> Iterator[Callable[[], float]]:
-    """Measure the seconds that processes take of processors, from their start to their end within; others may be busy.
-
-    Yields what returns them, afterwards.
-    """
-    before = _spent()
-    yield lambda: after - before
-    after = _spent()
-
-
-def _spent() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime

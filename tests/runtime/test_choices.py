@@ -96,27 +96,6 @@ def test_a_folder_that_cannot_be_written_to_is_one_warning(folder: Path) -> None
         assert not choices.write(KEY | {"rows": 65}, RECORD)
 
 
-def test_no_home_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def homeless() -> Path:
-        raise RuntimeError
-
-    monkeypatch.delenv("SPARSENN_CACHE")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", homeless)
-    with pytest.warns(ChoicesWarning, match="no home folder"):
-        assert choices.read(KEY) is None
-    with pytest.warns(ChoicesWarning, match="no home folder"):
-        assert not choices.write(KEY, RECORD)
-    assert choices.entries() == ()
-
-
-def test_what_json_cannot_hold_replaces_nothing(folder: Path) -> None:
-    choices.write(KEY, RECORD)
-    with pytest.raises(ValueError, match="JSON"):
-        choices.write(KEY, {"seconds": float("nan")})
-    assert choices.read(KEY) == {**RECORD, "key": KEY}
-
-
 def test_matching_records_are_removed_and_no_others(folder: Path) -> None:
     for device in ("H200", "H100", "EPYC, 2 threads"):
         choices.write(KEY | {"device": device}, RECORD)
@@ -128,11 +107,3 @@ def test_matching_records_are_removed_and_no_others(folder: Path) -> None:
     assert choices.clear("chunks").files == 0
     assert choices.clear().files == 1
     assert [path.name for path in folder.iterdir()] == ["mine.json"]
-
-
-def test_damaged_files_are_removed_with_all(folder: Path) -> None:
-    choices.write(KEY, RECORD)
-    path_of(folder).write_text("{")
-    with no_warnings():
-        assert choices.clear().files == 1
-    assert not folder.exists()

@@ -9,11 +9,8 @@ import time
 from pathlib import Path
 
 import numba
-import pytest
 
-from sparsenn.engine.timer import Timer
-from sparsenn.runtime.jit import compile_seconds, load_seconds
-from sparsenn.runtime.storage.compiled import LOADING
+from sparsenn.runtime.jit import compile_seconds
 
 PROGRAM = """
 from sparsenn.runtime.jit import compile_seconds, compiled, load_seconds
@@ -45,26 +42,6 @@ def test_functions_that_call_others_count_once() -> None:
     assert compile_seconds() == before + spent
 
 
-def test_time_passes_while_it_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    from numba.core import event
-
-    @numba.njit
-    def never_called() -> None:
-        pass
-
-    before = compile_seconds()
-    with event.trigger_event("numba:compile", data={"dispatcher": never_called}):
-        first = compile_seconds()
-        time.sleep(0.001)
-        second = compile_seconds()
-        with pytest.raises(KeyError), event.trigger_event("numba:compile", data={"dispatcher": never_called}):
-            raise KeyError
-        third = compile_seconds()
-    after = compile_seconds()
-    assert before <= first < second < third < after
-    assert compile_seconds() == after
-
-
 def test_none_where_it_has_compiled_before(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
@@ -79,28 +56,3 @@ def test_none_where_it_has_compiled_before(tmp_path: Path) -> None:
     compiled, loaded = told()
     assert compiled == 0
     assert loaded > 0.0001
-
-
-def test_loading_is_preparing_unless_it_is_done_to_compile() -> None:
-    from numba.core import event
-
-    @numba.njit
-    def never_called() -> None:
-        pass
-
-    def load() -> None:
-        with event.trigger_event(LOADING, data={"dispatcher": never_called}):
-            time.sleep(0.01)
-
-    timer = Timer()
-    start, before = time.perf_counter(), load_seconds()
-    load()
-    loaded = load_seconds() - before
-    assert 0.01 <= loaded <= time.perf_counter() - start
-    with event.trigger_event("numba:compile", data={"dispatcher": never_called}):
-        load()
-    assert load_seconds() - before == loaded
-    found = timer.seconds()
-    assert found.prepare == pytest.approx(loaded)
-    assert found.compile >= 0.01
-    assert found.compute <= time.perf_counter() - start - found.prepare - found.compile + 1e-6

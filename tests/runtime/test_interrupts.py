@@ -10,15 +10,12 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
-from numba.core.caching import FunctionCache
 
-from sparsenn.distributed.sharing import Stopping, ahead, shared
+from sparsenn.distributed.sharing import ahead, shared
 from sparsenn.runtime.interrupts import held_signals
-from sparsenn.runtime.jit import compiled
 from sparsenn.runtime.workers import _end, map_threads
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="there are no such signals")
@@ -90,24 +87,6 @@ def test_threads_that_share_work() -> None:
             thread.shutdown()
 
 
-def test_an_end_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal comes before the reader, which waits for room, is told to stop."""
-    ask, asked = Stopping.ask, []
-
-    def ask_late(stopping: Stopping) -> None:
-        asked.append(stopping)
-        if len(asked) == 1:
-            interrupt()
-        ask(stopping)
-
-    monkeypatch.setattr(Stopping, "ask", ask_late)
-    reader = ahead(endless(), 1)
-    with no_thread_is_left("sparsenn reads"):
-        next(reader.__enter__())
-        with pytest.raises(Stop):
-            reader.__exit__(None, None, None)
-
-
 def test_workers_that_start(interrupted_starts: None) -> None:
     _end()  # of those that other work has started
     with no_thread_is_left("sparsenn_"), pytest.raises(Stop):
@@ -125,27 +104,6 @@ def test_what_is_held_back_comes_when_the_block_ends() -> None:
     with pytest.raises(Stop):
         held()
     assert done == [True]
-
-
-@pytest.mark.parametrize("step", ["load_overload", "save_overload"])
-def test_compiled_code_that_is_loaded_or_kept(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = []
-
-    def interrupted(*_: object) -> None:
-        interrupt()
-        done.append(step)
-
-    @compiled
-    def double(number: int) -> int:
-        return 2 * number
-
-    monkeypatch.setattr(FunctionCache, "load_overload", lambda *_: None)
-    monkeypatch.setattr(FunctionCache, step, interrupted)
-    with pytest.raises(Stop):
-        double(3)
-    assert done == [step]
-    monkeypatch.undo()
-    assert double(3) == 6
 
 
 IN_COMPILED_CODE = """
@@ -184,67 +142,3 @@ def test_a_signal_in_compiled_code_is_raised_where_it_returns() -> None:
     """Numba loses exceptions that are raised while it makes arrays to return, and returns null pointers."""
     done = subprocess.run([sys.executable, "-c", IN_COMPILED_CODE], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "40"), done.stderr
-
-
-COMPILING = """
-import importlib.util, signal, sys, time
-from pathlib import Path
-import numpy as np
-
-SOURCE = '''
-from sparsenn.runtime.jit import compiled
-
-@compiled
-def count(numbers, counts):
-    found = 0
-    for place in range(numbers.size):
-        if numbers[place] > {}:
-            found += 1
-        counts[place] = found
-    return found
-'''
-
-
-def fresh(number):
-    path = Path(f"module{number}.py")
-    path.write_text(SOURCE.format(number))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.count
-
-
-def stop(number, frame):
-    fired.append(number)
-    raise TimeoutError
-
-
-numbers, counts, fired = np.arange(100), np.zeros(100, np.int64), []
-fresh(0)(numbers, counts)
-start = time.perf_counter()
-fresh(1)(numbers, counts)
-usual = time.perf_counter() - start
-signal.signal(signal.SIGALRM, stop)
-lost = raised = 0
-for number in range(2, 32):
-    function = fresh(number)
-    fired.clear()
-    try:
-        signal.setitimer(signal.ITIMER_REAL, usual * (number - 1) / 31)
-        function(numbers, counts)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        lost += len(fired)
-    except TimeoutError:
-        raised += 1
-    assert function(numbers, counts) == 99 - number
-print(lost, raised > 5)
-"""
-
-
-@pytest.mark.timeout(300)
-def test_a_signal_while_a_function_is_compiled(tmp_path: Path) -> None:
-    """LLVM calls Python code, and goes on where that raises: what is raised was lost, or ended the process."""
-    environment = {**os.environ, "SPARSENN_CACHE": str(tmp_path / "cache")}
-    command = [sys.executable, "-c", COMPILING]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, "0 True"), done.stderr

@@ -43,13 +43,6 @@ def test_compilation_is_announced_once_where_somebody_reads(stream, lines, monke
     assert shown.getvalue() == lines * f"{COMPILING}\n"
 
 
-def test_a_closed_stream_stops_nothing(monkeypatch):
-    shown = Terminal()
-    monkeypatch.setattr(sys, "stderr", shown)
-    shown.close()
-    announce_compilation()
-
-
 def test_another_function_announces_in_its_block(monkeypatch):
     shown, said = Terminal(), []
     monkeypatch.setattr(sys, "stderr", shown)
@@ -111,16 +104,6 @@ def test_longer_work_shows_bars_on_a_terminal(monkeypatch):
     progress._bars.release()
 
 
-def test_of_two_at_a_time_one_shows_bars(monkeypatch):
-    shown = terminal(monkeypatch)
-    monkeypatch.setattr(progress, "UNSHOWN_SECONDS", 0)
-    with shown_progress(None) as outer, shown_progress(None) as inner:
-        outer("outer", 1, 2)
-        inner("inner", 1, 2)
-    assert "outer" in shown.getvalue()
-    assert "inner" not in shown.getvalue()
-
-
 def notebook(monkeypatch):
     """Have stderr be a notebook's; return the list of texts that its cell shows, one after the other."""
     shown = []
@@ -144,10 +127,3 @@ def test_bars_in_a_notebook_vanish_at_the_end(monkeypatch):
     assert (cell[0], cell[-1]) == ("", "")
     assert cell[-2] == '<div>rows &lt;i&gt; <progress value="3" max="3"></progress> 3 of 3</div>'
     assert len(cell) == 5
-
-
-def test_pictures_in_a_notebook_are_few(monkeypatch):
-    cell = notebook(monkeypatch)
-    report_all(True, 1000)
-    assert len(cell) < 50
-    assert "1,000 of 1,000" in cell[-2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -85,39 +84,6 @@ def test_cupys_own_folder_is_never_cleared(place: Path, monkeypatch: pytest.Monk
     (done,) = clear(["cupy"])
     assert (done.files, str(done.left)) == (0, f"other programs that use CuPy share {place / 'cupy'}")
     assert cache.files[0].exists()
-
-
-def test_a_link_is_not_followed(place: Path, tmp_path: Path) -> None:
-    target = tmp_path / "precious.h5"
-    target.touch()
-    (place / "datasets" / "radixnet-16x1-digits-v1.h5").symlink_to(target)
-    clear(["datasets"])
-    assert target.exists()
-
-
-def test_what_cannot_be_removed_is_told(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "unlink", refuse)
-    (done,) = clear(["measurements"])
-    assert (done.files, done.left) == (0, f"{place / 'ceilings.json'} cannot be removed: Permission denied")
-
-
-def test_no_home_is_no_cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def homeless() -> Path:
-        raise RuntimeError
-
-    monkeypatch.delenv("SPARSENN_CACHE")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", homeless)
-    cache = cache_named("datasets")
-    assert (cache.folder, cache.files, cache.writable) == (None, (), False)
-
-
-def test_a_folder_that_cannot_be_written_to(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert not cache_named("measurements").writable
 
 
 def test_an_unknown_cache_is_refused(place: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -60,18 +59,6 @@ def test_a_setting_moves_the_cache(program: Path, tmp_path: Path, variable: str)
     assert not files(program.parent, "*.nb?")
 
 
-def test_numbas_own_setting_goes_first(program: Path, tmp_path: Path) -> None:
-    run(program, SPARSENN_CACHE=str(tmp_path / "a"), NUMBA_CACHE_DIR=str(tmp_path / "b"))
-    assert not files(tmp_path / "a", "*.nb?")
-    assert files(tmp_path / "b", "*.nbc")
-
-
-def test_without_a_setting_the_cache_is_beside_the_source(program: Path) -> None:
-    for expected in (FIRST, AGAIN):
-        assert run(program).stdout == expected
-    assert files(program.parent / "__pycache__", "*.nbi")
-
-
 def cut(content: bytes) -> bytes:
     return content[: len(content) // 2]
 
@@ -96,16 +83,6 @@ def test_a_damaged_cache_is_made_again(program: Path, tmp_path: Path, pattern: s
     intact = pattern == "*.nbi"  # an index may have entries that are not damaged
     assert (again.stdout == FIRST or intact, again.stdout[:8], again.stderr) == (True, FIRST[:8], "")
     assert (once_more.stdout, once_more.stderr) == (AGAIN, "")
-
-
-def test_another_functions_code_is_not_taken(program: Path, tmp_path: Path) -> None:
-    """As an index that two processes have written to may lead to."""
-    place = tmp_path / "here"
-    run(program, SPARSENN_CACHE=str(place))
-    first, second = files(place, "*.nbc")
-    shutil.copyfile(first, second)
-    done = run(program, SPARSENN_CACHE=str(place))
-    assert (done.stdout, done.stderr) == ("[6, 3.0] 1\n", "")
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), [("- 1", "- 2", "11\n"), ("STEP = 1", "STEP = 22", "42\n")])
@@ -136,36 +113,3 @@ def test_where_nothing_can_be_cached_one_line_says_so(program: Path, tmp_path: P
     assert done.stdout == FIRST
     assert done.stderr.count("compiled kernels cannot be cached") == 1
     assert "set SPARSENN_CACHE to a writable folder" in done.stderr
-
-
-def test_a_full_disk_costs_no_result(program: Path, tmp_path: Path) -> None:
-    place = tmp_path / "here"
-    full = "import errno, os, numba.core.caching as caching\n" + KERNEL.replace(
-        "found =",
-        "def fails(self, path):\n"
-        "    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)\n"
-        "caching.IndexDataCacheFile._open_for_write = fails\n"
-        "found =",
-    )
-    program.write_text(full)
-    done = run(program, SPARSENN_CACHE=str(place))
-    assert done.stdout == FIRST
-    assert done.stderr.count("No space left on device") == 1
-    assert str(place) in done.stderr
-
-
-def test_nothing_can_be_written_beside_the_package_or_at_home(tmp_path: Path, repository: Path) -> None:
-    """As in containers, and for users that are services."""
-    place = tmp_path / "installed"
-    shutil.copytree(repository / "sparsenn", place / "sparsenn", ignore=shutil.ignore_patterns("__pycache__"))
-    for folder in (place, *place.rglob("*")):
-        if folder.is_dir():
-            (folder / "__pycache__").write_text("")
-    (tmp_path / "file").write_text("")
-    names = ("SPARSENN_CACHE", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
-    environment = {name: value for name, value in os.environ.items() if name not in names}
-    environment |= {"HOME": str(tmp_path / "file" / "home"), "PYTHONPATH": str(place)}
-    command = [sys.executable, "-m", "sparsenn", "info", str(repository / "datasets" / "lenet86-pruned.h5")]
-    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert len(done.stderr.splitlines()) == done.stderr.count("warning: compiled kernels cannot be cached") <= 1
