@@ -2,16 +2,13 @@
 
 import pickle
 import threading
-import time
 from importlib import import_module
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sessions import altered, same
 
-import sparsenn
 from sparsenn import Linear, Network, Session, Sessions
 from sparsenn.backends import gpus
 from sparsenn.backends.cpu import CPUBackend
@@ -19,7 +16,7 @@ from sparsenn.distributed import devices as devices_module
 from sparsenn.distributed.devices import device_names
 from sparsenn.errors import DeviceError, InputError, OutOfMemoryError, UsageError
 from sparsenn.formats import CSR, from_dense
-from sparsenn.layers import Identity, ReLU, Sigmoid
+from sparsenn.layers import Identity, ReLU
 from sparsenn.structure.merging import merge_equal_outputs
 
 
@@ -91,16 +88,6 @@ def test_calls_return_what_one_session_returns(network, rows, small_pieces, devi
     assert dense.tobytes() == one(rows.to_scipy(), form="dense").tobytes()
 
 
-def test_dense_layers_have_the_same_bits_where_they_are_reproducible(rng, small_pieces):
-    network = Network(
-        (Linear(rng.normal(size=(6, 9)), rng.normal(size=9), ReLU()), Linear(rng.normal(size=(9, 3)), 0.5, Sigmoid()))
-    )
-    rows = rng.normal(size=(300, 6)).astype(np.float32)
-    one = alone(network)(rows)
-    for count in (2, 3):
-        assert several(network, count)(rows).tobytes() == one.tobytes()
-
-
 def test_no_rows_and_fewer_rows_than_devices(network, rows):
     for count in (0, 1, 2):
         part = rows.slice_groups(0, count)
@@ -120,13 +107,6 @@ def test_named_inputs_and_outputs(network, rows, small_pieces):
         for found in (sessions(inputs), sessions.run(inputs).by_name):
             assert found["c"].tobytes() == expected[:, :40].tobytes()
             assert found["d"].tobytes() == expected[:, 40:].tobytes()
-
-
-def test_a_result_tells_the_devices_and_how_it_was_planned(network, rows):
-    found = several(network, 2).run(rows)
-    assert found.notes[-1].startswith("Samples were shared by ")
-    assert found.plan.inputs == 500
-    assert found.seconds.compute > 0
 
 
 @pytest.mark.gpu
@@ -167,54 +147,6 @@ def test_kernels_are_chosen_once_for_devices_of_a_kind_however_many_rows_each_ta
     assert [given.count for given in chosen[1:]] == [3]
 
 
-def test_devices_of_different_kinds_choose_for_themselves(network):
-    first = Session(network)
-    other = first.on("reference")
-    rows = np.ones((40, 48), np.float32)
-    assert first.plan(rows).kernel is not other.plan(rows).kernel
-
-
-@pytest.mark.parametrize("large", [False, True])
-def test_devices_are_made_ready_one_after_the_other_unless_layers_are_large(
-    network, rows, small_pieces, monkeypatch, large
-):
-    module = import_module("sparsenn.engine.executable")
-    making, most, begun = [], [], []
-    together, all_make, real = threading.Barrier(3), threading.Barrier(3), module.bind_step
-
-    def slowly(*given):
-        making.append(threading.get_ident())
-        most.append(len(making))
-        begun.append(making[-1])
-        if large and len(begun) <= 3:
-            all_make.wait(20)
-        time.sleep(0.02)
-        try:
-            return real(*given)
-        finally:
-            making.pop()
-
-    def begin(session):
-        real = session._run_rows
-
-        def run(*given):
-            if not session.nbytes:
-                together.wait(20)
-            return real(*given)
-
-        session._run_rows = run
-
-    monkeypatch.setattr(module, "bind_step", slowly)
-    if large:
-        monkeypatch.setattr(import_module("sparsenn.engine.compiled_network"), "LARGE_LAYER", 1)
-    sessions = several(network, 3)
-    for session in sessions.sessions:
-        begin(session)
-    sessions.run(rows)
-    assert len(set(begun)) == 3
-    assert max(most) == (3 if large else 1)
-
-
 def test_pieces_are_handed_out_as_devices_become_free(network, rows, small_pieces):
     sessions = several(network, 2)
     slow, fast = sessions._sessions
@@ -234,32 +166,6 @@ def test_pieces_are_handed_out_as_devices_become_free(network, rows, small_piece
     found = sessions.run(rows)
     assert taken == {slow: 1, fast: 7}
     assert same(found.outputs, alone(network).run(rows).outputs)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "batches", "rows", "pieces"),
-    [
-        (0.9, 1, 80, 8),
-        (0.45, 2, 80, 8),
-        (0.2, 1, 80, 4),
-        (0.2, 1, 20, 2),
-        (0.01, 1, 80, 2),
-        (float("inf"), 1, 80, 8),
-        (None, 1, 80, 8),
-        (None, 1, 1, 1),
-        (0.9, 1, 0, 1),
-    ],
-)
-def test_what_is_soon_computed_is_cut_into_few_pieces(network, monkeypatch, seconds, batches, rows, pieces):
-    monkeypatch.setattr(devices_module, "LEAST_ROWS", 10)
-    plan = SimpleNamespace(estimate=seconds, batches=[()] * batches, groups_rows=False, streams=False)
-    sessions = several(network, 2)
-    found = sessions._pieces(rows, plan)
-    assert len(found) == pieces
-    assert [first for first, _ in found[1:]] == [last for _, last in found[:-1]]
-    assert (found[0][0], found[-1][1]) == (0, rows)
-    for name in ("groups_rows", "streams"):
-        assert len(sessions._pieces(rows, SimpleNamespace(**{**vars(plan), name: True}))) == min(2, max(1, rows))
 
 
 # ---- Errors and interrupts -------------------------------------------------------------------------------------------
@@ -294,28 +200,6 @@ def test_an_error_of_one_device_ends_the_run(network, rows, small_pieces, error)
     assert not threads(sessions)
 
 
-def test_the_others_stop_in_the_middle_of_their_pieces(network, rows):
-    sessions = several(network, 2)
-    begun, ended = threading.Event(), []
-    other, failing = sessions._sessions
-
-    def run(given, first, last, size, statistics, report):
-        begun.set()
-        for layer in range(10**9):
-            report(first, last, layer)
-        ended.append(1)
-
-    def fail(*_):
-        assert begun.wait(20)
-        raise DeviceError("gone")
-
-    other._run_rows, failing._run_rows = run, fail
-    with pytest.raises(DeviceError, match="gone"):
-        sessions.run(rows)
-    assert not ended
-    assert not threads(sessions)
-
-
 def test_an_interrupt_stops_all(network, rows):
     sessions = several(network, 2)
 
@@ -326,24 +210,6 @@ def test_an_interrupt_stops_all(network, rows):
         sessions.run(rows, progress=interrupt)
     assert same(sessions.run(rows).outputs, alone(network).run(rows).outputs)
     assert not threads(sessions)
-
-
-def test_a_run_ends_between_the_layers_of_a_piece(rng, rows):
-    """What stops a device is looked at while layers run, not only between pieces."""
-    weights = [scattered(rng, 48, 48, 0.2) for _ in range(6)]
-    session = Session(Network.from_scipy(weights), device="cpu", kernel="scipy")
-    given, _, _ = session._begin_shared(rows)
-    told = []
-
-    def report(first, last, layers):
-        told.append(layers)
-        raise DeviceError("stop")
-
-    with pytest.raises(DeviceError, match="stop"):
-        session._run_rows(given, 0, 500, 500, True, report)
-    with pytest.raises(DeviceError, match="stop"):
-        session._fill(given, 0, 500, lambda dtype: np.empty((500, 48), dtype), report)
-    assert told == [1, 1]
 
 
 # ---- What may be asked for -------------------------------------------------------------------------------------------
@@ -373,21 +239,11 @@ def test_other_names_are_refused_in_one_line(devices):
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_all_asks_for_a_gpu(monkeypatch):
-    monkeypatch.setattr(devices_module, "gpus", lambda: ("cuda:0", "cuda:1"))
-    assert device_names("all") == ("cuda:0", "cuda:1")
-
-
 def test_device_and_devices_are_not_given_together(network):
     with pytest.raises(UsageError, match="leave out device"):
         Sessions(network, "cpu", device="cpu")
     with pytest.raises(UsageError, match="leave out machine"):
         Sessions(network, "cpu", machine="h200")
-
-
-def test_infer_takes_devices(network, rows):
-    found = sparsenn.infer(network, rows, devices="cpu")
-    assert same(found.outputs, sparsenn.infer(network, rows, device="cpu").outputs)
 
 
 def test_a_session_says_where_several_devices_go(network):
@@ -409,12 +265,6 @@ def test_sessions_pickle_as_their_networks_and_options(network, rows):
     again = pickle.loads(pickle.dumps(sessions))
     assert same(again.run(rows).outputs, sessions.run(rows).outputs)
     assert len({id(session.network) for session in again._sessions}) == 1
-
-
-@pytest.mark.parametrize("form", ["coo", 3])
-def test_other_forms_are_refused(network, rows, form):
-    with pytest.raises(UsageError, match="dense or csr"):
-        several(network, 2)(rows, form=form)
 
 
 class Elsewhere(CPUBackend):

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.sparse import random_array
 
-from sparsenn.distributed.digests import content_digest, rows_digest
+from sparsenn.distributed.digests import rows_digest
 from sparsenn.formats import CSR, Array
-from sparsenn.formats.arrays import read_only
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (300, 7), (64, 1024), (4096, 33)])
@@ -35,13 +34,3 @@ def test_each_array_of_sparse_rows_counts() -> None:
         CSR(matrix.shape, matrix.indptr, indices, matrix.values),
     ]
     assert len({rows_digest(found) for found in (matrix, *others)}) == 3
-
-
-@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 40_961, 1 << 20])
-def test_digests_are_of_sums_of_words(size: int) -> None:
-    """As earlier versions have them, whose runs may be resumed."""
-    rows = np.random.default_rng(2).integers(0, 256, (size, 1), np.uint8)
-    data = rows.ravel()
-    words = data[: size - size % 4096].view(np.uint64).reshape(-1, 512)
-    expected = content_digest(rows.shape, ["|u1", words.sum(axis=0), words.sum(axis=1), data[words.nbytes :]])
-    assert rows_digest(rows) == rows_digest(read_only(rows)) == expected

@@ -11,9 +11,6 @@ from scipy.sparse import csr_array
 
 import sparsenn
 from sparsenn.distributed import infer
-from sparsenn.distributed.cluster.api import _usual
-from sparsenn.distributed.cluster.rows import Rows
-from sparsenn.distributed.cluster.sessions import Sizes
 from sparsenn.io import Dataset
 
 dask = pytest.importorskip("dask", reason="the extra dask is not installed")
@@ -81,21 +78,6 @@ def test_without_a_cluster_threads_compute(problem: Path, rows: Any, session: sp
     assert bits(lazy.compute(scheduler="threads")) == bits(session(rows))
 
 
-def test_reproducible_networks_of_any_kind_have_the_same_bits(client: Any, rng: np.random.Generator) -> None:
-    weights = [rng.standard_normal((30, 50)).astype(np.float32), rng.standard_normal((50, 7)).astype(np.float32)]
-    network, rows = sparsenn.Network.from_scipy(weights), rng.standard_normal((101, 30)).astype(np.float32)
-    right = sparsenn.Session(network, device="cpu", reproducible=True)(rows)
-    lazy = infer(network, rows, client, piece=10, device="cpu", reproducible=True)
-    assert bits(lazy.compute()) == bits(right)
-
-
-def test_precision_float64_gives_float64(client: Any, dataset: Dataset, rows: Any) -> None:
-    lazy = infer(dataset.network, rows, client, piece=250, device="cpu", precision="float64")
-    found = lazy.compute()
-    assert lazy.dtype == found.dtype == np.float64
-    assert bits(found) == bits(sparsenn.Session(dataset.network, device="cpu", precision="float64")(rows))
-
-
 @pytest.mark.parametrize("kind", ["csr", "dense", "file", "chunks"])
 def test_a_file_holds_all_outputs(
     client: Any, problem: Path, rows: Any, session: sparsenn.Session, tmp_path: Path, kind: str
@@ -123,30 +105,8 @@ def test_files_are_those_that_streaming_writes(client: Any, problem: Path, datas
         assert many.read_bytes() == one.read_bytes()
 
 
-def test_rows_are_prepared_and_classes_told(client: Any, rng: np.random.Generator, tmp_path: Path) -> None:
-    network = sparsenn.Network.from_scipy([rng.standard_normal((30, 7))], activation=sparsenn.Identity())
-    rows = rng.standard_normal((101, 30)).astype(np.float32)
-    how = {"prepare": np.negative, "classes": True, "piece": 10, "device": "cpu"}
-    infer(network, rows, client, output=tmp_path / "out.npy", **how)
-    right = sparsenn.Session(network, device="cpu")(-rows).argmax(axis=1)
-    assert np.load(tmp_path / "out.npy").tolist() == right.tolist()
-
-
 def test_no_rows_are_no_outputs(client: Any, problem: Path, tmp_path: Path) -> None:
     none = np.zeros((0, 64), np.float32)
     assert infer(problem, none, client, output=tmp_path / "out.npy", device="cpu").rows == 0
     assert np.load(tmp_path / "out.npy").shape == (0, 64)
     assert infer(problem, none, client, device="cpu").compute().shape == (0, 64)
-
-
-@pytest.mark.parametrize(
-    ("rows", "row_bytes", "workers", "piece"),
-    [(6_000_000, 220.0, 1, 1_220_161), (6_000_000, 220.0, 2, 750_000), (1_000_000, 220.0, 4, 262_144)],
-)
-@pytest.mark.parametrize("of_csr", [True, False])
-def test_workers_read_large_pieces_of_sparse_rows(
-    rows: int, row_bytes: float, workers: int, piece: int, of_csr: bool
-) -> None:
-    found = Rows((rows, 1024), of_csr, lambda: "", lambda *edge: edge, row_bytes=row_bytes)
-    assert _usual(found, Sizes(1024, 1024, 120, 1), True, workers) == (piece if of_csr else 16_384)
-    assert _usual(found, Sizes(1024, 1024, 120, 1), True) == (262_144 if of_csr else 16_384)

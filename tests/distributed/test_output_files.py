@@ -13,7 +13,7 @@ import pytest
 
 from sparsenn import Linear, Network
 from sparsenn.distributed import infer, stream, streaming
-from sparsenn.errors import InputError, ResourceError, UsageError
+from sparsenn.errors import UsageError
 from sparsenn.formats.scaling import Scaling
 from sparsenn.layers import Identity
 
@@ -95,13 +95,6 @@ def test_functions_are_not_resumed_with(
         run(network, rows, output, prepare=double, resume=True)
 
 
-def test_pieces_of_a_function_are_not_those_of_a_scaling(network: Network, rows: Path, output: Path) -> None:
-    begin(stream, network, rows, output, prepare=double, **CPU)
-    for prepare in (None, scaling(2.0)):
-        with pytest.raises(UsageError, match="or with another scaling"):
-            stream(network, rows, output, prepare=prepare, resume=True, **CPU)
-
-
 # ---- Files of others -------------------------------------------------------------------------------------------------
 
 
@@ -117,46 +110,6 @@ def test_a_folder_that_no_run_made_is_refused(
     with pytest.raises(UsageError, match=r"found\.npy\.pieces holds \S+, which no run wrote"):
         run(network, rows, output, resume=resume)
     assert [place.read_text() for place in places] == ["mine"] * len(places)
-
-
-def test_an_empty_folder_is_used_and_what_is_put_there_meanwhile_stays(
-    network: Network, rows: Path, output: Path
-) -> None:
-    folder = output.with_name("found.npy.pieces")
-    folder.mkdir()
-    stream(network, rows, output, progress=lambda *given: (folder / "notes.txt").touch(), **CPU)
-    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
-    assert len(np.load(output)) == 300
-
-
-@pytest.mark.parametrize("name", ["lock", "run.json", "output.npy", "output.begun", "00000000.json"])
-def test_links_among_pieces_are_not_followed(network: Network, rows: Path, output: Path, name: str) -> None:
-    precious, folder = output.with_name("precious"), output.with_name("found.npy.pieces")
-    precious.write_bytes(b"precious")
-    folder.mkdir()
-    (folder / "lock").touch()
-    (folder / name).unlink(missing_ok=True)
-    (folder / name).symlink_to(precious)
-    for resume in (False, True):
-        with pytest.raises(UsageError, match=f"holds {name}, which no run wrote"):
-            stream(network, rows, output, resume=resume, **CPU)
-    assert precious.read_bytes() == b"precious"
-
-
-def test_a_lock_is_not_emptied(network: Network, rows: Path, output: Path) -> None:
-    begin(stream, network, rows, output, **CPU)
-    lock = output.with_name("found.npy.pieces") / "lock"
-    lock.write_text("words")
-    with pytest.raises(UsageError, match="holds the work of an earlier run"):
-        stream(network, rows, output, **CPU)
-    assert lock.read_text() == "words"
-
-
-def test_a_link_to_a_folder_is_no_folder_of_pieces(network: Network, rows: Path, output: Path) -> None:
-    output.with_name("elsewhere").mkdir()
-    output.with_name("found.npy.pieces").symlink_to("elsewhere")
-    with pytest.raises(UsageError, match="is a link: move it away"):
-        stream(network, rows, output, **CPU)
 
 
 # ---- The input -------------------------------------------------------------------------------------------------------
@@ -186,31 +139,6 @@ def test_a_file_that_holds_the_rows_is_not_written_over(
         file["inputs"] = np.ones((5, 3), np.float32)
     with pytest.raises(UsageError, match=r"would overwrite \S+rows\.h5"):
         run(network, tmp_path / "rows.h5", tmp_path / "rows.h5")
-
-
-def test_a_network_is_not_written_over(client: Any, problem: Path) -> None:
-    before = problem.read_bytes()
-    with pytest.raises(UsageError, match=r"would overwrite \S+problem\.h5"):
-        infer(problem, np.ones((5, 64), np.float32), client, output=problem, **CPU)
-    assert problem.read_bytes() == before
-
-
-def test_rows_that_change_while_they_are_read_are_refused(
-    run: Callable[..., Any], network: Network, rows: Path, output: Path
-) -> None:
-    def change(task: str, done: int, total: int) -> None:
-        if not done:
-            return
-        with rows.open("r+b") as file:
-            file.seek(-12, os.SEEK_END)
-            file.write(b"\0" * 12)
-
-    few_rows = 30_000  # a thread reads ahead, but no more than some pieces
-    with pytest.raises(InputError, match=r"rows\.npy: changed while it was read"):
-        run(network, rows, output, memory_limit=few_rows, progress=change)
-    assert not output.exists()
-    with pytest.raises(UsageError, match="other samples"):
-        run(network, rows, output, resume=True)
 
 
 # ---- Outputs ---------------------------------------------------------------------------------------------------------
@@ -244,14 +172,3 @@ def test_no_rows(
     else:
         assert output.read_text() == ""
     assert not list(tmp_path.glob("*.pieces"))
-
-
-def test_a_folder_as_output_is_refused_before_rows_are_run(
-    run: Callable[..., Any], network: Network, rows: Path, output: Path
-) -> None:
-    output.mkdir()
-    said: list[int] = []
-    with pytest.raises(ResourceError, match=r"cannot write \S+found\.npy: it is a folder"):
-        run(network, rows, output, progress=lambda task, done, total: said.append(done))
-    assert not said
-    assert not list(output.parent.glob("*.pieces"))

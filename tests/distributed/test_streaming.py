@@ -1,15 +1,11 @@
 """Rows from files to files, in pieces: the bits of one run, whatever cuts it, and within the memory that is allowed."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 
 import h5py
@@ -17,15 +13,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sparsenn import Linear, Network, Session, Sessions
+from sparsenn import Linear, Network, Session
 from sparsenn.distributed import streaming
-from sparsenn.distributed.devices import session_on
 from sparsenn.distributed.pieces import Piece, opened_pieces
-from sparsenn.distributed.sharing import ahead
 from sparsenn.errors import DeviceError, FileFormatError, ResourceError, ShapeError, UsageError
 from sparsenn.formats import from_dense
 from sparsenn.io import Dataset, write_dataset
-from sparsenn.io.arrays import stored
 from sparsenn.io.challenge.tsv import read_categories, write_images
 from sparsenn.io.tables import row_source
 from sparsenn.layers import Identity, ReLU
@@ -128,13 +121,6 @@ def test_every_kind_of_rows_and_outputs(network, folder, right, tmp_path, monkey
     assert names(tmp_path) == ["found.h5", "found.npy", "found.tsv"]
 
 
-def test_equal_outputs_are_equal_files(network, folder, tmp_path):
-    stream(network, folder / "rows.npy", tmp_path / "now.h5", device="cpu")
-    time.sleep(1.1)  # HDF5 tells times to the second
-    stream(network, folder / "rows.npy", tmp_path / "later.h5", device="cpu")
-    assert (tmp_path / "now.h5").read_bytes() == (tmp_path / "later.h5").read_bytes()
-
-
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("size", [33, 400])
 def test_several_devices_and_sizes_of_pieces(network, folder, right, tmp_path, monkeypatch, count, size):
@@ -162,17 +148,6 @@ def test_classes_and_scaled_rows(folder, tmp_path):
     right = Session(network, device="cpu", reproducible=True)(2 * rows)
     assert classes.dtype == np.int64
     assert np.array_equal(classes, right.argmax(axis=1))
-
-
-def test_which_kernels_run_does_not_depend_on_the_size_of_pieces(network, folder, tmp_path):
-    """Rows of a piece are planned as those of the whole file."""
-    kernels = set()
-    for size in (20, 100, 900):
-        found = stream(
-            network, folder / "rows.npy", tmp_path / f"{size}.npy", device="cpu", memory_limit=limit_for(size)
-        )
-        kernels.add(tuple(kernel.name for kernel in found.plan.kernels))
-    assert len(kernels) == 1
 
 
 def test_no_rows(network, tmp_path):
@@ -271,73 +246,6 @@ def test_only_what_is_not_done_is_computed(network, folder, right, tmp_path, mon
     assert found.statistics == ()
 
 
-def test_pieces_that_are_missing_in_the_middle_are_computed(network, folder, right, tmp_path):
-    output = tmp_path / "found.npy"
-    cut_run(network, folder, output, count=5)
-    (pieces_folder(output) / "00000001.json").unlink()
-    (pieces_folder(output) / "00000003.json").unlink()
-    stream(network, folder / "rows.npy", output, device="cpu", resume=True)
-    assert np.load(output).tobytes() == right.dense.tobytes()
-
-
-def test_a_run_that_was_cut_at_its_very_end_is_finished(network, folder, right, tmp_path, monkeypatch):
-    output = tmp_path / "found.npy"
-    with monkeypatch.context() as patch:
-        patch.setattr(streaming.Pieces, "finish", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            stream(network, folder / "rows.npy", output, device="cpu")
-    found = stream(network, folder / "rows.npy", output, device="cpu", resume=True)
-    assert np.load(output).tobytes() == right.dense.tobytes()
-    assert found.inputs == ROWS
-
-
-@pytest.mark.parametrize("removed", [(), ("run.json",), ("00000001.json",), ("run.json", "00000000.json")])
-def test_a_run_that_was_cut_when_its_output_was_whole_begins_anew(
-    network, folder, right, tmp_path, monkeypatch, removed
-):
-    output = tmp_path / "found.npy"
-
-    def cut(place):
-        for name in removed:
-            (place / name).unlink()
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("sparsenn.distributed.pieces._remove", cut)
-        with pytest.raises(KeyboardInterrupt):
-            stream(network, folder / "rows.npy", output, device="cpu", memory_limit=limit_for(40))
-    assert np.load(output).tobytes() == right.dense.tobytes()
-    with monkeypatch.context() as patched:  # what it left must not be taken for pieces of the next one
-        cut_after(patched, 1, KeyboardInterrupt)
-        with pytest.raises(KeyboardInterrupt):
-            stream(network, folder / "rows.npy", output, device="cpu", resume=True, memory_limit=limit_for(30))
-    stream(network, folder / "rows.npy", output, device="cpu", resume=True, memory_limit=limit_for(30))
-    assert np.load(output).tobytes() == right.dense.tobytes()
-    assert not pieces_folder(output).exists()
-
-
-@dataclass(frozen=True)
-class InPlace:
-    """Multiplies rows where they are."""
-
-    factor: float
-
-    def __call__(self, rows):
-        return np.multiply(rows, self.factor, out=rows)
-
-
-def test_a_run_resumes_whose_rows_are_prepared_in_place(network, folder, tmp_path, monkeypatch):
-    """What is noted of rows is what was read."""
-    output, right = tmp_path / "found.npy", Session(network, device="cpu", reproducible=True)
-    given = {"device": "cpu", "memory_limit": limit_for(40), "prepare": InPlace(2)}
-    with monkeypatch.context() as patched:
-        cut_after(patched, 3, KeyboardInterrupt)
-        with pytest.raises(KeyboardInterrupt):
-            stream(network, folder / "rows.npy", output, **given)
-    stream(network, folder / "rows.npy", output, resume=True, **given)
-    assert np.load(output).tobytes() == right(2 * np.load(folder / "rows.npy")).tobytes()
-
-
 def test_an_earlier_run_is_not_lost_unasked(network, folder, tmp_path):
     output = tmp_path / "found.npy"
     cut_run(network, folder, output)
@@ -370,15 +278,6 @@ def test_rows_that_were_changed_in_a_way_that_nothing_tells_are_found(network, f
     np.save(path, rows)
     with pytest.raises(UsageError, match="the rows differ from those of the earlier run"):
         stream(network, path, output, device="cpu", resume=True)
-
-
-@pytest.mark.parametrize("name", ["00000001.json", "run.json"])
-def test_damaged_notes_are_told_in_one_line(network, folder, tmp_path, name):
-    output = tmp_path / "found.npy"
-    cut_run(network, folder, output)
-    (pieces_folder(output) / name).write_text("{")
-    with pytest.raises(UsageError, match=f"{name} is damaged"):
-        stream(network, folder / "rows.npy", output, device="cpu", resume=True)
 
 
 def test_a_second_run_into_one_file_is_refused(network, folder, tmp_path):
@@ -440,15 +339,6 @@ def test_a_fault_in_a_file(network, folder, tmp_path, device, row):
     assert not (tmp_path / "found.npy").exists()
 
 
-def test_rows_are_checked_before_they_are_prepared(network, folder, tmp_path):
-    path, prepared = faulty(folder, tmp_path / "rows.h5", 690), []
-    limit = limit_for(60)
-    with pytest.raises(FileFormatError, match=r"rows from 6\d\d on: row \d+, entry \d+: index 65535 is outside"):
-        stream(network, path, device="cpu", prepare=lambda rows: prepared.append(rows) or rows, memory_limit=limit)
-    assert prepared
-    assert all(rows.is_checked for rows in prepared)
-
-
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
@@ -467,12 +357,6 @@ def test_files_that_are_none_are_refused_and_leave_nothing(network, tmp_path, ma
     assert names(tmp_path) == ["rows.npy"]
 
 
-def test_text_that_is_not_in_order_is_refused(network, tmp_path):
-    (tmp_path / "rows.tsv").write_text("2\t1\t1\n1\t1\t1\n")
-    with pytest.raises(FileFormatError, match="the images are not in order"):
-        stream(network, tmp_path / "rows.tsv", device="cpu")
-
-
 def test_a_table_with_gaps_or_texts_is_refused(network, tmp_path):
     import pyarrow as pa
     from pyarrow import parquet
@@ -485,12 +369,6 @@ def test_a_table_with_gaps_or_texts_is_refused(network, tmp_path):
         parquet.write_table(pa.table({**columns, "column 3": column}), tmp_path / "rows.parquet")
         with pytest.raises(FileFormatError, match=words):
             stream(network, tmp_path / "rows.parquet", device="cpu")
-
-
-@pytest.mark.parametrize("name", ["rows.csv", "rows", "rows.npz"])
-def test_other_kinds_of_files_are_refused(network, tmp_path, name):
-    with pytest.raises(UsageError, match="rows are streamed from"):
-        stream(network, tmp_path / name, device="cpu")
 
 
 def test_other_kinds_of_outputs_are_refused(network, folder, tmp_path):
@@ -571,64 +449,12 @@ def on_a_gpu(monkeypatch):
     return there
 
 
-def test_reading_goes_on_while_a_gpu_is_made_ready(network, folder, monkeypatch):
-    """All pieces that may wait are read before it is known how they run."""
-    read, enough, real = [], threading.Event(), row_source._Sparse._piece
-
-    def piece(self, *edges):
-        found = real(self, *edges)
-        read.append(edges)
-        if len(read) > 5:
-            enough.set()
-        return found
-
-    def made(*given, **options):
-        assert enough.wait(20)
-        return session_on(*given, **options)
-
-    on_a_gpu(monkeypatch)
-    monkeypatch.setattr(streaming, "WAITING_PIECES", 4)
-    monkeypatch.setattr(streaming, "session_on", made)
-    monkeypatch.setattr(row_source._Sparse, "_piece", piece)
-    found = stream(network, folder / "rows.h5", device="cpu", memory_limit=40_000)
-    assert found.inputs == ROWS
-
-
 @pytest.mark.parametrize("devices", [1, 4])
 def test_pieces_for_gpus_fill_the_memory_and_fit_into_it(network, monkeypatch, devices):
     source = SimpleNamespace(rows=10**9, row_bytes=200.0)
     size = streaming.rows_a_piece(source, network, on_a_gpu(monkeypatch), devices, 10**9, False)
     pieces = devices + streaming.SPARE_PIECES - 1 + streaming.WAITING_PIECES
     assert 0.7e9 < pieces * size * source.row_bytes < 1e9
-
-
-@pytest.mark.parametrize(("rows", "pieces"), [(1, 1), (50, 1), (51, 2), (900, 4), (1201, 5), (10_001, 34)])
-def test_pieces_have_as_many_rows_each(network, rows, pieces):
-    """The last one is not much smaller, for which it would be planned anew."""
-    source = SimpleNamespace(rows=rows, row_bytes=4.0 * WIDTH)
-    size = streaming.rows_a_piece(source, network, Session(network, device="cpu").backend, 1, limit_for(300), True)
-    assert -(-rows // size) == pieces
-    assert 0 <= pieces * size - rows < pieces
-
-
-def test_memory_is_asked_for_where_more_is_needed_than_before(network, folder, monkeypatch):
-    asked = []
-    monkeypatch.setattr(row_source, "check_memory", lambda needed, _: asked.append(needed))
-    with row_source.opened_rows(folder / "rows.h5", WIDTH) as source:
-        pieces = list(source.pieces(10))
-    needed = 6 * np.array([piece.nnz for piece in pieces])
-    assert asked == np.unique(np.maximum.accumulate(needed)).tolist()
-    assert len(asked) < len(pieces) / 4
-
-
-def test_threads_give_way_sooner_while_any_reads_ahead():
-    usual = sys.getswitchinterval()
-    with ExitStack() as first:
-        first.enter_context(ahead(iter("abc"), 1))
-        with ahead(iter("abc"), 1):
-            first.close()
-            assert sys.getswitchinterval() < usual
-    assert sys.getswitchinterval() == usual
 
 
 def test_progress_tells_rows(network, folder):
@@ -639,66 +465,3 @@ def test_progress_tells_rows(network, folder):
     stream(network, folder / "rows.tsv", device="cpu", progress=lambda *given: told.append(given))
     assert told[-1] == ("run rows.tsv", ROWS, ROWS)
     assert all(done < total for _, done, total in told[:-1])
-
-
-def test_sessions_that_are_ready_are_closed_in_the_end(network, folder, monkeypatch):
-    closed, real = [], Sessions.close
-    monkeypatch.setattr(Sessions, "close", lambda self: closed.append(1) or real(self))
-    stream(network, folder / "rows.npy", device="cpu")
-    assert closed == [1]
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk here")
-def test_a_full_disk_is_told_in_one_line(network, folder, tmp_path, monkeypatch):
-    output = tmp_path / "found.npy"
-
-    class Full:
-        def __init__(self, file):
-            self._file = file
-
-        def seek(self, place):
-            pass
-
-        def write(self, data):
-            with Path("/dev/full").open("wb", buffering=0) as full:
-                full.write(data)
-
-    real = streaming.Pieces.prepare
-
-    def prepare(self, *given):
-        real(self, *given)
-        self._matrix = Full(self._matrix)
-
-    monkeypatch.setattr(streaming.Pieces, "prepare", prepare)
-    with pytest.raises(ResourceError, match="the disk is full"):
-        stream(network, folder / "rows.npy", output, device="cpu")
-    assert not output.exists()
-
-
-@pytest.mark.parametrize(
-    ("limit", "free", "once"),
-    [(2000, 10**9, False), (999, 10**9, True), (None, 2000, False), (None, 1998, True), (None, None, False)],
-)
-def test_the_system_keeps_files_that_do_not_exceed_what_memory_may_take(tmp_path, monkeypatch, limit, free, once):
-    monkeypatch.setattr(streaming, "free_memory", lambda: free)
-    path, cpu, gpu = tmp_path / "rows.npy", SimpleNamespace(in_host_memory=True), SimpleNamespace(in_host_memory=False)
-    assert not streaming.is_read_once(path, cpu, limit)
-    assert not streaming.is_read_once("a\0b", cpu, limit)
-    path.write_bytes(bytes(1000))
-    assert streaming.is_read_once(path, cpu, limit) is once
-    assert not streaming.is_read_once(path, gpu, limit)
-
-
-@pytest.mark.parametrize("name", ["rows.npy", "rows.h5", "matrix.h5"])
-def test_rows_are_the_same_if_the_system_keeps_none(network, folder, right, name, monkeypatch):
-    opened, parts, real = [], [], row_source.opened_rows
-    monkeypatch.setattr(streaming, "opened_rows", lambda *given: opened.append(given[2]) or real(*given))
-    monkeypatch.setattr(stored, "PART_BYTES", 4096)
-    monkeypatch.setattr(stored, "_is_cached", lambda *_: False)
-    monkeypatch.setattr(os, "posix_fadvise", lambda *given: parts.append(given[1:3]))
-    for limit in (40_000, 10**9):
-        found = stream(network, folder / name, device="cpu", memory_limit=limit)
-        assert np.array_equal(found.categories, right.categories)
-    assert opened == [(folder / name).stat().st_size > 40_000, False]
-    assert bool(parts) is opened[0]
-    assert all(start % 4096 == 0 and size > 0 for start, size in parts)
