@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -56,6 +56,25 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         return result
 
     return invoke
+
+
+@pytest.fixture
+def refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Run a verb in the folder of the test; all that comes of it is exit code 2 and a message with all fragments."""
+    monkeypatch.chdir(tmp_path)
+
+    def files() -> list[Path]:
+        return sorted(path for path in tmp_path.rglob("*") if path.is_file() and "cache" not in path.parts)
+
+    def check(arguments: Iterable[object], *fragments: str) -> None:
+        before = files()
+        done = run(*arguments)
+        assert (done.exit_code, done.stdout) == (2, "")
+        text = " ".join(done.stderr.replace("│", " ").split())
+        assert [fragment for fragment in fragments if fragment not in text] == [], text
+        assert files() == before
+
+    return check
 
 
 @pytest.fixture

@@ -81,46 +81,27 @@ def test_one_matrix_there_and_back(run: Run, folder: Path, tmp_path: Path, suffi
     ("arguments", "message"),
     [
         (("none.h5", "out.h5"), "none.h5"),
-        (("none.mtx", "out.tsv"), "none.mtx"),
         (("{problem}", "out.csv"), "use .h5, .hdf5"),
-        (("{problem}", "out.mtx"), "use .h5, .hdf5"),
         (("{problem}", "none/out.h5"), "the folder none does not exist"),
         (("{problem}", "out.h5", "--archive"), "--archive has no meaning for HDF5"),
         (("{problem}", "out.h5", "--shape", "3x3"), "--shape has no meaning for a dataset"),
-        (("{problem}", "out.h5", "--bias", "nan"), "--bias nan"),
         (("{problem}", "out.h5", "--layers", "9"), "9"),
         (("{layer}", "out.mtx"), "--shape is missing"),
-        (("{layer}", "out.mtx", "--shape", "1024"), "--shape 1024"),
-        (("{layer}", "out.mtx", "--shape", "0x5"), "--shape 0x5"),
         (("{layer}", "out.mtx", "--shape", "1000x1000"), "n1024-l2.tsv:"),
         (
             ("{layer}", "out.mtx", "--shape", "10x10"),
             "a matrix of 10 × 10 could need; refused: the shape may be too small",
         ),
-        (("{layer}", "out.mtx", "--shape", "9999999999x9999999999"), "9,999,999,999"),
         (("{layer}", "out.h5", "--shape", "1024x1024"), "use .mtx, .tsv, .mtx.gz, .tsv.gz"),
-        (("{layer}", "none/out.mtx", "--shape", "1024x1024"), "the folder none does not exist"),
-        (("{layer}", "out.mtx", "--layers", "2"), "--layers has no meaning for one matrix"),
-        (("bad.mtx", "out.tsv"), "bad.mtx"),
         (("bad.mtx", "out.tsv", "--shape", "3x3"), "--shape has no meaning for Matrix Market"),
     ],
 )
 def test_bad_input_is_refused_and_leaves_no_file(
-    run: Run,
-    problem: Path,
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[str, ...],
-    message: str,
+    refused: Callable[..., None], problem: Path, folder: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.mtx").write_text("%%MatrixMarket matrix coordinate real general\n3 3 2\n1 1 1\n")
     names = {"problem": problem, "layer": folder / "neuron1024" / "n1024-l2.tsv"}
-    done = run("challenge", "convert", *(argument.format(**names) for argument in arguments))
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["bad.mtx"]
+    refused(("challenge", "convert", *(argument.format(**names) for argument in arguments)), message)
 
 
 def test_what_the_official_layout_cannot_hold(run: Run, dataset: Dataset, tmp_path: Path) -> None:

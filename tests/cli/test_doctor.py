@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,23 +56,6 @@ def test_probes_that_fail_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {(finding.message, finding.failed) for finding in findings} == {("cannot be found out: no way", True)}
 
 
-def test_a_broken_numpy_is_told(tmp_path: Path) -> None:
-    (tmp_path / "numpy.py").write_text("raise ImportError('libfortran is not here')")
-    paths = os.pathsep.join([str(tmp_path), str(Path(sparsenn.__file__).parents[1])])
-    done = subprocess.run(
-        [sys.executable, "-m", "sparsenn", "doctor"],
-        env={**os.environ, "PYTHONPATH": paths, "COLUMNS": "200", "SPARSENN_CACHE": str(tmp_path / "cache")},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "cannot be imported: libfortran is not here" in done.stdout
-    assert "→ pip install --force-reinstall numpy" in done.stdout
-    assert "datasets" in done.stdout
-    assert not (tmp_path / "cache").exists()
-
-
 def test_without_a_driver_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inventory, "_driver", lambda: None)
     monkeypatch.setattr(inventory, "distributions", list)
@@ -117,9 +97,3 @@ def test_a_driver_without_cupy_names_the_package(
     assert found(findings, "gpu", "driver").value == told
     assert found(findings, "gpu", "GPUs").value == ["NVIDIA Abacus"]
     assert found(findings, "gpu", "CuPy").remedy == f"pip install '{package}[ctk]', to use the GPU"
-
-
-def test_a_driver_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inventory, "_driver", lambda: Driver(13000, "cuInit"))
-    failed = [finding for finding in diagnose() if finding.failed and finding.section == "gpu"]
-    assert "CUDA's driver answers cuInit with error 999; check nvidia-smi" in failed[0].message

@@ -75,10 +75,3 @@ def test_bad_input_is_refused(run: Run, address: str, tmp_path: Path, arguments:
     done = run("challenge", "download", arguments[0], tmp_path / "challenge", "--url", address, *arguments[1:])
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr
-
-
-def test_a_file_where_the_folder_should_be(run: Run, address: str, tmp_path: Path) -> None:
-    (tmp_path / "plain").write_text("")
-    done = run("challenge", "download", "1024", tmp_path / "plain", "--url", address)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "plain" in done.stderr

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager
 
 import pytest
 import typer
-from children import interrupts_ignored, interrupts_obeyed
+from children import interrupts_obeyed
 
 from sparsenn.cli import signals
 from sparsenn.cli.exits import ExitCode, guarded, report_error
@@ -96,32 +93,6 @@ def test_guarded_verb_exits_with_the_code() -> None:
     assert caught.value.exit_code == 2
 
 
-def test_guarded_verb_keeps_its_own_exit() -> None:
-    with pytest.raises(typer.Exit) as caught:
-        guarded(raising(typer.Exit(1)))()
-    assert caught.value.exit_code == 1
-
-
-def test_guarded_verb_keeps_name_and_result() -> None:
-    def verb(number: int) -> int:
-        return number + 1
-
-    wrapped = guarded(verb)
-    assert (wrapped.__name__, wrapped(1)) == ("verb", 2)
-
-
-@pytest.mark.parametrize(
-    ("interrupts", "expected"), [(interrupts_obeyed, signal.SIG_DFL), (interrupts_ignored, signal.SIG_IGN)]
-)
-def test_at_the_end_an_interrupt_ends_at_once_unless_it_is_ignored(
-    interrupts: Callable[[], AbstractContextManager[None]], expected: signal.Handlers
-) -> None:
-    with interrupts(), signals_as_before():
-        with stopping():
-            pass
-        assert signal.getsignal(signal.SIGINT) is expected
-
-
 @pytest.mark.parametrize(
     ("number", "code", "message"),
     [
@@ -139,101 +110,6 @@ def test_a_signal_stops_what_runs_and_gives_the_code(
             signal.raise_signal(number)
         assert report_error(caught.value) == code
     assert capsys.readouterr() == ("", message)
-
-
-def lost_in_a_destructor() -> None:
-    class Interrupted:
-        def __del__(self) -> None:
-            signal.raise_signal(signal.SIGTERM)
-
-    Interrupted()
-
-
-def lost_in_a_callback() -> None:
-    ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGTERM))()
-
-
-@pytest.mark.parametrize("lose", [lost_in_a_destructor, lost_in_a_callback])
-def test_a_signal_whose_exception_is_lost_comes_again(
-    lose: Callable[[], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    def work() -> None:
-        lose()
-        threading.Event().wait(60)
-
-    with signals_as_before(), pytest.raises(Stopped), stopping():
-        work()
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_second_signal_ends_the_process() -> None:
-    with signals_as_before(), suppress(Stopped), stopping():
-        try:
-            signal.raise_signal(signal.SIGTERM)
-        finally:
-            assert {signal.getsignal(number) for number in ENDING} <= {signal.SIG_DFL, signal.SIG_IGN}
-
-
-def test_what_goes_wrong_because_a_signals_exception_was_lost_is_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
-    def work() -> None:
-        lost_in_a_callback()
-        raise KeyError("what the callback should have made")
-
-    with signals_as_before(), stopping(), pytest.raises(typer.Exit) as caught:
-        guarded(work)()
-    assert caught.value.exit_code == 143
-    assert capsys.readouterr() == ("", "error: terminated\n")
-
-
-def test_what_a_signal_leaves_half_made_is_neither_deleted_nor_heard_of(capsys: pytest.CaptureFixture[str]) -> None:
-    class Made:
-        """As llvmlite's objects."""
-
-        def __init__(self) -> None:
-            signal.raise_signal(signal.SIGTERM)
-            self.handle = 1
-
-        def __del__(self) -> None:
-            deleted.append(self.handle)
-
-    class Faulty(Made):
-        def __init__(self) -> None:
-            pass
-
-    deleted: list[int] = []
-    with signals_as_before():
-        with suppress(Stopped), stopping():
-            Made()
-        assert not capsys.readouterr().err
-        gc.collect()
-        Faulty()
-        assert capsys.readouterr() == ("", "")
-    assert not deleted
-    next(made for made in gc.get_objects() if type(made) is Made).handle = 1  # it is there, and complains no more
-
-
-def test_another_exception_that_is_lost_is_told_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Faulty:
-        def __del__(self) -> None:
-            raise ValueError("lost")
-
-    told: list[object] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda lost: told.append(str(lost.exc_value)))
-    with signals_as_before(), stopping():
-        Faulty()
-    assert told == ["lost"]
-
-
-def test_a_thread_beside_the_main_one_gets_no_signals() -> None:
-    def work() -> None:
-        with stopping():
-            pass
-
-    before = signal.getsignal(signal.SIGTERM)
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @contextmanager

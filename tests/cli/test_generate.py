@@ -41,12 +41,6 @@ def test_options_of_the_network(run: Run, tmp_path: Path) -> None:
     assert {(layer.bias, float(layer.weights.values[0])) for layer in network} == {(-0.5, 0.25)}
 
 
-def test_without_truth(run: Run, tmp_path: Path) -> None:
-    done = run("challenge", "generate", tmp_path / "new.h5", *SMALL, "--no-truth")
-    assert (done.exit_code, read_dataset(tmp_path / "new.h5").truth) == (0, None)
-    assert "truth: not asked for" in done.stdout
-
-
 def test_official_folder(run: Run, tmp_path: Path) -> None:
     assert run("challenge", "generate", tmp_path / "challenge", *SMALL).exit_code == 0
     names = sorted(str(path.relative_to(tmp_path / "challenge")) for path in (tmp_path / "challenge").rglob("*.tsv"))
@@ -61,39 +55,17 @@ def test_official_folder(run: Run, tmp_path: Path) -> None:
     [
         ("new.csv", (), "DST new.csv: '.csv' does not name a known file type; use .h5, .hdf5"),
         ("none/new.h5", (), "the folder none does not exist"),
-        ("none/challenge", (), "the folder none does not exist"),
-        ("file", (), "no suffix"),
         ("new.h5", ("--radices", "2,two"), "--radices 2,two: take whole numbers, separated by commas, as in 2,2,4"),
-        ("new.h5", ("--radices", ""), "take whole numbers"),
-        ("new.h5", ("--radices", "2,2,"), "--radices 2,2,: take whole numbers"),
-        ("new.h5", ("--radices", "2,-2"), "--radices 2,-2: take whole numbers"),
         ("new.h5", ("--radices", "2,2"), "radices [2, 2]"),
-        ("new.h5", ("--kronecker", 7), "7"),
-        ("new.h5", ("--neurons", 1000), "1000"),
         ("new.h5", ("--neurons", 256), "give one"),
-        ("new.h5", ("--neurons", 0), "--neurons"),
         ("new.h5", ("--images", 0), "--images"),
-        ("new.h5", ("--seed", -1), "--seed"),
-        ("new.h5", ("--weight", "nan"), "nan"),
         ("new.h5", ("--bias", "inf"), "--bias inf is not a finite number"),
         ("new.h5", ("--inputs", "letters"), "unknown kind of inputs 'letters'"),
-        ("new.h5", ("--inputs", "mnist"), "MNIST"),
         ("new.h5", ("--inputs", "mnist", "--mnist", "none"), "none does not hold MNIST"),
         ("new.h5", ("--layers", 10**12), "layers"),
-        ("new.h5", ("--images", 10**12), "images"),
     ],
 )
 def test_bad_input_is_refused_and_leaves_no_file(
-    run: Run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    target: str,
-    arguments: tuple[object, ...],
-    message: str,
+    refused: Callable[..., None], target: str, arguments: tuple[object, ...], message: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("")
-    done = run("challenge", "generate", target, *SMALL, *arguments)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert message in " ".join(done.stderr.replace("│", " ").split())
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    refused(("challenge", "generate", target, *SMALL, *arguments), message)

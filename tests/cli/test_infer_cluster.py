@@ -6,7 +6,6 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from sparsenn.distributed.pieces import Pieces
-from sparsenn.io import Dataset, write_dataset
+from sparsenn.io import Dataset
 
 MISSING = "the extra dask is not installed"
 NEEDS_DASK = pytest.mark.skipif(find_spec("dask") is None, reason=MISSING)
@@ -72,16 +71,6 @@ def test_a_run_is_gone_on_with(run: Any, cluster: tuple[str, ...], problem: Path
     assert target.read_bytes() == (tmp_path / "one.npy").read_bytes()
 
 
-def test_other_categories_than_the_true_ones_fail(
-    run: Any, cluster: tuple[str, ...], dataset: Dataset, tmp_path: Path
-) -> None:
-    write_dataset(replace(dataset, truth=dataset.truth[1:]), tmp_path / "wrong.h5")
-    told = run("infer", tmp_path / "wrong.h5", *cluster)
-    assert told.exit_code == 1
-    assert "FAILED" in told.stdout
-    assert run("infer", tmp_path / "wrong.h5", *cluster, "--no-verify").exit_code == 0
-
-
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -106,14 +95,6 @@ def test_without_dask_it_is_told_what_to_install(run: Any, problem: Path, monkey
     told = run("infer", problem, "--workers", 2)
     assert (told.exit_code, told.stdout, told.stderr.count("\n")) == (2, "", 1)
     assert 'pip install "dask[array]" distributed' in told.stderr
-
-
-def test_a_cluster_that_is_not_there_is_told(run: Any, problem: Path) -> None:
-    dask = pytest.importorskip("dask", reason=MISSING)
-    with dask.config.set({"distributed.comm.timeouts.connect": "200ms"}):
-        told = run("infer", problem, "--scheduler", "tcp://127.0.0.1:1")
-    assert (told.exit_code, told.stderr.count("\n")) == (2, 1)
-    assert told.stderr.startswith("error: there is no scheduler at tcp://127.0.0.1:1")
 
 
 def test_workers_are_started_and_an_interrupt_ends_them_without_a_word(

@@ -36,11 +36,6 @@ def test_info(run: Run, request: pytest.FixtureRequest, dataset: Dataset, source
         assert fact in done.stdout
 
 
-def test_info_about_a_part(run: Run, problem: Path) -> None:
-    done = run("info", problem, "--layers", 2, "--neurons", 1024)
-    assert "2 layers" in done.stdout
-
-
 def test_info_about_the_structure_of_a_model(run: Run, tmp_path: Path) -> None:
     network = radixnet(64, 2)
     write_model(tmp_path / "model.h5", Model(network, "mse", False, {}))
@@ -101,13 +96,6 @@ def test_a_pruned_model_is_planned_as_such_and_said_to_be(run: Run) -> None:
     assert "5.00 %" in done.stdout
 
 
-@pytest.mark.parametrize("share", [0, -1, 1.5, "nan"])
-def test_a_share_that_is_none_is_refused(run: Run, share: object) -> None:
-    done = run("info", MODEL, "--prune", share)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "above 0 and at most 1" in done.stderr
-
-
 @pytest.mark.parametrize("operation", [None, *operations()])
 def test_kernels_are_those_of_the_registry(run: Run, operation: str | None) -> None:
     done = run("kernels", *([operation] if operation else []))
@@ -124,9 +112,3 @@ def test_kernels_are_compiled_on_demand_alone(run: Run, monkeypatch: pytest.Monk
     assert not calls
     compiled = run("kernels", "--compile")
     assert (len(calls), compiled.exit_code, compiled.stdout) == (1, 0, plain.stdout)
-
-
-def test_unknown_operation(run: Run) -> None:
-    done = run("kernels", "spmspn")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "did you mean 'spmspm'?" in done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -81,17 +80,6 @@ def test_options_that_would_do_nothing(run: Run, model: Path) -> None:
         done = run("convert", model, model.with_name(str(options[0])), *options[1:])
         assert done.exit_code == 2
         assert why in done.stderr
-
-
-def test_where_the_library_is_missing(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    network = model.with_name("network.onnx")
-    network.write_bytes(b"")
-    for arguments in (("info", network), ("convert", model, network)):
-        done = run(*arguments)
-        assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-        assert "pip install onnx" in done.stderr
-    assert network.read_bytes() == b""
 
 
 def test_json_names_the_model(run: Run, model: Path) -> None:

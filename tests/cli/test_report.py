@@ -15,7 +15,6 @@ from sparsenn.io import write_model
 from sparsenn.layers import Identity, Linear, ReLU
 from sparsenn.model import Model
 from sparsenn.network import Network
-from sparsenn.report.page import bars_part
 
 Run = Callable[..., Result]
 
@@ -113,10 +112,3 @@ def test_what_cannot_be_written_is_told_first(run: Run, problem: Path, tmp_path:
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "--report" in done.stderr
     assert not (tmp_path / name).exists()
-
-
-def test_pictures_of_little_and_of_much() -> None:
-    Page(bars_part("none", []))
-    Page(bars_part("zeros", [("a", 0.0)]))
-    many = Page(bars_part("many", [(str(number), float(number)) for number in range(1920)]))
-    assert "many: 1920 bars, the longest 1919 with 1,919" in str(many.named("svg")[0]["aria-label"])

@@ -10,12 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from sparsenn.backends.cuda.conv.geometry import Geometry
-from sparsenn.errors import ResourceError
 from sparsenn.studies.ladder import _LADDERS, ladder_for, ladders
 from sparsenn.studies.measure import Roofs
 from sparsenn.studies.measure.meter import HostMeter
-from sparsenn.studies.traffic import Traffic
 
 Run = Callable[..., Result]
 
@@ -78,29 +75,6 @@ def test_layers_of_a_dataset_are_added_up(run: Run, problem: Path) -> None:
     assert "sequential" in done.stderr
 
 
-def test_ceilings_are_measured_once(run: Run, measured: list[int]) -> None:
-    assert "measured now" in run(*MLP).stdout
-    assert "measured before" in run(*MLP).stdout
-    assert len(measured) == 1
-    assert "measured now" in run(*MLP, "--measure").stdout
-    assert len(measured) == 2
-
-
-def test_a_damaged_file_of_ceilings_is_told_and_measured_anew(run: Run, measured: list[int], tmp_path: Path) -> None:
-    kept = tmp_path / "cache" / "ceilings.json"
-    kept.parent.mkdir()
-    kept.write_text("{")
-    done = run(*MLP, "--json", "-")
-    assert done.exit_code == 0, done.stderr
-    assert done.stderr.startswith(f"note: {kept}: is not JSON")
-    ceilings = json.loads(done.stdout)["ceilings"]
-    assert ceilings["measured_now"]
-    assert len(measured) == 1
-    (record,) = json.loads(kept.read_text())["devices"].values()
-    assert record.items() <= ceilings.items()
-    assert record["copy_bandwidth"] == ROOFS.copy_bandwidth
-
-
 @pytest.mark.usefixtures("measured")
 def test_without_an_operation_all_ladders_of_the_device_are_shown(
     run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch
@@ -130,27 +104,6 @@ def small_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"conv2d": (2, (1, 9, 9, 2, 3, 0)), "gemm": (0, (9, 8, 7)), "mlp": (9, (5, 4)), "train": (9, (5, 4))}
     for operation, (rows, widths) in sizes.items():
         monkeypatch.setitem(_LADDERS, operation, replace(ladder_for(operation), rows=rows, sizes=widths))
-
-
-@pytest.mark.usefixtures("measured", "small_problems")
-def test_a_ladder_that_fails_is_told_and_the_others_are_shown(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(rows: int, sizes: object, seed: int) -> tuple[object, object]:
-        raise ResourceError("memory is full")
-
-    monkeypatch.setitem(_LADDERS, "gemm", replace(ladder_for("gemm"), problem=fail))
-    options = ("--device", "cpu", "--dataset", "nowhere.h5", "--runs", 1, "--plot", tmp_path / "roofline.svg")
-    done = run("kernels", "roofline", *options, "--json", tmp_path / "roofline.json")
-    assert done.exit_code == 2
-    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert "error: gemm: memory is full" in errors
-    assert {line.split(": ")[1] for line in errors} == {"gemm", "spmspm"}
-    record = json.loads((tmp_path / "roofline.json").read_text())
-    assert [ladder["operation"] for ladder in record["ladders"]] == ["conv2d", "mlp", "train"]
-    assert record["failed"].keys() == {"gemm", "spmspm"}
-    assert all(f"{name} on cpu" in done.stdout for name in ("conv2d", "mlp", "train"))
-    assert "<!-- mlp -->" in (tmp_path / "roofline.svg").read_text()
 
 
 @pytest.mark.usefixtures("measured", "small_problems")
@@ -195,24 +148,3 @@ def test_a_wrong_rung_is_exit_code_1(run: Run, problem: Path, monkeypatch: pytes
     assert done.exit_code == 1
     assert "wrong" in done.stdout
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-
-
-PLAIN = {name: name for name in ("naive", "coalesced", "block_tiled", "shared_tiled")} | {"vectorized": "shared_tiled"}
-"""Rungs of gemm, and of conv2d without their prefix, and their models."""
-
-
-@pytest.mark.parametrize(
-    ("operation", "expected"),
-    [
-        ("conv2d", {f"conv_{name}": model for name, model in (PLAIN | {"baseline": "naive"}).items()}),
-        ("gemm", PLAIN),
-        ("mlp", {}),
-        ("spmspm", {}),
-    ],
-)
-def test_plain_rungs_on_a_gpu_have_their_models(operation: str, expected: dict[str, str]) -> None:
-    geometry = Geometry(2, 30, 14, 70, (3, 3), padding=(1, 1))
-    models = {rung.name: rung.traffic for rung in ladder_for(operation).rungs["cuda"] if rung.traffic is not None}
-    moved = {name: model(geometry, 5, 4) for name, model in models.items()}
-    assert all(isinstance(traffic, Traffic) for traffic in moved.values())
-    assert {name: traffic.model for name, traffic in moved.items()} == expected

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -73,68 +70,3 @@ def test_the_context_of_the_named_gpu_is_made(driver: Driver, device: str, index
 def test_other_devices_wake_no_gpu(driver: Driver, device: str) -> None:
     startup.wake_gpu(device)
     assert driver.calls == []
-
-
-@pytest.mark.usefixtures("alone")
-def test_without_cupy_no_gpu_is_woken(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(startup, "find_spec", lambda name: None)
-    startup.wake_gpu("auto")
-    assert driver.calls == []
-
-
-def test_in_a_process_of_others_no_gpu_is_woken(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(startup, "_alone", False)
-    startup.wake_gpu("cuda")
-    assert driver.calls == []
-
-
-@pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize(
-    ("failing", "calls"), [("cuInit", 1), ("cuDeviceGet", 2), ("cuDevicePrimaryCtxRetain", 3), ("no cuInit", 0)]
-)
-def test_a_driver_that_fails_is_asked_no_more(driver: Driver, failing: str, calls: int) -> None:
-    driver.failing = failing
-    startup.wake_gpu("cuda")
-    assert len(driver.calls) == calls
-
-
-@pytest.mark.usefixtures("alone", "driver")
-def test_a_missing_driver_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise OSError(f"{name}: cannot open shared object file")
-
-    monkeypatch.setattr(ctypes, "CDLL", missing)
-    startup.wake_gpu("cuda")
-
-
-def python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
-
-
-def test_garbage_is_looked_for_less_often(alone: None) -> None:
-    assert gc.isenabled()
-    assert gc.get_threshold()[0] >= 100_000
-
-
-@pytest.mark.parametrize(("given", "left"), [("0", None), ("00", None), ("100", "100"), (None, None)])
-@pytest.mark.usefixtures("alone")
-def test_a_width_of_no_columns_is_none(monkeypatch: pytest.MonkeyPatch, given: str | None, left: str | None) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
-    if given is not None:
-        monkeypatch.setenv("COLUMNS", given)
-    startup.begin()
-    assert os.environ.get("COLUMNS") == left
-
-
-@pytest.mark.parametrize(("words", "code"), [(["kernels"], 0), (["info", "none.h5"], 2), (["conjure"], 2)])
-def test_the_end_runs_what_is_registered_and_flushes(words: list[str], code: int) -> None:
-    done = python(
-        "import atexit, sys; from sparsenn.cli import run\n"
-        f"sys.argv = ['sparsenn', *{words!r}]\n"
-        "atexit.register(lambda: print('last', end=''))\n"
-        "atexit.register(lambda: print('stderr, too', end='', file=sys.stderr))\n"
-        "run()"
-    )
-    assert done.returncode == code
-    assert done.stdout.endswith("last")
-    assert done.stderr.endswith("stderr, too")

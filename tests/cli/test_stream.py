@@ -101,12 +101,7 @@ def test_a_run_is_gone_on_with(
         (("--stream", "--memory-limit", "1k"), "memory limit"),
     ],
 )
-def test_what_does_not_go_is_told_in_one_line(
-    run: Run, problem: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], words: str
+def test_what_does_not_go_is_refused(
+    refused: Callable[..., None], problem: Path, options: tuple[str, ...], words: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = run("infer", problem, *(option.format(problem=problem) for option in options))
-    assert done.exit_code == 2, done.output
-    assert words in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert not [path for path in tmp_path.iterdir() if path.name != "cache"]
+    refused(("infer", problem, *(option.format(problem=problem) for option in options)), words)

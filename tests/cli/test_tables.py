@@ -127,27 +127,3 @@ def test_resume_begins_where_there_is_no_checkpoint(run: Run, tmp_path: Path) ->
     assert other.exit_code == 2
     assert "belongs to another training" in other.stderr
     assert "'scale' 'standard', now None" in other.stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (("--targets", "z"), "there is no column 'z' to train for; there are x, y"),
-        (("--targets", "0"), "--targets 0: take a number of columns from 1"),
-        (("--ignore", "z"), "there is no column 'z' to ignore"),
-        (("--text", "z"), "there is no column 'z' to take as text"),
-        (("--ignore", "x"), "cannot take 1 target columns of 1"),
-        (("--scale", "2"), "unknown scale '2'"),
-        (("--validation", "other.csv"), "other.csv: the table has no column 'x', which the model takes"),
-    ],
-)
-def test_what_is_refused(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], told: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write(Path("a.csv"), ["x", "y"], [(n, 2 * n) for n in range(9)])
-    write(Path("other.csv"), ["u", "y"], [(1, 2)])
-    done = run("train", "a.csv", "--device", "cpu", "--epochs", 1, "--output", "model.h5", *options)
-    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert told in done.stderr
-    assert not Path("model.h5").exists()

@@ -78,13 +78,6 @@ def test_json_alone(run: Run, model: Path, runs_of_slow: list[int]) -> None:
     }
 
 
-def test_given_rows_are_repeated(run: Run, model: Path, tmp_path: Path, runs_of_slow: list[int]) -> None:
-    np.save(tmp_path / "rows.npy", np.eye(6, dtype=np.float32))
-    done = run("tune", model, "--rows", 14, "--device", "cpu", "--inputs", tmp_path / "rows.npy")
-    assert done.exit_code == 0
-    assert set(runs_of_slow) == {14}
-
-
 @pytest.mark.usefixtures("measuring_kernels")
 def test_one_candidate_is_not_measured(run: Run, model: Path) -> None:
     done = run("tune", model, "--rows", 5, "--device", "cpu")
@@ -118,31 +111,3 @@ def test_bad_usage_is_one_line(run: Run, model: Path, options: tuple[str, str], 
     done = run("tune", model, "--device", "cpu", *options)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert message in done.stderr
-
-
-def test_rows_beyond_memory_are_refused(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_memory(*arguments: Any) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr("sparsenn.cli.tune._rows", no_memory)
-    done = run("tune", model, "--device", "cpu", "--rows", "7")
-    assert (done.exit_code, done.stderr) == (2, "error: --rows 7: memory has no room for these rows\n")
-
-
-def test_inputs_go_with_a_model(run: Run, problem: Path, model: Path) -> None:
-    done = run("tune", problem, "--inputs", model, "--device", "cpu")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "--inputs and --steps go with a model" in done.stderr
-
-
-def test_a_folder_for_choices_is_needed(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPARSENN_CACHE", str(model))
-    done = run("tune", model, "--rows", 5, "--device", "cpu")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "set SPARSENN_CACHE to a folder" in done.stderr
-
-
-def test_the_models_file_is_not_written_over(run: Run, model: Path) -> None:
-    before = model.read_bytes()
-    assert run("tune", model, "--device", "cpu", "--json", model).exit_code == 2
-    assert model.read_bytes() == before

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import Result
 
 from sparsenn.formats import from_dense
-from sparsenn.io import Dataset, write_categories, write_dataset, write_result
+from sparsenn.io import Dataset, write_categories, write_result
 
 Run = Callable[..., Result]
 
@@ -51,13 +51,6 @@ def test_any_difference_fails(run: Run, problem: Path, dataset: Dataset, tmp_pat
     assert done.stdout.startswith("FAILED")
     assert (f"({dataset.truth[0] + 1}" in done.stdout) == (change != "unexpected")
     assert (f"1 ({extra[0] + 1}) unexpected" in done.stdout) == (change in ("unexpected", "other"))
-
-
-def test_unknown_truth_is_refused(run: Run, dataset: Dataset, found: dict[str, Path], tmp_path: Path) -> None:
-    write_dataset(Dataset("unknown", dataset.network, dataset.inputs), tmp_path / "unknown.h5")
-    done = run("challenge", "verify", found["tsv"], tmp_path / "unknown.h5")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "the truth of this dataset is not known" in done.stderr
 
 
 @pytest.mark.parametrize(
