@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import table_choice
 from cases import random_rows
-from choice_cells import CPU_CELLS, GPU_CELLS, Chain, Convolutions, network_of
+from choice_cells import GPU_CELLS, Chain, Convolutions, network_of
 from peers import PRECISIONS, Problem
 from recordings import Recorder
 from results_file import read_results
-from table_choice import Calls, kernels_of
+from table_choice import Calls
 from table_session import check, exact
 from timing import Timing
 
-from sparsenn import Conv2d, Session, SparseLinear
+from sparsenn import Session
 from sparsenn.backends.cuda.runtime.device import cupy
 
 FEW = 0.03
@@ -36,26 +34,6 @@ def timings(monkeypatch: pytest.MonkeyPatch, *medians: float, spread: float = 0.
     """Let the choice and the other candidates take such times."""
     found = [Timing(median, spread, 5) for median in medians]
     monkeypatch.setattr(Calls, "in_turn", lambda self, sessions, run: dict(zip(sessions, found, strict=False)))
-
-
-@pytest.mark.parametrize(
-    ("cells", "count", "digest"), [(GPU_CELLS, 90, "b223f55a8e323260"), (CPU_CELLS, 60, "b0456bb4139f6c5b")]
-)
-def test_the_cells_stay_those_that_were_drawn_first(cells: Any, count: int, digest: str) -> None:
-    assert hashlib.sha256("\n".join(map(str, cells)).encode()).hexdigest()[:16] == digest
-    assert len(set(map(str, cells))) == len(cells) == count
-    assert sum(isinstance(cell, Chain) for cell in cells) * 3 == 2 * len(cells)
-
-
-def test_networks_are_those_of_their_cells() -> None:
-    chain, convolutions = map(network_of, CELLS)
-    assert chain.sizes == (40, 60, 30)
-    assert all(isinstance(layer, SparseLinear) for layer in chain)
-    assert chain.edges == pytest.approx(0.05 * CELLS[0].work, rel=0.2)
-    assert all(isinstance(layer, Conv2d) for layer in convolutions)
-    assert (convolutions.shapes[-1], CELLS[1].images) == ((6, 4, 4), (7, 4, 4))
-    assert convolutions.multiply_adds == CELLS[1].work
-    assert np.count_nonzero(convolutions[0].weights) == pytest.approx(0.5 * 4 * 8 * 9, rel=0.2)
 
 
 def test_the_choice_stands_beside_the_other_candidates(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,11 +61,6 @@ def test_answers_on_a_gpu_are_those_of_the_reference(cell: Any) -> None:
     for precision in PRECISIONS:
         with Session(network, device="cuda", precision=precision) as session:
             check(problem, precision, session(rows), outputs)
-
-
-def test_kernels_are_named_with_their_layers() -> None:
-    with Session(network_of(CELLS[0]), device="cpu", kernel="panel") as session:
-        assert kernels_of(session.plan(np.ones((8, 40), np.float32))) == "panel 1-2"
 
 
 def test_recorded_choices_stay_within_the_bound(repository: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tables of whole commands, of files, of trainings, and of what a profiler sees."""
+"""Tables of whole commands, of trainings, and of what a profiler sees."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ import pytest
 import table_commands
 import table_profiles
 import table_training
-from convolutions import reference_conv2d
 from idx_files import write_idx
-from record import WrongAnswerError
 from recordings import Recorder
-from table_conv_streaming import check, random_conv_layer
 
 from sparsenn.datasets import generate
 from sparsenn.io import write_dataset
@@ -102,22 +99,6 @@ def test_every_trainer_has_its_row(tmp_path: Path, recorder: Recorder, monkeypat
     assert recorder("training").result is not None  # of the run before: nothing to record leaves it
 
 
-# ---- Streamed images --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("number", [0, 2, 4])
-def test_wrong_outputs_of_convolutions_are_found(number: int, rng: np.random.Generator) -> None:
-    layer = random_conv_layer((2, 9, 10), 3)
-    images = rng.random((5, 2, 9, 10), dtype=np.float32)
-    outputs = reference_conv2d(images, layer.weights, layer.bias_vector(), layer.activation).astype(np.float32)
-    check(layer, images, outputs)
-    for wrong in (np.nan, outputs.max() * 1.001):
-        spoilt = outputs.copy()
-        spoilt[number, 1, 2, 3] = wrong
-        with pytest.raises(WrongAnswerError, match=f"image {number}"):
-            check(layer, images, spoilt)
-
-
 # ---- Profiles ---------------------------------------------------------------------------------------------------
 
 HEAD = '"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"'
@@ -135,35 +116,6 @@ def details(*launches: tuple[str, str, str, tuple[float, ...]]) -> str:
             f'"{number}","7","{kernel}","some","{name}","{of}","{value}"' for name, (of, value) in metrics.items()
         ]
     return "\n".join(lines) + "\n"
-
-
-def test_launches_of_a_kernel_are_added_up() -> None:
-    text = details(
-        ("second(int)", "1.0", "ms", (40, 60, 80, 30, 5)),
-        ("first(int)", "1,000", "us", (80, 10, 10, 10, 10)),
-        ("first(int)", "3.0", "ms", (20, 10, 60, 10, 10)),
-        ("too_short(int)", "0.2", "ms", (20, 10, 60, 10, 10)),
-    )
-    first, second = table_profiles.rows_of(table_profiles.CASES[0], table_profiles.launches(text))
-    assert (first["kernel"], first["launches"], second["kernel"], second["launches"]) == ("first", 2, "second", 1)
-    assert [first[key] for key in table_profiles.UNITS] == pytest.approx([0.35, 0.1, 0.475, 0.1, 0.1])
-    assert (first["milliseconds"], first["share"]) == pytest.approx((4.0, 4.0 / 5.2))
-    assert (first["bound"], first["floor_milliseconds"]) == ("shared memory", pytest.approx(0.8 + 1.8))
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("==PROF== Disconnected\n", "saw no kernel"),
-        (details(("gather_chunks()", "4.5", "ms", (40, 60, 80))), "L2 Cache Throughput"),
-        (details(("gather_chunks()", "4.5", "fortnight", (40, 60, 80, 30, 5))), "fortnight"),
-        (details(("gather_chunks()", "n/a", "ms", (40, 60, 80, 30, 5))), "n/a"),
-    ],
-    ids=["nothing", "a unit is missing", "an unknown unit of time", "no number"],
-)
-def test_details_without_a_metric_are_refused(text: str, reason: str) -> None:
-    with pytest.raises(table_profiles.ProfileError, match=reason):
-        table_profiles.launches(text)
 
 
 def test_each_case_gets_its_bound_and_a_case_that_fails_none(

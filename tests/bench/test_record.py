@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from typing import Any
 
 import pytest
 import record
-import recorders
 from record import Row, Run, Table, WrongAnswerError
 from recorders import RECORDERS
 from recordings import Recorder
@@ -54,20 +52,6 @@ def test_rows_are_written_in_order_with_notes_and_options(recorder: Recorder, ta
         recorder("choice", "--runs", "0")
 
 
-def test_cells_are_named_by_their_beginning(recorder: Recorder, table: Any, capsys: Any) -> None:
-    table(measured)
-    assert [row["name"] for row in recorder("choice", "--only", "a").rows] == ["a-1", "a-2"]
-    assert [row["name"] for row in recorder("choice", "--only", "b", "a-2").rows] == ["a-2", "b"]
-    with pytest.raises(SystemExit):
-        recorder("choice", "--only", "c")
-    assert "no cell is called c; there are a-1, a-2, b" in capsys.readouterr().err
-
-
-def test_no_cell_begins_when_time_is_up(recorder: Recorder, table: Any) -> None:
-    table(measured)
-    assert recorder("choice", "--limit", "-1").result is None
-
-
 def test_a_cell_that_fails_is_not_recorded_and_costs_the_others_nothing(recorder: Recorder, table: Any) -> None:
     errors = {"a-1": WrongAnswerError("outputs are off"), "a-2": FileNotFoundError("no folder mnist")}
 
@@ -81,12 +65,6 @@ def test_a_cell_that_fails_is_not_recorded_and_costs_the_others_nothing(recorder
     assert found.failures == ("outputs are off",)
     assert [row["name"] for row in found.rows] == ["b"]
     assert found.result.notes == ("a-2: left out: no folder mnist.",)  # type: ignore[union-attr]
-
-
-def test_a_row_that_does_not_satisfy_is_recorded_and_reported(recorder: Recorder, table: Any) -> None:
-    table(measured, fault=lambda row: "slow" if row["name"] == "b" else None)
-    found = recorder("choice")
-    assert (found.failures, len(found.rows)) == (("slow",), 3)
 
 
 def test_cells_of_the_same_commit_are_added_to(recorder: Recorder, table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,13 +82,6 @@ def test_cells_of_the_same_commit_are_added_to(recorder: Recorder, table: Any, m
     assert (before["commit"], before["figures"]) == ("a" * 40, {"a-1": 1.0, "a-2": 2.0, "b": 3.0})
 
 
-def test_speedups_are_beside_the_base_of_a_group() -> None:
-    rows = [{"case": "x", "name": name, "ms": ms} for name, ms in (("new", 2.0), ("old", 6.0))]
-    rows.append({"case": "y", "name": "new", "ms": 1.0})
-    record.set_speedups("case", "name", "old", "ms", rows)
-    assert [row["speedup"] for row in rows] == [3.0, 1.0, None]
-
-
 # ---- The command ------------------------------------------------------------------------------------------------
 
 
@@ -122,22 +93,6 @@ def test_every_table_that_is_recorded_has_a_recorder(repository: Path) -> None:
         assert f'"{name}":' in source
         assert recorder.measures
         assert all((repository / path).exists() for path in recorder.measures)
-
-
-def test_tables_are_listed_and_others_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert recorders.main([]) == 0
-    listed = capsys.readouterr().out
-    assert all(f"\n  {name}" in listed for name in RECORDERS)
-    assert recorders.main(["gem"]) == 2
-    assert capsys.readouterr().err.startswith("bench: unknown table 'gem'; there are choice, ")
-
-
-def test_a_table_becomes_its_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[Any] = []
-    monkeypatch.setattr(os, "execv", lambda program, words: ran.append(words))
-    monkeypatch.setattr(os, "chdir", ran.append)
-    recorders.main(["mlp", "--limit", "5"])
-    assert ran == [recorders.ROOT, [sys.executable, "bench/record.py", "mlp", "--limit", "5"]]
 
 
 def test_a_ladder_is_recorded_by_the_command(repository: Path, tmp_path: Path) -> None:

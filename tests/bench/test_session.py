@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import cases
 import numpy as np
 import pytest
 import table_session
 from cases import CASES, Case, Sources, chain, random_rows, stratified, with_sparse_middle
 from ceilings import Peaks
-from packed_images import pack_images, packed_path
 from peers import Problem, as_dense, numpy_products, torch, torch_layers
-from record import WrongAnswerError
 from recordings import Recorded, Recorder
 
-from sparsenn import Conv2d, Flatten, Linear, Network, Session, SparseLinear, Tanh
+from sparsenn import Linear
 from sparsenn.backends import oracle as reference
 from sparsenn.datasets import generate
 from sparsenn.formats import from_dense
@@ -95,25 +91,6 @@ def test_categories_are_the_answer_of_the_challenge(record: Record) -> None:
     assert wrong.failures == (f"{count} categories, not {count + 1}",)
 
 
-def test_limits_are_relative_to_what_they_name(record: Record) -> None:
-    found = record(
-        case("dense", dense, limit=1e-6),
-        case("by-peer", dense, limit=1e5, aim=0.5, beside="peer"),
-        case("by-case", dense, limit=1e4, beside="dense"),
-        case("by-numpy", dense, limit=1e5, beside="numpy"),
-        case("by-nothing", dense, limit=2.0, beside="no such case"),
-    )
-    assert [failure.partition(":")[0] for failure in found.failures] == ["dense"]
-    plain, peer, other, by_numpy, nothing = found.rows
-    assert peer["limit_milliseconds"] == pytest.approx(1e5 * peer["peer_milliseconds"])
-    assert peer["aim_milliseconds"] == pytest.approx(0.5 * peer["peer_milliseconds"])
-    assert other["limit_milliseconds"] == pytest.approx(1e4 * plain["milliseconds"])
-    assert by_numpy["limit_milliseconds"] == pytest.approx(
-        1e5 * next(each["milliseconds"] for each in by_numpy["peers"] if each["way"].startswith("NumPy"))
-    )
-    assert nothing["limit_milliseconds"] is None
-
-
 def test_a_wrong_answer_is_not_recorded(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = table_session.exact
 
@@ -128,53 +105,6 @@ def test_a_wrong_answer_is_not_recorded(record: Record, monkeypatch: pytest.Monk
     assert "outputs are off by 1.0e-03" in found.failures[0]
     assert [row["key"] for row in found.rows] == ["classified"]
     assert any("absent: left out: no folder" in note for note in found.result.notes)  # type: ignore[union-attr]
-
-
-def test_later_answers_must_be_the_same(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-
-    class Restless(Session):
-        def __call__(self, *arguments: Any, **others: Any) -> Any:
-            outputs = super().__call__(*arguments, **others)
-            if self.options.device == "cpu":
-                calls.append(1)
-                outputs = np.array(outputs)
-                outputs[0, 0] = np.nextafter(outputs[0, 0], np.float32(9)) if len(calls) > 3 else outputs[0, 0]
-            return outputs
-
-    monkeypatch.setattr(table_session, "Session", Restless)
-    assert "a later call gave other bits" in record(case("dense", dense)).failures[0]
-
-
-def test_wrong_categories_and_outputs_that_are_not_finite_are_found() -> None:
-    numbers, outputs = np.array([0, 4, 9]), np.array([[0.0, 0.0], [0.0, 2.0], [1.0, 0.0]])
-    problem = Problem(chain([3, 2]), random_rows(10, 3), are_categories=True)
-    assert table_session.check(problem, "float32", np.array([1, 4, 9]), (numbers, outputs)) is None
-    for wrong in ([1, 4], [0, 4, 9]):
-        with pytest.raises(WrongAnswerError, match="1 of 3 inputs"):
-            table_session.check(problem, "float32", np.array(wrong), (numbers, outputs))
-    answer = np.zeros((40, 5), np.float32)
-    for answer[7, 2] in (np.nan, np.inf):
-        with pytest.raises(WrongAnswerError, match="not finite"):
-            table_session.check(dense(Sources()), "float32", answer, (np.array([0]), np.zeros((1, 5))))
-
-
-def test_a_lower_precision_is_a_fair_peer_only_where_it_finds_as_many_classes() -> None:
-    peers = [
-        {"way": "slow", "precision": "float32", "milliseconds": 3.0, "right": 90},
-        {"way": "rough", "precision": "float16", "milliseconds": 1.0, "right": 89},
-        {"way": "fast", "precision": "tf32", "milliseconds": 2.0, "right": 91},
-    ]
-    best = lambda *arguments: table_session.best_peer(arguments[0], peers, arguments[1])["way"]  # noqa: E731
-    found = [
-        best("float32", 90),
-        best("float32", 89),
-        best("float32", 92),
-        best("float32", None),
-        best("float16", None),
-    ]
-    assert found == ["fast", "rough", "slow", "slow", "rough"]
-    assert table_session.best_peer("float32", [], None) is None
 
 
 @pytest.mark.gpu
@@ -199,27 +129,6 @@ def test_cases_on_a_gpu(record: Record) -> None:
         assert "PyTorch, sparse times dense" in ways
 
 
-@pytest.mark.gpu
-@pytest.mark.alone
-def test_the_peaks_of_a_gpu_are_measured() -> None:
-    from ceilings import gpu_peaks
-
-    top = gpu_peaks(link=True)
-    assert 1e11 < top.copied < 1e14
-    assert top.link is not None
-    assert 1e9 < top.link < top.copied
-    assert top.rates["float32"] < top.rates["float16"]
-
-
-def test_floors() -> None:
-    top = Peaks(100.0, {"float32": 10.0, "tf32": 60.0}, 5.0)
-    assert top.floor(1000, 1, "float32") == 10.0
-    assert top.floor(0, 1, "float32", 1000) == 200.0
-    assert top.floor(0, 600, "tf32") == 10.0
-    assert top.floor(0, 600, "float32") == 30.0
-    assert Peaks(100.0, {"float32": 10.0}).floor(0, 600, "float32", 1000) == 60.0
-
-
 # ---- Cases and peers --------------------------------------------------------------------------------------------
 
 
@@ -230,38 +139,6 @@ def test_the_table_has_a_case_for_each_key() -> None:
         assert found.beside in {None, "peer", "numpy", "copy", *keys[:number]}
         assert found.aim is None or found.aim < found.limit
         assert found.device == "cuda" or found.where == "host"
-
-
-def test_packed_images_are_the_challenges_inputs(tmp_path: Path) -> None:
-    inputs = generate(1024, 1, inputs="digits", images=20).inputs
-    pack_images(inputs, packed_path(tmp_path, 1024))
-    problem = cases.challenge_problem(1024, 2, Sources(tmp_path, tmp_path))
-    assert (problem.network.sizes, problem.categories) == ((1024,) * 3, None)
-    assert (problem.rows.to_scipy() != inputs.to_scipy()).nnz == 0
-    with pytest.raises(FileNotFoundError, match=r"no folder .*mnist"):
-        cases.challenge_problem(4096, 2, Sources(tmp_path, tmp_path))
-
-
-@pytest.mark.parametrize(("name", "correct"), [("lenet300-dns.npz", 9801), ("lenet300-lobs.npz", 9664)])
-def test_pruned_networks_of_others(shared_data: Path, name: str, correct: int) -> None:
-    problem = cases.lenet300_problem(Sources(shared_data), name)
-    assert problem.network.sizes == (784, 300, 100, 10)
-    with Session(problem.network, device="cpu") as session:
-        predicted = session(problem.rows).argmax(axis=1)
-    assert abs(int((predicted == problem.classes).sum()) - correct) <= 2
-
-
-def test_networks_for_cases_have_the_weights_that_they_should() -> None:
-    for layer in stratified(64, 5, 2):
-        assert isinstance(layer, SparseLinear)
-        layer.weights.validate()
-        assert np.diff(layer.weights.indptr).tolist() == [5] * 64
-    mixed = with_sparse_middle([50, 40, 40, 40, 6], 0.6)
-    assert [type(layer) for layer in mixed] == [Linear, SparseLinear, SparseLinear, Linear]
-    assert 0.5 < mixed[1].edges / 1600 < 0.7
-    for network in (stratified(64, 8, 24), chain([64] * 20), with_sparse_middle([64] * 20, 0.5)):
-        size = np.abs(reference.run(network, from_dense(random_rows(20, 64))).toarray()).max()
-        assert 1e-2 < size < 1e3  # outputs stay about as large as inputs
 
 
 @pytest.mark.parametrize("where", ["device", "host"])
@@ -276,14 +153,3 @@ def test_peers_give_what_the_reference_gives(peer: Any, where: str) -> None:
     assert found
     for way in found:
         np.testing.assert_allclose(way.outputs(way.run()), expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "network",
-    [
-        Network((Linear(np.ones((2, 2)), None, Tanh()),)),
-        Network((Conv2d(np.ones((1, 1, 1, 1))), Flatten()), (1, 2, 2)),
-    ],
-)
-def test_numpy_is_left_out_where_it_is_not_written_for_the_network(network: Network) -> None:
-    assert not list(numpy_products(Problem(network, random_rows(3, network.inputs)), "float32"))

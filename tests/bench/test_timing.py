@@ -51,41 +51,6 @@ def test_calls_are_timed_until_they_are_done(clock: Clock) -> None:
     assert len(clock.events) == 2 * (30 + 20)
 
 
-def test_calls_in_turn_alternate_behind_what_comes_before_each(clock: Clock) -> None:
-    calls = clock.call("a", 0.001), clock.call("b", 0.005)
-    first, second = Timer().in_turn(calls, runs=3, warm_up=1, before=clock.call("before", 1.0))
-    assert clock.events == ["before", "b", "before", "a"] * 4
-    assert (first.median, second.median) == (pytest.approx(1.0), pytest.approx(5.0))
-    assert (first.runs, second.runs) == (3, 3)
-
-
-def test_blocks_of_calls_begin_with_a_pause_and_a_call(clock: Clock) -> None:
-    calls = clock.call("a", 0.001), clock.call("b", 0.005)
-    first, second = Timer().in_blocks(calls, 0.1)
-    assert (first.runs, second.runs) == (timing.BLOCKS * 10, timing.BLOCKS * 2)
-    block = ["sleep", *["b"] * 3, "sleep", *["a"] * 11]
-    assert clock.events[4:] == block * timing.BLOCKS
-
-
-def test_pytest_benchmark_times_the_first_call_alone() -> None:
-    calls: list[int] = []
-
-    class Benchmark:
-        stats = SimpleNamespace(stats=SimpleNamespace(data=[0.002, 0.002, 0.002]))
-
-        def pedantic(self, target: Any, setup: Any, rounds: int) -> None:
-            for _ in range(rounds):
-                setup()
-                target()
-            calls.append(rounds)
-
-    timer = Timer(Benchmark())
-    assert timer.time(lambda: None, runs=3).median == 2.0
-    assert calls == [3]
-    timer.time(lambda: None, runs=3)
-    assert calls == [3]
-
-
 @pytest.mark.gpu
 def test_events_time_a_gpu() -> None:
     import cupy

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from children import interrupts_obeyed
 
 TOOLS = ("bash", "cat", "chmod", "cksum", "cp", "dirname", "flock", "mkdir", "mv", "readlink", "rm", "sleep", "touch")
-Start = Callable[..., "subprocess.Popen[str]"]
-
-needs_flock = pytest.mark.skipif(shutil.which("flock") is None, reason="flock is not installed")
 
 FAKE_PYTHON = """\
 #!/bin/bash
 case "$*" in
   --version) echo "Python $VERSION" ;;
   "-c import sys; print"*) echo "$VERSION"; [[ "$VERSION" != 3.10 ]] ;;
-  "-c import venv"*) [[ -z "${NO_VENV:-}" ]] ;;
+  "-c import venv"*) ;;
   "-m venv --clear "*) echo venv >>"$LOG"; rm -rf "$4"; mkdir -p "$4/bin"; cp "$0" "$4/bin/python" ;;
   "-m pip --version") [[ -e "${0%/*}/python" ]] ;;
-  "-m pip install "*) echo "begin ${!#}" >>"$LOG"; sleep "${SLOW:-0}"
-    while [[ -n "${GATE:-}" && ! -e "$GATE" ]]; do sleep 0.05; done
-    [[ -n "${FAIL_WITH:-}" && "${!#}" = *"$FAIL_WITH"* ]] && exit 1
+  "-m pip install "*) echo "begin ${!#}" >>"$LOG"
     [[ -z "${FAIL:-}" ]] && echo end >>"$LOG" ;;
   *) echo "ran in $PWD: $*" ;;
 esac
@@ -48,30 +38,6 @@ def project(repository: Path, tmp_path: Path) -> Path:
             (commands / name).symlink_to(found)
     install_python(root, "python3")
     return root
-
-
-@pytest.fixture
-def start(project: Path) -> Iterator[Start]:
-    """Start the program in a session of its own; what is left of that ends with the test."""
-    started: list[subprocess.Popen[str]] = []
-
-    def begin(**more: str) -> subprocess.Popen[str]:
-        with interrupts_obeyed():
-            process = subprocess.Popen(
-                [project / "tools" / "sparsenn"],
-                env=surroundings(project, **more),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-        started.append(process)
-        return process
-
-    yield begin
-    for process in started:
-        with process, suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 def install_python(project: Path, name: str) -> None:
@@ -137,36 +103,6 @@ def test_where_there_is_a_driver_its_extra_is_installed(project: Path, driver: s
     assert steps(project)[3:] == [f"begin .[test,{extra}]", "end"]
 
 
-def test_a_gpu_can_be_left_alone(project: Path) -> None:
-    install_driver(project, "580.1")
-    assert "NVIDIA" not in run(project, "sparsenn", SPARSENN_GPU="no")[2]
-    assert steps(project) == ["venv", "begin .", "end"]
-
-
-def test_without_the_extra_it_goes_on(project: Path) -> None:
-    install_driver(project, "580.1")
-    code, _, said = run(project, "sparsenn", FAIL_WITH="cuda")
-    assert code == 0
-    assert "the extra cuda13 cannot be installed (see above); going on without" in said
-    assert steps(project) == ["venv", "begin .[cuda13]", "begin .", "end"]
-
-
-def test_tests_take_their_extra_and_run_in_the_root(project: Path, tmp_path: Path) -> None:
-    code, out, _ = run(project, "test", "-k", "a b", cwd=tmp_path)
-    assert (code, out) == (0, f"ran in {project}: -m pytest -k a b\n")
-    assert steps(project) == ["venv", "begin .[test]", "end"]
-    assert run(project, "sparsenn")[2] == ""  # what the tests need includes what the program needs
-    assert len(steps(project)) == 3
-
-
-def test_a_changed_pyproject_installs_again_in_the_same_environment(project: Path) -> None:
-    run(project, "test")
-    (project / "pyproject.toml").write_text("[project]\nversion = '2'\n")
-    run(project, "sparsenn")
-    assert steps(project)[3:] == ["begin .", "end"]
-    assert stamps(project) == [".installed-base"]
-
-
 def test_a_failed_installation_is_told_and_tried_again(project: Path) -> None:
     code, out, said = run(project, "sparsenn", FAIL="1")
     assert (code, out) == (1, "")
@@ -174,27 +110,6 @@ def test_a_failed_installation_is_told_and_tried_again(project: Path) -> None:
     assert stamps(project) == []
     assert run(project, "sparsenn")[0] == 0
     assert steps(project) == ["venv", "begin .", "begin .", "end"]
-
-
-def test_a_broken_environment_is_made_anew(project: Path) -> None:
-    run(project, "sparsenn")
-    (project / ".venv" / "bin" / "python").unlink()
-    code, _, said = run(project, "sparsenn")
-    assert code == 0
-    assert "creating .venv" in said
-
-
-@needs_flock
-def test_runs_at_the_same_time_wait_for_one_installation(project: Path, start: Start, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    processes = [start(GATE=str(gate)) for _ in range(3)]
-    said = [process.stderr.readline() for process in processes if process.stderr]  # all have begun, none has ended
-    gate.touch()
-    for process in processes:
-        process.communicate(timeout=240)
-    assert [process.returncode for process in processes] == [0, 0, 0]
-    assert steps(project) == ["venv", "begin .", "end"]
-    assert sum("waiting for another installation to end" in text for text in said) == 2
 
 
 def test_an_old_python_is_passed_over(project: Path) -> None:

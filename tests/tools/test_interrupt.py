@@ -26,9 +26,3 @@ def test_nothing_is_left_half_written(verbs: list[str], tmp_path: Path) -> None:
     seen = {verb for verb, _ in ended}
     assert seen == set(verbs) if verbs else len(seen) > 5
     assert sum(counts.values()) == len(ended) == 3 * len(seen)
-
-
-def test_an_unknown_verb_is_refused() -> None:
-    done = interrupt("conjure")
-    assert done.returncode == 2
-    assert "no such verb: conjure" in done.stderr

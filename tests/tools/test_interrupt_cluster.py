@@ -25,9 +25,3 @@ def test_nothing_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
     counts = json.loads((tmp_path / "counts.json").read_text())
     assert sorted(name.split()[0] for name in counts) == ["client", "scheduler", "worker"]
     assert set(counts.values()) == {1}
-
-
-def test_an_unknown_victim_is_refused() -> None:
-    done = interrupt("bystander")
-    assert done.returncode == 2
-    assert "no such victim: bystander" in done.stderr

@@ -98,19 +98,6 @@ def test_exported_network_computes_what_pytorchs_does(
     np.testing.assert_allclose(outputs, expected, rtol=1e-10)
 
 
-def test_the_largest_weights_are_kept(tool: ModuleType) -> None:
-    weights = np.array([[-3.0, 0.5, 0.0], [2.0, -0.25, 0.5]])
-    assert tool.largest(weights, 0.0).all()
-    assert not tool.largest(weights, 1.0).any()
-    np.testing.assert_array_equal(tool.largest(weights, 0.5), [[True, False, False], [True, False, True]])
-    rng = np.random.default_rng(0)
-    many = rng.normal(size=(37, 53))
-    for zeros in (0.1, 0.5, 0.9, 0.999):
-        kept = tool.largest(many, zeros)
-        assert np.count_nonzero(~kept) == round(zeros * many.size)
-        assert np.abs(many[kept]).min() >= np.abs(many[~kept]).max()
-
-
 @pytest.mark.parametrize(("name", "least"), [("lenet86.h5", 0.985), ("lenet86-pruned.h5", 0.97)])
 def test_committed_models_are_what_the_classes_file_says(repository: Path, name: str, least: float) -> None:
     path, classes = repository / "datasets" / name, repository / "datasets" / "lenet86-classes.json"
