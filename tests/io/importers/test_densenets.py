@@ -37,49 +37,6 @@ def test_a_pool_that_comes_first_in_a_concatenation(pool: str, after: str) -> No
     check(model(nodes, ["n", 2, 6, 6], **constants), normal(3, 2, 6, 6))
 
 
-def test_a_small_densenet_in_onnx() -> None:
-    """Two blocks of two layers each, with a transition between them, as of torchvision's class."""
-    pytest.importorskip("onnx", reason="reads ONNX files")
-    from onnx_graphs import check, model, node, normal
-
-    nodes, constants = [], {}
-
-    def normalised(name: str, channels: int) -> str:
-        numbers = {"s": normal(channels), "b": normal(channels), "m": normal(channels)}
-        numbers["v"] = np.abs(normal(channels)) + 1
-        constants.update({f"{name}{role}": array for role, array in numbers.items()})
-        nodes.append(node("BatchNormalization", name, *(f"{name}{role}" for role in numbers), to=f"{name}n"))
-        nodes.append(node("Relu", f"{name}n", to=f"{name}r"))
-        return f"{name}r"
-
-    def convolved(name: str, to: str, filters: int, channels: int, size: int, **attributes: Any) -> None:
-        constants[f"{to}w"] = normal(filters, channels, size, size) / np.float32(channels)
-        nodes.append(node("Conv", name, f"{to}w", to=to, **attributes))
-
-    convolved("x", "c", 6, 3, 7, strides=[2, 2], pads=[3, 3, 3, 3])
-    nodes.append(node("MaxPool", normalised("c", 6), to="f", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]))
-    features, channels = "f", 6
-    for block in "ab":
-        known = [features]
-        for number in range(2):
-            name = f"{block}{number}"
-            nodes.append(node("Concat", *known, to=name, axis=1))
-            convolved(normalised(name, channels), f"{name}p", 8, channels, 1)
-            convolved(normalised(f"{name}p", 8), f"{name}q", 4, 8, 3, pads=[1, 1, 1, 1])
-            known.append(f"{name}q")
-            channels += 4
-        nodes.append(node("Concat", *known, to=f"{block}all", axis=1))
-        features = normalised(f"{block}all", channels)
-        if block == "a":
-            convolved(features, "t", channels // 2, channels, 1)
-            nodes.append(node("AveragePool", "t", to="u", kernel_shape=[2, 2], strides=[2, 2]))
-            features, channels = "u", channels // 2
-    nodes.append(node("GlobalAveragePool", features, to="g"))
-    nodes.append(node("Flatten", "g", to="h"))
-    nodes.append(node("Gemm", "h", "W", to="y"))
-    check(model(nodes, ["n", 3, 24, 24], W=normal(channels, 5), **constants), normal(2, 3, 24, 24))
-
-
 def test_a_pool_that_comes_first_in_a_module() -> None:
     torch = pytest.importorskip("torch", reason="takes modules of PyTorch")
 
@@ -101,22 +58,6 @@ def test_a_pool_that_comes_first_in_a_module() -> None:
     with torch.no_grad():
         want = module(x).numpy()
     np.testing.assert_allclose(outputs_of(from_torch(module, x), x.numpy()), want, rtol=1e-4, atol=1e-5)
-
-
-def test_a_small_densenet_of_torchvision() -> None:
-    torch = pytest.importorskip("torch", reason="takes modules of PyTorch")
-    try:
-        from torchvision.models.densenet import DenseNet
-    except (ImportError, RuntimeError) as error:  # RuntimeError where it was made for another PyTorch
-        pytest.skip(f"torchvision cannot be imported: {error}")
-    torch.manual_seed(0)
-    module, x = DenseNet(4, (2, 1), 8, 2, num_classes=5), torch.randn(2, 3, 48, 48)
-    with torch.no_grad():
-        module(torch.randn(8, 3, 48, 48))  # so that its running means are some
-        module.eval()
-        want = module(x).numpy()
-    found = outputs_of(from_torch(module, x), x.numpy())
-    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
 
 
 def test_a_pool_that_comes_first_in_a_model_of_keras(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,20 +19,12 @@ from real_networks import real_weights
 from scipy.sparse import csc_array
 
 from sparsenn import Dataset, Model, Session, from_sklearn, from_weights, infer
-from sparsenn.engine import plan_rows
-from sparsenn.errors import FileFormatError, UsageError
 from sparsenn.formats import from_dense
 from sparsenn.io import files, read_dataset, read_model, write_dataset, write_model
-from sparsenn.io.importers import rounding as module
-from sparsenn.io.importers.rounding import MOST, RoundingWarning, check_rounding, rounding_of
+from sparsenn.io.importers.rounding import MOST, RoundingWarning, rounding_of
 from sparsenn.io.importers.signal import inputs
 from sparsenn.layers import (
-    AvgPool2d,
-    Conv2d,
-    Flatten,
-    Identity,
     Linear,
-    MaxPool2d,
     ReLU,
     Sigmoid,
     Softmax,
@@ -48,12 +39,6 @@ STEEP = {
     "weight2": np.array([[3.0, -1.0]], np.float32),
 }
 """A step of height 1024 at 0.5, the difference of numbers up to 1.3e10, of which float32 keeps multiples of 1024."""
-
-
-def steep_convolution() -> Network:
-    first = Conv2d(STEEP["weight1"].reshape(2, 1, 1, 1), STEEP["bias1"], ReLU())
-    second = Conv2d(STEEP["weight2"].reshape(1, 2, 1, 1))
-    return Network((first, second, Flatten()), image=(1, 2, 2))
 
 
 def perceptron(rng: np.random.Generator, sizes: list[int], activation: Any) -> Network:
@@ -110,23 +95,6 @@ def test_what_needs_float64_is_remembered(steep: Network, tmp_path: Path) -> Non
     assert not read_model(tmp_path / "usual.h5").network.needs_float64
 
 
-def test_damaged_files_do_not_say_what_is_needed(steep: Network, tmp_path: Path) -> None:
-    write_model(tmp_path / "model.h5", Model(steep, "mse", False))
-    with h5py.File(tmp_path / "model.h5", "r+") as file:
-        text = file["description"][()].replace(b'"needs_float64": true', b'"needs_float64": 1   ')
-        del file["description"]
-        file["description"] = np.bytes_(text)
-    with pytest.raises(FileFormatError, match="needs_float64"):
-        read_model(tmp_path / "model.h5")
-
-
-def test_what_cannot_be_in_float64_says_how_it_runs_all_the_same(steep: Network) -> None:
-    for options in ({"kernel": "register_tiled"}, {"machine": "h200"}, {"reproducible": True}):
-        with pytest.raises(UsageError, match="precision float32"):
-            Session(steep, **options)
-        assert plan_rows(steep, 1, precision="float32", **options).precisions == ("float32", "float32")
-
-
 def test_scalings_of_the_input_are_looked_at() -> None:
     """Time stamps of this decade, in seconds, scaled by an hour."""
     pipeline = pytest.importorskip("sklearn.pipeline", reason="makes a pipeline")
@@ -159,33 +127,12 @@ def test_inputs_far_from_zero_are_moved_there_first(centre: float, scale: float,
     assert Session(network, precision="float64")(rows) == pytest.approx(expected, rel=1e-5, abs=1e-5 + 1e-6 * left)
 
 
-def test_what_overflows_is_told() -> None:
-    large = np.full((1, 2), 1e30, np.float32)
-    network = Network((Linear(large, None, Identity()), Linear(large.T, None, Identity())))
-    assert rounding_of(network) == np.inf
-    with pytest.warns(RoundingWarning, match="rounds away"):
-        check_rounding(network)
-
-
-def test_convolutions_that_cancel_are_told() -> None:
-    with pytest.warns(RoundingWarning):
-        check_rounding(steep_convolution())
-
-
 @pytest.mark.parametrize("name", ["lenet300-dns", "lenet300-lobs"])
 def test_real_networks_are_not(shared_data: Path, name: str) -> None:
     network = from_weights(real_weights(shared_data, name))  # a warning is an error in tests
     found = rounding_of(network)
     assert found is not None
     assert 0 < found < MOST / 100
-
-
-def test_a_real_network_of_images_is_not(shared_data: Path) -> None:
-    steps = ["conv1", MaxPool2d(2), "conv2", MaxPool2d(2), Flatten(), "ip1", ReLU(), "ip2"]
-    network = from_weights(real_weights(shared_data, "lenet5-dns"), steps, image=(1, 28, 28))
-    found = rounding_of(network)
-    assert found is not None
-    assert 0 < found < MOST / 50
 
 
 @pytest.mark.parametrize("activation", [ReLU(), Tanh(), Sigmoid()])
@@ -196,14 +143,6 @@ def test_usual_weights_are_not(sizes: list[int], activation: Any, rng: np.random
     assert found < MOST / 10
 
 
-def test_pools_and_shares_are_followed(rng: np.random.Generator) -> None:
-    filters = rng.standard_normal((4, 2, 3, 3))
-    image = (Conv2d(filters, rng.standard_normal(4), ReLU()), MaxPool2d(2), AvgPool2d(3), Flatten(), Softmax())
-    found = rounding_of(Network(image, image=(2, 8, 8)))
-    assert found is not None
-    assert 0 < found < 1e-5
-
-
 def test_it_agrees_with_what_sessions_compute(rng: np.random.Generator) -> None:
     network = perceptron(rng, [50, 40, 30, 5], ReLU())
     rows = rng.uniform(-1, 1, (200, 50)).astype(np.float32)
@@ -211,31 +150,6 @@ def test_it_agrees_with_what_sessions_compute(rng: np.random.Generator) -> None:
     found = rounding_of(network)
     assert found is not None
     assert 0.1 < found / (np.abs(exact - rounded).max() / np.abs(exact).max()) < 10
-
-
-def test_it_is_the_same_each_time(rng: np.random.Generator) -> None:
-    network = perceptron(rng, [50, 40, 5], ReLU())
-    assert rounding_of(network) == rounding_of(network)
-
-
-def test_large_networks_take_fewer_rows_or_none(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    network = perceptron(rng, [50, 40, 5], ReLU())
-    monkeypatch.setattr(module, "MOST_WORK", network.multiply_adds)
-    assert rounding_of(network) is not None
-    monkeypatch.setattr(module, "MOST_WORK", network.multiply_adds - 1)
-    assert rounding_of(network) is None
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert check_rounding(network) is network
-
-
-def test_too_little_memory_is_no_error(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    def fail(network: Network, entering: object) -> float:
-        raise MemoryError
-
-    monkeypatch.setattr(module, "rounding_of", fail)
-    network = perceptron(rng, [5, 4], ReLU())
-    assert check_rounding(network) is network
 
 
 def test_files_are_looked_at(tmp_path: Path) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from keras_files import conv2d, dense, flatten, layer, result, write_functional
+from keras_files import conv2d, dense, flatten, layer, write_functional
 
-from sparsenn import Session, from_keras, read_model
-from sparsenn.errors import FileFormatError, MatrixError, UsageError
+from sparsenn import Session, read_model
 
 RNG = np.random.default_rng(4)
 KERNEL, BIAS = RNG.standard_normal((2, 3)).astype(np.float32), np.float32([0.5, -1, 0])
@@ -27,7 +24,6 @@ LAYERS = [
     dense(LAST, BIAS[:2]),
 ]
 TAKEN = [["obs"], ["image"], ["l2"], ["l1", "l3"], ["l4"]]
-KERAS = {"module": "keras.layers", "registered_name": None}
 INPUTS = {
     "obs": RNG.standard_normal((6, 2)).astype(np.float32),
     "image": RNG.standard_normal((6, 4, 5, 3)).astype(np.float32),
@@ -55,14 +51,6 @@ def test_several_inputs_by_name_with_channels_last_or_first(tmp_path: Path, last
     np.testing.assert_array_equal(session({"image": row, "obs": INPUTS["obs"][0]}), found[:1])
 
 
-def test_inputs_that_are_missing_or_have_other_shapes(tmp_path: Path) -> None:
-    session = Session(policy(tmp_path / "model.keras"), device="cpu")
-    with pytest.raises(UsageError, match=r"missing are 'image'; unknown are 'x'"):
-        session(x=INPUTS["image"], obs=INPUTS["obs"])
-    with pytest.raises(MatrixError, match=r"'image'.*\(rows, 4, 5, 3\) or \(rows, 3, 4, 5\)"):
-        session(image=INPUTS["image"][:, 1:], obs=INPUTS["obs"])
-
-
 @pytest.mark.parametrize(
     ("listed", "names"),
     [([["l5", 0, 0], ["l2", 0, 0]], ["l5", "l2"]), ({"value": ["l5", 0, 0], "map": ["l2", 0, 0]}, ["value", "map"])],
@@ -74,71 +62,6 @@ def test_several_outputs_by_name(tmp_path: Path, listed: Any, names: list[str]) 
     assert list(found) == names
     np.testing.assert_allclose(found[names[0]], expected()["l5"], rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(found[names[1]], np.moveaxis(expected()["l2"], -1, 1), rtol=1e-4, atol=1e-4)
-
-
-def test_the_order_of_inputs_is_that_of_the_list(tmp_path: Path) -> None:
-    listed = [["obs", 0, 0], ["image", 0, 0]]
-    network = from_keras(policy(tmp_path / "model.keras", input_layers=listed))
-    assert list(network.named_inputs or ()) == ["obs", "image"]
-
-
-@pytest.mark.parametrize(
-    ("ends", "message"),
-    [
-        ({"input_layers": [["obs", 0, 0]]}, "image: is another input"),
-        ({"output_layers": [["l5", 0, 0], ["l5", 0, 0]]}, "each is needed once"),
-        ({"output_layers": [["l5", 0, 0], ["l6", 0, 0]]}, "results of its layers"),
-        ({"output_layers": {"a": ["l5", 0, 0], "b": 3}}, "each is needed once"),
-        ({"output_layers": []}, "results of its layers"),
-        ({"output_layers": [["l5", 0, 1]]}, "result 1 of l5"),
-    ],
-)
-def test_ends_that_are_not_sound(tmp_path: Path, ends: dict[str, Any], message: str) -> None:
-    with pytest.raises(FileFormatError, match=message):
-        from_keras(policy(tmp_path / "model.keras", **ends))
-
-
-def nested(path: Path, taken: list[str], **ends: Any) -> Path:
-    """A model that adds its second input to its first within another, which calls it with results of layers."""
-    inner = {
-        "name": "inner",
-        "layers": [
-            {**KERAS, "class_name": "InputLayer", "name": "b", "config": {"name": "b", "batch_shape": [None, 3]}},
-            {**KERAS, "class_name": "InputLayer", "name": "a", "config": {"name": "a", "batch_shape": [None, 3]}},
-            {
-                **KERAS,
-                "class_name": "Subtract",
-                "name": "difference",
-                "config": {"name": "difference"},
-                "inbound_nodes": [{"args": [[result("a"), result("b")]], "kwargs": {}}],
-            },
-        ],
-        "input_layers": [["a", 0, 0], ["b", 0, 0]],
-        "output_layers": [["difference", 0, 0]],
-        **ends,
-    }
-    layers = [dense(KERNEL, BIAS), dense(2 * KERNEL, BIAS)]
-    source = write_functional(path.with_name("sound.keras"), (2,), layers, [["input"], ["input"]])
-    with zipfile.ZipFile(source) as given, zipfile.ZipFile(path, "w") as made:
-        config = json.loads(given.read("config.json"))
-        call = {"args": [[result(name) for name in taken]], "kwargs": {"mask": [None, None]}}
-        config["config"]["layers"].append(
-            {**KERAS, "class_name": "Functional", "name": "inner", "config": inner, "inbound_nodes": [call]}
-        )
-        config["config"]["output_layers"] = [["inner", 0, 0]]
-        made.writestr("config.json", json.dumps(config))
-        made.writestr("model.weights.h5", given.read("model.weights.h5"))
-    return path
-
-
-def test_models_within_models_take_several_results(tmp_path: Path) -> None:
-    found = Session(nested(tmp_path / "model.keras", ["l1", "l2"]), device="cpu")(INPUTS["obs"])
-    np.testing.assert_allclose(found, -INPUTS["obs"] @ KERNEL, rtol=1e-4, atol=1e-4)
-    with pytest.raises(FileFormatError, match="is called with 1 results; it takes 2"):
-        from_keras(nested(tmp_path / "model.keras", ["l1"]))
-    several = [["difference", 0, 0], ["a", 0, 0]]
-    with pytest.raises(FileFormatError, match="gives 2 outputs within the model"):
-        from_keras(nested(tmp_path / "model.keras", ["l1", "l2"], output_layers=several))
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

@@ -16,7 +16,7 @@ import pytest
 from keras_files import dense, described, layer, write_archive, write_legacy
 
 from sparsenn.engine import Session
-from sparsenn.errors import FileFormatError, SparseNNError, UsageError
+from sparsenn.errors import FileFormatError
 from sparsenn.io import from_keras
 
 RNG = np.random.default_rng(1)
@@ -63,32 +63,6 @@ def test_groups_of_archives(tmp_path: Path, separator: str, folder: str, numbers
         check(path)
 
 
-@pytest.mark.parametrize("separator", ["/", "\\"])
-@pytest.mark.parametrize("folder", ["layers", "_layer_checkpoint_dependencies"])
-def test_groups_of_models_within_models(tmp_path: Path, separator: str, folder: str) -> None:
-    config = described((3,), LAYERS)
-    listed = config["config"]["layers"]
-    inner = {"class_name": "Sequential", "config": {"name": "inner", "layers": [listed[0], *listed[2:]]}}
-    config["config"]["layers"] = [*listed[:2], inner]
-    groups = [f"{folder}/dense", *(f"{folder}/sequential/{folder}/dense{number}" for number in ("", "_1"))]
-    check(write_groups(tmp_path / "model.keras", [group.replace("/", separator) for group in groups], config))
-
-
-def test_too_few_groups_are_not_made_up(tmp_path: Path) -> None:
-    path = write_groups(tmp_path / "model.keras", [f"_layer_checkpoint_dependencies/{name}" for name in "abc"])
-    with pytest.raises(FileFormatError, match=r"l1 \(Dense\): has 0 arrays"):
-        from_keras(path)
-
-
-def test_groups_within_themselves_come_to_an_end(tmp_path: Path) -> None:
-    path = tmp_path / "model.weights.h5"
-    with h5py.File(path, "w") as file:
-        group = file.create_group("layers/dense")
-        group["self"] = group
-    with pytest.raises(FileFormatError, match="the weights are in more than"):
-        from_keras(path, architecture=json.dumps(described((3,), LAYERS)))
-
-
 def renamed(path: Path, rename: Callable[[str], str], listed: bool) -> Path:
     """A file in which arrays have other names: in each layer's group, and in the list of them if there is one."""
     with h5py.File(path, "a") as file:
@@ -121,70 +95,6 @@ def test_arrays_that_are_not_called_like_their_layer(tmp_path: Path, rename: Any
     check(renamed(write_legacy(tmp_path / "model.h5", (3,), LAYERS), rename, listed))
 
 
-def test_arrays_with_names_of_their_own_are_in_order(tmp_path: Path) -> None:
-    def rename(name: str) -> str:
-        return name.replace("/kernel:0", "/z_W:0").replace("/bias:0", "/a_b:0")
-
-    check(renamed(write_legacy(tmp_path / "model.h5", (3,), LAYERS), rename, listed=True))
-    path = renamed(write_legacy(tmp_path / "unlisted.h5", (3,), LAYERS), rename, listed=False)
-    with pytest.raises(FileFormatError, match=r"l1 \(Dense\): .* a_b, z_W"):
-        from_keras(path)
-
-
-def test_a_long_list_of_names_is_divided(tmp_path: Path) -> None:
-    path = renamed(write_legacy(tmp_path / "model.h5", (3,), LAYERS), lambda name: f"x{len(name) % 2}/{name}", True)
-    with h5py.File(path, "a") as file:
-        attributes = file["model_weights/l1"].attrs
-        names = attributes["weight_names"]
-        del attributes["weight_names"]
-        attributes["weight_names0"], attributes["weight_names1"] = names[:1], names[1:]
-    check(path)
-
-
-@pytest.mark.parametrize(
-    ("places", "message"),
-    [
-        (("l3", "l4"), None),
-        (("inner/l3", "inner/l4"), None),
-        (("l3_1", "l4_1"), None),
-        (("l3_1", "l4"), None),
-        (("l4", "x"), r"inner/l3 \(Dense\): has the arrays none; kernel, bias are needed"),
-        (("a/l3", "b/l3"), r"inner/l3 \(Dense\): its arrays may be those of /a/l3 or /b/l3"),
-        (("l3_1", "l3_2"), r"inner/l3 \(Dense\): its arrays may be those of /l3_1 or /l3_2"),
-    ],
-)
-def test_arrays_of_models_within_models(tmp_path: Path, places: tuple[str, str], message: str | None) -> None:
-    path = write_legacy(tmp_path / "model.h5", (3,), LAYERS)
-    with h5py.File(path, "a") as file:
-        for place, was in zip(places, ("l3", "l4"), strict=True):
-            file.move(f"model_weights/{was}/{was}", f"model_weights/inner/{place}")
-        config = described((3,), LAYERS)
-        listed = config["config"]["layers"]
-        inner = {"class_name": "Sequential", "config": {"name": "inner", "layers": [listed[0], *listed[3:]]}}
-        config["config"]["layers"] = [*listed[:3], inner]
-        file.attrs["model_config"] = np.bytes_(json.dumps(config))
-    if message is None:
-        check(path)
-    else:
-        with pytest.raises(FileFormatError, match=message):
-            from_keras(path)
-
-
-def test_no_array_is_that_of_two_layers(tmp_path: Path) -> None:
-    """A layer called l4 has no arrays of its own, and those of l4_1 may not be taken for them."""
-    path = write_legacy(tmp_path / "model.h5", (3,), LAYERS)
-    with h5py.File(path, "a") as file:
-        file.move("model_weights/l4/l4", "model_weights/inner/l4_1")
-        config = described((3,), LAYERS)
-        listed = config["config"]["layers"]
-        listed[3]["config"]["name"], listed[4]["config"]["name"] = "l4", "l4_1"
-        inner = {"class_name": "Sequential", "config": {"name": "inner", "layers": [listed[0], *listed[3:]]}}
-        config["config"]["layers"] = [*listed[:3], inner]
-        file.attrs["model_config"] = np.bytes_(json.dumps(config))
-    with pytest.raises(FileFormatError, match=r"inner/l4_1 \(Dense\): its array .* is that of inner/l4"):
-        from_keras(path)
-
-
 def weights_alone(path: Path, kind: str) -> Path:
     """A file of the weights alone, as versions before 2.12 wrote it, or later ones."""
     if kind == "numbered":
@@ -211,26 +121,6 @@ def test_weights_alone_with_a_description_beside_them(tmp_path: Path, kind: str)
     wrong = json.dumps(described((3,), LAYERS[:1] * 9))
     with pytest.raises(FileFormatError, match=r"(has 0 arrays; 2|has the arrays none; kernel, bias) are needed"):
         from_keras(path, architecture=wrong)
-
-
-@pytest.mark.parametrize(
-    ("architecture", "error", "message"),
-    [
-        ("{", FileFormatError, "architecture: the model's description is not JSON"),
-        ("missing.json", SparseNNError, "missing.json: no such file"),
-        (3, UsageError, "architecture is int; the JSON text, or the path of a file, is needed"),
-    ],
-)
-def test_descriptions_that_are_none(tmp_path: Path, architecture: Any, error: Any, message: str) -> None:
-    with pytest.raises(error, match=message):
-        from_keras(weights_alone(tmp_path / "model.weights.h5", "named"), architecture=architecture)
-
-
-@pytest.mark.parametrize("suffix", ["keras", "h5"])
-def test_a_model_that_describes_itself_takes_no_other_description(tmp_path: Path, suffix: str) -> None:
-    path = (write_archive if suffix == "keras" else write_legacy)(tmp_path / f"model.{suffix}", (3,), LAYERS)
-    with pytest.raises(UsageError, match="leave out architecture"):
-        from_keras(path, architecture="{}")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

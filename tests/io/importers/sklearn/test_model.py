@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -176,15 +175,6 @@ def test_regressors_after_transformers(name: str, device: str) -> None:
     np.testing.assert_allclose(found, pipeline.predict(TABLE), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", TRANSFORMERS)
-def test_classifiers_after_transformers(name: str) -> None:
-    pipeline = make_pipeline(clone(TRANSFORMERS[name]), MLPClassifier((9,), max_iter=60, random_state=1))
-    pipeline.fit(TABLE, CLASSES)
-    found = Session(from_sklearn(pipeline), device="cpu", precision="float32")(TABLE)
-    np.testing.assert_allclose(found, pipeline.predict_proba(TABLE), rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(pipeline.classes_[found.argmax(axis=1)], pipeline.predict(TABLE))
-
-
 @pytest.mark.parametrize(
     "chosen", [["b", "d"], "b", slice("b", "d"), lambda table: ["d"]], ids=["names", "name", "slice", "function"]
 )
@@ -249,11 +239,3 @@ def test_tables_through_onnx() -> None:
     pipeline.fit(table, ROWS[:, 0])
     found = Session(from_sklearn(pipeline, through="onnx"), device="cpu")(table)
     np.testing.assert_allclose(found[:, 0], pipeline.predict(table), rtol=1e-4, atol=1e-4)
-
-
-def test_what_skl2onnx_cannot_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="through is 'nothing'"):
-        from_sklearn(LinearRegression(), through="nothing")
-    monkeypatch.setitem(sys.modules, "skl2onnx", None)
-    with pytest.raises(UsageError, match="needs the package skl2onnx"):
-        from_sklearn(LinearRegression(), through="onnx")

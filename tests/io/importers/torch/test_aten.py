@@ -269,32 +269,3 @@ def test_a_module_that_counts_its_calls_is_refused_and_left_as_it_was() -> None:
     with pytest.raises(InputError, match=r"changes its buffers \(calls\)"):
         from_torch(module, torch.zeros(3, 4))
     assert module.calls.item() == 0
-
-
-PARTS = sorted(set(torch.nn.modules.__all__) - {"Module", "Sequential"})
-
-
-def leaf(name: str) -> Any:
-    """A module of PyTorch's, made of the first arguments that it takes; None where none of these."""
-    for arguments in ((), (1,), (2,), (2, 2), (2, 2, 1), (1, 0.5), (1, 2, 3)):
-        try:
-            part = getattr(torch.nn, name)(*arguments).eval()
-        except (TypeError, ValueError, RuntimeError, AttributeError, AssertionError):
-            continue
-        return None if any(part.children()) else part
-    return None
-
-
-@pytest.mark.parametrize("name", PARTS)
-def test_no_example_is_asked_for_where_none_helps(name: str) -> None:
-    part = leaf(name)
-    if part is None:
-        return
-    with suppress(InputError):
-        from_torch(part)
-        return
-    for shape in SHAPES:
-        with suppress(InputError):
-            from_torch(part, normal(3, *shape))
-            with pytest.raises(InputError, match=r"takes a batch of inputs|number of inputs"):
-                from_torch(part)

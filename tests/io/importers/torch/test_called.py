@@ -94,12 +94,6 @@ def test_what_is_overridden_is_computed(make: Callable[[], Any], shape: tuple[in
             from_torch(module)
 
 
-def test_bounds_of_relu6_are_read() -> None:
-    module = nn.Sequential(nn.Linear(4, 3), nn.ReLU6())
-    module[1].max_val = 0.5
-    check(module, (4,), example=False)
-
-
 @contextmanager
 def doubled() -> Any:
     handle = nn.modules.module.register_module_forward_hook(lambda part, rows, found: 2 * found)
@@ -130,11 +124,3 @@ class AlwaysTraining(nn.BatchNorm1d):
 def test_modules_that_stay_in_training_are_refused(part: Any, example: Any) -> None:
     with pytest.raises(InputError, match=r"has a forward of its own|train=True|changes its buffers"):
         from_torch(settled(nn.Sequential(nn.Linear(4, 4), part)), example)
-
-
-def test_a_missing_module_is_refused() -> None:
-    module = nn.Sequential(nn.Linear(4, 3))
-    module.register_module("none", None)
-    for example in (None, torch.ones(3, 4)):
-        with pytest.raises(InputError):
-            from_torch(module, example)
