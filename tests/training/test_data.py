@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from idx_files import write_idx
 
-from sparsenn.errors import FileFormatError, InputError, ShapeError, UsageError
+from sparsenn.errors import FileFormatError, InputError, ShapeError, SparseNNError, UsageError
 from sparsenn.training import TrainingData, read_data
 
 INPUTS = np.array([[0.5, 1.0], [0.25, -2.0], [3.0, 0.0]], np.float32)
@@ -128,3 +128,22 @@ def test_images_keep_their_shape(tmp_path: Path) -> None:
         assert found.head(2).image == image
     with pytest.raises(ShapeError, match=r"8 inputs .* \(1, 3, 3\)"):
         TrainingData(np.ones((3, 8)), TARGETS, image=(1, 3, 3))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "classes", "kind", "told"),
+    [
+        (INPUTS[:2], TARGETS, False, ShapeError, "2 rows of inputs and 3 of targets"),
+        (INPUTS[0], TARGETS, False, ShapeError, "inputs have shape"),
+        (INPUTS[:0], TARGETS[:0], False, ShapeError, "at least one row"),
+        (np.array([[1.0], [np.nan]]), TARGETS[:2], False, InputError, "row 2 of the inputs"),
+        (INPUTS, TARGETS.astype(np.float64) * 1e39, False, InputError, "row 1 of the targets"),
+        (INPUTS, TARGETS, True, InputError, "one-hot"),
+        (INPUTS, np.ones((3, 2)), True, InputError, "one-hot"),
+    ],
+)
+def test_arrays_that_are_no_data(
+    inputs: Any, targets: Any, classes: bool, kind: type[SparseNNError], told: str
+) -> None:
+    with pytest.raises(kind, match=told):
+        TrainingData(inputs, targets, classes)

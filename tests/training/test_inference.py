@@ -11,7 +11,7 @@ from convolutions import reference_conv2d
 from scipy.special import log_softmax
 from scipy.special import softmax as shares
 
-from sparsenn.errors import ShapeError
+from sparsenn.errors import NumericError, ShapeError
 from sparsenn.layers import Conv2d, Flatten, Identity, Linear, MaxPool2d, ReLU, Softmax
 from sparsenn.model import Model
 from sparsenn.network import Network
@@ -146,3 +146,11 @@ def test_memory_limit_is_obeyed() -> None:
 def test_data_that_does_not_fit(given: TrainingData, changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ShapeError, match=told):
         run_model(model(**changes), given, device="cpu")
+
+
+def test_outputs_that_are_no_numbers_are_told() -> None:
+    huge = Linear(np.full((2, 2), 3e38), None, Identity())
+    network = Network((huge, Linear(np.array([[1.0, 1.0], [-1.0, 1.0]]), None, Identity())))
+    inputs = np.array([[0.0, 0.0], [1.0, 1.0]])
+    with pytest.raises(NumericError, match="outputs of row 2 are not finite"), np.errstate(all="ignore"):
+        run_model(Model(network, "mse", False), TrainingData(inputs, inputs), device="cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import sparsenn
-from sparsenn.errors import FileFormatError, NumericError, ShapeError, UsageError
+from sparsenn.errors import FileFormatError, NumericError, ShapeError, SparseNNError, UsageError
 from sparsenn.io import read_checkpoint
 from sparsenn.layers import Identity, Linear, ReLU
 from sparsenn.training import TrainingData, TrainingResult, evaluate, read_data, train
@@ -242,3 +243,41 @@ def test_some_of_mnist(mnist_folder: Path) -> None:
     how: dict[str, Any] = {"hidden": (32,), "epochs": 5, "learning_rate": 0.05, "momentum": 0.9, "device": "cpu"}
     result = train(parts[0], **how, validation=parts[1], validate_every=0)
     assert (result.validation[-1][1].accuracy or 0) > 0.85
+
+
+def test_divergence_in_the_last_update(data: TrainingData) -> None:
+    """The loss is finite, as it is taken before the update; the parameters are not."""
+    few = TrainingData(data.inputs[:8] * 1e10, data.targets[:8])
+    with pytest.raises(NumericError, match="parameters are no longer finite after epoch 1"):
+        train(few, epochs=1, learning_rate=1e30, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "told"),
+    [
+        ({"epochs": 0}, UsageError, "the number of epochs is 0"),
+        ({"validate_every": -1}, UsageError, "validate_every is -1"),
+        ({"seed": -1}, UsageError, "the seed is -1"),
+        ({"checkpoint_every": math.nan}, UsageError, "nan"),
+        ({"hidden": (4, 0)}, UsageError, "a hidden width is 0"),
+        ({"activation": "softmax"}, UsageError, "unknown activation 'softmax'"),
+        ({"loss": "cross_entropy"}, UsageError, "a loss for classes"),
+        ({"precision": "int8"}, UsageError, "unknown precision 'int8'"),
+        ({"precision": "tf32"}, UsageError, r"cpu does not train in tf32 \(it has: float32\)"),
+        ({"kernel": "nympy"}, UsageError, "did you mean 'numpy'"),
+        ({"kernel": "numpy", "precision": "float16"}, UsageError, "computes in float32, not in float16"),
+        ({"device": "abacus"}, UsageError, "unknown device"),
+        ({"device": "reference", "checkpoint": "x.h5"}, UsageError, "reference computes in float64"),
+    ],
+)
+def test_options_that_do_not_go(
+    data: TrainingData, changes: dict[str, Any], kind: type[SparseNNError], told: str
+) -> None:
+    with pytest.raises(kind, match=told):
+        train(data, **{**HOW, **changes})
+
+
+def test_data_that_are_no_file_and_no_data(data: TrainingData) -> None:
+    for rows, held_out in ((np.ones((4, 3)), None), (data, np.ones((4, 3)))):
+        with pytest.raises(UsageError, match=r"an ndarray; .*sparsenn\.TrainingData"):
+            train(rows, **HOW, validation=held_out)

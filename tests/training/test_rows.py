@@ -79,3 +79,8 @@ def test_numbers_that_are_not_finite(value: float) -> None:
     dense[0, 1], dense[3, 2] = 1, value
     with pytest.raises(InputError, match="row 4 of the inputs"):
         InputRows(dense)
+
+
+def test_rows_that_hold_no_such_image() -> None:
+    with pytest.raises(ShapeError, match="hold no images"):
+        InputRows(np.zeros((2, 5)), (1, 2, 2))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from sparsenn.errors import FileFormatError, InputError, ShapeError, SparseNNError
+from sparsenn.errors import FileFormatError, InputError, ShapeError, SparseNNError, UsageError
 from sparsenn.io import read_model, write_model
 from sparsenn.training import InputRows, TrainingData, read_data, read_rows, train, trained_model
 
@@ -232,3 +232,17 @@ def test_the_example_of_the_docs(repository: Path, tmp_path: Path, monkeypatch: 
     told: list[list[str]] = []
     exec(example, {"print": told.append})
     assert told == [["thorny", "smooth"]]
+
+
+def test_as_many_targets_as_were_trained_for(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,y,z\n1,2,3\n")
+    encoding = read_data(path, targets=2).encoding
+    assert isinstance(read_rows(path, 1, 2, targets=2, encoding=encoding), TrainingData)
+    with pytest.raises(UsageError, match="trained for 2 target columns, not 1"):
+        read_rows(path, 1, 2, targets=1, encoding=encoding)
+
+
+def test_a_target_is_nothing_else(path: Path) -> None:
+    for how in ({"target": ["kind"], "ignore": ["kind"]}, {"target": ["kind", "kind"]}):
+        with pytest.raises(UsageError, match=r"column .* twice"):
+            read_data(path, **how)
