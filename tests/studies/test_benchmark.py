@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.sparse import random as random_matrix
@@ -23,7 +21,7 @@ from sparsenn import (
     SparseLinear,
     Tanh,
 )
-from sparsenn.errors import SparseNNError, UsageError
+from sparsenn.errors import UsageError
 from sparsenn.report.benchmark import benchmark_record, benchmark_table
 from sparsenn.studies import benchmark, peers
 from sparsenn.studies.benchmark import FEWEST, OURS, run_benchmark
@@ -100,19 +98,6 @@ def test_what_is_not_right_or_not_there_is_left_out_and_said(network: Network, m
     assert "Left out: torch, because its outputs" in str(benchmark_table("m.h5", result).caption)
 
 
-def test_rows_that_are_given_are_taken_over_and_over(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[np.ndarray] = []
-    given = np.arange(40, dtype=np.float64).reshape(2, 20) / 40
-
-    def keeping(network: Network, device: str) -> peers.Peer:
-        own = peers._scipy(network, device)
-        return replace(own, run=lambda rows: own.run(seen.append(rows) or rows))
-
-    monkeypatch.setitem(PEERS, "scipy", keeping)
-    run_benchmark(network, [5], given, against=["scipy"], seconds=0.01, device="cpu")
-    np.testing.assert_array_equal(seen[0], given[[0, 1, 0, 1, 0]].astype(np.float32))
-
-
 def test_images_are_timed_where_a_peer_takes_them() -> None:
     network = Network((Conv2d(np.ones((2, 1, 3, 3))), Flatten(), Linear(np.ones((8, 2)))), image=(1, 4, 4))
     result = run_benchmark(network, [3], against=["scipy"], seconds=0.01, device="cpu")
@@ -132,11 +117,6 @@ def test_images_are_timed_where_a_peer_takes_them() -> None:
 def test_what_measures_nothing_is_refused(network: Network, rows: list[int], given: dict, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         run_benchmark(network, rows, device="cpu", **given)
-
-
-def test_what_a_session_refuses_is_refused(network: Network) -> None:
-    with pytest.raises(SparseNNError):
-        run_benchmark(network, [1], device="cpu", precision="fp8", seconds=0.01)
 
 
 @pytest.mark.gpu

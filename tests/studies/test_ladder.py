@@ -9,9 +9,9 @@ from sparsenn import backends, radixnet
 from sparsenn.backends import oracle
 from sparsenn.backends.machine import H200
 from sparsenn.backends.trainer import PRECISIONS
-from sparsenn.errors import SparseNNError, UsageError
+from sparsenn.errors import UsageError
 from sparsenn.formats import from_dense
-from sparsenn.studies.ladder import Ladder, Work, ladder_for, ladders, listing, register_ladder, rungs_of
+from sparsenn.studies.ladder import ladder_for, ladders, rungs_of
 from sparsenn.studies.measure import Roofs
 from sparsenn.studies.run import run_ladder
 
@@ -43,16 +43,6 @@ def test_every_rung_is_checked_and_timed_on_every_layer(problem):
         assert rung.kernel_seconds is rung.registers is rung.shared_bytes is None
         assert result.floor_share(rung) == result.floor_seconds / rung.seconds
     assert result.speedup(result.rungs[0]) == 1
-
-
-@pytest.mark.parametrize("name", [entry.name for entry in backends.kernels("spmspm", "cpu")])
-def test_every_rung_of_spmspm_computes_every_row(name):
-    network = radixnet(64, 1, radices=(2, 2), kronecker=16, bias=-50.0)
-    (stage,) = ladder_for("spmspm").stages(backends.backend_for("cpu"), network, from_dense(digits(40)))
-    output = backends.kernel_named("spmspm", name, "cpu").launch(*stage.arguments(None))
-    assert output.counts[0].rows == 40
-    assert output.features.shape[0] == 40  # though all are dead
-    assert output.counts[0].active_inputs == 0
 
 
 def test_the_floor_is_that_of_the_least_work(problem):
@@ -120,36 +110,6 @@ def test_every_kernel_is_a_rung_of_its_ladder_once(operation):
     assert set(ladder.sweeps) <= {rung.name for rung in rungs}
 
 
-def test_a_listing_has_every_kernel_once_and_keeps_the_order_of_ladders():
-    every = listing()
-    assert len(every) == len(backends.kernels())
-    assert {id(kernel) for kernel in every} == {id(kernel) for kernel in backends.kernels()}
-    for operation in ladders():
-        of_it = listing(operation)
-        assert [id(kernel) for kernel in every if kernel.operation == operation] == [id(kernel) for kernel in of_it]
-        for device, rungs in ladder_for(operation).rungs.items():
-            assert [kernel.name for kernel in of_it if kernel.device == device][: len(rungs)] == [
-                rung.name for rung in rungs
-            ]
-    with pytest.raises(UsageError, match="unknown operation 'spmm'"):
-        listing("spmm")
-
-
-def test_an_unknown_ladder_lists_the_known_ones():
-    with pytest.raises(UsageError, match=r"unknown ladder 'spmm'.*known: .*spmspm"):
-        ladder_for("spmm")
-
-
-def test_a_ladder_is_registered_once():
-    with pytest.raises(SparseNNError, match="registered twice"):
-        register_ladder(Ladder("spmspm", "layer", lambda *_: (), {}))
-
-
-def test_a_device_without_rungs_names_those_that_have_some():
-    with pytest.raises(UsageError, match="--device cuda"):
-        rungs_of("sort", "cpu")
-
-
 def test_a_sweep_is_the_first_rung_and_one_for_each_value():
     names = [rung.name for rung in rungs_of("spmspm", "cuda", sweep=True)]
     assert names[0] == "naive"
@@ -158,37 +118,6 @@ def test_a_sweep_is_the_first_rung_and_one_for_each_value():
     assert "privatized" not in names
     with pytest.raises(UsageError, match="leave --sweep out"):
         rungs_of("spmspm", "cpu", sweep=True)
-
-
-def test_the_variants_of_a_rung_differ_from_it_in_name_and_launch():
-    for operation in ladders():
-        ladder = ladder_for(operation)
-        for rung in (rung for rungs in ladder.rungs.values() for rung in rungs):
-            variants = ladder.sweeps.get(rung.name, ())
-            assert len({variant.name for variant in variants}) == len(variants)
-            for variant in variants:
-                assert variant.name.startswith(f"{rung.name}, ")
-                assert variant.launch is not rung.launch
-                assert (variant.operation, variant.device, variant.needs) == (rung.operation, rung.device, rung.needs)
-                assert not variant.auto
-
-
-def test_what_a_rung_multiplies_is_in_its_result(problem, monkeypatch):
-    entry = replace(backends.kernel_named("spmspm", "scipy", "cpu"), tf32_products=3)
-    monkeypatch.setattr("sparsenn.studies.run.rungs_of", lambda *_: (entry,))
-    (rung,) = run_ladder("spmspm", *problem, device="cpu", runs=1, roofs=ROOFS).rungs
-    assert (rung.precision, rung.tf32_products) == ("float32", 3)
-
-
-def test_no_runs_are_refused(problem):
-    with pytest.raises(UsageError, match="0 runs measure nothing"):
-        run_ladder("spmspm", *problem, device="cpu", runs=0, roofs=ROOFS)
-
-
-def test_a_floor_is_the_longer_of_memory_and_arithmetic():
-    assert ROOFS.floor(10**10, 1) == 1
-    assert ROOFS.floor(1, 2 * 10**9) == 2
-    assert Work(1, 2) == Work(bytes=1, multiply_adds=2)
 
 
 SMALL = {"conv2d": (70, (4, 30, 30, 8, 3, 1)), "gemm": (0, (300, 200, 100))}

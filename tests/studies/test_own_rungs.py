@@ -86,13 +86,6 @@ def test_a_file_that_fails(code: str, message: str, tmp_path: Path) -> None:
         load_rungs(tmp_path / "own.py")
 
 
-@pytest.mark.parametrize("name", ["missing.py", "own.txt", "."])
-def test_what_is_no_file_of_python(name: str, tmp_path: Path) -> None:
-    (tmp_path / "own.txt").write_text("")
-    with pytest.raises(UsageError, match="is no Python file"):
-        load_rungs(tmp_path / name)
-
-
 def test_a_file_imports_from_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "beside_the_rungs.py").write_text("summary = 'from beside'\n")
     (tmp_path / "own.py").write_text(

@@ -12,11 +12,8 @@ from sparsenn.studies.roofline import Prediction, predict, roofline
 from sparsenn.studies.run import LadderResult, RungResult
 from sparsenn.studies.traffic import (
     Traffic,
-    block_tiled,
     coalesced,
     naive,
-    product_geometry,
-    shared_tiled,
 )
 
 ROOFS = Roofs(
@@ -65,11 +62,6 @@ def test_a_prediction_says_which_bytes_it_means():
     assert predict(Traffic("m", 0, 50), ROOFS).intensity == 0.0
 
 
-def test_a_host_has_no_shared_memory():
-    host = replace(ROOFS, shared_bandwidth=None)
-    assert predict(Traffic("m", 400, 10, loaded=400, between=1, shared=16_000), host).bound == "memory"
-
-
 # ---- Beside a ladder --------------------------------------------------------------------------------------------
 
 
@@ -91,33 +83,6 @@ def test_rungs_of_convolutions_have_their_models():
     assert 2 * halved.predictions[0].bytes == result.predictions[0].bytes
 
 
-def test_tiles_are_as_wide_as_images_allow():
-    layer, images = Conv2d(np.ones((70, 2, 3, 3), np.float32), padding=1), np.ones((5, 2, 30, 14), np.float32)
-    (tiled, shared) = roofline(
-        measured("conv2d", ["conv_block_tiled", "conv_shared_tiled"]), (layer, images), "cuda", ROOFS
-    ).predictions
-    geometry = Geometry(2, 30, 14, 70, (3, 3), padding=(1, 1))
-    assert tiled == predict(block_tiled(geometry, 5, tile=(64, 4, 14)), ROOFS)
-    assert shared == predict(shared_tiled(geometry, 5, tile=(64, 4, 14), thread_tile=(4, 4)), ROOFS)
-    problem = np.ones((100, 6), np.float32), np.ones((6, 5), np.float32)
-    (product,) = roofline(measured("gemm", ["vectorized"]), problem, "cuda", ROOFS).predictions
-    tile = shared_tiled(product_geometry(100, 6, 5), 1, tile=(5, 1, 100), thread_tile=(8, 8))
-    assert product == predict(tile, ROOFS)
-
-
-def test_models_are_those_of_the_device():
-    problem = np.ones((4, 6), np.float32), np.ones((6, 5), np.float32)
-    (there,) = roofline(measured("gemm", ["naive"]), problem, "cuda", ROOFS).predictions
-    (here,) = roofline(measured("gemm", ["naive"]), problem, "cpu", ROOFS).predictions
-    assert (there.model, here.model) == ("naive", "compulsory")
-
-
-def test_rungs_of_products_have_their_models():
-    problem = np.ones((4, 6), np.float32), np.ones((6, 5), np.float32)
-    result = roofline(measured("gemm", ["naive"]), problem, "cuda", ROOFS)
-    assert result.predictions == (predict(naive(product_geometry(4, 6, 5), 1), ROOFS),)
-
-
 def test_all_others_are_held_against_what_any_way_must_move():
     half = replace(measured("spmspm", ["naive"]).rungs[0], precision="float16")
     result = roofline(measured("spmspm", [], rungs=(half,)), (None, None), "cuda", ROOFS)
@@ -128,29 +93,3 @@ def test_all_others_are_held_against_what_any_way_must_move():
     assert (found.seconds, found.bound, found.operations) == (8.0, "tf32", 160)
     assert result.rate(half) == 80.0
     assert result.rate(replace(half, seconds=None)) is None
-
-
-def test_rungs_that_beat_the_arithmetic_are_named():
-    fast, slow = (
-        replace(measured("mlp", [name]).rungs[0], name=name, seconds=s) for name, s in (("a", 7.1), ("b", 7.3))
-    )
-    unbound = replace(fast, name="c", precision="float16")
-    untimed = replace(fast, name="d", seconds=None)
-    result = roofline(measured("mlp", [], bytes=7, rungs=(fast, slow, unbound, untimed)), (None, None), "cuda", ROOFS)
-    assert [prediction.bound for prediction in result.predictions] == ["float32", "float32", "float16", "float32"]
-    assert result.predictions[0].seconds == 8.0
-    assert result.beyond == ("a",)
-
-
-def test_bytes_that_come_faster_than_from_memory_are_no_fault_of_the_ceilings():
-    quick = replace(measured("mlp", ["a"]).rungs[0], seconds=0.1)
-    result = roofline(measured("mlp", [], bytes=1000, rungs=(quick,)), (None, None), "cuda", ROOFS)
-    assert result.predictions[0].bound == "memory"
-    assert result.beyond == ()
-
-
-def test_another_precisions_roof_is_not_too_low_where_its_own_is_not_known():
-    quick = replace(measured("mlp", ["a"]).rungs[0], seconds=0.1, precision="tf32")
-    result = roofline(measured("mlp", [], bytes=7, rungs=(quick,)), (None, None), "cuda", ROOFS)
-    assert result.predictions[0].bound == "float32"
-    assert result.beyond == ()

@@ -12,7 +12,6 @@ from sparsenn.studies.traffic import (
     coalesced,
     compulsory,
     naive,
-    product_geometry,
     shared_tiled,
     study_block_tiled,
     study_coalesced,
@@ -42,11 +41,6 @@ def test_the_studys_tiles_are_bound_by_arithmetic():
     assert study_block_tiled(LARGE, 16, (1, 1, 1)) == pytest.approx(one * STUDY_BANDWIDTH / 1e9)
 
 
-def test_the_fitted_factor_can_be_left_out():
-    assert study_naive(LARGE, 16, beta=1) == pytest.approx(8 * study_naive(LARGE, 16))
-    assert study_coalesced(LARGE, block=1) == pytest.approx(2 * 576 / 1153 * STUDY_BANDWIDTH / 1e9)
-
-
 def test_bytes_counted_by_hand():
     assert compulsory(SMALL, 5) == Traffic("compulsory", 4 * (5 * (32 + 12) + 54), 5 * 12 * 18)
     passing = 4 * (5 * 32 + 18 + 5 * 4)
@@ -71,20 +65,6 @@ def test_strides_dilations_and_groups_are_counted():
     assert tiled.loaded == 8 * 4 * (3 * 12 + 2 * 5 * 6 + 3 * 2 * 2)
 
 
-def test_numbers_of_two_bytes_are_half_of_it():
-    for model in (compulsory, naive, coalesced, shared_tiled):
-        single, half = model(DEEP, 3), model(DEEP, 3, 2)
-        assert (single.compulsory, single.loaded) == (2 * half.compulsory, 2 * half.loaded)
-        assert single.multiply_adds == half.multiply_adds
-
-
-def test_a_matrix_product_is_a_convolution():
-    product = product_geometry(rows=7, depth=11, columns=5)
-    assert compulsory(product, 1) == Traffic("compulsory", 4 * (7 * 11 + 11 * 5 + 7 * 5), 7 * 11 * 5)
-    assert naive(product, 1).loaded == 4 * 5 * (7 * 11 + 11 + 7)
-    assert shared_tiled(product, 1, tile=(5, 1, 4)).loaded == 2 * 4 * (5 * 11 + 4 * 11 + 5 * 4)
-
-
 @given(st.integers(1, 5), st.integers(1, 9), st.integers(1, 9), st.integers(1, 6), st.integers(1, 3), st.integers(1, 4))
 def test_bytes_are_four_times_the_studys_numbers_where_nothing_is_padded(channels, height, width, filters, size, count):
     geometry = Geometry(channels, height + size - 1, width + size - 1, filters, (size, size))
@@ -94,11 +74,3 @@ def test_bytes_are_four_times_the_studys_numbers_where_nothing_is_padded(channel
     ):
         intensity = 2 * traffic.multiply_adds / traffic.loaded
         assert 4 * intensity * STUDY_BANDWIDTH / 1e9 == pytest.approx(study)
-
-
-@given(st.integers(1, 5), st.integers(1, 9), st.integers(1, 9), st.integers(1, 6), st.integers(1, 3))
-def test_one_tile_for_everything_moves_what_any_way_must(channels, height, width, filters, size):
-    geometry = Geometry(channels, height + size - 1, width + size - 1, filters, (size, size))
-    whole = shared_tiled(geometry, 1, tile=(filters, height, width))
-    assert whole.loaded == whole.compulsory == compulsory(geometry, 1).compulsory
-    assert block_tiled(geometry, 1).loaded >= shared_tiled(geometry, 1).loaded >= whole.loaded

@@ -7,8 +7,7 @@ import pytest
 
 from sparsenn.backends import backend_for
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.errors import DeviceError
-from sparsenn.studies.measure import Roofs, ceilings, meter_for
+from sparsenn.studies.measure import Roofs, meter_for
 from sparsenn.studies.measure.meter import median_seconds
 
 pytestmark = [pytest.mark.gpu, pytest.mark.alone]
@@ -46,35 +45,3 @@ def test_float32_is_at_least_what_the_library_reaches(roofs: Roofs) -> None:
     product = cupy().empty_like(matrix)
     seconds = median_seconds(meter_for(backend_for("cuda")), lambda: cupy().matmul(matrix, matrix, out=product))
     assert 0.9 < roofs.multiply_adds["float32"] / (len(matrix) ** 3 / seconds) < 4
-
-
-def test_twice_the_rounds_take_twice_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    meter = meter_for(backend_for("cuda"))
-
-    def seconds(work: ceilings.Work) -> float:
-        return float(np.median([meter.measure("", work[1]).seconds for _ in range(9)]))
-
-    for make, rounds in (
-        (lambda: ceilings.l2_reading(0)[0], "READ_ROUNDS"),
-        (lambda: ceilings.shared_reading(0), "SHARED_ROUNDS"),
-        (lambda: ceilings.multiply_adding(0), "ADD_ROUNDS"),
-    ):
-        once = make()
-        monkeypatch.setattr(ceilings, rounds, 2 * getattr(ceilings, rounds))
-        twice = make()
-        assert twice[0] == 2 * once[0]
-        assert 1.6 < seconds(twice) / seconds(once) < 2.4
-
-
-def test_work_that_was_left_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    works = [
-        ("READS", lambda: ceilings.l2_reading(0)),
-        ("READS", lambda: ceilings.shared_reading(0)),
-        ("SUMS", lambda: ceilings.multiply_adding(0)),
-        ("TENSOR_TILES", lambda: ceilings.tensor_multiplying(0)),
-    ]
-    for name, make in works:
-        with monkeypatch.context() as patch:
-            patch.setattr(ceilings, name, 2 * getattr(ceilings, name))  # the kernel does half of what is expected
-            with pytest.raises(DeviceError, match="computes wrongly"):
-                make()

@@ -1,11 +1,10 @@
 """Roofs are measured once, then read from the cache folder."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 
-from sparsenn.runtime.storage import package_version
 from sparsenn.studies.measure import Identity, Roofs
 from sparsenn.studies.measure.meter import HostMeter
 from sparsenn.studies.measure.roofs import FILE, VERSION, roofs_of
@@ -70,44 +69,3 @@ def test_a_damaged_file_is_measured_anew_and_replaced(folder, text):
     assert ("measured anew" in " ".join(found.notes)) == (text != EMPTY)
     again = roofs_of(Meter())
     assert (again.measured, again.notes) == (False, ())
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"copy_bandwidth": 0.0},
-        {"cache_bandwidth": -1.0},
-        {"cache_bandwidth": float("inf")},
-        {"shared_bandwidth": float("nan")},
-        {"shared_bandwidth": "fast"},
-        {"cache_bytes": 1.5},
-        {"processors": True},
-        {"cache": None},
-        {"multiply_adds": {}},
-        {"multiply_adds": {"float16": 1.0}},
-        {"multiply_adds": {"float32": None}},
-        {"multiply_adds": 3.0},
-        {"novel": 1},
-    ],
-    ids=str,
-)
-def test_a_damaged_record_is_measured_anew(folder, change):
-    key = f"Test, 1, sparsenn {package_version()}"
-    document = {"version": VERSION, "devices": {key: asdict(ROOFS)}}
-    folder.mkdir()
-    (folder / FILE).write_text(json.dumps(document))
-    assert not roofs_of(Meter()).measured
-    document["devices"][key] |= change
-    (folder / FILE).write_text(json.dumps(document))
-    found = roofs_of(Meter())
-    assert found.measured
-    assert "damaged" in found.notes[0]
-    assert not roofs_of(Meter()).measured
-
-
-def test_what_cannot_be_kept_is_used_all_the_same(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("SPARSENN_CACHE", str(tmp_path / "file" / "cache"))
-    found = roofs_of(Meter())
-    assert found.roofs.copy_bandwidth == 100.0
-    assert any("not kept" in note for note in found.notes)

@@ -69,20 +69,6 @@ def test_rung_takes_iso_valued_matrices_and_dense_rows(entry, rng):
 
 
 @rungs
-def test_rows_of_zeros_are_dropped_where_that_is_allowed(entry, rng):
-    layer, features = problem((90, 64, 64), rng, ReLU(), -0.1)
-    everything, _ = run(entry, layer, features)
-    alive = np.flatnonzero(np.diff(everything.indptr))
-    found, output = run(entry, layer, features, droppable_from=0)
-    assert 0 < alive.size < 90
-    if output.row_map is SAME_ROWS:
-        assert entry.name == "chunks"  # which computes all rows
-    else:
-        assert np.array_equal(np.flatnonzero(output.row_map.rows >= 0), alive)
-        assert np.array_equal(found.to_scipy().toarray(), everything.to_scipy().toarray()[alive])
-
-
-@rungs
 def test_a_rung_gives_the_same_bits_in_every_run(entry, rng):
     layer, features = problem((600, 512, 700), rng, ReLU(32.0), -0.2)
     first, _ = run(entry, layer, features)

@@ -9,7 +9,7 @@ from sparsenn.backends.cuda.training import graph
 from sparsenn.backends.trainer import TrainingProblem
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
-from sparsenn.studies.train.ladder import LADDER, Epoch, TrainStage
+from sparsenn.studies.train.ladder import LADDER
 
 TRAINERS = {rung.name: rung.launch for rung in LADDER.rungs["cuda"]}
 ACTIVATIONS = (ReLU(), Sigmoid(), Tanh(), Identity(), ReLU(0.5))
@@ -130,32 +130,6 @@ def same_bits(one, other):
     ) and all(np.array_equal(a[0], b[0]) and np.array_equal(a[1], b[1]) for a, b in velocities)
 
 
-class Pretender:
-    """A trainer that has these parameters."""
-
-    def __init__(self, layers):
-        self._layers = layers
-
-    def layers(self):
-        return self._layers
-
-
-@pytest.mark.parametrize("case", CASES[:5])
-def test_ladder_accepts_what_is_right_and_nothing_else(case):
-    problem = problem_of(*case)
-    stage = TrainStage(problem)
-    _, order, _ = stage.arguments(None)
-    losses, weights, biases, _ = train_float64(problem, [order])
-    right = tuple(Linear(w, b, layer.activation) for w, b, layer in zip(weights, biases, problem.layers, strict=True))
-    settled = stage.settle(Epoch(losses[0], Pretender(right)))
-    assert settled.correct
-    assert settled.error < 1e-6
-    assert not stage.settle(Epoch(losses[0], Pretender(problem.layers))).correct
-    assert not stage.settle(Epoch(1.1 * losses[0], Pretender(right))).correct
-    assert not stage.settle(Epoch(float("nan"), Pretender(right))).correct
-    assert stage.work.multiply_adds > 0
-
-
 # ---- On a GPU ------------------------------------------------------------------------------------------------------
 
 
@@ -219,19 +193,6 @@ def test_long_epoch_takes_several_graphs(monkeypatch):
     for order in orders(problem, 2):
         assert pieces.epoch(order) == pytest.approx(whole.epoch(order), rel=1e-12)
     assert same_bits(whole, pieces)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", TRAINERS)
-@pytest.mark.parametrize("shape", [((40, 700, 650, 20), 256, 256), ((30, 1100, 1000, 40), 1024, 1024)])
-def test_large_tiles(name, shape):
-    widths, rows, batch_size = shape
-    problem = problem_of(widths, rows, batch_size, "mse", 0.9, seed=3)
-    stage = TrainStage(problem)
-    _, order, _ = stage.arguments(None)
-    trainer = TRAINERS[name](problem, 0)
-    settled = stage.settle(Epoch(trainer.epoch(order), trainer))
-    assert settled.correct, settled.error
 
 
 @pytest.mark.gpu

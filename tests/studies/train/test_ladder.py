@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from sparsenn.backends import backend_for
-from sparsenn.backends.machine import H200
 from sparsenn.backends.oracle.training import ReferenceTrainer
 from sparsenn.backends.trainer import TrainingProblem
-from sparsenn.errors import InputError
 from sparsenn.studies.ladder import ladder_for
 from sparsenn.studies.measure import Roofs
 from sparsenn.studies.run import run_ladder
@@ -66,30 +64,6 @@ def test_trainers_are_made_on_the_backends_own_device_once_a_problem() -> None:
     assert made == [2, 0]
 
 
-def test_rungs_are_asked_about_the_problem_that_they_are_set() -> None:
-    ladder = ladder_for("train")
-    given = ladder.problem(64, (3, 4, 2), 0)
-    (asked,) = ladder.asked(*given)
-    (stage,) = ladder.stages(backend_for("cpu"), *given)
-    set_problem = stage.arguments(None)[0]
-    assert np.array_equal(asked.inputs, set_problem.inputs)
-    assert np.array_equal(asked.targets, set_problem.targets)
-    assert (asked.layers, asked.loss, asked.batch_size) == (
-        set_problem.layers,
-        set_problem.loss,
-        set_problem.batch_size,
-    )
-    assert [rung.name for rung in ladder.rungs["cuda"] if rung.why_not(H200, asked) is not None] == []
-
-
-def test_a_reference_that_diverges_is_told(problem: TrainingProblem) -> None:
-    with pytest.raises(InputError, match=r"the float64 reference diverges.*smaller --widths"):
-        TrainStage(replace(problem, learning_rate=100.0))
-    short = replace(problem, inputs=problem.inputs[:64], targets=problem.targets[:64])
-    with pytest.raises(InputError, match="the float64 reference diverges"):
-        TrainStage(replace(short, learning_rate=1e200))  # its one loss, before the update, is finite
-
-
 def test_an_epoch_that_leaves_out_a_batch_is_wrong(problem: TrainingProblem) -> None:
     stage, order = stage_of(problem)
     whole, short = ReferenceTrainer(problem), ReferenceTrainer(problem)
@@ -108,10 +82,3 @@ def test_one_wrong_weight_is_found(problem: TrainingProblem) -> None:
     weights[3, 5] += 0.2 * np.abs(weights - problem.layers[1].weights).max()
     trainer.restore((layers[0], replace(layers[1], weights=weights), *layers[2:]), trainer.velocities())
     assert not stage.settle(Epoch(loss, trainer)).correct
-
-
-def test_a_rung_that_leaves_the_finite_numbers_is_wrong(problem: TrainingProblem) -> None:
-    stage, order = stage_of(problem)
-    wild = ReferenceTrainer(replace(problem, learning_rate=100.0))
-    settled = stage.settle(Epoch(wild.epoch(order), wild))
-    assert (settled.correct, settled.error) == (False, float("inf"))

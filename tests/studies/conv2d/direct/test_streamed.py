@@ -21,11 +21,6 @@ def test_pieces_make_up_the_images(images, pieces):
     assert all(first % streamed.MULTIPLE == 0 for first, _ in cut)
 
 
-def test_no_pieces_are_refused():
-    with pytest.raises(UsageError, match="0 pieces"):
-        streamed.bounds(3, 0)
-
-
 def random_layer(rng, channels, filters):
     shape = filters, channels, 7, 7
     weights = rng.normal(size=shape) / np.sqrt(np.prod(shape[1:]))

@@ -8,7 +8,6 @@ from sparsenn.backends.cuda.conv import upload_conv
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.machine import H200
-from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Conv2d, Identity, ReLU, Sigmoid, Tanh
 from sparsenn.studies.conv2d import LADDER
 from sparsenn.studies.conv2d.products import float32 as products
@@ -51,14 +50,6 @@ def assert_right(found, layer, images):
     _, stride, padding, dilation = layer.sliding_window
     options = {"stride": stride, "padding": padding, "dilation": dilation}
     assert_near_conv2d(found, images, layer.weights, layer.bias, layer.activation, **options)
-
-
-def test_the_rungs_come_in_the_order_of_the_story():
-    names = [entry.name for entry in LADDER.rungs["cuda"]]
-    first = names.index("conv_naive")
-    assert names[first : first + 5] == NAMES[:5]
-    assert names[-1] == "conv_library"
-    assert all(entry.precision == "float32" and not entry.half_rows for entry in RUNGS)
 
 
 def test_groups_and_sizes_beyond_counting_are_refused(rng):
@@ -115,34 +106,6 @@ def test_rung_leaves_its_inputs_alone_and_repeats_itself(entry, rng):
 
 
 @pytest.mark.gpu
-@rungs
-def test_a_bad_pixel_spoils_what_sees_it_and_no_more(entry, rng):
-    layer, images = made(rng, "3 x 3, padded")
-    spoilt = images.copy()
-    spoilt[1, 2, 4, 3] = np.nan
-    found, right = launched(entry.launch, layer, spoilt), launched(entry.launch, layer, images)
-    sees = np.zeros(right.shape, bool)
-    sees[1, :, 3:6, 2:5] = True
-    assert np.array_equal(np.isnan(found), sees)
-    assert np.array_equal(found[~sees], right[~sees])
-
-
-@pytest.mark.gpu
-@rungs
-def test_what_does_not_fit_is_refused(entry, rng):
-    layer, images = made(rng, "3 x 3, padded")
-    uploaded = upload_conv(0, layer, images.shape[1:])
-    for wrong in (images[:, :2], images[:, :, 1:], images[0]):
-        with pytest.raises(ShapeError, match="the images have shape"):
-            entry.launch(uploaded, cupy().asarray(wrong))
-    with pytest.raises(UsageError, match="float16"):
-        entry.launch(uploaded, cupy().asarray(images.astype(np.float16)))
-    grouped = Conv2d(np.ones((4, 1, 3, 3)), None, ReLU(), groups=4)
-    with pytest.raises(UsageError, match="4 groups"):
-        entry.launch(upload_conv(0, grouped, (4, 9, 9)), cupy().zeros((1, 4, 9, 9), np.float32))
-
-
-@pytest.mark.gpu
 @pytest.mark.parametrize("tiling", TILINGS, ids=lambda tiling: f"{tiling.rows}x{tiling.columns}")
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("case", ["3 x 3, padded", "16 channels, all uneven", "padding beyond the filter"])
@@ -152,34 +115,3 @@ def test_every_tiling_with_every_number_of_parts(tiling, parts, case, monkeypatc
     deep = -(-tiles // parts)
     monkeypatch.setattr(products, "cut_for", lambda *_: Cut(tiling, deep, -(-tiles // deep)))
     assert_right(launched(products.launch_vectorized, layer, images), layer, images)
-
-
-@pytest.mark.gpu
-def test_the_library_takes_some_images_at_a_time(monkeypatch, rng):
-    layer, images = made(rng, "16 channels, all uneven")
-    for size in (1, 40_000):
-        monkeypatch.setattr(products, "COLUMN_BYTES", size)
-        assert_right(launched(products.launch_library, layer, images), layer, images)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(("shape", "terms"), [((3, 16, 2, 2), 64), ((3, 3, 2, 2), 16)])
-def test_terms_come_by_eight_channels_or_as_they_are(shape, terms, rng):
-    weights = rng.normal(size=shape).astype(np.float32)
-    found = cupy().asnumpy(products.term_matrix(cupy().asarray(weights), 64))
-    assert found.shape == (terms, 64)
-    expected = np.zeros((terms, 64), np.float32)
-    if shape[1] % 8:
-        expected[:12, :3] = weights.reshape(3, 12).T
-    else:
-        order = [(eight + c, i, j) for eight in (0, 8) for i in range(2) for j in range(2) for c in range(8)]
-        for term, (channel, i, j) in enumerate(order):
-            expected[term, :3] = weights[:, channel, i, j]
-    assert np.array_equal(found, expected)
-
-
-def test_every_rung_but_the_library_has_a_model_of_what_it_moves():
-    geometry = Geometry(64, 56, 56, 64, (3, 3), padding=(1, 1))
-    models = {entry.name: entry.traffic(geometry, 16, 4).model for entry in RUNGS if entry.traffic}
-    expected = {f"conv_{name}": name for name in ("naive", "coalesced", "block_tiled", "shared_tiled")}
-    assert models == expected | {"conv_vectorized": "shared_tiled"}
