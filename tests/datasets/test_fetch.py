@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import http.client
+import json
+import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,3 +185,52 @@ def test_disk_space_is_checked_before_the_body(server: FileServer, part: Path, m
     monkeypatch.setattr(cache.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10}))
     with pytest.raises(ResourceError, match=r"downloading .* needs 0\.3 MB of disk space"):
         get(server.url + "file", part)
+
+
+def test_a_part_of_another_address_is_not_gone_on_with(server: FileServer, part: Path) -> None:
+    server.files["other"] = CONTENT[:150_000]
+    interrupted_after(server.url + "file", part, 100_000)
+    get(server.url + "other", part)
+    assert part.read_bytes() == CONTENT[:150_000]
+
+
+def test_a_refused_connection_is_said(part: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with pytest.raises(ResourceError, match=r"refused.*2 attempts .*check the connection"):
+        get(f"http://127.0.0.1:{port}/file", part, attempts=2, pause=0)
+
+
+def test_a_part_longer_than_the_file_starts_over(server: FileServer, part: Path) -> None:
+    interrupted_after(server.url + "file", part, 100_000)
+    note = part.with_name("file.part.json")
+    note.write_text(json.dumps(json.loads(note.read_text()) | {"size": None}))
+    part.write_bytes(CONTENT + b"more")
+    get(server.url + "file", part, pause=0)
+    assert part.read_bytes() == CONTENT
+
+
+def test_a_server_that_sends_another_range_is_not_believed(server: FileServer, part: Path) -> None:
+    interrupted_after(server.url + "file", part, 100_000)
+    server.wrong_range = True
+    get(server.url + "file", part, pause=0)
+    assert part.read_bytes() == CONTENT
+    assert "Range" in server.requests[-2]
+    assert "Range" not in server.requests[-1]
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "-5", "12a", "1 2"])
+def test_a_length_that_is_none_is_said_in_a_line(server: FileServer, part: Path, length: str) -> None:
+    server.length = length
+    with pytest.raises(ResourceError, match=r"the server says that the file has '.{1,20}' bytes") as caught:
+        get(server.url + "file", part)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:port/file", "http://127.0.0.1/a b", "http://127.0.0.1/\u00fc", "http://[::1/file"]
+)
+def test_an_address_that_makes_no_sense_is_said(url: str, part: Path) -> None:
+    with pytest.raises(UsageError, match="not a valid address"):
+        get(url, part)

@@ -178,3 +178,8 @@ def test_the_official_folder(official_folder: Path) -> None:
     assert dataset.truth.size == 19
     assert dataset.inputs.shape == (1200, 1024)
     assert load(official_folder, layers=2, limit_inputs=10).truth is None
+
+
+def test_more_layers_than_there_are_are_refused(file: Path) -> None:
+    with pytest.raises(UsageError, match="7 layers"):
+        load(file, layers=7)

@@ -139,3 +139,14 @@ def test_too_little_disk_space_is_said_first(
 def test_other_names_are_refused(generator: Generator) -> None:
     with pytest.raises(UsageError, match="unknown dataset 'radixnet'"):
         named_file("radixnet")
+
+
+def test_a_cache_to_read_only_needs_no_record(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = named_file("radixnet-1024x120")
+    path.with_name(path.name + ".json").unlink()
+
+    def refused(*_: object) -> None:
+        raise ResourceError("read-only")
+
+    monkeypatch.setattr(cache, "write_record", refused)
+    assert named_file("radixnet-1024x120") == path
