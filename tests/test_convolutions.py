@@ -5,8 +5,6 @@ import pytest
 from convolutions import absolute_sums, assert_near_conv2d, reference_conv2d
 from scipy.signal import correlate2d
 
-from sparsenn.layers import Conv2d, ReLU
-
 
 @pytest.mark.parametrize("options", [{}, {"padding": (2, 1)}, {"stride": (2, 3)}, {"dilation": (2, 1), "padding": 1}])
 def test_reference_is_scipys(options, rng):
@@ -22,19 +20,6 @@ def test_reference_is_scipys(options, rng):
         for number in range(4):
             sums = sum(correlate2d(padded[image, c], spread[number, c], "valid") for c in range(3))
             assert np.allclose(found[image, number], sums[::down, ::across] + number, rtol=1e-13, atol=1e-13)
-
-
-def test_groups_are_convolutions_of_their_own(rng):
-    images, weights = rng.normal(size=(2, 6, 5, 5)), rng.normal(size=(4, 3, 3, 3))
-    halves = [reference_conv2d(images[:, 3 * g : 3 * g + 3], weights[2 * g : 2 * g + 2]) for g in range(2)]
-    assert np.array_equal(reference_conv2d(images, weights, groups=2), np.concatenate(halves, axis=1))
-
-
-def test_shapes_are_the_layers(rng):
-    options = {"stride": (1, 2), "padding": (3, 0), "dilation": (1, 3), "groups": 2}
-    layer = Conv2d(rng.normal(size=(6, 2, 3, 2)), None, ReLU(), **options)
-    found = reference_conv2d(np.zeros((5, 4, 8, 9)), layer.weights, activation=layer.activation, **options)
-    assert found.shape == layer.output_shape((5, 4, 8, 9))
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "float16"])

@@ -136,20 +136,6 @@ def test_the_page_of_the_api_has_all_public_names() -> None:
     assert set(sparsenn.__all__) <= listed
 
 
-def test_the_recipe_for_an_activation_names_each_place() -> None:
-    """All code that knows Mish, which nothing treats in a way of its own."""
-    recipe = of("docs/architecture.md").partition("## Adding an activation")[2].partition("\n## ")[0]
-    table = recipe.partition("|---|")[2]
-    listed = {name for name in re.findall(r"`([^`\s]+)`", table) if name.startswith("sparsenn/")}
-    sources = (path for path in (ROOT / "sparsenn").rglob("*") if path.suffix in (".py", ".cu", ".cuh"))
-    code = {path: path.read_text(encoding="utf-8") for path in sources}
-    knowing = {
-        path.relative_to(ROOT).as_posix() for path, text in code.items() if re.search("mish", text, re.IGNORECASE)
-    }
-    assert listed == knowing
-    assert all((ROOT / name).exists() for name in listed)
-
-
 @pytest.mark.slow
 def test_the_activation_of_the_recipe_runs_once_it_is_in_the_table(tmp_path: Path) -> None:
     """In a copy of the package; its code is compiled anew."""

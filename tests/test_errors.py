@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import inspect
 import pickle
-import re
 from pathlib import Path
 
 import pytest
@@ -25,18 +24,6 @@ def test_all_is_complete() -> None:
 def test_every_error_is_one_of_ours(kind: type[Exception]) -> None:
     assert issubclass(kind, SparseNNError)
     assert kind.__doc__
-
-
-def test_the_tree_drawn_in_the_docstring_is_the_tree() -> None:
-    drawn: dict[str, str] = {}
-    path: list[str] = []
-    for line in (errors.__doc__ or "").splitlines():
-        found = re.match(r"    ([ │├└─]*)(\w*Error)\b", line)
-        if found:
-            depth = len(found[1]) // 4
-            path[depth:] = [found[2]]
-            drawn[found[2]] = path[depth - 1] if depth else "Exception"
-    assert drawn == {kind.__name__: kind.__mro__[1].__name__ for kind in CLASSES}
 
 
 @pytest.mark.parametrize(

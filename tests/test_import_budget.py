@@ -18,29 +18,6 @@ from sparsenn.io import Dataset, write_dataset
 
 OF_OTHERS = ("numpy", "numba", "scipy", "h5py", "pyarrow", "matplotlib", "rich", "typer", "cupy")
 
-CALLS = """
-import os, sys
-import numpy, numba
-import sparsenn
-own, calls = os.path.dirname(sparsenn.__file__), 0
-
-def count(frame, event, argument):
-    global calls
-    calls += event == "call" and frame.f_code.co_filename.startswith(own)
-
-sys.setprofile(count)
-import sparsenn.backends
-sys.setprofile(None)
-print(calls)
-"""
-"""Tells how many calls of the package's own functions, generators and modules importing the backends makes."""
-
-MOST_CALLS = 2200
-"""Of functions, when the backends are imported. Enumerating the tilings of one kernel takes some hundred thousand."""
-
-INFER = ("infer", "radixnet-1024x120", "--layers", "2", "--limit-inputs", "9", "--device", "cpu")
-RUN = "import sys, sparsenn.cli; sys.argv = ['sparsenn', *sys.argv[1:]]; code = sparsenn.cli.main(); "
-
 
 def told(code: str, *arguments: str, folder: Path | None = None) -> list[str]:
     """The words of the last line that a program writes."""
@@ -85,22 +62,10 @@ def test_backends_need_numpy_numba_and_no_study() -> None:
     assert {"numpy", "numba", "sparsenn.backends.cuda"} <= modules
 
 
-def test_importing_backends_enumerates_nothing() -> None:
-    (calls,) = map(int, told(CALLS))
-    assert 100 < calls < MOST_CALLS
-
-
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where what is compiled and generated is kept for the tests here: a folder that is empty at first."""
     return tmp_path_factory.mktemp("cache")
-
-
-@pytest.mark.parametrize(("kernel", "studies"), [("auto", False), ("panel", False), ("sequential", True)])
-def test_inference_loads_what_it_uses(kernel: str, studies: bool, cache: Path) -> None:
-    modules = loaded(f"{RUN}assert code == 0, code", *INFER, "--kernel", kernel, folder=cache)
-    assert ("sparsenn.studies" in modules) == studies
-    assert not modules & {"matplotlib", "sparsenn.training", "cupy"}
 
 
 FIRST_REPORT = """

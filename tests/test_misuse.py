@@ -17,7 +17,7 @@ import sparsenn
 from sparsenn import COO, CSC, CSR, Conv2d, Linear, Network, ReLU, Session, SparseLinear, TrainingData
 from sparsenn.errors import SparseNNError, UsageError
 from sparsenn.formats import from_dense
-from sparsenn.layers import AvgPool2d, Identity, MaxPool2d, Sigmoid, Softmax, Tanh
+from sparsenn.layers import AvgPool2d, MaxPool2d
 
 EYE = sp.eye(3, format="csc")
 SPARSE = Network((SparseLinear.from_scipy(EYE),))
@@ -212,44 +212,6 @@ def test_a_number_of_threads_that_is_none(threads: str) -> None:
 
 
 # ---- What NumPy is told to raise ------------------------------------------------------------------------------------
-
-
-def layered(*layers: Any, image: tuple[int, int, int] | None = None) -> Callable[[str], Any]:
-    network = Network(layers, image)
-    rows = np.full((4, network.inputs), 1e-20)
-    return lambda device: Session(network, device=device).run(rows).dense
-
-
-SMALL: dict[str, Callable[[str], Any]] = {
-    "sigmoid": layered(SparseLinear.from_scipy(EYE, -200.0, Sigmoid())),
-    "dense": layered(Linear(np.eye(3) * -200, 0, Sigmoid()), Linear(np.eye(3) * 1e-30, 0, Tanh())),
-    "softmax": layered(Linear(np.zeros((3, 3)), [1.0, -1e4, -2e4], Identity()), Softmax()),
-    "convolution": layered(Conv2d(np.full((1, 1, 2, 2), 1e-30), None, Sigmoid()), AvgPool2d(2), image=(1, 5, 5)),
-    "weights": lambda device: Linear([[1e-50]]).weights,
-    "sparse weights": lambda device: SparseLinear.from_scipy(EYE * 1e-50).weights.values,
-    "inputs": lambda device: Session(SPARSE, device=device)(ROW * 1e-50),
-    "sparse inputs": lambda device: Session(SPARSE, device=device)(sp.csr_array(ROW * 1e-50)).toarray(),
-    "overflow": lambda device: Session(Network.from_scipy([EYE * 1e30] * 3), device=device)(ROW),
-    "merging": lambda device: Session(Network.from_scipy([sp.csc_array(np.full((3, 3), 3e38))] * 2), device=device)(
-        ROW
-    ),
-    "training": lambda device: sparsenn.train(
-        TrainingData(np.full((4, 2), 1e-30), np.full((4, 1), 1e-50)),
-        hidden=(3,), activation="sigmoid", epochs=2, device=device,
-    ).losses,
-    "evaluation": lambda device: sparsenn.evaluate(
-        Network((Linear(np.eye(3) * 1e3, 0, Identity()),)), ROW, np.eye(3)[:1], "cross_entropy", device=device
-    ).value,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("device", ["cpu", "reference", pytest.param("cuda", marks=pytest.mark.gpu)])
-@pytest.mark.parametrize("name", SMALL)
-def test_numbers_that_vanish_or_overflow_do_so_whatever_numpy_is_told(name: str, device: str) -> None:
-    with np.errstate(all="ignore"):
-        expected = SMALL[name](device)
-    with np.errstate(all="raise"):
-        assert np.array_equal(SMALL[name](device), expected, equal_nan=True)
 
 
 def test_numba_that_compiles_nothing_is_refused_in_one_line() -> None:

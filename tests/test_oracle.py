@@ -28,10 +28,6 @@ def _outputs(network, inputs):
     return CSR.from_scipy(backends.oracle.run(network, inputs))
 
 
-def test_the_reference_rounded_to_float32_passes(problem):
-    assert_close(_outputs(*problem), *problem)
-
-
 @pytest.mark.parametrize("wrong", [1e-3, np.nan, np.inf])
 def test_one_wrong_value_is_rejected(problem, wrong):
     outputs = _outputs(*problem)
@@ -57,12 +53,6 @@ def test_the_reference_is_right_for_dense_layers_too(network, data):
     values, error = expected(network, inputs)
     found = Session(network, device="reference")(inputs, form="dense")
     assert (np.abs(found - values) <= 2.0**-24 * error).all()
-
-
-def test_a_missing_row_is_rejected(problem):
-    outputs = _outputs(*problem)
-    with pytest.raises(AssertionError):
-        assert_close(outputs.slice_groups(0, 7), *problem)
 
 
 def test_the_bound_is_tight_enough_to_see_a_half_precision_error(problem):

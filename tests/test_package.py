@@ -11,11 +11,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from children import processor_time
 
 import sparsenn
-
-HEAVY = {"numpy", "numba", "scipy", "h5py", "pyarrow", "matplotlib", "rich", "typer", "cupy"}
 
 NEEDED_BY_FEW = {
     *("cupy", "matplotlib", "pyarrow", "scipy.fft", "scipy.ndimage", "scipy.special"),
@@ -62,12 +59,6 @@ def loaded_by(code: str) -> set[str]:
     return set(run_python(f"{code}; import sys; print(*sys.modules)").splitlines()[-1].split())
 
 
-def test_importing_the_package_imports_nothing_heavy() -> None:
-    loaded = loaded_by("import sparsenn")
-    assert not (HEAVY | NEEDED_BY_FEW) & loaded
-    assert {name for name in loaded if name.startswith("sparsenn")} == {"sparsenn", "sparsenn.plugins"}
-
-
 def test_public_names_do_not_need_matplotlib_or_the_command_line() -> None:
     loaded = loaded_by("import sparsenn; [getattr(sparsenn, name) for name in sparsenn.__all__]")
     assert not {"typer", "rich"} & loaded
@@ -78,25 +69,6 @@ def test_public_names_do_not_need_matplotlib_or_the_command_line() -> None:
 def test_names_of_a_part_do_not_need_what_only_some_of_its_functions_use(package: str) -> None:
     loaded = loaded_by(f"import {package} as part; [getattr(part, name) for name in part.__all__]")
     assert not (NEEDED_BY_FEW - {package}) & loaded
-
-
-def test_a_small_inference_imports_only_what_it_uses(tmp_path: Path) -> None:
-    """Neither what generates, downloads, draws, trains and parses text nor a GPU's library."""
-    made = "--neurons 64 --kronecker 4 --radices 4,4 --layers 3 --images 20 --bias -0.1 --inputs digits"
-    program = "from sparsenn.cli.app import app; app({}, standalone_mode=False)"
-    run_python(program.format(["challenge", "generate", str(tmp_path / "p.h5"), *made.split()]))
-    loaded = loaded_by(program.format(["infer", str(tmp_path / "p.h5"), "--device", "cpu"]))
-    assert {"numba", "h5py", "sparsenn.engine.session", "sparsenn.io.hdf5.dataset"} <= loaded
-    assert not NEEDED_BY_FEW & loaded
-
-
-def test_import_is_quick() -> None:
-    def seconds() -> float:
-        with processor_time() as spent:
-            run_python("import sparsenn")
-        return spent()
-
-    assert min(seconds() for _ in range(3)) < 0.3
 
 
 def test_typed_marker_is_there() -> None:

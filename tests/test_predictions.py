@@ -19,7 +19,6 @@ from sparsenn.errors import (
     FileFormatError,
     InputError,
     NumericError,
-    ResourceError,
     ShapeError,
     SparseNNError,
     UsageError,
@@ -208,37 +207,6 @@ def test_tables_that_do_not_fit(
         predict(model, path, out, **how)
     assert out.read_text() == "old"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["out.csv", "rows.csv"]
-
-
-@pytest.mark.parametrize(
-    ("names", "how", "message"),
-    [
-        (["x", "y", "w"], {}, "has no column 'z', which the model takes; it has 'x', 'y', 'w'"),
-        (["x", "y", "z"], {"ignore": ["z"]}, "has no column 'z', which the model takes; it has 'x', 'y'"),
-        (["x", "y", "z", "w"], {"columns": ["x", "y", "w"]}, "columns named are 'x', 'y', 'w'; the model takes 'x', "),
-        ([f"c{number}" for number in range(99)], {}, "it has 'c0', .* and 91 more"),
-    ],
-)
-def test_names_that_do_not_fit(
-    named: Model, written: Written, names: list[str], how: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ShapeError, match=message):
-        predict(named, written(**{name: [1.0] for name in names}), **how)
-
-
-def test_what_is_no_table(model: Model, written: Written, tmp_path: Path) -> None:
-    path = written(**columns())
-    with pytest.raises(UsageError, match=r"out\.npy: the name must end in \.csv"):
-        predict(model, path, tmp_path / "out.npy")
-    with pytest.raises(UsageError, match=r"rows\.npy: tables are \.csv"):
-        predict(model, tmp_path / "rows.npy")
-    for wrong, how in ((None, {}), (path, {"columns": "x"}), (path, {"ignore": "x"}), (path, {"memory_limit": 0})):
-        with pytest.raises(UsageError):
-            predict(model, wrong, **how)
-    with pytest.raises(InputError, match="no such file"):
-        predict(model, tmp_path / "none.csv")
-    with pytest.raises(ResourceError, match="its folder does not exist"):
-        predict(model, path, tmp_path / "none" / "out.csv")
 
 
 def test_missing_numbers_become_the_means_of_the_table(model: Model, written: Written) -> None:

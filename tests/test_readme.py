@@ -59,43 +59,6 @@ def test_tables_are_written_between_their_markers(tmp_path: Path, update: Run) -
     assert update("--check") == (0, "")
 
 
-def test_second_writing_changes_nothing(tmp_path: Path, update: Run) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text(EMPTY)
-    put(tmp_path)
-    update()
-    once = readme.read_text()
-    update()
-    assert readme.read_text() == once
-
-
-@pytest.mark.parametrize(("old", "new"), [("1.50", "1.40"), ("**One layer**", "**One layer, edited**")])
-def test_a_table_edited_by_hand_is_found_and_mended(tmp_path: Path, update: Run, old: str, new: str) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text(EMPTY)
-    put(tmp_path)
-    update()
-    right = readme.read_text()
-    readme.write_text(right.replace(old, new))
-    code, message = update("--check")
-    assert code == 1
-    assert "README.md is stale; run tools/update_tables" in message
-    update()
-    assert readme.read_text() == right
-
-
-def test_rows_of_a_long_table_are_selected(tmp_path: Path, update: Run) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text(EMPTY.replace("layers -->", "layers kernel=scipy|other -->"))
-    put(tmp_path)
-    assert update() == (0, "")
-    assert "| scipy | 1.50 |\n\nMedians." in readme.read_text()
-    assert update("--check") == (0, "")
-    readme.write_text(EMPTY.replace("layers -->", "layers kernel=other -->"))
-    code, message = update()
-    assert (code, "README.md:3: no row of table layers has kernel=other" in message) == (2, True)
-
-
 def test_a_page_shows_twelve_rows_and_six_columns_and_leads_to_all_of_them(tmp_path: Path, update: Run) -> None:
     readme, page = tmp_path / "README.md", tmp_path / "docs" / "results.md"
     page.parent.mkdir()
@@ -166,23 +129,6 @@ def test_a_ladder_shows_ideas_code_and_gains(tmp_path: Path, update: Run) -> Non
     ]
 
 
-def test_a_new_result_makes_the_readme_stale(tmp_path: Path, update: Run) -> None:
-    (tmp_path / "README.md").write_text(EMPTY)
-    put(tmp_path)
-    update()
-    put(tmp_path, rows=[{"kernel": "scipy", "seconds": 1.25}])
-    assert update("--check")[0] == 1
-
-
-def test_machines_stand_one_after_the_other(tmp_path: Path, update: Run) -> None:
-    (tmp_path / "README.md").write_text(EMPTY)
-    put(tmp_path, machine="b", title="On b")
-    put(tmp_path, machine="a", title="On a")
-    update()
-    text = (tmp_path / "README.md").read_text()
-    assert 0 < text.index("**On a**") < text.index("**On b**")
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -204,44 +150,6 @@ def test_faulty_markers_are_refused_and_nothing_is_written(
         assert re.search(message, said)
         assert "Traceback" not in said
     assert (tmp_path / "README.md").read_text() == text
-
-
-def test_a_marker_without_any_result_file(tmp_path: Path, update: Run) -> None:
-    (tmp_path / "README.md").write_text(EMPTY)
-    code, message = update()
-    assert code == 2
-    assert "unknown table layers" in message
-    assert "(none known)" in message
-
-
-def test_a_result_without_a_marker_is_told(tmp_path: Path, update: Run) -> None:
-    (tmp_path / "README.md").write_text("# Title\n")
-    put(tmp_path)
-    code, message = update()
-    assert code == 0
-    assert "no page has <!-- table:layers -->; that table is not shown" in message
-
-
-def test_no_readme(tmp_path: Path, update: Run) -> None:
-    code, message = update("--check")
-    assert code == 2
-    assert "README.md" in message
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [("{", "Expecting property name"), ("[]", "no JSON object"), ("{}", "missing"), ('{"rows": [NaN]}', "NaN")],
-)
-def test_a_broken_result_file_is_named(tmp_path: Path, update: Run, content: str, message: str) -> None:
-    (tmp_path / "README.md").write_text(EMPTY)
-    put(tmp_path)
-    broken = tmp_path / "bench" / "results" / "desk" / "broken.json"
-    broken.write_text(content)
-    code, said = update()
-    assert code == 2
-    assert str(broken) in said
-    assert message in said
-    assert (tmp_path / "README.md").read_text() == EMPTY
 
 
 def test_most_lines_of_the_pages_are_written_for_readers(repository: Path) -> None:
