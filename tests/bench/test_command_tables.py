@@ -9,13 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import table_commands
-import table_profiles
 import table_training
-from convolutions import reference_conv2d
 from idx_files import write_idx
-from record import WrongAnswerError
 from recordings import Recorder
-from table_conv_streaming import check, random_conv_layer
 
 from sparsenn.datasets import generate
 from sparsenn.io import write_dataset
@@ -100,86 +96,3 @@ def test_every_trainer_has_its_row(tmp_path: Path, recorder: Recorder, monkeypat
     missing = [note for note in found.result.notes if "left out" in note]  # type: ignore[union-attr]
     assert len(others) + len(missing) == 2  # scikit-learn and FANN: measured, or said to be missing
     assert recorder("training").result is not None  # of the run before: nothing to record leaves it
-
-
-# ---- Streamed images --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("number", [0, 2, 4])
-def test_wrong_outputs_of_convolutions_are_found(number: int, rng: np.random.Generator) -> None:
-    layer = random_conv_layer((2, 9, 10), 3)
-    images = rng.random((5, 2, 9, 10), dtype=np.float32)
-    outputs = reference_conv2d(images, layer.weights, layer.bias_vector(), layer.activation).astype(np.float32)
-    check(layer, images, outputs)
-    for wrong in (np.nan, outputs.max() * 1.001):
-        spoilt = outputs.copy()
-        spoilt[number, 1, 2, 3] = wrong
-        with pytest.raises(WrongAnswerError, match=f"image {number}"):
-            check(layer, images, spoilt)
-
-
-# ---- Profiles ---------------------------------------------------------------------------------------------------
-
-HEAD = '"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"'
-
-
-def details(*launches: tuple[str, str, str, tuple[float, ...]]) -> str:
-    """Return what ncu prints: of each launch, its kernel, duration and unit, and the shares in percent."""
-    lines = ["==PROF== Connected to process 7", "made by the program", HEAD]
-    for number, (kernel, duration, unit, shares) in enumerate(launches):
-        metrics = {"Duration": (unit, duration), "Elapsed Cycles": ("cycle", "1,234")}
-        metrics |= {
-            name: ("%", f"{share:.2f}") for name, share in zip(table_profiles.UNITS.values(), shares, strict=False)
-        }
-        lines += [
-            f'"{number}","7","{kernel}","some","{name}","{of}","{value}"' for name, (of, value) in metrics.items()
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def test_launches_of_a_kernel_are_added_up() -> None:
-    text = details(
-        ("second(int)", "1.0", "ms", (40, 60, 80, 30, 5)),
-        ("first(int)", "1,000", "us", (80, 10, 10, 10, 10)),
-        ("first(int)", "3.0", "ms", (20, 10, 60, 10, 10)),
-        ("too_short(int)", "0.2", "ms", (20, 10, 60, 10, 10)),
-    )
-    first, second = table_profiles.rows_of(table_profiles.CASES[0], table_profiles.launches(text))
-    assert (first["kernel"], first["launches"], second["kernel"], second["launches"]) == ("first", 2, "second", 1)
-    assert [first[key] for key in table_profiles.UNITS] == pytest.approx([0.35, 0.1, 0.475, 0.1, 0.1])
-    assert (first["milliseconds"], first["share"]) == pytest.approx((4.0, 4.0 / 5.2))
-    assert (first["bound"], first["floor_milliseconds"]) == ("shared memory", pytest.approx(0.8 + 1.8))
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("==PROF== Disconnected\n", "saw no kernel"),
-        (details(("gather_chunks()", "4.5", "ms", (40, 60, 80))), "L2 Cache Throughput"),
-        (details(("gather_chunks()", "4.5", "fortnight", (40, 60, 80, 30, 5))), "fortnight"),
-        (details(("gather_chunks()", "n/a", "ms", (40, 60, 80, 30, 5))), "n/a"),
-    ],
-    ids=["nothing", "a unit is missing", "an unknown unit of time", "no number"],
-)
-def test_details_without_a_metric_are_refused(text: str, reason: str) -> None:
-    with pytest.raises(table_profiles.ProfileError, match=reason):
-        table_profiles.launches(text)
-
-
-def test_each_case_gets_its_bound_and_a_case_that_fails_none(
-    tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    printed, program = tmp_path / "printed", tmp_path / "ncu"
-    printed.write_text(details(("gather(int)", "4.50", "ms", (40, 60, 80, 30, 5))))
-    program.write_text(
-        '#!/bin/sh\ncase "$*" in *16384-tf32*) echo "no device" >&2; exit 3;; esac\n'
-        f'case "$*" in *"--profile-from-start off"*) cat {printed};; esac\n'
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    found = recorder("profiles", "--only", "layer-16384-float32", "layer-16384-tf32")
-    assert found.failures == ("no device",)
-    (row,) = found.rows
-    assert (row["key"], row["bound"], row["floor_milliseconds"]) == ("layer-16384-float32", "shared memory", 3.6)
-    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-    assert recorder("profiles", "--only", "blocks-4096").result.rows == found.rows  # type: ignore[union-attr]
