@@ -1,7 +1,6 @@
 """Rows from files to files, in pieces: the bits of one run, whatever cuts it, and within the memory that is allowed."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -25,7 +24,6 @@ from sparsenn.distributed.sharing import ahead
 from sparsenn.errors import DeviceError, FileFormatError, ResourceError, ShapeError, UsageError
 from sparsenn.formats import from_dense
 from sparsenn.io import Dataset, write_dataset
-from sparsenn.io.arrays import stored
 from sparsenn.io.challenge.tsv import read_categories, write_images
 from sparsenn.io.tables import row_source
 from sparsenn.layers import Identity, ReLU
@@ -673,32 +671,3 @@ def test_a_full_disk_is_told_in_one_line(network, folder, tmp_path, monkeypatch)
     with pytest.raises(ResourceError, match="the disk is full"):
         stream(network, folder / "rows.npy", output, device="cpu")
     assert not output.exists()
-
-
-@pytest.mark.parametrize(
-    ("limit", "free", "once"),
-    [(2000, 10**9, False), (999, 10**9, True), (None, 2000, False), (None, 1998, True), (None, None, False)],
-)
-def test_the_system_keeps_files_that_do_not_exceed_what_memory_may_take(tmp_path, monkeypatch, limit, free, once):
-    monkeypatch.setattr(streaming, "free_memory", lambda: free)
-    path, cpu, gpu = tmp_path / "rows.npy", SimpleNamespace(in_host_memory=True), SimpleNamespace(in_host_memory=False)
-    assert not streaming.is_read_once(path, cpu, limit)
-    assert not streaming.is_read_once("a\0b", cpu, limit)
-    path.write_bytes(bytes(1000))
-    assert streaming.is_read_once(path, cpu, limit) is once
-    assert not streaming.is_read_once(path, gpu, limit)
-
-
-@pytest.mark.parametrize("name", ["rows.npy", "rows.h5", "matrix.h5"])
-def test_rows_are_the_same_if_the_system_keeps_none(network, folder, right, name, monkeypatch):
-    opened, parts, real = [], [], row_source.opened_rows
-    monkeypatch.setattr(streaming, "opened_rows", lambda *given: opened.append(given[2]) or real(*given))
-    monkeypatch.setattr(stored, "PART_BYTES", 4096)
-    monkeypatch.setattr(stored, "_is_cached", lambda *_: False)
-    monkeypatch.setattr(os, "posix_fadvise", lambda *given: parts.append(given[1:3]))
-    for limit in (40_000, 10**9):
-        found = stream(network, folder / name, device="cpu", memory_limit=limit)
-        assert np.array_equal(found.categories, right.categories)
-    assert opened == [(folder / name).stat().st_size > 40_000, False]
-    assert bool(parts) is opened[0]
-    assert all(start % 4096 == 0 and size > 0 for start, size in parts)

@@ -158,15 +158,8 @@ def test_images_keep_their_shape(tmp_path: Path) -> None:
         write_idx(tmp_path / "images.idx", np.arange(24, dtype=np.uint8).reshape(shape))
         found = read_data(tmp_path / "images.idx", labels=tmp_path / "labels.idx")
         assert (found.image, found.inputs.shape) == (image, (3, 8))
-        assert found.head(2).image == image
     with pytest.raises(ShapeError, match=r"8 inputs .* \(1, 3, 3\)"):
         TrainingData(np.ones((3, 8)), TARGETS, image=(1, 3, 3))
-
-
-def test_head_takes_the_first_rows() -> None:
-    data = TrainingData.of_labels(INPUTS, np.array([1, 0, 2]))
-    same(data.head(2), INPUTS[:2], ONE_HOT[:2], True)
-    same(data.head(30), INPUTS, ONE_HOT, True)
 
 
 def test_no_images_at_all(tmp_path: Path) -> None:
