@@ -6,7 +6,7 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -16,12 +16,15 @@ from sparsenn.backends.cpu.processor import host_machine
 from sparsenn.engine import LayerStatistics, Plan, Result
 from sparsenn.printable import printable
 from sparsenn.report.fitting import NOTHING
-from sparsenn.report.inference import ModelRun, model_layer_table, model_summary
+from sparsenn.report.inference import model_layer_table, model_summary
 from sparsenn.report.planned import plan_table
 from sparsenn.report.quantities import duration
 from sparsenn.report.summary import summary
 from sparsenn.report.tables import fact_table, layer_table
 from sparsenn.report.verification import Verification
+
+if TYPE_CHECKING:
+    from sparsenn.training import ModelResult
 
 __all__ = ["bars_part", "facts_part", "inference_page", "machine_part", "model_page", "page", "table_part"]
 
@@ -71,7 +74,7 @@ def inference_page(
     return _run_page(f"Inference of {name}", facts, result.plan, result.statistics, layers)
 
 
-def model_page(model: str, data: str, run: ModelRun) -> str:
+def model_page(model: str, data: str, run: ModelResult) -> str:
     """Return the page of a model's run on data: summary, plan, layers and machine.
 
     Parameters
