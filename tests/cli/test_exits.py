@@ -141,29 +141,8 @@ def test_a_signal_stops_what_runs_and_gives_the_code(
     assert capsys.readouterr() == ("", message)
 
 
-def lost_in_a_destructor() -> None:
-    class Interrupted:
-        def __del__(self) -> None:
-            signal.raise_signal(signal.SIGTERM)
-
-    Interrupted()
-
-
 def lost_in_a_callback() -> None:
     ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGTERM))()
-
-
-@pytest.mark.parametrize("lose", [lost_in_a_destructor, lost_in_a_callback])
-def test_a_signal_whose_exception_is_lost_comes_again(
-    lose: Callable[[], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    def work() -> None:
-        lose()
-        threading.Event().wait(60)
-
-    with signals_as_before(), pytest.raises(Stopped), stopping():
-        work()
-    assert capsys.readouterr() == ("", "")
 
 
 def test_a_second_signal_ends_the_process() -> None:
