@@ -11,9 +11,6 @@ from scipy.sparse import csr_array
 
 import sparsenn
 from sparsenn.distributed import infer
-from sparsenn.distributed.cluster.api import _usual
-from sparsenn.distributed.cluster.rows import Rows
-from sparsenn.distributed.cluster.sessions import Sizes
 from sparsenn.io import Dataset
 
 dask = pytest.importorskip("dask", reason="the extra dask is not installed")
@@ -137,16 +134,3 @@ def test_no_rows_are_no_outputs(client: Any, problem: Path, tmp_path: Path) -> N
     assert infer(problem, none, client, output=tmp_path / "out.npy", device="cpu").rows == 0
     assert np.load(tmp_path / "out.npy").shape == (0, 64)
     assert infer(problem, none, client, device="cpu").compute().shape == (0, 64)
-
-
-@pytest.mark.parametrize(
-    ("rows", "row_bytes", "workers", "piece"),
-    [(6_000_000, 220.0, 1, 1_220_161), (6_000_000, 220.0, 2, 750_000), (1_000_000, 220.0, 4, 262_144)],
-)
-@pytest.mark.parametrize("of_csr", [True, False])
-def test_workers_read_large_pieces_of_sparse_rows(
-    rows: int, row_bytes: float, workers: int, piece: int, of_csr: bool
-) -> None:
-    found = Rows((rows, 1024), of_csr, lambda: "", lambda *edge: edge, row_bytes=row_bytes)
-    assert _usual(found, Sizes(1024, 1024, 120, 1), True, workers) == (piece if of_csr else 16_384)
-    assert _usual(found, Sizes(1024, 1024, 120, 1), True) == (262_144 if of_csr else 16_384)
