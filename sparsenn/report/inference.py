@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from rich.table import Table
@@ -19,9 +19,6 @@ from sparsenn.report.quantities import count, duration, milliseconds
 from sparsenn.report.records import plain
 from sparsenn.report.tables import fact_table
 from sparsenn.report.training import evaluation_text
-
-if TYPE_CHECKING:
-    from sparsenn.training import ModelResult
 
 __all__ = [
     "model_layer_table",
@@ -40,13 +37,13 @@ _TEXT_WIDTH = 100
 """Columns at which a long text, such as the plan, is broken."""
 
 
-def model_summary(model: str, data: str, run: ModelResult) -> Table:
+def model_summary(model: str, data: str, run: Any) -> Table:
     """Return what was run, how, how well it did and how long it took, as a table of two columns.
 
     Parameters
     ----------
     model, data : what the two files are called.
-    run : the model's run on the data.
+    run : the `ModelResult` of the model on the data.
     """
     network, seconds, rows = run.plan.network, run.seconds, run.plan.inputs
     parts = ", ".join(f"{name} {duration(part)}" for name, part in asdict(seconds).items())
@@ -80,7 +77,7 @@ def model_layer_table(network: Network, statistics: tuple[LayerStatistics, ...])
     return table
 
 
-def model_record(model: str, data: str, run: ModelResult) -> dict[str, Any]:
+def model_record(model: str, data: str, run: Any) -> dict[str, Any]:
     """Return a model's run as a dictionary of plain Python values, fit for JSON.
 
     The keys are model, inputs, rows, scaling (as text, or None), image (the model's, or None), enlarged, loss, value,
@@ -93,7 +90,7 @@ def model_record(model: str, data: str, run: ModelResult) -> dict[str, Any]:
     Parameters
     ----------
     model, data : what the two files are called.
-    run : the model's run on the data.
+    run : the `ModelResult` of the model on the data.
     """
     network, evaluation = run.plan.network, run.evaluation
     layers = zip(network, network.shapes[1:], run.plan.precisions, run.statistics, strict=True)
@@ -202,7 +199,7 @@ def _shapes(network: Network) -> str:
     return " → ".join(map(shape_text, network.shapes))
 
 
-def _classes(run: ModelResult) -> str:
+def _classes(run: Any) -> str:
     """Return how many rows are of the most frequent classes."""
     counts = np.bincount(run.predicted)
     most = np.argsort(-counts, kind="stable")[: min(_CLASSES, np.count_nonzero(counts))]

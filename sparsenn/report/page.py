@@ -6,7 +6,7 @@ import platform
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -22,9 +22,6 @@ from sparsenn.report.quantities import duration
 from sparsenn.report.summary import summary
 from sparsenn.report.tables import fact_table, layer_table
 from sparsenn.report.verification import Verification
-
-if TYPE_CHECKING:
-    from sparsenn.training import ModelResult
 
 __all__ = ["bars_part", "facts_part", "inference_page", "machine_part", "model_page", "page", "table_part"]
 
@@ -74,13 +71,13 @@ def inference_page(
     return _run_page(f"Inference of {name}", facts, result.plan, result.statistics, layers)
 
 
-def model_page(model: str, data: str, run: ModelResult) -> str:
+def model_page(model: str, data: str, run: Any) -> str:
     """Return the page of a model's run on data: summary, plan, layers and machine.
 
     Parameters
     ----------
     model, data : what the two files are called.
-    run : the model's run on the data.
+    run : the `ModelResult` of the model on the data.
     """
     facts, layers = model_summary(model, data, run), model_layer_table(run.plan.network, run.statistics)
     return _run_page(f"{model} on {data}", facts, run.plan, run.statistics, layers)

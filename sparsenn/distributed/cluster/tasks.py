@@ -35,7 +35,7 @@ def hold(client: Any, work: Work) -> tuple[Any, Sizes]:
         As `Session` does.
     """
     place = address_of(client)
-    with one_line_errors(client), dask_module("dask").config.set(_LARGE):
+    with _one_line_errors(client), dask_module("dask").config.set(_LARGE):
         try:
             client.wait_for_workers(1, timeout=WAIT_SECONDS)
         except TimeoutError as error:
@@ -88,7 +88,7 @@ def computed(client: Any, work: Any, rows: Rows, wanted: str, parts: dict[int, t
             finished.add(future)
 
     try:
-        with one_line_errors(client):
+        with _one_line_errors(client):
             fill()
             for future in finished:
                 number, made = numbers.pop(future), future.result()
@@ -101,7 +101,7 @@ def computed(client: Any, work: Any, rows: Rows, wanted: str, parts: dict[int, t
 
 
 @contextmanager
-def one_line_errors(client: Any) -> Iterator[None]:
+def _one_line_errors(client: Any) -> Iterator[None]:
     """Have whatever Dask raises in the block become an error of this package.
 
     Raises
@@ -143,7 +143,7 @@ def worker_count(client: Any) -> int:
     WorkerError
         The scheduler is lost.
     """
-    with one_line_errors(client):
+    with _one_line_errors(client):
         return len(client.nthreads())
 
 
