@@ -12,6 +12,7 @@ from sparsenn.distributed.cluster.library import dask_module
 from sparsenn.distributed.cluster.rows import Rows
 from sparsenn.distributed.cluster.work import Sizes, Work, piece_of, sizes_of
 from sparsenn.errors import SparseNNError, WorkerError
+from sparsenn.network import Network
 
 __all__ = ["address_of", "computed", "connected", "hold", "worker_count"]
 
@@ -25,7 +26,11 @@ RETRIES = 3
 
 
 def hold(client: Any, work: Work) -> tuple[Any, Sizes]:
-    """Have a cluster hold some work, of which a worker opens a session; return its future, and the network's sizes.
+    """Have a cluster hold the network of some work, of which a worker opens a session.
+
+    Returns
+    -------
+    future of the work, or the work itself, which is small, if it names a file; and the network's sizes.
 
     Raises
     ------
@@ -40,8 +45,9 @@ def hold(client: Any, work: Work) -> tuple[Any, Sizes]:
             client.wait_for_workers(1, timeout=WAIT_SECONDS)
         except TimeoutError as error:
             raise WorkerError(f"the cluster at {place} has no workers; start some: dask worker {place}") from error
-        # the result of a task: Dask makes it anew where the workers that have it are lost
-        held = client.submit(_same, work, pure=False, retries=RETRIES)
+        held: Any = work
+        if isinstance(work.source, Network):  # the result of a task: Dask makes it anew where its workers are lost
+            held = client.submit(_same, work, pure=False, retries=RETRIES)
         return held, client.submit(sizes_of, held, pure=False, retries=RETRIES).result()
 
 
@@ -61,7 +67,7 @@ def computed(client: Any, work: Any, rows: Rows, wanted: str, parts: dict[int, t
     Parameters
     ----------
     client : of the cluster.
-    work : the future of the work.
+    work : what `hold` returns.
     rows : all of them.
     wanted : which outputs.
     parts : by number, (first, last) of the rows.
