@@ -1,7 +1,7 @@
 """A network on 1, 2, 4, … devices of one host, with rows from host memory: table devices.
 
-`challenge` is a RadiX-Net of many layers and digits, as the planner runs it; `challenge-plain`, one of fewer layers and
-digits, all of which are computed, each for itself; `random`, 24 layers of 1024, 102 weights an output, and dense rows.
+`challenge` is a RadiX-Net of many layers and digits; `random`, 24 layers of 1024, 102 weights an output, and dense
+rows.
 With --devices cpu each device is a session on the CPU's cores, which they share: that checks the answers, and says
 nothing of speedup. Answers must have the bits of one device.
 """
@@ -45,8 +45,6 @@ COUNTS = (1, 2, 4, 8)
 CASE_SHARE = 1 / 24
 """Of the time limit, for the calls of one timing."""
 
-PLAIN = {"deduplication": False, "merging": False}
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -82,10 +80,10 @@ def device_counts(options: argparse.Namespace) -> list[int]:
     return [each for each in COUNTS if each <= min(there, options.most)]
 
 
-def sessions_on(network: Network, device: str, number: int, options: dict[str, Any]) -> Sessions:
+def sessions_on(network: Network, device: str, number: int) -> Sessions:
     """Return sessions on the first GPUs, or as many on the CPU."""
     names = gpus()[:number] if device == "cuda" else ("cpu",) * number
-    first = Session(network, device=names[0], **options)
+    first = Session(network, device=names[0])
     return Sessions.of([first, *map(first.on, names[1:])])
 
 
@@ -114,11 +112,10 @@ def _living(result: Result) -> bytes:
 
 def device_row(cell: Cell, run: Run) -> Row:
     """Check the answers of some devices, and time them."""
-    options, is_plain = run.options, cell.case == "challenge-plain"
-    sizes = (options.plain_layers, options.plain_rows) if is_plain else (options.layers, options.rows)
-    network, rows = problem(cell.case, options.neurons, *sizes)
+    options = run.options
+    network, rows = problem(cell.case, options.neurons, options.layers, options.rows)
     start = time.perf_counter()
-    with sessions_on(network, options.devices, cell.devices, PLAIN if is_plain else {}) as sessions:
+    with sessions_on(network, options.devices, cell.devices) as sessions:
         result = sessions.run(rows, statistics=False)
         first = time.perf_counter() - start
         if run.shared.get("case") != cell.case:
@@ -239,23 +236,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--neurons", type=count, default=65536)
     parser.add_argument("--layers", type=count, default=1920)
     parser.add_argument("--rows", type=count, default=60_000)
-    parser.add_argument("--plain-layers", type=count, default=120, help="of the case challenge-plain")
-    parser.add_argument("--plain-rows", type=count, default=8192, help="of the case challenge-plain")
     parser.add_argument("--runs", type=count, default=20)
-
-
-def notes(options: argparse.Namespace, rows: Sequence[Row]) -> list[str]:
-    found = [
-        "Wall time, medians. Results had the bits of one device's before they were timed. Computing alone: each "
-        "device has its share of the rows already. On GPUs, dense ones become outputs there: one thread calls the "
-        "sessions in turn, and then waits for all. Else categories are found, in a thread for each device.",
-    ]
-    if any(row["case"] == "challenge-plain" for row in rows):
-        found.append(
-            f"The case challenge-plain has {options.plain_layers} layers and {options.plain_rows:,} rows: so few that "
-            "its weights stay on the devices, and a run is short."
-        )
-    return found
 
 
 TABLES = {
@@ -273,14 +254,16 @@ TABLES = {
             ("compute_speedup", "speedup", "{:.2f}"),
             ("first_seconds", "made and first run (s)", "{:.2f}"),
         ],
-        cells=lambda options: [
-            Cell(case, each) for case in ("random", "challenge", "challenge-plain") for each in device_counts(options)
-        ],
+        cells=lambda options: [Cell(case, each) for case in ("random", "challenge") for each in device_counts(options)],
         measure=device_row,
         relate=set_device_speedups,
-        notes=notes,
+        notes=[
+            "Wall time, medians. Results had the bits of one device's before they were timed. Computing alone: each "
+            "device has its share of the rows already. On GPUs, dense ones become outputs there: one thread calls the "
+            "sessions in turn, and then waits for all. Else categories are found, in a thread for each device."
+        ],
         options=add_options,
-        configuration=("devices", "neurons", "layers", "rows", "plain_layers", "plain_rows", "runs", "limit"),
+        configuration=("devices", "neurons", "layers", "rows", "runs", "limit"),
         limit=180.0,
         figure="run_milliseconds",
     )

@@ -33,7 +33,7 @@ from sparsenn.datasets import radixnet
 from sparsenn.datasets.digits import digit_inputs
 from sparsenn.distributed.digests import rows_digest
 from sparsenn.distributed.pieces import Piece, opened_pieces
-from sparsenn.distributed.streaming import is_read_once, rows_a_piece, stream
+from sparsenn.distributed.streaming import rows_a_piece, stream
 from sparsenn.engine import Result
 from sparsenn.io import Dataset, read_dataset, write_dataset
 from sparsenn.io.challenge.layout import challenge_bias
@@ -137,9 +137,9 @@ def file_row(cell: Cell, run: Run) -> Row:
         return result
 
     with ExitStack() as opened:
-        sessions = opened.enter_context(sessions_on(network, options.devices, cell.devices, {}))
+        sessions = opened.enter_context(sessions_on(network, options.devices, cell.devices))
         first = sessions.sessions[0]
-        source = opened.enter_context(opened_rows(path, NEURONS, is_read_once(path, first.backend, limit)))
+        source = opened.enter_context(opened_rows(path, NEURONS))
         size = rows_a_piece(source, network, first.backend, cell.devices, limit, outputs=False)
         held = [piece for _, piece in zip(range(HELD_PIECES), source.pieces(size), strict=False)]
         few = held[0].slice_groups(0, min(FEW_ROWS, held[0].shape[0]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -62,7 +63,6 @@ def cluster_from(scheduler: str | None, workers: int | None, piece: int | None) 
         return None
     if scheduler is not None and workers is not None:
         raise UsageError("--scheduler names a cluster and --workers starts one on this machine; give one of them")
-    from sparsenn.distributed.cluster.library import require_dask
-
-    require_dask()
+    if find_spec("distributed") is None:
+        raise UsageError('clusters need the packages dask and distributed: pip install "dask[array]" distributed')
     return Cluster(scheduler, workers, piece)

@@ -15,8 +15,6 @@ __all__ = ["Stopped", "end_at_once", "stopped", "stopping"]
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """From the keyboard, from another process such as a scheduler, and from a terminal that is closed."""
 
-AGAIN = 0.1  # seconds after which an exception that was lost in a destructor is raised again
-
 
 class Stopped(BaseException):
     """A signal asks the program to end: no error, so that code which handles errors passes it on.
@@ -60,7 +58,6 @@ def stopped() -> Stopped | None:
 
 def end_at_once() -> None:
     """Have signals end the process without a word from now on."""
-    signal.setitimer(signal.ITIMER_REAL, 0)
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
@@ -68,13 +65,11 @@ def end_at_once() -> None:
 
 def _stop(number: int, frame: FrameType | None) -> None:
     end_at_once()
-    sys.unraisablehook = sys.excepthook = _raise_lost  # Cython reports lost exceptions to the latter
+    # half-made objects complain when they are deleted; Cython reports them to the second
+    sys.unraisablehook = sys.excepthook = _ignore
     _raised.append(Stopped(number))
     raise _raised[-1]
 
 
-def _raise_lost(*lost: Any) -> None:
-    """Report no exception that is lost in a destructor: half-made objects complain. Raise a lost `Stopped` again."""
-    if _raised[-1] in (lost[1:2] or (lost[0].exc_value,)):
-        signal.signal(signal.SIGALRM, lambda _, frame: _stop(_raised[0].number, frame))
-        signal.setitimer(signal.ITIMER_REAL, AGAIN)
+def _ignore(*_: Any) -> None:
+    """Report nothing."""

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from sparsenn.backends.trainer import Evaluation
-from sparsenn.engine import LayerStatistics, Plan, Result
-from sparsenn.engine.result import Seconds
-from sparsenn.formats import Array
-from sparsenn.model import Model
+from sparsenn.engine import LayerStatistics, Result
 from sparsenn.network import Network
 from sparsenn.printable import printable
 from sparsenn.report.architecture import layer_title, shape_text
@@ -25,7 +21,6 @@ from sparsenn.report.tables import fact_table
 from sparsenn.report.training import evaluation_text
 
 __all__ = [
-    "ModelRun",
     "model_layer_table",
     "model_record",
     "model_summary",
@@ -42,57 +37,13 @@ _TEXT_WIDTH = 100
 """Columns at which a long text, such as the plan, is broken."""
 
 
-class ModelRun(Protocol):
-    """What is reported of a model's run on data: `sparsenn.training.ModelResult` is such."""
-
-    @property
-    def plan(self) -> Plan:
-        """How all rows were run."""
-        ...
-
-    @property
-    def evaluation(self) -> Evaluation | None:
-        """Loss and accuracy; None where they are not known."""
-        ...
-
-    @property
-    def enlarged(self) -> bool:
-        """Whether the rows' images were brought to the model's size."""
-        ...
-
-    @property
-    def model(self) -> Model:
-        """What was run."""
-        ...
-
-    @property
-    def statistics(self) -> tuple[LayerStatistics, ...]:
-        """One record a layer."""
-        ...
-
-    @property
-    def seconds(self) -> Seconds:
-        """Where the time went."""
-        ...
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences on what did not go as planned."""
-        ...
-
-    @property
-    def predicted(self) -> Array:
-        """The class of each row."""
-        ...
-
-
-def model_summary(model: str, data: str, run: ModelRun) -> Table:
+def model_summary(model: str, data: str, run: Any) -> Table:
     """Return what was run, how, how well it did and how long it took, as a table of two columns.
 
     Parameters
     ----------
     model, data : what the two files are called.
-    run : the model's run on the data.
+    run : the `ModelResult` of the model on the data.
     """
     network, seconds, rows = run.plan.network, run.seconds, run.plan.inputs
     parts = ", ".join(f"{name} {duration(part)}" for name, part in asdict(seconds).items())
@@ -126,7 +77,7 @@ def model_layer_table(network: Network, statistics: tuple[LayerStatistics, ...])
     return table
 
 
-def model_record(model: str, data: str, run: ModelRun) -> dict[str, Any]:
+def model_record(model: str, data: str, run: Any) -> dict[str, Any]:
     """Return a model's run as a dictionary of plain Python values, fit for JSON.
 
     The keys are model, inputs, rows, scaling (as text, or None), image (the model's, or None), enlarged, loss, value,
@@ -139,7 +90,7 @@ def model_record(model: str, data: str, run: ModelRun) -> dict[str, Any]:
     Parameters
     ----------
     model, data : what the two files are called.
-    run : the model's run on the data.
+    run : the `ModelResult` of the model on the data.
     """
     network, evaluation = run.plan.network, run.evaluation
     layers = zip(network, network.shapes[1:], run.plan.precisions, run.statistics, strict=True)
@@ -248,7 +199,7 @@ def _shapes(network: Network) -> str:
     return " → ".join(map(shape_text, network.shapes))
 
 
-def _classes(run: ModelRun) -> str:
+def _classes(run: Any) -> str:
     """Return how many rows are of the most frequent classes."""
     counts = np.bincount(run.predicted)
     most = np.argsort(-counts, kind="stable")[: min(_CLASSES, np.count_nonzero(counts))]

@@ -16,7 +16,7 @@ from sparsenn.backends.cpu.processor import host_machine
 from sparsenn.engine import LayerStatistics, Plan, Result
 from sparsenn.printable import printable
 from sparsenn.report.fitting import NOTHING
-from sparsenn.report.inference import ModelRun, model_layer_table, model_summary
+from sparsenn.report.inference import model_layer_table, model_summary
 from sparsenn.report.planned import plan_table
 from sparsenn.report.quantities import duration
 from sparsenn.report.summary import summary
@@ -71,13 +71,13 @@ def inference_page(
     return _run_page(f"Inference of {name}", facts, result.plan, result.statistics, layers)
 
 
-def model_page(model: str, data: str, run: ModelRun) -> str:
+def model_page(model: str, data: str, run: Any) -> str:
     """Return the page of a model's run on data: summary, plan, layers and machine.
 
     Parameters
     ----------
     model, data : what the two files are called.
-    run : the model's run on the data.
+    run : the `ModelResult` of the model on the data.
     """
     facts, layers = model_summary(model, data, run), model_layer_table(run.plan.network, run.statistics)
     return _run_page(f"{model} on {data}", facts, run.plan, run.statistics, layers)

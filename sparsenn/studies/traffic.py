@@ -3,8 +3,7 @@
 The ideas are those of a study of 3 x 3 convolutions on a Titan V: it models a *naive* kernel by what a pass over all
 images for one filter moves, a *coalesced* one by what a block needs that computes all filters at one pixel, a
 *block-tiled* one by what a block needs for a tile of filters and pixels, and a *shared* one by what such blocks bring
-from the L2 cache. Here they count bytes, whatever the shape. The study's own figures come out in its own convention,
-which `study_naive` and `study_coalesced` keep: it counts numbers, not bytes, against a bandwidth in bytes.
+from the L2 cache. Here they count bytes, whatever the shape.
 
 A matrix product (rows, depth) x (depth, columns) is the convolution of one image of 1 x `rows` pixels and `depth`
 channels with `columns` filters of one pixel: `product_geometry`.
@@ -29,16 +28,8 @@ __all__ = [
     "naive",
     "product_geometry",
     "shared_tiled",
-    "study_block_tiled",
-    "study_coalesced",
-    "study_naive",
     "tiled",
 ]
-
-STUDY_BANDWIDTH = 651 * 2**30
-STUDY_OPERATIONS = 13.8e12
-STUDY_PROCESSORS = 80
-"""What the study takes its GPU to do, a second, and how many multiprocessors that has."""
 
 STUDY_TILE = (64, 14, 14)
 """The study's blocks: filters, and pixels down and across."""
@@ -229,45 +220,3 @@ def _pixels(geometry: Geometry) -> int:
 
 def _outputs(geometry: Geometry) -> int:
     return geometry.filters * _pixels(geometry)
-
-
-def study_naive(geometry: Geometry, images: int, beta: float = 1 / 8) -> float:
-    """Return the GFLOP/s that the study's model predicts for its naive kernel, in the study's own convention.
-
-    It divides operations by numbers, not bytes, counts the padded image, multiplies by 651 GiB/s and by `beta`, which
-    was fitted to what was measured, and stops at 13.8 TFLOP/s. For 16 images, 3 x 3 filters and padding 1 that gives
-    1521 for 224 x 224 pixels and 64 channels and filters, as the study prints, and 1200 for 14 x 14 and 512, where the
-    study prints 1120.
-    """
-    (kernel_height, kernel_width), (down, across) = geometry.kernel, geometry.padding
-    padded = geometry.channels * (geometry.height + 2 * down) * (geometry.width + 2 * across)
-    numbers = images * padded + geometry.channels * kernel_height * kernel_width + images * _pixels(geometry)
-    return _study(2 * images * _pixels(geometry) * geometry.depth / numbers * beta)
-
-
-def study_coalesced(geometry: Geometry, block: int | None = None) -> float:
-    """Return the GFLOP/s that the study's model predicts for its coalesced kernel, in the study's own convention.
-
-    As `study_naive`, with no fitted factor; a block computes as many outputs of a pixel as there are filters, unless
-    `block` says otherwise. For the two layers that `study_naive` names that gives 1374 and 1394, as the study prints.
-    """
-    outputs = block or geometry.filters
-    numbers = geometry.depth + outputs * geometry.depth + outputs
-    return _study(2 * outputs * geometry.depth / numbers)
-
-
-def study_block_tiled(geometry: Geometry, images: int, tile: tuple[int, int, int] = STUDY_TILE) -> float:
-    """Return the GFLOP/s that the study's model predicts for its block-tiled kernel.
-
-    This one does divide by bytes. For both layers it gives 13,800: its blocks would be bound by arithmetic alone, where
-    2014 and 1266 were measured.
-    """
-    weights, window, outputs, _ = _tile(geometry, 1, 4, tile)
-    blocks = images * geometry.filters / tile[0] * _pixels(geometry) / (tile[1] * tile[2])
-    operations = 2 * tile[0] * tile[1] * tile[2] * geometry.depth
-    return _study(operations / (weights + outputs + window * (window / L1_BYTES + 1)), blocks / STUDY_PROCESSORS)
-
-
-def _study(intensity: float, share: float = 1.0) -> float:
-    """Return GFLOP/s for an intensity, where `share` of the multiprocessors have something to do."""
-    return min(STUDY_OPERATIONS * min(share, 1.0), intensity * STUDY_BANDWIDTH) / 1e9

@@ -46,7 +46,6 @@ def test_convolutions_stand_beside_pytorch(recorder: Recorder, monkeypatch: pyte
         ("gemm", "--sizes", "64,64,64"),
         ("conv2d", "--shapes", "4x40x40", "--images", "2"),
         ("mlp", "--rows", "128"),
-        ("conv-streaming", "--images", "20", "--runs", "2"),
     ],
     ids=lambda words: words[0],
 )

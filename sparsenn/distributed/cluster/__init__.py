@@ -2,9 +2,9 @@
 
 ==================  =================================================================================================
 `library`           dask and distributed, or what to install
-`sessions`          in each worker: one session for a network and options
 `rows`              rows cut for tasks: of arrays, of files, of Dask arrays
-`tasks`             what workers do, and what is asked of a cluster
+`work`              the work of workers: a session in each, and its outputs
+`tasks`             tasks and requests of a cluster
 `local`             a cluster of this machine
 `api`               what callers use
 ==================  =================================================================================================

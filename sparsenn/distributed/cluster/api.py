@@ -5,38 +5,34 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from sparsenn.distributed.cluster.library import dask_module, require_dask
+from sparsenn.distributed.cluster.library import dask_module
 from sparsenn.distributed.cluster.local import local_cluster
 from sparsenn.distributed.cluster.rows import Rows, rows_of
-from sparsenn.distributed.cluster.sessions import Sizes, name_of, session_of, sizes_of
-from sparsenn.distributed.cluster.tasks import Task, address_of, computed, prepare_workers, worker_count
+from sparsenn.distributed.cluster.tasks import address_of, computed, hold, worker_count
+from sparsenn.distributed.cluster.work import Sizes, block_of, sizes_of, work_for
 from sparsenn.distributed.digests import content_digest, prepare_key
-from sparsenn.distributed.pieces import Pieces, opened_pieces, target_of
+from sparsenn.distributed.pieces import opened_pieces, target_of
 from sparsenn.engine.options import NamedOptions, Options, read_options, resolve_precision
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.formats.arrays import size
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
-from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress
+from sparsenn.runtime.progress import ProgressOption, shown_progress
 
 __all__ = ["ClusterRun", "infer"]
 
 # A piece's rows, or outputs if wider, in float32: enough work to outweigh the cost of its handling.
 PIECE_BYTES = 1 << 30  # of sparse rows
 DENSE_PIECE_BYTES = 64 << 20  # of dense rows
-
-# Pieces are handed out and noted one by one, so that fewer cost less.
-LARGE_PIECE_BYTES = 256 << 20  # of a piece's sparse rows that a worker reads
-LEAST_PIECES = 4  # of each worker, else pieces are smaller
 
 _FREE_OPTIONS = ("batch_size", "memory_limit", "weight_memory")
 """Options that may differ when a run resumes: what was too much is why it ended."""
@@ -128,9 +124,8 @@ def infer(
     resume : bool, default False
         Whether to go on where another run with the same network, options and rows left off.
     piece : int, optional
-        Rows of a piece; by default what 64 MiB of float32 hold, 1 GiB if rows and outputs are sparse, or more if
-        workers read these from a file: up to 256 MiB as they are, and a quarter of a worker's share. A run that goes on
-        takes those of the run before; a lazy array of a Dask array keeps its chunks.
+        Rows of a piece; by default what 64 MiB of float32 hold, 1 GiB if rows and outputs are sparse. A run that goes
+        on takes those of the run before; a lazy array of a Dask array keeps its chunks.
     form : {'dense', 'csr'}, optional
         Of a lazy array; by default that of the rows.
     prepare : callable, optional
@@ -163,7 +158,7 @@ def infer(
     SparseNNError
         As reading, `Session` and its calls do. What fails in a lazy array is raised when it is computed.
     """
-    require_dask()
+    library = dask_module("distributed")
     chosen = read_options(options)
     if form not in (None, "dense", "csr"):
         raise UsageError(f"outputs are dense or csr, not {form!r}")
@@ -172,69 +167,47 @@ def infer(
         raise UsageError("resume continues a file; name it (output)")
     preparation = prepare_key(prepare, resume)
     most = None if piece is None else size(piece, "the rows of a piece")
-    task = Task(name_of(network), chosen, prepare)
+    work = work_for(network, chosen, prepare)
     with ExitStack() as stack:
-        client = _current() if client is None else _checked(client)
+        client = _checked(library, client)
         if client is None and target is not None:
             client = stack.enter_context(local_cluster(device=chosen.device))
         start = time.perf_counter()
-        if client is None:
-            sizes = sizes_of(session_of(task.name, chosen).network)
-        else:
-            sizes = prepare_workers(client, task, network if isinstance(network, Network) else None)
+        held, sizes = (work, sizes_of(work)) if client is None else hold(client, work)
         found = rows_of(rows, sizes.inputs)
+        dtype = _dtype(chosen, sizes)
         if target is None:
-            return _lazy(found, task, most, form, sizes)
-        known = task.name.digest, _kept(chosen), found.digest(), target.suffix.lower(), classes, preparation
-        usual = most or _usual(found, sizes, target.suffix.lower() == ".tsv", worker_count(client))
+            return _lazy(found, held, most, form, sizes, dtype)
+        known = work.digest, _kept(chosen), found.digest(), target.suffix.lower(), classes, preparation
+        usual = most or _usual(found, sizes, target.suffix.lower() == ".tsv")
         report = stack.enter_context(shown_progress(progress))
         with opened_pieces(target, lambda: content_digest("cluster", *known), usual, resume) as pieces:
-            return _into_file(client, task, sizes, found.cut(pieces.size), target, pieces, classes, report, start)
+            cut = found.cut(pieces.size)
+            edges, count = dict(enumerate(cut.edges(pieces.size))), cut.shape[0]
+            resumed = done = sum(part.rows for part in pieces.done.values())
+            wanted = "none" if target.suffix.lower() == ".tsv" else "classes" if classes else "all"
+            if wanted != "none":
+                shape = (count,) if classes else (count, sizes.outputs)
+                pieces.prepare(shape, np.int64 if classes else dtype, stack)
+            report("rows", done, count)
+            missing = {number: edge for number, edge in edges.items() if number not in pieces.done}
+            for number, (part, outputs) in computed(client, held, cut, wanted, missing):
+                cut.check_unchanged()
+                pieces.keep(number, part.from_row(edges[number][0]), outputs)
+                done += part.rows
+                report("rows", done, count)
+            categories = pieces.categories
+            pieces.finish()
+        return ClusterRun(
+            *(target, count, resumed, len(edges), categories, sizes.inputs, sizes.layers, sizes.edges),
+            *(address_of(client), worker_count(client), time.perf_counter() - start),
+        )
 
 
-def _usual(rows: Rows, sizes: Sizes, sparse: bool, workers: int = 0) -> int:
-    """Return how many rows a piece has unless it is said; 0 workers: it is not known how many share the rows."""
-    sparse = sparse and rows.is_sparse
-    usual = max(1, (PIECE_BYTES if sparse else DENSE_PIECE_BYTES) // (4 * max(sizes[:2])))
-    if sparse and workers and rows.row_bytes is not None:
-        share = -(-rows.shape[0] // (LEAST_PIECES * workers))
-        usual = max(usual, min(share, int(LARGE_PIECE_BYTES / rows.row_bytes)))
-    return usual
-
-
-def _into_file(
-    client: Any,
-    task: Task,
-    sizes: Sizes,
-    rows: Rows,
-    target: Path,
-    pieces: Pieces,
-    classes: bool,
-    progress: Progress,
-    start: float,
-) -> ClusterRun:
-    """Have a cluster compute what is not done of a file, and write it."""
-    wanted = "none" if target.suffix.lower() == ".tsv" else "classes" if classes else "all"
-    count = rows.shape[0]
-    edges = dict(enumerate(rows.edges(pieces.size)))
-    resumed = done = sum(piece.rows for piece in pieces.done.values())
-    with ExitStack() as files:
-        if wanted != "none":
-            shape = (count,) if classes else (count, sizes.outputs)
-            pieces.prepare(shape, np.int64 if classes else _dtype(task.options, sizes), files)
-        progress("rows", done, count)
-        missing = {number: edge for number, edge in edges.items() if number not in pieces.done}
-        for number, (piece, outputs) in computed(client, task, rows, wanted, missing):
-            rows.check_unchanged()
-            pieces.keep(number, piece.from_row(edges[number][0]), outputs)
-            done += piece.rows
-            progress("rows", done, count)
-        categories = pieces.categories
-        pieces.finish()
-    return ClusterRun(
-        *(target, count, resumed, len(edges), categories, sizes.inputs, sizes.layers, sizes.edges),
-        *(address_of(client), worker_count(client), time.perf_counter() - start),
-    )
+def _usual(rows: Rows, sizes: Sizes, sparse: bool) -> int:
+    """Return how many rows a piece has by default; `sparse`: whether outputs are."""
+    most = PIECE_BYTES if sparse and rows.is_sparse else DENSE_PIECE_BYTES
+    return max(1, most // (4 * max(sizes[:2])))
 
 
 def _kept(options: Options) -> list[Any]:
@@ -247,35 +220,22 @@ def _dtype(options: Options, sizes: Sizes) -> type[np.floating[Any]]:
     return np.float64 if doubles else np.float32
 
 
-def _current() -> Any:
-    """Return the current client; None if there is none."""
-    try:
-        return dask_module("distributed").default_client()
-    except ValueError:
+def _checked(library: Any, client: Any) -> Any:
+    """Return a client that waits for its answers, the current one for None; None if there is none."""
+    if client is None:
+        with suppress(ValueError):
+            return library.default_client()
         return None
-
-
-def _checked(client: Any) -> Any:
-    """Return what is a client that waits for what it asks."""
-    if not isinstance(client, dask_module("distributed").Client) or client.asynchronous:
+    if not isinstance(client, library.Client) or client.asynchronous:
         kind = "is asynchronous" if hasattr(client, "asynchronous") else f"is {kind_of(client)}"
         raise UsageError(f"the client {kind}; give a distributed.Client, such as Client('tcp://10.0.0.1:8786')")
     return client
 
 
-def _lazy(rows: Rows, task: Task, most: int | None, form: str | None, sizes: Sizes) -> Any:
+def _lazy(rows: Rows, work: Any, most: int | None, form: str | None, sizes: Sizes, dtype: Any) -> Any:
     """Return a Dask array of outputs that are computed when they are asked for."""
     form = form or ("csr" if rows.is_sparse else "dense")
-    none = _empty(sizes.outputs, _dtype(task.options, sizes), form)
     array = rows.as_dask(most or _usual(rows, sizes, form == "csr"))
-    chunks = (array.chunks[0], (none.shape[1],))
-    return array.map_blocks(partial(task.block, form=form), dtype=none.dtype, chunks=chunks, meta=none)
-
-
-def _empty(outputs: int, dtype: type[np.floating[Any]], form: str) -> Any:
-    """Return outputs of no rows."""
-    if form == "dense":
-        return np.zeros((0, outputs), dtype)
-    from scipy.sparse import csr_array
-
-    return csr_array((0, outputs), dtype=dtype)
+    chunks, none = (array.chunks[0], (sizes.outputs,)), np.zeros((0, sizes.outputs), dtype)
+    meta = none if form == "dense" else csr_array(none)
+    return array.map_blocks(block_of, work, form, dtype=dtype, chunks=chunks, meta=meta)

@@ -8,12 +8,10 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from sparsenn.distributed.cluster.library import dask_module, require_dask
-from sparsenn.distributed.cluster.tasks import worker_plugin
+from sparsenn.distributed.cluster.library import dask_module
 from sparsenn.errors import UsageError, WorkerError
 from sparsenn.formats.arrays import size
 from sparsenn.runtime.workers import thread_count
@@ -54,13 +52,12 @@ def local_cluster(workers: int | None = None, *, device: str = "auto") -> Iterat
     WorkerError
         The workers do not start.
     """
-    require_dask()
+    library = dask_module("distributed")
     gpus = _gpus() if device in ("auto", "cuda") else []
     count = max(1, len(gpus)) if workers is None else size(workers, "the number of workers")
     if gpus and count > len(gpus):
         raise UsageError(f"there are {len(gpus)} GPUs for {count} workers; use that many, or device cpu")
     threads = max(1, thread_count() // count)
-    library = dask_module("distributed")
     is_secured = find_spec("cryptography") is not None  # which Dask makes certificates with
     security = library.Security.temporary() if is_secured else library.Security()
     own = {"host": _HOST, "dashboard": False, "security": security, "protocol": "tls" if is_secured else "tcp"}
@@ -77,13 +74,20 @@ def local_cluster(workers: int | None = None, *, device: str = "auto") -> Iterat
         try:
             cluster = library.SpecCluster(spec, scheduler, security=security, silence_logs=logging.CRITICAL)
             client = library.Client(stack.enter_context(cluster), direct_to_workers=True)
-            # a terminal sends an interrupt to all processes; this one ends the workers
-            client.register_plugin(
-                worker_plugin("sparsenn-interrupts", partial(signal.signal, signal.SIGINT, signal.SIG_IGN))
-            )
+            client.register_plugin(_without_interrupts())
         except (OSError, TimeoutError) as error:
             raise WorkerError(f"no cluster could be started on this machine ({error})") from error
         yield stack.enter_context(client)
+
+
+def _without_interrupts() -> Any:
+    """Return Dask's plugin for workers that ignore a terminal's interrupt: this process ends them."""
+
+    class Plugin(dask_module("distributed").WorkerPlugin):  # type: ignore[misc]
+        def setup(self, worker: Any) -> None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    return Plugin()
 
 
 def _gpus() -> list[str]:

@@ -72,7 +72,6 @@ class Rows:
     digest : returns a digest of the rows, or of the file or Dask array that they come from.
     part : returns what a task is given of rows `first` to `last`.
     chunked : a Dask array of two dimensions, of which each chunk holds whole rows; None for other rows.
-    row_bytes : mean bytes of a row in a file; None for other rows.
     check_unchanged : refuses a file that others have changed since.
     """
 
@@ -81,7 +80,6 @@ class Rows:
     digest: Callable[[], str]
     part: Callable[[int, int], Any]
     chunked: Any = None
-    row_bytes: float | None = None
     check_unchanged: Callable[[], None] = lambda: None
 
     def cut(self, size: int) -> Rows:
@@ -163,7 +161,6 @@ def _rows(given: Any, width: int) -> Rows:
             source.sparse,
             lambda: file_stamp(path),
             lambda first, last: FileRows(os.fspath(path), width, first, last),
-            row_bytes=source.row_bytes,
             check_unchanged=lambda: check_unchanged(path, state),
         )
 

@@ -5,7 +5,6 @@ from sparsenn.runtime.storage.atomic import (
     check_replaceable,
     is_stream,
     open_to_write,
-    remove_stale,
     replacing,
 )
 from sparsenn.runtime.storage.caches import CACHES, Cache, Cleared, cache_named, caches, clear, remove_files
@@ -32,7 +31,6 @@ __all__ = [
     "package_version",
     "read_record",
     "remove_files",
-    "remove_stale",
     "replacing",
     "same_file",
     "write_record",

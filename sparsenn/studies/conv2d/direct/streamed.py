@@ -39,7 +39,6 @@ __all__ = [
     "launch_streamed",
     "pieces_for",
     "pinned",
-    "run_at_once",
     "run_streamed",
 ]
 
@@ -204,24 +203,6 @@ def run_streamed(layer: ConvLayer, images: Array, pieces: int | None = None, out
             finally:
                 for slot in slots:
                     slot.stream.synchronize()
-    return outputs
-
-
-def run_at_once(layer: ConvLayer, images: Array, outputs: Array | None = None) -> Array:
-    """Run any convolution from host to host, one after the other: all images there, computed, all outputs back.
-
-    Parameters, returned value and errors are those of `run_streamed`.
-    """
-    outputs = _checked(layer, images, outputs)
-    cp = cupy()
-    row = 4 * (prod(images.shape[1:]) + prod(outputs.shape[1:]))
-    with cp.cuda.Device(layer.device), within_memory("all images at once", images.shape[0], row):
-        placed = cp.empty(images.shape, np.float32)
-        placed.set(images)
-        made: Any = new_outputs(layer, placed)
-        _kernel(layer)(layer, placed, made)
-        made.get(out=outputs)
-        cp.cuda.get_current_stream().synchronize()
     return outputs
 
 

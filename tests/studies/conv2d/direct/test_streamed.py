@@ -38,7 +38,7 @@ def test_pieces_give_what_all_images_at_once_give(pieces, locked, rng):
     layer = random_layer(rng, 2, 5)
     given_images = rng.normal(size=(61, 2, 17, 19)).astype(np.float32)
     uploaded = upload_conv(0, layer, (2, 17, 19))
-    expected = streamed.run_at_once(uploaded, given_images)
+    expected = streamed.run_streamed(uploaded, given_images, 1)
     assert_right(expected, layer, given_images)
     images, outputs = given_images, None
     if locked:
@@ -67,4 +67,4 @@ def test_streamed_takes_images_where_they_are(rng):
     with pytest.raises(ShapeError, match="array for the outputs"):
         streamed.run_streamed(uploaded, images, 3, np.empty((30, 4, 6, 5), np.float32))
     with pytest.raises(UsageError, match="strides"):
-        streamed.run_at_once(uploaded, images.transpose(0, 1, 3, 2))
+        streamed.run_streamed(uploaded, images.transpose(0, 1, 3, 2))
