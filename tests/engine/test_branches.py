@@ -257,9 +257,10 @@ def test_copies_and_files_compute_the_same(
         assert [node.sources for node in copy.nodes] == [node.sources for node in images.nodes]
 
 
-def test_a_file_of_version_4() -> None:
+@pytest.mark.parametrize("version", [2, 4])
+def test_files_of_earlier_versions(version: int) -> None:
     golden = Path(__file__).parents[1] / "io" / "golden"
-    network = read_model(golden / "branches-version-4.h5").network
+    network = read_model(golden / f"branches-version-{version}.h5").network
     stored = np.load(golden / "branches-version-2.npz")
     assert [node.sources for node in network.nodes[3:]] == [
         (1, 3),

@@ -20,16 +20,15 @@ import numpy as np
 
 from sparsenn.formats import Array
 from sparsenn.io.hdf5.headers import created_as, read_description
-from sparsenn.io.hdf5.model_layers import read_model_layers, write_model_layers
+from sparsenn.io.hdf5.model import read_dense_layers, write_dense_layers
 from sparsenn.io.hdf5.reading import Hdf5Source, opened
 from sparsenn.layers import Linear
-from sparsenn.network import Network
 from sparsenn.printable import one_line
 
 __all__ = ["Checkpoint", "read_checkpoint", "write_checkpoint"]
 
 _CHECKPOINT = "sparsenn checkpoint"
-_VERSION = 2
+_VERSION = 1
 _STATE_BITS = {"state": 128, "inc": 128}
 
 
@@ -80,7 +79,7 @@ def write_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> No
     """
     description = {"options": checkpoint.options, "generator": checkpoint.generator}
     with created_as(path, _CHECKPOINT, _VERSION, description) as file:
-        write_model_layers(file, Network(checkpoint.layers))
+        write_dense_layers(file, checkpoint.layers)
         for number, (weights, bias) in enumerate(checkpoint.velocities, start=1):
             file[f"velocities/layer{number}/weights"] = weights.astype("<f4")
             file[f"velocities/layer{number}/bias"] = bias.astype("<f4")
@@ -111,10 +110,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """
     with opened(path) as source:
         description = read_description(source, (_CHECKPOINT,), (_VERSION,))
-        nodes = read_model_layers(source)
-        layers = tuple(node.layer for node in nodes if isinstance(node.layer, Linear))
-        if len(layers) < len(nodes):
-            raise source.fault("a layer is not fully connected")
+        layers = read_dense_layers(source)
         velocities = tuple(_velocities(source, number, layer) for number, layer in enumerate(layers, start=1))
         losses = source.vector("losses", "<f8")
         validation = source.matrix("validation", "<f8") if source.has("validation") else np.empty((0, 3))

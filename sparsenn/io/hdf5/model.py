@@ -14,39 +14,61 @@ Everything is stored as it is in memory, uncompressed and contiguous.
     layers, layerK/, sources  the layers and what they read, as `sparsenn.io.hdf5.model_layers` has them
     scaling/            float64 factor, mean, deviation: one number, or one per column; absent where there is none
 
-Version 5 is written. Version 4 has no slices, named inputs and named outputs. Versions 2 and 3, of which
-chains are read, have branches in another form; version 2 has no class names, table and scaling.
+Version 5 is written. Version 4 has no slices, named inputs and named outputs. Versions 2 and 3 have branches in another
+form; version 2 has no class names, table and scaling.
+Files of version 1 hold dense layers only, and neither image nor resize; checkpoints hold their layers likewise::
+
+    layers              one record a layer, `DENSE_LAYER`
+    layer1/weights      float32 (inputs, outputs); so for each layer, counted from 1
+    layer1/bias         float32 (outputs,)
 """
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+
+import h5py
+import numpy as np
 
 from sparsenn.errors import FileFormatError, SparseNNError, UsageError
 from sparsenn.formats import INDEX32_LIMIT, Scaling
 from sparsenn.io.bounded import open_plain, reading
 from sparsenn.io.description import description_of, model_described
 from sparsenn.io.hdf5.headers import created_as, read_description
-from sparsenn.io.hdf5.model_layers import read_model_layers, write_model_layers
-from sparsenn.io.hdf5.reading import opened
+from sparsenn.io.hdf5.model_layers import activation_fields, read_activation, read_model_layers, write_model_layers
+from sparsenn.io.hdf5.reading import Hdf5Source, opened
+from sparsenn.layers import Linear
 from sparsenn.model import Model
 from sparsenn.network import Image, Network
 from sparsenn.printable import kind_of
 
-__all__ = ["KERAS_DESCRIPTION", "is_keras", "is_model", "read_model", "write_model"]
+__all__ = [
+    "DENSE_LAYER",
+    "KERAS_DESCRIPTION",
+    "is_keras",
+    "is_model",
+    "read_dense_layers",
+    "read_model",
+    "write_dense_layers",
+    "write_model",
+]
 
 _MODEL = "sparsenn model"
 _VERSION = 5
-_OLDEST = 2
+_DENSE_VERSION = 1
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 _SCALING = ("factor", "mean", "deviation")
 _NAMED = ("named_inputs", "named_outputs")
 KERAS_DESCRIPTION = "model_config"
 """The attribute in which Keras describes a model."""
+
+DENSE_LAYER = np.dtype([("inputs", "<i8"), ("outputs", "<i8"), ("activation", "S16"), ("clip", "<f8")])
+"""Columns of the table of layers; NaN stands for a layer without a clip."""
 
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
@@ -80,7 +102,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:
-    """Read what `write_model` wrote.
+    """Read what `write_model` wrote, or a version of this package that knew dense layers only.
 
     Raises
     ------
@@ -90,14 +112,15 @@ def read_model(path: str | os.PathLike[str]) -> Model:
         The file is not there, cannot be read, or is larger than memory.
     """
     with opened(path) as source:
-        description = read_description(source, (_MODEL,), range(_OLDEST, _VERSION + 1))
-        layers = read_model_layers(source)
+        description = read_description(source, (_MODEL,), range(_DENSE_VERSION, _VERSION + 1))
+        dense = source.attribute("version") == _DENSE_VERSION
+        layers = read_dense_layers(source) if dense else read_model_layers(source)
         scales = source.has("scaling/factor")
         scaling = [source.vector(f"scaling/{part}", "<f8") for part in _SCALING] if scales else None
     provenance = description.get("provenance")
     if not (isinstance(provenance, dict) and all(isinstance(note, str) for note in provenance.values())):
         raise FileFormatError(path, "description has no valid provenance")
-    image, resize = description.get("image"), description.get("resize")
+    image, resize = (None, None) if dense else (description.get("image"), description.get("resize"))
     if not (_is_image(image) and isinstance(resize, str | None)):
         raise FileFormatError(path, "description has no valid image and resize")
     needs_float64 = description.get("needs_float64", False)
@@ -136,6 +159,50 @@ def is_model(path: str | os.PathLike[str]) -> bool:
             return source.attribute("format") == _MODEL or source.has_attribute(KERAS_DESCRIPTION)
     except SparseNNError:
         return False
+
+
+def write_dense_layers(group: h5py.Group, layers: Sequence[Linear]) -> None:
+    """Write layers into a file or a group of one.
+
+    Raises
+    ------
+    UsageError
+        A layer has an activation that is not one of this package's.
+    """
+    group["layers"] = np.array([_record(number, layer) for number, layer in enumerate(layers, start=1)], DENSE_LAYER)
+    for number, layer in enumerate(layers, start=1):
+        group[f"layer{number}/weights"] = layer.weights.astype("<f4")
+        group[f"layer{number}/bias"] = layer.bias_vector().astype("<f4")
+
+
+def read_dense_layers(source: Hdf5Source) -> tuple[Linear, ...]:
+    """Read what `write_dense_layers` wrote.
+
+    Raises
+    ------
+    FileFormatError
+        There is no layer, an array does not have its size, an activation is unknown, or a parameter is not finite.
+    """
+    table = source.vector("layers", DENSE_LAYER)
+    if not table.size:
+        raise source.fault("layers is empty; a network needs at least one layer")
+    return tuple(_layer(source, number, record) for number, record in enumerate(table, start=1))
+
+
+def _record(number: int, layer: Linear) -> tuple[object, ...]:
+    return (*layer.weights.shape, *activation_fields(number, layer.activation))
+
+
+def _layer(source: Hdf5Source, number: int, record: Any) -> Linear:
+    weights = source.matrix(f"layer{number}/weights", "<f4")
+    bias = source.vector(f"layer{number}/bias", "<f4")
+    shape = int(record["inputs"]), int(record["outputs"])
+    if weights.shape != shape or bias.shape != shape[1:]:
+        raise source.fault(f"layer {number}: weights {weights.shape} and bias {bias.shape}; declared is {shape}")
+    try:
+        return Linear(weights, bias, read_activation(record))
+    except SparseNNError as error:
+        raise source.fault(f"layer {number}: {error}") from error
 
 
 def _is_image(image: Any) -> bool:

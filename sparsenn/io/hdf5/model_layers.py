@@ -35,6 +35,7 @@ import numpy as np
 from sparsenn.errors import FileFormatError, InputError, SparseNNError, UsageError
 from sparsenn.formats import CSC, INDEX32_LIMIT, Array
 from sparsenn.formats.arrays import frozen, index_dtype
+from sparsenn.io.hdf5.layer_sources import read_sources
 from sparsenn.io.hdf5.reading import Hdf5Source
 from sparsenn.layers import (
     Activation,
@@ -62,7 +63,7 @@ from sparsenn.layers.activation_names import table_row
 from sparsenn.network import Layer, Network, Node
 from sparsenn.printable import kind_of
 
-__all__ = ["LAYER", "read_model_layers", "write_model_layers"]
+__all__ = ["LAYER", "activation_fields", "read_activation", "read_model_layers", "write_model_layers"]
 
 LAYER = np.dtype(
     [
@@ -83,9 +84,6 @@ LAYER = np.dtype(
 
 _NONE = (0, 0)  # windows and paddings of layers without any
 _ONE = (1, 1)  # strides and dilations of layers without any
-
-_COMBINING = tuple(layer.name.encode() for layer in (Add, Multiply, Concatenate, ForeignLayer))
-"""Kinds of layers that read several."""
 
 _COUNTS = ("inputs", "outputs", "window", "stride", "padding", "dilation", "groups")
 
@@ -108,7 +106,7 @@ def write_model_layers(group: h5py.Group, network: Network) -> None:
 
 
 def read_model_layers(source: Hdf5Source) -> tuple[Node, ...]:
-    """Read the nodes that `write_model_layers` wrote.
+    """Read the nodes that `write_model_layers` wrote, in this version or one before it.
 
     Raises
     ------
@@ -120,8 +118,8 @@ def read_model_layers(source: Hdf5Source) -> tuple[Node, ...]:
     if not table.size:
         raise source.fault("layers is empty; a network needs at least one layer")
     nodes = []
-    for number, (record, sources) in enumerate(zip(table, _sources(source, table), strict=True), start=1):
-        layer = _layer(source, number, record)
+    for number, sources in read_sources(source, table):
+        layer = _layer(source, number, table[number - 1])
         try:
             nodes.append(Node(layer, sources))
         except InputError as error:
@@ -129,17 +127,7 @@ def read_model_layers(source: Hdf5Source) -> tuple[Node, ...]:
     return tuple(nodes)
 
 
-def _sources(source: Hdf5Source, table: Array) -> list[tuple[int, ...]]:
-    """Return the nodes that each layer reads: those that the file lists, else the one before."""
-    if not source.has("sources"):
-        return [(number,) for number in range(len(table))]
-    combines = np.isin(table["kind"], _COMBINING)
-    counts = np.where(combines, np.clip(table["groups"], 0, INDEX32_LIMIT), 1)
-    sources = source.vector("sources", "<i8", length=int(counts.sum()))
-    return [tuple(sources[end - count : end].tolist()) for end, count in zip(np.cumsum(counts), counts, strict=True)]
-
-
-def _activation_fields(number: int, activation: Activation) -> tuple[bytes, float]:
+def activation_fields(number: int, activation: Activation) -> tuple[bytes, float]:
     """Return an activation's name and clip as tables hold them; a clip of NaN is none.
 
     Raises
@@ -158,7 +146,7 @@ def _activation_fields(number: int, activation: Activation) -> tuple[bytes, floa
     return activation.name.encode("ascii"), math.nan if clip is None else clip
 
 
-def _read_activation(record: Any) -> Activation:
+def read_activation(record: Any) -> Activation:
     """Return the activation that a table's record names.
 
     Raises
@@ -177,7 +165,7 @@ def _record(number: int, node: Node) -> tuple[object, ...]:
     if kind is None:
         raise UsageError(f"layer {number} is {kind_of(layer)}, which HDF5 files cannot hold")
     activation = getattr(layer, "activation", None)
-    fields = (b"", math.nan) if activation is None else _activation_fields(number, activation)
+    fields = (b"", math.nan) if activation is None else activation_fields(number, activation)
     *sizes, groups = _sizes(layer)
     return (kind.encode("ascii"), *sizes, len(node.sources) if len(node.sources) > 1 else groups, *fields)
 
@@ -301,7 +289,7 @@ def _layer(source: Hdf5Source, number: int, record: Any) -> Layer:
 def _linear(source: Hdf5Source, place: str, record: Any) -> Layer:
     shape = int(record["inputs"]), int(record["outputs"])
     weights = _dense(source, place, shape, int(record["entries"]))
-    return Linear(weights, _bias(source, place, shape[1]), _read_activation(record))
+    return Linear(weights, _bias(source, place, shape[1]), read_activation(record))
 
 
 def _sparse_linear(source: Hdf5Source, place: str, record: Any) -> Layer:
@@ -310,7 +298,7 @@ def _sparse_linear(source: Hdf5Source, place: str, record: Any) -> Layer:
     indices = source.vector(f"{place}/indices", index_dtype(shape[0]), length=entries)
     values = source.vector(f"{place}/values", "<f4", "<f8")
     weights = CSC(shape, frozen(offsets), frozen(indices), frozen(values))
-    return SparseLinear(weights, _bias(source, place, shape[1]), _read_activation(record))
+    return SparseLinear(weights, _bias(source, place, shape[1]), read_activation(record))
 
 
 def _per_position(source: Hdf5Source, place: str, record: Any) -> Layer:
@@ -334,7 +322,7 @@ def _conv2d(source: Hdf5Source, place: str, record: Any) -> Layer:
     weights = _dense(source, place, (filters, math.prod(shape[1:])), int(record["entries"])).reshape(shape)
     stride, padding, dilation = (_pair(record[name]) for name in ("stride", "padding", "dilation"))
     bias = _bias(source, place, filters)
-    return Conv2d(weights, bias, _read_activation(record), stride, padding, dilation, groups)
+    return Conv2d(weights, bias, read_activation(record), stride, padding, dilation, groups)
 
 
 def _pool(source: Hdf5Source, place: str, record: Any) -> Layer:
@@ -418,8 +406,8 @@ _READERS: dict[str, Callable[[Hdf5Source, str, Any], Layer]] = {
     _KIND_OF[Softmax]: lambda source, place, record: Softmax(),
     _KIND_OF[LogSoftmax]: lambda source, place, record: LogSoftmax(),
     _KIND_OF[LayerNorm]: _layer_norm,
-    _KIND_OF[Add]: lambda source, place, record: Add(_read_activation(record)),
-    _KIND_OF[Multiply]: lambda source, place, record: Multiply(_read_activation(record)),
+    _KIND_OF[Add]: lambda source, place, record: Add(read_activation(record)),
+    _KIND_OF[Multiply]: lambda source, place, record: Multiply(read_activation(record)),
     _KIND_OF[Concatenate]: lambda source, place, record: Concatenate(),
     _KIND_OF[ForeignLayer]: _foreign,
 }

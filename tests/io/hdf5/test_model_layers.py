@@ -188,7 +188,7 @@ def drop_image(file: h5py.File) -> None:
 
 
 CHANGES: list[tuple[Change, str]] = [
-    (set_version, "version 6; this program reads version 2, 3, 4, 5"),
+    (set_version, "version 6; this program reads version 1, 2, 3, 4, 5"),
     (describe(image=[2, 9]), "no valid image"),
     (describe(image=[1 << 20, 1 << 20, 1 << 20]), "no valid image"),
     (describe(image=[2, 9, 13]), "layer 6 takes"),
@@ -243,11 +243,17 @@ def add_sources(sources: Any) -> Change:
     return lambda file: file.create_dataset("sources", data=sources)
 
 
+KEEP = (b"keep", 0, 0, 1)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (set_kinds(KEEP, (b"recall", 2, 0, 1)), "layer 2 recalls 2 of 1 values"),
+        (set_kinds((b"recall", 0, 0, 1)), "layer 1 recalls 0 of 0 values"),
+        (set_kinds(KEEP, (b"add", 0, 0, 3)), "layer 2 reads 2 of 1 values that were stored"),
         (set_kinds((b"add", 0, 0, 1)), "layer 1: an Add reads two or more"),
-        (set_kinds((b"keep", 0, 0, 1)), "layer 1 is of the kind 'keep'"),
+        (set_kinds(KEEP, KEEP), "layers holds none that computes anything"),
         (add_sources(np.zeros(3, np.int64)), "sources has 3 elements; 11 are needed"),
         (add_sources(np.arange(1, 12)), "layer 1 reads layer 1"),
         (add_sources(np.arange(-1, 10)), "layer 1: a Conv2d reads one"),
