@@ -151,6 +151,7 @@ MISUSES: dict[str, Callable[[], Any]] = {
     "labels of nothing": lambda: TrainingData.of_labels(None, [0, 1]),
     "classes": lambda: TrainingData.of_labels(np.ones((2, 1)), [0, 1], classes=2.5),
     "classes as text": lambda: TrainingData.of_labels(np.ones((2, 1)), [0, 1], classes="2"),
+    "head": lambda: DATA.head(1.5),
     "load None": lambda: sparsenn.load(None),
     "load bytes": lambda: sparsenn.load(b"x"),
     "load a list": lambda: sparsenn.load(["a"]),

@@ -1,19 +1,28 @@
-"""The named datasets: generated on first use, then cached as one HDF5 file each."""
+"""The named datasets: generated on first use, then cached as one HDF5 file each, with a checksum."""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
-from sparsenn.datasets.cache import cache_folder, check_disk
+from sparsenn.datasets.cache import (
+    DamagedCacheWarning,
+    cache_folder,
+    check_disk,
+    is_whole,
+    record_checksum,
+    remove_checksum,
+)
 from sparsenn.datasets.generate import generate, input_kind
-from sparsenn.datasets.mnist import TRAINING_SHAPE
+from sparsenn.datasets.mnist import TRAINING_SHAPE, find_training_images
 from sparsenn.datasets.names import parse_name
 from sparsenn.datasets.truth import begin_record, compute_truth
+from sparsenn.errors import FileFormatError
 from sparsenn.io.hdf5.dataset import read_dataset, write_dataset
 from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.progress import Progress, silent
-from sparsenn.runtime.storage import make_cache_folder
+from sparsenn.runtime.storage import make_cache_folder, remove_stale
 
 __all__ = ["cached_files", "named_file"]
 
@@ -28,7 +37,7 @@ INPUT_DENSITY = 0.12
 
 
 def named_file(name: str, progress: Progress = silent, truth: bool = True) -> Path:
-    """Return the cached file of a named dataset, generating it first if it is not there.
+    """Return the cached file of a named dataset, generating it first if it is not there, or not whole any more.
 
     The inputs are the challenge's own if MNIST is at hand (see `find_training_images`), procedural digits otherwise.
     The file's name says which, so that the two never mix; a cached one with the challenge's inputs comes first.
@@ -55,19 +64,29 @@ def named_file(name: str, progress: Progress = silent, truth: bool = True) -> Pa
     ResourceError
         Disk space or memory do not suffice, or the cache folder cannot be written.
     FileFormatError
-        The MNIST file is damaged, or another set of images.
+        The MNIST file is damaged, or another set of images; or the cached file is damaged, and MNIST is gone.
+
+    Warns
+    -----
+    DamagedCacheWarning
+        The cached file does not have the checksum recorded of it: it is made again.
     """
     neurons, layers = parse_name(name)
     folder = cache_folder() / "datasets"
+    remove_stale(folder)
     kind = "mnist" if _cached(folder, name, "mnist").exists() else input_kind(neurons)
     path = _cached(folder, name, kind)
     pending = path.with_name(f"{path.name}.truth.json")
-    if not path.exists():
+    whole = path.exists() and is_whole(path)
+    if not whole:
+        if path.exists():
+            _report_damage(path, kind)
         _check_room(name, folder)
         make_cache_folder("datasets")
         made = generate(neurons, layers, inputs=kind, truth=False, progress=progress)
         begin_record(f"datasets/{pending.name}")
         write_dataset(made, path)
+        record_checksum(path)
     if truth and pending.exists():
         _add_truth(path, pending, progress)
     return path
@@ -77,7 +96,9 @@ def _add_truth(path: Path, pending: Path, progress: Progress) -> None:
     """Compute the truth of a dataset that was written without; what is done so far is in the pending record."""
     dataset = read_dataset(path)
     truth, verdict = compute_truth(dataset.network, dataset.inputs, progress, f"datasets/{pending.name}")
+    remove_checksum(path)  # a file without one counts as whole, should the process end before the next is recorded
     write_dataset(replace(dataset, truth=truth, provenance=dataset.provenance | {"truth": verdict}), path)
+    record_checksum(path)
     pending.unlink()
 
 
@@ -88,6 +109,14 @@ def cached_files(name: str) -> tuple[Path, ...]:
 
 def _cached(folder: Path, name: str, kind: str) -> Path:
     return folder / f"{name}-{kind}-v{GENERATION}.h5"
+
+
+def _report_damage(path: Path, kind: str) -> None:
+    """Warn that a file will be made again, or raise the reason why it cannot be."""
+    damage = "is damaged: its checksum is not the one recorded of it"
+    if kind == "mnist" and find_training_images() is None:
+        raise FileFormatError(path, f"{damage}, and MNIST is not available to make it again; remove it to use digits")
+    warnings.warn(f"{path} {damage}; it is made again", DamagedCacheWarning, stacklevel=3)
 
 
 def _check_room(name: str, folder: Path) -> None:

@@ -18,7 +18,6 @@ import json
 import math
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -33,7 +32,7 @@ from sparsenn.errors import ResourceError, UsageError
 from sparsenn.formats import Array
 from sparsenn.io.challenge.tsv import write_categories
 from sparsenn.io.hdf5.writing import created
-from sparsenn.runtime.storage import check_replaceable, link_target, replacing, same_file
+from sparsenn.runtime.storage import check_replaceable, link_target, remove_stale, replacing, same_file
 from sparsenn.runtime.storage.atomic import TEMPORARY_NAME, explained
 
 __all__ = ["PIECE_SUFFIXES", "Piece", "Pieces", "opened_pieces", "target_of"]
@@ -239,6 +238,7 @@ def opened_pieces(output: Path, key: Callable[[], str], size: int, resume: bool)
             folder.mkdir(mode=0o700, exist_ok=True)
             _check_own(folder)
             _lock(files.enter_context(_opened(folder / _LOCK, os.O_CREAT)), output)
+            remove_stale(folder)
             described = _described(folder / _RUN)
         if described is not None and not resume:
             raise UsageError(f"{folder} holds the work of an earlier run: resume it (--resume), or remove that folder")
@@ -281,9 +281,7 @@ def _remove(folder: Path) -> None:
     """Remove what runs write, and the folder if it holds nothing else."""
     with suppress(OSError):
         for path in sorted(folder.iterdir(), key=lambda path: path.name == _LOCK):
-            if TEMPORARY_NAME.fullmatch(path.name):
-                shutil.rmtree(path)
-            elif _OWN_NAMES.fullmatch(path.name):
+            if _OWN_NAMES.fullmatch(path.name):
                 path.unlink()
         folder.rmdir()
 

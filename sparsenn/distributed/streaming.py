@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -39,7 +40,7 @@ from sparsenn.runtime.memory import bytes_of, free_memory
 from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress
 from sparsenn.runtime.workers import begin
 
-__all__ = ["rows_a_piece", "stream"]
+__all__ = ["is_read_once", "rows_a_piece", "stream"]
 
 USUAL_MEMORY = 2 << 30
 """Bytes for rows, unless a limit is given, or a quarter of what is free is less."""
@@ -116,7 +117,7 @@ def stream(
         Whether to resume an earlier run, if there was one.
     memory_limit : int or str, optional
         Bytes of the host's memory, or a text such as "2G", for rows read, in flight and to be written. The network
-        comes on top.
+        comes on top. On a CPU, the system's cache keeps nothing of a larger `.npy` or HDF5 file that it did not hold.
     prepare : callable, optional
         What is done to rows first, such as scaling. A run can be resumed only if this is a method of a dataclass, such
         as `Scaling.apply`, or a dataclass that can be called: it is known by its fields, functions by nothing.
@@ -156,7 +157,7 @@ def stream(
     names = (asked.device,) if devices is None else device_names(devices)
     backend, _ = choose_kernels(network, replace(asked, device=names[0]))
     with ExitStack() as files:
-        source = files.enter_context(opened_rows(rows, network.inputs))
+        source = files.enter_context(opened_rows(rows, network.inputs, is_read_once(rows, backend, limit)))
         matrix = target is not None and target.suffix.lower() != ".tsv"
         size = rows_a_piece(source, network, backend, len(names), limit, matrix)
         pieces = None
@@ -206,6 +207,27 @@ def _kept(options: Options, backend: Backend) -> list[Any]:
 def _waiting(backend: Backend) -> int:
     """Return how many pieces may wait for a device."""
     return 1 if backend.in_host_memory else WAITING_PIECES
+
+
+def is_read_once(rows: str | os.PathLike[str], backend: Backend, limit: int | None) -> bool:
+    """Whether the system is to let go of what has been read of a file: of one that exceeds what memory may take of it.
+
+    On a CPU: it computes for longer than the disk takes to read, so that the next run is no faster for what is held.
+
+    Parameters
+    ----------
+    rows : the file; opening it says what is wrong with it.
+    backend : of the first device.
+    limit : bytes; None for half of what is free.
+    """
+    if not backend.in_host_memory:
+        return False
+    free = free_memory()
+    most = limit or (free // 2 if free else math.inf)
+    try:
+        return Path(rows).stat().st_size > most
+    except (OSError, ValueError):
+        return False
 
 
 def rows_a_piece(

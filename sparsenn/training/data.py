@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -128,6 +128,22 @@ class TrainingData:
         targets[np.arange(len(whole)), whole] = 1
         return cls(inputs, targets, True, image)
 
+    def head(self, rows: int) -> TrainingData:
+        """Return the first samples.
+
+        Parameters
+        ----------
+        rows : int
+            How many, at least 1; all are taken where there are no more.
+
+        Returns
+        -------
+        TrainingData
+            Data that share memory with these.
+        """
+        rows = size(rows, "rows")
+        return replace(self, inputs=self.inputs[:rows], targets=self.targets[:rows])
+
     def part(self, first: int, last: int) -> Array:
         """Return some samples' inputs.
 
@@ -204,6 +220,21 @@ class InputRows:
             raise InputError(f"row {row + 1} of the inputs holds a number that is not finite in float32")
         if self.image is not None and prod(self.image) != self.inputs.shape[1]:
             raise ShapeError(f"rows of {self.inputs.shape[1]:,} inputs hold no images of shape {self.image}")
+
+    def head(self, rows: int) -> InputRows:
+        """Return the first samples.
+
+        Parameters
+        ----------
+        rows : int
+            How many; all are taken where there are no more.
+
+        Returns
+        -------
+        InputRows
+            Data that share memory with these.
+        """
+        return replace(self, inputs=self.part(0, min(rows, self.rows)))
 
     def part(self, first: int, last: int) -> Array | CSR:
         """Return some samples.

@@ -55,8 +55,12 @@ def read_npy(path: str | os.PathLike[str]) -> Array:
     return _native(array.reshape(shape, order="F" if by_columns else "C"))
 
 
-def stored_matrix(path: str | os.PathLike[str], file: IO[bytes]) -> Stored:
+def stored_matrix(path: str | os.PathLike[str], file: IO[bytes], once: bool = False) -> Stored:
     """Return the array of real numbers in an open `.npy` file, unread; it is stored row by row.
+
+    Parameters
+    ----------
+    once : as of a `Stored`.
 
     Raises
     ------
@@ -66,7 +70,7 @@ def stored_matrix(path: str | os.PathLike[str], file: IO[bytes]) -> Stored:
     shape, by_columns, dtype = _header(path, file)
     if by_columns and len(shape) > 1:
         raise FileFormatError(path, "is stored column by column; to stream it, save np.ascontiguousarray(rows)")
-    return Stored(path, file, file.tell(), shape, dtype)
+    return Stored(path, file, file.tell(), shape, dtype, once)
 
 
 def read_npz(

@@ -18,7 +18,13 @@ from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array
 from sparsenn.io.bounded import reading
 
-__all__ = ["Stored"]
+__all__ = ["PART_BYTES", "Stored"]
+
+PART_BYTES = 8 << 20
+"""Bytes that are read at a time, and dropped from the page cache at a time: it drops whole folios of up to 2 MiB."""
+
+_SAMPLES = 16
+"""Places of an array that are looked up in the page cache."""
 
 KEPT_BYTES = 1 << 20
 """Of a part from which on its memory is reused: small ones come from memory that the process has."""
@@ -64,6 +70,8 @@ class Stored:
     path, file : the file, and its bytes; read by one thread at a time.
     offset : where the array begins.
     shape, dtype : of the array.
+    once : whether ranges are read in order and once, so that they leave the page cache again. An array that is in the
+        page cache already stays there, and so does a small one.
     """
 
     def __init__(
@@ -73,10 +81,13 @@ class Stored:
         offset: int,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
+        once: bool = False,
     ) -> None:
         self._path, self._file, self._offset = path, file, offset
         self.shape, self.dtype = shape, dtype
         self._memory = _Memory()
+        self._end = offset + math.prod(shape) * dtype.itemsize
+        self._drops = once and self._end - offset >= PART_BYTES and not _is_cached(file, offset, self._end)
 
     @property
     def item_bytes(self) -> int:
@@ -95,11 +106,33 @@ class Stored:
         """
         found = self._memory.array((last - first, *self.shape[1:]), self.dtype)
         memory = memoryview(found.reshape(-1).view(np.uint8).data)
+        place = self._offset + first * self.item_bytes
         with reading(self._path):
-            self._file.seek(self._offset + first * self.item_bytes)
+            self._file.seek(place)
             while memory.nbytes:
-                count = self._file.readinto(memory)  # type: ignore[attr-defined]
+                count = self._file.readinto(memory[:PART_BYTES])  # type: ignore[attr-defined]
                 if not count:
                     raise FileFormatError(self._path, "became shorter while it was read")
-                memory = memory[count:]
+                if self._drops:
+                    self._drop(place, place + count)
+                memory, place = memory[count:], place + count
         return found.astype(self.dtype.newbyteorder("="), copy=False)
+
+    def _drop(self, first: int, last: int) -> None:
+        """Drop from the page cache the parts whose last bytes have been read."""
+        start = first // PART_BYTES * PART_BYTES
+        size = (last if last >= self._end else last // PART_BYTES * PART_BYTES) - start
+        if size:  # 0 would mean the rest of the file
+            os.posix_fadvise(self._file.fileno(), start, size, os.POSIX_FADV_DONTNEED)
+
+
+def _is_cached(file: IO[bytes], first: int, last: int) -> bool:
+    """Whether the page cache holds all of some places in a file; True where the system does not say."""
+    try:
+        for place in np.linspace(first, last - 1, _SAMPLES).astype(np.int64).tolist():
+            os.preadv(file.fileno(), [bytearray(1)], place, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except (OSError, AttributeError):
+        return True
+    return True

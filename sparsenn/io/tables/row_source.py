@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -72,13 +73,15 @@ class RowSource(Protocol):
         ...
 
 
-def opened_rows(path: str | os.PathLike[str], width: int) -> AbstractContextManager[RowSource]:
+def opened_rows(path: str | os.PathLike[str], width: int, once: bool = False) -> AbstractContextManager[RowSource]:
     """Open a file of rows; its name says its kind.
 
     Parameters
     ----------
     path : the file.
     width : numbers in a row.
+    once : whether the system is to let go of what has been read, but for what it held before; of NumPy's files and
+        HDF5.
 
     Raises
     ------
@@ -93,9 +96,9 @@ def opened_rows(path: str | os.PathLike[str], width: int) -> AbstractContextMana
     """
     name = Path(path).name.lower()
     kinds: dict[str, Callable[[str | os.PathLike[str], int], AbstractContextManager[RowSource]]] = {
-        ".npy": _npy,
-        ".h5": _hdf5,
-        ".hdf5": _hdf5,
+        ".npy": partial(_npy, once=once),
+        ".h5": partial(_hdf5, once=once),
+        ".hdf5": partial(_hdf5, once=once),
         ".parquet": _parquet,
         ".tsv": _text,
         ".tsv.gz": _text,
@@ -272,20 +275,20 @@ class _Columns:
 
 
 @contextmanager
-def _npy(path: str | os.PathLike[str], width: int) -> Iterator[RowSource]:
+def _npy(path: str | os.PathLike[str], width: int, once: bool) -> Iterator[RowSource]:
     with open_plain(path) as file, reading(path):
-        matrix = stored_matrix(path, file)
+        matrix = stored_matrix(path, file, once)
         _check_width(path, matrix.shape, width)
         yield _Dense(matrix)
 
 
 @contextmanager
-def _hdf5(path: str | os.PathLike[str], width: int) -> Iterator[RowSource]:
+def _hdf5(path: str | os.PathLike[str], width: int, once: bool) -> Iterator[RowSource]:
     with opened(path) as source, open_plain(path) as file:
         places = _places(source, width)
         if len(places) == 1:
             _check_width(path, places[0][1], width)
-        arrays = [Stored(path, file, *place) for place in places]
+        arrays = [Stored(path, file, *place, once) for place in places]
         yield _Dense(*arrays) if len(arrays) == 1 else _Sparse(path, width, *arrays)
 
 

@@ -5,6 +5,7 @@ from sparsenn.runtime.storage.atomic import (
     check_replaceable,
     is_stream,
     open_to_write,
+    remove_stale,
     replacing,
 )
 from sparsenn.runtime.storage.caches import CACHES, Cache, Cleared, cache_named, caches, clear, remove_files
@@ -31,6 +32,7 @@ __all__ = [
     "package_version",
     "read_record",
     "remove_files",
+    "remove_stale",
     "replacing",
     "same_file",
     "write_record",

@@ -1,11 +1,14 @@
 """Files written whole or not at all: a temporary is flushed to disk, then renamed. All writing goes through here.
 
-A temporary is in a hidden folder beside its target, which only its owner may enter. A killed process leaves it behind.
+A temporary is in a hidden folder beside its target, which only its owner may enter and which is locked while in use.
+A killed process leaves the folder behind, unlocked: the next process that writes there removes it.
 """
 
 from __future__ import annotations
 
+import atexit
 import errno
+import fcntl
 import gzip
 import os
 import re
@@ -13,8 +16,10 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from tempfile import gettempdir, mkdtemp
+from secrets import token_hex
+from tempfile import gettempdir
 from typing import IO
 
 from sparsenn.errors import ResourceError
@@ -28,13 +33,18 @@ __all__ = [
     "explained",
     "is_stream",
     "open_to_write",
+    "remove_stale",
     "replacing",
 ]
 
 _GZIP_LEVEL = 6  # the gzip program's own
 
-TEMPORARY_NAME = re.compile(r"\.sparsenn-\w+\.part")
+TEMPORARY_NAME = re.compile(r"\.sparsenn-[0-9a-f]{16}\.part")
 """Names of temporary folders."""
+
+_live: set[Path] = set()
+"""Temporary folders of this process; its end removes those whose removal was interrupted."""
+os.register_at_fork(after_in_child=_live.clear)
 
 _REMEDIES = {
     errno.ENOENT: "its folder does not exist; make it first",
@@ -130,15 +140,57 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
 @contextmanager
 def _temporary_folder(folder: Path) -> Iterator[Path]:
     """Yield a new folder in `folder` that only its owner may enter, and remove it when the block ends."""
-    path = Path(mkdtemp(".part", ".sparsenn-", folder))
+    remove_stale(folder)
+    path, lock = _locked_folder(folder)
     try:
-        yield path
-    finally:
         try:
-            shutil.rmtree(path, ignore_errors=True)
-        except BaseException:  # interrupted
-            shutil.rmtree(path, ignore_errors=True)
-            raise
+            yield path
+        finally:
+            os.close(lock)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        _live.discard(path)
+
+
+def _locked_folder(folder: Path) -> tuple[Path, int]:
+    """Make a folder that no other process removes as stale; return it and the descriptor that holds its lock."""
+    while True:
+        path = folder / f".sparsenn-{token_hex(8)}.part"
+        _live.add(path)
+        path.mkdir(0o700)
+        with suppress(FileNotFoundError):  # another process has found it before it was locked
+            lock = os.open(path, os.O_RDONLY)
+            with suppress(OSError):  # some file systems have no locks: nothing is removed there as stale
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.is_dir():
+                return path, lock
+            os.close(lock)
+        _live.discard(path)
+
+
+@cache
+def remove_stale(folder: Path) -> None:
+    """Remove the temporary folders of this user that killed processes left in a folder; once in a process."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for path in [entry.path for entry in entries if TEMPORARY_NAME.fullmatch(entry.name)]:
+            with suppress(OSError):
+                _remove_unless_locked(path)
+
+
+def _remove_unless_locked(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(descriptor).st_uid == os.geteuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path)
+    finally:
+        os.close(descriptor)
+
+
+@atexit.register
+def _remove_live() -> None:
+    for path in list(_live):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 class _NotWrittenError(Exception):
