@@ -70,7 +70,7 @@ def test_docstrings_are_in_numpydocs_form() -> None:
 def test_the_public_names_are_looked_at() -> None:
     assert len(NAMES) > 150
     assert {
-        "sparsenn.engine.api.plan",
+        "sparsenn.engine.session.plan",
         "sparsenn.network.Network.from_scipy",
         "sparsenn.io.arrays.idx.read_idx",
     } <= set(NAMES)

@@ -33,21 +33,6 @@ class LayerCounts(NamedTuple):
     performed_edges: int  # multiply-adds done
     distinct: int | None = None  # rows that differ after this layer, where the kernel has grouped equal rows
 
-    def plus(self, other: LayerCounts) -> LayerCounts:
-        """Return the sum of two counts of the same layer; a number that either lacks stays None."""
-        return LayerCounts(
-            self.kernel or other.kernel,
-            self.rows + other.rows,
-            _sum_known(self.active_inputs, other.active_inputs),
-            _sum_known(self.nonzeros, other.nonzeros),
-            self.performed_edges + other.performed_edges,
-            other.distinct if self.distinct is None else self.distinct + (other.distinct or 0),
-        )
-
-
-def _sum_known(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
-
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:

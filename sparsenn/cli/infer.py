@@ -173,14 +173,14 @@ def _run(
         from sparsenn.backends import select_kernels
         from sparsenn.datasets import load
         from sparsenn.distributed.devices import session_on
-        from sparsenn.engine import ReadingTimer
+        from sparsenn.engine import Timer
 
         for name in _device_names(how.get("device"), how.get("devices")):
             select_kernels(name, how["kernel"], reproducible=how["reproducible"])
-        timer = ReadingTimer()
+        timer = Timer()
         with span(f"read {dataset}", "read"):
             problem = load(dataset, **choice, truth=verify is not False, progress=report)
-        reading = timer.seconds()
+        reading = timer.reading()
         if verify and problem.truth is None:
             raise UsageError(f"--verify: {problem.name} holds no truth to verify against; leave the option out")
         result = session_on(problem.network, **how).run(problem.inputs, progress=report)

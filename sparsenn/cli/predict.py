@@ -283,13 +283,13 @@ def _run(path: Path, rows: Path, read: Any, how: dict[str, Any], progress: bool 
 
     with reporting(progress) as report:  # what is imported takes a second, too
         from sparsenn.distributed.devices import session_on
-        from sparsenn.engine import ReadingTimer
+        from sparsenn.engine import Timer
         from sparsenn.training import run_model
 
-        timer = ReadingTimer()
+        timer = Timer()
         try:
             model, data = read()
-            reading = timer.seconds()
+            reading = timer.reading()
             result = run_model(model, data, progress=report, session=session_on, **how)
         except ShapeError as error:
             raise ShapeError(f"{rows} does not fit {path}: {error}") from error

@@ -27,8 +27,8 @@ from sparsenn.distributed.digests import (
 from sparsenn.distributed.pieces import Piece, Pieces, opened_pieces, target_of
 from sparsenn.distributed.sharing import Stopping, ahead
 from sparsenn.engine import Result, Seconds, Session
+from sparsenn.engine.compiled_network import choose_kernels
 from sparsenn.engine.inputs import Inputs
-from sparsenn.engine.kernels import choose_kernels
 from sparsenn.engine.options import Options, StreamOptions, read_options, resolve_precision
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.result import concatenate_results

@@ -9,19 +9,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sparsenn.backends import Features, NumberCheck, RowsCheck, RowsWatch, SparseRows, all_finite
-from sparsenn.engine.bound_steps import QUIET, RunContext
+from sparsenn.backends import Features, NumberCheck, RowsCheck, RowsWatch, all_finite
+from sparsenn.engine.bound_steps import RunContext
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import BatchGuard, check_inputs
 from sparsenn.engine.inputs import InputRows
 from sparsenn.engine.plan_cache import PlanCache, form_of_features
-from sparsenn.engine.result import BatchOutput, LayerCounter, Result, concatenate_categories, outputs_by_name
-from sparsenn.engine.timer import Timer, section
+from sparsenn.engine.result import BatchOutput, Result, StepCounts, Timer, section, statistics_of
 from sparsenn.errors import InputError, OutOfMemoryError
 from sparsenn.formats import CSR, Array
-from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress
-from sparsenn.runtime.spans import span, watchers
+from sparsenn.runtime.spans import span
 
 __all__ = ["Report", "compute_outputs", "layer_report", "refuse_earlier", "run_rows"]
 
@@ -95,14 +93,15 @@ def _upload_rows(
         features = cache.upload(inputs.slice(first, last), keep_half) if check is None else check.rows
     executable = executable or executable_for(form_of_features(features))
     is_watched = inputs.on_host and executable.plan.has_half
+    is_checked = cache.compiled.options.check_finite and cache.backend.in_host_memory
     if context.check is not None:
         context.check.scan(features)
         if is_watched:  # the run waits in any case
             _refuse_infinite(inputs, context.check)
-    elif cache.checks_on_host and not isinstance(features, CSR) and not all_finite(features):
+    elif is_checked and not isinstance(features, CSR) and not all_finite(features):
         check_inputs(inputs.rows)
     if is_watched:
-        context = replace(context, watch=BatchGuard(cache.overflow_guard))
+        context = replace(context, watch=BatchGuard(cache.compiled.overflow_guard))
     return executable, features, context
 
 
@@ -120,15 +119,14 @@ def run_rows(
     network, backend = cache.compiled.network, cache.backend
     batches, categories = list[BatchOutput](), list[Array]()
     plan: Any = None
-    total = LayerCounter(network) if counted else None
+    steps = list[StepCounts]()
 
     def run(start: int, stop: int, size: int, context: RunContext) -> None:
         nonlocal plan
         with section(timer, "transfer", "check"):
             check = cache.queue_check(inputs, start, stop, size)
         while True:
-            counter = LayerCounter(network) if counted else None
-            own = replace(context, counter=counter)
+            own = replace(context, counts=[] if counted else None)
             executable, features, own = _upload_rows(cache, inputs, start, stop, size, own, check)
             left = executable.run(features, own)
             with section(timer, "transfer", "copy out"):
@@ -144,8 +142,7 @@ def run_rows(
         fetch = None if backend.in_host_memory else backend.fetch
         batches.append(BatchOutput(left, stop - start, fetch))
         categories.append(living + (start - first) if start > first else living)
-        if total is not None and counter is not None:
-            total.add_all(counter)
+        steps.extend(own.counts or ())
 
     context = RunContext(timer, check=_check_of(cache, inputs, may_wait=True))
     notes = _run_batches(cache, inputs, (first, last), size, context, report, run)
@@ -155,8 +152,8 @@ def run_rows(
         neurons=network.inputs,
         layers=len(network),
         edges=network.multiply_adds,
-        categories=concatenate_categories(categories),
-        statistics=() if total is None else total.statistics(),
+        categories=np.concatenate([np.zeros(0, np.int64), *categories]),
+        statistics=statistics_of(network, steps) if counted else (),
         seconds=timer.seconds(),
         batches=tuple(batches),
         notes=notes,
@@ -191,7 +188,7 @@ def compute_outputs(
         executable, features, context = _upload_rows(cache, inputs, start, stop, size, context)
         rows = executable.outputs(features, context)
         if (start, stop) == (first, last) and target_of is None:
-            _settle(cache, inputs, executable)
+            cache.settle(inputs, executable)
         if not moves:
             chunks.append(rows)
             return
@@ -224,35 +221,6 @@ def _upload_size(cache: PlanCache, inputs: InputRows) -> int:
     return size if plan.groups_rows or plan.streams else min(size, -(-inputs.count // uploads))
 
 
-def _settle(cache: PlanCache, inputs: InputRows, executable: Executable) -> None:
-    """Let later calls with rows of this shape and type run an executable directly, where nothing else is needed.
-
-    The cached function does not refer to the cache, so that it is freed with the session.
-    """
-    source, plan, backend, network = inputs.source, executable.plan, cache.backend, cache.compiled.network
-    if plan.streams or backend.doubles:
-        return
-    if backend.in_host_memory:
-        if plan.rows.form == "dense":
-            run = executable.foreign_network or executable.direct or partial(_host_outputs, executable)
-            cache.direct_calls.add(inputs.count, run)
-        return
-    call, rows = None, inputs.rows
-    if watchers["step"] or isinstance(rows, CSR | SparseRows) or not inputs.count:
-        return
-    if not inputs.on_host:
-        call = executable.repeated_call(source, rows, cache.watch)
-    elif type(source) is np.ndarray and rows.ctypes.data == source.ctypes.data:
-        call = executable.host_call(source, rows, cache.compiled.options.check_finite)
-    if call is not None:
-        cache.direct_calls.put(source, call if network.named_outputs is None else partial(_by_name, network, call))
-
-
-def _by_name(network: Network, call: Callable[[Any], Any], inputs: Any) -> dict[str, Any] | None:
-    outputs = call(inputs)
-    return None if outputs is None else outputs_by_name(network, outputs)
-
-
 def _check_of(cache: PlanCache, inputs: InputRows, may_wait: bool) -> NumberCheck | None:
     """Return a check for NaN and infinity in a matrix; sparse rows are checked as they are uploaded."""
     if inputs.is_sparse or not cache.compiled.options.check_finite:
@@ -271,11 +239,6 @@ def refuse_earlier(watch: RowsWatch | None) -> None:
             "the rows of an earlier call, which were on the GPU, held NaN or an infinite number; check where they "
             "come from, or have check_finite=False"
         )
-
-
-def _host_outputs(executable: Executable, rows: Array) -> Any:
-    with np.errstate(all="ignore"):
-        return executable.outputs(rows, QUIET)
 
 
 def layer_report(progress: Progress, layers: int, inputs: int, size: int) -> Report:

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.engine.choices import bucket_of_choice
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
+from sparsenn.engine.steps import bucket_of_choice
 from sparsenn.engine.whole import may_run_whole, onnx_runtime_version
 from sparsenn.layers import Conv2d, ForeignLayer, SparseLinear, connected_layer, positions_of
 from sparsenn.network import Network
 from sparsenn.runtime.storage import package_version
 
-__all__ = ["choice_key", "convolution_sizes"]
+__all__ = ["choice_key", "layer_key"]
 
 SAMPLED_INDICES = 4096  # indices of a sparse layer that its digest covers, evenly spread
 
@@ -28,12 +28,17 @@ LEADING_BITS = 3
 
 def choice_key(compiled: CompiledNetwork, rows: RowsShape) -> dict[str, str | int]:
     """Return the key of a choice: all that times depend on."""
-    machine, options = compiled.backend.machine, compiled.options
+    device, options, network = compiled.backend.device, compiled.options, compiled.merged.network
+    libraries = ("numpy", "numba", *(["cupy"] if device.startswith("cuda") else []))
+    versions = {name: sys.modules[name].__version__ for name in libraries if name in sys.modules}
+    if may_run_whole(compiled, rows.form):
+        versions["onnxruntime"] = onnx_runtime_version()
+    layers = [(node.sources, layer_key(network, number)) for number, node in enumerate(network.nodes)]
     return {
-        "device": f"{compiled.backend.device}: {machine.name}",
-        "versions": _versions(compiled.backend.device, may_run_whole(compiled, rows.form)),
+        "device": f"{device}: {compiled.backend.machine.name}",
+        "versions": ", ".join(f"{name} {each}" for name, each in {"sparsenn": package_version(), **versions}.items()),
         "sources": _sources_digest(),
-        "network": _network_digest(compiled.merged.network),
+        "network": blake2b(repr(layers).encode(), digest_size=16).hexdigest(),
         "kernel": options.kernel,
         "precision": options.precision,
         "rows": bucket_of_choice(rows.count),
@@ -42,30 +47,23 @@ def choice_key(compiled: CompiledNetwork, rows: RowsShape) -> dict[str, str | in
     }
 
 
-def _network_digest(network: Network) -> str:
-    """Return a digest of what times depend on: layers, their sizes, and samples of where sparse weights are."""
-    digest = blake2b(digest_size=16)
-    for number, node in enumerate(network.nodes):
-        layer, positions = connected_layer(node.layer), positions_of(node.layer)
-        words = type(layer).__name__, node.sources, network.shapes[number + 1], getattr(layer, "activation", None)
-        digest.update(repr(words).encode())
-        if positions > 1:
-            digest.update(repr(positions).encode())
-        if isinstance(layer, SparseLinear):
-            indices = layer.weights.indices
-            sample = indices[:: max(1, indices.size // SAMPLED_INDICES)]
-            digest.update(np.ascontiguousarray(sample, np.int64).tobytes() + str(layer.edges).encode())
-        if isinstance(layer, ForeignLayer):
-            digest.update(layer.model)
-        if isinstance(layer, Conv2d):
-            digest.update(repr(convolution_sizes(layer)).encode())
-    return digest.hexdigest()
+def layer_key(network: Network, number: int) -> tuple[Any, ...]:
+    """Return what the time of a layer depends on, but for rows: sizes, and a sample of where sparse weights are.
 
-
-def convolution_sizes(layer: Conv2d) -> tuple[Any, ...]:
-    """Return what the time of a convolution depends on, but for its images; weights left are rounded."""
-    shift = max(0, layer.nonzeros.bit_length() - LEADING_BITS)
-    return layer.weights.shape, layer.sliding_window, layer.groups, layer.nonzeros >> shift << shift
+    Of a convolution, the number of weights that are left is rounded.
+    """
+    layer = connected_layer(network[number])
+    key: tuple[Any, ...] = type(layer).__name__, positions_of(network[number]), network.shapes[number + 1]
+    if isinstance(layer, SparseLinear):
+        indices = layer.weights.indices
+        sample = np.ascontiguousarray(indices[:: max(1, indices.size // SAMPLED_INDICES)], np.int64)
+        key += layer.edges, blake2b(sample.tobytes(), digest_size=16).digest()
+    if isinstance(layer, ForeignLayer):
+        key += (blake2b(layer.model, digest_size=16).digest(),)
+    if isinstance(layer, Conv2d):
+        shift = max(0, layer.nonzeros.bit_length() - LEADING_BITS)
+        key += layer.weights.shape, layer.sliding_window, layer.groups, layer.nonzeros >> shift << shift
+    return *key, network.input_shapes(number), type(getattr(layer, "activation", None)).__name__
 
 
 @lru_cache(maxsize=1)
@@ -82,11 +80,3 @@ def _sources_digest() -> str:
 
     add(files("sparsenn.backends"))
     return digest.hexdigest()
-
-
-def _versions(device: str, runs_whole: bool) -> str:
-    libraries = ("numpy", "numba", *(["cupy"] if device.startswith("cuda") else []))
-    versions = {name: sys.modules[name].__version__ for name in libraries if name in sys.modules}
-    if runs_whole:
-        versions["onnxruntime"] = onnx_runtime_version()
-    return ", ".join(f"{name} {number}" for name, number in {"sparsenn": package_version(), **versions}.items())

@@ -4,7 +4,8 @@ A network falls into *segments*: a chain of fully connected layers, or one convo
 Consecutive fully connected layers are cut into *blocks* of like ones; an alternative of a chain is a sequence of steps,
 each of which takes adjacent blocks through one kernel. Sparse layers may go to kernels for dense ones. Alternatives are
 ordered by the priors of their kernels. Those close to the best are timed on rows (`measuring`), and the fastest runs;
-without a measurement, the first does.
+without a measurement, the first does. Steps of layers of images become one where a kernel of convolutions runs them
+together, branches included.
 """
 
 from __future__ import annotations
@@ -18,18 +19,19 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sparsenn.backends import Kernel, SparseKernel, image_kernel
-from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SPARSE_OPERATION
+from sparsenn.backends import ConvolutionKernel, Kernel, image_kernel
+from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION
 from sparsenn.backends.prior import LAUNCH_SECONDS
 from sparsenn.backends.sizes import FLOAT_BYTES, HALF_BYTES
-from sparsenn.engine.choices import WHOLE, Choice, Measured, bucket_of_choice
-from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.fusing import fused, with_stacks
-from sparsenn.engine.kernels import able_kernels, multiplies_zeros
+from sparsenn.engine.compiled_network import CompiledNetwork, able_kernels, multiplies_zeros
 from sparsenn.engine.options import PRECISIONS
 from sparsenn.engine.steps import (
+    WHOLE,
     Alternative,
+    Choice,
+    Measured,
     Step,
+    bucket_of_choice,
     is_in_order,
     layers_text,
     names_of,
@@ -40,14 +42,7 @@ from sparsenn.engine.steps import (
 from sparsenn.engine.whole import may_run_whole, whole_step
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, from_dense
-from sparsenn.layers import (
-    Conv2d,
-    FullyConnected,
-    ImageLayer,
-    PerPosition,
-    SparseLinear,
-    positions_of,
-)
+from sparsenn.layers import Add, Conv2d, FullyConnected, Identity, ImageLayer, PerPosition, SparseLinear, positions_of
 from sparsenn.network import Layer, Network
 
 __all__ = [
@@ -56,6 +51,7 @@ __all__ = [
     "choose_steps",
     "close_alternatives",
     "few_rows",
+    "fused",
     "layers_of",
     "segments_of",
 ]
@@ -82,6 +78,12 @@ MIN_SKIPPED_ROWS = 1024
 CLOSE_SKIPPING = 8.0  # the multiple of the best prior up to which such a kernel may be the fastest
 MAX_DENSE_BYTES = 1 << 30
 """Bytes of sparse layers with their zeros stored, at most: constant, so that results do not depend on free memory."""
+
+LEAST_STACKED = 8
+"""Convolutions that a kernel runs as one stack whatever each would take alone: their values stay in its layout."""
+
+LEAST_STACKED_DENSITY = 1 / 32
+"""Share of their weights that is not zero, below which kernels that leave zeros out may be faster."""
 
 
 @dataclass(frozen=True)
@@ -121,16 +123,12 @@ def choose_steps(compiled: CompiledNetwork, rows: RowsShape, choice: Choice | No
 
     A `choice` goes before the network's own. A `UsageError` says why no kernel can run some layers, kernel by kernel.
     """
-    if choice is not None:
-        return _chosen_steps(compiled, rows, choice)
-    known = compiled.choices.get((bucket_of_choice(rows.count), rows.form)) if compiled.stores_zeros else None
-    key = compiled.backend.device, compiled.backend.machine, rows, compiled.stores_zeros, known is None
-    if key not in compiled.chosen:
-        compiled.chosen[key] = _chosen_steps(compiled, rows, known or {})
-    return compiled.chosen[key]
-
-
-def _chosen_steps(compiled: CompiledNetwork, rows: RowsShape, choice: Choice) -> tuple[Step, ...]:
+    if choice is None:
+        known = compiled.choices.get((bucket_of_choice(rows.count), rows.form)) if compiled.stores_zeros else None
+        key = compiled.backend.device, compiled.backend.machine, rows, compiled.stores_zeros, known is None
+        if key not in compiled.chosen:
+            compiled.chosen[key] = choose_steps(compiled, rows, known or {})
+        return compiled.chosen[key]
     measured, whole = choice.get(WHOLE), (whole_step(compiled.merged.network),)
     if measured is not None and measured.names == names_of(whole) and may_run_whole(compiled, rows.form):
         return _measured_steps(whole, measured, rows)
@@ -142,38 +140,34 @@ def _chosen_steps(compiled: CompiledNetwork, rows: RowsShape, choice: Choice) ->
 def segments_of(compiled: CompiledNetwork, rows: RowsShape) -> tuple[Segment, ...]:
     """Return the segments of a network; errors are those of `choose_steps`."""
     try:
-        segments = with_stacks(compiled.merged.network, _segments(compiled, rows))
+        segments = _with_stacks(compiled.merged.network, _segments(compiled, rows))
     except UsageError as error:
         if not compiled.options.reproducible:
             raise
         remedy = "leave out reproducible, or use device cpu"
         raise UsageError(f"{error}; no other kernel is reproducible: {remedy}") from error
-    return tuple(map(_with_equal_bits, segments)) if compiled.in_order else tuple(segments)
+    if not compiled.in_order:
+        return tuple(segments)
+    # alternatives of one order of sums: that of sparse kernels, or else of the best prior
+    known = [tuple(one for one in segment if all(map(_has_equal_bits, one))) for segment in segments]
+    return tuple(some or segment[:1] for some, segment in zip(known, segments, strict=True))
 
 
-def _with_equal_bits(segment: Segment) -> Segment:
-    """Return a segment with alternatives of one order of sums: that of sparse kernels, or else of the best prior."""
-    kernels = [[step.kernel for step in one] for one in segment]
-    known = [all(each.operation == SPARSE_OPERATION and each.reproducible for each in one) for one in kernels]
-    return tuple(compress(segment, known)) or segment[:1]
+def _has_equal_bits(step: Step) -> bool:
+    return step.kernel.operation == SPARSE_OPERATION and step.kernel.reproducible
 
 
 def _steps_of(compiled: CompiledNetwork, segment: Segment, rows: RowsShape, choice: Choice) -> Alternative:
     measured = choice.get(layers_of(segment))
     if measured is not None:
         known = next((one for one in segment if names_of(one) == measured.names), None)
-        known = known or _alternative_named(compiled, measured)
+        kernels = {kernel.name: kernel for permitted in compiled.kernels.values() for kernel in permitted}
+        if known is None and all(name in kernels for *_, name in measured.names):
+            # none of the best for these rows, such as another cut
+            known = tuple(Step(first, last, kernels[name]) for first, last, name in measured.names)
         if known is not None:
             return _measured_steps(known, measured, rows)
     return close_alternatives(segment, rows)[0]
-
-
-def _alternative_named(compiled: CompiledNetwork, measured: Measured) -> Alternative | None:
-    """Return an alternative that is none of the best for these rows, such as another cut; None without the kernels."""
-    kernels = {kernel.name: kernel for permitted in compiled.kernels.values() for kernel in permitted}
-    if not all(name in kernels for *_, name in measured.names):
-        return None
-    return tuple(Step(first, last, kernels[name]) for first, last, name in measured.names)
 
 
 def _measured_steps(alternative: Alternative, measured: Measured, rows: RowsShape) -> Alternative:
@@ -282,35 +276,28 @@ def _blocks(network: Network, first: int, last: int) -> list[int]:
 
 
 def _single_steps(compiled: CompiledNetwork, rows: RowsShape, first: int, last: int) -> list[Step]:
-    sparse = [isinstance(layer, SparseLinear) for layer in compiled.merged.network.layers[first:last]]
-    known = _sparse_steps(compiled, rows, first, last) if all(sparse) else []
-    if not any(sparse) or _may_be_dense(compiled, first, last):
-        try:
-            known += _dense_steps(compiled, rows, first, last, any(sparse))
-        except UsageError:
-            if not known:
-                raise
-    return known
-
-
-def _sparse_steps(compiled: CompiledNetwork, rows: RowsShape, first: int, last: int) -> list[Step]:
-    layers = compiled.merged.network.layers_of(SparseLinear, first, last)
-    inputs = few_rows(layers[0].inputs, rows.form == "iso" and _reads_input(compiled, first))
-    problem = compiled.backend.machine, Network(tuple(layers)), inputs
-    able, _ = able_kernels(compiled.kernels[SPARSE_OPERATION], layers_text(first, last), *problem)
-    able = tuple(kernel for kernel in able if _may_round(compiled, kernel, first, last)) or able
-    return [_step(compiled, rows, kernel, layers, first, kernel.reproducible) for kernel in able]
-
-
-def _may_round(compiled: CompiledNetwork, kernel: SparseKernel, first: int, last: int) -> bool:
-    """Return whether a kernel may add up sparse layers as it does.
-
-    Those that store zeros do so in an order of their own, too. Layers of few weights stay in order in float32.
-    """
-    if not kernel.stores_zeros:
-        return True
-    few = not all(map(_is_dense_enough, compiled.merged.network.layers[first:last]))
-    return _may_be_dense(compiled, first, last) and not (few and kernel.precision == PRECISIONS[0])
+    layers: Sequence[Any] = compiled.merged.network.layers[first:last]
+    machine, text, known = compiled.backend.machine, layers_text(first, last), list[Step]()
+    sparse, may_be_dense = [isinstance(layer, SparseLinear) for layer in layers], _may_be_dense(compiled, layers)
+    if all(sparse):
+        inputs = few_rows(layers[0].inputs, rows.form == "iso" and _reads_input(compiled, first))
+        able, _ = able_kernels(compiled.kernels[SPARSE_OPERATION], text, machine, Network(tuple(layers)), inputs)
+        # kernels that store zeros sum in an order of their own, too; layers of few weights stay in order in float32
+        has_few = not all(map(_is_dense_enough, layers))
+        rounding = {kernel for kernel in able if (has_few and kernel.precision == PRECISIONS[0]) or not may_be_dense}
+        able = tuple(kernel for kernel in able if not kernel.stores_zeros or kernel not in rounding) or able
+        known = [_step(compiled, rows, kernel, layers, first, kernel.reproducible) for kernel in able]
+    if any(sparse) and not may_be_dense:
+        return known
+    try:
+        able, _ = able_kernels(compiled.kernels[DENSE_OPERATION], text, machine, layers)
+    except UsageError:
+        if not known:
+            raise
+        return known
+    reason, in_order = "multiplied with their zeros" if any(sparse) else "", compiled.backend.in_host_memory
+    dense = [_step(compiled, rows, kernel, layers, first, in_order or not any(sparse), reason) for kernel in able]
+    return known + dense
 
 
 def _step(
@@ -334,22 +321,94 @@ def _step(
     return Step(first, last, kernel, reason, seconds, prior=prior + LAUNCH_SECONDS, in_order=in_order)
 
 
-def _may_be_dense(compiled: CompiledNetwork, first: int, last: int) -> bool:
+def _may_be_dense(compiled: CompiledNetwork, layers: Sequence[Any]) -> bool:
     if not (compiled.stores_zeros and multiplies_zeros(compiled.options, compiled.backend)):
         return False
-    layers = [layer for layer in compiled.merged.network.layers[first:last] if isinstance(layer, SparseLinear)]
-    places = [layer.inputs * layer.outputs for layer in layers]
+    places = [layer.inputs * layer.outputs for layer in layers if isinstance(layer, SparseLinear)]
     return min(places, default=1) > 0 and FLOAT_BYTES * sum(places) <= MAX_DENSE_BYTES
-
-
-def _dense_steps(compiled: CompiledNetwork, rows: RowsShape, first: int, last: int, converted: bool) -> list[Step]:
-    layers: Sequence[Any] = compiled.merged.network.layers[first:last]
-    kernels, machine = compiled.kernels[DENSE_OPERATION], compiled.backend.machine
-    able, _ = able_kernels(kernels, layers_text(first, last), machine, layers)
-    reason = "multiplied with their zeros" if converted else ""
-    in_order = not converted or compiled.backend.in_host_memory
-    return [_step(compiled, rows, kernel, layers, first, in_order, reason) for kernel in able]
 
 
 def _is_dense_enough(layer: Layer) -> bool:
     return not isinstance(layer, SparseLinear) or layer.edges >= DENSE_ENOUGH * layer.inputs * layer.outputs
+
+
+def fused(network: Network, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Make one step, from each on, of as many steps as the kernel of the next convolution runs together."""
+    found: list[Step] = []
+    number = 0
+    while number < len(steps):
+        end = number + 2 if _adds(network, steps[number : number + 2]) else _end(network, steps, number)
+        found.append(_one_step(steps[number:end]))
+        number = end
+    return tuple(found)
+
+
+def _with_stacks(network: Network, segments: Sequence[tuple[Alternative, ...]]) -> list[tuple[Alternative, ...]]:
+    """Return segments; of many convolutions that one kernel can run as a stack, with its alternatives alone."""
+    found, stacked = list(segments), list[tuple[Alternative, ...]]()
+    for segment in segments:
+        kernels = [[step.kernel for step in one if isinstance(step.kernel, ConvolutionKernel)] for one in segment]
+        runs_stacks = [any(kernel.run_stack for kernel in each) for each in kernels]
+        stacked.append(tuple(compress(segment, runs_stacks)) or segment)
+    for step in fused(network, [each for segment in stacked for each in segment[0]]):
+        layers = [layer for number in step.layers if isinstance(layer := network[number], Conv2d)]
+        left, places = sum(layer.nonzeros for layer in layers), sum(layer.weights.size for layer in layers)
+        if len(layers) >= LEAST_STACKED and left >= LEAST_STACKED_DENSITY * places:
+            for at, segment in enumerate(stacked):
+                if segment[0][0].first in step.layers:
+                    found[at] = segment
+    return found
+
+
+def _adds(network: Network, steps: Sequence[Step]) -> bool:
+    """Return whether the first of two steps is a convolution whose kernel takes a sum along that alone reads it."""
+    kernel = steps[0].kernel
+    if len(steps) < 2 or not isinstance(kernel, ConvolutionKernel) or kernel.with_sum is None:
+        return False
+    layer, value, number = network[steps[0].first], steps[0].last, steps[1].first
+    sources = network.nodes[number].sources
+    return (
+        isinstance(network[number], Add)
+        and isinstance(layer, Conv2d)
+        and isinstance(layer.activation, Identity)
+        and len(sources) == 2
+        and sources.count(value) == 1
+        and network.consumers[value] == (number + 1,)
+        and _takes(kernel, network, number)
+    )
+
+
+def _end(network: Network, steps: Sequence[Step], first: int) -> int:
+    """Return the end of the longest run of steps that reads one value, and whose last value alone is read later."""
+    kernels = (step.kernel for step in steps[first:] if isinstance(step.kernel, ConvolutionKernel))
+    kernel = next(kernels, None)
+    end, before, outside, reach = first + 1, steps[first].first, set[int](), 0
+    if kernel is None or kernel.run_stack is None:
+        return end
+    for number in range(first, len(steps)):
+        step = steps[number]
+        if step.kernel is not kernel and step.kernel.operation != IMAGE_OPERATION:
+            break
+        if number > first:
+            reach = max((reach, *network.consumers[step.first]))
+        outside.update(source for source in network.nodes[step.first].sources if source <= before)
+        if len(outside) > 1 or not (step.kernel is kernel or _takes(kernel, network, step.first)):
+            break
+        if reach <= step.last and any(each.kernel is kernel for each in steps[first : number + 1]):
+            end = number + 1
+    return end
+
+
+def _takes(kernel: ConvolutionKernel, network: Network, number: int) -> bool:
+    layer = network[number]
+    return isinstance(layer, ImageLayer) and kernel.fuses(layer, network.input_shapes(number))
+
+
+def _one_step(steps: Sequence[Step]) -> Step:
+    if len(steps) == 1:
+        return steps[0]
+    kernel = next(step.kernel for step in steps if isinstance(step.kernel, ConvolutionKernel))
+    known = [step.seconds for step in steps if step.kernel is kernel]
+    seconds = None if None in known else sum(filter(None, known))
+    reason = next((step.reason for step in steps if step.reason), "")
+    return Step(steps[0].first, steps[-1].last, kernel, reason, seconds, any(step.is_measured for step in steps))

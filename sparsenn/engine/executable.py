@@ -1,43 +1,44 @@
-"""Executable: a plan bound to weights on the device, and the loop over its steps."""
+"""Executable: a plan bound to weights on the device, the loop over its steps, and the functions that replay it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from functools import cached_property, partial
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch
+from sparsenn.backends import Backend, Features, LayerCounts, RowsLeft, RowsWatch
+from sparsenn.backends.contract import Replay
 from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.backends.kernel_records import SPARSE_OPERATION, WHOLE_OPERATION, ConvolutionKernel
 from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
-from sparsenn.engine.finite import OverflowGuard
+from sparsenn.engine.finite import BatchGuard, LoggingGuard, OverflowGuard
 from sparsenn.engine.inputs import to_input_type
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.replay_cache import MAX_HOST_BYTES, HostCall, ReplayCache
-from sparsenn.engine.steps import Step
-from sparsenn.engine.timer import section
+from sparsenn.engine.result import StepCounts, section
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import Flatten, ForeignLayer
 from sparsenn.runtime.spans import span, watchers
 
-__all__ = ["Executable"]
+__all__ = ["Executable", "checked_replay"]
 
-_ReplayKey: TypeAlias = tuple[object, tuple[int, int], Any, bool]
-"""Key of the executable, shape and type of the rows, and whether they are not watched."""
+MAX_HOST_BYTES = 1 << 20
+"""Bytes of rows: larger ones are copied to the device by several threads, while the first rows are computed."""
+
+_Flow: TypeAlias = tuple[tuple[int, ...], int, bool, tuple[int, ...]]
+"""The values that a step reads, and the one it leaves, by their nodes, where 0 is the input; whether the latter is
+copied, as a later step writes over it before its last consumer has run; and the values that nothing reads after it."""
 
 
 class Executable:
-    """A plan whose steps can run; `key` is the first item of its replays' keys."""
+    """A plan whose steps can run; the keys of its replays begin with `key`."""
 
-    def __init__(self, plan: Plan, weights: WeightCache, overflow_guard: OverflowGuard, replays: ReplayCache) -> None:
+    def __init__(self, plan: Plan, weights: WeightCache) -> None:
         self.plan, self.key = plan, object()
-        self._replays = replays
         self._weights = weights
-        self._overflow_guard = overflow_guard
         self._steps: dict[int, BoundStep] = {}
         self._flows = _flows(plan)
         self._is_rehearsed = False
@@ -50,7 +51,7 @@ class Executable:
     @property
     def nbytes(self) -> int:
         """Bytes that are cached for rows, replays excluded."""
-        return sum(step.nbytes for step in self._steps.values())
+        return sum(int(chain.nbytes) for _, _, chain in self._steps.values() if chain is not None)
 
     def outputs(self, features: Features, context: RunContext, replays: bool = True) -> Any:
         """Return outputs in memory that the caller owns, by a replay if that is faster."""
@@ -58,110 +59,12 @@ class Executable:
             return self._outputs_of(self.run(features, context))
         outputs = self._replayed(features) if replays and self.is_capturable else None
         if outputs is None:
-            outputs = self._outputs(None, features)
+            outputs = self.compute(features)
         context.report(len(self.plan.network))
         return outputs
 
-    def _replayed(self, rows: Array) -> Any:
-        """Return outputs by a replay; None in the first call with such rows, and where there is no replay."""
-        is_first = self._replays.get(self._replay_key(rows, None)) is None
-        replay = self._replay(rows, None)
-        results = None if is_first else replay(lambda features: (self._outputs(None, features),), rows)
-        return None if results is None else results[0]
-
-    def _replay(self, rows: Array, watch: RowsWatch | None) -> Any:
-        """Return the replay of rows on the device, made if it is not cached; None where there is none."""
-        if not self.is_capturable or 0 in rows.shape:
-            return None
-        key = self._replay_key(rows, watch)
-        replay = self._replays.get(key)
-        if replay is None:
-            replay = self.plan.backend.queue.replay(key[1], on_host=False)
-            if replay is not None:
-                self._replays.put(key, replay)
-        return replay
-
-    def _replay_key(self, rows: Any, watch: RowsWatch | None) -> _ReplayKey:
-        return self.key, rows.shape, rows.dtype, watch is None
-
-    def repeated_call(self, source: Any, rows: Array, watch: RowsWatch | None) -> Callable[[Any], Any] | None:
-        """Return a function of arrays like `source`, whose rows are `rows` on the device, to new outputs of its type.
-
-        None where there is none. It returns None for other arrays, and in a capture.
-        """
-        backend, replays, keeps_half, kind = self.plan.backend, self._replays, self.plan.keeps_half, type(source)
-        is_converted = rows.dtype == np.float16 and not keeps_half
-        key, replay = self._replay_key(rows, watch), None if is_converted else self._replay(rows, watch)
-
-        def run(features: Array) -> tuple[Any]:
-            placed: Any = backend.place(features, keeps_half)
-            return (self._outputs(watch, placed),)
-
-        call = backend.queue.repeated_call(run, source, rows, replay)
-        if call is None:
-            return None
-
-        def outputs_of(inputs: Any) -> Any:
-            outputs = call(inputs)
-            if replay is not None:
-                replays.get(key)  # which is one of those called last
-            return outputs if outputs is None or type(outputs) is kind else to_input_type(inputs, outputs)
-
-        return outputs_of
-
-    def captured(self, rows: Array) -> Any:
-        """Return outputs of rows on the device, for a capture: no number is checked, and nothing is reported."""
-        return self._outputs(None, rows)
-
-    @property
-    def foreign_network(self) -> ForeignNetwork | None:
-        """The whole network in ONNX Runtime, once its step is bound; None where kernels compute."""
-        is_whole = self.plan.kernel.operation == WHOLE_OPERATION and self.plan.leaves_outputs
-        bound = self._steps.get(0) if is_whole else None
-        return None if bound is None else self._weights.of_layers(self.plan.compiled, self.plan.steps[0])
-
-    def host_call(self, source: Array, rows: Array, is_checked: bool) -> Callable[[Any], Any] | None:
-        """Return a function of arrays in host memory like `source`, whose rows are `rows`, to outputs there.
-
-        None where there is no replay. It returns None for other arrays, and where a check of numbers fails: the steps,
-        run one by one, then report the number.
-        """
-        plan, shape, dtype, rows_shape = self.plan, source.shape, source.dtype, rows.shape
-        is_read = dtype in plan.backend.row_types and (dtype != np.float16 or plan.keeps_half)
-        is_read = is_read and source.flags.c_contiguous and rows.flags.c_contiguous
-        if not is_read or not self.is_capturable or not 0 < rows.nbytes <= MAX_HOST_BYTES:
-            return None
-        key, backend = (self.key, rows_shape, dtype, is_checked, "host"), plan.backend
-
-        def outputs_of(inputs: Any) -> Array | None:
-            if type(inputs) is not np.ndarray or inputs.shape != shape or inputs.dtype != dtype:
-                return None
-            if not inputs.flags.c_contiguous:
-                return None
-            call = self._replays.get(key)
-            if call is None:
-                guard = self._overflow_guard if plan.has_half else None
-                watch = self._replays.host_watch if is_checked else None
-                call = HostCall(backend, rows_shape, watch, guard, 2 * len(plan.merged.network))
-                self._replays.put(key, call)
-            with backend.queue:
-                outputs: Array | None = call(
-                    lambda features, guard: self._outputs_of(self.run(features, RunContext(watch=guard))), inputs
-                )
-            return outputs
-
-        return outputs_of
-
-    @cached_property
-    def is_capturable(self) -> bool:
-        """Whether a device can replay the plan: not if a step drops rows, whose number the next step has to await."""
-        if self.plan.backend.in_host_memory or self.plan.streams:
-            return False
-        if any(isinstance(layer, ForeignLayer) for layer in self.plan.merged.network):
-            return False
-        return not any(step.drops_rows for step in self.plan.steps[:-1])
-
-    def _outputs(self, watch: RowsWatch | None, features: Array) -> Any:
+    def compute(self, features: Array, watch: RowsWatch | None = None) -> Any:
+        """Return outputs of a matrix, for captures as well: only a watch checks numbers, and nothing is reported."""
         if watch is not None:
             watch.scan(features)
         if self.direct is not None:
@@ -174,12 +77,102 @@ class Executable:
             return left.features
         return self.plan.backend.spread(left, self.plan.merged.expansion)
 
+    def _replayed(self, rows: Array) -> Any:
+        """Return outputs by a replay; None in the first call with such rows, and where there is no replay."""
+        is_first = self._weights.replay(self._replay_key(rows, False)) is None
+        replay = self._replay(rows, False)
+        results = None if is_first else replay(lambda features: (self.compute(features),), rows)
+        return None if results is None else results[0]
+
+    def _replay_key(self, rows: Any, is_watched: bool, on_host: bool = False) -> tuple[Any, ...]:
+        return self.key, rows.shape, rows.dtype, is_watched, on_host
+
+    def _replay(self, rows: Array, is_watched: bool, on_host: bool = False) -> Any:
+        """Return the replay of rows like these, made if it is not cached; None where there is none."""
+        if not self.is_capturable or 0 in rows.shape:
+            return None
+        make: Any = partial(self.plan.backend.queue.replay, rows.shape, on_host=on_host)
+        return self._weights.replay(self._replay_key(rows, is_watched, on_host), make)
+
+    def repeated_call(self, source: Any, rows: Array, watch: RowsWatch | None) -> Callable[[Any], Any] | None:
+        """Return a function of arrays like `source`, whose rows are `rows` on the device, to new outputs of its type.
+
+        None where there is none. It returns None for other arrays, and in a capture.
+        """
+        backend, weights, keeps_half, kind = self.plan.backend, self._weights, self.plan.keeps_half, type(source)
+        is_converted, is_watched = rows.dtype == np.float16 and not keeps_half, watch is not None
+        key, replay = self._replay_key(rows, is_watched), None if is_converted else self._replay(rows, is_watched)
+
+        def run(features: Array) -> tuple[Any]:
+            placed: Any = backend.place(features, keeps_half)
+            return (self.compute(placed, watch),)
+
+        call = backend.queue.repeated_call(run, source, rows, replay)
+        if call is None:
+            return None
+
+        def outputs_of(inputs: Any) -> Any:
+            outputs = call(inputs)
+            if replay is not None:
+                weights.replay(key)  # which is one of those called last
+            return outputs if outputs is None or type(outputs) is kind else to_input_type(inputs, outputs)
+
+        return outputs_of
+
+    @property
+    def foreign_network(self) -> ForeignNetwork | None:
+        """The whole network in ONNX Runtime, once its step is bound; None where kernels compute."""
+        is_whole = self.plan.kernel.operation == WHOLE_OPERATION and self.plan.leaves_outputs
+        is_bound = is_whole and 0 in self._steps
+        return self._weights.of_layers(self.plan.compiled, self.plan.steps[0]) if is_bound else None
+
+    def host_call(self, source: Array, rows: Array, is_checked: bool) -> Callable[[Any], Any] | None:
+        """Return a function of arrays in host memory like `source`, whose rows are `rows`, to outputs there.
+
+        None where there is no replay. It returns None for other arrays, where the replay is cached no more, and where a
+        check of numbers fails: the steps, run one by one, then report the number.
+        """
+        plan, weights, shape, dtype = self.plan, self._weights, source.shape, source.dtype
+        is_read = dtype in plan.backend.row_types and (dtype != np.float16 or plan.keeps_half)
+        is_read = is_read and source.flags.c_contiguous and rows.flags.c_contiguous
+        if not is_read or not 0 < rows.nbytes <= MAX_HOST_BYTES:
+            return None
+        key, replay = self._replay_key(rows, is_checked, True), self._replay(rows, is_checked, on_host=True)
+        if replay is None:
+            return None
+        watch = weights.host_watch if is_checked else None
+        guard = plan.compiled.overflow_guard if plan.has_half else None
+
+        def run(features: Array, guard: BatchGuard | None) -> Any:
+            return self._outputs_of(self.run(features, RunContext(watch=guard)))
+
+        call = checked_replay(plan.backend, replay, run, watch, guard, 2 * len(plan.merged.network))
+
+        def outputs_of(inputs: Any) -> Array | None:
+            if type(inputs) is not np.ndarray or inputs.shape != shape or inputs.dtype != dtype:
+                return None
+            if not inputs.flags.c_contiguous or weights.replay(key) is not replay:
+                return None
+            with plan.backend.queue:
+                return call(inputs)
+
+        return outputs_of
+
+    @cached_property
+    def is_capturable(self) -> bool:
+        """Whether a device can replay the plan: not if a step drops rows, whose number the next step has to await."""
+        if self.plan.backend.in_host_memory or self.plan.streams:
+            return False
+        if any(isinstance(layer, ForeignLayer) for layer in self.plan.merged.network):
+            return False
+        return not any(step.drops_rows for step in self.plan.steps[:-1])
+
     def run(self, features: Features, context: RunContext) -> RowsLeft:
         """Take rows through all layers, Y' = act(Y·W + b); the next run may write over the memory of the result."""
         if not self._is_rehearsed:
             self.rehearse(features, context)
         values, rows = {0: features}, RowsLeft(features)
-        last, traced = len(self.plan.steps) - 1, bool(watchers["step"])
+        traced = bool(watchers["step"])
         for number, step in enumerate(self.plan.steps):
             if rows.row_map.rows is not None and not rows.features.shape[0] and step.first >= self.plan.droppable_from:
                 return self._without_rows(rows, number, context)  # and no layer makes others of rows of zeros
@@ -187,9 +180,6 @@ class Executable:
             with span(step.title, "step", **step.details, rows=rows.features.shape[0]) if traced else nullcontext():
                 rows = self._run_step(bound, number, rows, values, context)
             del bound  # whose weights, if they stream, end before the next step's begin
-            if number < last and rows.row_map.rows is not None:
-                rows = self._without_unused(rows)
-            self._store(number, rows.features, values)
             context.report(step.last)
         return rows
 
@@ -205,23 +195,29 @@ class Executable:
                 return
             with self.plan.backend.queue.rehearsal():
                 rows = self._run_step(bound, number, rows, values, QUIET)
-                self._store(number, rows.features, values)
         with self.plan.backend.queue.rehearsal():
             self._outputs_of(rows)
 
     def _run_step(
         self, bound: BoundStep, number: int, rows: RowsLeft, values: dict[int, Features], context: RunContext
     ) -> RowsLeft:
-        """Run a step on the values that it reads, all of which have the rows that the previous step left."""
-        first, *others = [values[source] for source in self._flows[number].sources]
-        return bound.run(rows if first is rows.features else rows._replace(features=first), context, *others)
+        """Run a step on the values that it reads, all of which have the rows that the previous step left.
 
-    def _store(self, number: int, features: Features, values: dict[int, Features]) -> None:
-        """Store the value of a step until its last consumer has run, and drop values without further consumers."""
-        _, value, is_copied, dead = self._flows[number]
+        Its own value is stored until its last consumer has run, and values without further consumers are dropped.
+        """
+        sources, value, is_copied, dead = self._flows[number]
+        first, *others = [values[source] for source in sources]
+        rows = bound[0](rows if first is rows.features else rows._replace(features=first), context, *others)
+        if number + 1 < len(self._flows) and rows.row_map.rows is not None:  # drop rows that belong to no input
+            row_map = rows.row_map.on_host(self.plan.backend.fetch)
+            places: Any = row_map.rows
+            used, all_rows = int(places.max()) + 1 if places.size else 0, cast(Any, rows.features)
+            rows = RowsLeft(all_rows if used == all_rows.shape[0] else all_rows[:used], row_map, rows.dropped)
+        features = rows.features
         values[value] = features.copy() if is_copied and not isinstance(features, CSR) else features
         for each in dead:
             del values[each]
+        return rows
 
     def _step(self, number: int, context: RunContext) -> BoundStep:
         """Return a step with its weights, bound on first use; where weights stream, in every run."""
@@ -241,87 +237,105 @@ class Executable:
 
     def _direct(self) -> Callable[[Array], Any] | None:
         plan, flows = self.plan, self._flows
-        *before, last = (self._steps[number] for number in range(len(flows)))
-        if any(step.launch is None for step in before):
+        launch: Any
+        chain: Any
+        *before, (_, launch, chain) = (self._steps[number] for number in range(len(flows)))
+        if any(each is None for _, each, _ in before):
             return None
         backend, expansion, leaves_outputs = plan.backend, plan.merged.expansion, plan.leaves_outputs
 
         def finish(*matrices: Array) -> Any:
-            left = last.run_quietly(*matrices)
+            left = RowsLeft(launch(*matrices)) if chain is None else chain.run(*matrices, False, None)
             is_output = leaves_outputs and left.row_map.rows is None
             return left.features if is_output else backend.spread(left, expansion)
 
-        end = last.launch if leaves_outputs and last.launch is not None else finish
-        launches: list[Any] = [*(step.launch for step in before), end]
+        end = finish if launch is None or not leaves_outputs else launch
+        launches: list[Any] = [*(each for _, each, _ in before), end]
 
         def run(rows: Array) -> Any:
             values, outputs = {0: rows}, rows
-            for launch, (sources, value, is_copied, dead) in zip(launches, flows, strict=True):
-                outputs = launch(*[values[source] for source in sources])
+            for each_launch, (sources, value, is_copied, dead) in zip(launches, flows, strict=True):
+                outputs = each_launch(*[values[source] for source in sources])
                 values[value] = outputs.copy() if is_copied else outputs
                 for each in dead:
                     del values[each]
             return outputs
 
-        known = end if not before and flows[0].sources == (0,) else run
+        known = end if not before and flows[0][0] == (0,) else run
         is_without_numpy = self.is_capturable or plan.kernel.operation == WHOLE_OPERATION
         return known if is_without_numpy else np.errstate(all="ignore")(known)
-
-    def _without_unused(self, rows: RowsLeft) -> RowsLeft:
-        """Return rows without those that belong to no input, and with their map on the host."""
-        row_map = rows.row_map.on_host(self.plan.backend.fetch)
-        features: Any = rows.features
-        places: Any = row_map.rows
-        used = int(places.max()) + 1 if places.size else 0
-        return RowsLeft(features if used == features.shape[0] else features[:used], row_map, rows.dropped)
 
     def _without_rows(self, rows: RowsLeft, number: int, context: RunContext) -> RowsLeft:
         """Count the steps from `number` on as run on no rows."""
         plan = self.plan
         for step in plan.steps[number:]:
-            if context.counter is not None:
+            if context.counts is not None:
                 grouped = 0 if plan.options.deduplication and step.kernel.operation == SPARSE_OPERATION else None
                 counts = [LayerCounts(step.kernel.name, 0, 0, 0, 0, grouped) for _ in step.layers]
-                context.counter.add(step.first, counts, 0.0, 0.0)
+                context.counts.append(StepCounts(step.first, counts, 0.0, 0.0))
             context.report(step.last)
         numbers = rows.features.values if isinstance(rows.features, CSR) else rows.features
         return RowsLeft(np.zeros((0, plan.merged.network.outputs), numbers.dtype), rows.row_map)
 
 
-class _Flow(NamedTuple):
-    """The values that a step reads and leaves, by their nodes; 0 is the input."""
+def checked_replay(
+    backend: Backend,
+    replay: Replay,
+    run: Callable[[Array, BatchGuard | None], Array],
+    watch: RowsWatch | None,
+    overflow_guard: OverflowGuard | None,
+    scans: int,
+) -> Callable[[Array], Array | None]:
+    """Return a function of rows in host memory to outputs there, by a replay; it returns None where a check fails.
 
-    sources: tuple[int, ...]
-    value: int
-    is_copied: bool  # since a later step writes over it before its last consumer has run
-    dead: tuple[int, ...]  # that nothing reads after this step
+    `run` takes rows on the device through the steps, guarded, and is the same in each call. The watch is of such calls
+    alone; a guard makes at most some number of scans.
+    """
+    guard: LoggingGuard | None = None
+
+    def queue(features: Array) -> tuple[Array, ...]:
+        nonlocal guard
+        if watch is not None:
+            watch.scan(features)
+        if overflow_guard is None:
+            return (run(features, None),)
+        log: Any = backend.number_check(scans)
+        guard = LoggingGuard(overflow_guard, log.scan)
+        return run(features, guard), log.results
+
+    def outputs_of(rows: Array) -> Array | None:
+        results = replay(queue, rows)
+        if results is None or (watch is not None and watch.take_fault()):
+            return None
+        outputs: Array = results[0]
+        if guard is None:
+            return outputs
+        largest, faulty = results[1].T
+        found = list(zip(largest.view(np.float32).tolist(), (faulty == 0).tolist(), strict=True))
+        return outputs if guard.approves(found) else None
+
+    return outputs_of
 
 
 def _flows(plan: Plan) -> list[_Flow]:
-    network, borrowed, flows, present = plan.network, _borrowed(plan), list[_Flow](), {0}
+    """Return the flows of all steps.
+
+    A step reads the values that its layers read from outside: of layers that run as a stack that is one, of a
+    convolution and its sum both.
+    """
+    network, flows, present = plan.network, list[_Flow](), {0}
+    borrowed = set[int]()  # values in buffers of sparse layers, which later steps write over
     for step in plan.steps:
+        node, kernel = network.nodes[step.first], step.kernel
+        if kernel.operation == SPARSE_OPERATION or (isinstance(node.layer, Flatten) and node.sources[0] in borrowed):
+            borrowed.add(step.last)
+        sources = tuple(each for at in step.layers for each in network.nodes[at].sources if each <= step.first)
+        if kernel.operation == WHOLE_OPERATION:
+            sources = (0,)
+        elif isinstance(kernel, ConvolutionKernel) and kernel.run_stack:
+            sources = sources[:1]
         dead = (present | {step.last}).difference(network.live[step.last])
         present = (present | {step.last}) - dead
         is_copied = step.last in borrowed and network.consumers[step.last][-1:] > (step.last + 1,)
-        flows.append(_Flow(_sources(plan, step), step.last, is_copied, tuple(dead)))
+        flows.append((sources, step.last, is_copied, tuple(dead)))
     return flows
-
-
-def _sources(plan: Plan, step: Step) -> tuple[int, ...]:
-    """Return the values that a step reads: of layers that run as a stack one, of a convolution and its sum both."""
-    if step.kernel.operation == WHOLE_OPERATION:
-        return (0,)
-    outside = (each for number in step.layers for each in plan.network.nodes[number].sources if each <= step.first)
-    sources = tuple(outside)
-    return sources[:1] if isinstance(step.kernel, ConvolutionKernel) and step.kernel.run_stack else sources
-
-
-def _borrowed(plan: Plan) -> frozenset[int]:
-    """Return the nodes whose outputs lie in buffers of sparse layers, which later steps write over."""
-    borrowed: set[int] = set()
-    for step in plan.steps:
-        node = plan.network.nodes[step.first]
-        is_view = isinstance(node.layer, Flatten) and node.sources[0] in borrowed
-        if step.kernel.operation == SPARSE_OPERATION or is_view:
-            borrowed.add(step.last)
-    return frozenset(borrowed)

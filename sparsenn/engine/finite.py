@@ -31,7 +31,14 @@ from sparsenn.layers.elementwise import HALF_MAX, Activation
 from sparsenn.layers.sparse_or_dense import with_zeros
 from sparsenn.network import Network
 
-__all__ = ["HALF_PRECISION", "BatchGuard", "OverflowGuard", "UnderflowWarning", "check_inputs", "is_half"]
+__all__ = [
+    "HALF_PRECISION",
+    "BatchGuard",
+    "LoggingGuard",
+    "OverflowGuard",
+    "UnderflowWarning",
+    "check_inputs",
+]
 
 HALF_PRECISION = "float16"  # the precision whose numbers end at `HALF_MAX`
 
@@ -43,9 +50,6 @@ _HALF_STEP, _HALF_LEAST = 2.0**-11, 2.0**-25
 
 _SLACK, _LEAST = 1.01, 256 * _HALF_LEAST
 """The most that rounding makes of a sum: the sum of its terms' sizes, times the first, plus the second."""
-
-
-_MULTIPLYING = Conv2d, Linear, SparseLinear
 
 
 class UnderflowWarning(UserWarning):
@@ -81,14 +85,6 @@ class _LayerBounds:
     bias: Array  # (outputs,) float64, its absolute value
     activation: Activation
     representable: bool  # whether all weights are within half precision
-
-    @classmethod
-    def of(cls, layer: Linear | Conv2d) -> _LayerBounds:
-        weights = np.abs(layer.weights.reshape(layer.filters, -1) if isinstance(layer, Conv2d) else layer.weights.T)
-        halves = np.minimum(weights, np.float32(HALF_MAX)).astype(np.float16).astype(np.float64)
-        bias = np.abs(layer.bias_vector().astype(np.float64))
-        exact = weights.sum(axis=1, dtype=np.float64)
-        return cls(halves.sum(axis=1), exact, bias, layer.activation, bool(weights.max() <= HALF_MAX))
 
     def outputs(self, inputs: float) -> float:
         """Return an upper bound of the outputs' size, where no input's size exceeds `inputs`."""
@@ -141,7 +137,11 @@ class OverflowGuard:
             if isinstance(layer, SparseLinear):  # one whose zeros are multiplied, too
                 layer = with_zeros(layer)
             assert isinstance(layer, Linear | Conv2d), "other layers have no kernels in half precision"
-            self._bounds[number] = _LayerBounds.of(layer)
+            weights = np.abs(layer.weights.reshape(layer.filters, -1) if isinstance(layer, Conv2d) else layer.weights.T)
+            halves = np.minimum(weights, np.float32(HALF_MAX)).astype(np.float16).astype(np.float64)
+            exact, bias = weights.sum(axis=1, dtype=np.float64), np.abs(layer.bias_vector().astype(np.float64))
+            fits = bool(weights.max() <= HALF_MAX)
+            self._bounds[number] = _LayerBounds(halves.sum(axis=1), exact, bias, layer.activation, fits)
         return self._bounds[number]
 
 
@@ -180,7 +180,7 @@ class BatchGuard:
         Sums, products and normalised numbers of float16 rows are such outputs, too.
         """
         rounds, layer = kernel.precision == HALF_PRECISION, self._overflow_guard.network[first]
-        if rounds or (is_half(features) and isinstance(layer, Add | LayerNorm | Multiply)):
+        if rounds or (_is_half(features) and isinstance(layer, Add | LayerNorm | Multiply)):
             inputs = self._largest if rounds else None
             self._largest, finite = self._scan(features)
             if not finite:
@@ -189,7 +189,9 @@ class BatchGuard:
                     f"{HALF_PRECISION}, and became infinite; use precision float32 or tf32, or scale down the inputs "
                     "or the weights"
                 )
-            if inputs is not None and (last > first + 1 or isinstance(connected_layer(layer), _MULTIPLYING)):
+            if inputs is not None and (
+                last > first + 1 or isinstance(connected_layer(layer), Conv2d | Linear | SparseLinear)
+            ):
                 self._overflow_guard.warn_of_underflow(first, last, inputs, self._largest)
         elif not isinstance(layer, MaxPool2d | AvgPool2d | Flatten):
             self._largest = None
@@ -211,6 +213,54 @@ class BatchGuard:
         return last
 
 
-def is_half(features: Features) -> bool:
+class LoggingGuard(BatchGuard):
+    """A guard of a batch that waits for no scan: it passes every launch, and logs the questions for `approves`."""
+
+    def __init__(self, overflow_guard: OverflowGuard, queue_scan: Callable[[Features], None]) -> None:
+        super().__init__(overflow_guard, self._log_scan)
+        self._queue_scan = queue_scan
+        self._scans = 0
+        self._questions: list[tuple[str, tuple[Kernel, Features, int, int], int]] = []
+
+    def _log_scan(self, features: Features) -> tuple[float, bool]:
+        self._queue_scan(features)
+        self._scans += 1
+        return 0.0, True
+
+    def before(self, kernel: Kernel, features: Features, first: int, last: int) -> int:
+        """Log the question, and let all layers pass."""
+        super().before(kernel, features, first, last)
+        self._log("before", kernel, features, first, last)
+        return last
+
+    def after(self, kernel: Kernel, features: Features, first: int, last: int) -> None:
+        """Log the question."""
+        super().after(kernel, features, first, last)
+        self._log("after", kernel, features, first, last)
+
+    def _log(self, question: str, kernel: Kernel, features: Features, first: int, last: int) -> None:
+        numbers = np.zeros((0, 0), np.float16 if _is_half(features) else np.float32)
+        self._questions.append((question, (kernel, numbers, first, last), self._scans))
+
+    def approves(self, scans: list[tuple[float, bool]]) -> bool:
+        """Return whether a guard that waits would have let the launches pass as they were."""
+        done = 0
+
+        def next_scan(_: Features) -> tuple[float, bool]:
+            nonlocal done
+            done += 1
+            return scans[min(done, len(scans)) - 1]
+
+        guard = BatchGuard(self._overflow_guard, next_scan)
+        try:
+            return all(
+                getattr(guard, question)(*asked) in (None, asked[-1]) and done == expected
+                for question, asked, expected in self._questions
+            )
+        except NumericError:
+            return False
+
+
+def _is_half(features: Features) -> bool:
     """Return whether features are a float16 matrix."""
     return not isinstance(features, CSR) and features.dtype == np.float16

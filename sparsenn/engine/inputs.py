@@ -86,7 +86,12 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
     """Return inputs of a session as rows of shape (rows, network.inputs), where they are; errors are `Session`'s."""
     if are_named(inputs):
         inputs = packed_inputs(network, inputs)
-    inputs = without_table(_column_names(network), _unwrapped(network, _with_sign(inputs)))
+    names = network.named_inputs  # each of one number, if any is to name a column
+    if names is None:
+        columns = None if network.input_layout is None else network.input_layout.names
+    else:
+        columns = tuple(names) if len(names) == network.inputs else None
+    inputs = without_table(columns, _unwrapped(network, _with_sign(inputs)))
     device_rows = backend.device_rows(inputs)
     on_host = device_rows is None
     rows = _on_host(inputs) if device_rows is None else device_rows
@@ -101,13 +106,6 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
     if on_host and isinstance(rows, np.ndarray) and not backend.doubles:
         _check_range(rows)
     return InputRows(rows, on_host, inputs, int(rows.shape[0]))
-
-
-def _column_names(network: Network) -> tuple[str, ...] | None:
-    """Return what the numbers of a row are called: by the layout, or as inputs of one number each."""
-    if network.named_inputs is not None:
-        return tuple(network.named_inputs) if len(network.named_inputs) == network.inputs else None
-    return None if network.input_layout is None else network.input_layout.names
 
 
 def _with_sign(inputs: Any) -> Any:
@@ -195,21 +193,17 @@ def check_network(network: Network) -> None:
 def _check_range(matrix: Array) -> None:
     """Refuse finite numbers that float32 cannot hold. Those that are infinite, or NaN, stay what they are."""
     if matrix.dtype.kind == "f" and matrix.dtype.itemsize > 4 and matrix.size:
-        beyond_range = map_threads(
-            lambda rows: _beyond_float32(matrix[slice(*rows)]),
-            chunks(matrix.shape[0], max(1, NUMBERS // matrix.shape[1])),
-        )
-        beyond = next((number for number in beyond_range if number is not None), None)
-        if beyond is not None:
-            raise MatrixError(f"the inputs hold {beyond:g}, which is outside the range of float32")
+        slices = chunks(matrix.shape[0], max(1, NUMBERS // matrix.shape[1]))
+        for beyond in map_threads(lambda rows: _beyond_float32(matrix[slice(*rows)]), slices):
+            if beyond.size:
+                raise MatrixError(f"the inputs hold {beyond[0]:g}, which is outside the range of float32")
 
 
-def _beyond_float32(numbers: Array) -> float | None:
+def _beyond_float32(numbers: Array) -> Array:
     if numbers.min() >= -FLOAT32_MAX and numbers.max() <= FLOAT32_MAX:
-        return None
+        return numbers[:0].ravel()
     with np.errstate(all="ignore"):
-        beyond = numbers[np.isfinite(numbers) & ~np.isfinite(numbers.astype(np.float32))]
-    return float(beyond[0]) if beyond.size else None
+        return numbers[np.isfinite(numbers) & ~np.isfinite(numbers.astype(np.float32))]
 
 
 def _on_host(inputs: Any) -> CSR | SparseRows | Array:

@@ -14,15 +14,15 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from sparsenn.backends import Features, compile_seconds
 from sparsenn.backends.contract import LONG_SECONDS
 from sparsenn.engine.bound_steps import QUIET
-from sparsenn.engine.choice_key import convolution_sizes
-from sparsenn.engine.choices import WHOLE, Choice, Measured, label_of
+from sparsenn.engine.calls import direct_call, no_outputs
+from sparsenn.engine.choice_key import layer_key
 from sparsenn.engine.choosing import (
     CLOSE,
     ORDER_GAIN,
@@ -34,20 +34,28 @@ from sparsenn.engine.choosing import (
     segments_of,
 )
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.direct_calls import DirectCalls
 from sparsenn.engine.executable import Executable
-from sparsenn.engine.finite import OverflowGuard, check_inputs
-from sparsenn.engine.inputs import packed_inputs
+from sparsenn.engine.finite import check_inputs
+from sparsenn.engine.inputs import packed_inputs, rows_in_order
 from sparsenn.engine.plan import Plan, prepared_bytes
-from sparsenn.engine.replay_cache import ReplayCache
-from sparsenn.engine.steps import Alternative, is_in_order, names_of, prior_of, skips_rows, takes_half
+from sparsenn.engine.steps import (
+    WHOLE,
+    Alternative,
+    Choice,
+    Measured,
+    is_in_order,
+    label_of,
+    names_of,
+    prior_of,
+    skips_rows,
+    takes_half,
+)
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.engine.whole import may_run_whole, whole_step
 from sparsenn.errors import InputError, OutOfMemoryError, UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.named_shapes import named_columns
-from sparsenn.layers import Conv2d, SparseLinear, connected_layer, positions_of
-from sparsenn.network import Network
+from sparsenn.layers import SparseLinear, positions_of
 from sparsenn.runtime.spans import span
 
 __all__ = ["MAX_MEASURED_ROWS", "measure", "open_segments", "telling_rows"]
@@ -93,15 +101,14 @@ def measure(
     network = compiled.merged.network
     equal: dict[Any, Measured] = {}
     choice: Choice = {}
-    keys = [(*(_layer_key(network, at) for at in range(*layers_of(each))),) for each in segments]
+    keys = [(*(layer_key(network, at) for at in range(*layers_of(each))),) for each in segments]
     if compiled.backend.queue.rehearses and len(segments) > 1:
         _rehearse_apart(compiled, dict(zip(reversed(keys), reversed(segments), strict=True)).values(), rows, features)
     for segment, key in zip(segments, keys, strict=True):
         first, last = layers_of(segment)
-        whole = (first, last) == (0, len(network))
-        found = None if whole else equal.get(key)
-        if found is None:
+        if key not in equal:
             with span(f"measure layers {first + 1} to {last}", "plan"):
+                whole = (first, last) == (0, len(network))
                 is_short = not whole or prior_of(segment[0]) < SHORT_SECONDS
                 repeats = REPEATS if is_short and not compiled.backend.in_host_memory else 1
                 if whole:
@@ -109,11 +116,11 @@ def measure(
                 else:
                     with closing(WeightCache(compiled.backend)) as own:
                         found = _measured(*_apart(compiled, segment, rows, features), own, repeats)
-                        found = replace(found, rows=max(1, found.rows // positions_of(network[first])))
-        equal[key] = found
-        shift = first - found.names[0][0]
-        names = tuple((start + shift, end + shift, name) for start, end, name in found.names)
-        choice[first, last] = replace(found, names=names)
+                    found = replace(found, rows=max(1, found.rows // positions_of(network[first])))
+                equal[key] = found
+        shift = first - equal[key].names[0][0]
+        names = tuple((start + shift, end + shift, name) for start, end, name in equal[key].names)
+        choice[first, last] = replace(equal[key], names=names)
     if may_run_whole(compiled, rows.form):
         with span("measure ONNX Runtime", "plan"):
             fastest = _beside_whole(compiled, choice, rows, features, weights)
@@ -133,12 +140,14 @@ def _beside_whole(
     whole = (whole_step(compiled.network),)
     if sum(prepared_bytes(compiled, *own)) + sum(prepared_bytes(compiled, *whole)) > compiled.weight_memory:
         return None
-    known, replays = weights.keys, ReplayCache(compiled.backend)
-    executables = _executables(compiled, (own, whole), rows, weights, replays)
-    count, calls, inputs = int(features.shape[0]), DirectCalls(compiled), _by_name(compiled.network, features)
-    trials = {
-        one: partial(_call, each, calls, count, inputs) for one, each in zip((own, whole), executables, strict=True)
-    }
+    known, executables = weights.keys, _executables(compiled, (own, whole), rows, weights)
+    count, shapes, inputs = int(features.shape[0]), compiled.network.named_inputs or {}, cast(Any, features)
+    if len(shapes) > 1:  # as a caller has them, an array for each
+        inputs = {
+            name: np.ascontiguousarray(inputs[:, first:last]).reshape(count, *shape)
+            for name, shape, first, last in named_columns(shapes)
+        }
+    trials = {one: partial(_call, each, [], count, inputs) for one, each in zip((own, whole), executables, strict=True)}
     times: dict[Alternative, list[float]] = {own: [], whole: []}
     fastest, measured = own, None
     with suppress(OutOfMemoryError, MemoryError, InputError, UsageError):
@@ -157,25 +166,15 @@ def _beside_whole(
     return measured
 
 
-def _by_name(network: Network, rows: Any) -> Any:
-    """Return rows as a caller has them who has an array for each of several inputs."""
-    shapes, count = network.named_inputs or {}, rows.shape[0]
-    if len(shapes) < 2:
-        return rows
-    return {
-        name: np.ascontiguousarray(rows[:, first:last]).reshape(count, *shape)
-        for name, shape, first, last in named_columns(shapes)
-    }
-
-
-def _call(executable: Executable, calls: DirectCalls, count: int, inputs: Any) -> None:
+def _call(executable: Executable, calls: list[Any], count: int, inputs: Any) -> None:
     """Run an executable as a session's calls do, which matters where a run takes microseconds."""
-    foreign = executable.foreign_network
-    if foreign is not None:
-        calls.add(count, foreign)
-        if calls.outputs(inputs) is not None:
-            return
-    rows = packed_inputs(executable.plan.network, inputs) if isinstance(inputs, dict) else inputs
+    network, foreign = executable.plan.network, executable.foreign_network
+    if foreign is not None and not calls:
+        is_in_order, is_checked = rows_in_order(network, inputs) == count, executable.plan.options.check_finite
+        calls.append(direct_call(network, inputs, count, foreign, is_checked) if is_in_order else no_outputs)
+    if calls and calls[0](inputs) is not None:
+        return
+    rows = packed_inputs(network, inputs) if isinstance(inputs, dict) else inputs
     check_inputs(rows)
     with np.errstate(all="ignore"):
         executable.outputs(rows, QUIET)
@@ -199,7 +198,7 @@ def _rehearse_apart(
         if not any(isinstance(layer, SparseLinear) for layer in layers):  # whose weights take longer to prepare
             with closing(WeightCache(compiled.backend)) as weights, suppress(OutOfMemoryError, MemoryError):
                 part, alternatives, count, taken = _apart(compiled, segment, rows, features)
-                for executable in _executables(part, alternatives, count, weights, ReplayCache(part.backend)):
+                for executable in _executables(part, alternatives, count, weights):
                     executable.rehearse(taken)
 
 
@@ -216,12 +215,8 @@ def _apart(
     elif positions > 1:
         features = compiled.backend.as_dense(features)[:most].reshape(-1, width)
         rows = RowsShape(int(features.shape[0]))
-    return (
-        part,
-        [tuple(step.moved(-first) for step in one) for one in _fitting(compiled, segment, rows)],
-        rows,
-        features,
-    )
+    alternatives = [tuple(step.moved(-first) for step in one) for one in _fitting(compiled, segment, rows)]
+    return part, alternatives, rows, features
 
 
 def _fitting(compiled: CompiledNetwork, segment: Segment, rows: RowsShape) -> tuple[Alternative, ...]:
@@ -264,7 +259,7 @@ def _measured(
 
     Those that skip rows come first: others are not prepared where even half of their prior is longer.
     """
-    backend, known, replays = compiled.backend, weights.keys, ReplayCache(compiled.backend)
+    backend, known = compiled.backend, weights.keys
     trials: dict[Alternative, Callable[[], Any]] = {}
     times: dict[Alternative, list[float]] = {}
     start = time.perf_counter() - compile_seconds()
@@ -275,7 +270,7 @@ def _measured(
             if skips_rows(one) == skips
             and (skips or not times or prior_of(one) * repeats <= CLOSE * min(map(min, times.values())))
         ]
-        executables = dict(zip(hopeful, _executables(compiled, hopeful, rows, weights, replays), strict=True))
+        executables = dict(zip(hopeful, _executables(compiled, hopeful, rows, weights), strict=True))
         ready: list[Alternative] = []
         for one in hopeful:
             is_late = time.perf_counter() - compile_seconds() > start + MAX_PREPARING_SECONDS
@@ -301,22 +296,15 @@ def _measured(
     fastest, measured = _fastest(alternatives[0], {one: [run / repeats for run in runs] for one, runs in times.items()})
     backend.queue.before_drop()
     trials.clear()
-    replays.clear()
     weights.retain(known, fastest)
     return replace(measured, rows=int(features.shape[0]))
 
 
 def _executables(
-    compiled: CompiledNetwork,
-    alternatives: Sequence[Alternative],
-    rows: RowsShape,
-    weights: WeightCache,
-    replays: ReplayCache,
+    compiled: CompiledNetwork, alternatives: Sequence[Alternative], rows: RowsShape, weights: WeightCache
 ) -> list[Executable]:
-    guard = OverflowGuard(compiled.merged.network, compiled.backend)
     saving = replace(compiled, options=replace(compiled.options, compaction=True, deduplication=True))
-    plans = (Plan(saving, rows.count, None, rows, one, rows.count) for one in alternatives)
-    return [Executable(plan, weights, guard, replays) for plan in plans]
+    return [Executable(Plan(saving, rows.count, None, rows, one, rows.count), weights) for one in alternatives]
 
 
 def _trial_of(executable: Executable, features: Any, repeats: int) -> Callable[[], None]:
@@ -386,11 +374,3 @@ def _wins(times: Sequence[float], others: Sequence[float]) -> tuple[int, int]:
     """Return in how many runs, one beside the other, the first was faster; and how many there were."""
     pairs = list(zip(times, others, strict=False))
     return sum(own < other for own, other in pairs), len(pairs)
-
-
-def _layer_key(network: Network, number: int) -> Any:
-    layer = network[number]
-    shapes = network.input_shapes(number), network.shapes[number + 1], positions_of(layer)
-    sparse = id(layer) if isinstance(connected_layer(layer), SparseLinear) else 0
-    sizes = convolution_sizes(layer) if isinstance(layer, Conv2d) else ()
-    return type(layer), shapes, sizes, sparse, type(getattr(layer, "activation", None))

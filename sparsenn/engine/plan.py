@@ -6,25 +6,23 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Unpack
 
 from sparsenn.backends import Backend, ConvolutionKernel, Kernel, SparseKernel, image_kernel
 from sparsenn.backends.kernel_records import DENSE_OPERATION, IMAGE_OPERATION, WHOLE_OPERATION
-from sparsenn.engine.choices import WHOLE, bucket_of_choice, choice_of, records_of
-from sparsenn.engine.choosing import RowsShape, choose_steps
-from sparsenn.engine.compiled_network import CompiledNetwork, merges
+from sparsenn.engine.choosing import RowsShape, choose_steps, fused
+from sparsenn.engine.compiled_network import CompiledNetwork, merges, operation_of
 from sparsenn.engine.finite import HALF_PRECISION
-from sparsenn.engine.fusing import fused
-from sparsenn.engine.kernels import operation_of
-from sparsenn.engine.options import DOUBLE_PRECISION, Options
-from sparsenn.engine.steps import Step, takes_half
+from sparsenn.engine.options import DOUBLE_PRECISION, NamedOptions, Options, read_options
+from sparsenn.engine.steps import WHOLE, Step, bucket_of_choice, choice_of, records_of, takes_half
+from sparsenn.formats.arrays import size as whole_size
 from sparsenn.layers import Conv2d, SparseLinear, connected_layer
 from sparsenn.network import Network
 from sparsenn.plugins import Viewed
 from sparsenn.printable import one_line
 from sparsenn.structure.merging import Merged, unmerged
 
-__all__ = ["Plan", "bucket", "plan_for", "prepared_bytes", "with_inputs"]
+__all__ = ["Plan", "bucket", "plan_for", "plan_rows", "prepared_bytes", "with_inputs"]
 
 PREPARED_BYTE_SECONDS = 2e-9
 """Time to prepare a byte of weights: on the host, measured on AMD EPYC (Zen 5), and for an H100, with its copy."""
@@ -238,6 +236,11 @@ def plan_for(
     steps, streams, preparing = _fit_steps(compiled, rows)
     seconds = compiled.seconds + time.perf_counter() - start
     return Plan(compiled, inputs, density, RowsShape(bucket(size), form), steps, size, streams, preparing, seconds)
+
+
+def plan_rows(network: Network, rows: int, **options: Unpack[NamedOptions]) -> Plan:
+    """Decide how a network is run on dense rows of which only the number is known; errors are those of `plan`."""
+    return plan_for(CompiledNetwork.of(network, read_options(options)), whole_size(rows, "rows"), None, "dense")
 
 
 def _fit_steps(compiled: CompiledNetwork, rows: RowsShape) -> tuple[tuple[Step, ...], bool, float]:

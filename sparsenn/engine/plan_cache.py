@@ -1,63 +1,121 @@
-"""The cache of a session: weights, and executables for the shapes of rows used last."""
+"""The cache of a session: weights, executables for the shapes of rows used last, and functions of calls."""
 
 from __future__ import annotations
 
 import gc
 from collections import OrderedDict
-from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sparsenn.backends import Features, RowsCheck, RowsWatch, SparseKernel, SparseRows
+from sparsenn.engine.calls import DirectCall, direct_call, key_of, no_outputs
 from sparsenn.engine.choice_key import choice_key
-from sparsenn.engine.choices import bucket_of_choice, choice_of, records_of
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
-from sparsenn.engine.direct_calls import DirectCalls
 from sparsenn.engine.executable import Executable
-from sparsenn.engine.finite import OverflowGuard
-from sparsenn.engine.inputs import InputRows, canonical
+from sparsenn.engine.inputs import InputRows, canonical, rows_in_order
 from sparsenn.engine.measuring import MAX_MEASURED_ROWS, measure, open_segments, telling_rows
 from sparsenn.engine.plan import Plan, bucket, plan_for
-from sparsenn.engine.replay_cache import ReplayCache
+from sparsenn.engine.result import outputs_by_name
+from sparsenn.engine.steps import bucket_of_choice, choice_of, records_of
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.engine.whole import may_run_whole
-from sparsenn.errors import UnsortedError
+from sparsenn.errors import OutOfMemoryError, UnsortedError
 from sparsenn.formats import CSR
+from sparsenn.network import Network
 from sparsenn.runtime import choices
+from sparsenn.runtime.spans import watchers
 
 __all__ = ["PlanCache", "form_of_features"]
 
 MAX_EXECUTABLES = 8  # shapes of rows whose executables are cached; the one that was used least recently goes first
 
+MAX_CALLS = 256
+"""Shapes and types of arrays for which a function of their own is cached."""
+
 
 class PlanCache:
-    """Weights on the device, and executables by the form and number of rows."""
+    """Weights on the device, and executables by the form and number of rows.
+
+    Calls whose arrays have the shape and type of earlier ones go straight to a function of theirs, if they have one.
+    """
 
     def __init__(self, compiled: CompiledNetwork) -> None:
         self.compiled, self.backend = compiled, compiled.backend
         self.weights = WeightCache(compiled.backend)
-        self.overflow_guard = OverflowGuard(compiled.merged.network, compiled.backend)
-        self.replays = ReplayCache(compiled.backend)
         self.watch: RowsWatch | None = None  # of rows on the device, in the calls of the session
-        self.direct_calls = DirectCalls(compiled)
+        self.runs: dict[int, Any] = {}  # functions of all rows of a call in host memory, by the number of rows
+        self.has_calls = False
+        self._calls: dict[tuple[Any, ...], DirectCall] = {}
+        self._last_call: DirectCall = no_outputs
         self._executables: OrderedDict[tuple[str, int, int], Executable] = OrderedDict()
         self._forms: dict[str, str] = {}  # of sparse rows once uploaded, by their form before
         self._densities: dict[str, float | None] = {}
         self._max_rows: int | None = None
 
     @property
-    def checks_on_host(self) -> bool:
-        """Whether dense rows are checked for NaN and infinity where they are, before they are computed."""
-        return self.backend.in_host_memory and self.compiled.options.check_finite
-
-    @property
     def nbytes(self) -> int:
-        """Memory on the device, in bytes: weights as prepared (estimated), and buffers for rows."""
-        buffers = sum(executable.nbytes for executable in self._executables.values())
-        return self.weights.nbytes + self.replays.nbytes + buffers
+        """Memory on the device, in bytes: weights as prepared (estimated), replays, and buffers for rows."""
+        return self.weights.nbytes + sum(executable.nbytes for executable in self._executables.values())
+
+    def direct_outputs(self, inputs: Any) -> Any:
+        """Return what a session's call with the inputs returns, in memory that the caller owns.
+
+        None where they are no arrays of numbers in the network's order, or hold numbers that may have to be refused.
+        """
+        try:
+            outputs = self._last_call(inputs)
+            if outputs is None and (call := self._call_for(inputs)) is not self._last_call:
+                self._last_call = call
+                outputs = call(inputs)
+        except (OutOfMemoryError, MemoryError):  # fewer rows at a time may fit
+            return None
+        return outputs
+
+    def _call_for(self, inputs: Any) -> DirectCall:
+        key = key_of(inputs, not self.backend.in_host_memory)
+        call = no_outputs if key is None else self._calls.get(key)
+        if call is not None or not self.backend.in_host_memory:
+            return call or no_outputs
+        network, count = self.compiled.network, rows_in_order(self.compiled.network, inputs)
+        is_checked, run = self.compiled.options.check_finite, self.runs.get(count)
+        call = no_outputs if run is None else direct_call(network, inputs, count, run, is_checked)
+        self._put_call(key, call)
+        return call
+
+    def _put_call(self, key: Any, call: DirectCall) -> None:
+        if len(self._calls) >= MAX_CALLS:
+            self._calls.clear()
+        self._calls[key] = call
+
+    def settle(self, inputs: InputRows, executable: Executable) -> None:
+        """Let later calls with rows of this shape and type run an executable directly, where nothing else is needed.
+
+        The cached function does not refer to the cache, so that it is freed with the session.
+        """
+        source, rows, plan, network = inputs.source, inputs.rows, executable.plan, self.compiled.network
+        if plan.streams or self.backend.doubles:
+            return
+        if self.backend.in_host_memory:
+            if plan.rows.form == "dense" and inputs.count not in self.runs:
+                self.runs[inputs.count] = executable.foreign_network or executable.direct or executable.compute
+                self.has_calls = True
+                self._calls = {key: call for key, call in self._calls.items() if call is not no_outputs}
+            return
+        if watchers["step"] or isinstance(rows, CSR | SparseRows) or not inputs.count:
+            return
+        call = None
+        if not inputs.on_host:
+            call = executable.repeated_call(source, rows, self.watch)
+        elif type(source) is np.ndarray and rows.ctypes.data == source.ctypes.data:
+            call = executable.host_call(source, rows, self.compiled.options.check_finite)
+        key = key_of(source, is_on_device=True)
+        if call is not None and key is not None:
+            self._put_call(key, call if network.named_outputs is None else partial(_by_name, network, call))
+            self.has_calls = True
 
     def upload(self, rows: Any, keep_half: bool = False) -> Features:
         """Bring rows to the device; entries of unsorted sparse rows are sorted, and duplicate ones summed."""
@@ -136,7 +194,7 @@ class PlanCache:
         while len(self._executables) >= MAX_EXECUTABLES:
             self._drop({next(iter(self._executables))})
         key = _key(plan.rows.form, plan.inputs, plan.rows.count)
-        self._executables[key] = Executable(plan, self.weights, self.overflow_guard, self.replays)
+        self._executables[key] = Executable(plan, self.weights)
         return self._executables[key]
 
     def plan_of(self, inputs: InputRows) -> Plan:
@@ -145,20 +203,6 @@ class PlanCache:
         if inputs.is_sparse and inputs.count and self.compiled.measures:  # only once uploaded are they known to be iso
             form = form_of_features(self.upload(inputs.slice(0, min(size, inputs.count))))
         return self.executable(inputs, form, size).plan
-
-    def bound(self, inputs: InputRows) -> Callable[[Any], Any] | None:
-        """Return the work on rows that are on the device, with buffers of its own; None where it cannot be captured."""
-        plan = self.plan_of(inputs)
-        executable = Executable(plan, self.weights, self.overflow_guard, self.replays)
-        if not executable.is_capturable or plan.rows.count < inputs.count:
-            return None
-        keeps_half = plan.keeps_half
-
-        def run(rows: Any) -> Any:
-            placed: Any = self.backend.place(rows, keeps_half)  # a copy only if the type changes
-            return executable.captured(placed)
-
-        return run
 
     def executable(self, inputs: InputRows, form: str, size: int) -> Executable:
         """Return the executable for rows of a form, `size` at a time: one for all numbers of rows of a bucket."""
@@ -182,7 +226,7 @@ class PlanCache:
         """Drop buffers and graphs, and run at most a number of rows at a time from now on."""
         self._max_rows = rows
         self._drop(set(self._executables))
-        self.weights.drop()
+        self.weights.end_run()
         gc.collect()
         self.backend.release()
 
@@ -194,9 +238,16 @@ class PlanCache:
 
     def _drop(self, keys: set[tuple[str, int, int]]) -> None:
         self.backend.queue.before_drop()
-        self.direct_calls.clear()
+        self.runs.clear()
+        self._calls.clear()
+        self._last_call, self.has_calls = no_outputs, False
         for key in keys:
-            self.replays.drop(self._executables.pop(key).key)
+            self.weights.drop_replays(self._executables.pop(key).key)
+
+
+def _by_name(network: Network, call: DirectCall, inputs: Any) -> dict[str, Any] | None:
+    outputs = call(inputs)
+    return None if outputs is None else outputs_by_name(network, outputs)
 
 
 def _key(form: str, count: int, size: int) -> tuple[str, int, int]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from sparsenn.backends import Features, LayerCounts, RowsLeft
+from sparsenn.backends import Features, LayerCounts, RowsLeft, compile_seconds
 from sparsenn.engine.plan import Plan
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import collapse_iso, index_dtype
@@ -18,17 +20,21 @@ from sparsenn.formats.named_shapes import named_columns
 from sparsenn.network import Network
 from sparsenn.plugins import Viewed, views
 from sparsenn.printable import one_line
+from sparsenn.runtime.jit import load_seconds
 from sparsenn.runtime.spans import span
 
 __all__ = [
     "BatchOutput",
-    "LayerCounter",
     "LayerStatistics",
     "Result",
     "Seconds",
-    "concatenate_categories",
+    "StepCounts",
+    "Timer",
     "concatenate_results",
+    "now",
     "outputs_by_name",
+    "section",
+    "statistics_of",
 ]
 
 _EXPANDED_FLOATS = 1 << 24  # outputs expanded at a time: 64 MiB of float32
@@ -79,6 +85,54 @@ class Seconds:
         return self.plan + self.prepare + self.transfer + self.compile + self.compute
 
 
+class Timer:
+    """Measures from its beginning on; it stands still while kernels are compiled or loaded.
+
+    Planning may have taken some seconds before, of them `compiled` on compiling.
+    """
+
+    def __init__(self, planned: float = 0.0, compiled: float = 0.0) -> None:
+        self._compiled, self._loaded = compile_seconds() - compiled, load_seconds()
+        self._start = self.now() - (planned - compiled)
+        self._sections = {"plan": planned - compiled, "prepare": 0.0, "transfer": 0.0}
+
+    def now(self) -> float:
+        """Return seconds of a clock that stands still during compiling and loading."""
+        return time.perf_counter() - compile_seconds() - load_seconds()
+
+    @contextmanager
+    def section(self, name: str, title: str) -> Iterator[None]:
+        """Count the block as `plan`, `prepare` or `transfer`, a span with a title; sections do not nest."""
+        with span(title, name):
+            begun = self.now()
+            try:
+                yield
+            finally:
+                self._sections[name] += self.now() - begun
+
+    def seconds(self) -> Seconds:
+        """Return where the time went until now: time in no section was compute; loading kernels is to prepare."""
+        sections = dict(self._sections)
+        compute = self.now() - self._start - sum(sections.values())
+        sections["prepare"] += load_seconds() - self._loaded
+        return Seconds(compile=compile_seconds() - self._compiled, compute=compute, **sections)
+
+    def reading(self) -> Seconds:
+        """Return what has passed until now, loading included, as time of reading; that of compiling is separate."""
+        read = self.now() - self._start + load_seconds() - self._loaded
+        return Seconds(read=read, compile=compile_seconds() - self._compiled)
+
+
+def now(timer: Timer | None) -> float:
+    """Return a timer's seconds; 0 without one."""
+    return 0.0 if timer is None else timer.now()
+
+
+def section(timer: Timer | None, name: str, title: str) -> AbstractContextManager[object]:
+    """Count the block as a section of a timer, if there is one; it is a span in any case."""
+    return span(title, name) if timer is None else timer.section(name, title)
+
+
 @dataclass(frozen=True)
 class LayerStatistics:
     """What happened in one layer, over all batches.
@@ -121,48 +175,27 @@ class LayerStatistics:
     estimate: float | None = None
 
 
-class LayerCounter:
-    """Counts and seconds of a network by layer, at first zero."""
+class StepCounts(NamedTuple):
+    """Counts of one run of a step, by layer, with the time that its layers share."""
 
-    def __init__(self, network: Network) -> None:
-        self._sizes = network.sizes[1:]
-        self._counts = [LayerCounts("", 0, 0, 0, 0)] * len(network)
-        self._seconds, self._estimates = [0.0] * len(network), list[float | None]([0.0] * len(network))
+    first: int  # layer, counted from 0
+    counts: Sequence[LayerCounts]
+    seconds: float
+    estimate: float | None
 
-    def add(self, first: int, counts: Sequence[LayerCounts], seconds: float, estimate: float | None) -> None:
-        """Add the counts of one step; its layers share its time in proportion to their multiply-adds."""
-        edges = sum(added.performed_edges for added in counts)
-        for number, added in enumerate(counts, start=first):
-            share = added.performed_edges / edges if edges else 1 / len(counts)
-            self._counts[number] = self._counts[number].plus(added)
-            self._seconds[number] += seconds * share
-            known = self._estimates[number]
-            self._estimates[number] = None if estimate is None or known is None else known + estimate * share
 
-    def add_all(self, other: LayerCounter) -> None:
-        """Add the counts of another counter of the same network."""
-        for number, counted in enumerate(zip(other._counts, other._seconds, other._estimates, strict=True)):
-            counts, seconds, estimate = counted
-            self.add(number, (counts,), seconds, estimate)
-
-    def statistics(self) -> tuple[LayerStatistics, ...]:
-        """Return one record per layer."""
-        layers = zip(self._counts, self._sizes, self._seconds, self._estimates, strict=True)
-        return tuple(
-            LayerStatistics(
-                layer=number,
-                kernel=counts.kernel,
-                rows=counts.rows,
-                active_rows=counts.active_inputs,
-                distinct_rows=counts.distinct,
-                nonzeros=counts.nonzeros,
-                density=_density(counts.nonzeros, counts.active_inputs, outputs),
-                performed_edges=counts.performed_edges,
-                seconds=seconds,
-                estimate=estimate,
+def statistics_of(network: Network, steps: Iterable[StepCounts]) -> tuple[LayerStatistics, ...]:
+    """Return the sums of what was counted in runs of steps; layers share times in proportion to their multiply-adds."""
+    records = [[LayerStatistics(layer, "", 0, 0, None, 0, 0.0, 0, 0.0, 0.0)] for layer in range(1, len(network) + 1)]
+    for first, counts, seconds, estimate in steps:
+        edges = sum(counted.performed_edges for counted in counts)
+        for layer, (kernel, rows, active, nonzeros, done, distinct) in enumerate(counts, start=first + 1):
+            share = done / edges if edges else 1 / len(counts)
+            times = seconds * share, None if estimate is None else estimate * share
+            records[layer - 1].append(
+                LayerStatistics(layer, kernel, rows, active, distinct, nonzeros, None, done, *times)
             )
-            for number, (counts, outputs, seconds, estimate) in enumerate(layers, start=1)
-        )
+    return tuple(map(_sum, records, network.sizes[1:]))
 
 
 class BatchOutput:
@@ -328,9 +361,7 @@ def concatenate_results(results: Sequence[Result], plan: Plan, seconds: Seconds)
         neurons=network.inputs,
         layers=len(network),
         edges=network.multiply_adds,
-        categories=concatenate_categories(
-            [start + result.categories for start, result in zip(starts, results, strict=False)]
-        ),
+        categories=np.concatenate([start + each.categories for start, each in zip(starts, results, strict=False)]),
         statistics=tuple(map(_sum, zip(*(result.statistics for result in ran), strict=True), network.sizes[1:]))
         if is_counted
         else (),
@@ -340,27 +371,24 @@ def concatenate_results(results: Sequence[Result], plan: Plan, seconds: Seconds)
     )
 
 
-def concatenate_categories(categories: Sequence[Array]) -> Array:
-    """Return categories of some rows each as one array of int64."""
-    return categories[0] if len(categories) == 1 else np.concatenate([np.zeros(0, np.int64), *categories])
-
-
 def _sum(records: Sequence[LayerStatistics], outputs: int) -> LayerStatistics:
-    """Add up the statistics of one layer; a number that one of the records lacks is not known."""
+    """Add up the statistics of one layer; a number that a record lacks is not known, but for that of distinct rows."""
 
     def total(name: str) -> Any:
         known = [getattr(record, name) for record in records]
         return None if None in known else sum(known)
 
-    added = ("rows", "active_rows", "distinct_rows", "nonzeros", "performed_edges", "seconds", "estimate")
-    density = _density(total("nonzeros"), total("active_rows"), outputs)
-    return replace(records[0], density=density, **{name: total(name) for name in added})
-
-
-def _density(nonzeros: int | None, active: int | None, outputs: int) -> float | None:
-    if nonzeros is None or active is None:
-        return None
-    return nonzeros / (active * outputs) if active else 0.0
+    added = ("rows", "active_rows", "nonzeros", "performed_edges", "seconds", "estimate")
+    totals = {name: total(name) for name in added}
+    nonzeros, active = totals["nonzeros"], totals["active_rows"]
+    distinct = [record.distinct_rows for record in records if record.distinct_rows is not None]
+    return replace(
+        records[0],
+        kernel=next((record.kernel for record in records if record.kernel), ""),
+        distinct_rows=sum(distinct) if distinct else None,
+        density=None if nonzeros is None or active is None else nonzeros / (active * outputs) if active else 0.0,
+        **totals,
+    )
 
 
 def outputs_by_name(network: Network, outputs: Any) -> dict[str, Any]:

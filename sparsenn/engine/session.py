@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -13,14 +13,13 @@ import numpy as np
 
 from sparsenn.backends import Backend
 from sparsenn.engine.batches import Report, compute_outputs, layer_report, refuse_earlier, run_rows
-from sparsenn.engine.bound_call import BoundCall, bind
+from sparsenn.engine.calls import BoundCall, bind
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.inputs import InputRows, Inputs, are_named, check_form, packed_inputs, read_inputs, to_input_type
 from sparsenn.engine.options import NamedOptions, Options, read_options
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import PlanCache
-from sparsenn.engine.result import Result, Seconds, outputs_by_name
-from sparsenn.engine.timer import Timer
+from sparsenn.engine.result import Result, Seconds, Timer, outputs_by_name
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.formats.arrays import size
@@ -31,7 +30,7 @@ from sparsenn.runtime.progress import ProgressOption, shown_progress, silent
 from sparsenn.runtime.spans import span, watchers
 from sparsenn.runtime.workers import is_free, renew_after_fork
 
-__all__ = ["Session"]
+__all__ = ["Session", "plan"]
 
 CALLS_UNTIL_READY = 3  # the first prepares, the second captures a graph, the third may replay it
 
@@ -137,9 +136,12 @@ class Session(Viewed):
         return self._of(self._compiled.on(replace(self.options, device=device, **options)))
 
     @classmethod
-    def _in_order(cls, network: Network, options: Options) -> Session:
-        """Return a session whose outputs have the bits of all others of such machines, whatever each measures."""
-        return cls._of(CompiledNetwork.of(network, options, in_order=True))
+    def _anew(cls, network: Network, options: Options, in_order: bool = False) -> Session:
+        """Return a session of options that are checked anew.
+
+        In order, its outputs have the bits of all others of such machines, whatever each measures.
+        """
+        return cls._of(CompiledNetwork.of(network, replace(options), in_order))
 
     @classmethod
     def _of(cls, compiled: CompiledNetwork) -> Session:
@@ -230,29 +232,27 @@ class Session(Viewed):
         OutOfMemoryError, MemoryError
             Memory does not suffice for a single row, on the device or on the host.
         """
-        if form is not None:
-            check_form(form)
-        calls, is_plain = self._cache.direct_calls, form is None or (form == "dense" and not self._names_outputs)
-        if calls.is_used and is_plain and not (watchers["run"] or watchers["step"] or (named and inputs is not None)):
+        check_form(form)
+        cache, is_plain = self._cache, form is None or (form == "dense" and not self._names_outputs)
+        if cache.has_calls and is_plain and not (watchers["run"] or watchers["step"] or (named and inputs is not None)):
             with self._lock:
-                refuse_earlier(self._cache.watch)
-                outputs = calls.outputs(named if inputs is None else inputs)
+                refuse_earlier(cache.watch)
+                outputs = cache.direct_outputs(named if inputs is None else inputs)
             if outputs is not None:
                 return outputs
         if named or are_named(inputs):
             return self(packed_inputs(self.network, inputs, named), form=form)
         if form is None and self._names_outputs:
             return outputs_by_name(self.network, self(inputs, form="dense"))
-        backend, cache = self._compiled.backend, self._cache
-        with backend.queue.stream_of(inputs), self._traced_lock("call") if watchers["run"] else self._lock:
-            self._check_open()
-            try:
-                with backend.queue, np.errstate(all="ignore"):
-                    refuse_earlier(cache.watch)
-                    return self._outputs(inputs, form)
-            finally:
-                self._unspent = NOTHING
-                cache.weights.end_run()
+        with self.backend.queue.stream_of(inputs), self._exclusive("call"):
+            self._unspent = NOTHING
+            refuse_earlier(cache.watch)
+            rows = self._read(inputs)
+            outputs = compute_outputs(cache, rows, 0, rows.count)
+            if (form or ("csr" if rows.is_sparse else "dense")) == "csr":
+                with span("outputs to CSR", "convert"):
+                    outputs = self.backend.as_csr(outputs)
+            return to_input_type(rows.source, outputs)
 
     def bind(self, inputs: Inputs, out: Any = None) -> BoundCall:
         """Return a call on fixed arrays; with rows on a GPU, the call is one captured graph, as `BoundCall` describes.
@@ -304,15 +304,13 @@ class Session(Viewed):
         """
         with shown_progress(progress) as report_layers, self._exclusive("run"):
             refuse_earlier(self._cache.watch)
-            timer = Timer()
+            timer, self._unspent = Timer(*self._unspent), NOTHING
             rows = self._read(inputs)
-            spent, self._unspent = self._unspent, NOTHING
             size = self._compiled.batch_size(rows.count)
             report = layer_report(report_layers, len(self.network), rows.count, size)
             result = run_rows(self._cache, rows, 0, rows.count, size, statistics, timer, report)
-            return replace(
-                result, plan=with_inputs(result.plan, rows.count, rows.density), seconds=timer.seconds(*spent)
-            )
+            plan = with_inputs(result.plan, rows.count, rows.density)
+            return replace(result, plan=plan, seconds=timer.seconds())
 
     def warm_up(self, rows: Inputs | int) -> Plan:
         """Compile and time kernels, and prepare all else that later calls with such rows would wait for.
@@ -367,7 +365,7 @@ class Session(Viewed):
             self.backend.queue.before_drop()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _session, (self.network, self.options)
+        return Session._anew, (self.network, self.options)
 
     def __str__(self) -> str:
         sizes = self.network.shapes
@@ -378,56 +376,37 @@ class Session(Viewed):
     __repr__ = __str__
 
     @contextmanager
-    def _traced_lock(self, name: str) -> Iterator[None]:
-        with span(name, "run", network=str(self)):
+    def _exclusive(self, name: str) -> Iterator[None]:
+        with span(name, "run", network=str(self)) if watchers["run"] else nullcontext():
             with span("wait for the session's lock", "wait"):
                 self._lock.acquire()
             try:
-                yield
-            finally:
-                self._lock.release()
-
-    @contextmanager
-    def _exclusive(self, name: str) -> Iterator[None]:
-        with self._traced_lock(name) if watchers["run"] else self._lock, np.errstate(all="ignore"):
-            self._check_open()
-            try:
-                with self._compiled.backend.queue:
+                if self._closed:
+                    raise UsageError("the session is closed")
+                with self.backend.queue, np.errstate(all="ignore"):
                     yield
             finally:
                 self._cache.weights.end_run()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise UsageError("the session is closed")
+                self._lock.release()
 
     def _read(self, inputs: Inputs) -> InputRows:
         with span("read inputs", "convert"):
             return read_inputs(self.network, inputs, self.backend)
 
-    def _outputs(self, inputs: Inputs, form: str | None) -> Any:
-        rows = self._read(inputs)
-        outputs = compute_outputs(self._cache, rows, 0, rows.count)
-        if (form or ("csr" if rows.is_sparse else "dense")) == "csr":
-            with span("outputs to CSR", "convert"):
-                outputs = self.backend.as_csr(outputs)
-        return to_input_type(rows.source, outputs)
-
     def _begin_shared(self, inputs: Inputs, total: int | None = None) -> tuple[InputRows, Plan, Seconds]:
         """Read rows of a run of `total` rows, and plan for them; return them, the plan, and the time."""
         with self._exclusive("plan"):
-            timer = Timer()
+            timer, self._unspent = Timer(*self._unspent), NOTHING
             rows = self._read(inputs)
             if not rows.on_host:
                 raise UsageError("the rows are on a GPU; several devices can share only rows in the host's memory")
             rows = rows if total is None else replace(rows, total=total)
-            spent, self._unspent = self._unspent, NOTHING
             with timer.section("plan", "plan"):
                 plan = self._cache.plan_of(rows)
-            return rows, plan, timer.seconds(*spent)
+            return rows, plan, timer.seconds()
 
     def _learn(self, other: Session) -> None:
-        with self._lock:  # so that both choose alike
+        with self._lock:
             self._cache.learn(other._cache)
 
     def _run_rows(self, rows: InputRows, first: int, last: int, size: int, counted: bool, report: Report) -> Result:
@@ -445,5 +424,26 @@ class Session(Viewed):
             compute_outputs(self._cache, rows, first, last, target_of, report)
 
 
-def _session(network: Network, options: Options) -> Session:  # of a pickle, whose options are checked anew
-    return Session._of(CompiledNetwork.of(network, replace(options)))
+def plan(network: NetworkSource, inputs: Inputs, **options: Unpack[NamedOptions]) -> Plan:
+    """Decide how a network is run on some inputs; kernels may be timed on them.
+
+    Parameters
+    ----------
+    network : Network, or a model in another form
+        As `Session` takes it.
+    inputs : array_like, CSR, sparse or dense array of any library
+        As `Session` takes them: of shape (samples, network.inputs).
+    **options : Options
+        As `Session` takes them.
+
+    Returns
+    -------
+    Plan
+        What `str` says in words, and `to_dict` in plain values.
+
+    Raises
+    ------
+    SparseNNError
+        As `Session` and `Session.plan` do.
+    """
+    return Session(network, **options).plan(inputs)

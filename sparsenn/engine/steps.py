@@ -1,15 +1,32 @@
-"""Steps of a plan: consecutive layers that one kernel runs."""
+"""Steps of a plan: consecutive layers that one kernel runs; and choices of steps, as measured or on disk."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sparsenn.backends import Kernel, SparseKernel
-from sparsenn.engine.choices import Names
 
-__all__ = ["Alternative", "Step", "is_in_order", "layers_text", "names_of", "prior_of", "skips_rows", "takes_half"]
+__all__ = [
+    "WHOLE",
+    "Alternative",
+    "Choice",
+    "Measured",
+    "Names",
+    "Step",
+    "bucket_of_choice",
+    "choice_of",
+    "is_in_order",
+    "label_of",
+    "layers_text",
+    "names_of",
+    "prior_of",
+    "records_of",
+    "skips_rows",
+    "takes_half",
+]
 
 
 def layers_text(first: int, last: int) -> str:
@@ -99,3 +116,84 @@ def skips_rows(alternative: Alternative) -> bool:
     """Return whether rows that die, or are equal to others, take no time."""
     kernels = [step.kernel for step in alternative if isinstance(step.kernel, SparseKernel)]
     return any(kernel.groups_rows or (kernel.drops_rows and kernel.fuses) for kernel in kernels)
+
+
+Names: TypeAlias = tuple[tuple[int, int, str], ...]
+"""Of each step: the first layer, counted from 0, the one after the last, and the kernel's name."""
+
+
+def label_of(names: Names) -> str:
+    """Return the kernels of steps in words, and the number of steps where a kernel runs several."""
+    kernels = list(dict.fromkeys(name for _, _, name in names))
+    return " and ".join(kernels) + (f" in {len(names)} steps" if len(names) > len(kernels) else "")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The fastest steps of some consecutive layers."""
+
+    names: Names
+    seconds: float  # median
+    others: tuple[tuple[str, float], ...] = ()  # medians by kernels, the second fastest first
+    wins: int = 0  # of the runs beside the second fastest
+    runs: int = 0
+    rows: int = 1  # that were timed
+
+    @property
+    def reason(self) -> str:
+        """The comparison, in words."""
+        if not self.others:
+            return ""
+        label, seconds = self.others[0]
+        compared = f"{label} takes {seconds / self.seconds:.2f} times as long"
+        return f"measured: {compared}, and was slower in {self.wins} of {self.runs} runs"
+
+
+COUNTS = "wins", "runs", "rows"  # attributes of `Measured`
+
+WHOLE = "whole"  # the key of the whole network: the steps of all segments, or ONNX Runtime in their place
+
+Choice: TypeAlias = dict[tuple[int, int] | str, Measured]
+"""The fastest steps for rows of one form and bucket: of segments, by the first layer, counted from 0, and the one after
+the last; and of the network, as `WHOLE`, where ONNX Runtime was timed beside them."""
+
+
+def records_of(choice: Choice) -> list[dict[str, Any]]:
+    """Return a choice as plain values."""
+    return [
+        {
+            "first": each.names[0][0],
+            "last": each.names[-1][1],
+            **({WHOLE: True} if key == WHOLE else {}),
+            "kernel": label_of(each.names),
+            "steps": [list(name) for name in each.names],
+            "seconds": each.seconds,
+            "others": dict(each.others),
+            **{name: getattr(each, name) for name in COUNTS},
+        }
+        for key, each in choice.items()
+    ]
+
+
+def choice_of(records: Any) -> Choice | None:
+    """Return the choice that `records_of` returned the values of; None for anything else."""
+    choice: Choice = {}
+    try:
+        for record in records:
+            names = tuple((int(first), int(last), str(name)) for first, last, name in record["steps"])
+            others = tuple((str(label), float(seconds)) for label, seconds in record["others"].items())
+            seconds, (wins, runs, rows) = float(record["seconds"]), (int(record[name]) for name in COUNTS)
+            words = (*(label for label, _ in others), *(name for *_, name in names))
+            are_times = all(0 < each < math.inf for each in (seconds, *(each for _, each in others)))
+            if not (names and are_times and all(map(str.isprintable, words)) and 0 <= wins <= runs and rows > 0):
+                return None
+            key = WHOLE if record.get(WHOLE) else (int(record["first"]), int(record["last"]))
+            choice[key] = Measured(names, seconds, others, wins, runs, rows)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+    return choice or None
+
+
+def bucket_of_choice(rows: int) -> int:
+    """Return the number of rows that a choice is for: rounded up to a power of two."""
+    return 1 << max(0, rows - 1).bit_length()

@@ -1,12 +1,17 @@
-"""Weights on the device: prepared once where memory holds all of them, else step by step in each batch."""
+"""Weights on the device: prepared once where memory holds all of them, else step by step in each batch.
+
+The captured graphs that read them are cached beside them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cached_property
 from typing import Any
 
-from sparsenn.backends import Backend
+from sparsenn.backends import Backend, RowsWatch
 from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.backends.kernel_records import DENSE_OPERATION, WHOLE_OPERATION
 from sparsenn.engine.compiled_network import CompiledNetwork
@@ -19,12 +24,17 @@ from sparsenn.runtime.spans import span
 
 __all__ = ["WeightCache"]
 
+MAX_REPLAY_BYTES = 512 << 20  # device memory of all replays but the last one
+MAX_REPLAYS = 32  # each takes memory of the driver as well: some 100 kB on the device, and as much on the host
+
 
 class WeightCache:
     """Prepares the weights of steps when they are first needed, and caches them where memory holds all of them.
 
     Of a plan that streams its weights, the cache holds those of the step in use; where the backend gains by that, a
     thread prepares the next step's meanwhile. The thread ends with the run: `end_run`.
+
+    Of replays, those that were called last are cached. Their keys begin with the key of an executable.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -33,11 +43,38 @@ class WeightCache:
         self._ahead: tuple[int, Future[Any]] | None = None
         self._worker: ThreadPoolExecutor | None = None
         self._streaming = False
+        self._replays: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the cached weights, as estimated."""
-        return sum(size for _, size in self._cached.values())
+        """Bytes of the cached weights, as estimated, and of replays."""
+        return sum(size for _, size in self._cached.values()) + self._replay_bytes
+
+    @property
+    def _replay_bytes(self) -> int:
+        return sum(replay.nbytes for replay in self._replays.values())
+
+    @cached_property
+    def host_watch(self) -> RowsWatch | None:
+        """The check of rows in host memory, whose replays wait, and report no faults of earlier calls."""
+        return self._backend.rows_watch()
+
+    def replay(self, key: tuple[Any, ...], make: Callable[[], Any] = lambda: None) -> Any:
+        """Return the replay of a key, else what `make` returns, cached in place of those called least recently."""
+        replay = self._replays.get(key)
+        if replay is not None:
+            self._replays.move_to_end(key)
+        elif (replay := make()) is not None:
+            while len(self._replays) >= MAX_REPLAYS or self._replay_bytes > MAX_REPLAY_BYTES:
+                self._backend.queue.before_drop()
+                self._replays.popitem(last=False)[1].drop()  # which functions of repeated calls may still refer to
+            self._replays[key] = replay
+        return replay
+
+    def drop_replays(self, executable: object) -> None:
+        """Drop the replays of an executable, by its key; the caller has called `Queue.before_drop`."""
+        for key in [key for key in self._replays if key[0] is executable]:
+            del self._replays[key]
 
     def get(self, plan: Plan, number: int, following: int | None) -> Any:
         """Return the prepared weights of step `number` of a plan, and begin to prepare step `following`, if any.
@@ -71,26 +108,23 @@ class WeightCache:
         self._cached[_key(step)] = stack, sum(prepared_bytes(compiled, step))
 
     @property
-    def keys(self) -> frozenset[tuple[str, int, int]]:
-        """The steps whose weights are cached: operation, first layer, and the one after the last."""
-        return frozenset(self._cached)
+    def keys(self) -> frozenset[tuple[Any, ...]]:
+        """The keys of cached weights (operation, first layer, and the one after the last), and of replays."""
+        return frozenset((*self._cached, *self._replays))
 
-    def retain(self, keys: frozenset[tuple[str, int, int]], steps: Sequence[Step]) -> None:
-        """Drop all weights but those of `keys` and of some steps; the caller has called `Queue.before_drop`."""
+    def retain(self, keys: frozenset[tuple[Any, ...]], steps: Sequence[Step]) -> None:
+        """Drop all but what has one of `keys`, and the weights of steps; the caller has called `Queue.before_drop`."""
+        for replay in self._replays.keys() - keys:
+            del self._replays[replay]
         for key in self._cached.keys() - keys - set(map(_key, steps)):
             del self._cached[key]
 
-    def drop(self) -> None:
-        """Drop weights that stream, those in preparation included."""
-        if self._streaming:
-            self._drop_all()
-            self._forget_ahead()
-
     def end_run(self) -> None:
-        """Drop weights that stream, and end the thread."""
+        """Drop weights that stream, those in preparation included, and end the thread."""
         if not self._streaming:
             return
-        self.drop()
+        self._drop_all()
+        self._forget_ahead()
         if self._worker is not None:
             self._worker.shutdown(wait=True, cancel_futures=True)
             self._worker = None
@@ -100,6 +134,7 @@ class WeightCache:
         """Drop all weights, and end the thread."""
         self.end_run()
         self._drop_all()
+        self._replays.clear()
 
     def _drop_all(self) -> None:
         if self._cached:

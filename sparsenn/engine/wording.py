@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from itertools import groupby
 
 from sparsenn.backends import SparseKernel
 from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION, WHOLE_OPERATION
 from sparsenn.backends.registry import LAYERS_OF
-from sparsenn.engine.choices import WHOLE, bucket_of_choice
 from sparsenn.engine.compiled_network import merges
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.steps import Step
+from sparsenn.engine.steps import WHOLE, Step, bucket_of_choice
 from sparsenn.layers import Conv2d, ForeignLayer, ImageLayer, SparseLinear, connected_layer
 from sparsenn.runtime.memory import shown_bytes
 
@@ -44,11 +45,8 @@ def _compiled(plan: Plan) -> str:
 def _foreign(plan: Plan) -> str | None:
     if plan.kernel.operation == WHOLE_OPERATION:
         return None
-    layers = [
-        f"{number} ({', '.join(layer.operators)})"
-        for number, layer in enumerate(plan.merged.network, start=1)
-        if isinstance(layer, ForeignLayer)
-    ]
+    numbered = enumerate(plan.merged.network, start=1)
+    layers = [f"{at} ({', '.join(layer.operators)})" for at, layer in numbered if isinstance(layer, ForeignLayer)]
     return f"ONNX Runtime computes layers {', '.join(layers)} on the CPU, in float32." if layers else None
 
 
@@ -65,17 +63,15 @@ def _whole(plan: Plan) -> str | None:
 
 def _kernels(plan: Plan) -> list[str]:
     """Say which kernel each layer gets, and why: in one sentence for layers that share both."""
-    shared: dict[tuple[str, str, str], list[Step]] = {}
-    others: dict[str, list[str]] = {}
+    shared, others = defaultdict[tuple[str, str, str], list[Step]](list), defaultdict[str, list[str]](list)
     for step in plan.steps:
         kernel = step.kernel
-        if kernel.operation == IMAGE_OPERATION:
-            if kernel.name != ForeignLayer.name:
-                others.setdefault(kernel.name, []).extend(str(number + 1) for number in step.layers)
-            continue
-        rounding = "" if kernel.precision == "float32" else f"; factors are rounded to {kernel.precision}"
-        text = f"kernel {kernel.name}: {kernel.summary}{rounding}"
-        shared.setdefault((_title(plan, step), text, step.reason), []).append(step)
+        if kernel.operation != IMAGE_OPERATION:
+            rounding = "" if kernel.precision == "float32" else f"; factors are rounded to {kernel.precision}"
+            text = f"kernel {kernel.name}: {kernel.summary}{rounding}"
+            shared[_title(plan, step), text, step.reason].append(step)
+        elif kernel.name != ForeignLayer.name:
+            others[kernel.name] += [str(number + 1) for number in step.layers]
     sentences = []
     for (name, text, reason), steps in shared.items():
         layers = _ranges([number for step in steps for number in step.layers])
@@ -141,30 +137,24 @@ def _rows(plan: Plan) -> str:
     if not (drop or find_equal):
         return "All rows are computed in every layer."
     if not (plan.options.compaction and drop):
-        dead = "Rows of zeros are kept"
+        dead = "kept"
     elif not plan.network[-1].keeps_zero_rows:
-        dead = "Rows of zeros are kept, because the last layer may make them non-zero"
+        dead = "kept, because the last layer may make them non-zero"
     elif plan.droppable_from == 0:
-        dead = "Rows of zeros are dropped from the first layer on"
+        dead = "dropped from the first layer on"
     else:
-        dead = (
-            f"Rows of zeros are dropped only after layer {plan.droppable_from + 1}, the last one that "
-            f"may make them non-zero"
-        )
+        dead = f"dropped only after layer {plan.droppable_from + 1}, the last one that may make them non-zero"
     equal = "computed once" if plan.options.deduplication and find_equal else "not looked for"
     where = "" if len(plan.steps) == 1 else " in sparse layers"
-    return f"{dead}; equal rows are {equal}{where}."
+    return f"Rows of zeros are {dead}; equal rows are {equal}{where}."
 
 
 def _precisions(plan: Plan) -> str:
     asked = plan.options.precision
     if asked == "float32":
         return ""
-    clauses = []
-    for precision in (asked, "float32"):
-        layers = [number for number, used in enumerate(plan.precisions) if used == precision]
-        if layers or precision == asked:
-            clauses.append(f"in {precision}: {_ranges(layers) or 'none'}")
+    used = {each: [at for at, used in enumerate(plan.precisions) if used == each] for each in (asked, "float32")}
+    clauses = [f"in {each}: {_ranges(at) or 'none'}" for each, at in used.items() if at or each == asked]
     why = ", because float32 rounds away too much of this network's outputs"
     needed = asked == "float64" and plan.network.needs_float64
     return f"Layers multiplied {'; '.join(clauses)}{why if needed else ''}."
@@ -172,10 +162,5 @@ def _precisions(plan: Plan) -> str:
 
 def _ranges(layers: Sequence[int]) -> str:
     """Return ascending numbers of layers, counted from 0, as ranges of numbers counted from 1."""
-    ranges: list[tuple[int, int]] = []
-    for number in layers:
-        if ranges and ranges[-1][1] == number:
-            ranges[-1] = ranges[-1][0], number + 1
-        else:
-            ranges.append((number, number + 1))
-    return ", ".join(f"{first + 1}" if last == first + 1 else f"{first + 1}–{last}" for first, last in ranges)
+    groups = [[number for _, number in group] for _, group in groupby(enumerate(layers), lambda at: at[1] - at[0])]
+    return ", ".join(f"{one[0] + 1}" if len(one) == 1 else f"{one[0] + 1}–{one[-1] + 1}" for one in groups)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sparsenn.engine import Plan
-from sparsenn.engine.choices import bucket_of_choice, records_of
+from sparsenn.engine.steps import bucket_of_choice, records_of
 from sparsenn.printable import printable
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, duration

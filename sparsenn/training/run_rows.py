@@ -12,8 +12,7 @@ import numpy as np
 from sparsenn.engine.inputs import Inputs
 from sparsenn.engine.options import Options
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.result import LayerStatistics, Result, Seconds, concatenate_results
-from sparsenn.engine.timer import ReadingTimer
+from sparsenn.engine.result import LayerStatistics, Result, Seconds, Timer, concatenate_results
 from sparsenn.formats import Array
 from sparsenn.network import Network
 from sparsenn.runtime.memory import check_memory
@@ -104,16 +103,16 @@ def run_rows(
     check_memory(_BYTES_A_NUMBER * width * together, f"making {together:,} × {width:,} numbers ready")
     results: list[Result] = []
     outputs: list[Array] = []
-    step, timer = _rows_at_a_time(width, batch_size), ReadingTimer()
+    step, timer = _rows_at_a_time(width, batch_size), Timer()
     for first in range(0, count, step):
         last = min(first + step, count)
         inputs = rows(first, last)
-        reading = timer.seconds()
+        reading = timer.reading()
         result = session.run(inputs, progress=silent)
         outputs.append(result.dense)
         results.append(replace(result, seconds=reading + result.seconds, batches=()))
         progress("rows", last, count)
-        timer = ReadingTimer()
+        timer = Timer()
     plan, seconds = replace(results[0].plan, inputs=count), sum((result.seconds for result in results), Seconds())
     whole = concatenate_results(results, plan, seconds)
     return RowsResult(plan, np.concatenate(outputs), whole.statistics, seconds, whole.notes)

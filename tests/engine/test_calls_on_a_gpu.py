@@ -96,10 +96,10 @@ def test_later_calls_queue_no_launches_of_their_own(
     expected = [on_host(session(each)) for each in (rows, *others)]
     for _ in range(20):
         outputs = session(rows)
-    bound = [len(getattr(replay, "bound", ())) for replay in session._cache.replays._replays.values()]
+    bound = [len(getattr(replay, "bound", ())) for replay in session._cache.weights._replays.values()]
     assert max(bound) > 0, "graphs without copies"
-    queued, queue = list[int](), Executable._outputs
-    monkeypatch.setattr(Executable, "_outputs", lambda self, *given: (queued.append(1), queue(self, *given))[1])
+    queued, queue = list[int](), Executable.compute
+    monkeypatch.setattr(Executable, "compute", lambda self, *given: (queued.append(1), queue(self, *given))[1])
     for _ in range(5):
         outputs = session(rows)
         assert np.array_equal(on_host(outputs), expected[0])

@@ -9,11 +9,10 @@ import pytest
 
 from sparsenn import radixnet
 from sparsenn.backends.machine import H200
-from sparsenn.engine.choices import label_of
 from sparsenn.engine.choosing import RowsShape, close_alternatives, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.options import Options
-from sparsenn.engine.steps import names_of
+from sparsenn.engine.steps import label_of, names_of
 from sparsenn.formats import CSC
 from sparsenn.layers import Linear, ReLU, SparseLinear
 from sparsenn.network import Network

@@ -19,7 +19,7 @@ from onnx_graphs import with_graph
 
 from sparsenn import Session
 from sparsenn.backends.foreign import ForeignNetwork
-from sparsenn.engine import direct_calls, measuring
+from sparsenn.engine import calls, measuring
 from sparsenn.errors import InputError, MatrixError, ShapeError, SparseNNError, UsageError
 from sparsenn.formats import InputLayout
 from sparsenn.layers import Concatenate, Conv2d, Flatten, Linear, Multiply, ReLU, Slice
@@ -43,7 +43,7 @@ def onnx_runtime_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
 def copies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Have calls copy their numbers, or hand them over where they lie."""
     if request.param == "feeding":
-        monkeypatch.setattr(direct_calls, "MAX_COPIED", 0)
+        monkeypatch.setattr(calls, "MAX_COPIED", 0)
     return bool(request.param == "copying")
 
 
@@ -82,7 +82,7 @@ def arrays(rng: np.random.Generator, count: int, kind: Any = np.float32) -> dict
 def settled(session: Session, inputs: Any) -> Callable[[Any], Any]:
     """Return the function of calls with such inputs, after a call that prepared it."""
     session(inputs)
-    outputs = session._cache.direct_calls.outputs
+    outputs = session._cache.direct_outputs
     assert outputs(inputs) is not None
     return outputs
 
@@ -152,7 +152,7 @@ def test_numbers_of_rows_and_types_take_turns(rng: np.random.Generator, plain: N
             for count, kind in ((1, np.float32), (6, np.float32), (6, np.float64), (40, np.int32)):
                 rows = rng.integers(-3, 4, (count, 12)).astype(kind)
                 assert_equal(session(rows), Session(plain, device="reference")(rows))
-                assert_equal(session._cache.direct_calls.outputs(rows), session(rows))
+                assert_equal(session._cache.direct_outputs(rows), session(rows))
 
 
 def test_single_samples_and_images(rng: np.random.Generator) -> None:
@@ -169,8 +169,8 @@ def test_single_samples_and_images(rng: np.random.Generator) -> None:
             assert_equal(session(images.reshape(2, 48)), expected)
             assert_equal(session(images[0]), expected[:1])
             assert_equal(other(np.moveaxis(images, 1, 3).copy()), expected)
-        assert session._cache.direct_calls.outputs(images) is not None
-        assert other._cache.direct_calls.outputs(np.moveaxis(images, 1, 3).copy()) is None
+        assert session._cache.direct_outputs(images) is not None
+        assert other._cache.direct_outputs(np.moveaxis(images, 1, 3).copy()) is None
 
 
 FAULTS: list[tuple[dict[str, Any], type[SparseNNError], str]] = [
@@ -220,7 +220,7 @@ def test_large_numbers_are_finite(plain: Network) -> None:
     rows = np.full((2, 12), 1e30, np.float32)  # whose squares are not
     with Session(plain, device="cpu") as session:
         expected = session(rows)
-        assert session._cache.direct_calls.outputs(rows) is None
+        assert session._cache.direct_outputs(rows) is None
         assert_equal(session(rows), expected)
 
 
@@ -230,7 +230,7 @@ def test_large_integers_beside_others_are_rounded_as_in_other_calls(rng: np.rand
     with Session(named, device="cpu") as session:
         settled(session, arrays(rng, 6) | {"mask": np.ones((6, 4), np.int64)})
         assert_equal(session(inputs), session.run(inputs).by_name)
-        assert session._cache.direct_calls.outputs(inputs) is None
+        assert session._cache.direct_outputs(inputs) is None
 
 
 def test_a_closed_session_refuses_calls(rng: np.random.Generator, plain: Network) -> None:
@@ -259,7 +259,7 @@ def test_errors_of_onnx_runtime(rng: np.random.Generator, plain: Network, monkey
 
     with Session(plain, device="cpu") as session:
         session(rows)
-        (network,) = session._cache.direct_calls.runs.values()
+        (network,) = session._cache.runs.values()
         assert isinstance(network, ForeignNetwork)
         monkeypatch.setattr(network, "_session", Failing())
         with pytest.raises(InputError, match="cannot compute the network: no memory"):

@@ -25,7 +25,7 @@ from sparsenn import plan as planned
 from sparsenn.backends import kernel_named
 from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.cuda.sparse.stack import upload
-from sparsenn.engine.choices import WHOLE, Measured
+from sparsenn.engine.steps import WHOLE, Measured
 from sparsenn.errors import UsageError
 from sparsenn.formats import from_dense
 from sparsenn.layers import Conv2d, ForeignLayer, RowTensor

@@ -10,8 +10,8 @@ from sparsenn import Add, Conv2d, Flatten, Identity, Linear, MaxPool2d, Network,
 from sparsenn.backends import ConvolutionKernel, kernel_named
 from sparsenn.backends.cuda.conv import channels_last
 from sparsenn.backends.machine import H200
-from sparsenn.engine import fusing
-from sparsenn.engine.api import plan_rows
+from sparsenn.engine import choosing
+from sparsenn.engine.plan import plan_rows
 from sparsenn.layers import Activation
 
 CHANNELS, SIDE = 16, 8
@@ -67,12 +67,12 @@ def test_kernels_that_take_no_sum_along_run_alone() -> None:
 @pytest.mark.parametrize("precision", ["tf32", "float16"])
 def test_many_convolutions_run_as_a_stack(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channels_last, "why_no_library", lambda: None)
-    monkeypatch.setattr(fusing, "LEAST_STACKED", 5)
+    monkeypatch.setattr(choosing, "LEAST_STACKED", 5)
     (stack, _) = plan_rows(residual(blocks=2), 64, machine=H200, precision=precision).steps
     assert (stack.first, stack.last, stack.kernel.name) == (0, 9, f"conv_cudnn_{precision}")
     for name, least in (("LEAST_STACKED_DENSITY", 0.2), ("LEAST_STACKED", 6)):
         with monkeypatch.context() as patch:
-            patch.setattr(fusing, name, least)
+            patch.setattr(choosing, name, least)
             steps = plan_rows(residual(blocks=2), 64, machine=H200, precision=precision).steps
         assert len(steps) > 2
 

@@ -16,11 +16,19 @@ from sparsenn import Session, backends
 from sparsenn.backends.contract import Queue
 from sparsenn.backends.machine import H200
 from sparsenn.engine import choice_key, measuring
-from sparsenn.engine.choices import Measured, bucket_of_choice, choice_of, label_of, records_of
 from sparsenn.engine.choosing import RowsShape, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.options import Options
-from sparsenn.engine.steps import Alternative, Step, names_of
+from sparsenn.engine.steps import (
+    Alternative,
+    Measured,
+    Step,
+    bucket_of_choice,
+    choice_of,
+    label_of,
+    names_of,
+    records_of,
+)
 from sparsenn.errors import InputError
 from sparsenn.formats import from_dense
 from sparsenn.layers import Conv2d, Flatten, Linear, ReLU, SparseLinear
@@ -330,5 +338,6 @@ def test_sessions_with_other_options_choose_for_themselves(rng):
 def test_choices_of_convolutions_are_of_about_as_many_weights(rng):
     filters = rng.standard_normal((8, 8, 3, 3), dtype=np.float32)
     fewer, much_fewer = (np.where(np.arange(576).reshape(filters.shape) < left, filters, 0) for left in (570, 60))
-    full, like, unlike = (choice_key.convolution_sizes(Conv2d(given)) for given in (filters, fewer, much_fewer))
+    networks = (Network([Conv2d(given)], image=(8, 5, 5)) for given in (filters, fewer, much_fewer))
+    full, like, unlike = (choice_key.layer_key(network, 0) for network in networks)
     assert full == like != unlike

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from sessions import altered
+from sessions import altered, unchanged
 
 from sparsenn import Linear, Network, Session
 from sparsenn.backends import backend_for
 from sparsenn.backends.contract import Queue
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.launching import combine_rows, image_kernel
-from sparsenn.engine import replay_cache
+from sparsenn.engine import weight_cache
+from sparsenn.engine.executable import checked_replay
 from sparsenn.engine.finite import OverflowGuard
-from sparsenn.engine.replay_cache import HostCall, ReplayCache
+from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.errors import InputError, NumericError
 from sparsenn.layers import Add, Identity, Multiply, ReLU
 from sparsenn.network import Node
@@ -92,39 +94,45 @@ class Cached:
 
 
 def test_the_replays_of_few_shapes_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_cache, "MAX_REPLAYS", 3)
+    monkeypatch.setattr(weight_cache, "MAX_REPLAYS", 3)
     backend: Any = Replaying()
-    cache, replays = ReplayCache(backend), [Cached(1) for _ in range(3)]
+    cache, replays = WeightCache(backend), [Cached(1) for _ in range(3)]
     for number, replay in enumerate(replays):
-        cache.put(("a", number), replay)
-    assert cache.get(("a", 0)) is not None
-    cache.put(("b", 0), Cached(5))
-    assert [cache.get(key) is None for key in (("a", 0), ("a", 1), ("a", 2), ("b", 0))] == [False, True, False, False]
+        cache.replay(("a", number), partial(unchanged, replay))
+    assert cache.replay(("a", 0)) is not None
+    cache.replay(("b", 0), lambda: Cached(5))
+    assert [cache.replay(key) is None for key in (("a", 0), ("a", 1), ("a", 2), ("b", 0))] == [
+        False,
+        True,
+        False,
+        False,
+    ]
     assert (cache.nbytes, backend.dropping) == (7, 1)
     assert [replay.is_dropped for replay in replays] == [False, True, False]
-    cache.drop("a")
+    cache.drop_replays("a")
     assert cache.nbytes == 5
-    cache.clear()
+    cache.close()
     assert cache.nbytes == 0
 
 
 def test_the_replays_of_few_bytes_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay_cache, "MAX_BYTES", 10)
-    cache = ReplayCache(Replaying())  # type: ignore[arg-type]
+    monkeypatch.setattr(weight_cache, "MAX_REPLAY_BYTES", 10)
+    cache = WeightCache(Replaying())  # type: ignore[arg-type]
     for number in range(5):
-        cache.put(("a", number), Cached(4))
+        cache.replay(("a", number), lambda: Cached(4))
     assert cache.nbytes == 12  # the last may come on top
-    cache.put(("a", 5), Cached(400))
-    cache.put(("a", 6), Cached(1))
+    cache.replay(("a", 5), lambda: Cached(400))
+    cache.replay(("a", 6), lambda: Cached(1))
     assert cache.nbytes == 1
 
 
 # ---- Calls with rows in host memory -------------------------------------------------------------------------------
 
 
-def call_of(within: OverflowGuard | None, is_checked: bool = True) -> HostCall:
+def call_of(within: OverflowGuard | None, run: Any, is_checked: bool = True) -> Any:
     backend: Any = Replaying()
-    return HostCall(backend, (2, 3), Watch() if is_checked else None, within, 8)
+    replay = backend.replay((2, 3), on_host=True)
+    return checked_replay(backend, replay, run, Watch() if is_checked else None, within, 8)
 
 
 def guarded(scales: list[float], kernel: Any = HALF) -> Any:
@@ -150,10 +158,10 @@ def within() -> OverflowGuard:
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_rows_that_are_not_finite_are_not_replayed(value: float) -> None:
     rows = np.ones((2, 3), np.float32)
-    assert np.array_equal(call_of(None)(lambda rows, guard: rows + 1, rows), rows + 1)
+    assert np.array_equal(call_of(None, lambda rows, guard: rows + 1)(rows), rows + 1)
     rows[1, 2] = value
-    assert call_of(None)(lambda rows, guard: rows + 1, rows) is None
-    assert call_of(None, is_checked=False)(lambda rows, guard: rows + 1, rows) is not None
+    assert call_of(None, lambda rows, guard: rows + 1)(rows) is None
+    assert call_of(None, lambda rows, guard: rows + 1, is_checked=False)(rows) is not None
 
 
 @pytest.mark.parametrize(
@@ -164,12 +172,12 @@ def test_rows_that_are_not_finite_are_not_replayed(value: float) -> None:
 def test_numbers_beyond_half_precision_are_found_after_a_replay(
     within: OverflowGuard, scales: list[float], passes: bool
 ) -> None:
-    found = call_of(within)(guarded(scales), np.ones((2, 3), np.float32))
+    found = call_of(within, guarded(scales))(np.ones((2, 3), np.float32))
     assert (found is not None) == passes
 
 
 def test_inputs_beyond_half_precision_are_found_after_a_replay(within: OverflowGuard) -> None:
-    assert call_of(within)(guarded([1e-3, 1, 1]), np.full((2, 3), 7e4, np.float32)) is None
+    assert call_of(within, guarded([1e-3, 1, 1]))(np.full((2, 3), 7e4, np.float32)) is None
 
 
 @pytest.mark.parametrize("layer", [Add(), Multiply()], ids=str)
@@ -191,7 +199,7 @@ def test_sums_and_products_of_halves_are_found_after_a_replay(layer: Any, scale:
         guard.after(HALF, clipped, 1, 2)
         return clipped
 
-    found = call_of(OverflowGuard(network, backend))(run, np.full((2, 3), scale, np.float32))
+    found = call_of(OverflowGuard(network, backend), run)(np.full((2, 3), scale, np.float32))
     assert (found is not None) == passes
 
 
@@ -204,8 +212,8 @@ def test_layers_that_have_to_be_run_apart_are_not_replayed() -> None:
         guard.after(HALF, rows, 0, 3)
         return rows
 
-    assert call_of(within)(run, np.full((2, 3), 1e-3, np.float32)) is not None
-    assert call_of(within)(run, np.ones((2, 3), np.float32)) is None
+    assert call_of(within, run)(np.full((2, 3), 1e-3, np.float32)) is not None
+    assert call_of(within, run)(np.ones((2, 3), np.float32)) is None
 
 
 # ---- Sessions -------------------------------------------------------------------------------------------------------

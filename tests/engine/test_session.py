@@ -412,30 +412,27 @@ def test_a_session_that_nobody_refers_to_is_gone_at_once(dense, rng, device):
 
 def test_what_is_ready_is_let_go_of_where_memory_does_not_suffice(dense, rng, monkeypatch):
     monkeypatch.setattr(Executable, "_direct", lambda self: None)
-    session, rows, real, failures, held = (
-        Session(dense, device="cpu"),
-        rng.random((8, 6), np.float32),
-        Executable.outputs,
-        [],
-        [],
-    )
-    expected = session(rows)
-    ready, release = weakref.ref(*session._cache._executables.values()), type(session.backend).release
+    session, rows, real = Session(dense, device="cpu"), rng.random((8, 6), np.float32), Executable.compute
+    failures, held = [], []
 
     def run(*given):
-        if len(failures) < 2:
-            failures.append(None)
+        if failures:
+            failures.pop()
             raise MemoryError
         return real(*given)
+
+    monkeypatch.setattr(Executable, "compute", run)
+    expected = session(rows)
+    ready, release = weakref.ref(*session._cache._executables.values()), type(session.backend).release
 
     def released(self):
         held.append(ready())
         release(self)
 
-    monkeypatch.setattr(Executable, "outputs", run)
     monkeypatch.setattr(type(session.backend), "release", released)
+    failures += [None, None]
     np.testing.assert_allclose(session(rows), expected, rtol=1e-6)
-    assert (len(failures), held) == (2, [None])
+    assert (failures, held) == ([], [None])
 
 
 def test_what_is_kept_ready_is_bounded(thin):

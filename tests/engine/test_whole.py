@@ -23,9 +23,8 @@ from onnx_graphs import with_graph
 from sparsenn import Model, Session, backends, read_model, to_onnx, write_model
 from sparsenn.backends.foreign import ONNX_RUNTIME
 from sparsenn.engine import measuring, whole
-from sparsenn.engine.choices import WHOLE, Measured, choice_of, records_of
 from sparsenn.engine.options import Options
-from sparsenn.engine.steps import Step
+from sparsenn.engine.steps import WHOLE, Measured, Step, choice_of, records_of
 from sparsenn.errors import InputError
 from sparsenn.formats import InputLayout
 from sparsenn.io.importers.onnx.files import from_onnx
@@ -226,7 +225,7 @@ def test_options_that_promise_something_else_rule_it_out(rng, speeds, options):
 def test_sessions_that_measure_apart_do_without_it(rng, speeds):
     network = dense(rng)
     rows, calls = rows_for(rng, network), speeds("onnxruntime")
-    Session._in_order(network, Options(device="cpu"))(rows)
+    Session._anew(network, Options(device="cpu"), in_order=True)(rows)
     assert not calls[0]
 
 

@@ -132,7 +132,7 @@ def _session_of(work: Work) -> Session:
             "on both"
         )
     network = work.source if isinstance(work.source, Network) else _read(Path(work.source), work.digest)
-    return Session._in_order(network, work.options)
+    return Session._anew(network, work.options, in_order=True)
 
 
 def _read(path: Path, digest: str) -> Network:

@@ -15,7 +15,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from sparsenn import Model, Network, Session, from_onnx, read_model, to_onnx, write_model
-from sparsenn.engine.choices import WHOLE, Measured, bucket_of_choice
+from sparsenn.engine.steps import WHOLE, Measured, bucket_of_choice
 from sparsenn.errors import FileFormatError, InputError
 from sparsenn.io.importers.onnx.graph import Walk
 from sparsenn.layers import ForeignLayer, RowTensor
