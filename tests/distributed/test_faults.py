@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from clusters import external_cluster
+from sparsenn.distributed.cluster.sessions import name_of
 
 import sparsenn
 from sparsenn.distributed import infer
 from sparsenn.distributed.cluster import tasks
-from sparsenn.distributed.cluster.sessions import name_of
 from sparsenn.distributed.cluster.tasks import connected
 from sparsenn.errors import UsageError, WorkerError
 from sparsenn.io import Dataset

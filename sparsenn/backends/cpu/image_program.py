@@ -1,12 +1,8 @@
-"""Layers of images as the CPU's kernel takes them: operations on values that lie in grids, and lists of taps.
-
-A *tap* is a weight of a filter that is not zero. Filters go in pairs, each along its own taps; four that have most taps
-in common walk them together, so that a pixel that is loaded serves all four.
-"""
+"""Layers of images as the CPU's kernel takes them: operations on values that lie in grids, and lists of taps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
@@ -14,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sparsenn.backends.cpu.activation import activation_code
-from sparsenn.backends.cpu.filter_tiles import MOST_VECTORS, SHARING
+from sparsenn.backends.cpu.filter_tiles import SHARING
 from sparsenn.backends.cpu.grids import LINE, Grid, Value, allocate
-from sparsenn.backends.cpu.tiles import VECTOR
-from sparsenn.backends.sizes import FLOAT_BYTES
+from sparsenn.backends.cpu.image_taps import Taps, channels_of_cut, shared_taps
 from sparsenn.formats import Array
 from sparsenn.layers import (
     Activation,
@@ -32,7 +27,7 @@ from sparsenn.layers import (
     Pool2d,
 )
 
-__all__ = ["Packed", "Planner", "Program", "shared_taps", "work_of"]
+__all__ = ["Packed", "Planner", "Program"]
 
 COPY, CONVOLVE, LARGEST, MEAN, ADD, MULTIPLY, SCALE, OUTPUT = range(8)
 
@@ -44,15 +39,6 @@ COPY, CONVOLVE, LARGEST, MEAN, ADD, MULTIPLY, SCALE, OUTPUT = range(8)
 ) = range(34)  # fmt: skip
 """Columns of `Packed.operations`; places are those of a value's first pixel, -1 for none, and for rows as a source.
 Of a convolution, `CUTS` are how many times the blocks follow each other, each time with the taps of some channels."""
-
-CUT_TAPS = 12
-"""Taps of a filter, on average, in a cut of the input channels: storing and loading sums then take little beside."""
-
-CUT_BYTES = 48 << 10
-"""What a tile of lanes reads of the channels of a cut, at most: about what a first-level cache holds."""
-
-SHARED = 0.5
-"""Filters walk together where that many of their weights at common taps, as a share, are not zero."""
 
 
 class Packed(NamedTuple):
@@ -81,30 +67,6 @@ class Program:
     outputs: int  # of an image
     work: int  # multiply-adds, or what takes as long, of an image
     cut_filters: int  # the most filters of a convolution whose input channels are cut
-
-
-def shared_taps(weights: Array, per_group: int) -> Iterator[tuple[int, Array, Array]]:
-    """Cut filters, (filters, weights of a filter) float32, into blocks of one group, whose taps are walked together.
-
-    Yielded are a block's first filter, its taps, (taps,) int64, numbers within a filter, and its weights, (filters,
-    taps).
-    """
-    for group in range(0, weights.shape[0], per_group):
-        for first in range(group, group + per_group, SHARING):
-            some = weights[first : min(first + SHARING, group + per_group)]
-            taps = np.flatnonzero(some.any(axis=0))
-            if some.shape[0] == SHARING and np.count_nonzero(some) >= SHARED * SHARING * taps.size:
-                yield first, taps, some[:, taps]
-                continue
-            for number, alone in enumerate(some, start=first):
-                taps = np.flatnonzero(alone)
-                yield number, taps, alone[None, taps]
-
-
-def work_of(layer: Conv2d) -> int:
-    """Return the multiply-adds of a pixel of all outputs."""
-    blocks = shared_taps(layer.weights.reshape(layer.filters, -1), layer.filters // layer.groups)
-    return sum(weights.size for _, _, weights in blocks)
 
 
 @dataclass(eq=False)
@@ -303,26 +265,13 @@ def _bounds(layer: Pool2d, width: int, outputs: int) -> list[tuple[int, int]]:
     return found
 
 
-def _channels_of_cut(channels: int, taps: float, phases: int, reach: int, lanes: int) -> int:
-    """Return how many input channels of a convolution go together.
-
-    taps : of a filter, on average. phases : of a channel. reach : numbers from the first to the last line that an
-    output meets. lanes : of all images.
-    """
-    read = FLOAT_BYTES * phases * min(lanes, MOST_VECTORS * VECTOR + reach)
-    size = 1
-    while size < channels and (taps * size < CUT_TAPS * channels or 2 * size * read <= CUT_BYTES):
-        size *= 2
-    return min(size, channels)
-
-
 class _Writer:
     def __init__(self, images: int) -> None:
         self._images = images
         self.records: list[list[int]] = []
         self.clips: list[float] = []
         self.blocks: list[tuple[int, ...]] = []
-        self.taps, self.shared = _Taps(), _Taps()
+        self.taps, self.shared = Taps(), Taps()
         self.biases: list[Array] = []
         self.masks: list[Array] = []
         self._mask_places: dict[tuple[Any, int, int], int] = {}
@@ -398,12 +347,13 @@ class _Writer:
         alone.sort(key=lambda block: block[1].size)
         if len(alone) % 2:
             alone.append(alone[-1])  # with itself
-        blocks = [(each,) for each in shared] + list(zip(alone[::2], alone[1::2], strict=True))
+        blocks: list[Any] = [(each,) for each in shared]
+        blocks += zip(alone[::2], alone[1::2], strict=True)
         blocks.sort(key=lambda some: some[0][0])
         size = layer.weights.shape[1]
         if layer.groups == 1:
             lanes = (line.min() - line.max()) * -laid.line, laid.body
-            size = _channels_of_cut(size, products / layer.filters, phases, *lanes)
+            size = channels_of_cut(size, products / layer.filters, phases, *lanes)
         cuts = np.arange(0, layer.weights.shape[1], size) * prod(layer.weights.shape[2:])
         record[FIRST_BLOCK], record[CUTS] = len(self.blocks), cuts.size
         for begin, end in zip(cuts, [*cuts[1:], layer.weights[0].size], strict=True):
@@ -414,8 +364,7 @@ class _Writer:
                     taps = shifts[numbers[first:last]]
                     taps = taps + filters // per_group * layer.weights.shape[1] * phases * laid.plane
                     spans += (self.shared if len(weights) > 1 else self.taps).add(taps, weights[:, first:last])
-                is_shared = len(some[0][2]) > 1
-                if is_shared:
+                if len(some) == 1:
                     self.blocks.append((SHARING, some[0][0], 0, *spans, SHARING * spans[0], 0))
                 else:
                     self.blocks.append((2, some[0][0], some[1][0], *spans))
@@ -436,24 +385,4 @@ class _Writer:
             np.concatenate([np.zeros(0, np.float32), *self.biases]),
             np.concatenate([*self.masks, np.zeros(1, np.int32)]),
             np.array(self.pairs, np.int64).reshape(-1, 2),
-        )
-
-
-class _Taps:
-    def __init__(self) -> None:
-        self._shifts: list[Array] = []
-        self._weights: list[Array] = []
-        self._size = 0
-
-    def add(self, shifts: Array, weights: Array) -> tuple[int, int]:
-        """Add some taps, weights (filters, taps); return the first and the last."""
-        first, self._size = self._size, self._size + shifts.size
-        self._shifts.append(shifts.astype(np.int32))
-        self._weights.append(weights.T.reshape(-1))
-        return first, self._size
-
-    def arrays(self) -> tuple[Array, Array]:
-        return (
-            np.concatenate([np.zeros(0, np.int32), *self._shifts]),
-            np.concatenate([np.zeros(0, np.float32), *self._weights]),
         )

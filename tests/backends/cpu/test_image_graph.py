@@ -14,10 +14,11 @@ from oracle import activated, outputs_of
 from scipy.signal import correlate
 
 from sparsenn import Session
-from sparsenn.backends.cpu import image_graph, image_program
+from sparsenn.backends.cpu import image_graph, image_program, image_taps
 from sparsenn.backends.cpu.image_graph import graph_of, run_graph
 from sparsenn.backends.cpu.image_operations import run_operations
-from sparsenn.backends.cpu.image_program import Planner, shared_taps
+from sparsenn.backends.cpu.image_program import Planner
+from sparsenn.backends.cpu.image_taps import shared_taps
 from sparsenn.errors import ShapeError
 from sparsenn.layers import (
     Add,
@@ -271,8 +272,8 @@ def test_cut_channels_leave_the_bits(rng, size, density, monkeypatch):
     images = rng.normal(size=(3, 70, 13, 13)).astype(np.float32)
     found = {}
     for most in (1, 1 << 30):
-        monkeypatch.setattr(image_program, "CUT_TAPS", most)
-        monkeypatch.setattr(image_program, "CUT_BYTES", most)
+        monkeypatch.setattr(image_taps, "CUT_TAPS", most)
+        monkeypatch.setattr(image_taps, "CUT_BYTES", most)
         network = Network(nodes, image=(70, 13, 13))
         program = graph_of(network.layers, network.shapes, [node.sources for node in network.nodes]).program(3)
         cuts = program.packed.operations[:, image_program.CUTS]
