@@ -65,7 +65,9 @@ VERY_LONG_SECONDS = 2.0  # a run of the whole network that takes longer is not r
 WARM_SECONDS = 1e-3  # runs that are not timed before those that are: the host queues early calls more slowly
 MIN_RUNS, MAX_RUNS = 5, 21  # of each candidate of a segment
 MAX_SECONDS = 0.1  # time after which candidates of a segment are not run again, once each has `MIN_RUNS`
-MAX_PREPARING_SECONDS = 1.0  # time after which no further candidates are prepared: the best priors come first
+MAX_PREPARING_SECONDS = 1.0
+"""Time after which no further candidates are prepared, as the best priors come first; those alone whose prior is less than
+what has been timed by then."""
 HOPELESS = 3.0  # candidates that take more than this multiple of the least time run twice
 SLOWER = 1.3  # candidates whose median of `MIN_RUNS` is beyond this multiple of the least are not run again
 AGREEMENT = 2 / 3  # the share of runs that an alternative has to win to replace the one of the best prior
@@ -274,7 +276,8 @@ def _measured(
         ready: list[Alternative] = []
         for one in hopeful:
             is_late = time.perf_counter() - compile_seconds() > start + MAX_PREPARING_SECONDS
-            if is_late and (ready or times) and one is not alternatives[0]:
+            is_faster = bool(times) and prior_of(one) * repeats < min(map(min, times.values()))
+            if is_late and (ready or times) and one is not alternatives[0] and not is_faster:
                 continue
             with suppress(OutOfMemoryError, MemoryError):
                 executables[one].rehearse(features)
