@@ -66,8 +66,8 @@ WARM_SECONDS = 1e-3  # runs that are not timed before those that are: the host q
 MIN_RUNS, MAX_RUNS = 5, 21  # of each candidate of a segment
 MAX_SECONDS = 0.1  # time after which candidates of a segment are not run again, once each has `MIN_RUNS`
 MAX_PREPARING_SECONDS = 1.0
-"""Time after which no further candidates are prepared, as the best priors come first; those alone whose prior is less than
-what has been timed by then."""
+"""Time after which no further candidates are prepared, as the best priors come first; but for those whose prior is less
+than what has been timed by then."""
 HOPELESS = 3.0  # candidates that take more than this multiple of the least time run twice
 SLOWER = 1.3  # candidates whose median of `MIN_RUNS` is beyond this multiple of the least are not run again
 AGREEMENT = 2 / 3  # the share of runs that an alternative has to win to replace the one of the best prior
