@@ -361,7 +361,9 @@ def concatenate_results(results: Sequence[Result], plan: Plan, seconds: Seconds)
         neurons=network.inputs,
         layers=len(network),
         edges=network.multiply_adds,
-        categories=np.concatenate([start + each.categories for start, each in zip(starts, results, strict=False)]),
+        categories=np.concatenate(
+            [np.zeros(0, np.int64), *(start + each.categories for start, each in zip(starts, results, strict=False))]
+        ),
         statistics=tuple(map(_sum, zip(*(result.statistics for result in ran), strict=True), network.sizes[1:]))
         if is_counted
         else (),

@@ -1,4 +1,4 @@
-"""Tables of whole commands, of trainings, and of what a profiler sees."""
+"""Tables of whole commands, of files, of trainings, and of what a profiler sees."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import table_commands
-import table_profiles
 import table_training
 from idx_files import write_idx
 from recordings import Recorder
@@ -97,41 +96,3 @@ def test_every_trainer_has_its_row(tmp_path: Path, recorder: Recorder, monkeypat
     missing = [note for note in found.result.notes if "left out" in note]  # type: ignore[union-attr]
     assert len(others) + len(missing) == 2  # scikit-learn and FANN: measured, or said to be missing
     assert recorder("training").result is not None  # of the run before: nothing to record leaves it
-
-
-# ---- Profiles ---------------------------------------------------------------------------------------------------
-
-HEAD = '"ID","Process ID","Kernel Name","Section Name","Metric Name","Metric Unit","Metric Value"'
-
-
-def details(*launches: tuple[str, str, str, tuple[float, ...]]) -> str:
-    """Return what ncu prints: of each launch, its kernel, duration and unit, and the shares in percent."""
-    lines = ["==PROF== Connected to process 7", "made by the program", HEAD]
-    for number, (kernel, duration, unit, shares) in enumerate(launches):
-        metrics = {"Duration": (unit, duration), "Elapsed Cycles": ("cycle", "1,234")}
-        metrics |= {
-            name: ("%", f"{share:.2f}") for name, share in zip(table_profiles.UNITS.values(), shares, strict=False)
-        }
-        lines += [
-            f'"{number}","7","{kernel}","some","{name}","{of}","{value}"' for name, (of, value) in metrics.items()
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def test_each_case_gets_its_bound_and_a_case_that_fails_none(
-    tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    printed, program = tmp_path / "printed", tmp_path / "ncu"
-    printed.write_text(details(("gather(int)", "4.50", "ms", (40, 60, 80, 30, 5))))
-    program.write_text(
-        '#!/bin/sh\ncase "$*" in *16384-tf32*) echo "no device" >&2; exit 3;; esac\n'
-        f'case "$*" in *"--profile-from-start off"*) cat {printed};; esac\n'
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    found = recorder("profiles", "--only", "layer-16384-float32", "layer-16384-tf32")
-    assert found.failures == ("no device",)
-    (row,) = found.rows
-    assert (row["key"], row["bound"], row["floor_milliseconds"]) == ("layer-16384-float32", "shared memory", 3.6)
-    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-    assert recorder("profiles", "--only", "blocks-4096").result.rows == found.rows  # type: ignore[union-attr]

@@ -1,44 +1,25 @@
-"""Performance models: bytes counted by hand, and the study's figures in the study's convention."""
+"""Performance models: bytes counted by hand."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsenn.backends.cuda.conv.geometry import Geometry
 from sparsenn.studies.traffic import (
-    STUDY_BANDWIDTH,
     Traffic,
     block_tiled,
     coalesced,
     compulsory,
     naive,
+    product_geometry,
     shared_tiled,
-    study_block_tiled,
-    study_coalesced,
-    study_naive,
 )
 
-LARGE = Geometry(64, 224, 224, 64, (3, 3), padding=(1, 1))
 DEEP = Geometry(512, 14, 14, 512, (3, 3), padding=(1, 1))
 SMALL = Geometry(2, 4, 4, 3, (3, 3))
 """Outputs of 2 x 2 pixels, sums of 18."""
 
 ODD = Geometry(4, 7, 9, 6, (3, 2), stride=(2, 3), padding=(1, 0), dilation=(1, 2), groups=2)
 """Outputs of 4 x 3 pixels, sums of 12, 3 filters a group."""
-
-
-def test_three_of_the_four_printed_predictions_come_out():
-    assert int(study_naive(LARGE, 16)) == 1521
-    assert round(study_naive(DEEP, 16)) == 1200  # where 1120 is printed
-    assert int(study_coalesced(LARGE)) == 1374
-    assert int(study_coalesced(DEEP)) == 1394
-
-
-def test_the_studys_tiles_are_bound_by_arithmetic():
-    assert study_block_tiled(LARGE, 16) == study_block_tiled(DEEP, 16) == 13_800
-    assert study_block_tiled(DEEP, 5) == pytest.approx(13_800 * 5 * 8 / 80)  # 40 blocks for 80 multiprocessors
-    one = 2 * 576 / (4 * 576 * (2 + 4 * 576 / (128 << 10)) + 4)
-    assert study_block_tiled(LARGE, 16, (1, 1, 1)) == pytest.approx(one * STUDY_BANDWIDTH / 1e9)
 
 
 def test_bytes_counted_by_hand():
@@ -65,12 +46,23 @@ def test_strides_dilations_and_groups_are_counted():
     assert tiled.loaded == 8 * 4 * (3 * 12 + 2 * 5 * 6 + 3 * 2 * 2)
 
 
-@given(st.integers(1, 5), st.integers(1, 9), st.integers(1, 9), st.integers(1, 6), st.integers(1, 3), st.integers(1, 4))
-def test_bytes_are_four_times_the_studys_numbers_where_nothing_is_padded(channels, height, width, filters, size, count):
+def test_numbers_of_two_bytes_are_half_of_it():
+    for model in (compulsory, naive, coalesced, shared_tiled):
+        single, half = model(DEEP, 3), model(DEEP, 3, 2)
+        assert (single.compulsory, single.loaded) == (2 * half.compulsory, 2 * half.loaded)
+        assert single.multiply_adds == half.multiply_adds
+
+
+def test_a_matrix_product_is_a_convolution():
+    product = product_geometry(rows=7, depth=11, columns=5)
+    assert compulsory(product, 1) == Traffic("compulsory", 4 * (7 * 11 + 11 * 5 + 7 * 5), 7 * 11 * 5)
+    assert naive(product, 1).loaded == 4 * 5 * (7 * 11 + 11 + 7)
+    assert shared_tiled(product, 1, tile=(5, 1, 4)).loaded == 2 * 4 * (5 * 11 + 4 * 11 + 5 * 4)
+
+
+@given(st.integers(1, 5), st.integers(1, 9), st.integers(1, 9), st.integers(1, 6), st.integers(1, 3))
+def test_one_tile_for_everything_moves_what_any_way_must(channels, height, width, filters, size):
     geometry = Geometry(channels, height + size - 1, width + size - 1, filters, (size, size))
-    for traffic, study in (
-        (naive(geometry, count), study_naive(geometry, count, beta=1)),
-        (coalesced(geometry, count), study_coalesced(geometry)),
-    ):
-        intensity = 2 * traffic.multiply_adds / traffic.loaded
-        assert 4 * intensity * STUDY_BANDWIDTH / 1e9 == pytest.approx(study)
+    whole = shared_tiled(geometry, 1, tile=(filters, height, width))
+    assert whole.loaded == whole.compulsory == compulsory(geometry, 1).compulsory
+    assert block_tiled(geometry, 1).loaded >= shared_tiled(geometry, 1).loaded >= whole.loaded

@@ -63,6 +63,7 @@ def test_threads_share_what_takes_each_longer_than_waking_it(width, rows, shared
 
     monkeypatch.setattr(dense, "map_threads", alone)
     monkeypatch.setattr(dense, "thread_count", lambda: 2)
+    monkeypatch.setattr(dense, "THREAD_WORK", 2_400_000)  # of processors with a unit of 16 numbers
     layers = [Linear(rng.random((width, width), np.float32), None, ReLU()) for _ in range(2)]
     launch(layers, rng.random((rows, width), np.float32))
     assert (max(given, default=0) > 1) == shared
