@@ -25,8 +25,8 @@ from sparsenn.runtime.jit import compiled
 
 __all__ = ["SLICE_WORK", "run_layers", "vectors_of"]
 
-SLICE_WORK = 1 << 17
-"""Multiply-adds of a slice at least: 5 us, in which another thread sees that there is work."""
+SLICE_WORK = 1 << 18
+"""Multiply-adds of a slice at least: 7 us, in which another thread sees that there is work."""
 
 
 @compiled
