@@ -17,7 +17,7 @@ __all__ = ["Compared", "compared", "picture", "texts"]
 Tables = Mapping[str, Sequence[ResultFile]]
 
 LINE, LEFT, WIDTH, LONGEST = 17, 8, 480, 220
-"""Of the picture, in pixels: height of a line, left margin, width, and length of the longest bar."""
+"""Pixels of the picture: height of a line, left margin, width, and length of the longest bar."""
 
 STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #1c1e21 }

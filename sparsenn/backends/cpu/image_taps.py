@@ -22,7 +22,7 @@ CUT_TAPS = 12
 """Taps of a filter, on average, in a cut of the input channels: storing and loading sums then take little beside."""
 
 CUT_BYTES = 48 << 10
-"""What a tile of lanes reads of the channels of a cut, at most: about what a first-level cache holds."""
+"""Bytes that a tile of lanes reads of the channels of a cut, at most: about those of a first-level cache."""
 
 SHARED = 0.5
 """Filters walk together where that many of their weights at common taps, as a share, are not zero."""

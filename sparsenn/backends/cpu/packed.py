@@ -157,10 +157,10 @@ def pack(layers: Sequence[SparseLinear], copies: Sequence[Array]) -> Packed:
     for number, (matrix, layer) in enumerate(zip(weights, layers, strict=True)):
         inputs[entries[number] : entries[number + 1]] = layer.inputs if fills[number] else 0
         own_values = values[stored[number] : stored[number + 1]]
-        given = matrix.values.astype(np.float32, copy=False)
+        numbers = matrix.values.astype(np.float32, copy=False)
         if matrix.iso:
-            own_values[:] = given
-        arrays = read_only(matrix.indptr), read_only(matrix.indices), read_only(given)
+            own_values[:] = numbers
+        arrays = read_only(matrix.indptr), read_only(matrix.indices), read_only(numbers)
         _fill(*arrays, not matrix.iso, block_of(layer), places[number], entries[number], inputs, own_values)
     return Packed(
         widths=np.array([layers[0].inputs, *(layer.outputs for layer in layers)], np.int64),
