@@ -138,8 +138,11 @@ def _beside(tables: Tables, task: str, name: str, key: str) -> Compared:
     """Return a row of a CPU's table that has a column for each other engine."""
     row, source = _row(tables, name, False, key=key)
     names = {
-        **{"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "deepsparse": "DeepSparse 1.8"},
-        **{"torch": "PyTorch", "scipy": "SciPy"},
+        "onnxruntime": "ONNX Runtime",
+        "openvino": "OpenVINO",
+        "deepsparse": "DeepSparse 1.8",
+        "torch": "PyTorch",
+        "scipy": "SciPy",
     }
     milliseconds, peer = min((row[each], name) for each, name in names.items() if row.get(each) is not None)
     return Compared("practitioner", f"{task}, CPU", peer, 1e-3 * milliseconds, 1e-3 * row["milliseconds"], source)
