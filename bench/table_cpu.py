@@ -263,7 +263,7 @@ PEER_COLUMNS = (
     ("deepsparse", "DeepSparse (ms)"),
 )
 
-DEEPSPARSE_NOTE = "DeepSparse ended in 2025; its last version, 1.8.0, computes in a process of its own."
+DEEPSPARSE_NOTE = "DeepSparse ended in 2025; version 1.8.0 computes in a process of its own."
 
 CPU_ROWS = Table(
     title="Sparse layers with random weights, on a CPU",

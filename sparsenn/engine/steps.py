@@ -119,7 +119,7 @@ def skips_rows(alternative: Alternative) -> bool:
 
 
 Names: TypeAlias = tuple[tuple[int, int, str], ...]
-"""Of each step: the first layer, counted from 0, the one after the last, and the kernel's name."""
+"""The first layer of each step, counted from 0, the one after the last, and the kernel's name."""
 
 
 def label_of(names: Names) -> str:
