@@ -265,6 +265,22 @@ def _measured(
     trials: dict[Alternative, Callable[[], Any]] = {}
     times: dict[Alternative, list[float]] = {}
     start = time.perf_counter() - compile_seconds()
+
+    def begin(ready: list[Alternative], executables: dict[Alternative, Executable]) -> None:
+        """Time the first runs of alternatives that are ready."""
+        backend.queue.end_rehearsals()  # which would disturb what is timed
+        while ready:
+            one = ready.pop(0)
+            trial = _trial_of(executables.pop(one), features, repeats)
+            with suppress(OutOfMemoryError, MemoryError):
+                trial()  # prepares and compiles
+                second = _timed(trial)  # a graph is captured
+                end = time.perf_counter() + WARM_SECONDS
+                while time.perf_counter() < end:
+                    trial()
+                times[one] = [second] if second > LONG_SECONDS else [_timed(trial), _timed(trial)]
+                trials[one] = trial
+
     for skips in (True, False):
         hopeful = [
             one
@@ -276,23 +292,14 @@ def _measured(
         ready: list[Alternative] = []
         for one in hopeful:
             is_late = time.perf_counter() - compile_seconds() > start + MAX_PREPARING_SECONDS
-            is_faster = bool(times) and prior_of(one) * repeats < min(map(min, times.values()))
-            if is_late and (ready or times) and one is not alternatives[0] and not is_faster:
-                continue
+            if is_late and (ready or times) and one is not alternatives[0]:
+                begin(ready, executables)
+                if times and prior_of(one) * repeats >= min(map(min, times.values())):
+                    continue
             with suppress(OutOfMemoryError, MemoryError):
                 executables[one].rehearse(features)
                 ready.append(one)
-        backend.queue.end_rehearsals()  # which would disturb what is timed
-        for one in ready:
-            trial = _trial_of(executables.pop(one), features, repeats)
-            with suppress(OutOfMemoryError, MemoryError):
-                trial()  # prepares and compiles
-                second = _timed(trial)  # a graph is captured
-                end = time.perf_counter() + WARM_SECONDS
-                while time.perf_counter() < end:
-                    trial()
-                times[one] = [second] if second > LONG_SECONDS else [_timed(trial), _timed(trial)]
-                trials[one] = trial
+        begin(ready, executables)
     backend.queue.before_drop()
     with suppress(OutOfMemoryError, MemoryError):
         _time_in_turns(trials, times)
