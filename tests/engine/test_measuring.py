@@ -115,12 +115,9 @@ def test_time_to_prepare_does_not_hide_a_kernel_whose_prior_is_less_than_what_wa
 
 
 def test_time_to_prepare_the_best_prior_does_not_hide_a_kernel_that_may_be_faster(rng, delayed, monkeypatch):
-    delayed("spmspm", "panel", 1e-6, slow=SLOW, fast=0)
-    slow, fast = (replace(each, uncounted=None, drops_rows=False) for each in backends.automatic("spmspm", "cpu"))
-    let_auto_take(monkeypatch, slow, replace(fast, seconds=lambda *problem: 2e-6))
+    delayed("mlp", "register_tiled", 1e-6, slow=SLOW, fast=0)
     monkeypatch.setattr(measuring, "MAX_PREPARING_SECONDS", 0.0)
-    layer = SparseLinear.from_scipy(sp.csc_array(np.eye(128, dtype=np.float32)), 0.1, ReLU())
-    assert names(Session(Network((layer,)), device="cpu").plan(rng.random((5, 128), np.float32))) == ["fast"]
+    assert names(Session(dense(rng, 8, 8), device="cpu").plan(rng.random((5, 8), np.float32))) == ["fast"]
 
 
 def test_a_choice_is_for_a_bucket_of_rows_and_stays(rng, delayed):
