@@ -344,31 +344,28 @@ class _Writer:
         for block in shared_taps(layer.weights.reshape(layer.filters, -1), per_group):
             products += block[2].size
             (shared if len(block[2]) > 1 else alone).append(block)
-        alone.sort(key=lambda block: block[1].size)
-        if len(alone) % 2:
-            alone.append(alone[-1])  # with itself
-        blocks: list[Any] = [(each,) for each in shared]
-        blocks += zip(alone[::2], alone[1::2], strict=True)
-        blocks.sort(key=lambda some: some[0][0])
         size = layer.weights.shape[1]
         if layer.groups == 1:
             lanes = (line.min() - line.max()) * -laid.line, laid.body
             size = channels_of_cut(size, products / layer.filters, phases, *lanes)
         cuts = np.arange(0, layer.weights.shape[1], size) * prod(layer.weights.shape[2:])
         record[FIRST_BLOCK], record[CUTS] = len(self.blocks), cuts.size
+        blocks = len(shared) + (len(alone) + 1) // 2
         for begin, end in zip(cuts, [*cuts[1:], layer.weights[0].size], strict=True):
-            for some in blocks:
-                spans = list[int]()
-                for filters, numbers, weights in some:
-                    first, last = np.searchsorted(numbers, [begin, end])
-                    taps = shifts[numbers[first:last]]
-                    taps = taps + filters // per_group * layer.weights.shape[1] * phases * laid.plane
-                    spans += (self.shared if len(weights) > 1 else self.taps).add(taps, weights[:, first:last])
-                if len(some) == 1:
-                    self.blocks.append((SHARING, some[0][0], 0, *spans, SHARING * spans[0], 0))
-                else:
-                    self.blocks.append((2, some[0][0], some[1][0], *spans))
-        record[LAST_BLOCK] = record[FIRST_BLOCK] + len(blocks)
+            some = []
+            for filters, numbers, weights in [*shared, *alone]:
+                first, last = np.searchsorted(numbers, [begin, end])
+                taps = shifts[numbers[first:last]] + filters // per_group * layer.weights.shape[1] * phases * laid.plane
+                some.append((filters, taps, weights[:, first:last]))
+            for filters, taps, weights in some[: len(shared)]:
+                span = self.shared.add(taps, weights)
+                self.blocks.append((SHARING, filters, 0, *span, SHARING * span[0], 0))
+            ordered = sorted(some[len(shared) :], key=lambda each: each[1].size)
+            if len(ordered) % 2:
+                ordered.append(ordered[-1])  # with itself
+            for one, two in zip(ordered[::2], ordered[1::2], strict=True):
+                self.blocks.append((2, one[0], two[0], *self.taps.add(*one[1:]), *self.taps.add(*two[1:])))
+        record[LAST_BLOCK] = record[FIRST_BLOCK] + blocks
         if cuts.size > 1:
             self.cut_filters = max(self.cut_filters, layer.filters)
         record[FIRST_BIAS] = sum(some.size for some in self.biases)
