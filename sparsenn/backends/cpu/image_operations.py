@@ -20,6 +20,7 @@ from sparsenn.backends.cpu.filter_tiles import (
     read_atomically,
     sharing_filters,
 )
+from sparsenn.backends.cpu.image_taps import WINDOW
 from sparsenn.backends.cpu.tiles import VECTOR, halve, larger, raise_vectors
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
@@ -63,9 +64,9 @@ def _copy_line(source: Array, begin: int, across: int, arena: Array, to: int, co
         for x in range(np.uintp(count)):
             arena[np.uintp(to) + x] = source[np.uintp(begin) + x]
     elif across == 2 and count >= VECTOR:
-        halve(source, begin, arena, to, count // VECTOR)
+        halve(source, begin, arena, to, count // VECTOR * VECTOR)
         last = count - VECTOR  # the last vector overlaps the one before
-        halve(source, begin + 2 * last, arena, to + last, 1)
+        halve(source, begin + 2 * last, arena, to + last, VECTOR)
     else:
         for x in range(np.uintp(count)):
             arena[np.uintp(to) + x] = source[np.uintp(begin) + x * np.uintp(across)]
@@ -79,25 +80,32 @@ def _copy(packed: Any, one: Any, channel: int, inputs: Array, row: int, images: 
     for number in range(first, last):
         plane = one[at.TARGET] + (channel * (last - first) + number - first) * one[at.TARGET_PLANE]
         top, left = packed.pairs[number, 0], packed.pairs[number, 1]
-        wide = (width - left + across - 1) // across
+        wide, apart = (width - left + across - 1) // across, one[at.TARGET_LINE]
+        written, end = wide, plane + one[at.TARGET_PLANE]
         if is_padded:
             _fill(arena, plane - one[at.TOP], plane)
         for image in range(images):
             to = plane + image * one[at.TARGET_IMAGE]
             for line in range(top, height, down):
                 source = channel * one[at.SOURCE_PLANE] + line * one[at.SOURCE_LINE] + left
+                written = wide
                 if one[at.SOURCE] < 0:
                     _copy_line(inputs[row + image], source, across, arena, to, wide)
                 else:
                     source += one[at.SOURCE] + image * one[at.SOURCE_IMAGE]
-                    _copy_line(arena, source, across, arena, to, wide)
-                if is_padded:
-                    _fill(arena, to + wide, to + one[at.TARGET_LINE])
-                to += one[at.TARGET_LINE]
+                    filled = (wide + VECTOR - 1) // VECTOR * VECTOR
+                    if across == 2 and to + filled <= end:  # the zeros behind the line are margin, or written over
+                        halve(arena, source, arena, to, wide)
+                        written = filled
+                    else:
+                        _copy_line(arena, source, across, arena, to, wide)
+                if is_padded and written < apart:
+                    _fill(arena, to + written, to + apart)
+                to += apart
             if is_padded:
                 _fill(arena, to, plane + (image + 1) * one[at.TARGET_IMAGE])
         if is_padded:
-            _fill(arena, plane + images * one[at.TARGET_IMAGE], plane + one[at.TARGET_PLANE])
+            _fill(arena, plane + images * one[at.TARGET_IMAGE], end)
 
 
 @compiled
@@ -128,8 +136,8 @@ def _take_largest(pairs: Array, one: Any, base: int, to: int, arena: Array, line
             begin, end = pairs[one[at.FIRST_PAIR] + column, 0], pairs[one[at.FIRST_PAIR] + column, 1]
             start, count, place = begin * across + column - one[at.BESIDE], end - begin, target + np.uintp(begin)
             if across == 2 and count >= VECTOR:
-                halve(line, start, line, half, count // VECTOR)
-                halve(line, start + 2 * (count - VECTOR), line, half + count - VECTOR, 1)
+                halve(line, start, line, half, count // VECTOR * VECTOR)
+                halve(line, start + 2 * (count - VECTOR), line, half + count - VECTOR, VECTOR)
                 for x in range(np.uintp(count)):
                     arena[place + x] = larger(arena[place + x], line[np.uintp(half) + x])
             else:
@@ -306,6 +314,16 @@ def _chunks(one: Any, images: int, most: int, least: int) -> int:
 
 
 @compiled
+def _first_block(one: Any, number: int) -> int:
+    """Return the block that a chunk may begin with, or end before: where channels are cut, the first of a window."""
+    first, windows = one[at.FIRST_BLOCK], one[at.WINDOWS]
+    if one[at.CUTS] > 1 and windows < number < one[at.LAST_BLOCK] - first:
+        number = windows + (number - windows) // (WINDOW // 2) * (WINDOW // 2)
+    found: int = first + number
+    return found
+
+
+@compiled
 def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int, arena: Array, line: Array,
                    totals: Array, sums: Array, outputs: Array, counters: Array, most: int,
                    least: int) -> int:  # fmt: skip
@@ -334,8 +352,8 @@ def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int
                     block_chunk, block_chunks, blocks = chunk // tiles, chunks // tiles, last - first
                     first_tile = chunk % tiles
                     last_tile = first_tile + 1
-                    last = first + blocks * (block_chunk + 1) // block_chunks
-                    first += blocks * block_chunk // block_chunks
+                    last = _first_block(one, blocks * (block_chunk + 1) // block_chunks)
+                    first = _first_block(one, blocks * block_chunk // block_chunks)
                 _convolve(packed, number, images, first_tile, last_tile, tiles, first, last, arena, sums)
             else:
                 for channel in range(channels * chunk // chunks, channels * (chunk + 1) // chunks):

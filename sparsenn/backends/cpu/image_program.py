@@ -12,7 +12,7 @@ import numpy as np
 from sparsenn.backends.cpu.activation import activation_code
 from sparsenn.backends.cpu.filter_tiles import SHARING
 from sparsenn.backends.cpu.grids import LINE, Grid, Value, allocate
-from sparsenn.backends.cpu.image_taps import Taps, channels_of_cut, shared_taps
+from sparsenn.backends.cpu.image_taps import WINDOW, Taps, channels_of_cut, shared_taps
 from sparsenn.formats import Array
 from sparsenn.layers import (
     Activation,
@@ -35,16 +35,18 @@ COPY, CONVOLVE, LARGEST, MEAN, ADD, MULTIPLY, SCALE, OUTPUT = range(8)
     KIND, SOURCE, SOURCE_PLANE, SOURCE_LINE, SOURCE_IMAGE, SOURCE_HEIGHT, SOURCE_WIDTH,
     TARGET, TARGET_PLANE, TARGET_LINE, TARGET_IMAGE, TARGET_HEIGHT, TARGET_WIDTH, TOP, MASK,
     OTHER, OTHER_PLANE, OTHER_IMAGE, CHANNELS, ACTIVATION, FIRST_BLOCK, LAST_BLOCK, FIRST_BIAS,
-    WINDOW_LINES, WINDOW_COLUMNS, DOWN, ACROSS, ABOVE, BESIDE, COUNTS_PADDING, FIRST_PAIR, LAST_PAIR, CUTS, WORK,
-) = range(34)  # fmt: skip
+    WINDOW_LINES, WINDOW_COLUMNS, DOWN, ACROSS, ABOVE, BESIDE, COUNTS_PADDING, FIRST_PAIR, LAST_PAIR, CUTS, WINDOWS,
+    WORK,
+) = range(35)  # fmt: skip
 """Columns of `Packed.operations`; places are those of a value's first pixel, -1 for none, and for rows as a source.
-Of a convolution, `CUTS` are how many times the blocks follow each other, each time with the taps of some channels."""
+Of a convolution, `CUTS` are how many times the blocks follow each other, each time with the taps of some channels, and
+filters paired anew among those of a window; `WINDOWS` is the block with which the first window begins."""
 
 
 class Packed(NamedTuple):
     """Operations in arrays that compiled functions take as one argument."""
 
-    operations: Array  # (operations, 34) int64, columns as named above
+    operations: Array  # (operations, 35) int64, columns as named above
     clips: Array  # (operations,) float32, the parameters of activations, infinity where there is none
     blocks: Array  # (blocks, 7) int64: 2 or 4 filters; the first and second; spans as the functions of tiles take them
     shifts: Array  # (taps of pairs,) int32, the distance from an output's lane to the pixel that a tap meets
@@ -350,22 +352,26 @@ class _Writer:
             size = channels_of_cut(size, products / layer.filters, phases, *lanes)
         cuts = np.arange(0, layer.weights.shape[1], size) * prod(layer.weights.shape[2:])
         record[FIRST_BLOCK], record[CUTS] = len(self.blocks), cuts.size
-        blocks = len(shared) + (len(alone) + 1) // 2
+        record[WINDOWS] = len(shared)
+        windows = [alone[first : first + WINDOW] for first in range(0, len(alone), WINDOW)]
         for begin, end in zip(cuts, [*cuts[1:], layer.weights[0].size], strict=True):
-            some = []
-            for filters, numbers, weights in [*shared, *alone]:
+
+            def taps_of(block: tuple[int, Array, Array], begin: int = begin, end: int = end) -> tuple[Array, Array]:
+                filters, numbers, weights = block
                 first, last = np.searchsorted(numbers, [begin, end])
-                taps = shifts[numbers[first:last]] + filters // per_group * layer.weights.shape[1] * phases * laid.plane
-                some.append((filters, taps, weights[:, first:last]))
-            for filters, taps, weights in some[: len(shared)]:
-                span = self.shared.add(taps, weights)
-                self.blocks.append((SHARING, filters, 0, *span, SHARING * span[0], 0))
-            ordered = sorted(some[len(shared) :], key=lambda each: each[1].size)
-            if len(ordered) % 2:
-                ordered.append(ordered[-1])  # with itself
-            for one, two in zip(ordered[::2], ordered[1::2], strict=True):
-                self.blocks.append((2, one[0], two[0], *self.taps.add(*one[1:]), *self.taps.add(*two[1:])))
-        record[LAST_BLOCK] = record[FIRST_BLOCK] + blocks
+                plane = filters // per_group * layer.weights.shape[1] * phases
+                return shifts[numbers[first:last]] + plane * laid.plane, weights[:, first:last]
+
+            for block in shared:
+                span = self.shared.add(*taps_of(block))
+                self.blocks.append((SHARING, block[0], 0, *span, SHARING * span[0], 0))
+            for window in windows:
+                ordered = sorted(((block[0], *taps_of(block)) for block in window), key=lambda each: each[1].size)
+                if len(ordered) % 2:
+                    ordered.append(ordered[-1])  # with itself
+                for one, two in zip(ordered[::2], ordered[1::2], strict=True):
+                    self.blocks.append((2, one[0], two[0], *self.taps.add(*one[1:]), *self.taps.add(*two[1:])))
+        record[LAST_BLOCK] = record[FIRST_BLOCK] + (len(self.blocks) - record[FIRST_BLOCK]) // cuts.size
         if cuts.size > 1:
             self.cut_filters = max(self.cut_filters, layer.filters)
         record[FIRST_BIAS] = sum(some.size for some in self.biases)

@@ -16,13 +16,17 @@ from sparsenn.backends.sizes import FLOAT_BYTES
 from sparsenn.formats import Array
 from sparsenn.layers import Conv2d
 
-__all__ = ["Taps", "channels_of_cut", "shared_taps", "work_of"]
+__all__ = ["WINDOW", "Taps", "channels_of_cut", "shared_taps", "work_of"]
 
 CUT_TAPS = 12
 """Taps of a filter, on average, in a cut of the input channels: storing and loading sums then take little beside."""
 
 CUT_BYTES = 48 << 10
 """Bytes that a tile of lanes reads of the channels of a cut, at most: about those of a first-level cache."""
+
+WINDOW = 128
+"""Filters that are paired among themselves, by how many taps they have in a cut: a processor predicts the ends of loops
+that have as many rounds as those before. Threads that share few lanes of a convolution with cuts take whole windows."""
 
 SHARED = 0.5
 """Filters walk together where that many of their weights at common taps, as a share, are not zero."""

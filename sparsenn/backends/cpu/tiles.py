@@ -311,26 +311,32 @@ def _raising(typing: Any, array: Any, to: Any, other: Any, begin: Any, vectors: 
     return types.void(array, whole, other, whole, whole, types.boolean), generate
 
 
-def _halving(typing: Any, source: Any, begin: Any, target: Any, to: Any, vectors: Any) -> Any:
-    """Copy every other number of an array, from a place on, to some vectors of another; both have one dimension."""
+def _halving(typing: Any, source: Any, begin: Any, target: Any, to: Any, count: Any) -> Any:
+    """Copy so many numbers, every other of an array from a place on, to another; zeros fill up their last vector."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, begin, target, to, vectors = arguments
+        source, begin, target, to, count = arguments
         of_source, _, of_target, _, _ = signature.args
-        lanes = [*range(0, VECTOR, 2), *range(VECTOR + 1, 2 * VECTOR, 2)]
-        every_other = ir.Constant(ir.VectorType(ir.IntType(32), VECTOR), lanes)
+        chosen = [*range(0, VECTOR, 2), *range(VECTOR + 1, 2 * VECTOR, 2)]
+        every_other, lanes = (ir.Constant(_WHOLE, some) for some in (chosen, list(range(VECTOR))))
+        zero = ir.Constant(_VECTOR, [0.0] * VECTOR)
 
         def number(value: int) -> Any:
             return ir.Constant(to.type, value)
 
+        vectors = builder.sdiv(builder.add(count, number(VECTOR - 1)), number(VECTOR))
         with cgutils.for_range(builder, vectors) as loop:
-            first = builder.add(begin, builder.mul(loop.index, number(2 * VECTOR)))
+            done = builder.mul(loop.index, number(VECTOR))
+            first = builder.add(begin, builder.mul(done, number(2)))
             place = builder.add(first, number(VECTOR - 1))  # ends with the last number that is copied
             low = builder.load(vector_place(context, builder, of_source, source, first), align=4)
             high = builder.load(vector_place(context, builder, of_source, source, place), align=4)
-            index = builder.add(to, builder.mul(loop.index, number(VECTOR)))
-            chosen = builder.shuffle_vector(low, high, every_other)
-            builder.store(chosen, vector_place(context, builder, of_target, target, index), align=4)
+            left = spread(builder, builder.trunc(builder.sub(count, done), ir.IntType(32)))
+            copied = builder.select(
+                builder.icmp_signed("<", lanes, left), builder.shuffle_vector(low, high, every_other), zero
+            )
+            index = builder.add(to, done)
+            builder.store(copied, vector_place(context, builder, of_target, target, index), align=4)
         return context.get_dummy_value()
 
     whole = types.intp

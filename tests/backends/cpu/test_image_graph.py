@@ -282,6 +282,20 @@ def test_cut_channels_leave_the_bits(rng, size, density, monkeypatch):
     np.testing.assert_array_equal(found[1], found[1 << 30])
 
 
+def test_threads_share_the_filters_of_a_few_lanes_whose_channels_are_cut(rng, monkeypatch):
+    """Each cut pairs filters anew, and the thread that begins a sum ends it."""
+    layer = Conv2d(pruned(rng, (600, 40, 3, 3), 0.2), 0.1, ReLU(), padding=1)
+    images = rng.normal(size=(1, 40, 5, 5)).astype(np.float32)
+    for module, name in ((image_taps, "CUT_TAPS"), (image_taps, "CUT_BYTES"), (image_graph, "THREAD_WORK")):
+        monkeypatch.setattr(module, name, 1)
+    monkeypatch.setattr(image_graph, "CHUNK_WORK", 1)
+    found = []
+    for threads in (1, 4):
+        monkeypatch.setattr(image_graph, "thread_count", lambda threads=threads: threads)
+        found.append(run([layer], images))
+    np.testing.assert_array_equal(*found)
+
+
 def test_a_thread_waits_for_chunks_of_others(rng):
     """One that has waited long returns, and goes on where it was."""
     network = Network((Conv2d(rng.normal(size=(8, 3, 3, 3))),), image=(3, 40, 40))
