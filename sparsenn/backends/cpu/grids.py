@@ -96,6 +96,7 @@ class Value:
     first: int = -1  # the operation that writes it
     last: int = -1  # the last that reads it
     start: int = 0  # where its first margin begins
+    together: int = 0  # channels that have planes at a time, a power of two; 0 for all
 
     def __post_init__(self) -> None:
         self.grid.widen(self.height, self.width)
@@ -103,7 +104,7 @@ class Value:
     def size(self, images: int) -> int:
         """Return how many numbers it takes, with what vectors at its end read beyond."""
         laid = self.grid.laid(images)
-        return self.channels * len(self.phases) * laid.plane + laid.top + LINE
+        return (self.together or self.channels) * len(self.phases) * laid.plane + laid.top + LINE
 
 
 def allocate(values: list[Value], images: int) -> int:

@@ -39,16 +39,21 @@ class GraphStack(ImageStack):
         return Planner(self.layers, self.shapes, self.sources)
 
     @cached_property
-    def _programs(self) -> dict[int, Program]:
+    def _programs(self) -> dict[tuple[int, bool], Program]:
         return {}
 
-    def program(self, rows: int) -> Program:
-        """Return the operations on as many of `rows` images as stay in a core's cache together."""
+    def program(self, rows: int, is_shared: bool = False) -> Program:
+        """Return the operations on as many of `rows` images as stay in a core's cache together.
+
+        They are for one thread, or for threads that share each operation.
+        """
         most = CACHE_BYTES // (2 * FLOAT_BYTES * self._planner.largest)
         images = 1 << max(1, min(PANEL, most, rows)).bit_length() - 1
-        if images not in self._programs:
-            self._programs[images] = self._planner.packed(images)
-        return self._programs[images]
+        key = images, is_shared
+        if key not in self._programs:
+            known = None if self._planner.streams(images) else self._programs.get((images, not is_shared))
+            self._programs[key] = known or self._planner.packed(*key)
+        return self._programs[key]
 
 
 _scratch = Scratch()
@@ -68,7 +73,7 @@ def run_graph(stack: ImageStack, features: Array) -> Array:
     panels = chunks(rows, program.images)
     shared = len(panels) % threads
     for panel in panels[:shared]:
-        _share(program, features, panel, threads, outputs)
+        _share(stack.program(parts_of(rows, threads), True), features, panel, threads, outputs)
     alone = partial(_run, program, features, outputs)
     if threads > 1 and panels[shared:]:
         map_threads(alone, panels[shared:])
@@ -81,7 +86,7 @@ def run_graph(stack: ImageStack, features: Array) -> Array:
 def _share(program: Program, features: Array, panel: tuple[int, int], threads: int, outputs: Array) -> None:
     """Have all threads take the same images through the operations."""
     arena = _scratch.take("arena", program.size)
-    counters = np.zeros(2 * program.packed.operations.shape[0], np.int64)
+    counters = np.zeros(2 * program.packed.tasks.shape[0], np.int64)
     try:
         map_threads(lambda _: _run(program, features, outputs, panel, arena, counters, TASKS * threads), range(threads))
     except BaseException:
@@ -104,7 +109,7 @@ def _run(
     line = _scratch.take("line", 2 * program.widest)
     totals = _scratch.take("totals", 2 * program.widest).view(np.float64)
     sums = _scratch.take("sums", max(1, program.cut_filters * LANES))
-    count, number = program.packed.operations.shape[0], 0
+    count, number = program.packed.tasks.shape[0], 0
     while True:
         number = run_operations(program.packed, number, features, first, last - first, arena, line, totals, sums,
                                 outputs, counters, most, CHUNK_WORK)  # fmt: skip

@@ -20,7 +20,6 @@ from sparsenn.backends.cpu.filter_tiles import (
     read_atomically,
     sharing_filters,
 )
-from sparsenn.backends.cpu.image_taps import WINDOW
 from sparsenn.backends.cpu.tiles import VECTOR, halve, larger, raise_vectors
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
@@ -43,7 +42,7 @@ def _empty(one: Any, channel: int, arena: Array, used: int) -> None:
     """Fill the margins before the lanes that are used in a plane, and after them up to the next plane's, with zeros."""
     if one[at.MASK] < 0:
         return
-    begin = one[at.TARGET] + channel * one[at.TARGET_PLANE]
+    begin = one[at.TARGET] + (channel & one[at.TARGET_BITS]) * one[at.TARGET_PLANE]
     _fill(arena, begin - one[at.TOP], begin)
     _fill(arena, begin + used, begin + one[at.TARGET_PLANE])
 
@@ -78,7 +77,8 @@ def _copy(packed: Any, one: Any, channel: int, inputs: Array, row: int, images: 
     down, across, height, width = one[at.DOWN], one[at.ACROSS], one[at.SOURCE_HEIGHT], one[at.SOURCE_WIDTH]
     first, last, is_padded = one[at.FIRST_PAIR], one[at.LAST_PAIR], one[at.MASK] >= 0
     for number in range(first, last):
-        plane = one[at.TARGET] + (channel * (last - first) + number - first) * one[at.TARGET_PLANE]
+        plane = (channel & one[at.TARGET_BITS]) * (last - first) + number - first
+        plane = one[at.TARGET] + plane * one[at.TARGET_PLANE]
         top, left = packed.pairs[number, 0], packed.pairs[number, 1]
         wide, apart = (width - left + across - 1) // across, one[at.TARGET_LINE]
         written, end = wide, plane + one[at.TARGET_PLANE]
@@ -87,7 +87,7 @@ def _copy(packed: Any, one: Any, channel: int, inputs: Array, row: int, images: 
         for image in range(images):
             to = plane + image * one[at.TARGET_IMAGE]
             for line in range(top, height, down):
-                source = channel * one[at.SOURCE_PLANE] + line * one[at.SOURCE_LINE] + left
+                source = (channel & one[at.SOURCE_BITS]) * one[at.SOURCE_PLANE] + line * one[at.SOURCE_LINE] + left
                 written = wide
                 if one[at.SOURCE] < 0:
                     _copy_line(inputs[row + image], source, across, arena, to, wide)
@@ -251,7 +251,7 @@ def _convolve(packed: Any, number: int, images: int, first_tile: int, last_tile:
     residual, simple = one[at.OTHER] - one[at.TARGET], kind in (IDENTITY, RELU)
     ends_with = (one[at.OTHER] >= 0) + 2 * (kind == RELU) + 4 * (simple and mask >= 0)
     vectors, runs = _vectors(one, images), images if _is_apart(one, images) else 1
-    apart, cuts = one[at.LAST_BLOCK] - one[at.FIRST_BLOCK], one[at.CUTS]
+    apart, cuts, bits = one[at.LAST_BLOCK] - one[at.FIRST_BLOCK], one[at.CUTS], one[at.TARGET_BITS]
     for step in range(first_tile * runs, last_tile * runs):
         tile, run = step // runs, step % runs
         begin, end = tile * vectors // tiles, (tile + 1) * vectors // tiles
@@ -263,7 +263,8 @@ def _convolve(packed: Any, number: int, images: int, first_tile: int, last_tile:
                 f, g = blocks[index, 1], blocks[index, 2]
                 a, b, c, d = blocks[index, 3], blocks[index, 4], blocks[index, 5], blocks[index, 6]
                 if blocks[index, 0] == 2:
-                    begins, outs = (biases[bias + f], biases[bias + g]), (to + f * plane, to + g * plane)
+                    begins = biases[bias + f], biases[bias + g]
+                    outs = to + (f & bits) * plane, to + (g & bits) * plane
                     pair_of_filters(arena, source, packed.shifts, packed.weights, (a, b, c, d), begins, outs, sums,
                                     (f * LANES, g * LANES), residual, packed.masks, mask + lane, flags, clip,
                                     count)  # fmt: skip
@@ -274,7 +275,7 @@ def _convolve(packed: Any, number: int, images: int, first_tile: int, last_tile:
                     some, by = MOST_SHARED, done * VECTOR
                     while some > count - done:
                         some //= 2
-                    w, p = to + f * plane + by, f * LANES + by
+                    w, p = to + (f & bits) * plane + by, f * LANES + by
                     ends = w, w + plane, w + 2 * plane, w + 3 * plane
                     sharing_filters(arena, source + by, packed.shared_shifts, packed.shared_weights, (a, b, c), four,
                                     ends, sums, (p, p + LANES, p + 2 * LANES, p + 3 * LANES), residual, packed.masks,
@@ -286,9 +287,9 @@ def _convolve(packed: Any, number: int, images: int, first_tile: int, last_tile:
                 if k == 1 and channel == blocks[index, 1]:
                     break  # a pair of one filter
                 if not simple:
-                    activate_line(kind, arena, to + channel * plane, count * VECTOR, clip)
+                    activate_line(kind, arena, to + (channel & bits) * plane, count * VECTOR, clip)
                     if mask >= 0:
-                        _mask_lanes(packed.masks, mask + lane, arena, to + channel * plane, count * VECTOR)
+                        _mask_lanes(packed.masks, mask + lane, arena, to + (channel & bits) * plane, count * VECTOR)
                 if step == 0:
                     _empty(one, channel, arena, vectors * VECTOR)
 
@@ -309,18 +310,8 @@ def _chunks(one: Any, images: int, most: int, least: int) -> int:
     tiles = _tiles(one, images)
     if tiles >= most:
         return most
-    of_filters: int = max(1, min((most + tiles - 1) // tiles, one[at.LAST_BLOCK] - one[at.FIRST_BLOCK]))
+    of_filters: int = max(1, min((most + tiles - 1) // tiles, one[at.LAST_WINDOW] - one[at.FIRST_WINDOW]))
     return tiles * of_filters
-
-
-@compiled
-def _first_block(one: Any, number: int) -> int:
-    """Return the block that a chunk may begin with, or end before: where channels are cut, the first of a window."""
-    first, windows = one[at.FIRST_BLOCK], one[at.WINDOWS]
-    if one[at.CUTS] > 1 and windows < number < one[at.LAST_BLOCK] - first:
-        number = windows + (number - windows) // (WINDOW // 2) * (WINDOW // 2)
-    found: int = first + number
-    return found
 
 
 @compiled
@@ -329,17 +320,18 @@ def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int
                    least: int) -> int:  # fmt: skip
     """Take some images through all operations; returns after which of them they are.
 
-    Threads that are called with the same counters, (operations, 2) int64 and zeros at first, share each operation, in
+    Threads that are called with the same counters, (tasks, 2) int64 and zeros at first, share each operation, in
     up to `most` chunks of at least so much work: a thread takes the next one that is left, and waits for those of
     others before it begins with the next operation. Where that takes long, the call returns the number of the
     operation, and is to be repeated with it as `begin`. So no thread waits for a thread that has not begun. Without
     counters, one thread does all.
     """
-    count: int = packed.operations.shape[0]
+    count: int = packed.tasks.shape[0]
     shared = counters.size > 0
     for number in range(begin, count):
-        one, chunk, chunks = packed.operations[number], 0, 1
-        kind, tiles, channels = one[at.KIND], 1, one[at.CHANNELS]
+        operation, first, last = packed.tasks[number, 0], packed.tasks[number, 1], packed.tasks[number, 2]
+        one, chunk, chunks = packed.operations[operation], 0, 1
+        kind, tiles = one[at.KIND], 1
         if kind == at.CONVOLVE:
             tiles = _tiles(one, images)
         if shared:
@@ -347,16 +339,16 @@ def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int
         while chunk < chunks:
             if kind == at.CONVOLVE:
                 first_tile, last_tile = tiles * chunk // chunks, tiles * (chunk + 1) // chunks
-                first, last = one[at.FIRST_BLOCK], one[at.LAST_BLOCK]
-                if tiles < chunks:  # some filters at one tile
-                    block_chunk, block_chunks, blocks = chunk // tiles, chunks // tiles, last - first
-                    first_tile = chunk % tiles
+                if tiles < chunks:  # some windows of filters at one tile
+                    part, parts, begin = chunk // tiles, chunks // tiles, one[at.FIRST_WINDOW]
+                    windows, first_tile = one[at.LAST_WINDOW] - begin, chunk % tiles
                     last_tile = first_tile + 1
-                    last = _first_block(one, blocks * (block_chunk + 1) // block_chunks)
-                    first = _first_block(one, blocks * block_chunk // block_chunks)
-                _convolve(packed, number, images, first_tile, last_tile, tiles, first, last, arena, sums)
+                    first = packed.windows[begin + windows * part // parts]
+                    last = packed.windows[begin + windows * (part + 1) // parts]
+                _convolve(packed, operation, images, first_tile, last_tile, tiles, first, last, arena, sums)
             else:
-                for channel in range(channels * chunk // chunks, channels * (chunk + 1) // chunks):
+                channels = last - first
+                for channel in range(first + channels * chunk // chunks, first + channels * (chunk + 1) // chunks):
                     if kind == at.COPY:
                         _copy(packed, one, channel, inputs, row, images, arena)
                     elif kind == at.OUTPUT:
@@ -364,7 +356,7 @@ def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int
                     elif kind in (at.LARGEST, at.MEAN):
                         _pool(packed.pairs, one, channel, images, arena, line, totals)
                     else:
-                        _combine(packed, one, packed.clips[number], channel, images, arena)
+                        _combine(packed, one, packed.clips[operation], channel, images, arena)
             if shared:
                 add_atomically(counters, 2 * number + 1, 1)
                 chunk = add_atomically(counters, 2 * number, 1)

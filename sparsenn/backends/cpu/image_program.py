@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import prod
 from typing import Any, NamedTuple
 
@@ -12,7 +14,9 @@ import numpy as np
 from sparsenn.backends.cpu.activation import activation_code
 from sparsenn.backends.cpu.filter_tiles import SHARING
 from sparsenn.backends.cpu.grids import LINE, Grid, Value, allocate
-from sparsenn.backends.cpu.image_taps import WINDOW, Taps, channels_of_cut, shared_taps
+from sparsenn.backends.cpu.image_taps import CUT_WINDOW, WINDOW, Taps, channels_of_cut, shared_taps
+from sparsenn.backends.cpu.processor import CACHE_BYTES
+from sparsenn.backends.sizes import FLOAT_BYTES
 from sparsenn.formats import Array
 from sparsenn.layers import (
     Activation,
@@ -35,18 +39,18 @@ COPY, CONVOLVE, LARGEST, MEAN, ADD, MULTIPLY, SCALE, OUTPUT = range(8)
     KIND, SOURCE, SOURCE_PLANE, SOURCE_LINE, SOURCE_IMAGE, SOURCE_HEIGHT, SOURCE_WIDTH,
     TARGET, TARGET_PLANE, TARGET_LINE, TARGET_IMAGE, TARGET_HEIGHT, TARGET_WIDTH, TOP, MASK,
     OTHER, OTHER_PLANE, OTHER_IMAGE, CHANNELS, ACTIVATION, FIRST_BLOCK, LAST_BLOCK, FIRST_BIAS,
-    WINDOW_LINES, WINDOW_COLUMNS, DOWN, ACROSS, ABOVE, BESIDE, COUNTS_PADDING, FIRST_PAIR, LAST_PAIR, CUTS, WINDOWS,
-    WORK,
-) = range(35)  # fmt: skip
+    WINDOW_LINES, WINDOW_COLUMNS, DOWN, ACROSS, ABOVE, BESIDE, COUNTS_PADDING, FIRST_PAIR, LAST_PAIR, CUTS,
+    FIRST_WINDOW, LAST_WINDOW, SOURCE_BITS, TARGET_BITS, WORK,
+) = range(38)  # fmt: skip
 """Columns of `Packed.operations`; places are those of a value's first pixel, -1 for none, and for rows as a source.
-Of a convolution, `CUTS` are how many times the blocks follow each other, each time with the taps of some channels, and
-filters paired anew among those of a window; `WINDOWS` is the block with which the first window begins."""
+Of a convolution, `CUTS` are how many times the blocks follow each other, each time with the taps of some channels.
+A channel's plane is that with the bits of its number that `SOURCE_BITS` and `TARGET_BITS` have."""
 
 
 class Packed(NamedTuple):
     """Operations in arrays that compiled functions take as one argument."""
 
-    operations: Array  # (operations, 35) int64, columns as named above
+    operations: Array  # (operations, 38) int64, columns as named above
     clips: Array  # (operations,) float32, the parameters of activations, infinity where there is none
     blocks: Array  # (blocks, 7) int64: 2 or 4 filters; the first and second; spans as the functions of tiles take them
     shifts: Array  # (taps of pairs,) int32, the distance from an output's lane to the pixel that a tap meets
@@ -56,6 +60,8 @@ class Packed(NamedTuple):
     biases: Array  # float32, what sums begin with
     masks: Array  # int32, of each size of values with margins
     pairs: Array  # (pairs, 2) int64: of phases the remainders of line and column; of pools the bounds of `_bounds`
+    windows: Array  # int64, of each convolution the blocks that windows of filters begin with, and the last one's end
+    tasks: Array  # (tasks, 3) int64: an operation; the first of its blocks or channels, and the last, excluded
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,12 +215,48 @@ class Planner:
             self.operations.append(_Operation(kind, one, value, two, activation=activation, image=image))
         return value
 
-    def packed(self, images: int) -> Program:
-        """Place values for a number of images, and write operations down."""
+    def streams(self, images: int) -> dict[int, tuple[range, int]]:
+        """Return operations that go together, some channels at a time, and how many, by the first of them.
+
+        A channel that a convolution makes goes through a depthwise one alone. Where the planes of all channels would
+        leave the cache before they are read, they share those of some.
+        """
+        found = {}
+        readers = Counter(value for each in self.operations for value in (each.source, each.other) if value)
+        for number, each in enumerate(self.operations):
+            chain = self.operations[number : number + 2]
+            if chain[-1].kind == COPY:
+                chain = self.operations[number : number + 3]
+            values, sources = [one.target for one in chain[:-1]], [one.source for one in chain[1:]]
+            if not _goes_by_channel(each, chain[-1]) or sources != values:
+                continue
+            between = [value for value in values if value is not None and readers[value] == 1]
+            if len(between) < len(values):
+                continue
+            planes = sum(len(value.phases) * value.grid.laid(images).plane for value in between)
+            if FLOAT_BYTES * planes * each.layer.filters > CACHE_BYTES // 2:
+                together = SHARING
+                while 2 * together * FLOAT_BYTES * planes <= CACHE_BYTES // 4:
+                    together *= 2
+                found[number] = range(number, number + len(chain)), together
+        return found
+
+    def packed(self, images: int, is_shared: bool = False) -> Program:
+        """Place values for a number of images, and write operations down, for one thread or for those that share."""
+        streams = {} if is_shared else self.streams(images)
+        together = {number: some for one, some in streams.values() for number in one}
         values = dict.fromkeys(value for each in self.operations for value in each.values)
-        for number, each in reversed((*enumerate(self.operations),)):
+        for value in values:
+            value.first, value.last, value.together = len(self.operations), 0, 0
+        for number, each in enumerate(self.operations):
             for value in each.values:
-                value.first, value.last = number, max(value.last, number)
+                value.first, value.last = min(value.first, number), number
+        for one, some in streams.values():
+            for number in one:
+                for value in self.operations[number].values:
+                    value.first, value.last = min(value.first, one[0]), max(value.last, one[-1])
+                if number < one[-1]:
+                    self.operations[number].target.together = some  # type: ignore[union-attr]
         homes = {value: value for value in values}
         for number, each in enumerate(self.operations):
             if each.other is None or each.target is None or each.kind == SCALE:
@@ -226,8 +268,13 @@ class Planner:
         for value, home in homes.items():
             value.start = home.start
         writer = _Writer(images)
-        for each in self.operations:
-            writer.add(each)
+        for number, each in enumerate(self.operations):
+            writer.add(each, together.get(number, 0))
+        number = 0
+        while number < len(self.operations):
+            one, some = streams.get(number, (range(number, number + 1), 0))
+            writer.add_tasks(one, some)
+            number = one.stop
         outputs = prod(self.shapes[-1])
         widest = max(
             [*(value.grid.laid(images).line for value in values), *(each.image[2] for each in self.operations)]
@@ -245,6 +292,14 @@ class Planner:
 def _value_of(shape: tuple[int, ...]) -> Value:
     channels, height, width = shape
     return Value(channels, height, width)
+
+
+def _goes_by_channel(first: _Operation, second: _Operation) -> bool:
+    """Return whether the second is a depthwise convolution of what another one makes, if it reads that."""
+    if first is second or any(one.kind != CONVOLVE or one.other is not None for one in (first, second)):
+        return False
+    found: bool = first.layer.groups == 1 and first.layer.filters == second.layer.filters == second.layer.groups
+    return found
 
 
 def _reach(layer: Conv2d, strides: tuple[int, int]) -> list[tuple[Array, Array]]:
@@ -278,9 +333,28 @@ class _Writer:
         self.masks: list[Array] = []
         self._mask_places: dict[tuple[Any, int, int], int] = {}
         self.pairs: list[tuple[int, int]] = []
+        self.windows: list[int] = []
+        self.tasks: list[tuple[int, int, int]] = []
         self.work = self.cut_filters = 0
 
-    def add(self, each: _Operation) -> None:
+    def add_tasks(self, operations: range, together: int) -> None:
+        """Add tasks: of operations one after the other, or of some channels at a time."""
+        channels = self.records[operations[-1]][CHANNELS]
+        for first in range(0, channels, together or channels):
+            for number in operations:
+                record = self.records[number]
+                last = min(first + together, channels) if together else channels
+                if record[KIND] == CONVOLVE:
+                    begin, end = record[FIRST_WINDOW], record[LAST_WINDOW]
+                    if together:
+                        begin += first // together
+                        end = begin + 1
+                    self.tasks.append((number, self.windows[begin], self.windows[end]))
+                else:
+                    self.tasks.append((number, first, last))
+
+    def add(self, each: _Operation, together: int) -> None:
+        """Add an operation, of whose filters so many go together; 0 for all."""
         record = [-1] * (WORK + 1)
         record[KIND] = each.kind
         record[SOURCE_HEIGHT], record[SOURCE_WIDTH] = each.image[1:]
@@ -289,6 +363,9 @@ class _Writer:
             record[SOURCE_PLANE], record[SOURCE_LINE] = height * width, width
         else:
             record[SOURCE : SOURCE_IMAGE + 1] = self._placed(each.source)
+        for value, column in ((each.source, SOURCE_BITS), (each.target, TARGET_BITS)):
+            if value is not None and value.together:
+                record[column] = value.together - 1
         if each.target is not None:
             value, laid = each.target, each.target.grid.laid(self._images)
             record[TARGET : TARGET_IMAGE + 1] = self._placed(value)
@@ -308,7 +385,7 @@ class _Writer:
             self.pairs += each.target.phases  # type: ignore[union-attr]
             record[LAST_PAIR] = len(self.pairs)
         elif each.kind == CONVOLVE:
-            self._add_taps(each, record)
+            self._add_taps(each, record, together)
         elif each.kind in (LARGEST, MEAN):
             window, strides, padding, _ = each.layer.sliding_window
             record[WINDOW_LINES : WINDOW_COLUMNS + 1] = window
@@ -332,46 +409,54 @@ class _Writer:
             self.masks.append(value.grid.laid(self._images).mask(self._images, value.height, value.width))
         return self._mask_places[key]
 
-    def _add_taps(self, each: _Operation, record: list[int]) -> None:
+    def _add_taps(self, each: _Operation, record: list[int], together: int) -> None:
         layer, value = each.layer, each.source
         assert value is not None
         laid, phases = value.grid.laid(self._images), len(value.phases)
         (line_phase, line), (column_phase, column) = _reach(layer, each.strides)
         number = np.array([[value.phases.index((int(y), int(x))) for x in column_phase] for y in line_phase])
-        channel = np.arange(layer.weights.shape[1])[:, None, None]
+        channels = layer.weights.shape[1]
+        channel = np.arange(channels)[:, None, None]
         shifts = (channel * phases + number) * laid.plane + line[:, None] * laid.line + column
         shifts = shifts.reshape(-1)
         per_group = layer.filters // layer.groups
-        shared, alone, products = list[tuple[int, Array, Array]](), list[tuple[int, Array, Array]](), 0
-        for block in shared_taps(layer.weights.reshape(layer.filters, -1), per_group):
-            products += block[2].size
-            (shared if len(block[2]) > 1 else alone).append(block)
-        size = layer.weights.shape[1]
+        blocks = list(shared_taps(layer.weights.reshape(layer.filters, -1), per_group))
+        products = sum(weights.size for _, _, weights in blocks)
+        size = channels
         if layer.groups == 1:
             lanes = (line.min() - line.max()) * -laid.line, laid.body
             size = channels_of_cut(size, products / layer.filters, phases, *lanes)
-        cuts = np.arange(0, layer.weights.shape[1], size) * prod(layer.weights.shape[2:])
-        record[FIRST_BLOCK], record[CUTS] = len(self.blocks), cuts.size
-        record[WINDOWS] = len(shared)
-        windows = [alone[first : first + WINDOW] for first in range(0, len(alone), WINDOW)]
+        cuts = np.arange(0, channels, size) * prod(layer.weights.shape[2:])
+        if not together:
+            together = CUT_WINDOW if cuts.size > 1 else WINDOW
+        windows = [list(some) for _, some in groupby(blocks, lambda block: block[0] // together)]
+
+        def taps_of(block: tuple[int, Array, Array], begin: int, end: int) -> tuple[Array, Array]:
+            first, last = np.searchsorted(block[1], [begin, end])
+            plane = block[0] // per_group * channels & record[SOURCE_BITS]
+            return shifts[block[1][first:last]] + plane * phases * laid.plane, block[2][:, first:last]
+
+        record[FIRST_BLOCK], record[CUTS], record[FIRST_WINDOW] = len(self.blocks), cuts.size, len(self.windows)
         for begin, end in zip(cuts, [*cuts[1:], layer.weights[0].size], strict=True):
-
-            def taps_of(block: tuple[int, Array, Array], begin: int = begin, end: int = end) -> tuple[Array, Array]:
-                filters, numbers, weights = block
-                first, last = np.searchsorted(numbers, [begin, end])
-                plane = filters // per_group * layer.weights.shape[1] * phases
-                return shifts[numbers[first:last]] + plane * laid.plane, weights[:, first:last]
-
-            for block in shared:
-                span = self.shared.add(*taps_of(block))
-                self.blocks.append((SHARING, block[0], 0, *span, SHARING * span[0], 0))
-            for window in windows:
-                ordered = sorted(((block[0], *taps_of(block)) for block in window), key=lambda each: each[1].size)
-                if len(ordered) % 2:
-                    ordered.append(ordered[-1])  # with itself
-                for one, two in zip(ordered[::2], ordered[1::2], strict=True):
+            for some in windows:
+                if begin == 0:
+                    self.windows.append(len(self.blocks))
+                alone = []
+                for block in some:
+                    taps, weights = taps_of(block, begin, end)
+                    if len(weights) > 1:
+                        first, last = self.shared.add(taps, weights)
+                        self.blocks.append((SHARING, block[0], 0, first, last, SHARING * first, 0))
+                    else:
+                        alone.append((block[0], taps, weights))
+                alone.sort(key=lambda one: one[1].size)
+                if len(alone) % 2:
+                    alone.append(alone[-1])  # with itself
+                for one, two in zip(alone[::2], alone[1::2], strict=True):
                     self.blocks.append((2, one[0], two[0], *self.taps.add(*one[1:]), *self.taps.add(*two[1:])))
-        record[LAST_BLOCK] = record[FIRST_BLOCK] + (len(self.blocks) - record[FIRST_BLOCK]) // cuts.size
+            if begin == 0:
+                record[LAST_WINDOW], record[LAST_BLOCK] = len(self.windows), len(self.blocks)
+                self.windows.append(len(self.blocks))
         if cuts.size > 1:
             self.cut_filters = max(self.cut_filters, layer.filters)
         record[FIRST_BIAS] = sum(some.size for some in self.biases)
@@ -388,4 +473,6 @@ class _Writer:
             np.concatenate([np.zeros(0, np.float32), *self.biases]),
             np.concatenate([*self.masks, np.zeros(1, np.int32)]),
             np.array(self.pairs, np.int64).reshape(-1, 2),
+            np.array([*self.windows, 0], np.int64),
+            np.array(self.tasks, np.int64).reshape(-1, 3),
         )

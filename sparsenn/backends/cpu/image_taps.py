@@ -16,7 +16,7 @@ from sparsenn.backends.sizes import FLOAT_BYTES
 from sparsenn.formats import Array
 from sparsenn.layers import Conv2d
 
-__all__ = ["WINDOW", "Taps", "channels_of_cut", "shared_taps", "work_of"]
+__all__ = ["CUT_WINDOW", "WINDOW", "Taps", "channels_of_cut", "shared_taps", "work_of"]
 
 CUT_TAPS = 12
 """Taps of a filter, on average, in a cut of the input channels: storing and loading sums then take little beside."""
@@ -24,9 +24,12 @@ CUT_TAPS = 12
 CUT_BYTES = 48 << 10
 """Bytes that a tile of lanes reads of the channels of a cut, at most: about those of a first-level cache."""
 
-WINDOW = 128
-"""Filters that are paired among themselves, by how many taps they have in a cut: a processor predicts the ends of loops
-that have as many rounds as those before. Threads that share few lanes of a convolution with cuts take whole windows."""
+WINDOW, CUT_WINDOW = 8, 128
+"""Filters that are paired among themselves, and that a thread takes together; the second where input channels are cut.
+
+Filters of a pair have about as many taps. In the cuts of many filters, pairs have about as many as those before them: a
+processor predicts where such loops end.
+"""
 
 SHARED = 0.5
 """Filters walk together where that many of their weights at common taps, as a share, are not zero."""

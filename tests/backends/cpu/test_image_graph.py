@@ -260,6 +260,25 @@ def test_sums_of_a_branch_have_the_bits_of_an_addition(rng):
 
 
 @pytest.mark.parametrize("density", [0.1, 1.0])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_channels_that_go_together_have_the_same_bits(rng, stride, density, monkeypatch):
+    first = Conv2d(pruned(rng, (23, 6, 1, 1), density), 0.1, Tanh())
+    deep = Conv2d(rng.normal(size=(23, 1, 3, 3)), 0.2, ReLU(), padding=1, stride=stride, groups=23)
+    last = Conv2d(pruned(rng, (6, 23, 1, 1), density), 0.1, Identity())
+    nodes = [Node(first, (0,)), Node(deep, (1,)), Node(last, (2,))]
+    nodes += [Node(Add(), (0, 3)), Node(MaxPool2d(2), (4,))] if stride == 1 else []
+    images = rng.normal(size=(3, 6, 13, 13)).astype(np.float32)
+    network = Network(nodes, image=(6, 13, 13))
+    found = []
+    for most in (0, 1 << 30):
+        monkeypatch.setattr(image_program, "CACHE_BYTES", most)
+        program = graph_of(network.layers, network.shapes, [node.sources for node in network.nodes]).program(3)
+        assert (len(program.packed.tasks) > len(program.packed.operations)) == (most == 0)
+        found.append(run(nodes, images))
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("density", [0.1, 1.0])
 @pytest.mark.parametrize("size", [1, 3])
 def test_cut_channels_leave_the_bits(rng, size, density, monkeypatch):
     """Partial sums are stored and loaded again; in one case a sum is written over what is added to it."""
@@ -302,7 +321,7 @@ def test_a_thread_waits_for_chunks_of_others(rng):
     images = rng.normal(size=(1, network.inputs)).astype(np.float32)
     program = graph_of(network.layers, network.shapes).program(1)
     arena, line = np.zeros(program.size, np.float32), np.zeros(2 * program.widest, np.float32)
-    outputs, count = np.zeros((1, network.outputs), np.float32), len(program.packed.operations)
+    outputs, count = np.zeros((1, network.outputs), np.float32), len(program.packed.tasks)
     counters = np.zeros(2 * count, np.int64)
     rest = images, 0, 1, arena, line, np.zeros(program.widest), np.zeros(1, np.float32), outputs, counters, 4, 1
     counters[2] = 1  # somebody has the first chunk of the convolution
