@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.cpu import elementary
 from sparsenn.errors import UsageError
 from sparsenn.layers import Activation, Identity, ReLU
 from sparsenn.layers.activation import ACTIVATIONS
@@ -69,7 +69,7 @@ def _indented(lines: list[str], depth: int) -> str:
 
 
 def _made(name: str, text: str) -> Callable[..., Any]:
-    namespace: dict[str, Any] = {"__name__": __name__, "math": math, "float32": np.float32, "uintp": np.uintp}
+    namespace: dict[str, Any] = {"__name__": __name__, "math": elementary, "float32": np.float32, "uintp": np.uintp}
     exec(compile(text, __file__, "exec"), namespace)
     function: Callable[..., Any] = namespace[name]
     return uncontracted(function)

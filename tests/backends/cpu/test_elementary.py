@@ -1,0 +1,42 @@
+"""Elementary functions of the CPU's activations, beside those of SciPy in float64, on all kinds of numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.special
+
+from sparsenn.backends.cpu import elementary
+from sparsenn.runtime.jit import compiled
+
+EXACT = {"exp": np.exp, "expm1": np.expm1, "tanh": np.tanh, "erfc": scipy.special.erfc}
+
+
+@compiled
+def _apply(function, numbers, found):
+    for place in range(numbers.size):
+        found[place] = np.float32(function(numbers[place]))
+
+
+def _both(name, numbers):
+    numbers = np.asarray(numbers, np.float32)
+    found = np.empty_like(numbers)
+    _apply(getattr(elementary, name), numbers, found)
+    with np.errstate(over="ignore"):
+        return found, EXACT[name](numbers.astype(np.float64))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_functions_are_within_some_units_in_the_last_place(name, rng):
+    sizes = 10.0 ** rng.uniform(-12, 1.9, 100_000)
+    numbers = np.concatenate([sizes, -sizes, np.linspace(-90, 88.7, 200_001)])
+    found, exact = _both(name, numbers)
+    least = np.finfo(np.float32).tiny  # below which exp is 0
+    assert (np.abs(found - exact) <= 3 * 2.0**-23 * np.abs(exact) + least).all()
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_numbers_without_an_exponential(name):
+    found, exact = _both(name, [0.0, -0.0, np.inf, -np.inf, np.nan, 1e30, -1e30, 1e-40, 200.0, -200.0])
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(found, exact.astype(np.float32))
