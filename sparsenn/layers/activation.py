@@ -223,7 +223,7 @@ class SiLU(Elementwise):
     """The activation z / (1 + exp(-z)), which is called Swish, too."""
 
     name = "silu"
-    formula = "e = exp(-abs(z)); z / (1 + e) if z >= 0 else (0 if z < -1000 else z * e / (1 + e))"
+    formula = "e = exp(-abs(z)); 0 if z < -1000 else (z if z >= 0 else z * e) / (1 + e)"
     bounds = (-0.2785, math.inf)
     is_monotone = False
     elsewhere = (
@@ -259,7 +259,7 @@ class GELUTanh(Elementwise):
     name = "gelu_tanh"
     formula = (
         "e = exp(-1.5957691216057308 * abs(z) * (1 + 0.044715 * z * z));"
-        "z / (1 + e) if z >= 0 else (0 if z < -40 else z * e / (1 + e))"
+        "0 if z < -40 else (z if z >= 0 else z * e) / (1 + e)"
     )
     bounds = (-0.1701, math.inf)
     is_monotone = False
@@ -390,7 +390,7 @@ class Mish(Elementwise):
     name = "mish"
     formula = (
         "e = exp(-abs(z)); n = 1 + 2 * e; m = e * (e + 2);"
-        "z * n / (n + 2 * e * e) if z >= 0 else (0 if z < -1000 else z * m / (m + 2))"
+        "0 if z < -1000 else z * (n if z >= 0 else m) / (n + 2 * e * e if z >= 0 else m + 2)"
     )
     bounds = (-0.3089, math.inf)
     is_monotone = False

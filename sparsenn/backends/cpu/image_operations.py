@@ -147,25 +147,36 @@ def _take_largest(pairs: Array, one: Any, base: int, to: int, arena: Array, line
 
 @compiled
 def _take_means(pairs: Array, one: Any, base: int, to: int, arena: Array, totals: Array) -> None:
-    """Compute the outputs of a channel of an image; a window's pixels are added line after line."""
+    """Compute the outputs of a channel of an image; a window's pixels are added line after line.
+
+    Of windows as wide as the image, columns are added up first.
+    """
     width, across = one[at.TARGET_WIDTH], one[at.ACROSS]
     for y in range(one[at.TARGET_HEIGHT]):
         top, target = y * one[at.DOWN] - one[at.ABOVE], np.uintp(to + y * one[at.TARGET_LINE])
         first, last = max(0, top), min(one[at.SOURCE_HEIGHT], top + one[at.WINDOW_LINES])
-        for x in range(np.uintp(width)):
-            totals[x] = 0.0
-        for line in range(first, last):
-            source = base + line * one[at.SOURCE_LINE] - one[at.BESIDE]
-            if width == 1:
-                total, begin = totals[0], max(0, one[at.BESIDE])
-                for x in range(begin, min(one[at.WINDOW_COLUMNS], one[at.SOURCE_WIDTH] + one[at.BESIDE])):
-                    total += arena[np.uintp(source + x)]
-                totals[0] = total
-                continue
-            for column in range(one[at.WINDOW_COLUMNS]):
-                begin, end = pairs[one[at.FIRST_PAIR] + column, 0], pairs[one[at.FIRST_PAIR] + column, 1]
-                for x in range(begin, end):
-                    totals[np.uintp(x)] += arena[np.uintp(source + column + x * across)]
+        if width == 1:
+            begin = max(0, -one[at.BESIDE])
+            columns = np.uintp(min(one[at.SOURCE_WIDTH], one[at.WINDOW_COLUMNS] - one[at.BESIDE]) - begin)
+            for x in range(columns):
+                totals[x] = 0.0
+            for line in range(first, last):
+                source = np.uintp(base + line * one[at.SOURCE_LINE] + begin)
+                for x in range(columns):
+                    totals[x] += arena[source + x]
+            total = 0.0
+            for x in range(columns):
+                total += totals[x]
+            totals[0] = total
+        else:
+            for x in range(np.uintp(width)):
+                totals[x] = 0.0
+            for line in range(first, last):
+                left = base + line * one[at.SOURCE_LINE] - one[at.BESIDE]
+                for column in range(one[at.WINDOW_COLUMNS]):
+                    begin, end = pairs[one[at.FIRST_PAIR] + column, 0], pairs[one[at.FIRST_PAIR] + column, 1]
+                    for x in range(begin, end):
+                        totals[np.uintp(x)] += arena[np.uintp(left + column + x * across)]
         for x in range(width):
             divisor = one[at.WINDOW_LINES] * one[at.WINDOW_COLUMNS]
             if one[at.COUNTS_PADDING] == 0:
@@ -190,8 +201,8 @@ def _pool(pairs: Array, one: Any, channel: int, images: int, arena: Array, line:
 @compiled
 def _mask_lanes(masks: Array, mask: int, arena: Array, to: int, count: int) -> None:
     for place in range(np.uintp(count)):
-        if masks[np.uintp(mask) + place] == 0:
-            arena[np.uintp(to) + place] = np.float32(0)
+        number = arena[np.uintp(to) + place]
+        arena[np.uintp(to) + place] = number if masks[np.uintp(mask) + place] != 0 else np.float32(0)
 
 
 @compiled
@@ -211,9 +222,10 @@ def _combine(packed: Any, one: Any, clip: Any, channel: int, images: int, arena:
             arena[target + lane] = arena[begin + lane] * arena[other + lane]
     else:
         for image in range(images):
-            factor, first = arena[other + np.uintp(image * one[at.OTHER_IMAGE])], np.uintp(image * one[at.TARGET_IMAGE])
-            for lane in range(first, min(np.uintp(lanes), first + np.uintp(one[at.TARGET_IMAGE]))):
-                arena[target + lane] = arena[begin + lane] * factor
+            factor, first = arena[other + np.uintp(image * one[at.OTHER_IMAGE])], image * one[at.TARGET_IMAGE]
+            source, place = begin + np.uintp(first), target + np.uintp(first)
+            for lane in range(np.uintp(min(lanes - first, one[at.TARGET_IMAGE]))):
+                arena[place + lane] = arena[source + lane] * factor
     if one[at.ACTIVATION] != IDENTITY:
         activate_line(one[at.ACTIVATION], arena, to, lanes, clip)
     if one[at.MASK] >= 0:
