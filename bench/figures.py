@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from headline import Compared, texts
+from headline import PUBLISHED, Compared, texts
 from results_file import ResultError, ResultFile
 
 __all__ = ["headline_sources", "prose_sources", "recorded"]
@@ -54,6 +54,8 @@ def headline_sources(page: Path, rows: Sequence[Compared], results: Mapping[Path
         task, peer, slow, fast, _ = texts(row)
         path = next(path for path, result in results.items() if result is row.source)
         yield [task, f"{peer}: {slow}", fast, _link(page, path, f"{path.parent.name}/{path.stem}")]
+    for who, rate in PUBLISHED.items():
+        yield [who, f"{rate} TeraEdges/s", "–", "the linked page"]
 
 
 def prose_sources(page: Path, root: Path, pages: Iterable[Path]) -> Iterator[list[str]]:
