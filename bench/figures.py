@@ -89,4 +89,6 @@ def prose_sources(page: Path, root: Path, pages: Iterable[Path]) -> Iterator[lis
 
 
 def _link(page: Path, target: Path, text: str) -> str:
+    if target.suffix == ".md" and target.parent != page.parent:
+        return text  # the site has no such page
     return f"[{text}]({Path(os.path.relpath(target, page.parent)).as_posix()})"

@@ -163,7 +163,7 @@ def test_a_page_lists_result_files_with_their_pages_and_commands(tmp_path: Path,
     assert update()[0] == 0
     result = json.loads((tmp_path / "bench" / "results" / "desk" / "layers.json").read_text())
     origin = f"{result['commit'][:10]}, {result['date'][:10]} | `{result['command']}` |"
-    assert f"| [desk/layers](../bench/results/desk/layers.json) | [README](../README.md) | {origin}" in page.read_text()
+    assert f"| [desk/layers](../bench/results/desk/layers.json) | README | {origin}" in page.read_text()
     assert "| [desk/other](../bench/results/desk/other.json) | – |" in page.read_text()
     assert update("--check")[0] == 0
 
@@ -182,7 +182,7 @@ def test_figures_in_the_text_need_a_source(tmp_path: Path, update: Run) -> None:
     assert (code, "README.md: the source code.py does not exist" in message) == (2, True)
     (tmp_path / "code.py").touch()
     assert update() == (0, "")
-    assert "| [README](../README.md) | 5 ms; 2.5 × | [code.py](../code.py) |\n\n<!-- /table -->" in page.read_text()
+    assert "| README | 5 ms; 2.5 × | [code.py](../code.py) |\n\n<!-- /table -->" in page.read_text()
     readme.write_text(EMPTY + "\nShort. <!-- source: code.py -->\n")
     code, message = update()
     assert (code, "in a paragraph without a figure" in message) == (2, True)
