@@ -114,7 +114,7 @@ def texts(row: Compared) -> tuple[str, str, str, str, str]:
 
 def rate_text(row: Compared) -> str:
     """Return a task's rate with sparsenn, in TeraEdges/s."""
-    return f"{row.edges / row.seconds / 1e12:.3g}"
+    return _three_digits(row.edges / row.seconds / 1e12)
 
 
 def picture(rows: Sequence[Compared]) -> str:
@@ -187,5 +187,9 @@ def _session(tables: Tables, task: str, name: str, key: str, peer: str) -> Compa
 
 def _duration(seconds: float) -> str:
     if seconds >= 1:
-        return f"{seconds:.1f} s"
-    return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-4 else f"{1e6 * seconds:.3g} µs"
+        return f"{_three_digits(seconds)} s"
+    return f"{_three_digits(1e3 * seconds)} ms" if seconds >= 1e-4 else f"{_three_digits(1e6 * seconds)} µs"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:#.3g}".rstrip(".")
