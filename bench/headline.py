@@ -12,9 +12,19 @@ from typing import Any
 
 from results_file import ResultError, ResultFile
 
-__all__ = ["Compared", "compared", "picture", "texts"]
+__all__ = ["PUBLISHED", "Compared", "compared", "picture", "rate_text", "texts"]
 
 Tables = Mapping[str, Sequence[ResultFile]]
+
+EDGES = 60_000 * 120 * 1024 * 32
+"""Edges of the challenge's smallest problem, once for each image."""
+
+PUBLISHED = {
+    "champions of 2019: [Bisson and Fatica](http://abstractbook.ieee-hpec.org/session9.htm), one Tesla V100": "3.7",
+    "champions of 2020: [Hidayetoğlu and others](https://www.carlpearson.net/publication/20200923_hidayetoglu_hpec/), "
+    "many V100 GPUs": "up to 180",
+}
+"""Rates of the challenge's champions in TeraEdges/s, as the linked pages state them."""
 
 LINE, LEFT, WIDTH, LONGEST = 17, 8, 480, 220
 """Pixels of the picture: height of a line, left margin, width, and length of the longest bar."""
@@ -42,6 +52,8 @@ class Compared:
         Of the alternative, and of sparsenn.
     source : ResultFile
         Where both stand.
+    edges : int
+        Of the challenge's network, times its images; 0 for other tasks.
     """
 
     group: str
@@ -50,6 +62,7 @@ class Compared:
     peer_seconds: float
     seconds: float
     source: ResultFile
+    edges: int = 0
 
     @property
     def factor(self) -> float:
@@ -97,6 +110,11 @@ def texts(row: Compared) -> tuple[str, str, str, str, str]:
         _duration(row.seconds),
         f"{row.factor:.0f} ×" if row.factor >= 10 else f"{row.factor:.1f} ×",
     )
+
+
+def rate_text(row: Compared) -> str:
+    """Return a task's rate with sparsenn, in TeraEdges/s."""
+    return _three_digits(row.edges / row.seconds / 1e12)
 
 
 def picture(rows: Sequence[Compared]) -> str:
@@ -157,16 +175,21 @@ def _graph(tables: Tables, task: str, name: str, key: str, unit: float) -> Compa
 
 def _loop(tables: Tables, task: str, method: str) -> Compared:
     (row, source), (loop, _) = (_row(tables, "network", False, method=each) for each in (method, "SciPy loop"))
-    return Compared("researcher", f"{task}, CPU", "SciPy, layer by layer", loop["seconds"], row["seconds"], source)
+    seconds = loop["seconds"], row["seconds"]
+    return Compared("researcher", f"{task}, CPU", "SciPy, layer by layer", *seconds, source, EDGES)
 
 
 def _session(tables: Tables, task: str, name: str, key: str, peer: str) -> Compared:
     row, source = _row(tables, name, True, key=key, peer=peer)
     seconds = 1e-3 * row["peer_milliseconds"], 1e-3 * row["milliseconds"]
-    return Compared("researcher", f"{task}, GPU", peer, *seconds, source)
+    return Compared("researcher", f"{task}, GPU", peer, *seconds, source, EDGES)
 
 
 def _duration(seconds: float) -> str:
     if seconds >= 1:
-        return f"{seconds:.1f} s"
-    return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-4 else f"{1e6 * seconds:.3g} µs"
+        return f"{_three_digits(seconds)} s"
+    return f"{_three_digits(1e3 * seconds)} ms" if seconds >= 1e-4 else f"{_three_digits(1e6 * seconds)} µs"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:#.3g}".rstrip(".")

@@ -285,8 +285,8 @@ RATE = (("rate", "TFLOP/s", "{:.1f}"), ("floor_share", "% of roofline", "{:.0%}"
 ERRORS = (("error", "error", "{:.1e}"), ("plain_error", "error of plain float32", "{:.1e}"))
 
 QUEUED_NOTE = (
-    "Calls are queued one after the other while the device is busy, on inputs in turn that are more than any cache "
-    "holds. Medians, slow kernels' of fewer runs. Spread: interquartile range."
+    "Calls are queued while the device is busy, and cycle through enough inputs to exceed all caches. Medians (slow "
+    "kernels: fewer runs). Spread: interquartile range."
 )
 FLOOR_NOTE = (
     "Floor: the larger of inputs, outputs and weights moved once at the measured copy bandwidth, and the multiply-adds "

@@ -190,11 +190,11 @@ TABLES = {
         cells=lambda options: GPU_CELLS if options.device == "cuda" else CPU_CELLS,
         measure=choice_row,
         notes=[
-            f"Median latency of warm calls, of up to {RUNS} runs of each candidate in turn. "
+            f"Median latency of warm calls; candidates run alternately, up to {RUNS} times each. "
             f"Candidates are the plans whose prior is up to {WITHIN:g} times the shortest. Rows and outputs are where "
-            "the session computes. Kernels are named with the layers that they run. The slowest choices come first.",
-            "Measuring: the time of the session's first call beyond that of a second session, whose choice was cached; "
-            "compilation of candidates is included where their kernels were not cached.",
+            "the session computes. Kernels are listed with the layers that they run. The slowest choices come first.",
+            "Measuring: how much longer the first call takes than that of a second session, whose choice is cached; "
+            "includes the compilation of candidates whose kernels were not cached.",
         ],
         configuration=lambda run: {"runs": RUNS, "calls": CALLS, "most": MOST, "hopeless": HOPELESS},
         order=lambda row: -row["ratio"],

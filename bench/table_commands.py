@@ -134,8 +134,8 @@ END_TO_END = Table(
         f"empty {CACHES[options.device]} and of {options.runs} with a full one. Spread: interquartile range, a dash "
         "where there are fewer than 4 runs.",
         "Plan: merging equal outputs, choosing kernels. Compile: making the project's CUDA kernels, or loading them; "
-        "what CuPy's own kernels and numba take is part of the work that needs them. Start-up and report: the whole "
-        "command without the parts that the program measures.",
+        "compiling CuPy's and numba's kernels counts towards the phase that uses them. Start-up and report: the whole "
+        "command minus the measured phases.",
     ],
     options=end_to_end_options,
     configuration=lambda run: {

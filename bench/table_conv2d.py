@@ -178,12 +178,12 @@ CONV2D_TABLE = Table(
     cells=conv_cells,
     measure=rung_rows,
     notes=[
-        f"{QUEUED_NOTE} TFLOP/s: two operations a multiply-add, those with padding included.",
+        f"{QUEUED_NOTE} TFLOP/s: two operations per multiply-add, padding included.",
         "PyTorch: its convolution with bias, without ReLU, cudnn.benchmark on; float32 in both layouts, TF32 and half "
         "precision with channels last and, for half precision, with images that are float16 already. Without bias: the "
         "faster layout of the convolution alone.",
         FLOOR_NOTE,
-        f"Error: largest difference from float64 on {SAMPLE} images, in parts of the largest output; plain float32 is "
+        f"Error: largest difference from float64 on {SAMPLE} images, relative to the largest output; plain float32 is "
         "cuBLAS on windows written out.",
     ],
     options=conv_options,

@@ -197,14 +197,14 @@ GOLDEN = Table(
         ("onnxruntime", "ONNX Runtime (ms)", "{:.3f}"),
         ("torch", "PyTorch (ms)", "{:.3f}"),
         ("times", "× ONNX Runtime", "{:.2f}"),
-        ("layers", "layers here"),
-        ("foreign", "of ONNX Runtime"),
+        ("layers", "sparsenn's layers"),
+        ("foreign", "ONNX Runtime's layers"),
         ("chosen", "kernels"),
     ],
     cells=lambda options: [Cell(name, rows) for name in goldens() for rows in options.rows],
     measure=golden_row,
     notes=[
-        "Medians of warm calls, in blocks for each library in turns, rows and outputs in host memory, each library "
+        "Medians of warm calls, in blocks for each library alternately, rows and outputs in host memory, each library "
         "with its own number of threads. Outputs were compared first. A fifth of the weights is left in policies, "
         "transformers, the head of the LSTM, and the layers of the table; others are dense. The kernel onnxruntime is "
         "ONNX Runtime with the whole network."

@@ -258,9 +258,9 @@ TABLES = {
         measure=device_row,
         relate=set_device_speedups,
         notes=[
-            "Wall time, medians. Results had the bits of one device's before they were timed. Computing alone: each "
-            "device has its share of the rows already. On GPUs, dense ones become outputs there: one thread calls the "
-            "sessions in turn, and then waits for all. Else categories are found, in a thread for each device."
+            "Median wall times. Before they were timed, results had the same bits as those of one device. Computing "
+            "alone: each device already has its share of the rows. Dense rows on GPUs become outputs there: one thread "
+            "starts all sessions, then waits for all. Other rows become categories, with a thread for each device."
         ],
         options=add_options,
         configuration=("devices", "neurons", "layers", "rows", "runs", "limit"),

@@ -163,7 +163,7 @@ FEW_ROWS = Table(
     ],
     measure=few_rows,
     notes=[
-        "Medians until the outputs are on the device, rows there. PyTorch multiplies weights with their zeros in the "
+        "Median times of calls, rows and outputs on the device. PyTorch multiplies weights with their zeros in the "
         "same precision, captured as one CUDA graph; × PyTorch is its time divided by the bound call's. Outputs were "
         "compared first. The floor is the weights that are left, each with its place, at the device's bandwidth."
     ],
@@ -284,9 +284,9 @@ GPU_CONVOLUTIONS = Table(
     measure=images_row,
     notes=[
         f"Images of {PIXELS} × {PIXELS} pixels of random numbers, float32, on the device; medians until outputs are "
-        "there. PyTorch multiplies all weights, as one CUDA graph, with cudnn.benchmark and channels last; in float32 "
-        "with the faster of both layouts, in float16 on images of float16. × PyTorch is its time over the bound "
-        "call's. Outputs were compared first. The largest weights of each layer are left, and all of depthwise "
+        "available. PyTorch multiplies all weights, as one CUDA graph, with cudnn.benchmark and channels last; in "
+        "float32 with the faster of both layouts, in float16 on images of float16. × PyTorch is its time over the "
+        "bound call's. Outputs were compared first. The largest weights of each layer are left, and all of depthwise "
         "convolutions.",
     ],
     options=images_options,

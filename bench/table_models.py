@@ -118,7 +118,8 @@ TABLES = {
         notes=[
             "Median latencies of warm calls, timed for some seconds each, after answers had been compared. ONNX "
             "Runtime runs the network as a dense ONNX file, PyTorch its dense layers, SciPy dense rows times CSR; "
-            "the last two are compared on fully connected layers. Rows and outputs lie where each computes.",
+            "the last two are compared on fully connected layers. Rows and outputs are in the memory of the device "
+            "that computes.",
         ],
         options=add_options,
         configuration=("rows", "seconds"),

@@ -119,7 +119,7 @@ GEMM_TABLE = Table(
         QUEUED_NOTE,
         "cuBLAS is called through CuPy; of half precision with matrices that are float16 already.",
         FLOOR_NOTE,
-        f"Error: largest difference from float64 on {SAMPLE} rows, in parts of the largest element; plain float32 is "
+        f"Error: largest difference from float64 on {SAMPLE} rows, relative to the largest element; plain float32 is "
         "cuBLAS on the same matrices.",
     ],
     options=gemm_options,
@@ -281,11 +281,11 @@ MLP_TABLE = Table(
     cells=lambda options: MLP.cells([(rows,) for rows in options.rows], options),
     measure=rung_rows,
     notes=[
-        "Times are of one call in a captured graph of calls on inputs in turn, more than any cache holds; PyTorch's "
+        "Time per call in a captured graph that cycles through enough inputs to exceed all caches; PyTorch's "
         f"first column is without a graph, and cuBLAS's calls are queued one by one. Medians of {GRAPH_RUNS} graphs. "
         "Spread: interquartile range.",
         FLOOR_NOTE,
-        f"Error: largest difference from float64 on {MLP_SAMPLE:,} rows, in parts of the largest output; plain float32 "
+        f"Error: largest difference from float64 on {MLP_SAMPLE:,} rows, relative to the largest output; plain float32 "
         "is cuBLAS on the same features.",
     ],
     options=mlp_options,

@@ -168,11 +168,11 @@ def timed(ready: Ready, expected: Any, runs: int = RUNS) -> Timing:
 def notes(options: argparse.Namespace, rows: Sequence[Row]) -> list[str]:
     return [
         "GPU time by CUDA events, with inputs and (merged) weights on the device, until the categories are known "
-        f"there; median and IQR of {RUNS} runs, with a saving off medians of {FEW_RUNS}. Each answer equals the CPU "
+        f"there; median and IQR of {RUNS} runs, {FEW_RUNS} where a saving is switched off. Each answer equals the CPU "
         "engine's, and its count the official one. The network of 1024 × 120 is the official one, the others are "
         "generated.",
         "Floor: inputs and weights read once at the measured copy bandwidth, or the multiply-adds done at the measured "
-        f"rate of a float32 matrix product. A dash: there are more than {MOST_PLAIN_LAYERS} layers.",
+        f"rate of a float32 matrix product. A dash: not measured beyond {MOST_PLAIN_LAYERS} layers.",
     ]
 
 
@@ -194,9 +194,9 @@ TABLES = {
             ("rate", "rate (TeraEdges/s)", "{:.0f}"),
             ("performed", "multiply-adds done (10⁹)", "{:.2f}"),
             ("floor_share", "% of roofline", "{:.1%}"),
-            ("no_deduplication", "equal rows kept (ms)", "{:.2f}"),
-            ("no_compaction", "dead rows kept (ms)", "{:.2f}"),
-            ("no_merging", "equal outputs kept (ms)", "{:.2f}"),
+            ("no_deduplication", "equal rows not merged (ms)", "{:.2f}"),
+            ("no_compaction", "dead rows not dropped (ms)", "{:.2f}"),
+            ("no_merging", "equal outputs not merged (ms)", "{:.2f}"),
             ("merge_seconds", "merge (s)", "{:.2f}"),
             ("prepare_seconds", "upload, capture (s)", "{:.2f}"),
         ],

@@ -300,7 +300,7 @@ def files_table(title: Any, columns: Any, note: str, figure: str, other: str) ->
         columns=columns,
         cells=cells,
         measure=file_row,
-        notes=lambda options, rows: [f"{note} Medians of {options.runs} runs of each, in turn."],
+        notes=lambda options, rows: [f"{note} Medians of {options.runs} runs each, alternately."],
         options=add_options,
         configuration=("devices", "rows", "memory_limit", "runs"),
         figure=figure,
@@ -318,16 +318,16 @@ TABLES = {
             ("device_count", "devices"),
             ("file_gigabytes", "file (GB)", "{:.2f}"),
             ("limit_gigabytes", "memory limit (GB)", "{:.2f}"),
-            ("peak_gigabytes", "memory more than before (GB)", "{:.2f}"),
+            ("peak_gigabytes", "added memory (GB)", "{:.2f}"),
             ("file_reading", "reading alone (rows/s)", "{:,.0f}"),
             ("file_computing", "computing alone (rows/s)", "{:,.0f}"),
             ("streaming", "file to file (rows/s)", "{:,.0f}"),
-            ("share", "of the slower", "{:.0%}"),
+            ("share", "% of the slower", "{:.0%}"),
         ],
-        "From disk: the system drops the file before each run; from memory: it holds the file. File to file: the "
-        "network from its file, and all that `stream` does, sessions made and weights prepared included. Categories "
-        "were those of the rows in memory. Computing alone: pieces of the same size from memory on one device, times "
-        "the devices.",
+        "From disk: the page cache is emptied of the file before each run; from memory: it holds the file. File to "
+        "file: reading the network from its file, and all that `stream` does, making sessions and preparing weights "
+        "included. Categories were compared with those of the rows in memory. Computing alone: one device on pieces of "
+        "the same size from memory, times the number of devices.",
         "streaming",
         "scaling",
     ),
@@ -346,10 +346,10 @@ TABLES = {
             ("latency_milliseconds", "latency (ms)", "{:.1f}"),
             ("pieces", "pieces"),
             ("expected_seconds", "expected (s)", "{:.2f}"),
-            ("taken_seconds", "taken (s)", "{:.2f}"),
+            ("taken_seconds", "measured (s)", "{:.2f}"),
         ],
-        "Taken: the network from its file, and all that `stream` does, to categories in a file. Latency: a run of "
-        f"{FEW_ROWS} rows; it is not part of computing. *W*: weights, and buffers for so many rows.",
+        "Measured: reading the network from its file, and all that `stream` does, to categories in a file. Latency: a "
+        f"run of {FEW_ROWS} rows, which computing does not include. *W*: weights, and buffers for these rows.",
         "taken_seconds",
         "row-files",
     ),

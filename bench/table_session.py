@@ -307,19 +307,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def session_notes(options: argparse.Namespace, rows: Sequence[Row]) -> list[str]:
     return [
-        "Latency of warm calls of a session, each until its outputs are available: medians and interquartile ranges "
-        f"of {options.runs} runs, of more where these take less than {RUN_SECONDS * options.runs:g} s (slow peers: "
-        "fewer). The same rows come each time. Outputs stay where the rows are. Answers were first compared with the "
-        "float64 reference, or with the true categories.",
-        "Fastest peer: the fastest in the same precision, of PyTorch's candidates (launch by launch, in a CUDA graph, "
-        "with ReLU in the product, sparse times dense) and, on a CPU, of NumPy's dense products; where classes are "
-        "counted, in any precision that finds as many of them.",
-        "Floor: the larger of weights, rows and outputs moved once at the measured copy bandwidth (from and to the "
-        "host at that of pinned memory), and the multiply-adds done at the measured rate of a product in that "
-        "precision; for float32 on a GPU at a third of TF32's rate, as float32 kernels issue three TF32 products. Data "
-        "in caches may move faster.",
-        "Made and first called: from network to first answer, in a process that may have loaded kernels for the cases "
-        "above.",
+        "Latency of warm calls of a session until the outputs are available: medians and interquartile ranges of "
+        f"{options.runs} runs, or of more within {RUN_SECONDS * options.runs:g} s (slow peers: fewer). All calls have "
+        "the same rows. Outputs stay where the rows are. Answers were first compared with the float64 reference, or "
+        "with the true categories.",
+        "Fastest peer: the fastest in the same precision, of PyTorch (launch by launch, in a CUDA graph, with ReLU in "
+        "the product, sparse times dense) and, on a CPU, NumPy's dense products; where correct classes are counted, "
+        "in any precision that finds as many.",
+        "Floor: the longer time of two, weights, rows and outputs moved once at the measured copy bandwidth (to and "
+        "from the host: that of pinned memory), and the multiply-adds at the measured rate of a product in that "
+        "precision (float32 on a GPU: a third of TF32's rate, as float32 kernels issue three TF32 products). Data in "
+        "caches may move faster.",
+        "Made and first called: from the network to the first answer, in a process that may have loaded kernels for "
+        "the cases above.",
         *(["PyTorch was not installed."] if torch is None else []),
     ]
 
@@ -335,11 +335,11 @@ def session_table(name: str, title: str) -> Table:
             ("limit_milliseconds", "limit (ms)", "{:,.3f}"),
             ("aim_milliseconds", "aim (ms)", "{:,.3f}"),
             ("peer_milliseconds", "fastest peer (ms)", "{:,.3f}"),
-            ("peer", "which one"),
+            ("peer", "its name"),
             ("floor_milliseconds", "floor (ms)", "{:,.3f}"),
             ("floor_share", "% of roofline", "{:.0%}"),
             ("first_seconds", "made and first called (s)", "{:.3f}"),
-            ("compile_seconds", "of it kernels (s)", "{:.3f}"),
+            ("compile_seconds", "of these, kernels (s)", "{:.3f}"),
             ("prepare_seconds", "weights, buffers, graphs (s)", "{:.3f}"),
             ("kernels", "kernels"),
         ],

@@ -152,8 +152,8 @@ TABLES: dict[str, Any] = {
         cells=lambda options: [Cell(*each) for each in itertools.product(BLOCKS, (0.2, 0.5), options.tokens)],
         measure=block_row,
         notes=[
-            "Medians of warm calls in turns under `torch.inference_mode()`, tokens and outputs on the device, each "
-            "library with its own number of threads. Outputs were compared first. All fully connected layers of a "
+            "Medians of warm calls, alternately, under `torch.inference_mode()`, tokens and outputs on the device, "
+            "each library with its own number of threads. Outputs were compared first. All fully connected layers of a "
             "block have this density, weights at random places.",
         ],
         options=add_options,

@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -123,6 +124,14 @@ def test_links_lead_somewhere() -> None:
     inner = [(page, link) for page, link in links if "://" not in link]
     assert len(inner) > 50
     assert [found for found in inner if not ((ROOT / found[0]).parent / found[1]).exists()] == []
+
+
+def test_drawings_are_what_their_script_draws() -> None:
+    folder = ROOT / "docs" / "drawings"
+    drawings = {f"{name}.svg": draw() for name, draw in runpy.run_path(str(folder / "draw.py"))["DRAWINGS"].items()}
+    assert {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.svg")} == drawings
+    shown = {name for page in NAMES for name in re.findall(r"\(drawings/(\S+\.svg)\)", of(page))}
+    assert shown == set(drawings)
 
 
 def test_every_page_has_its_place() -> None:

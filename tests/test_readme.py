@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -150,6 +151,41 @@ def test_faulty_markers_are_refused_and_nothing_is_written(
         assert re.search(message, said)
         assert "Traceback" not in said
     assert (tmp_path / "README.md").read_text() == text
+
+
+def test_a_page_lists_result_files_with_their_pages_and_commands(tmp_path: Path, update: Run) -> None:
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / "figures.md"
+    page.write_text(EMPTY.replace("table:layers", "figures:tables"))
+    (tmp_path / "README.md").write_text(EMPTY)
+    put(tmp_path)
+    put(tmp_path, name="other", table="other")
+    assert update()[0] == 0
+    result = json.loads((tmp_path / "bench" / "results" / "desk" / "layers.json").read_text())
+    origin = f"{result['commit'][:10]}, {result['date'][:10]} | `{result['command']}` |"
+    assert f"| [desk/layers](../bench/results/desk/layers.json) | README | {origin}" in page.read_text()
+    assert "| [desk/other](../bench/results/desk/other.json) | – |" in page.read_text()
+    assert update("--check")[0] == 0
+
+
+def test_figures_in_the_text_need_a_source(tmp_path: Path, update: Run) -> None:
+    (tmp_path / "docs").mkdir()
+    page, readme = tmp_path / "docs" / "figures.md", tmp_path / "README.md"
+    page.write_text(EMPTY.replace("table:layers", "figures:prose"))
+    put(tmp_path)
+    text = EMPTY + "\nA network of 1024 × 120, `sleep 3 s`.\n\n    sleep 3 s\n\nIt takes 5 ms, 2.5 × less.{}\n\n"
+    readme.write_text(text.format(""))
+    code, message = update()
+    assert (code, "README.md: '5 ms' is in no generated table" in message) == (2, True)
+    readme.write_text(text.format(" <!-- source: code.py -->"))
+    code, message = update()
+    assert (code, "README.md: the source code.py does not exist" in message) == (2, True)
+    (tmp_path / "code.py").touch()
+    assert update() == (0, "")
+    assert "| README | 5 ms; 2.5 × | [code.py](../code.py) |\n\n<!-- /table -->" in page.read_text()
+    readme.write_text(EMPTY + "\nShort. <!-- source: code.py -->\n")
+    code, message = update()
+    assert (code, "in a paragraph without a figure" in message) == (2, True)
 
 
 def test_most_lines_of_the_pages_are_written_for_readers(repository: Path) -> None:

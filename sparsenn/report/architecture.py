@@ -41,7 +41,10 @@ def architecture_table(network: Network) -> Table:
         activation = getattr(layer, "activation", None)  # layers with weights have one
         counts = (count(layer.parameters), count(work)) if layer.parameters else ("–", "–")
         described = Text("–" if activation is None else str(activation))
-        table.add_row(str(number), Text(layer_title(layer)), shape_text(network.shapes[number]), *counts, described)
+        what = layer_title(layer)
+        if isinstance(layer, Conv2d) and layer.nonzeros < layer.weights.size:
+            what += f", {percentage(layer.nonzeros, layer.weights.size)} of the weights"
+        table.add_row(str(number), Text(what), shape_text(network.shapes[number]), *counts, described)
     table.add_section()
     table.add_row("", "all", "", count(network.parameters), count(network.multiply_adds), "")
     return table

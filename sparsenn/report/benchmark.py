@@ -20,16 +20,17 @@ __all__ = ["benchmark_page", "benchmark_record", "benchmark_table"]
 
 
 def benchmark_table(name: str, result: BenchmarkResult) -> Table:
-    """Return the table of a benchmark: a line for each number of rows and each way, in 80 columns."""
+    """Return the table of a benchmark: a line for each number of rows and each engine, in 80 columns."""
     caption = (
-        f"Warm calls, until the answer is there; {OURS} multiplies in {result.precision}. A peer's outputs are within "
-        f"{result.allowed:g} of {OURS}'s, relative to the largest. Rows and outputs lie where each way computes."
+        f"Warm calls, until the answer is available; {OURS} multiplies in {result.precision}. A peer's outputs are "
+        f"within {result.allowed:g} of {OURS}'s, relative to the largest. Rows and outputs lie where each engine "
+        "computes."
     )
     caption += "".join(f" Left out: {peer}, because {reason}." for peer, reason in result.left_out)
     title = f"{printable(name)} on {result.device}"
     table = FittedTable(title=title, caption=printable(caption))
     table.add_numbers("samples")
-    table.add_column("way", no_wrap=True)
+    table.add_column("engine", no_wrap=True)
     for heading in ("p50", "p95", "p99", "samples/s", "× ours"):
         table.add_numbers(heading)
     before = None

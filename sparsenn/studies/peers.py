@@ -159,4 +159,5 @@ def peer_for(name: str, network: Network, device: str) -> Peer:
     try:
         return PEERS[name](network, device)
     except ImportError as error:
-        raise UsageError(f"{error.name or name} is not installed") from error
+        library = error.name or name
+        raise UsageError(f"{library} is not installed (pip install {library})") from error

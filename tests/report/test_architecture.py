@@ -9,7 +9,8 @@ import pytest
 from scipy.sparse import csc_array
 
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, LayerNorm, Linear, MaxPool2d, PerPosition, Softmax, SparseLinear
-from sparsenn.report.architecture import layer_title, shape_text
+from sparsenn.network import Network
+from sparsenn.report.architecture import architecture_table, layer_title, shape_text
 
 SPARSE = SparseLinear.from_scipy(csc_array(np.eye(8)), 0.5)
 
@@ -40,6 +41,16 @@ SPARSE = SparseLinear.from_scipy(csc_array(np.eye(8)), 0.5)
 )
 def test_layers(layer: Any, title: str, count: int) -> None:
     assert (layer_title(layer), layer.parameters) == (title, count)
+
+
+def test_pruned_convolutions_say_how_many_weights_are_left() -> None:
+    weights = np.ones((4, 1, 5, 5))
+    weights[1:] = 0
+    table = architecture_table(Network((Conv2d(weights), Conv2d(np.ones((2, 4, 5, 5)))), image=(1, 9, 9)))
+    assert [str(cell) for cell in table.columns[1].cells][1:3] == [
+        "convolution 5 × 5, 25.0 % of the weights",
+        "convolution 5 × 5",
+    ]
 
 
 def test_shapes() -> None:

@@ -92,7 +92,7 @@ def test_what_is_not_right_or_not_there_is_left_out_and_said(network: Network, m
     result = run_benchmark(network, [4], seconds=0.01, device="cpu")
     assert [call.way for call in result.calls] == [OURS]
     reasons = dict(result.left_out)
-    assert reasons["onnxruntime"] == "onnxruntime is not installed"
+    assert reasons["onnxruntime"] == "onnxruntime is not installed (pip install onnxruntime)"
     assert "of the largest, for 4 samples" in reasons["torch"]
     assert "its outputs are off by inf" in reasons["scipy"]
     assert "Left out: torch, because its outputs" in str(benchmark_table("m.h5", result).caption)

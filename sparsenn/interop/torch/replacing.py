@@ -46,7 +46,9 @@ def sparsify_model(
 ) -> tuple[Any, SparsifyReport]:
     """Return a model with its sparse modules replaced, and the report; see `sparsenn.torch.sparsify`."""
     _check_model(model, "sparsify")
-    if not isinstance(density_below, int | float) or not 0 < density_below <= 1:
+    if not isinstance(density_below, int | float):
+        raise UsageError(f"density_below is {kind_of(density_below)}, no number; pass a batch as example=")
+    if not 0 < density_below <= 1:
         raise UsageError(f"density_below is {density_below!r}; give a share of weights, above 0 and up to 1")
     for name in ("device", "machine"):
         if name in options:

@@ -423,6 +423,7 @@ def test_what_is_refused() -> None:
         ((3,), {}, "takes a torch.nn.Module"),
         ((layer, 0), {}, "density_below is 0"),
         ((layer, 1.5), {}, "density_below is 1.5"),
+        ((layer, torch.rand(64, 32)), {}, r"density_below is a Tensor, .* pass a batch as example="),
         ((layer,), {"device": "cpu"}, "leave out device"),
         ((layer,), {"devise": "cpu"}, "there is no option 'devise'"),
     ):
