@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.backends.cpu import image_program as at
+from sparsenn.backends.cpu import image_packing as at
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
 from sparsenn.backends.cpu.filter_tiles import (
     MOST_SHARED,

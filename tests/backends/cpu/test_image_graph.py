@@ -14,7 +14,7 @@ from oracle import activated, outputs_of
 from scipy.signal import correlate
 
 from sparsenn import Session
-from sparsenn.backends.cpu import image_graph, image_program, image_taps
+from sparsenn.backends.cpu import image_graph, image_packing, image_program, image_taps
 from sparsenn.backends.cpu.image_graph import graph_of, run_graph
 from sparsenn.backends.cpu.image_operations import run_operations
 from sparsenn.backends.cpu.image_program import Planner
@@ -295,7 +295,7 @@ def test_cut_channels_leave_the_bits(rng, size, density, monkeypatch):
         monkeypatch.setattr(image_taps, "CUT_BYTES", most)
         network = Network(nodes, image=(70, 13, 13))
         program = graph_of(network.layers, network.shapes, [node.sources for node in network.nodes]).program(3)
-        cuts = program.packed.operations[:, image_program.CUTS]
+        cuts = program.packed.operations[:, image_packing.CUTS]
         assert cuts.max() > 8 if most == 1 else cuts.max() == 1
         found[most] = run(nodes, images)
     np.testing.assert_array_equal(found[1], found[1 << 30])
