@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from sparsenn.backends.foreign import onnx_runtime_version
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.steps import bucket_of_choice
-from sparsenn.engine.whole import may_run_whole, onnx_runtime_version
 from sparsenn.layers import Conv2d, ForeignLayer, SparseLinear, connected_layer, positions_of
 from sparsenn.network import Network
 from sparsenn.runtime.storage import package_version
@@ -31,7 +31,7 @@ def choice_key(compiled: CompiledNetwork, rows: RowsShape) -> dict[str, str | in
     device, options, network = compiled.backend.device, compiled.options, compiled.merged.network
     libraries = ("numpy", "numba", *(["cupy"] if device.startswith("cuda") else []))
     versions = {name: sys.modules[name].__version__ for name in libraries if name in sys.modules}
-    if may_run_whole(compiled, rows.form):
+    if compiled.whole_step(rows.form) is not None:
         versions["onnxruntime"] = onnx_runtime_version()
     layers = [(node.sources, layer_key(network, number)) for number, node in enumerate(network.nodes)]
     return {

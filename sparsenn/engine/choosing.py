@@ -39,7 +39,6 @@ from sparsenn.engine.steps import (
     skips_rows,
     takes_half,
 )
-from sparsenn.engine.whole import may_run_whole, whole_step
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Add, Conv2d, FullyConnected, Identity, ImageLayer, PerPosition, SparseLinear, positions_of
@@ -129,9 +128,9 @@ def choose_steps(compiled: CompiledNetwork, rows: RowsShape, choice: Choice | No
         if key not in compiled.chosen:
             compiled.chosen[key] = choose_steps(compiled, rows, known or {})
         return compiled.chosen[key]
-    measured, whole = choice.get(WHOLE), (whole_step(compiled.merged.network),)
-    if measured is not None and measured.names == names_of(whole) and may_run_whole(compiled, rows.form):
-        return _measured_steps(whole, measured, rows)
+    measured, whole = choice.get(WHOLE), compiled.whole_step(rows.form)
+    if measured is not None and whole is not None and measured.names == names_of((whole,)):
+        return _measured_steps((whole,), measured, rows)
     segments = segments_of(compiled, rows)
     steps = [step for segment in segments for step in _steps_of(compiled, segment, rows, choice)]
     return fused(compiled.merged.network, steps)

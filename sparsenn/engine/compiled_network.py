@@ -23,6 +23,7 @@ from sparsenn.backends import (
     permitted_kernels,
     select_backend,
 )
+from sparsenn.backends.foreign import ONNX_RUNTIME, onnx_runtime_version
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.inputs import check_network
@@ -237,6 +238,14 @@ class CompiledNetwork:
     def measures(self) -> bool:
         """Whether kernels may be timed: on a machine that is here, and where outputs need not be reproducible."""
         return not self.options.reproducible and self.options.machine is None
+
+    def whole_step(self, form: str) -> Step | None:
+        """Return the step in which ONNX Runtime runs all layers; None where it may not, for rows of a form."""
+        options = self.options
+        permitted = self.network.onnx_graph is not None and self.measures and not self.in_order
+        plain = form == "dense" and options.kernel == "auto" and options.precision == PRECISIONS[0]
+        may_run = permitted and plain and self.backend.device == ONNX_RUNTIME.device and onnx_runtime_version()
+        return Step(0, len(self.network), ONNX_RUNTIME) if may_run else None
 
     @cached_property
     def overflow_guard(self) -> OverflowGuard:

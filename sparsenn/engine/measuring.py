@@ -51,7 +51,6 @@ from sparsenn.engine.steps import (
     takes_half,
 )
 from sparsenn.engine.weight_cache import WeightCache
-from sparsenn.engine.whole import may_run_whole, whole_step
 from sparsenn.errors import InputError, OutOfMemoryError, UsageError
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.named_shapes import named_columns
@@ -123,23 +122,28 @@ def measure(
         shift = first - equal[key].names[0][0]
         names = tuple((start + shift, end + shift, name) for start, end, name in equal[key].names)
         choice[first, last] = replace(equal[key], names=names)
-    if may_run_whole(compiled, rows.form):
+    whole_step = compiled.whole_step(rows.form)
+    if whole_step is not None:
         with span("measure ONNX Runtime", "plan"):
-            fastest = _beside_whole(compiled, choice, rows, features, weights)
+            fastest = _beside_whole(compiled, choice, (whole_step,), rows, features, weights)
         if fastest is not None:
             choice[WHOLE] = fastest
     return choice
 
 
 def _beside_whole(
-    compiled: CompiledNetwork, choice: Choice, rows: RowsShape, features: Features, weights: WeightCache
+    compiled: CompiledNetwork,
+    choice: Choice,
+    whole: Alternative,
+    rows: RowsShape,
+    features: Features,
+    weights: WeightCache,
 ) -> Measured | None:
     """Time ONNX Runtime beside the steps of a choice, and return the faster; None where it cannot run the network.
 
     The steps have to be faster in most rounds: else the calls are as fast as in the program that the network is from.
     """
     own = choose_steps(compiled, rows, choice)
-    whole = (whole_step(compiled.network),)
     if sum(prepared_bytes(compiled, *own)) + sum(prepared_bytes(compiled, *whole)) > compiled.weight_memory:
         return None
     known, executables = weights.keys, _executables(compiled, (own, whole), rows, weights)

@@ -22,7 +22,6 @@ from sparsenn.engine.plan import Plan, bucket, plan_for
 from sparsenn.engine.result import outputs_by_name
 from sparsenn.engine.steps import bucket_of_choice, choice_of, records_of
 from sparsenn.engine.weight_cache import WeightCache
-from sparsenn.engine.whole import may_run_whole
 from sparsenn.errors import OutOfMemoryError, UnsortedError
 from sparsenn.formats import CSR
 from sparsenn.network import Network
@@ -160,7 +159,7 @@ class PlanCache:
         density = 1.0 if inputs.density is None else inputs.density
         segments = open_segments(compiled, RowsShape(bucket_of_choice(count), form, density))
         key = choice_key(compiled, RowsShape(inputs.total, form))
-        is_open = segments or may_run_whole(compiled, form)
+        is_open = segments or compiled.whole_step(form) is not None
         choice = choice_of((choices.read(key) or {}).get("choices")) if is_open else {}
         if choice is None:
             count = min(count, inputs.count)

@@ -22,7 +22,7 @@ from onnx_graphs import with_graph
 
 from sparsenn import Model, Session, backends, read_model, to_onnx, write_model
 from sparsenn.backends.foreign import ONNX_RUNTIME
-from sparsenn.engine import measuring, whole
+from sparsenn.engine import compiled_network, measuring
 from sparsenn.engine.options import Options
 from sparsenn.engine.steps import WHOLE, Measured, Step, choice_of, records_of
 from sparsenn.errors import InputError
@@ -61,7 +61,7 @@ def speeds(monkeypatch):
             name = trial.args[0].plan.kernel.name
             return 1e-3 if (name == "onnxruntime") == (faster == "onnxruntime") else 2e-3
 
-        monkeypatch.setattr(whole, "ONNX_RUNTIME", replace(ONNX_RUNTIME, launch=run))
+        monkeypatch.setattr(compiled_network, "ONNX_RUNTIME", replace(ONNX_RUNTIME, launch=run))
         monkeypatch.setattr(measuring, "_timed_block", timed)
         let_auto_take(monkeypatch, backends.kernel_named("mlp", "register_tiled", "cpu"))
         return calls
@@ -239,7 +239,7 @@ def test_a_network_without_a_graph_stays_with_the_kernels(rng, speeds):
 def test_without_the_package_nothing_is_measured(rng, speeds, monkeypatch):
     network = dense(rng)
     rows, calls = rows_for(rng, network), speeds("onnxruntime")
-    monkeypatch.setattr(whole, "onnx_runtime_version", lambda: "")
+    monkeypatch.setattr(compiled_network, "onnx_runtime_version", lambda: "")
     Session(network, device="cpu")(rows)
     assert not calls[0]
 
