@@ -1,15 +1,20 @@
-"""A compiled network: a network after its passes, and the kernels that may run it, whatever its rows are."""
+"""A compiled network: a network after its passes, the kernels that may run it, and the key of measured choices."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from importlib.resources import files
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from sparsenn.backends import (
     DOUBLE_DEVICE,
@@ -28,7 +33,7 @@ from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IM
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.inputs import check_network
 from sparsenn.engine.options import DOUBLE_PRECISION, PRECISIONS, Options, resolve_precision
-from sparsenn.engine.steps import Choice, Step
+from sparsenn.engine.steps import Choice, Step, bucket_of_choice
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.layers import (
     CombiningLayer,
@@ -42,13 +47,24 @@ from sparsenn.layers import (
     SoftmaxLayer,
     SparseLinear,
     connected_layer,
+    positions_of,
 )
 from sparsenn.network import Network
 from sparsenn.runtime.spans import span
+from sparsenn.runtime.storage import package_version
 from sparsenn.structure.dead_outputs import without_dead_outputs
 from sparsenn.structure.merging import Merged, merge_equal_outputs, unmerged
 
-__all__ = ["CompiledNetwork", "Kernels", "able_kernels", "choose_kernels", "merges", "multiplies_zeros", "operation_of"]
+__all__ = [
+    "CompiledNetwork",
+    "Kernels",
+    "able_kernels",
+    "choose_kernels",
+    "layer_key",
+    "merges",
+    "multiplies_zeros",
+    "operation_of",
+]
 
 SMALLEST_DEFAULT_LIMIT = 256 << 20
 
@@ -57,6 +73,11 @@ MIN_HOST_WEIGHT_MEMORY = 256 << 20
 
 _CHOOSING = ("kernel", "precision", "merging", "reproducible", "machine", "compaction", "deduplication")
 """Options on which the choice of kernels depends."""
+
+SAMPLED_INDICES = 4096  # indices of a sparse layer that its digest covers, evenly spread
+
+LEADING_BITS = 3
+"""Binary digits of a convolution's weights other than zero that count: layers of like numbers take as long."""
 
 LARGE_LAYER = 4 << 20  # bytes of weights whose copy to a device takes as long as all other work on a layer
 
@@ -247,6 +268,27 @@ class CompiledNetwork:
         may_run = permitted and plain and self.backend.device == ONNX_RUNTIME.device and onnx_runtime_version()
         return Step(0, len(self.network), ONNX_RUNTIME) if may_run else None
 
+    def choice_key(self, rows: int, form: str) -> dict[str, str | int]:
+        """Return the key of a choice for a number and form of rows, in plain values: all that times depend on."""
+        device, network = self.backend.device, self.merged.network
+        libraries = ("numpy", "numba", *(["cupy"] if device.startswith("cuda") else []))
+        versions = {"sparsenn": package_version()}
+        versions |= {name: sys.modules[name].__version__ for name in libraries if name in sys.modules}
+        if self.whole_step(form) is not None:
+            versions["onnxruntime"] = onnx_runtime_version()
+        layers = [(node.sources, layer_key(network, number)) for number, node in enumerate(network.nodes)]
+        return {
+            "device": f"{device}: {self.backend.machine.name}",
+            "versions": ", ".join(f"{name} {each}" for name, each in versions.items()),
+            "sources": _sources_digest(),
+            "network": blake2b(repr(layers).encode(), digest_size=16).hexdigest(),
+            "kernel": self.options.kernel,
+            "precision": self.options.precision,
+            "rows": bucket_of_choice(rows),
+            "form": form,
+            "in_order": int(self.in_order),
+        }
+
     @cached_property
     def overflow_guard(self) -> OverflowGuard:
         """The guard of numbers in half precision, where kernels multiply in it."""
@@ -296,3 +338,38 @@ def _limits(backend: Backend, options: Options) -> tuple[int, int]:
     limit = options.memory_limit or max(SMALLEST_DEFAULT_LIMIT, free // 2)
     least = MIN_HOST_WEIGHT_MEMORY if backend.in_host_memory else 1
     return limit, options.weight_memory or max(least, free // 2)
+
+
+def layer_key(network: Network, number: int) -> tuple[Any, ...]:
+    """Return what the time of a layer depends on, but for rows: sizes, and a sample of where sparse weights are.
+
+    Of a convolution, the number of weights that are left is rounded.
+    """
+    layer = connected_layer(network[number])
+    key: tuple[Any, ...] = type(layer).__name__, positions_of(network[number]), network.shapes[number + 1]
+    if isinstance(layer, SparseLinear):
+        indices = layer.weights.indices
+        sample = np.ascontiguousarray(indices[:: max(1, indices.size // SAMPLED_INDICES)], np.int64)
+        key += layer.edges, blake2b(sample.tobytes(), digest_size=16).digest()
+    if isinstance(layer, ForeignLayer):
+        key += (blake2b(layer.model, digest_size=16).digest(),)
+    if isinstance(layer, Conv2d):
+        shift = max(0, layer.nonzeros.bit_length() - LEADING_BITS)
+        key += layer.weights.shape, layer.sliding_window, layer.groups, layer.nonzeros >> shift << shift
+    return *key, network.input_shapes(number), type(getattr(layer, "activation", None)).__name__
+
+
+@lru_cache(maxsize=1)
+def _sources_digest() -> str:
+    """Return a digest of the sources of all kernels, and of the code that launches them."""
+    digest = blake2b(digest_size=16)
+
+    def add(folder: Any) -> None:
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+            if entry.is_dir():
+                add(entry)
+            elif entry.name.endswith((".py", ".cu", ".cuh")):
+                digest.update(entry.read_bytes())
+
+    add(files("sparsenn.backends"))
+    return digest.hexdigest()

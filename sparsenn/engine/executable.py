@@ -17,7 +17,7 @@ from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
 from sparsenn.engine.finite import BatchGuard, LoggingGuard, OverflowGuard
 from sparsenn.engine.inputs import to_input_type
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.result import StepCounts, section
+from sparsenn.engine.result import layer_statistics, section
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import Flatten, ForeignLayer
@@ -269,10 +269,10 @@ class Executable:
         """Count the steps from `number` on as run on no rows."""
         plan = self.plan
         for step in plan.steps[number:]:
-            if context.counts is not None:
+            if context.statistics is not None:
                 grouped = 0 if plan.options.deduplication and step.kernel.operation == SPARSE_OPERATION else None
                 counts = [LayerCounts(step.kernel.name, 0, 0, 0, 0, grouped) for _ in step.layers]
-                context.counts.append(StepCounts(step.first, counts, 0.0, 0.0))
+                context.statistics.extend(layer_statistics(step, counts, 0.0, 0.0))
             context.report(step.last)
         numbers = rows.features.values if isinstance(rows.features, CSR) else rows.features
         return RowsLeft(np.zeros((0, plan.merged.network.outputs), numbers.dtype), rows.row_map)

@@ -18,7 +18,7 @@ from sparsenn.engine.steps import WHOLE, Step, bucket_of_choice, choice_of, reco
 from sparsenn.formats.arrays import size as whole_size
 from sparsenn.layers import Conv2d, SparseLinear, connected_layer
 from sparsenn.network import Network
-from sparsenn.plugins import Viewed
+from sparsenn.plugins import Viewed, views
 from sparsenn.printable import one_line
 from sparsenn.structure.merging import Merged, unmerged
 
@@ -201,9 +201,7 @@ class Plan(Viewed):
         }
 
     def __str__(self) -> str:
-        from sparsenn.engine.wording import describe
-
-        return describe(self)
+        return str(views().text_of(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
         choice = self.compiled.choices.get((bucket_of_choice(self.inputs), self.rows.form), {})

@@ -12,7 +12,6 @@ import numpy as np
 
 from sparsenn.backends import Features, RowsCheck, RowsWatch, SparseKernel, SparseRows
 from sparsenn.engine.calls import DirectCall, direct_call, key_of, no_outputs
-from sparsenn.engine.choice_key import choice_key
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
@@ -158,7 +157,7 @@ class PlanCache:
         count = min(inputs.total, MAX_MEASURED_ROWS[self.backend.in_host_memory])
         density = 1.0 if inputs.density is None else inputs.density
         segments = open_segments(compiled, RowsShape(bucket_of_choice(count), form, density))
-        key = choice_key(compiled, RowsShape(inputs.total, form))
+        key = compiled.choice_key(inputs.total, form)
         is_open = segments or compiled.whole_step(form) is not None
         choice = choice_of((choices.read(key) or {}).get("choices")) if is_open else {}
         if choice is None:
