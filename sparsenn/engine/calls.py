@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Hashable, Sequence
-from functools import partial
 from math import prod
 from typing import Any, TypeAlias
 
@@ -232,7 +231,11 @@ def bind(session: Any, inputs: Any, out: Any) -> BoundCall:
         if rows.on_host:
             target = np.empty_like(_array_of(backend, first)) if target is None else target
             bound = to_input_type(inputs, target) if out is None else out
-            return BoundCall(session, partial(_call_into, session, inputs, target), inputs, bound)
+
+            def call_into_target() -> None:
+                np.copyto(target, _array_of(backend, session(inputs)))
+
+            return BoundCall(session, call_into_target, inputs, bound)
         plan, call = session._cache.plan_of(rows), None
         executable = Executable(plan, session._cache.weights)
 
@@ -248,10 +251,6 @@ def bind(session: Any, inputs: Any, out: Any) -> BoundCall:
             "do not fit into the device's memory at once, or rows of zeros leave between its steps"
         )
     return BoundCall(session, call, inputs, to_input_type(inputs, call.outputs) if out is None else out)
-
-
-def _call_into(session: Any, inputs: Any, target: Any) -> None:
-    np.copyto(target, _array_of(session.backend, session(inputs)))
 
 
 def _array_of(backend: Backend, array: Any) -> Any:

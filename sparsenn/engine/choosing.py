@@ -148,12 +148,9 @@ def segments_of(compiled: CompiledNetwork, rows: RowsShape) -> tuple[Segment, ..
     if not compiled.in_order:
         return tuple(segments)
     # alternatives of one order of sums: that of sparse kernels, or else of the best prior
-    known = [tuple(one for one in segment if all(map(_has_equal_bits, one))) for segment in segments]
+    equal = {kernel for kernel in compiled.kernels[SPARSE_OPERATION] if kernel.reproducible}
+    known = [tuple(one for one in segment if all(step.kernel in equal for step in one)) for segment in segments]
     return tuple(some or segment[:1] for some, segment in zip(known, segments, strict=True))
-
-
-def _has_equal_bits(step: Step) -> bool:
-    return step.kernel.operation == SPARSE_OPERATION and step.kernel.reproducible
 
 
 def _steps_of(compiled: CompiledNetwork, segment: Segment, rows: RowsShape, choice: Choice) -> Alternative:

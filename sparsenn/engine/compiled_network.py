@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from importlib.resources import files
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,7 +19,6 @@ import numpy as np
 from sparsenn.backends import (
     DOUBLE_DEVICE,
     Backend,
-    Kernel,
     Machine,
     automatic,
     compile_seconds,
@@ -66,10 +65,7 @@ __all__ = [
     "operation_of",
 ]
 
-SMALLEST_DEFAULT_LIMIT = 256 << 20
-
-MIN_HOST_WEIGHT_MEMORY = 256 << 20
-"""Default bytes of weights that are prepared at a time in host memory, however little is free."""
+LEAST_DEFAULT_BYTES = 256 << 20  # default limits of rows, and of weights in host memory, however little is free
 
 _CHOOSING = ("kernel", "precision", "merging", "reproducible", "machine", "compaction", "deduplication")
 """Options on which the choice of kernels depends."""
@@ -82,8 +78,6 @@ LEADING_BITS = 3
 LARGE_LAYER = 4 << 20  # bytes of weights whose copy to a device takes as long as all other work on a layer
 
 ON_GPU = (Flatten, Slice, SoftmaxLayer, CombiningLayer, PerPosition)  # layers of images that GPUs compute in float64
-
-AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 
 Kernels: TypeAlias = dict[str, tuple[Any, ...]]
 """The kernels that may run a network's layers, by operation: of the precision that is asked for, then of float32."""
@@ -179,8 +173,8 @@ def _double_device(network: Network, options: Options) -> tuple[str, str]:
 
 
 def able_kernels(
-    candidates: Sequence[AnyKernel], layers: str, machine: Machine, *problem: Any
-) -> tuple[tuple[AnyKernel, ...], dict[str, str]]:
+    candidates: Sequence[Any], layers: str, machine: Machine, *problem: Any
+) -> tuple[tuple[Any, ...], dict[str, str]]:
     """Return the kernels that can run layers, and why the others cannot, by name; a `UsageError` if none can.
 
     `problem` is what `why_not` of these kernels takes after the machine.
@@ -335,8 +329,8 @@ def merges(options: Options, backend: Backend) -> bool:
 def _limits(backend: Backend, options: Options) -> tuple[int, int]:
     """Return the bytes that rows in flight may take, and those that prepared weights may."""
     free = backend.free_memory()
-    limit = options.memory_limit or max(SMALLEST_DEFAULT_LIMIT, free // 2)
-    least = MIN_HOST_WEIGHT_MEMORY if backend.in_host_memory else 1
+    limit = options.memory_limit or max(LEAST_DEFAULT_BYTES, free // 2)
+    least = LEAST_DEFAULT_BYTES if backend.in_host_memory else 1
     return limit, options.weight_memory or max(least, free // 2)
 
 

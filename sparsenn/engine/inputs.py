@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
@@ -131,7 +131,8 @@ def as_matrix(network: Network, array: Any) -> Any:
     the axis of rows. Other shapes are refused by a `MatrixError`, but for matrices of another width.
     """
     shape = tuple(array.shape)
-    held = None if len(shape) == 2 and shape[1] == network.inputs else _batch_of(network, shape)
+    is_matrix = len(shape) == 2 and shape[1] == network.inputs
+    held = None if is_matrix else _batch_of(_layouts(network), network.inputs, shape)
     if held is not None:
         batch, layout = held
         return layout.matrix(array.reshape(batch))
@@ -142,7 +143,7 @@ def as_matrix(network: Network, array: Any) -> Any:
 
 def takes_shape(network: Network, shape: tuple[int, ...]) -> bool:
     """Return whether `as_matrix` takes an array of a shape."""
-    return _batch_of(network, shape) is not None
+    return _batch_of(_layouts(network), network.inputs, shape) is not None
 
 
 def _taken_shapes(network: Network) -> str:
@@ -156,16 +157,16 @@ def _layouts(network: Network) -> list[InputLayout]:
     return images if network.input_layout is None else [network.input_layout, *images]
 
 
-def _batch_of(network: Network, shape: tuple[int, ...]) -> tuple[tuple[int, ...], InputLayout] | None:
+def _batch_of(
+    layouts: Sequence[InputLayout], width: int, shape: tuple[int, ...], least_axes: int = 2
+) -> tuple[tuple[int, ...], InputLayout] | None:
     """Return the shape of a batch of inputs that an array of `shape` is, and how these are held; None if it is none."""
-    width = network.inputs
     for batch in (shape, (1, *shape)):
-        if len(batch) > 1:
-            if batch[1:] == (width,):
-                return batch, InputLayout(batch[1:])
-            for layout in _layouts(network):
-                if layout.holds(batch[1:], width):
-                    return batch, layout
+        if batch[1:] == (width,):
+            return batch, InputLayout(batch[1:])
+        for layout in layouts:
+            if len(batch) >= least_axes and layout.holds(batch[1:], width):
+                return batch, layout
     return None
 
 
@@ -174,8 +175,7 @@ def _unwrapped(network: Network, inputs: Any) -> Any:
     if not isinstance(inputs, list | tuple) or len(inputs) != 1 or not hasattr(inputs[0], "shape"):
         return inputs
     shape = tuple(inputs[0].shape)
-    one_of_several = _batch_of(network, (1, *shape)) is not None
-    return inputs[0] if not one_of_several and _batch_of(network, shape) is not None else inputs
+    return inputs[0] if takes_shape(network, shape) and not takes_shape(network, (1, *shape)) else inputs
 
 
 def check_form(form: object) -> None:
@@ -311,16 +311,13 @@ def _named_matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any
     size, actual = prod(shape), tuple(array.shape)
     if actual[1:] == (size,):
         return array
-    if actual == (size,) and not hasattr(array, "tocsr"):
-        return array.reshape(1, size)
     layouts = [InputLayout(shape or (1,))]
     if network.input_layout is not None and network.input_layout.channels_last and len(shape) > 1:
         layouts.insert(0, InputLayout((*shape[1:], shape[0]), channels_last=True))
-    for layout in () if hasattr(array, "tocsr") else layouts:
-        if len(actual) > (size > 1) and layout.holds(actual[1:], size):
-            return layout.matrix(array)
-        if layout.holds(actual, size):
-            return layout.matrix(array.reshape(1, *actual))
+    held = None if hasattr(array, "tocsr") else _batch_of(layouts, size, actual, 1 if size == 1 else 2)
+    if held is not None:
+        batch, layout = held
+        return layout.matrix(array.reshape(batch))
     expected = " or ".join(f"({', '.join(map(str, ('rows', *(layout.shape or ()))))})" for layout in layouts)
     raise MatrixError(f"the input {name!r} has the shape {actual}; it takes {expected}")
 

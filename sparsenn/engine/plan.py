@@ -217,13 +217,7 @@ def _planned_again(
     return plan_for(compiled, inputs, density, rows.form)
 
 
-def plan_for(
-    compiled: CompiledNetwork,
-    inputs: int,
-    density: float | None,
-    form: str,
-    size: int | None = None,
-) -> Plan:
+def plan_for(compiled: CompiledNetwork, inputs: int, density: float | None, form: str, size: int | None = None) -> Plan:
     """Decide how a number of inputs is run; errors are those of `sparsenn.plan`.
 
     All inputs, not the `size` that go through the network together, decide on the kernels.
