@@ -343,8 +343,8 @@ def _with_stacks(network: Network, segments: Sequence[tuple[Alternative, ...]]) 
     """Return segments; of many convolutions that one kernel can run as a stack, with its alternatives alone."""
     found, stacked = list(segments), list[tuple[Alternative, ...]]()
     for segment in segments:
-        kernels = [[step.kernel for step in one if isinstance(step.kernel, ConvolutionKernel)] for one in segment]
-        runs_stacks = [any(kernel.run_stack for kernel in each) for each in kernels]
+        kernels = [one[0].kernel for one in segment]  # a convolution is a step of its own
+        runs_stacks = [isinstance(kernel, ConvolutionKernel) and bool(kernel.run_stack) for kernel in kernels]
         stacked.append(tuple(compress(segment, runs_stacks)) or segment)
     for step in fused(network, [each for segment in stacked for each in segment[0]]):
         layers = [layer for number in step.layers if isinstance(layer := network[number], Conv2d)]

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from sparsenn.backends import Backend, Features, LayerCounts, RowsLeft, RowsWatch
+from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch
 from sparsenn.backends.contract import Replay
 from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.backends.kernel_records import SPARSE_OPERATION, WHOLE_OPERATION, ConvolutionKernel
@@ -146,7 +146,7 @@ class Executable:
         def run(features: Array, guard: BatchGuard | None) -> Any:
             return self._outputs_of(self.run(features, RunContext(watch=guard)))
 
-        call = checked_replay(plan.backend, replay, run, watch, guard, 2 * len(plan.merged.network))
+        call = checked_replay(replay, run, watch, guard, 2 * len(plan.merged.network))
 
         def outputs_of(inputs: Any) -> Array | None:
             if type(inputs) is not np.ndarray or inputs.shape != shape or inputs.dtype != dtype:
@@ -279,7 +279,6 @@ class Executable:
 
 
 def checked_replay(
-    backend: Backend,
     replay: Replay,
     run: Callable[[Array, BatchGuard | None], Array],
     watch: RowsWatch | None,
@@ -299,7 +298,7 @@ def checked_replay(
             watch.scan(features)
         if overflow_guard is None:
             return (run(features, None),)
-        log: Any = backend.number_check(scans)
+        log: Any = overflow_guard.backend.number_check(scans)
         guard = LoggingGuard(overflow_guard, log.scan)
         return run(features, guard), log.results
 

@@ -25,7 +25,6 @@ __all__ = [
     "Inputs",
     "are_named",
     "as_matrix",
-    "canonical",
     "check_form",
     "check_network",
     "packed_inputs",
@@ -101,7 +100,7 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
     if numbers.dtype.kind not in "fiub":
         raise MatrixError(f"the inputs are of type {numbers.dtype}; real numbers are needed")
     if rows.shape[1] != network.inputs:
-        others = "" if len(_layouts(network)) == 0 else f"; {_taken_shapes(network)}"
+        others = f"; {_taken_shapes(network)}" if _layouts(network) else ""
         raise ShapeError(f"the inputs have {rows.shape[1]} columns; layer 1 takes {network.inputs}{others}")
     if on_host and isinstance(rows, np.ndarray) and not backend.doubles:
         _check_range(rows)
@@ -229,19 +228,6 @@ def _on_host(inputs: Any) -> CSR | SparseRows | Array:
         f"the inputs are {kind_of(inputs)}; give a sparsenn.CSR, a SciPy sparse matrix, a NumPy "
         f"array or any array that supports DLPack"
     )
-
-
-def canonical(rows: SparseRows) -> SparseRows:
-    """Return sparse rows in host memory with the entries of each row by column, and duplicate entries summed."""
-    from scipy.sparse import csr_array
-
-    offsets = rows.indptr - rows.indptr[0]
-    nnz = int(offsets[-1])
-    values = rows.values.astype(np.result_type(rows.values.dtype, np.float32))  # small integers would wrap around
-    one_each = np.repeat(values, nnz) if values.size == 1 else values[:nnz]
-    matrix = csr_array((one_each, rows.indices[:nnz].copy(), offsets), shape=rows.shape)
-    matrix.sum_duplicates()
-    return SparseRows(rows.shape, matrix.indptr, matrix.indices, matrix.data)
 
 
 def to_input_type(source: Any, outputs: CSR | Array) -> Any:

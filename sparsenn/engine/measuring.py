@@ -52,7 +52,7 @@ from sparsenn.engine.steps import (
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.errors import InputError, OutOfMemoryError, UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.formats.named_shapes import named_columns
+from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.layers import SparseLinear, positions_of
 from sparsenn.runtime.spans import span
 
@@ -148,10 +148,7 @@ def _beside_whole(
     known, executables = weights.keys, _executables(compiled, (own, whole), rows, weights)
     count, shapes, inputs = int(features.shape[0]), compiled.network.named_inputs or {}, cast(Any, features)
     if len(shapes) > 1:  # as a caller has them, an array for each
-        inputs = {
-            name: np.ascontiguousarray(inputs[:, first:last]).reshape(count, *shape)
-            for name, shape, first, last in named_columns(shapes)
-        }
+        inputs = {name: np.ascontiguousarray(array) for name, array in cut_columns(shapes, inputs).items()}
     times: dict[Alternative, list[float]] = {own: [], whole: []}
     fastest, measured = own, None
     with suppress(OutOfMemoryError, MemoryError, InputError, UsageError):

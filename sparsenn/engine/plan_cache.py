@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections import OrderedDict
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,14 @@ from sparsenn.engine.calls import DirectCall, direct_call, key_of, no_outputs
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
-from sparsenn.engine.inputs import InputRows, canonical, rows_in_order
+from sparsenn.engine.inputs import InputRows, rows_in_order
 from sparsenn.engine.measuring import MAX_MEASURED_ROWS, measure, open_segments, telling_rows
 from sparsenn.engine.plan import Plan, bucket, plan_for
-from sparsenn.engine.result import outputs_by_name
 from sparsenn.engine.steps import bucket_of_choice, choice_of, records_of
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.errors import OutOfMemoryError, UnsortedError
 from sparsenn.formats import CSR
-from sparsenn.network import Network
+from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.runtime import choices
 from sparsenn.runtime.spans import watchers
 
@@ -94,7 +92,7 @@ class PlanCache:
 
         The cached function does not refer to the cache, so that it is freed with the session.
         """
-        source, rows, plan, network = inputs.source, inputs.rows, executable.plan, self.compiled.network
+        source, rows, plan, names = inputs.source, inputs.rows, executable.plan, self.compiled.network.named_outputs
         if plan.streams or self.backend.doubles:
             return
         if self.backend.in_host_memory:
@@ -111,9 +109,15 @@ class PlanCache:
         elif type(source) is np.ndarray and rows.ctypes.data == source.ctypes.data:
             call = executable.host_call(source, rows, self.compiled.options.check_finite)
         key = key_of(source, is_on_device=True)
-        if call is not None and key is not None:
-            self._put_call(key, call if network.named_outputs is None else partial(_by_name, network, call))
-            self.has_calls = True
+        if call is None or key is None:
+            return
+
+        def by_name(inputs: Any) -> dict[str, Any] | None:
+            outputs = call(inputs)
+            return None if outputs is None else cut_columns(names, outputs)
+
+        self._put_call(key, call if names is None else by_name)
+        self.has_calls = True
 
     def upload(self, rows: Any, keep_half: bool = False) -> Features:
         """Bring rows to the device; entries of unsorted sparse rows are sorted, and duplicate ones summed."""
@@ -122,7 +126,7 @@ class PlanCache:
         except UnsortedError:
             if isinstance(rows, CSR):
                 raise
-            return self.backend.place(canonical(self.backend.fetch(rows)))
+            return self.backend.place(self.backend.fetch(rows).canonical())
 
     def queue_check(self, inputs: InputRows, first: int, last: int, size: int) -> RowsCheck | None:
         """Begin to check rows that are expected to be of one value, as earlier ones of their form were.
@@ -241,11 +245,6 @@ class PlanCache:
         self._last_call, self.has_calls = no_outputs, False
         for key in keys:
             self.weights.drop_replays(self._executables.pop(key).key)
-
-
-def _by_name(network: Network, call: DirectCall, inputs: Any) -> dict[str, Any] | None:
-    outputs = call(inputs)
-    return None if outputs is None else outputs_by_name(network, outputs)
 
 
 def _key(form: str, count: int, size: int) -> tuple[str, int, int]:

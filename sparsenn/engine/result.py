@@ -18,7 +18,7 @@ from sparsenn.engine.steps import Step
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import collapse_iso, index_dtype
 from sparsenn.formats.conversion import scan
-from sparsenn.formats.named_shapes import named_columns
+from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.network import Network
 from sparsenn.plugins import Viewed, views
 from sparsenn.printable import one_line
@@ -34,7 +34,6 @@ __all__ = [
     "concatenate_results",
     "layer_statistics",
     "now",
-    "outputs_by_name",
     "section",
     "sum_statistics",
 ]
@@ -307,7 +306,7 @@ class Result(Viewed):
     @property
     def by_name(self) -> dict[str, Array]:
         """Outputs by name, each of shape (inputs, ...); an empty dictionary where the network does not name them."""
-        return outputs_by_name(self.plan.network, self.dense)
+        return cut_columns(self.plan.network.named_outputs, self.dense)
 
     def to_frame(self, of: str = "layers") -> Any:
         """Return the statistics by layer, or the outputs, as a table of pandas.
@@ -387,12 +386,6 @@ def _sum(records: Sequence[LayerStatistics], outputs: int) -> LayerStatistics:
         density=None if nonzeros is None or active is None else nonzeros / (active * outputs) if active else 0.0,
         **totals,
     )
-
-
-def outputs_by_name(network: Network, outputs: Any) -> dict[str, Any]:
-    """Return the outputs of each name, of shape (rows, ...): views of a matrix of all of them."""
-    rows, shapes = outputs.shape[0], network.named_outputs or {}
-    return {name: outputs[:, first:last].reshape(rows, *shape) for name, shape, first, last in named_columns(shapes)}
 
 
 def _dense(features: Features) -> Array:

@@ -130,9 +130,8 @@ def test_the_replays_of_few_bytes_are_cached(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def call_of(within: OverflowGuard | None, run: Any, is_checked: bool = True) -> Any:
-    backend: Any = Replaying()
-    replay = backend.replay((2, 3), on_host=True)
-    return checked_replay(backend, replay, run, Watch() if is_checked else None, within, 8)
+    replay = Replaying().replay((2, 3), on_host=True)
+    return checked_replay(replay, run, Watch() if is_checked else None, within, 8)
 
 
 def guarded(scales: list[float], kernel: Any = HALF) -> Any:
@@ -152,7 +151,8 @@ def guarded(scales: list[float], kernel: Any = HALF) -> Any:
 @pytest.fixture
 def within() -> OverflowGuard:
     layers = [Linear(np.eye(3, dtype=np.float32)) for _ in range(3)]
-    return OverflowGuard(Network(tuple(layers)), backend_for("cpu"))
+    backend: Any = Replaying()
+    return OverflowGuard(Network(tuple(layers)), backend)
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
