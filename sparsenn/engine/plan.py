@@ -257,8 +257,11 @@ def _fit_steps(compiled: CompiledNetwork, rows: RowsShape) -> tuple[tuple[Step, 
         sparse_sizes = prepared_bytes(compiled, *sparse)
         if sum(sparse_sizes) <= free:
             return sparse, False, 0.0
-        if _streaming_seconds(sparse, sparse_sizes) < _streaming_seconds(steps, sizes):
-            steps, sizes = sparse, sparse_sizes
+
+        def seconds(candidate: tuple[Sequence[Step], Sequence[int]]) -> float:
+            return PREPARED_BYTE_SECONDS * sum(candidate[1]) + sum(step.seconds or 0.0 for step in candidate[0])
+
+        steps, sizes = min((steps, sizes), (sparse, sparse_sizes), key=seconds)
     limit = free // 2 if backend.prepares_ahead else free
     return tuple(_cut(compiled.merged.network, steps, sizes, limit)), True, PREPARED_BYTE_SECONDS * sum(sizes)
 
@@ -300,10 +303,6 @@ def _some_layers(network: Network, step: Step, first: int, last: int) -> tuple[S
         kernel = step.kernel if isinstance(layer, Conv2d) else image_kernel(step.kernel.device, layer)
         alone.append(replace(some.of_layers(number, number + 1), kernel=kernel))
     return fused(network, alone)
-
-
-def _streaming_seconds(steps: Sequence[Step], sizes: Sequence[int]) -> float:
-    return PREPARED_BYTE_SECONDS * sum(sizes) + sum(step.seconds or 0.0 for step in steps)
 
 
 @lru_cache(maxsize=256)

@@ -370,13 +370,10 @@ def concatenate_results(results: Sequence[Result], plan: Plan, seconds: Seconds)
 
 def _sum(records: Sequence[LayerStatistics], outputs: int) -> LayerStatistics:
     """Add up the statistics of one layer; a number that a record lacks is not known, but for that of distinct rows."""
-
-    def total(name: str) -> Any:
+    totals: dict[str, Any] = {}
+    for name in ("rows", "active_rows", "nonzeros", "performed_edges", "seconds", "estimate"):
         known = [getattr(record, name) for record in records]
-        return None if None in known else sum(known)
-
-    added = ("rows", "active_rows", "nonzeros", "performed_edges", "seconds", "estimate")
-    totals = {name: total(name) for name in added}
+        totals[name] = None if None in known else sum(known)
     nonzeros, active = totals["nonzeros"], totals["active_rows"]
     distinct = [record.distinct_rows for record in records if record.distinct_rows is not None]
     return replace(
