@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -357,13 +358,7 @@ def layer_key(network: Network, number: int) -> tuple[Any, ...]:
 def _sources_digest() -> str:
     """Return a digest of the sources of all kernels, and of the code that launches them."""
     digest = blake2b(digest_size=16)
-
-    def add(folder: Any) -> None:
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-            if entry.is_dir():
-                add(entry)
-            elif entry.name.endswith((".py", ".cu", ".cuh")):
-                digest.update(entry.read_bytes())
-
-    add(files("sparsenn.backends"))
+    for path in sorted(Path(str(files("sparsenn.backends"))).rglob("*")):
+        if path.suffix in (".py", ".cu", ".cuh"):
+            digest.update(path.read_bytes())
     return digest.hexdigest()

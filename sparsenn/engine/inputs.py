@@ -92,7 +92,6 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
         columns = tuple(names) if len(names) == network.inputs else None
     inputs = without_table(columns, _unwrapped(network, _with_sign(inputs)))
     device_rows = backend.device_rows(inputs)
-    on_host = device_rows is None
     rows = _on_host(inputs) if device_rows is None else device_rows
     if not isinstance(rows, CSR | SparseRows):
         rows = as_matrix(network, rows)
@@ -102,9 +101,9 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
     if rows.shape[1] != network.inputs:
         others = f"; {_taken_shapes(network)}" if _layouts(network) else ""
         raise ShapeError(f"the inputs have {rows.shape[1]} columns; layer 1 takes {network.inputs}{others}")
-    if on_host and isinstance(rows, np.ndarray) and not backend.doubles:
+    if device_rows is None and isinstance(rows, np.ndarray) and not backend.doubles:
         _check_range(rows)
-    return InputRows(rows, on_host, inputs, int(rows.shape[0]))
+    return InputRows(rows, device_rows is None, inputs, int(rows.shape[0]))
 
 
 def _with_sign(inputs: Any) -> Any:

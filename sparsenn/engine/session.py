@@ -35,8 +35,6 @@ __all__ = ["Session", "plan"]
 
 CALLS_UNTIL_READY = 3  # the first prepares, the second captures a graph, the third may replay it
 
-NOTHING = 0.0, 0.0  # seconds of planning, and of compiling among them, once they have been reported
-
 
 class Session(Viewed):
     """A network that is ready to run: its plan, weights on the device, buffers, and captured graphs.
@@ -100,7 +98,8 @@ class Session(Viewed):
         self._compiled = compiled
         self._cache = PlanCache(compiled)
         self._lock = threading.RLock()
-        self._unspent = compiled.seconds, compiled.compile_seconds
+        # seconds of planning, and of compiling among them, until a run has reported them
+        self._unspent: tuple[float, ...] = compiled.seconds, compiled.compile_seconds
         self._closed = False
         renew_after_fork(self)
 
@@ -237,7 +236,7 @@ class Session(Viewed):
         if form is None and self.network.named_outputs is not None:
             return cut_columns(self.network.named_outputs, self(inputs, form="dense"))
         with self.backend.queue.stream_of(inputs), self._exclusive("call"):
-            self._unspent = NOTHING
+            self._unspent = ()
             refuse_earlier(cache.watch)
             rows = self._read(inputs)
             outputs = compute_outputs(cache, rows, 0, rows.count)
@@ -296,7 +295,7 @@ class Session(Viewed):
         """
         with shown_progress(progress) as report_layers, self._exclusive("run"):
             refuse_earlier(self._cache.watch)
-            timer, self._unspent = Timer(*self._unspent), NOTHING
+            timer, self._unspent = Timer(*self._unspent), ()
             rows = self._read(inputs)
             size = self._compiled.batch_size(rows.count)
             report = layer_report(report_layers, len(self.network), rows.count, size)
@@ -388,7 +387,7 @@ class Session(Viewed):
     def _begin_shared(self, inputs: Inputs, total: int | None = None) -> tuple[InputRows, Plan, Seconds]:
         """Read rows of a run of `total` rows, and plan for them; return them, the plan, and the time."""
         with self._exclusive("plan"):
-            timer, self._unspent = Timer(*self._unspent), NOTHING
+            timer, self._unspent = Timer(*self._unspent), ()
             rows = self._read(inputs)
             if not rows.on_host:
                 raise UsageError("the rows are on a GPU; several devices can share only rows in the host's memory")
