@@ -41,7 +41,6 @@ class Executable:
         self._weights = weights
         self._steps: dict[int, BoundStep] = {}
         self._flows = _flows(plan)
-        self._is_rehearsed = False
         self.direct: Callable[[Array], Any] | None = None
         """The function that takes dense rows through all steps to outputs that the caller owns, and does no more.
 
@@ -169,7 +168,7 @@ class Executable:
 
     def run(self, features: Features, context: RunContext) -> RowsLeft:
         """Take rows through all layers, Y' = act(Y·W + b); the next run may write over the memory of the result."""
-        if not self._is_rehearsed:
+        if not self._steps:
             self.rehearse(features, context)
         values, rows = {0: features}, RowsLeft(features)
         traced = bool(watchers["step"])
@@ -185,7 +184,6 @@ class Executable:
 
     def rehearse(self, features: Features, context: RunContext = QUIET) -> None:
         """Bind steps while their kernels are compiled side by side, without a wait for the last kernels."""
-        self._is_rehearsed = True
         if not (self.plan.backend.queue.rehearses and self.is_capturable):
             return
         values, rows = {0: features}, RowsLeft(features)

@@ -44,8 +44,7 @@ class PlanCache:
         self.weights = WeightCache(compiled.backend)
         self.watch: RowsWatch | None = None  # of rows on the device, in the calls of the session
         self.runs: dict[int, Any] = {}  # functions of all rows of a call in host memory, by the number of rows
-        self.has_calls = False
-        self._calls: dict[tuple[Any, ...], DirectCall] = {}
+        self.calls: dict[tuple[Any, ...], DirectCall] = {}  # by the names, shapes and types of arrays
         self._last_call: DirectCall = no_outputs
         self._executables: OrderedDict[tuple[str, int, int], Executable] = OrderedDict()
         self._forms: dict[str, str] = {}  # of sparse rows once uploaded, by their form before
@@ -73,7 +72,7 @@ class PlanCache:
 
     def _call_for(self, inputs: Any) -> DirectCall:
         key = key_of(inputs, not self.backend.in_host_memory)
-        call = no_outputs if key is None else self._calls.get(key)
+        call = no_outputs if key is None else self.calls.get(key)
         if call is not None or not self.backend.in_host_memory:
             return call or no_outputs
         network, count = self.compiled.network, rows_in_order(self.compiled.network, inputs)
@@ -83,9 +82,9 @@ class PlanCache:
         return call
 
     def _put_call(self, key: Any, call: DirectCall) -> None:
-        if len(self._calls) >= MAX_CALLS:
-            self._calls.clear()
-        self._calls[key] = call
+        if len(self.calls) >= MAX_CALLS:
+            self.calls.clear()
+        self.calls[key] = call
 
     def settle(self, inputs: InputRows, executable: Executable) -> None:
         """Let later calls with rows of this shape and type run an executable directly, where nothing else is needed.
@@ -98,8 +97,7 @@ class PlanCache:
         if self.backend.in_host_memory:
             if plan.rows.form == "dense" and inputs.count not in self.runs:
                 self.runs[inputs.count] = executable.foreign_network or executable.direct or executable.compute
-                self.has_calls = True
-                self._calls = {key: call for key, call in self._calls.items() if call is not no_outputs}
+                self.calls = {key: call for key, call in self.calls.items() if call is not no_outputs}
             return
         if watchers["step"] or isinstance(rows, CSR | SparseRows) or not inputs.count:
             return
@@ -117,7 +115,6 @@ class PlanCache:
             return None if outputs is None else cut_columns(names, outputs)
 
         self._put_call(key, call if names is None else by_name)
-        self.has_calls = True
 
     def upload(self, rows: Any, keep_half: bool = False) -> Features:
         """Bring rows to the device; entries of unsorted sparse rows are sorted, and duplicate ones summed."""
@@ -241,8 +238,8 @@ class PlanCache:
     def _drop(self, keys: set[tuple[str, int, int]]) -> None:
         self.backend.queue.before_drop()
         self.runs.clear()
-        self._calls.clear()
-        self._last_call, self.has_calls = no_outputs, False
+        self.calls.clear()
+        self._last_call = no_outputs
         for key in keys:
             self.weights.drop_replays(self._executables.pop(key).key)
 

@@ -225,7 +225,8 @@ class Session(Viewed):
         """
         check_form(form)
         cache, is_plain = self._cache, form is None or (form == "dense" and self.network.named_outputs is None)
-        if cache.has_calls and is_plain and not (watchers["run"] or watchers["step"] or (named and inputs is not None)):
+        is_watched, has_calls = watchers["run"] or watchers["step"], cache.runs or cache.calls
+        if has_calls and is_plain and not (is_watched or (named and inputs is not None)):
             with self._lock:
                 refuse_earlier(cache.watch)
                 outputs = cache.direct_outputs(named if inputs is None else inputs)
