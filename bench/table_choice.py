@@ -125,9 +125,8 @@ def choice_row(cell: Chain | Convolutions, run: Run) -> Row:
         with make() as later:  # its choice has been cached
             measuring = max(0.0, first - calls.first_seconds(later))
         plan = session.plan(calls.rows)
-        choices.clear(
-            str(plan.compiled.choice_key(plan.rows.count, plan.rows.form)["network"])
-        )  # so that a later run measures anew
+        key = plan.compiled.choice_key(plan.rows.count, plan.rows.form)
+        choices.clear(str(key["network"]))  # so that a later run measures anew
         chosen, others = kernels_of(plan), {}
         sessions = {chosen: session}
         limit = HOPELESS * min(calls.seconds(session) for _ in range(CALLS))
