@@ -23,7 +23,6 @@ from table_session import check, exact, place
 from timing import Timing, gpu_wait, no_wait
 
 from sparsenn import Plan, Session
-from sparsenn.engine.choice_key import choice_key
 from sparsenn.engine.choosing import layers_of, segments_of
 from sparsenn.engine.steps import prior_of, skips_rows
 from sparsenn.errors import SparseNNError
@@ -126,7 +125,8 @@ def choice_row(cell: Chain | Convolutions, run: Run) -> Row:
         with make() as later:  # its choice has been cached
             measuring = max(0.0, first - calls.first_seconds(later))
         plan = session.plan(calls.rows)
-        choices.clear(str(choice_key(plan.compiled, plan.rows)["network"]))  # so that a later run measures anew
+        key = plan.compiled.choice_key(plan.rows.count, plan.rows.form)
+        choices.clear(str(key["network"]))  # so that a later run measures anew
         chosen, others = kernels_of(plan), {}
         sessions = {chosen: session}
         limit = HOPELESS * min(calls.seconds(session) for _ in range(CALLS))

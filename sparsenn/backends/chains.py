@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
+import numpy as np
+
 from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.formats import CSR, Array
 
@@ -51,6 +53,18 @@ class SparseRows:
         return SparseRows(
             (stop - start, self.shape[1]), self.indptr[start : stop + 1], self.indices[first:last], values
         )
+
+    def canonical(self) -> SparseRows:
+        """Return these rows, in host memory, with the entries of each row by column, and duplicate entries summed."""
+        from scipy.sparse import csr_array
+
+        offsets = self.indptr - self.indptr[0]
+        nnz = int(offsets[-1])
+        values = self.values.astype(np.result_type(self.values.dtype, np.float32))  # small integers would wrap around
+        one_each = np.repeat(values, nnz) if values.size == 1 else values[:nnz]
+        matrix = csr_array((one_each, self.indices[:nnz].copy(), offsets), shape=self.shape)
+        matrix.sum_duplicates()
+        return SparseRows(self.shape, matrix.indptr, matrix.indices, matrix.data)
 
 
 class RowsLeft(NamedTuple):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,7 +20,7 @@ from sparsenn.layers.foreign import ForeignGraph, ForeignLayer
 from sparsenn.printable import reason_of
 from sparsenn.runtime.workers import thread_count
 
-__all__ = ["ONNX_RUNTIME", "ForeignNetwork", "onnx_runtime", "run_foreign", "runtime_session"]
+__all__ = ["ONNX_RUNTIME", "ForeignNetwork", "onnx_runtime", "onnx_runtime_version", "run_foreign", "runtime_session"]
 
 _sessions: WeakKeyDictionary[ForeignLayer, tuple[Any, tuple[str, ...]]] = WeakKeyDictionary()
 _making = threading.Lock()
@@ -40,6 +42,15 @@ def onnx_runtime() -> Any:
         raise UsageError(
             f"the model's other operators need the package onnxruntime ({error}); install it: pip install onnxruntime"
         ) from error
+
+
+@cache
+def onnx_runtime_version() -> str:
+    """Return the version of the package onnxruntime; an empty text where it is not installed."""
+    try:
+        return version("onnxruntime")
+    except PackageNotFoundError:
+        return ""
 
 
 def runtime_session(model: bytes, quiet: bool = False, spins: bool = False) -> Any:

@@ -21,9 +21,10 @@ from sparsenn.engine import Options, Plan, Result, Seconds, Session
 from sparsenn.engine.inputs import InputRows, Inputs, check_form, to_input_type
 from sparsenn.engine.options import NamedOptions
 from sparsenn.engine.plan import with_inputs
-from sparsenn.engine.result import concatenate_results, outputs_by_name
+from sparsenn.engine.result import concatenate_results
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, from_dense
+from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.io.networks import NetworkSource
 from sparsenn.network import Network
 from sparsenn.runtime.progress import ProgressOption, shown_progress
@@ -279,7 +280,7 @@ class Sessions:
             return self._sessions[0](inputs, form=form)
         check_form(form)
         if form is None and self.network.named_outputs is not None:
-            return outputs_by_name(self.network, self(inputs, form="dense"))
+            return cut_columns(self.network.named_outputs, self(inputs, form="dense"))
         with self._turns, np.errstate(all="ignore"):
             taken, pieces, _ = self._begin_run(inputs)
             target = _Target((taken.count, self.network.outputs))

@@ -15,7 +15,7 @@ from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import BatchGuard, check_inputs
 from sparsenn.engine.inputs import InputRows
 from sparsenn.engine.plan_cache import PlanCache, form_of_features
-from sparsenn.engine.result import BatchOutput, Result, StepCounts, Timer, section, statistics_of
+from sparsenn.engine.result import BatchOutput, Result, Seconds, Timer, concatenate_results, section, sum_statistics
 from sparsenn.errors import InputError, OutOfMemoryError
 from sparsenn.formats import CSR, Array
 from sparsenn.runtime.progress import Progress
@@ -106,27 +106,16 @@ def _upload_rows(
 
 
 def run_rows(
-    cache: PlanCache,
-    inputs: InputRows,
-    first: int,
-    last: int,
-    size: int,
-    counted: bool,
-    timer: Timer,
-    report: Report,
+    cache: PlanCache, inputs: InputRows, first: int, last: int, size: int, counted: bool, timer: Timer, report: Report
 ) -> Result:
     """Run rows `first` to `last` of a run, at most `size` at a time; categories are counted from `first`."""
-    network, backend = cache.compiled.network, cache.backend
-    batches, categories = list[BatchOutput](), list[Array]()
-    plan: Any = None
-    steps = list[StepCounts]()
+    backend, results = cache.backend, list[Result]()
 
     def run(start: int, stop: int, size: int, context: RunContext) -> None:
-        nonlocal plan
         with section(timer, "transfer", "check"):
             check = cache.queue_check(inputs, start, stop, size)
         while True:
-            own = replace(context, counts=[] if counted else None)
+            own = replace(context, statistics=[] if counted else None)
             executable, features, own = _upload_rows(cache, inputs, start, stop, size, own, check)
             left = executable.run(features, own)
             with section(timer, "transfer", "copy out"):
@@ -138,26 +127,16 @@ def run_rows(
             if check is None or check.passed():
                 break
             check = None  # the rows are not of one value, as expected
-        plan = executable.plan
-        fetch = None if backend.in_host_memory else backend.fetch
-        batches.append(BatchOutput(left, stop - start, fetch))
-        categories.append(living + (start - first) if start > first else living)
-        steps.extend(own.counts or ())
+        batch = BatchOutput(left, stop - start, None if backend.in_host_memory else backend.fetch)
+        statistics = tuple(own.statistics or ())
+        results.append(Result(executable.plan, stop - start, living, statistics, Seconds(), (batch,)))
 
     context = RunContext(timer, check=_check_of(cache, inputs, may_wait=True))
     notes = _run_batches(cache, inputs, (first, last), size, context, report, run)
-    return Result(
-        plan=plan or cache.plan_of(inputs),
-        inputs=last - first,
-        neurons=network.inputs,
-        layers=len(network),
-        edges=network.multiply_adds,
-        categories=np.concatenate([np.zeros(0, np.int64), *categories]),
-        statistics=statistics_of(network, steps) if counted else (),
-        seconds=timer.seconds(),
-        batches=tuple(batches),
-        notes=notes,
-    )
+    if not results:
+        statistics = sum_statistics(cache.compiled.network, []) if counted else ()
+        results.append(Result(cache.plan_of(inputs), 0, np.zeros(0, np.int64), statistics, Seconds(), ()))
+    return replace(concatenate_results(results, results[-1].plan, timer.seconds()), notes=notes)
 
 
 def compute_outputs(

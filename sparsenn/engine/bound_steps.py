@@ -24,7 +24,7 @@ from sparsenn.backends.kernel_records import SPARSE_OPERATION, WHOLE_OPERATION, 
 from sparsenn.backends.stepwise import chain_of
 from sparsenn.engine.finite import HALF_PRECISION, BatchGuard
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.result import StepCounts, Timer, now
+from sparsenn.engine.result import LayerStatistics, Timer, layer_statistics, now
 from sparsenn.engine.steps import Step
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
@@ -39,7 +39,7 @@ class RunContext:
     """The context of a batch's run through the steps."""
 
     timer: Timer | None = None
-    counts: list[StepCounts] | None = None  # of the steps that have run; without these, nothing waits for the device
+    statistics: list[LayerStatistics] | None = None  # of layers that have run; without, nothing waits for the device
     watch: BatchGuard | None = None
     check: NumberCheck | None = None  # of the rows themselves
     report: Callable[[int], None] = lambda layers: None  # called with the number of layers done
@@ -77,14 +77,14 @@ def _sparse_step(plan: Plan, step: Step, stack: Any) -> BoundStep:
 
     def run(rows: RowsLeft, context: RunContext) -> RowsLeft:
         start = now(context.timer)
-        multiplicity = None if context.counts is None else _multiplicity(backend, rows)
+        multiplicity = None if context.statistics is None else _multiplicity(backend, rows)
         report = [lambda done: context.report(first + done)] if isinstance(chain, Stepwise) else []
-        left = chain.run(rows.features, context.counts is not None, multiplicity, *report)
-        if context.counts is not None:
+        left = chain.run(rows.features, context.statistics is not None, multiplicity, *report)
+        if context.statistics is not None:
             with span("wait for the device", "wait"):
                 backend.queue.wait()
             seconds = now(context.timer) - start
-            context.counts.append(StepCounts(first, chain.counts(), seconds, step.seconds))
+            context.statistics.extend(layer_statistics(step, chain.counts(), seconds, step.seconds))
         if context.watch is not None:
             context.watch.after(step.kernel, left.features, first, step.last)
         if in_order and left.row_map.rows is not None:
@@ -119,9 +119,9 @@ def _dense_step(plan: Plan, step: Step, stack: Any, weights: WeightCache) -> Bou
         matrices = (readable(rows.features), *map(readable, others))
         outputs = launch(*matrices) if context.watch is None else watched(matrices, context.watch)
         left = RowsLeft(outputs, rows.row_map)
-        if context.counts is not None:
+        if context.statistics is not None:
             counts = _dense_counts(plan, step, matrices[0], left)
-            context.counts.append(StepCounts(step.first, counts, now(context.timer) - start, step.seconds))
+            context.statistics.extend(layer_statistics(step, counts, now(context.timer) - start, step.seconds))
         return left
 
     def watched(matrices: tuple[Any, ...], watch: BatchGuard) -> Array:

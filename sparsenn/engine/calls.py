@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Hashable, Sequence
-from functools import partial
 from math import prod
 from typing import Any, TypeAlias
 
@@ -14,10 +13,9 @@ from sparsenn.backends import Backend
 from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.inputs import EXACT_INTEGER, to_input_type
-from sparsenn.engine.result import outputs_by_name
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
-from sparsenn.formats.named_shapes import named_columns
+from sparsenn.formats.named_shapes import cut_columns, named_columns
 from sparsenn.network import Network
 
 __all__ = ["BoundCall", "DirectCall", "bind", "direct_call", "key_of", "no_outputs"]
@@ -132,7 +130,7 @@ def _matrix_call(
 ) -> DirectCall:
     """Return the function that puts arrays side by side, as float32, for a function of a matrix."""
     columns = [(first, last) for *_, first, last in named_columns(network.named_inputs or {})]
-    is_named = network.named_outputs is not None
+    names = network.named_outputs
 
     def call(inputs_of_call: Any) -> Any:
         arrays = {_ONLY: inputs_of_call} if type(inputs_of_call) is np.ndarray else inputs_of_call
@@ -153,7 +151,7 @@ def _matrix_call(
             for (first, last), matrix in zip(columns, matrices, strict=True):
                 rows[:, first:last] = matrix
         outputs = run(rows)
-        return outputs_by_name(network, outputs) if is_named else outputs
+        return outputs if names is None else cut_columns(names, outputs)
 
     return call
 
@@ -223,16 +221,17 @@ def bind(session: Any, inputs: Any, out: Any) -> BoundCall:
                 "only one dense matrix can be bound, row-major and of float32, on a GPU also float16, not in float64"
             )
         target = None if out is None else _array_of(backend, out)
+        outputs = _array_of(backend, first)
         if target is not None:
-            _check_target(target, _array_of(backend, first))
-            if isinstance(target, np.ndarray) and not (
-                target.flags.writeable and np.may_share_memory(target, np.asarray(out))
-            ):
-                raise UsageError("out cannot be written where it lies; give an array in memory of its own")
+            _check_target(target, out, outputs)
         if rows.on_host:
-            target = np.empty_like(_array_of(backend, first)) if target is None else target
+            target = np.empty_like(outputs) if target is None else target
             bound = to_input_type(inputs, target) if out is None else out
-            return BoundCall(session, partial(_call_into, session, inputs, target), inputs, bound)
+
+            def call_into_target() -> None:
+                np.copyto(target, _array_of(backend, session(inputs)))
+
+            return BoundCall(session, call_into_target, inputs, bound)
         plan, call = session._cache.plan_of(rows), None
         executable = Executable(plan, session._cache.weights)
 
@@ -250,10 +249,6 @@ def bind(session: Any, inputs: Any, out: Any) -> BoundCall:
     return BoundCall(session, call, inputs, to_input_type(inputs, call.outputs) if out is None else out)
 
 
-def _call_into(session: Any, inputs: Any, target: Any) -> None:
-    np.copyto(target, _array_of(session.backend, session(inputs)))
-
-
 def _array_of(backend: Backend, array: Any) -> Any:
     """Return a NumPy or CuPy array in the memory of an array of any library."""
     found = backend.device_rows(array)
@@ -269,11 +264,13 @@ def _address(array: Any) -> int:
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 
-def _check_target(out: Any, outputs: Any) -> None:
-    """Refuse an array that cannot take outputs, by a `ShapeError` or `UsageError`."""
-    if tuple(out.shape) != tuple(outputs.shape):
-        raise ShapeError(f"out has the shape {tuple(out.shape)}; the outputs have {tuple(outputs.shape)}")
-    if np.dtype(out.dtype) != np.dtype(outputs.dtype):
-        raise UsageError(f"out is of type {out.dtype}; the outputs are of {outputs.dtype}")
-    if not out.flags.c_contiguous:
+def _check_target(target: Any, out: Any, outputs: Any) -> None:
+    """Refuse an array that cannot take outputs, `target` as read from `out`, by a `ShapeError` or `UsageError`."""
+    if target.shape != outputs.shape:
+        raise ShapeError(f"out has the shape {target.shape}; the outputs have {outputs.shape}")
+    if target.dtype != outputs.dtype:
+        raise UsageError(f"out is of type {target.dtype}; the outputs are of {outputs.dtype}")
+    if not target.flags.c_contiguous:
         raise UsageError("out is not contiguous; give a row-major array")
+    if isinstance(target, np.ndarray) and not (target.flags.writeable and np.may_share_memory(target, np.asarray(out))):
+        raise UsageError("out cannot be written where it lies; give an array in memory of its own")

@@ -39,7 +39,6 @@ from sparsenn.engine.steps import (
     skips_rows,
     takes_half,
 )
-from sparsenn.engine.whole import may_run_whole, whole_step
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Add, Conv2d, FullyConnected, Identity, ImageLayer, PerPosition, SparseLinear, positions_of
@@ -129,9 +128,9 @@ def choose_steps(compiled: CompiledNetwork, rows: RowsShape, choice: Choice | No
         if key not in compiled.chosen:
             compiled.chosen[key] = choose_steps(compiled, rows, known or {})
         return compiled.chosen[key]
-    measured, whole = choice.get(WHOLE), (whole_step(compiled.merged.network),)
-    if measured is not None and measured.names == names_of(whole) and may_run_whole(compiled, rows.form):
-        return _measured_steps(whole, measured, rows)
+    measured, whole = choice.get(WHOLE), compiled.whole_step(rows.form)
+    if measured is not None and whole is not None and measured.names == names_of((whole,)):
+        return _measured_steps((whole,), measured, rows)
     segments = segments_of(compiled, rows)
     steps = [step for segment in segments for step in _steps_of(compiled, segment, rows, choice)]
     return fused(compiled.merged.network, steps)
@@ -149,12 +148,9 @@ def segments_of(compiled: CompiledNetwork, rows: RowsShape) -> tuple[Segment, ..
     if not compiled.in_order:
         return tuple(segments)
     # alternatives of one order of sums: that of sparse kernels, or else of the best prior
-    known = [tuple(one for one in segment if all(map(_has_equal_bits, one))) for segment in segments]
+    equal = {kernel for kernel in compiled.kernels[SPARSE_OPERATION] if kernel.reproducible}
+    known = [tuple(one for one in segment if all(step.kernel in equal for step in one)) for segment in segments]
     return tuple(some or segment[:1] for some, segment in zip(known, segments, strict=True))
-
-
-def _has_equal_bits(step: Step) -> bool:
-    return step.kernel.operation == SPARSE_OPERATION and step.kernel.reproducible
 
 
 def _steps_of(compiled: CompiledNetwork, segment: Segment, rows: RowsShape, choice: Choice) -> Alternative:
@@ -257,10 +253,6 @@ def _rank(path: Alternative) -> tuple[float, int]:
     return prior_of(path) / (1.0 if is_in_order(path) else ORDER_GAIN), len(path)
 
 
-def _reads_input(compiled: CompiledNetwork, number: int) -> bool:
-    return 0 in compiled.merged.network.nodes[number].sources
-
-
 def _blocks(network: Network, first: int, last: int) -> list[int]:
     layers: Sequence[Any] = network.layers[first:last]
     kinds = [
@@ -276,17 +268,31 @@ def _blocks(network: Network, first: int, last: int) -> list[int]:
 
 
 def _single_steps(compiled: CompiledNetwork, rows: RowsShape, first: int, last: int) -> list[Step]:
-    layers: Sequence[Any] = compiled.merged.network.layers[first:last]
-    machine, text, known = compiled.backend.machine, layers_text(first, last), list[Step]()
+    network, machine = compiled.merged.network, compiled.backend.machine
+    layers: Sequence[Any] = network.layers[first:last]
+    text, known = layers_text(first, last), list[Step]()
     sparse, may_be_dense = [isinstance(layer, SparseLinear) for layer in layers], _may_be_dense(compiled, layers)
+    form = rows.form if 0 in network.nodes[first].sources else "dense"
+
+    def step(kernel: Kernel, in_order: bool, reason: str = "") -> Step:
+        keywords = dict[str, Any]()
+        if form in ("csr", "iso") and kernel.sparse_rows:
+            keywords["density"] = rows.density
+        if form == "half" and kernel.half_rows:
+            keywords["row_bytes"] = HALF_BYTES
+        prior = 0.0 if kernel.seconds is None else kernel.seconds(machine, layers, rows.count, **keywords)
+        seconds = prior if math.isfinite(prior) and prior > 0 else None
+        in_order = in_order or kernel.precision != PRECISIONS[0]  # which gives up no bits
+        return Step(first, last, kernel, reason, seconds, prior=prior + LAUNCH_SECONDS, in_order=in_order)
+
     if all(sparse):
-        inputs = few_rows(layers[0].inputs, rows.form == "iso" and _reads_input(compiled, first))
+        inputs = few_rows(layers[0].inputs, form == "iso")
         able, _ = able_kernels(compiled.kernels[SPARSE_OPERATION], text, machine, Network(tuple(layers)), inputs)
         # kernels that store zeros sum in an order of their own, too; layers of few weights stay in order in float32
         has_few = not all(map(_is_dense_enough, layers))
         rounding = {kernel for kernel in able if (has_few and kernel.precision == PRECISIONS[0]) or not may_be_dense}
         able = tuple(kernel for kernel in able if not kernel.stores_zeros or kernel not in rounding) or able
-        known = [_step(compiled, rows, kernel, layers, first, kernel.reproducible) for kernel in able]
+        known = [step(kernel, kernel.reproducible) for kernel in able]
     if any(sparse) and not may_be_dense:
         return known
     try:
@@ -296,29 +302,7 @@ def _single_steps(compiled: CompiledNetwork, rows: RowsShape, first: int, last: 
             raise
         return known
     reason, in_order = "multiplied with their zeros" if any(sparse) else "", compiled.backend.in_host_memory
-    dense = [_step(compiled, rows, kernel, layers, first, in_order or not any(sparse), reason) for kernel in able]
-    return known + dense
-
-
-def _step(
-    compiled: CompiledNetwork,
-    rows: RowsShape,
-    kernel: Kernel,
-    layers: Sequence[Any],
-    first: int,
-    in_order: bool,
-    reason: str = "",
-) -> Step:
-    form, keywords = rows.form if _reads_input(compiled, first) else "dense", dict[str, Any]()
-    if form in ("csr", "iso") and kernel.sparse_rows:
-        keywords["density"] = rows.density
-    if form == "half" and kernel.half_rows:
-        keywords["row_bytes"] = HALF_BYTES
-    problem = compiled.backend.machine, layers, rows.count
-    prior, last = 0.0 if kernel.seconds is None else kernel.seconds(*problem, **keywords), first + len(layers)
-    seconds = prior if math.isfinite(prior) and prior > 0 else None
-    in_order = in_order or kernel.precision != PRECISIONS[0]  # which gives up no bits
-    return Step(first, last, kernel, reason, seconds, prior=prior + LAUNCH_SECONDS, in_order=in_order)
+    return known + [step(kernel, in_order or not any(sparse), reason) for kernel in able]
 
 
 def _may_be_dense(compiled: CompiledNetwork, layers: Sequence[Any]) -> bool:
@@ -347,8 +331,8 @@ def _with_stacks(network: Network, segments: Sequence[tuple[Alternative, ...]]) 
     """Return segments; of many convolutions that one kernel can run as a stack, with its alternatives alone."""
     found, stacked = list(segments), list[tuple[Alternative, ...]]()
     for segment in segments:
-        kernels = [[step.kernel for step in one if isinstance(step.kernel, ConvolutionKernel)] for one in segment]
-        runs_stacks = [any(kernel.run_stack for kernel in each) for each in kernels]
+        kernels = [one[0].kernel for one in segment]  # a convolution is a step of its own
+        runs_stacks = [isinstance(kernel, ConvolutionKernel) and bool(kernel.run_stack) for kernel in kernels]
         stacked.append(tuple(compress(segment, runs_stacks)) or segment)
     for step in fused(network, [each for segment in stacked for each in segment[0]]):
         layers = [layer for number in step.layers if isinstance(layer := network[number], Conv2d)]

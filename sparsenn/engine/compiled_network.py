@@ -1,20 +1,25 @@
-"""A compiled network: a network after its passes, and the kernels that may run it, whatever its rows are."""
+"""A compiled network: a network after its passes, the kernels that may run it, and the key of measured choices."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, TypeAlias, TypeVar
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from sparsenn.backends import (
     DOUBLE_DEVICE,
     Backend,
-    Kernel,
     Machine,
     automatic,
     compile_seconds,
@@ -23,11 +28,12 @@ from sparsenn.backends import (
     permitted_kernels,
     select_backend,
 )
+from sparsenn.backends.foreign import ONNX_RUNTIME, onnx_runtime_version
 from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, IMAGE_OPERATION, SPARSE_OPERATION
 from sparsenn.engine.finite import OverflowGuard
 from sparsenn.engine.inputs import check_network
 from sparsenn.engine.options import DOUBLE_PRECISION, PRECISIONS, Options, resolve_precision
-from sparsenn.engine.steps import Choice, Step
+from sparsenn.engine.steps import Choice, Step, bucket_of_choice
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.layers import (
     CombiningLayer,
@@ -41,27 +47,38 @@ from sparsenn.layers import (
     SoftmaxLayer,
     SparseLinear,
     connected_layer,
+    positions_of,
 )
 from sparsenn.network import Network
 from sparsenn.runtime.spans import span
+from sparsenn.runtime.storage import package_version
 from sparsenn.structure.dead_outputs import without_dead_outputs
 from sparsenn.structure.merging import Merged, merge_equal_outputs, unmerged
 
-__all__ = ["CompiledNetwork", "Kernels", "able_kernels", "choose_kernels", "merges", "multiplies_zeros", "operation_of"]
+__all__ = [
+    "CompiledNetwork",
+    "Kernels",
+    "able_kernels",
+    "choose_kernels",
+    "layer_key",
+    "merges",
+    "multiplies_zeros",
+    "operation_of",
+]
 
-SMALLEST_DEFAULT_LIMIT = 256 << 20
-
-MIN_HOST_WEIGHT_MEMORY = 256 << 20
-"""Default bytes of weights that are prepared at a time in host memory, however little is free."""
+LEAST_DEFAULT_BYTES = 256 << 20  # default limits of rows, and of weights in host memory, however little is free
 
 _CHOOSING = ("kernel", "precision", "merging", "reproducible", "machine", "compaction", "deduplication")
 """Options on which the choice of kernels depends."""
 
+SAMPLED_INDICES = 4096  # indices of a sparse layer that its digest covers, evenly spread
+
+LEADING_BITS = 3
+"""Binary digits of a convolution's weights other than zero that count: layers of like numbers take as long."""
+
 LARGE_LAYER = 4 << 20  # bytes of weights whose copy to a device takes as long as all other work on a layer
 
 ON_GPU = (Flatten, Slice, SoftmaxLayer, CombiningLayer, PerPosition)  # layers of images that GPUs compute in float64
-
-AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 
 Kernels: TypeAlias = dict[str, tuple[Any, ...]]
 """The kernels that may run a network's layers, by operation: of the precision that is asked for, then of float32."""
@@ -157,8 +174,8 @@ def _double_device(network: Network, options: Options) -> tuple[str, str]:
 
 
 def able_kernels(
-    candidates: Sequence[AnyKernel], layers: str, machine: Machine, *problem: Any
-) -> tuple[tuple[AnyKernel, ...], dict[str, str]]:
+    candidates: Sequence[Any], layers: str, machine: Machine, *problem: Any
+) -> tuple[tuple[Any, ...], dict[str, str]]:
     """Return the kernels that can run layers, and why the others cannot, by name; a `UsageError` if none can.
 
     `problem` is what `why_not` of these kernels takes after the machine.
@@ -238,6 +255,35 @@ class CompiledNetwork:
         """Whether kernels may be timed: on a machine that is here, and where outputs need not be reproducible."""
         return not self.options.reproducible and self.options.machine is None
 
+    def whole_step(self, form: str) -> Step | None:
+        """Return the step in which ONNX Runtime runs all layers; None where it may not, for rows of a form."""
+        options = self.options
+        permitted = self.network.onnx_graph is not None and self.measures and not self.in_order
+        plain = form == "dense" and options.kernel == "auto" and options.precision == PRECISIONS[0]
+        may_run = permitted and plain and self.backend.device == ONNX_RUNTIME.device and onnx_runtime_version()
+        return Step(0, len(self.network), ONNX_RUNTIME) if may_run else None
+
+    def choice_key(self, rows: int, form: str) -> dict[str, str | int]:
+        """Return the key of a choice for a number and form of rows, in plain values: all that times depend on."""
+        device, network = self.backend.device, self.merged.network
+        libraries = ("numpy", "numba", *(["cupy"] if device.startswith("cuda") else []))
+        versions = {"sparsenn": package_version()}
+        versions |= {name: sys.modules[name].__version__ for name in libraries if name in sys.modules}
+        if self.whole_step(form) is not None:
+            versions["onnxruntime"] = onnx_runtime_version()
+        layers = [(node.sources, layer_key(network, number)) for number, node in enumerate(network.nodes)]
+        return {
+            "device": f"{device}: {self.backend.machine.name}",
+            "versions": ", ".join(f"{name} {each}" for name, each in versions.items()),
+            "sources": _sources_digest(),
+            "network": blake2b(repr(layers).encode(), digest_size=16).hexdigest(),
+            "kernel": self.options.kernel,
+            "precision": self.options.precision,
+            "rows": bucket_of_choice(rows),
+            "form": form,
+            "in_order": int(self.in_order),
+        }
+
     @cached_property
     def overflow_guard(self) -> OverflowGuard:
         """The guard of numbers in half precision, where kernels multiply in it."""
@@ -284,6 +330,35 @@ def merges(options: Options, backend: Backend) -> bool:
 def _limits(backend: Backend, options: Options) -> tuple[int, int]:
     """Return the bytes that rows in flight may take, and those that prepared weights may."""
     free = backend.free_memory()
-    limit = options.memory_limit or max(SMALLEST_DEFAULT_LIMIT, free // 2)
-    least = MIN_HOST_WEIGHT_MEMORY if backend.in_host_memory else 1
+    limit = options.memory_limit or max(LEAST_DEFAULT_BYTES, free // 2)
+    least = LEAST_DEFAULT_BYTES if backend.in_host_memory else 1
     return limit, options.weight_memory or max(least, free // 2)
+
+
+def layer_key(network: Network, number: int) -> tuple[Any, ...]:
+    """Return what the time of a layer depends on, but for rows: sizes, and a sample of where sparse weights are.
+
+    Of a convolution, the number of weights that are left is rounded.
+    """
+    layer = connected_layer(network[number])
+    key: tuple[Any, ...] = type(layer).__name__, positions_of(network[number]), network.shapes[number + 1]
+    if isinstance(layer, SparseLinear):
+        indices = layer.weights.indices
+        sample = np.ascontiguousarray(indices[:: max(1, indices.size // SAMPLED_INDICES)], np.int64)
+        key += layer.edges, blake2b(sample.tobytes(), digest_size=16).digest()
+    if isinstance(layer, ForeignLayer):
+        key += (blake2b(layer.model, digest_size=16).digest(),)
+    if isinstance(layer, Conv2d):
+        shift = max(0, layer.nonzeros.bit_length() - LEADING_BITS)
+        key += layer.weights.shape, layer.sliding_window, layer.groups, layer.nonzeros >> shift << shift
+    return *key, network.input_shapes(number), type(getattr(layer, "activation", None)).__name__
+
+
+@lru_cache(maxsize=1)
+def _sources_digest() -> str:
+    """Return a digest of the sources of all kernels, and of the code that launches them."""
+    digest = blake2b(digest_size=16)
+    for path in sorted(Path(str(files("sparsenn.backends"))).rglob("*")):
+        if path.suffix in (".py", ".cu", ".cuh"):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from sparsenn.backends import Backend, Features, LayerCounts, RowsLeft, RowsWatch
+from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch
 from sparsenn.backends.contract import Replay
 from sparsenn.backends.foreign import ForeignNetwork
 from sparsenn.backends.kernel_records import SPARSE_OPERATION, WHOLE_OPERATION, ConvolutionKernel
@@ -17,7 +17,7 @@ from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
 from sparsenn.engine.finite import BatchGuard, LoggingGuard, OverflowGuard
 from sparsenn.engine.inputs import to_input_type
 from sparsenn.engine.plan import Plan
-from sparsenn.engine.result import StepCounts, section
+from sparsenn.engine.result import layer_statistics, section
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import Flatten, ForeignLayer
@@ -41,7 +41,6 @@ class Executable:
         self._weights = weights
         self._steps: dict[int, BoundStep] = {}
         self._flows = _flows(plan)
-        self._is_rehearsed = False
         self.direct: Callable[[Array], Any] | None = None
         """The function that takes dense rows through all steps to outputs that the caller owns, and does no more.
 
@@ -146,7 +145,7 @@ class Executable:
         def run(features: Array, guard: BatchGuard | None) -> Any:
             return self._outputs_of(self.run(features, RunContext(watch=guard)))
 
-        call = checked_replay(plan.backend, replay, run, watch, guard, 2 * len(plan.merged.network))
+        call = checked_replay(replay, run, watch, guard, 2 * len(plan.merged.network))
 
         def outputs_of(inputs: Any) -> Array | None:
             if type(inputs) is not np.ndarray or inputs.shape != shape or inputs.dtype != dtype:
@@ -169,7 +168,7 @@ class Executable:
 
     def run(self, features: Features, context: RunContext) -> RowsLeft:
         """Take rows through all layers, Y' = act(Y·W + b); the next run may write over the memory of the result."""
-        if not self._is_rehearsed:
+        if not self._steps:
             self.rehearse(features, context)
         values, rows = {0: features}, RowsLeft(features)
         traced = bool(watchers["step"])
@@ -185,7 +184,6 @@ class Executable:
 
     def rehearse(self, features: Features, context: RunContext = QUIET) -> None:
         """Bind steps while their kernels are compiled side by side, without a wait for the last kernels."""
-        self._is_rehearsed = True
         if not (self.plan.backend.queue.rehearses and self.is_capturable):
             return
         values, rows = {0: features}, RowsLeft(features)
@@ -269,17 +267,16 @@ class Executable:
         """Count the steps from `number` on as run on no rows."""
         plan = self.plan
         for step in plan.steps[number:]:
-            if context.counts is not None:
+            if context.statistics is not None:
                 grouped = 0 if plan.options.deduplication and step.kernel.operation == SPARSE_OPERATION else None
                 counts = [LayerCounts(step.kernel.name, 0, 0, 0, 0, grouped) for _ in step.layers]
-                context.counts.append(StepCounts(step.first, counts, 0.0, 0.0))
+                context.statistics.extend(layer_statistics(step, counts, 0.0, 0.0))
             context.report(step.last)
         numbers = rows.features.values if isinstance(rows.features, CSR) else rows.features
         return RowsLeft(np.zeros((0, plan.merged.network.outputs), numbers.dtype), rows.row_map)
 
 
 def checked_replay(
-    backend: Backend,
     replay: Replay,
     run: Callable[[Array, BatchGuard | None], Array],
     watch: RowsWatch | None,
@@ -299,7 +296,7 @@ def checked_replay(
             watch.scan(features)
         if overflow_guard is None:
             return (run(features, None),)
-        log: Any = backend.number_check(scans)
+        log: Any = overflow_guard.backend.number_check(scans)
         guard = LoggingGuard(overflow_guard, log.scan)
         return run(features, guard), log.results
 

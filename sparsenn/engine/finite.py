@@ -160,8 +160,7 @@ class BatchGuard:
 
         Infinite numbers and NaN pass: where they matter, outputs are infinite or NaN as well. Returns the layer that
         the launch must end before: `last`, or less where hidden values have to be scanned; kernels of convolutions have
-        theirs scanned by `after`. Raises a `NumericError` if
-        an input is beyond half precision.
+        theirs scanned by `after`. Raises a `NumericError` if an input is beyond half precision.
         """
         if kernel.precision != HALF_PRECISION:
             return last
@@ -217,15 +216,14 @@ class LoggingGuard(BatchGuard):
     """A guard of a batch that waits for no scan: it passes every launch, and logs the questions for `approves`."""
 
     def __init__(self, overflow_guard: OverflowGuard, queue_scan: Callable[[Features], None]) -> None:
-        super().__init__(overflow_guard, self._log_scan)
-        self._queue_scan = queue_scan
+        def scan(features: Features) -> tuple[float, bool]:
+            queue_scan(features)
+            self._scans += 1
+            return 0.0, True
+
+        super().__init__(overflow_guard, scan)
         self._scans = 0
         self._questions: list[tuple[str, tuple[Kernel, Features, int, int], int]] = []
-
-    def _log_scan(self, features: Features) -> tuple[float, bool]:
-        self._queue_scan(features)
-        self._scans += 1
-        return 0.0, True
 
     def before(self, kernel: Kernel, features: Features, first: int, last: int) -> int:
         """Log the question, and let all layers pass."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
@@ -25,7 +25,6 @@ __all__ = [
     "Inputs",
     "are_named",
     "as_matrix",
-    "canonical",
     "check_form",
     "check_network",
     "packed_inputs",
@@ -93,7 +92,6 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
         columns = tuple(names) if len(names) == network.inputs else None
     inputs = without_table(columns, _unwrapped(network, _with_sign(inputs)))
     device_rows = backend.device_rows(inputs)
-    on_host = device_rows is None
     rows = _on_host(inputs) if device_rows is None else device_rows
     if not isinstance(rows, CSR | SparseRows):
         rows = as_matrix(network, rows)
@@ -101,11 +99,11 @@ def read_inputs(network: Network, inputs: Inputs, backend: Backend) -> InputRows
     if numbers.dtype.kind not in "fiub":
         raise MatrixError(f"the inputs are of type {numbers.dtype}; real numbers are needed")
     if rows.shape[1] != network.inputs:
-        others = "" if len(_layouts(network)) == 0 else f"; {_taken_shapes(network)}"
+        others = f"; {_taken_shapes(network)}" if _layouts(network) else ""
         raise ShapeError(f"the inputs have {rows.shape[1]} columns; layer 1 takes {network.inputs}{others}")
-    if on_host and isinstance(rows, np.ndarray) and not backend.doubles:
+    if device_rows is None and isinstance(rows, np.ndarray) and not backend.doubles:
         _check_range(rows)
-    return InputRows(rows, on_host, inputs, int(rows.shape[0]))
+    return InputRows(rows, device_rows is None, inputs, int(rows.shape[0]))
 
 
 def _with_sign(inputs: Any) -> Any:
@@ -131,7 +129,8 @@ def as_matrix(network: Network, array: Any) -> Any:
     the axis of rows. Other shapes are refused by a `MatrixError`, but for matrices of another width.
     """
     shape = tuple(array.shape)
-    held = None if len(shape) == 2 and shape[1] == network.inputs else _batch_of(network, shape)
+    is_matrix = len(shape) == 2 and shape[1] == network.inputs
+    held = None if is_matrix else _batch_of(_layouts(network), network.inputs, shape)
     if held is not None:
         batch, layout = held
         return layout.matrix(array.reshape(batch))
@@ -142,7 +141,7 @@ def as_matrix(network: Network, array: Any) -> Any:
 
 def takes_shape(network: Network, shape: tuple[int, ...]) -> bool:
     """Return whether `as_matrix` takes an array of a shape."""
-    return _batch_of(network, shape) is not None
+    return _batch_of(_layouts(network), network.inputs, shape) is not None
 
 
 def _taken_shapes(network: Network) -> str:
@@ -156,16 +155,16 @@ def _layouts(network: Network) -> list[InputLayout]:
     return images if network.input_layout is None else [network.input_layout, *images]
 
 
-def _batch_of(network: Network, shape: tuple[int, ...]) -> tuple[tuple[int, ...], InputLayout] | None:
+def _batch_of(
+    layouts: Sequence[InputLayout], width: int, shape: tuple[int, ...], least_axes: int = 2
+) -> tuple[tuple[int, ...], InputLayout] | None:
     """Return the shape of a batch of inputs that an array of `shape` is, and how these are held; None if it is none."""
-    width = network.inputs
     for batch in (shape, (1, *shape)):
-        if len(batch) > 1:
-            if batch[1:] == (width,):
-                return batch, InputLayout(batch[1:])
-            for layout in _layouts(network):
-                if layout.holds(batch[1:], width):
-                    return batch, layout
+        if batch[1:] == (width,):
+            return batch, InputLayout(batch[1:])
+        for layout in layouts:
+            if len(batch) >= least_axes and layout.holds(batch[1:], width):
+                return batch, layout
     return None
 
 
@@ -174,8 +173,7 @@ def _unwrapped(network: Network, inputs: Any) -> Any:
     if not isinstance(inputs, list | tuple) or len(inputs) != 1 or not hasattr(inputs[0], "shape"):
         return inputs
     shape = tuple(inputs[0].shape)
-    one_of_several = _batch_of(network, (1, *shape)) is not None
-    return inputs[0] if not one_of_several and _batch_of(network, shape) is not None else inputs
+    return inputs[0] if takes_shape(network, shape) and not takes_shape(network, (1, *shape)) else inputs
 
 
 def check_form(form: object) -> None:
@@ -229,19 +227,6 @@ def _on_host(inputs: Any) -> CSR | SparseRows | Array:
         f"the inputs are {kind_of(inputs)}; give a sparsenn.CSR, a SciPy sparse matrix, a NumPy "
         f"array or any array that supports DLPack"
     )
-
-
-def canonical(rows: SparseRows) -> SparseRows:
-    """Return sparse rows in host memory with the entries of each row by column, and duplicate entries summed."""
-    from scipy.sparse import csr_array
-
-    offsets = rows.indptr - rows.indptr[0]
-    nnz = int(offsets[-1])
-    values = rows.values.astype(np.result_type(rows.values.dtype, np.float32))  # small integers would wrap around
-    one_each = np.repeat(values, nnz) if values.size == 1 else values[:nnz]
-    matrix = csr_array((one_each, rows.indices[:nnz].copy(), offsets), shape=rows.shape)
-    matrix.sum_duplicates()
-    return SparseRows(rows.shape, matrix.indptr, matrix.indices, matrix.data)
 
 
 def to_input_type(source: Any, outputs: CSR | Array) -> Any:
@@ -311,16 +296,13 @@ def _named_matrix(network: Network, name: str, shape: tuple[int, ...], rows: Any
     size, actual = prod(shape), tuple(array.shape)
     if actual[1:] == (size,):
         return array
-    if actual == (size,) and not hasattr(array, "tocsr"):
-        return array.reshape(1, size)
     layouts = [InputLayout(shape or (1,))]
     if network.input_layout is not None and network.input_layout.channels_last and len(shape) > 1:
         layouts.insert(0, InputLayout((*shape[1:], shape[0]), channels_last=True))
-    for layout in () if hasattr(array, "tocsr") else layouts:
-        if len(actual) > (size > 1) and layout.holds(actual[1:], size):
-            return layout.matrix(array)
-        if layout.holds(actual, size):
-            return layout.matrix(array.reshape(1, *actual))
+    held = None if hasattr(array, "tocsr") else _batch_of(layouts, size, actual, 1 if size == 1 else 2)
+    if held is not None:
+        batch, layout = held
+        return layout.matrix(array.reshape(batch))
     expected = " or ".join(f"({', '.join(map(str, ('rows', *(layout.shape or ()))))})" for layout in layouts)
     raise MatrixError(f"the input {name!r} has the shape {actual}; it takes {expected}")
 

@@ -21,8 +21,7 @@ import numpy as np
 from sparsenn.backends import Features, compile_seconds
 from sparsenn.backends.contract import LONG_SECONDS
 from sparsenn.engine.bound_steps import QUIET
-from sparsenn.engine.calls import direct_call, no_outputs
-from sparsenn.engine.choice_key import layer_key
+from sparsenn.engine.calls import direct_call
 from sparsenn.engine.choosing import (
     CLOSE,
     ORDER_GAIN,
@@ -33,7 +32,7 @@ from sparsenn.engine.choosing import (
     layers_of,
     segments_of,
 )
-from sparsenn.engine.compiled_network import CompiledNetwork
+from sparsenn.engine.compiled_network import CompiledNetwork, layer_key
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import check_inputs
 from sparsenn.engine.inputs import packed_inputs, rows_in_order
@@ -51,10 +50,9 @@ from sparsenn.engine.steps import (
     takes_half,
 )
 from sparsenn.engine.weight_cache import WeightCache
-from sparsenn.engine.whole import may_run_whole, whole_step
 from sparsenn.errors import InputError, OutOfMemoryError, UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.formats.named_shapes import named_columns
+from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.layers import SparseLinear, positions_of
 from sparsenn.runtime.spans import span
 
@@ -123,38 +121,38 @@ def measure(
         shift = first - equal[key].names[0][0]
         names = tuple((start + shift, end + shift, name) for start, end, name in equal[key].names)
         choice[first, last] = replace(equal[key], names=names)
-    if may_run_whole(compiled, rows.form):
+    whole_step = compiled.whole_step(rows.form)
+    if whole_step is not None:
         with span("measure ONNX Runtime", "plan"):
-            fastest = _beside_whole(compiled, choice, rows, features, weights)
+            fastest = _beside_whole(compiled, choice, (whole_step,), rows, features, weights)
         if fastest is not None:
             choice[WHOLE] = fastest
     return choice
 
 
 def _beside_whole(
-    compiled: CompiledNetwork, choice: Choice, rows: RowsShape, features: Features, weights: WeightCache
+    compiled: CompiledNetwork,
+    choice: Choice,
+    whole: Alternative,
+    rows: RowsShape,
+    features: Features,
+    weights: WeightCache,
 ) -> Measured | None:
     """Time ONNX Runtime beside the steps of a choice, and return the faster; None where it cannot run the network.
 
     The steps have to be faster in most rounds: else the calls are as fast as in the program that the network is from.
     """
     own = choose_steps(compiled, rows, choice)
-    whole = (whole_step(compiled.network),)
     if sum(prepared_bytes(compiled, *own)) + sum(prepared_bytes(compiled, *whole)) > compiled.weight_memory:
         return None
     known, executables = weights.keys, _executables(compiled, (own, whole), rows, weights)
     count, shapes, inputs = int(features.shape[0]), compiled.network.named_inputs or {}, cast(Any, features)
     if len(shapes) > 1:  # as a caller has them, an array for each
-        inputs = {
-            name: np.ascontiguousarray(inputs[:, first:last]).reshape(count, *shape)
-            for name, shape, first, last in named_columns(shapes)
-        }
-    trials = {one: partial(_call, each, [], count, inputs) for one, each in zip((own, whole), executables, strict=True)}
+        inputs = {name: np.ascontiguousarray(array) for name, array in cut_columns(shapes, inputs).items()}
     times: dict[Alternative, list[float]] = {own: [], whole: []}
     fastest, measured = own, None
     with suppress(OutOfMemoryError, MemoryError, InputError, UsageError):
-        for trial in trials.values():
-            trial()  # prepares and compiles
+        trials = {one: _call_of(each, count, inputs) for one, each in zip(times, executables, strict=True)}
         for number in range(WHOLE_ROUNDS):
             for one, trial in trials.items():
                 times[one].append(_timed_block(trial))
@@ -168,18 +166,22 @@ def _beside_whole(
     return measured
 
 
-def _call(executable: Executable, calls: list[Any], count: int, inputs: Any) -> None:
-    """Run an executable as a session's calls do, which matters where a run takes microseconds."""
-    network, foreign = executable.plan.network, executable.foreign_network
-    if foreign is not None and not calls:
-        is_in_order, is_checked = rows_in_order(network, inputs) == count, executable.plan.options.check_finite
-        calls.append(direct_call(network, inputs, count, foreign, is_checked) if is_in_order else no_outputs)
-    if calls and calls[0](inputs) is not None:
-        return
-    rows = packed_inputs(network, inputs) if isinstance(inputs, dict) else inputs
-    check_inputs(rows)
-    with np.errstate(all="ignore"):
-        executable.outputs(rows, QUIET)
+def _call_of(executable: Executable, count: int, inputs: Any) -> Callable[[], Any]:
+    """Return a function that runs an executable as a session's calls do: it has run, and may take microseconds."""
+    network = executable.plan.network
+
+    def call() -> None:
+        rows = packed_inputs(network, inputs) if isinstance(inputs, dict) else inputs
+        check_inputs(rows)
+        with np.errstate(all="ignore"):
+            executable.outputs(rows, QUIET)
+
+    call()
+    foreign = executable.foreign_network
+    if foreign is None or rows_in_order(network, inputs) != count:
+        return call
+    direct = partial(direct_call(network, inputs, count, foreign, executable.plan.options.check_finite), inputs)
+    return call if direct() is None else direct
 
 
 def _timed_block(trial: Callable[[], Any]) -> float:

@@ -18,7 +18,7 @@ from sparsenn.engine.steps import WHOLE, Step, bucket_of_choice, choice_of, reco
 from sparsenn.formats.arrays import size as whole_size
 from sparsenn.layers import Conv2d, SparseLinear, connected_layer
 from sparsenn.network import Network
-from sparsenn.plugins import Viewed
+from sparsenn.plugins import Viewed, views
 from sparsenn.printable import one_line
 from sparsenn.structure.merging import Merged, unmerged
 
@@ -201,9 +201,7 @@ class Plan(Viewed):
         }
 
     def __str__(self) -> str:
-        from sparsenn.engine.wording import describe
-
-        return describe(self)
+        return str(views().text_of(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
         choice = self.compiled.choices.get((bucket_of_choice(self.inputs), self.rows.form), {})
@@ -219,13 +217,7 @@ def _planned_again(
     return plan_for(compiled, inputs, density, rows.form)
 
 
-def plan_for(
-    compiled: CompiledNetwork,
-    inputs: int,
-    density: float | None,
-    form: str,
-    size: int | None = None,
-) -> Plan:
+def plan_for(compiled: CompiledNetwork, inputs: int, density: float | None, form: str, size: int | None = None) -> Plan:
     """Decide how a number of inputs is run; errors are those of `sparsenn.plan`.
 
     All inputs, not the `size` that go through the network together, decide on the kernels.
@@ -265,8 +257,11 @@ def _fit_steps(compiled: CompiledNetwork, rows: RowsShape) -> tuple[tuple[Step, 
         sparse_sizes = prepared_bytes(compiled, *sparse)
         if sum(sparse_sizes) <= free:
             return sparse, False, 0.0
-        if _streaming_seconds(sparse, sparse_sizes) < _streaming_seconds(steps, sizes):
-            steps, sizes = sparse, sparse_sizes
+
+        def seconds(candidate: tuple[Sequence[Step], Sequence[int]]) -> float:
+            return PREPARED_BYTE_SECONDS * sum(candidate[1]) + sum(step.seconds or 0.0 for step in candidate[0])
+
+        steps, sizes = min((steps, sizes), (sparse, sparse_sizes), key=seconds)
     limit = free // 2 if backend.prepares_ahead else free
     return tuple(_cut(compiled.merged.network, steps, sizes, limit)), True, PREPARED_BYTE_SECONDS * sum(sizes)
 
@@ -308,10 +303,6 @@ def _some_layers(network: Network, step: Step, first: int, last: int) -> tuple[S
         kernel = step.kernel if isinstance(layer, Conv2d) else image_kernel(step.kernel.device, layer)
         alone.append(replace(some.of_layers(number, number + 1), kernel=kernel))
     return fused(network, alone)
-
-
-def _streaming_seconds(steps: Sequence[Step], sizes: Sequence[int]) -> float:
-    return PREPARED_BYTE_SECONDS * sum(sizes) + sum(step.seconds or 0.0 for step in steps)
 
 
 @lru_cache(maxsize=256)

@@ -5,27 +5,23 @@ from __future__ import annotations
 import gc
 from collections import OrderedDict
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from sparsenn.backends import Features, RowsCheck, RowsWatch, SparseKernel, SparseRows
 from sparsenn.engine.calls import DirectCall, direct_call, key_of, no_outputs
-from sparsenn.engine.choice_key import choice_key
 from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
-from sparsenn.engine.inputs import InputRows, canonical, rows_in_order
+from sparsenn.engine.inputs import InputRows, rows_in_order
 from sparsenn.engine.measuring import MAX_MEASURED_ROWS, measure, open_segments, telling_rows
 from sparsenn.engine.plan import Plan, bucket, plan_for
-from sparsenn.engine.result import outputs_by_name
 from sparsenn.engine.steps import bucket_of_choice, choice_of, records_of
 from sparsenn.engine.weight_cache import WeightCache
-from sparsenn.engine.whole import may_run_whole
 from sparsenn.errors import OutOfMemoryError, UnsortedError
 from sparsenn.formats import CSR
-from sparsenn.network import Network
+from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.runtime import choices
 from sparsenn.runtime.spans import watchers
 
@@ -48,8 +44,7 @@ class PlanCache:
         self.weights = WeightCache(compiled.backend)
         self.watch: RowsWatch | None = None  # of rows on the device, in the calls of the session
         self.runs: dict[int, Any] = {}  # functions of all rows of a call in host memory, by the number of rows
-        self.has_calls = False
-        self._calls: dict[tuple[Any, ...], DirectCall] = {}
+        self.calls: dict[tuple[Any, ...], DirectCall] = {}  # by the names, shapes and types of arrays
         self._last_call: DirectCall = no_outputs
         self._executables: OrderedDict[tuple[str, int, int], Executable] = OrderedDict()
         self._forms: dict[str, str] = {}  # of sparse rows once uploaded, by their form before
@@ -77,7 +72,7 @@ class PlanCache:
 
     def _call_for(self, inputs: Any) -> DirectCall:
         key = key_of(inputs, not self.backend.in_host_memory)
-        call = no_outputs if key is None else self._calls.get(key)
+        call = no_outputs if key is None else self.calls.get(key)
         if call is not None or not self.backend.in_host_memory:
             return call or no_outputs
         network, count = self.compiled.network, rows_in_order(self.compiled.network, inputs)
@@ -87,23 +82,22 @@ class PlanCache:
         return call
 
     def _put_call(self, key: Any, call: DirectCall) -> None:
-        if len(self._calls) >= MAX_CALLS:
-            self._calls.clear()
-        self._calls[key] = call
+        if len(self.calls) >= MAX_CALLS:
+            self.calls.clear()
+        self.calls[key] = call
 
     def settle(self, inputs: InputRows, executable: Executable) -> None:
         """Let later calls with rows of this shape and type run an executable directly, where nothing else is needed.
 
         The cached function does not refer to the cache, so that it is freed with the session.
         """
-        source, rows, plan, network = inputs.source, inputs.rows, executable.plan, self.compiled.network
+        source, rows, plan, names = inputs.source, inputs.rows, executable.plan, self.compiled.network.named_outputs
         if plan.streams or self.backend.doubles:
             return
         if self.backend.in_host_memory:
             if plan.rows.form == "dense" and inputs.count not in self.runs:
                 self.runs[inputs.count] = executable.foreign_network or executable.direct or executable.compute
-                self.has_calls = True
-                self._calls = {key: call for key, call in self._calls.items() if call is not no_outputs}
+                self.calls = {key: call for key, call in self.calls.items() if call is not no_outputs}
             return
         if watchers["step"] or isinstance(rows, CSR | SparseRows) or not inputs.count:
             return
@@ -113,9 +107,14 @@ class PlanCache:
         elif type(source) is np.ndarray and rows.ctypes.data == source.ctypes.data:
             call = executable.host_call(source, rows, self.compiled.options.check_finite)
         key = key_of(source, is_on_device=True)
-        if call is not None and key is not None:
-            self._put_call(key, call if network.named_outputs is None else partial(_by_name, network, call))
-            self.has_calls = True
+        if call is None or key is None:
+            return
+
+        def by_name(inputs: Any) -> dict[str, Any] | None:
+            outputs = call(inputs)
+            return None if outputs is None else cut_columns(names, outputs)
+
+        self._put_call(key, call if names is None else by_name)
 
     def upload(self, rows: Any, keep_half: bool = False) -> Features:
         """Bring rows to the device; entries of unsorted sparse rows are sorted, and duplicate ones summed."""
@@ -124,7 +123,7 @@ class PlanCache:
         except UnsortedError:
             if isinstance(rows, CSR):
                 raise
-            return self.backend.place(canonical(self.backend.fetch(rows)))
+            return self.backend.place(self.backend.fetch(rows).canonical())
 
     def queue_check(self, inputs: InputRows, first: int, last: int, size: int) -> RowsCheck | None:
         """Begin to check rows that are expected to be of one value, as earlier ones of their form were.
@@ -159,8 +158,8 @@ class PlanCache:
         count = min(inputs.total, MAX_MEASURED_ROWS[self.backend.in_host_memory])
         density = 1.0 if inputs.density is None else inputs.density
         segments = open_segments(compiled, RowsShape(bucket_of_choice(count), form, density))
-        key = choice_key(compiled, RowsShape(inputs.total, form))
-        is_open = segments or may_run_whole(compiled, form)
+        key = compiled.choice_key(inputs.total, form)
+        is_open = segments or compiled.whole_step(form) is not None
         choice = choice_of((choices.read(key) or {}).get("choices")) if is_open else {}
         if choice is None:
             count = min(count, inputs.count)
@@ -239,15 +238,10 @@ class PlanCache:
     def _drop(self, keys: set[tuple[str, int, int]]) -> None:
         self.backend.queue.before_drop()
         self.runs.clear()
-        self._calls.clear()
-        self._last_call, self.has_calls = no_outputs, False
+        self.calls.clear()
+        self._last_call = no_outputs
         for key in keys:
             self.weights.drop_replays(self._executables.pop(key).key)
-
-
-def _by_name(network: Network, call: DirectCall, inputs: Any) -> dict[str, Any] | None:
-    outputs = call(inputs)
-    return None if outputs is None else outputs_by_name(network, outputs)
 
 
 def _key(form: str, count: int, size: int) -> tuple[str, int, int]:

@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
 from sparsenn.backends import Features, LayerCounts, RowsLeft, compile_seconds
 from sparsenn.engine.plan import Plan
+from sparsenn.engine.steps import Step
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.formats.arrays import collapse_iso, index_dtype
 from sparsenn.formats.conversion import scan
-from sparsenn.formats.named_shapes import named_columns
+from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.network import Network
 from sparsenn.plugins import Viewed, views
 from sparsenn.printable import one_line
@@ -28,13 +30,12 @@ __all__ = [
     "LayerStatistics",
     "Result",
     "Seconds",
-    "StepCounts",
     "Timer",
     "concatenate_results",
+    "layer_statistics",
     "now",
-    "outputs_by_name",
     "section",
-    "statistics_of",
+    "sum_statistics",
 ]
 
 _EXPANDED_FLOATS = 1 << 24  # outputs expanded at a time: 64 MiB of float32
@@ -175,27 +176,23 @@ class LayerStatistics:
     estimate: float | None = None
 
 
-class StepCounts(NamedTuple):
-    """Counts of one run of a step, by layer, with the time that its layers share."""
+def layer_statistics(
+    step: Step, counts: Sequence[LayerCounts], seconds: float, estimate: float | None
+) -> Iterator[LayerStatistics]:
+    """Yield what one run of a step counted; its layers share times in proportion to their multiply-adds."""
+    edges = sum(counted.performed_edges for counted in counts)
+    for layer, (kernel, rows, active, nonzeros, done, distinct) in enumerate(counts, start=step.first + 1):
+        share = done / edges if edges else 1 / len(counts)
+        times = seconds * share, None if estimate is None else estimate * share
+        yield LayerStatistics(layer, kernel, rows, active, distinct, nonzeros, None, done, *times)
 
-    first: int  # layer, counted from 0
-    counts: Sequence[LayerCounts]
-    seconds: float
-    estimate: float | None
 
-
-def statistics_of(network: Network, steps: Iterable[StepCounts]) -> tuple[LayerStatistics, ...]:
-    """Return the sums of what was counted in runs of steps; layers share times in proportion to their multiply-adds."""
-    records = [[LayerStatistics(layer, "", 0, 0, None, 0, 0.0, 0, 0.0, 0.0)] for layer in range(1, len(network) + 1)]
-    for first, counts, seconds, estimate in steps:
-        edges = sum(counted.performed_edges for counted in counts)
-        for layer, (kernel, rows, active, nonzeros, done, distinct) in enumerate(counts, start=first + 1):
-            share = done / edges if edges else 1 / len(counts)
-            times = seconds * share, None if estimate is None else estimate * share
-            records[layer - 1].append(
-                LayerStatistics(layer, kernel, rows, active, distinct, nonzeros, None, done, *times)
-            )
-    return tuple(map(_sum, records, network.sizes[1:]))
+def sum_statistics(network: Network, records: Iterable[LayerStatistics]) -> tuple[LayerStatistics, ...]:
+    """Return the sums of records by layer."""
+    by_layer = [[LayerStatistics(layer, "", 0, 0, None, 0, 0.0, 0, 0.0, 0.0)] for layer in range(1, len(network) + 1)]
+    for record in records:
+        by_layer[record.layer - 1].append(record)
+    return tuple(map(_sum, by_layer, network.sizes[1:]))
 
 
 class BatchOutput:
@@ -229,12 +226,6 @@ class Result(Viewed):
         What was run.
     inputs : int
         Number of samples.
-    neurons : int
-        Width of the input.
-    layers : int
-        Number of layers.
-    edges : int
-        Connections from layer to layer: the weights, each as often as an input's pixels meet it.
     categories : array, shape (categories,), int64
         Sorted numbers of the samples, counted from 0, whose final row has a non-zero.
     statistics : tuple of LayerStatistics
@@ -249,9 +240,6 @@ class Result(Viewed):
 
     plan: Plan
     inputs: int
-    neurons: int
-    layers: int
-    edges: int
     categories: Array
     statistics: tuple[LayerStatistics, ...]
     seconds: Seconds
@@ -262,6 +250,21 @@ class Result(Viewed):
 
     def __str__(self) -> str:
         return str(views().text_of(self))
+
+    @property
+    def neurons(self) -> int:
+        """Width of the input."""
+        return self.plan.network.inputs
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        return len(self.plan.network)
+
+    @property
+    def edges(self) -> int:
+        """Connections from layer to layer: the weights, each as often as an input's pixels meet it."""
+        return self.plan.network.multiply_adds
 
     @property
     def edges_per_second(self) -> float:
@@ -303,7 +306,7 @@ class Result(Viewed):
     @property
     def by_name(self) -> dict[str, Array]:
         """Outputs by name, each of shape (inputs, ...); an empty dictionary where the network does not name them."""
-        return outputs_by_name(self.plan.network, self.dense)
+        return cut_columns(self.plan.network.named_outputs, self.dense)
 
     def to_frame(self, of: str = "layers") -> Any:
         """Return the statistics by layer, or the outputs, as a table of pandas.
@@ -351,22 +354,14 @@ class Result(Viewed):
 
 def concatenate_results(results: Sequence[Result], plan: Plan, seconds: Seconds) -> Result:
     """Return the result of all rows of a run, of results of some of them each, in the order of the rows."""
-    network = plan.network
     starts = np.cumsum([0, *(result.inputs for result in results)])
-    ran = [result for result in results if result.inputs] or results[:1]
-    is_counted = all(result.statistics for result in ran)
+    categories = [start + result.categories for start, result in zip(starts, results, strict=False)]
+    counted = [result.statistics for result in results if result.inputs] or [each.statistics for each in results[:1]]
     return Result(
-        plan=plan,
+        plan,
         inputs=int(starts[-1]),
-        neurons=network.inputs,
-        layers=len(network),
-        edges=network.multiply_adds,
-        categories=np.concatenate(
-            [np.zeros(0, np.int64), *(start + each.categories for start, each in zip(starts, results, strict=False))]
-        ),
-        statistics=tuple(map(_sum, zip(*(result.statistics for result in ran), strict=True), network.sizes[1:]))
-        if is_counted
-        else (),
+        categories=np.concatenate([np.zeros(0, np.int64), *categories]),
+        statistics=sum_statistics(plan.network, chain(*counted)) if counted and all(counted) else (),
         seconds=seconds,
         batches=tuple(batch for result in results for batch in result.batches),
         notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
@@ -375,13 +370,10 @@ def concatenate_results(results: Sequence[Result], plan: Plan, seconds: Seconds)
 
 def _sum(records: Sequence[LayerStatistics], outputs: int) -> LayerStatistics:
     """Add up the statistics of one layer; a number that a record lacks is not known, but for that of distinct rows."""
-
-    def total(name: str) -> Any:
+    totals: dict[str, Any] = {}
+    for name in ("rows", "active_rows", "nonzeros", "performed_edges", "seconds", "estimate"):
         known = [getattr(record, name) for record in records]
-        return None if None in known else sum(known)
-
-    added = ("rows", "active_rows", "nonzeros", "performed_edges", "seconds", "estimate")
-    totals = {name: total(name) for name in added}
+        totals[name] = None if None in known else sum(known)
     nonzeros, active = totals["nonzeros"], totals["active_rows"]
     distinct = [record.distinct_rows for record in records if record.distinct_rows is not None]
     return replace(
@@ -391,12 +383,6 @@ def _sum(records: Sequence[LayerStatistics], outputs: int) -> LayerStatistics:
         density=None if nonzeros is None or active is None else nonzeros / (active * outputs) if active else 0.0,
         **totals,
     )
-
-
-def outputs_by_name(network: Network, outputs: Any) -> dict[str, Any]:
-    """Return the outputs of each name, of shape (rows, ...): views of a matrix of all of them."""
-    rows, shapes = outputs.shape[0], network.named_outputs or {}
-    return {name: outputs[:, first:last].reshape(rows, *shape) for name, shape, first, last in named_columns(shapes)}
 
 
 def _dense(features: Features) -> Array:

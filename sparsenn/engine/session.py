@@ -19,10 +19,11 @@ from sparsenn.engine.inputs import InputRows, Inputs, are_named, check_form, pac
 from sparsenn.engine.options import NamedOptions, Options, read_options
 from sparsenn.engine.plan import Plan, with_inputs
 from sparsenn.engine.plan_cache import PlanCache
-from sparsenn.engine.result import Result, Seconds, Timer, outputs_by_name
+from sparsenn.engine.result import Result, Seconds, Timer
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.formats.arrays import size
+from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.io.networks import NetworkSource, network_of
 from sparsenn.network import Network
 from sparsenn.plugins import Viewed
@@ -33,8 +34,6 @@ from sparsenn.runtime.workers import is_free, renew_after_fork
 __all__ = ["Session", "plan"]
 
 CALLS_UNTIL_READY = 3  # the first prepares, the second captures a graph, the third may replay it
-
-NOTHING = 0.0, 0.0  # seconds of planning, and of compiling among them, once they have been reported
 
 
 class Session(Viewed):
@@ -99,8 +98,8 @@ class Session(Viewed):
         self._compiled = compiled
         self._cache = PlanCache(compiled)
         self._lock = threading.RLock()
-        self._unspent = compiled.seconds, compiled.compile_seconds
-        self._names_outputs = compiled.network.named_outputs is not None
+        # seconds of planning, and of compiling among them, until a run has reported them
+        self._unspent: tuple[float, ...] = compiled.seconds, compiled.compile_seconds
         self._closed = False
         renew_after_fork(self)
 
@@ -126,12 +125,7 @@ class Session(Viewed):
         Returns
         -------
         Session
-            Another session; this one stays as it is.
-
-        Raises
-        ------
-        SparseNNError
-            As `Session` does.
+            Another session; this one stays as it is. Errors are those of `Session`.
         """
         return self._of(self._compiled.on(replace(self.options, device=device, **options)))
 
@@ -173,6 +167,8 @@ class Session(Viewed):
     def plan(self, inputs: Inputs) -> Plan:
         """Decide how inputs would be run: with the kernels that are the fastest for them, as far as these are timed.
 
+        Errors are those of `__call__`.
+
         Parameters
         ----------
         inputs : array_like, CSR, sparse or dense array of any library
@@ -182,11 +178,6 @@ class Session(Viewed):
         -------
         Plan
             What `str` says in words, and `to_dict` in plain values.
-
-        Raises
-        ------
-        SparseNNError
-            As `__call__` does.
         """
         with self._exclusive("plan"):
             rows = self._read(inputs)
@@ -233,8 +224,9 @@ class Session(Viewed):
             Memory does not suffice for a single row, on the device or on the host.
         """
         check_form(form)
-        cache, is_plain = self._cache, form is None or (form == "dense" and not self._names_outputs)
-        if cache.has_calls and is_plain and not (watchers["run"] or watchers["step"] or (named and inputs is not None)):
+        cache, is_plain = self._cache, form is None or (form == "dense" and self.network.named_outputs is None)
+        is_watched, has_calls = watchers["run"] or watchers["step"], cache.runs or cache.calls
+        if has_calls and is_plain and not (is_watched or (named and inputs is not None)):
             with self._lock:
                 refuse_earlier(cache.watch)
                 outputs = cache.direct_outputs(named if inputs is None else inputs)
@@ -242,10 +234,10 @@ class Session(Viewed):
                 return outputs
         if named or are_named(inputs):
             return self(packed_inputs(self.network, inputs, named), form=form)
-        if form is None and self._names_outputs:
-            return outputs_by_name(self.network, self(inputs, form="dense"))
+        if form is None and self.network.named_outputs is not None:
+            return cut_columns(self.network.named_outputs, self(inputs, form="dense"))
         with self.backend.queue.stream_of(inputs), self._exclusive("call"):
-            self._unspent = NOTHING
+            self._unspent = ()
             refuse_earlier(cache.watch)
             rows = self._read(inputs)
             outputs = compute_outputs(cache, rows, 0, rows.count)
@@ -304,7 +296,7 @@ class Session(Viewed):
         """
         with shown_progress(progress) as report_layers, self._exclusive("run"):
             refuse_earlier(self._cache.watch)
-            timer, self._unspent = Timer(*self._unspent), NOTHING
+            timer, self._unspent = Timer(*self._unspent), ()
             rows = self._read(inputs)
             size = self._compiled.batch_size(rows.count)
             report = layer_report(report_layers, len(self.network), rows.count, size)
@@ -396,7 +388,7 @@ class Session(Viewed):
     def _begin_shared(self, inputs: Inputs, total: int | None = None) -> tuple[InputRows, Plan, Seconds]:
         """Read rows of a run of `total` rows, and plan for them; return them, the plan, and the time."""
         with self._exclusive("plan"):
-            timer, self._unspent = Timer(*self._unspent), NOTHING
+            timer, self._unspent = Timer(*self._unspent), ()
             rows = self._read(inputs)
             if not rows.on_host:
                 raise UsageError("the rows are on a GPU; several devices can share only rows in the host's memory")
@@ -427,6 +419,8 @@ class Session(Viewed):
 def plan(network: NetworkSource, inputs: Inputs, **options: Unpack[NamedOptions]) -> Plan:
     """Decide how a network is run on some inputs; kernels may be timed on them.
 
+    Errors are those of `Session` and `Session.plan`.
+
     Parameters
     ----------
     network : Network, or a model in another form
@@ -440,10 +434,5 @@ def plan(network: NetworkSource, inputs: Inputs, **options: Unpack[NamedOptions]
     -------
     Plan
         What `str` says in words, and `to_dict` in plain values.
-
-    Raises
-    ------
-    SparseNNError
-        As `Session` and `Session.plan` do.
     """
     return Session(network, **options).plan(inputs)

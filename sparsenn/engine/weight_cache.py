@@ -86,7 +86,15 @@ class WeightCache:
             return self.of_layers(plan.compiled, step)
         self._streaming = True
         self._drop_all()
-        stack = self._take(plan, number)
+        if self._ahead is not None and self._ahead[0] == number:
+            (_, future), self._ahead = self._ahead, None
+            try:
+                stack = future.result()
+            finally:
+                del future  # which holds the error, whose traceback holds this frame
+        else:
+            self._forget_ahead()
+            stack = _prepare(plan.compiled, step)
         self._store(plan.compiled, step, stack)
         if self._backend.prepares_ahead and self._ahead is None and following is not None and following != number:
             with held_signals():
@@ -140,16 +148,6 @@ class WeightCache:
         if self._cached:
             self._backend.queue.before_drop()
             self._cached.clear()
-
-    def _take(self, plan: Plan, number: int) -> Any:
-        if self._ahead is not None and self._ahead[0] == number:
-            (_, future), self._ahead = self._ahead, None
-            try:
-                return future.result()
-            finally:
-                del future  # which holds the error, whose traceback holds this frame
-        self._forget_ahead()
-        return _prepare(plan.compiled, plan.steps[number])
 
     def _forget_ahead(self) -> None:
         """Wait for the weights prepared ahead, and drop them; an error comes again when they are needed."""

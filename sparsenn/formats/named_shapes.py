@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from sparsenn.errors import ShapeError, UsageError
 
-__all__ = ["NamedShapes", "checked_shapes", "named_columns", "total_width"]
+__all__ = ["NamedShapes", "checked_shapes", "cut_columns", "named_columns", "total_width"]
 
 NamedShapes: TypeAlias = dict[str, tuple[int, ...]]
 """The shape of one sample of each input or output, by name, in the order of the columns."""
@@ -56,3 +56,9 @@ def named_columns(shapes: NamedShapes) -> Iterator[tuple[str, tuple[int, ...], i
     for name, shape in shapes.items():
         yield name, shape, first, first + prod(shape)
         first += prod(shape)
+
+
+def cut_columns(shapes: NamedShapes | None, matrix: Any) -> dict[str, Any]:
+    """Return the columns of each name in a matrix of all of them, of shape (rows, ...): views where shapes allow."""
+    columns, rows = named_columns(shapes or {}), matrix.shape[0]
+    return {name: matrix[:, first:last].reshape(rows, *shape) for name, shape, first, last in columns}

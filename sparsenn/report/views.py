@@ -18,6 +18,7 @@ from sparsenn.network import Network
 from sparsenn.printable import kind_of
 from sparsenn.report.description import describe_layers, describe_model, describe_network
 from sparsenn.report.page import facts_part, table_part
+from sparsenn.report.plan_text import plan_text
 from sparsenn.report.planned import plan_table
 from sparsenn.report.plots import layers_figure
 from sparsenn.report.summary import summary
@@ -83,10 +84,12 @@ def _fragment(*parts: str) -> str:
     return f"<div>\n{body}\n</div>"
 
 
-def text_of(result: Result) -> str:
-    """Return the summary of a result as text."""
+def text_of(viewed: Plan | Result) -> str:
+    """Return a plan in words, or the summary of a result."""
+    if isinstance(viewed, Plan):
+        return plan_text(viewed)
     text = io.StringIO()
-    Console(file=text, width=TEXT_COLUMNS, highlight=False, markup=False).print(summary(None, result, None))
+    Console(file=text, width=TEXT_COLUMNS, highlight=False, markup=False).print(summary(None, viewed, None))
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 

@@ -11,7 +11,6 @@ from strategies import csr_matrices
 import sparsenn
 from sparsenn import Session
 from sparsenn.backends import SparseRows
-from sparsenn.engine.inputs import canonical
 from sparsenn.errors import InputError, MatrixError, ShapeError, UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Flatten, Identity, Linear, ReLU, SparseLinear
@@ -461,7 +460,7 @@ def test_sparse_matrices_on_a_gpu(kinds, rows, form):
 def test_rows_become_canonical_whatever_lies_behind_their_entries() -> None:
     indptr, indices = np.array([2, 4, 4, 5]), np.array([3, 1, 2, 9, 9])
     for values, last in ((np.array([1.0, 2, 3, 8, 8]), 3), (np.array([5.0]), 5)):
-        found = canonical(SparseRows((3, 4), indptr, indices, values))
+        found = SparseRows((3, 4), indptr, indices, values).canonical()
         assert (found.indptr.tolist(), found.indices.tolist()) == ([0, 2, 2, 3], [1, 3, 2])
         assert found.values.tolist()[-1] == last
 

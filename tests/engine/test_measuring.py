@@ -15,7 +15,7 @@ from kernel_registry import let_auto_take
 from sparsenn import Session, backends
 from sparsenn.backends.contract import Queue
 from sparsenn.backends.machine import H200
-from sparsenn.engine import choice_key, measuring
+from sparsenn.engine import compiled_network, measuring
 from sparsenn.engine.choosing import RowsShape, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.options import Options
@@ -155,7 +155,7 @@ def test_a_choice_is_of_the_sources_and_the_network(rng, delayed, monkeypatch, c
     Session(network, device="cpu")(rows)
     measured = calls["slow"]
     if change == "sources":
-        monkeypatch.setattr(choice_key, "_sources_digest", lambda: "others")
+        monkeypatch.setattr(compiled_network, "_sources_digest", lambda: "others")
     other = dense(rng, 8, 9) if change == "network" else network
     Session(other, device="cpu", precision="float32" if change != "precision" else "auto")(rows)
     assert (calls["slow"] > measured) == (change != "precision")
@@ -354,5 +354,5 @@ def test_choices_of_convolutions_are_of_about_as_many_weights(rng):
     filters = rng.standard_normal((8, 8, 3, 3), dtype=np.float32)
     fewer, much_fewer = (np.where(np.arange(576).reshape(filters.shape) < left, filters, 0) for left in (570, 60))
     networks = (Network([Conv2d(given)], image=(8, 5, 5)) for given in (filters, fewer, much_fewer))
-    full, like, unlike = (choice_key.layer_key(network, 0) for network in networks)
+    full, like, unlike = (compiled_network.layer_key(network, 0) for network in networks)
     assert full == like != unlike

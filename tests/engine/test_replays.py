@@ -130,9 +130,8 @@ def test_the_replays_of_few_bytes_are_cached(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def call_of(within: OverflowGuard | None, run: Any, is_checked: bool = True) -> Any:
-    backend: Any = Replaying()
-    replay = backend.replay((2, 3), on_host=True)
-    return checked_replay(backend, replay, run, Watch() if is_checked else None, within, 8)
+    replay = Replaying().replay((2, 3), on_host=True)
+    return checked_replay(replay, run, Watch() if is_checked else None, within, 8)
 
 
 def guarded(scales: list[float], kernel: Any = HALF) -> Any:
@@ -149,10 +148,14 @@ def guarded(scales: list[float], kernel: Any = HALF) -> Any:
     return run
 
 
+def guard_of(*nodes: Any, **names: Any) -> OverflowGuard:
+    backend: Any = Replaying()
+    return OverflowGuard(Network(nodes, **names), backend)
+
+
 @pytest.fixture
 def within() -> OverflowGuard:
-    layers = [Linear(np.eye(3, dtype=np.float32)) for _ in range(3)]
-    return OverflowGuard(Network(tuple(layers)), backend_for("cpu"))
+    return guard_of(*(Linear(np.eye(3, dtype=np.float32)) for _ in range(3)))
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
@@ -183,10 +186,9 @@ def test_inputs_beyond_half_precision_are_found_after_a_replay(within: OverflowG
 @pytest.mark.parametrize("layer", [Add(), Multiply()], ids=str)
 @pytest.mark.parametrize(("scale", "passes"), [(1.0, True), (3e4, False)])
 def test_sums_and_products_of_halves_are_found_after_a_replay(layer: Any, scale: float, passes: bool) -> None:
-    backend = backend_for("cpu")
     flat = Linear(np.eye(3, dtype=np.float32), None, ReLU(8.0))
-    network = Network((Node(layer, (0, 0)), Node(flat, (1,))), named_inputs={"x": (3,)})
-    kernel = image_kernel(backend.device, layer)
+    within = guard_of(Node(layer, (0, 0)), Node(flat, (1,)), named_inputs={"x": (3,)})
+    kernel = image_kernel("cpu", layer)
 
     def run(rows: np.ndarray, guard: Any) -> np.ndarray:
         halves = rows.astype(np.float16)
@@ -199,13 +201,12 @@ def test_sums_and_products_of_halves_are_found_after_a_replay(layer: Any, scale:
         guard.after(HALF, clipped, 1, 2)
         return clipped
 
-    found = call_of(OverflowGuard(network, backend), run)(np.full((2, 3), scale, np.float32))
+    found = call_of(within, run)(np.full((2, 3), scale, np.float32))
     assert (found is not None) == passes
 
 
 def test_layers_that_have_to_be_run_apart_are_not_replayed() -> None:
-    layers = [Linear(np.full((3, 3), 300, np.float32), None, ReLU()) for _ in range(3)]
-    within = OverflowGuard(Network(tuple(layers)), backend_for("cpu"))
+    within = guard_of(*(Linear(np.full((3, 3), 300, np.float32), None, ReLU()) for _ in range(3)))
 
     def run(rows: np.ndarray, guard: Any) -> np.ndarray:
         assert guard.before(HALF, rows, 0, 3) == 3

@@ -9,16 +9,16 @@ from itertools import groupby
 from sparsenn.backends import SparseKernel
 from sparsenn.backends.kernel_records import CONV_OPERATION, IMAGE_OPERATION, WHOLE_OPERATION
 from sparsenn.backends.registry import LAYERS_OF
+from sparsenn.engine import Plan
 from sparsenn.engine.compiled_network import merges
-from sparsenn.engine.plan import Plan
 from sparsenn.engine.steps import WHOLE, Step, bucket_of_choice
 from sparsenn.layers import Conv2d, ForeignLayer, ImageLayer, SparseLinear, connected_layer
 from sparsenn.runtime.memory import shown_bytes
 
-__all__ = ["describe"]
+__all__ = ["plan_text"]
 
 
-def describe(plan: Plan) -> str:
+def plan_text(plan: Plan) -> str:
     """Return a plan as a few sentences."""
     sentences = [_compiled(plan), *_kernels(plan), _whole(plan), _foreign(plan), _merging(plan), _weights(plan)]
     sentences += [_rows(plan), _precisions(plan)]
