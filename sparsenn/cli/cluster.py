@@ -26,11 +26,6 @@ def client_of(cluster: Cluster, device: str) -> Iterator[Any]:
     """Yield the client of a cluster, which is started if it is one of this machine.
 
     Dask's own logs of lost connections are silenced: this program reports each loss in a line.
-
-    Raises
-    ------
-    UsageError, WorkerError
-        As `sparsenn.distributed.local_cluster` does, or there is no scheduler at the address.
     """
     import dask
 

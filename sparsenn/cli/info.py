@@ -87,7 +87,6 @@ def _planned(model: Model, rows: int, device: str, precision: str) -> Plan:
 
 
 def _print(path: str, model: Model, plan: Plan | None, json: Path | None) -> None:
-    """Print a model with its layers as they are or as planned, and write the plan as JSON if asked for."""
     from sparsenn.report import describe_layers, describe_model, plan_record, plan_table, to_json
     from sparsenn.structure import find_structure
 

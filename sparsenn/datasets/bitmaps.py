@@ -53,7 +53,6 @@ def stack_to_csr(stack: Array, progress: Progress = silent) -> CSR:
 
 @compiled
 def _count_black_pixels(stack: Array, counts: Array) -> None:
-    """Add each image's black pixels to its count, of (images,) int64."""
     octets, images, side = stack.shape
     ones = np.zeros(256, np.uint8)
     for byte in range(256):

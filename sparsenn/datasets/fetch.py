@@ -87,14 +87,6 @@ def fetch(
     attempts : attempts in a row that bring no further byte before giving up.
     pause : seconds before the second attempt; doubled before each further one.
     progress : called with the bytes so far.
-
-    Raises
-    ------
-    UsageError
-        The address is not http or https, or not valid.
-    ResourceError
-        The server does not have the file or refuses it, sends on from https to http, cannot be reached, breaks off
-        every time, or sends more than the file can have; the disk is full or cannot be written.
     """
     try:
         scheme = urllib.parse.urlsplit(url).scheme
@@ -166,7 +158,6 @@ def _attempt(url: str, part: Path, most: int | None, progress: Progress) -> Tran
 
 
 def _continued(response: Any, known: Transfer, part: Path) -> Transfer:
-    """Check that a partial answer goes on where the part ends."""
     found = re.fullmatch(rf"bytes {_COUNT}-{_COUNT}/{_COUNT}", response.headers.get("Content-Range", ""))
     if not found or int(found[1]) != _size(part) or known.size not in (None, int(found[3])):
         said = response.headers.get("Content-Range", "no range")
@@ -234,7 +225,6 @@ def _note(part: Path) -> Path:
 
 
 def _noted(part: Path) -> Transfer:
-    """Return what the part is part of; an empty note if that is not known."""
     try:
         note = Transfer(**json.loads(_note(part).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError):

@@ -76,7 +76,6 @@ def _room_for(count: int) -> SimpleQueue[None]:
 
 
 def _wait_until(over: Callable[[], object]) -> None:
-    """Wait until something is true."""
     while not over():
         time.sleep(CHECK_SECONDS)
 

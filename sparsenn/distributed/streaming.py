@@ -205,7 +205,6 @@ def _kept(options: Options, backend: Backend) -> list[Any]:
 
 
 def _waiting(backend: Backend) -> int:
-    """Return how many pieces may wait for a device."""
     return 1 if backend.in_host_memory else WAITING_PIECES
 
 
@@ -242,11 +241,6 @@ def rows_a_piece(
     devices : how many there are.
     limit : bytes; None for the usual.
     outputs : whether outputs are written.
-
-    Raises
-    ------
-    ResourceError
-        It does not hold one row of each.
     """
     free, held = free_memory(), devices + SPARE_PIECES
     room = limit or min(USUAL_MEMORY, USUAL_MEMORY if free is None else free // 4)

@@ -131,7 +131,6 @@ class Compressed(Rebuilt):
         return read_only(self._one_per_entry()) if self.iso else self.values
 
     def _one_per_entry(self) -> Array:
-        """Return a copy of the values, one per entry."""
         return np.broadcast_to(self.values, (self.nnz,)).copy()
 
     def checked(self: Self) -> Self:
@@ -174,12 +173,10 @@ class Compressed(Rebuilt):
         return self
 
     def _require_host(self) -> None:
-        """Refuse arrays that are not in host memory."""
         if not all(isinstance(array, np.ndarray) for array in self.arrays):
             raise MatrixError("the arrays are on a device; a matrix is checked in host memory")
 
     def _sound(self) -> bool:
-        """Whether every entry is as it must be."""
         offsets = self.indptr
         if not _offsets_sound(offsets, self.nnz):
             return False
@@ -196,7 +193,6 @@ class Compressed(Rebuilt):
         return bool(_indices_sound(self.indptr, self.indices, self.width, *span)) and bool(np.isfinite(values).all())
 
     def _explain(self) -> None:
-        """Raise what is wrong with the first entry at fault."""
         if self.indptr[0] != 0 or self.indptr[-1] != self.nnz or falls(self.indptr):
             raise MatrixError(f"indptr must rise from 0 to {self.nnz:,} and never fall")
         at = self._first_fault()
@@ -374,7 +370,6 @@ def _checked_again(kind: type[Self], shape: tuple[int, int], *arrays: Array) -> 
 
 @compiled
 def _offsets_sound(indptr: Array, entries: int) -> bool:
-    """Whether offsets rise from 0 to `entries` and never fall."""
     falls = 0
     for group in range(1, indptr.size):
         falls += indptr[group] < indptr[group - 1]

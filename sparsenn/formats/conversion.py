@@ -172,13 +172,7 @@ def _swap(matrix: Compressed, target: type[Target]) -> Target:
 
 
 def from_dense(matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSR:
-    """Build a CSR matrix of the non-zeros of a two-dimensional array.
-
-    Raises
-    ------
-    MatrixError
-        `matrix` is not two-dimensional, or not of real numbers.
-    """
+    """Build a CSR matrix of the non-zeros of a two-dimensional array."""
     dense = real_numbers(matrix, "matrix holds", MatrixError)
     if dense.ndim != 2:
         raise MatrixError(f"a matrix has two dimensions, not {dense.ndim}")

@@ -53,11 +53,6 @@ class CombiningLayer(ImageLayer):
         -------
         tuple of int
             The same of what it gives.
-
-        Raises
-        ------
-        ShapeError
-            They do not go together.
         """
         return self._combined_shape(shapes)
 
@@ -88,7 +83,6 @@ class Add(Rebuilt, CombiningLayer):
         check_activation(self.activation)
 
     def _combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the shape that all have."""
         if len(set(shapes)) > 1:
             raise ShapeError(f"it adds {_listed(shapes)}, which are not of one shape")
         return shapes[0]
@@ -118,7 +112,6 @@ class Multiply(Rebuilt, CombiningLayer):
         check_activation(self.activation)
 
     def _combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the shape that all have but the factors of channels."""
         largest = max(shapes, key=prod)
         factors = (*largest[:1], *[1] * (len(largest) - 1))
         if not set(shapes) <= {largest, factors}:
@@ -136,7 +129,6 @@ class Concatenate(Rebuilt, CombiningLayer):
     name: ClassVar[str] = "concatenate"
 
     def _combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the shape of all features, or of all channels."""
         if len({shape[1:] for shape in shapes}) > 1:
             raise ShapeError(f"it concatenates {_listed(shapes)}, which differ in more than features or channels")
         return sum(shape[0] for shape in shapes), *shapes[0][1:]

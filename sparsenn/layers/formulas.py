@@ -119,7 +119,6 @@ def _body(formula: str, words: _Words, result: str = "return") -> str:
 
 @cache
 def _parsed(formula: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
-    """Return a formula's assignments, and what it results in."""
     *statements, last = ast.parse(formula).body
     assignments = []
     for statement in statements:

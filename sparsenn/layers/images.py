@@ -56,11 +56,6 @@ class SlidingWindow(NamedTuple):
         -------
         (int, int)
             Positions down and across.
-
-        Raises
-        ------
-        ShapeError
-            The window is larger than the padded image, or the padded image has more than 2^31 - 1 pixels.
         """
         spans = [dilation * (size - 1) + 1 for size, dilation in zip(self.size, self.dilation, strict=True)]
         sides = zip(image, self.padding, self.padding if after is None else after, strict=True)
@@ -150,13 +145,7 @@ def integers(value: Any, least: int) -> tuple[int, ...] | None:
 
 
 def checked_image(image: Image) -> Image:
-    """Return the shape of an image as a tuple of three sizes.
-
-    Raises
-    ------
-    ShapeError
-        They are not three integers of at least 1.
-    """
+    """Return the shape of an image as a tuple of three sizes."""
     sizes = integers(image, 1)
     if sizes is None or len(sizes) != 3:
         raise ShapeError(f"the image {image} is not (channels, height, width), three integers of at least 1")
@@ -164,13 +153,7 @@ def checked_image(image: Image) -> Image:
 
 
 def pair(value: int | Pair, name: str, least: int) -> Pair:
-    """Return one number for both directions, or a number for each, as two of Python's integers.
-
-    Raises
-    ------
-    UsageError
-        They are not one or two integers from `least` to 2^31 - 1; the message calls them `name`.
-    """
+    """Return one number for both directions, or a number for each, as two of Python's integers."""
     found = integers(value, least)
     if found is None or len(found) != (2 if np.ndim(value) else 1):
         raise UsageError(f"a {name} of {value} is not one or two integers of at least {least}")
@@ -180,13 +163,7 @@ def pair(value: int | Pair, name: str, least: int) -> Pair:
 
 
 def check_images(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """Return a shape that is one of images: (images, channels, height, width).
-
-    Raises
-    ------
-    ShapeError
-        It has another number of dimensions.
-    """
+    """Return a shape that is one of images: (images, channels, height, width)."""
     if len(shape) != 4:
         raise ShapeError(f"the layer takes (images, channels, height, width); its input has shape {shape}")
     return shape

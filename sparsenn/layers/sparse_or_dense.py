@@ -36,11 +36,6 @@ def fully_connected(
     bias : None, one number, or a vector of shape (outputs,).
     activation : `Identity()` unless given.
     sparse_below : 0 keeps every layer dense; more than 1 keeps every layer sparse.
-
-    Raises
-    ------
-    InputError
-        As `SparseLinear` and `Linear`.
     """
     activation = Identity() if activation is None else activation
     if not issparse(weights):

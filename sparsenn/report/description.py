@@ -107,7 +107,6 @@ def _images(image: tuple[int, ...], resize: str | None) -> str:
 
 
 def _named(shapes: NamedShapes) -> Text:
-    """Return names and shapes in the order of their columns."""
     return Text("; ".join(f"{printable(name)}: {shape_text(shape) or '1'}" for name, shape in shapes.items()))
 
 
@@ -117,7 +116,6 @@ def _size(network: Network) -> str:
 
 
 def _origins(provenance: Mapping[str, str]) -> Text:
-    """Return where parts are from, each in a line of its own."""
     lines = (printable(f"{part}: {origin}") for part, origin in provenance.items())
     return Text("\n".join(lines) or "unknown")
 
@@ -180,7 +178,6 @@ def _cells(layer: FullyConnected, per_output: Array, per_input: Array, values: A
 
 
 def _span(degrees: Array) -> str:
-    """Least and greatest number of edges; one number where they agree."""
     if not degrees.size:
         return "–"
     least, most = int(degrees.min()), int(degrees.max())
@@ -188,7 +185,6 @@ def _span(degrees: Array) -> str:
 
 
 def _values(values: Array) -> str:
-    """Range of the values, or the one that all share."""
     if not values.size:
         return "none"
     least, most = float(values.min()), float(values.max())

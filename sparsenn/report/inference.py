@@ -200,7 +200,6 @@ def _shapes(network: Network) -> str:
 
 
 def _classes(run: Any) -> str:
-    """Return how many rows are of the most frequent classes."""
     counts = np.bincount(run.predicted)
     most = np.argsort(-counts, kind="stable")[: min(_CLASSES, np.count_nonzero(counts))]
     names = run.model.class_names

@@ -129,7 +129,6 @@ def table_part(table: Table) -> str:
 
 
 def _pictures(statistics: Sequence[LayerStatistics]) -> list[str]:
-    """Return pictures by layer: time, and rows and density where they are known and not the same in all."""
     known: dict[str, list[tuple[int, float | None]]] = {
         "time by layer (ms)": [(layer.layer, 1e3 * layer.seconds) for layer in statistics],
         "active rows by layer": [(layer.layer, layer.active_rows) for layer in statistics],

@@ -26,11 +26,6 @@ def draw_layers(statistics: Sequence[LayerStatistics], path: Path, title: str = 
     statistics : one record a layer.
     path : file to write, replaced only when complete; its suffix, one of `PLOT_SUFFIXES`, decides the type.
     title : heading of the picture.
-
-    Raises
-    ------
-    UsageError
-        The suffix is another one.
     """
     save_figure(layers_figure(statistics, title), path)
 
@@ -41,11 +36,6 @@ def new_figure(width: float, height: float) -> Any:
     Parameters
     ----------
     width, height : in inches.
-
-    Raises
-    ------
-    UsageError
-        matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure
@@ -69,11 +59,6 @@ def save_figure(figure: Any, path: Path) -> None:
     """Write a matplotlib figure to a file, replaced only when complete, as the type that its suffix names.
 
     The same figure gives the same SVG at any time: it bears no date.
-
-    Raises
-    ------
-    UsageError
-        The suffix is not one of `PLOT_SUFFIXES`.
     """
     suffix = path.suffix.lower()
     if suffix not in PLOT_SUFFIXES:
@@ -115,7 +100,6 @@ def _draw_rows(axes: Any, statistics: Sequence[LayerStatistics]) -> None:
 
 
 def _draw_time(axes: Any, statistics: Sequence[LayerStatistics]) -> None:
-    """One bar a layer, coloured by the kernel that ran it."""
     for kernel in dict.fromkeys(layer.kernel for layer in statistics):
         ran = [layer for layer in statistics if layer.kernel == kernel]
         axes.bar([layer.layer for layer in ran], [1e3 * layer.seconds for layer in ran], width=0.9, label=kernel)

@@ -173,11 +173,6 @@ def draw_losses(result: TrainingResult, path: Path, title: str = "") -> None:
     ----------
     path : file to write, replaced only when complete; its suffix, one of `PLOT_SUFFIXES`, decides the type.
     title : heading of the picture.
-
-    Raises
-    ------
-    UsageError
-        The suffix is another one.
     """
     points = [(epoch, found.value, found.accuracy) for epoch, found in result.validation]
     accuracies = [(epoch, accuracy) for epoch, _, accuracy in points if accuracy is not None]

@@ -110,7 +110,6 @@ def frame_of(result: Result, of: str) -> Any:
 
 
 def _output_names(network: Network) -> list[str] | None:
-    """Return a name for each number of an output; None where outputs have no names."""
     if network.named_outputs is None:
         return None
     sizes = {name: prod(shape) for name, shape in network.named_outputs.items()}

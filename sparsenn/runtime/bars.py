@@ -131,7 +131,6 @@ def _terminal_bars() -> Iterator[Draw]:
 
 @contextmanager
 def _notebook_bars() -> Iterator[Draw]:
-    """Draw into the output of a notebook's cell."""
     display: Any = import_module("IPython.display")
     shown = display.display(display.HTML(""), display_id=True)
     tasks: dict[str, str] = {}

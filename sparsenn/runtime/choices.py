@@ -70,11 +70,6 @@ def write(key: Key, record: Mapping[str, Any]) -> bool:
     -------
     bool
         Whether the record is stored.
-
-    Raises
-    ------
-    ValueError
-        A number of the record is not finite.
     """
     try:
         write_record(_file_name(key), VERSION, {**record, "key": dict(key)})

@@ -101,11 +101,6 @@ def bytes_of(text: str, name: str) -> int:
     Parameters
     ----------
     name : what the message calls it.
-
-    Raises
-    ------
-    UsageError
-        It is no such text, or less than a byte.
     """
     found = _BYTES.fullmatch(text.strip())
     count = int(float(found[1]) * (1024 if found[3] else 1000) ** (1 + "kmgt".index(found[2].lower()))) if found else 0
@@ -133,7 +128,6 @@ def _left_by_system(root: Path) -> int | None:
 
 
 def _left_by_groups(root: Path) -> Iterator[int]:
-    """Yield what each group that limits memory leaves, of the process's own ones and those that these are in."""
     for entry in _text(root / "proc/self/cgroup").splitlines():
         _, names, path = entry.split(":", 2)
         for controller in _CONTROLLERS:
@@ -165,7 +159,6 @@ def _left_by_limit(root: Path) -> int | None:
 
 
 def _line(path: Path, name: str) -> int | None:
-    """Return the number in the line of a file that begins with a name."""
     for line in _text(path).splitlines():
         words = line.split()
         if len(words) > 1 and words[0] == name and words[1].isdigit():
@@ -174,7 +167,6 @@ def _line(path: Path, name: str) -> int | None:
 
 
 def _text(path: Path) -> str:
-    """Return what a file holds, nothing where it is not there or cannot be read."""
     try:
         return path.read_text(encoding="ascii", errors="replace")
     except OSError:

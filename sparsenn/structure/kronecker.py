@@ -62,11 +62,6 @@ class Kronecker:
         ----------
         shape : tuple of int
             Rows and columns of the matrix.
-
-        Raises
-        ------
-        ShapeError
-            The product of the factors has another shape.
         """
         if self.shape != shape:
             raise ShapeError(f"the factors make a matrix of {_shape(self.shape)}; the layer's is {_shape(shape)}")
@@ -106,7 +101,6 @@ _Groups: TypeAlias = tuple[Array, Array]
 def _factors(
     weights: CSC, inputs: _Groups, outputs: _Groups, blocks: Blocks | None, of_values: bool
 ) -> Kronecker | None:
-    """Return the factors of a matrix; equal inputs and outputs are given as `equal_groups` returns them."""
     high, wide = (int(np.gcd.reduce(np.bincount(group))) for _, group in (inputs, outputs))
     copies = blocks.count if blocks is not None and _alike(weights, inputs, outputs, blocks) else 1
     if weights.shape[0] % (copies * high) or weights.shape[1] % (copies * wide):

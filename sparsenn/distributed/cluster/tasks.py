@@ -31,13 +31,6 @@ def hold(client: Any, work: Work) -> tuple[Any, Sizes]:
     Returns
     -------
     future of the work, or the work itself, which is small, if it names a file; and the network's sizes.
-
-    Raises
-    ------
-    WorkerError
-        There is no worker, or one cannot do the work; the message says why.
-    SparseNNError
-        As `Session` does.
     """
     place = address_of(client)
     with _one_line_errors(client), dask_module("dask").config.set(_LARGE):
@@ -71,13 +64,6 @@ def computed(client: Any, work: Any, rows: Rows, wanted: str, parts: dict[int, t
     rows : all of them.
     wanted : which outputs.
     parts : by number, (first, last) of the rows.
-
-    Raises
-    ------
-    WorkerError
-        The scheduler is lost, too many workers are lost while they compute a part, or a worker cannot compute it.
-    SparseNNError
-        As computing does.
     """
     delayed = dask_module("dask").delayed(piece_of, pure=False)
     numbers: dict[Any, int] = {}
@@ -108,13 +94,7 @@ def computed(client: Any, work: Any, rows: Rows, wanted: str, parts: dict[int, t
 
 @contextmanager
 def _one_line_errors(client: Any) -> Iterator[None]:
-    """Have whatever Dask raises in the block become an error of this package.
-
-    Raises
-    ------
-    WorkerError
-        Dask has raised; the message is one line.
-    """
+    """Have whatever Dask raises in the block become an error of this package."""
     place = address_of(client)
     try:
         yield
@@ -142,25 +122,13 @@ def address_of(client: Any) -> str:
 
 
 def worker_count(client: Any) -> int:
-    """Return how many workers a cluster has.
-
-    Raises
-    ------
-    WorkerError
-        The scheduler is lost.
-    """
+    """Return how many workers a cluster has."""
     with _one_line_errors(client):
         return len(client.nthreads())
 
 
 def connected(scheduler: str) -> Any:
-    """Return a client of the scheduler at an address.
-
-    Raises
-    ------
-    WorkerError
-        There is none.
-    """
+    """Return a client of the scheduler at an address."""
     try:
         return dask_module("distributed").Client(scheduler, set_as_default=False)
     except (OSError, ValueError) as error:

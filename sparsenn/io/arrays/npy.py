@@ -37,15 +37,7 @@ _SPARSE_PARTS = {"shape", "format", *_SPARSE["csr"], *_SPARSE["coo"]}
 
 
 def read_npy(path: str | os.PathLike[str]) -> Array:
-    """Read an array of real numbers, in the machine's byte order.
-
-    Raises
-    ------
-    FileFormatError
-        The file is no `.npy`, is truncated, or holds something else than real numbers.
-    InputError, ResourceError
-        The file is not there, cannot be read, or is larger than memory.
-    """
+    """Read an array of real numbers, in the machine's byte order."""
     with open_plain(path) as file, reading(path):
         shape, by_columns, dtype = _header(path, file)
         check_memory(math.prod(shape) * dtype.itemsize, f"{os.fspath(path)}: an array of shape {shape}")
@@ -61,11 +53,6 @@ def stored_matrix(path: str | os.PathLike[str], file: IO[bytes], once: bool = Fa
     Parameters
     ----------
     once : as of a `Stored`.
-
-    Raises
-    ------
-    FileFormatError
-        As `read_npy`; or the array is stored column by column.
     """
     shape, by_columns, dtype = _header(path, file)
     if by_columns and len(shape) > 1:
@@ -83,13 +70,6 @@ def read_npz(
     path : the file.
     known : names that are read where the archive holds more than one array; the others are left alone. None: all.
     refuses_others : whether an archive that holds others beside arrays of known names is refused.
-
-    Raises
-    ------
-    FileFormatError
-        The file is no zip archive, is damaged, or holds something else than arrays of real numbers.
-    InputError, ResourceError
-        The file is not there, cannot be read, or takes more than memory.
     """
     found = {}
     try:
@@ -121,13 +101,7 @@ def read_npz(
 
 
 def sparse_rows(path: str | os.PathLike[str], arrays: dict[str, Array]) -> CSR | None:
-    """Return the rows of what `scipy.sparse.save_npz` saved; None if the arrays are none of it.
-
-    Raises
-    ------
-    FileFormatError
-        The matrix is in a format that is not read, or is not sound.
-    """
+    """Return the rows of what `scipy.sparse.save_npz` saved; None if the arrays are none of it."""
     if "format" not in arrays:
         return None
     kind = arrays["format"].item()
@@ -161,7 +135,6 @@ def _scipy_matrix(path: str | os.PathLike[str], name: str, arrays: dict[str, Arr
 
 
 def _header(path: str | os.PathLike[str], file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return the shape of an array of real numbers, whether it is stored column by column, and its type."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of headers that Python 2 wrote

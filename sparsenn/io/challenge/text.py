@@ -81,12 +81,6 @@ def parse_lines(
     path : its name, for messages.
     columns : the numbers on each line.
     may_be_empty : whether a text of no lines at all is legal.
-
-    Raises
-    ------
-    FileFormatError
-        A line does not hold the columns, a number is not finite in float32, an index is out of range, the last line
-        does not end, or there is none. The message names the line.
     """
     empty = True
     for line, text in _chunks(source, path, columns):
@@ -140,7 +134,6 @@ def _checked(text: bytes, path: str | os.PathLike[str], columns: Columns, line: 
 
 
 def _parsed(text: bytes, path: str | os.PathLike[str], columns: Columns, line: int) -> list[Array]:
-    """Return indices as they are in the text, and values in float64."""
     import pyarrow as pa
     from pyarrow import csv
 

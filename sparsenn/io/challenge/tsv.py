@@ -156,11 +156,6 @@ def read_categories(path: str | os.PathLike[str]) -> Array:
     """Read categories: one index a line, in any order; a file of no lines names none.
 
     Returns a sorted int64 vector that counts from 0.
-
-    Raises
-    ------
-    FileFormatError, InputError, ResourceError
-        As `read_triples`.
     """
     columns = Columns(("category",), (None,))
     with Source(path) as source:
@@ -215,13 +210,7 @@ def write_layer(path: str | os.PathLike[str], weights: CSC) -> None:
 
 
 def format_layer(weights: CSC) -> bytes:
-    """Return the text that `write_layer` writes.
-
-    Raises
-    ------
-    UsageError
-        There is no entry at all: the format cannot say so.
-    """
+    """Return the text that `write_layer` writes."""
     _refuse_empty(weights, "weights")
     return b"".join(text for _, text in _formatted(weights))
 

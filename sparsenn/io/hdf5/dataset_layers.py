@@ -38,13 +38,7 @@ LAYER = np.dtype(
 
 
 def write_network(group: h5py.Group, network: Network) -> None:
-    """Write all layers, one after the other: no more memory is taken than one layer's arrays.
-
-    Raises
-    ------
-    UsageError
-        A layer is dense, or has an activation that is not one of this package's.
-    """
+    """Write all layers, one after the other: no more memory is taken than one layer's arrays."""
     layers = network.layers_of(SparseLinear)
     table = np.array([_record(number, layer) for number, layer in enumerate(layers, start=1)], LAYER)
     group["layers"] = table
@@ -68,13 +62,6 @@ def read_layers(source: Hdf5Source, layers: int | None = None) -> tuple[list[Spa
     """Read the first `layers` layers, or all; returns them and how many the file has.
 
     The layers' arrays are slices of a few large ones, and layers of equal columns share their offsets.
-
-    Raises
-    ------
-    FileFormatError
-        The table is not sound, the arrays are not what it declares, or an entry of a layer is not sound.
-    UsageError
-        The file has fewer layers.
     """
     table = source.vector("network/layers", LAYER)
     _check_table(source, table)

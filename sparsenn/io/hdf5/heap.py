@@ -26,13 +26,7 @@ _BLOCK = 1 << 24
 
 
 def heap_texts(path: str | os.PathLike[str], most: int) -> Iterator[bytes]:
-    """Yield what the global heaps of a file hold, in the order of the file; nothing longer than `most` bytes.
-
-    Raises
-    ------
-    InputError, ResourceError
-        The file is not there, or cannot be read.
-    """
+    """Yield what the global heaps of a file hold, in the order of the file; nothing longer than `most` bytes."""
     with open_plain(path) as file, reading(path):
         total = os.fstat(file.fileno()).st_size
         start = 0
@@ -54,7 +48,6 @@ def heap_texts(path: str | os.PathLike[str], most: int) -> Iterator[bytes]:
 
 
 def _objects(heap: bytes, most: int) -> Iterator[bytes]:
-    """Yield the objects of one heap, whose header is left out."""
     place = 0
     while place + 16 <= len(heap):
         index, size = (

@@ -29,11 +29,6 @@ def read_sources(source: Hdf5Source, table: Array) -> list[tuple[int, tuple[int,
     ----------
     source : the file.
     table : its records, one a layer.
-
-    Raises
-    ------
-    FileFormatError
-        There are not as many sources as the layers read, or values that were never stored are read.
     """
     return _listed(source, table) if source.has("sources") else _of_stack(source, table)
 

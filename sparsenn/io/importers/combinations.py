@@ -42,13 +42,6 @@ def combined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
     Parameters
     ----------
     signals : as many as the layer combines, in order.
-
-    Raises
-    ------
-    ShapeError
-        The layer does not take their shapes together.
-    InputError
-        Their rows lie along other axes, or it combines numbers that lie in different orders.
     """
     first = signals[0]
     for signal in signals:
@@ -114,13 +107,6 @@ def concatenated(signals: Sequence[Signal], axis: int | None = None) -> Signal:
     Parameters
     ----------
     axis : of the tensors, counted from the first one or from the last; None for features and channels.
-
-    Raises
-    ------
-    ShapeError
-        They differ in other sizes, too.
-    InputError
-        There is no such axis, or it is that of rows; or rows lie along other axes.
     """
     first = signals[0]
     if axis is not None:
@@ -181,11 +167,6 @@ def product_per_position(signal: Signal, weights: Any) -> Signal:
     Parameters
     ----------
     weights : a matrix of shape (length of the axis, outputs), dense or one of SciPy's.
-
-    Raises
-    ------
-    InputError
-        A weight is not finite.
     """
     check_finite(weights)
     positions, shape = prod(signal.shape[:-1]), (*signal.shape[:-1], weights.shape[1])
@@ -219,11 +200,6 @@ def network_between(inputs: Mapping[str, Signal], outputs: Mapping[str, Signal])
     ----------
     inputs : what `slices_of_inputs` returned.
     outputs : what was made of them.
-
-    Raises
-    ------
-    InputError
-        There is no layer, or an output has no numbers; or their rows lie along other axes.
     """
     several = len(outputs) > 1
     signal = next(iter(outputs.values()))
@@ -244,5 +220,4 @@ def _as_row(signal: Signal) -> Signal:
 
 
 def _order(signal: Signal) -> Array:
-    """Return for each number of a tensor's row its place in a row as the layers have it."""
     return np.arange(signal.width) if signal.order is None else signal.order

@@ -429,11 +429,6 @@ def inputs(shape: tuple[int, ...] | None, hint: str, sparse_below: float = SPARS
         image of one line, or (numbers,) of a row; None where the first layer fixes it.
     hint : how a caller says the shape, for messages.
     sparse_below : as of `fully_connected`.
-
-    Raises
-    ------
-    ShapeError
-        It is another shape.
     """
     if shape is not None and (not 1 <= len(shape) <= 3 or min(shape) < 1):
         raise ShapeError(f"one input has the shape {shape}; take (numbers,) or (channels, height, width)")

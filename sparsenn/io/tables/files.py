@@ -43,13 +43,6 @@ def open_table(
     path : the file.
     known : names of columns, by which a header is known.
     block_bytes : bytes that are parsed at a time.
-
-    Raises
-    ------
-    UsageError
-        The name is not that of a table.
-    FileFormatError, InputError, ResourceError
-        As `TextTable` and `ParquetTable`.
     """
     check_path(path)
     suffix = table_suffix(path)
@@ -68,11 +61,6 @@ def read_table(path: str | os.PathLike[str], known: Collection[str] = ()) -> Tab
     """Read a table of numbers and texts.
 
     A column is numbers where every field is one or is missing, and else texts.
-
-    Raises
-    ------
-    SparseNNError
-        As `open_table` and the table's `blocks`; or the table takes more than memory.
     """
     texts: set[int] = set()
     while True:

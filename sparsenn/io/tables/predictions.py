@@ -97,13 +97,6 @@ def table_writer(path: str | os.PathLike[str]) -> Iterator[Callable[[pa.Table], 
     Parameters
     ----------
     path : the file, whose name is that of a table; text goes through gzip if it ends in `.gz`.
-
-    Raises
-    ------
-    UsageError
-        The name is not that of a table.
-    ResourceError
-        The file cannot be written.
     """
     suffix = table_suffix(path)
     if suffix is None:
@@ -170,7 +163,6 @@ def _lines(table: pa.Table, separator: str) -> bytes:
 
 
 def _characters(texts: pa.LargeStringArray) -> Any:
-    """Return texts one after the other, as bytes."""
     _, offsets, characters = texts.buffers()
     ends = np.frombuffer(offsets, np.int64)[[texts.offset, texts.offset + len(texts)]]
     return memoryview(characters)[ends[0] : ends[1]]
@@ -203,13 +195,6 @@ def write_predictions(
     outputs : (rows, outputs).
     scores : whether tables have the outputs beside the classes.
     notes : words on the run, which go into HDF5.
-
-    Raises
-    ------
-    UsageError
-        The name ends in nothing that is known.
-    ResourceError
-        The file cannot be written.
     """
     suffix = table_suffix(path) or Path(path).suffix.lower()
     if suffix not in PREDICTION_SUFFIXES:

@@ -107,13 +107,7 @@ def caches() -> tuple[Cache, ...]:
 
 
 def cache_named(name: str) -> Cache:
-    """Return one cache.
-
-    Raises
-    ------
-    UsageError
-        There is none of that name; the message lists those there are.
-    """
+    """Return one cache."""
     if name not in _KINDS:
         raise unknown_name("cache", name, CACHES)
     kind = _KINDS[name]
@@ -132,11 +126,6 @@ def clear(names: Iterable[str] = CACHES) -> tuple[Cleared, ...]:
     Parameters
     ----------
     names : of the caches; one that others share is left alone, and the reason reported.
-
-    Raises
-    ------
-    UsageError
-        There is no cache of such a name; nothing is removed then.
     """
     return tuple([remove_files(cache) for cache in [cache_named(name) for name in names]])
 

@@ -22,11 +22,6 @@ def check_path(path: Any, what: str = "the file") -> None:
     Parameters
     ----------
     what : what messages call it.
-
-    Raises
-    ------
-    UsageError
-        It is neither a text nor a path, or holds a NUL, which no name of a file may.
     """
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise UsageError(f"{what} is {path!r}; give a name or a path")

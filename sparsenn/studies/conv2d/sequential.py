@@ -50,11 +50,6 @@ def launch_sequential(layer: Conv2d, images: Array) -> Array:
     Returns
     -------
     float32 of shape (images, filters, output height, output width).
-
-    Raises
-    ------
-    ShapeError
-        The layer does not take such images.
     """
     outputs = np.empty(layer.output_shape(images.shape), np.float32)
     given, bias = np.ascontiguousarray(images, np.float32), layer.bias_vector()

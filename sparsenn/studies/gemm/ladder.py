@@ -44,13 +44,6 @@ def random_problem(rows: int, sizes: Sequence[int], seed: int) -> tuple[Array, A
     Returns
     -------
     a, b : float32.
-
-    Raises
-    ------
-    UsageError
-        The sizes are not three, or one is below 1, or the seed below 0.
-    ResourceError
-        Memory does not suffice.
     """
     if len(sizes) != 3 or min(sizes) < 1 or seed < 0:
         raise UsageError(
@@ -107,7 +100,6 @@ class ProductStage:
 
 
 def _product(a: Array, b: Array) -> Array:
-    """Return the float64 product, some columns of b at a time."""
     exact = np.empty((a.shape[0], b.shape[1]))
     left = a.astype(np.float64)
     for first, last in chunks(b.shape[1], max(1, PIECE // b.shape[0])):

@@ -50,22 +50,18 @@ _VECTORIZED = {
 
 
 def _launch_naive(a: Array, b: Array) -> Array:
-    """Compute an output a thread, rows along the lanes."""
     return launch_tiled(_NAIVE, a, b, 1, THREADS)
 
 
 def _launch_coalesced(a: Array, b: Array) -> Array:
-    """Compute an output a thread, columns along the lanes."""
     return launch_tiled(_COALESCED, a, b, 1, THREADS)
 
 
 def _launch_block_tiled(a: Array, b: Array) -> Array:
-    """Compute several outputs a thread, read from global memory."""
     return launch_tiled(_BLOCK_TILED, a, b, SIDE * EACH, SIDE * SIDE)
 
 
 def _launch_shared_tiled(a: Array, b: Array) -> Array:
-    """Compute several outputs a thread, read from shared memory."""
     return launch_tiled(_SHARED_TILED, a, b, SIDE * EACH, SIDE * SIDE)
 
 
@@ -91,7 +87,6 @@ def launch_vectorized(a: Array, b: Array) -> Array:
 
 
 def _launch_library(a: Array, b: Array) -> Array:
-    """Compute the product by cuBLAS."""
     if not a.size or not b.size:
         return _zeros(a.shape[0], b.shape[1])
     with section("gemm"):

@@ -195,17 +195,14 @@ def _prepared(
 
 
 def _launch_tensor_float32(a: Array, b: Array) -> Array:
-    """Compute the product to float32's precision."""
     return _run(FLOAT32, a, b)
 
 
 def _launch_tensor_tf32(a: Array, b: Array) -> Array:
-    """Compute the product of numbers rounded to TF32."""
     return _run(TF32, a, b)
 
 
 def _launch_tensor_half(a: Array, b: Array) -> Array:
-    """Compute the product of numbers rounded to half precision."""
     return _run(HALF, a, b)
 
 

@@ -80,7 +80,6 @@ def _dashed(widths: Sequence[int]) -> str:
 
 
 def _launch_matmul_relu(stack: DenseStack, features: Array) -> Array:
-    """Run any stack, a product and an activation in turn, each a kernel of its own."""
     cp = cupy()
     product, activate = _MATMUL_RELU.kernel("matmul"), _MATMUL_RELU.kernel("activate_all")
     rows = features.shape[0]
@@ -98,7 +97,6 @@ def _launch_matmul_relu(stack: DenseStack, features: Array) -> Array:
 
 
 def _launch_fused_global(stack: DenseStack, features: Array) -> Array:
-    """Run any stack in one kernel, intermediates in global memory."""
     cp = cupy()
     rows, widths = features.shape[0], stack.widths
     rows_per_block = max(1, THREADS // max(widths[1:]))
@@ -123,27 +121,22 @@ def _line(layer: DenseLayer) -> tuple[Any, ...]:
 
 
 def _launch_fused_shared(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, a layer's weights at a time in shared memory."""
     return _run(_FUSED_SHARED, ROWS, False, stack, features)
 
 
 def _launch_whole_net_shared(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, all weights in shared memory, blocks taking many rows."""
     return _run(_WHOLE_NET_SHARED, ROWS, True, stack, features)
 
 
 def _launch_shared_and_registers(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, the second layer's weights in registers."""
     return _run(_SHARED_AND_REGISTERS, ROWS, True, stack, features)
 
 
 def _launch_last_layer_cooperative(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, 16 lanes sharing an output of the last layer."""
     return _run(_LAST_LAYER_COOPERATIVE, ROWS, True, stack, features)
 
 
 def _launch_whole_net_registers(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, all weights in registers, threads in pairs."""
     return _run(_WHOLE_NET_REGISTERS, PAIRED_ROWS, True, stack, features)
 
 

@@ -92,37 +92,30 @@ def pack_weights(weights: Array, order: Array) -> Array:
 
 
 def _launch_registers_half(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, weights in registers, two numbers an instruction."""
     return _run(_REGISTERS_HALF, 2, None, stack, features)
 
 
 def _launch_conflict_free(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, 32 rows at a time, the lanes of a warp at different rows."""
     return _run(_CONFLICT_FREE, 32, None, stack, features)
 
 
 def _launch_coalesced_weights(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, weights packed in the order in which threads take them."""
     return _run(_COALESCED_WEIGHTS, 32, _PAIRS_OF_TURNS, stack, features)
 
 
 def _launch_hidden_loads(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, half of a block loading rows while the other computes the last layer."""
     return _run(_HIDDEN_LOADS, 32, _HALF_BLOCK, stack, features)
 
 
 def _launch_higher_occupancy(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, four threads an output."""
     return _run(_HIGHER_OCCUPANCY, 16, _QUARTERS, stack, features)
 
 
 def _launch_tuned_small(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, a block a tile, registers reused from layer to layer."""
     return _run(_TUNED_SMALL, 32, _WIDE, stack, features, loops=False)
 
 
 def _launch_tuned_large(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, more registers for the last layer."""
     return _run(_TUNED_LARGE, 32, _WIDE, stack, features)
 
 

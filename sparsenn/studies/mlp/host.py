@@ -29,11 +29,6 @@ def launch_blas(stack: DenseStack | Sequence[Linear], features: Array) -> Array:
     Returns
     -------
     A new float32 array of shape (rows, outputs).
-
-    Raises
-    ------
-    ShapeError
-        Layers or features do not fit together.
     """
     layers = (stack if isinstance(stack, DenseStack) else prepare(stack)).layers
     if features.ndim != 2 or features.shape[1] != layers[0].inputs:

@@ -56,13 +56,6 @@ def random_problem(rows: int, widths: Sequence[int], seed: int) -> tuple[tuple[L
     Returns
     -------
     The layers, and features of shape (rows, widths[0]), float32.
-
-    Raises
-    ------
-    UsageError
-        There are no rows, less than two widths, a width below 1, or a seed below 0.
-    ResourceError
-        Memory does not suffice.
     """
     if rows < 1 or len(widths) < 2 or min(widths) < 1 or seed < 0:
         raise UsageError(

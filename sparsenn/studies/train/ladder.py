@@ -63,11 +63,6 @@ class TrainStage:
     Parameters
     ----------
     device_index : of the GPU, where trainers need one.
-
-    Raises
-    ------
-    InputError
-        The float64 reference leaves the finite numbers.
     """
 
     def __init__(self, problem: TrainingProblem, seed: int = 0, device_index: int = 0) -> None:
@@ -120,7 +115,6 @@ def _length(numbers: Array) -> float:
 
 
 def _pairs(one: Linear, other: Linear) -> Iterator[tuple[Array, Array]]:
-    """Yield the weights of both layers, then the biases, in float64."""
     for left, right in ((one.weights, other.weights), (one.bias_vector(), other.bias_vector())):
         yield left.astype(np.float64), right.astype(np.float64)
 
@@ -139,11 +133,6 @@ def random_problem(rows: int, widths: Sequence[int], seed: int) -> tuple[tuple[L
     Returns
     -------
     The layers, and data of shape (rows, widths[0] + widths[-1]), float32.
-
-    Raises
-    ------
-    ResourceError
-        Memory does not suffice.
     """
     layers, features = random_network(rows, widths, seed)
     targets = np.random.default_rng((seed, 1)).standard_normal((rows, widths[-1]), np.float32)

@@ -33,7 +33,6 @@ class NaiveTrainer(CUDATrainer):
     """A thread an element; forward through all layers, back through all, then all updates."""
 
     def _prepare(self) -> None:
-        """Compile the kernels."""
         self._kernels = {name: self._kernel(name) for name in ("forward", "loss", "backward", "update", "add_losses")}
 
     def _kernel(self, name: str) -> Any:

@@ -24,13 +24,7 @@ _SEVERAL = ("xs",)
 
 
 def operated(layer: Layer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signal:
-    """Return what an operation makes of its arguments.
-
-    Raises
-    ------
-    InputError
-        No layer of sparsenn does what it does, or an argument is not understood.
-    """
+    """Return what an operation makes of its arguments."""
     reading = OPERATIONS.get(layer.kind.removeprefix(OPERATION))
     if reading is None:
         return layer.read(None)

@@ -76,11 +76,6 @@ class Layer:
         ----------
         reading : how its kind is read; None where no layer of sparsenn does what it does.
         arguments : a signal; several, for `JOINS`; or an operation's arguments.
-
-        Raises
-        ------
-        InputError
-            It has no counterpart, or its configuration says something that is not understood or not sound.
         """
         if reading is None:
             raise InputError("has no counterpart in sparsenn; give a model without it")
@@ -124,13 +119,7 @@ def shown(value: Any) -> str:
 
 
 def constant(signal: Signal, value: Any, channels_last: bool) -> Array:
-    """Return numbers that Keras broadcasts to a signal, in a shape that is broadcast to its row here.
-
-    Raises
-    ------
-    InputError
-        They are no numbers, differ from row to row, or make the signal larger.
-    """
+    """Return numbers that Keras broadcasts to a signal, in a shape that is broadcast to its row here."""
     try:
         numbers = np.asarray(value, np.float64)
     except (TypeError, ValueError) as error:

@@ -71,7 +71,6 @@ class _NumberedWeights:
         self.numbers = self._numbers()
 
     def _numbers(self) -> dict[str, list[int]]:
-        """Return the numbers of layers of each class, by the paths of those without a number."""
         numbers: dict[str, set[int]] = defaultdict(set)
         for path in self.stored:
             parts = path.split("/")

@@ -55,11 +55,6 @@ def apply_operator(schema: Any, arguments: Arguments, made: tuple[int, ...]) -> 
     schema : of the operator.
     arguments : all of them.
     made : the shape of the result.
-
-    Raises
-    ------
-    InputError
-        The operator is not known, or not with these arguments.
     """
     operator = OPERATORS.get(schema.name.removeprefix("aten::"))
     if operator is None:
@@ -70,7 +65,6 @@ def apply_operator(schema: Any, arguments: Arguments, made: tuple[int, ...]) -> 
 
 
 def _check(operator: Operator, argument: Any, value: Any) -> None:
-    """Refuse a value of an argument that is not understood."""
     name, single = argument.name, list(_flat(value))
     if name in operator.ignores or (name in operator.signals and ROWS_COUNT not in single):
         return
@@ -141,7 +135,6 @@ def _adaptive_pool(dimensions: int) -> Operator:
 
 
 def _mean(at: Arguments) -> Signal:
-    """Return the mean of each channel."""
     signal: Signal = at["self"]
     axes = sorted(axis % signal.rank for axis in at["dim"] or ())
     if axes != list(range(2, signal.rank)) or signal.rank < 3:
@@ -181,7 +174,6 @@ def _reversed_difference(at: Arguments) -> Signal:
 
 
 def _combined(left: Any, left_factor: float, right: Any, right_factor: float) -> Signal:
-    """Return the sum of two multiples, at least one of them of a signal."""
     if isinstance(left, Signal) and isinstance(right, Signal):
         return combined([left.times(left_factor), right.times(right_factor)], Add())
     if isinstance(right, Signal):
@@ -243,12 +235,10 @@ def _concatenation(at: Arguments) -> Signal:
 def _operator(
     compute: Callable[[Arguments], Made], signals: str = "self", reads: str = "", ignores: str = "", **only: Any
 ) -> Operator:
-    """Return an operator of which arguments are given by names in a line each."""
     return Operator(compute, tuple(signals.split()), tuple(reads.split()), tuple(ignores.split()), only)
 
 
 def _activation(name: str) -> Operator:
-    """Return how an operator is read that is an activation of the table."""
     return _operator(
         lambda at: operators.elementwise(at["self"], "aten", name, lambda key, _: at[key]),
         reads=" ".join(attributes_elsewhere("aten", name)),

@@ -35,11 +35,6 @@ def exported(
     module : a `torch.nn.Module` in evaluation mode, or an exported one.
     example : batches of inputs, in order or by name; none of an exported module.
     make_input : returns an input with the shape of one sample.
-
-    Raises
-    ------
-    InputError
-        The module cannot be exported, has another form, or computes what no layer does; the message names where.
     """
     name = type(module).__name__
     positional, named = ((), dict(example)) if isinstance(example, Mapping) else (tuple(example), {})
@@ -147,7 +142,6 @@ def of_several_rows(batch: Any) -> Any:
 
 
 def _compute_constant(node: Any, known: dict[Any, Any]) -> Any:
-    """Return what an operator makes of tensors that are known."""
     if any(each not in known for each in node.all_input_nodes):
         raise InputError("computes with the number of rows; no layer of sparsenn does")
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
@@ -198,7 +192,6 @@ def _size(size: Any, rows: Any) -> int:
 
 
 def _place(node: Any) -> str:
-    """Return where an operator is in the module, and which it is."""
     stack = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
     path = str(stack[-1]) if stack else ""
     return f"{node.name if not path or path.startswith('_') else path} ({node.target})"

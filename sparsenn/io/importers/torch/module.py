@@ -105,7 +105,6 @@ def from_torch(
 
 
 def _read(module: Any, batches: Any, several: bool, shape: tuple[int, ...] | None, sparse_below: float) -> Network:
-    """Return the network of a module, read module by module where all are known, else from a graph."""
     signal = inputs(shape, _HINT, sparse_below)
     parts = [
         (f"{name or 'the module'} ({_kind(part).__name__})", part, _reader(part)) for name, part in _parts("", module)
@@ -147,7 +146,6 @@ def _kind(module: Any) -> type:
 
 
 def _is_of_torch(definition: Any) -> bool:
-    """Whether a class or function is defined among PyTorch's modules."""
     return str(definition.__module__).startswith("torch.nn.modules.")
 
 
@@ -189,7 +187,6 @@ def _apply_masks(module: Any) -> None:
 
 @contextmanager
 def _evaluated(module: Any) -> Iterator[None]:
-    """Have a module, and its parts, in evaluation mode for a while."""
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:
@@ -269,7 +266,6 @@ def _elementwise(signal: Signal, part: Any) -> Signal:
 
 
 def _does_nothing(signal: Signal, part: Any) -> Signal:
-    """Return it as it is: the module does nothing when it is evaluated."""
     return signal
 
 

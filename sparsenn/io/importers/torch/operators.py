@@ -213,5 +213,4 @@ def _pair(value: Size, otherwise: int, dimensions: int) -> tuple[int, int]:
 
 
 def _optional(name: str, value: Any) -> Any:
-    """Return an array, or None for None."""
     return None if value is None else host_array(name, value)

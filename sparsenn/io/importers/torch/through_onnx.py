@@ -29,13 +29,6 @@ def network_through_onnx(module: Any, example: Sequence[Any] | Mapping[str, Any]
     module : a `torch.nn.Module` in evaluation mode.
     example : batches of inputs, in order or by name.
     sparse_below : as of `from_onnx`.
-
-    Raises
-    ------
-    InputError
-        PyTorch can't export the module, or as `from_onnx`.
-    UsageError
-        The example does not fit the module's arguments, or as `from_onnx`.
     """
     positional, named = ((), dict(example)) if isinstance(example, Mapping) else (tuple(example), {})
     try:

@@ -35,11 +35,6 @@ def to_half(array: Array) -> Array:
     Parameters
     ----------
     array : of any shape, contiguous.
-
-    Raises
-    ------
-    UsageError
-        The array is not float32, or not contiguous.
     """
     if array.dtype != np.float32 or not array.flags.c_contiguous:
         raise UsageError(

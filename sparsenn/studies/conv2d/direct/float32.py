@@ -113,7 +113,6 @@ def fits_one_group(geometry: Geometry) -> str | None:
 
 
 def _shared_tile(geometry: Geometry) -> tuple[int, int]:
-    """Return the width and height of a tile in shared memory."""
 
     def covered(width: int) -> int:
         down, across = geometry.output_height, geometry.output_width
@@ -136,15 +135,7 @@ def product_tile(filters: int) -> dict[str, int]:
 
 
 def launch_baseline(layer: ConvLayer, images: Array) -> Array:
-    """Run any convolution, one thread per output.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are not float32 in row-major order.
-    """
+    """Run any convolution, one thread per output."""
     outputs = new_outputs(layer, images)
     compute_baseline(layer, images, outputs)
     return outputs

@@ -57,16 +57,7 @@ def shape_defines(geometry: Geometry, aligned: bool) -> dict[str, int]:
 
 
 def launch_half(layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution of stride 1, dilation 1 and one group in half precision, two pixels a thread.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are neither float32 nor float16, or not in row-major order; the convolution does not fit, or has a weight
-        beyond half precision.
-    """
+    """Run a convolution of stride 1, dilation 1 and one group in half precision, two pixels a thread."""
     given = layer.geometry
     refuse(why_not_plain(given))
     outputs = new_outputs(layer, images, (np.float32, np.float16))

@@ -124,15 +124,7 @@ def _instructions(geometry: Geometry, parameters: Mapping[str, int]) -> float:
 
 
 def launch_swept(layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution that `fits`, with its `defaults`.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are not float32 in row-major order, or the convolution does not fit.
-    """
+    """Run a convolution that `fits`, with its `defaults`."""
     return _run(defaults(layer.geometry), layer, images)
 
 

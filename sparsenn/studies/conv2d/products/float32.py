@@ -92,15 +92,7 @@ def fits(geometry: Geometry) -> str | None:
 
 
 def launch_naive(layer: ConvLayer, images: Array) -> Array:
-    """Compute an output a thread, filters along the lanes.
-
-    Raises
-    ------
-    UsageError
-        The convolution is not one that `fits`, or the images are not contiguous float32.
-    ShapeError
-        The images are not of the layer's size.
-    """
+    """Compute an output a thread, filters along the lanes."""
     return _launch(_NAIVE, layer, images, 1, THREADS)
 
 
