@@ -141,13 +141,7 @@ PEERS: dict[str, Callable[[Network, str], Peer]] = {"onnxruntime": _onnxruntime,
 
 
 def peer_for(name: str, network: Network, device: str) -> Peer:
-    """Make a network ready for a peer.
-
-    Parameters
-    ----------
-    name : of `PEERS`.
-    device : `cpu` or `cuda`.
-    """
+    """Make a network ready for a peer."""
     try:
         return PEERS[name](network, device)
     except ImportError as error:

@@ -43,10 +43,6 @@ def _convolve(
 def launch_sequential(layer: Conv2d, images: Array) -> Array:
     """Compute a convolution, one image after the other.
 
-    Parameters
-    ----------
-    images : float32 of shape (images, channels, height, width).
-
     Returns
     -------
     float32 of shape (images, filters, output height, output width).

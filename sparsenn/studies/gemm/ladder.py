@@ -35,12 +35,6 @@ PIECE = 1 << 23
 def random_problem(rows: int, sizes: Sequence[int], seed: int) -> tuple[Array, Array]:
     """Return two matrices of normally distributed numbers.
 
-    Parameters
-    ----------
-    rows : not looked at; the sizes tell them.
-    sizes : rows of a, columns of a, which are as many as rows of b, and columns of b.
-    seed : of the random numbers.
-
     Returns
     -------
     a, b : float32.

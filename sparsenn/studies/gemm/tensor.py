@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -57,8 +57,7 @@ TILES: dict[Kind, tuple[Tile, ...]] = {
 }
 """Tiles to choose from. Large ones read less for each product; small ones give all multiprocessors something to do."""
 
-MOST_PARTS = 64
-"""Of the depth."""
+MOST_PARTS = 64  # parts of the depth
 
 
 @dataclass(frozen=True)
@@ -194,29 +193,17 @@ def _prepared(
     return kernel, made, tuple(map(np.int32, numbers))
 
 
-def _launch_tensor_float32(a: Array, b: Array) -> Array:
-    return _run(FLOAT32, a, b)
-
-
-def _launch_tensor_tf32(a: Array, b: Array) -> Array:
-    return _run(TF32, a, b)
-
-
-def _launch_tensor_half(a: Array, b: Array) -> Array:
-    return _run(HALF, a, b)
-
-
 KERNELS = (
     product_kernel(
         "tensor_float32",
-        _launch_tensor_float32,
+        partial(_run, FLOAT32),
         "tensor cores, each number split into two of TF32",
         tf32_products=FLOAT32.products,
     ),
-    product_kernel("tensor_tf32", _launch_tensor_tf32, "tensor cores in TF32", precision="tf32"),
+    product_kernel("tensor_tf32", partial(_run, TF32), "tensor cores in TF32", precision="tf32"),
     product_kernel(
         "tensor_half",
-        _launch_tensor_half,
+        partial(_run, HALF),
         "tensor cores in half precision, sums in float32",
         precision="float16",
         half_rows=True,

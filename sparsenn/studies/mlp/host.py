@@ -21,11 +21,6 @@ def launch_blas(stack: DenseStack | Sequence[Linear], features: Array) -> Array:
 
     Its products may sum in another order where there are other rows: bits may depend on how many there are.
 
-    Parameters
-    ----------
-    stack : what the CPU backend prepared, or layers.
-    features : of shape (rows, inputs).
-
     Returns
     -------
     A new float32 array of shape (rows, outputs).

@@ -24,8 +24,7 @@ from sparsenn.studies.sampling import ALLOWED
 
 __all__ = ["LADDER", "NetworkStage", "allowed_error", "random_problem"]
 
-BATCH = 1 << 16
-"""Rows compared at a time."""
+BATCH = 1 << 16  # rows compared at a time
 
 BIAS = 0.1
 """Standard deviation of random biases: small beside the sums, which are about 1."""
@@ -46,12 +45,6 @@ def random_problem(rows: int, widths: Sequence[int], seed: int) -> tuple[tuple[L
 
     Weights are normal with variance 2 / inputs, which keeps the size of what passes through ReLU (He et al., 2015,
     arXiv:1502.01852); biases and features are normal, too. ReLU follows every layer but the last.
-
-    Parameters
-    ----------
-    rows : of the features.
-    widths : of the features, then of each layer's outputs.
-    seed : of the random numbers.
 
     Returns
     -------

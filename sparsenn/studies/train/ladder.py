@@ -39,8 +39,7 @@ RELATIVE = 1e-5  # of the parameter itself
 SHARE = 0.1  # of the largest change in its layer
 SHARE_IN_ALL = 1e-2  # all weights or biases of a layer, in Euclidean length: of their change
 
-LOSS = 1e-3
-"""How far the loss may be off, of itself."""
+LOSS = 1e-3  # how far the loss may be off, of itself
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,12 +122,6 @@ def random_problem(rows: int, widths: Sequence[int], seed: int) -> tuple[tuple[L
     """Return layers with random weights, and random data: features and, behind them, targets.
 
     Weights are as those of the ladder of `mlp`; ReLU follows every layer but the last. Targets are normal.
-
-    Parameters
-    ----------
-    rows : of the data.
-    widths : of the features, then of each layer's outputs.
-    seed : of the random numbers.
 
     Returns
     -------

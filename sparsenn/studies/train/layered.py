@@ -16,8 +16,7 @@ __all__ = ["KERNELS", "NaiveTrainer", "PipelinedTrainer", "TiledTrainer", "Trans
 
 BLOCK = (32, 8)
 TRANSPOSED_TILE = 32
-PRODUCT_TILE = 16
-"""As in the kernels."""
+PRODUCT_TILE = 16  # as in the kernels
 
 _NAIVE = program("studies/train/kernels/01_naive.cu")
 _TRANSPOSED = program("studies/train/kernels/02_transposed.cu")

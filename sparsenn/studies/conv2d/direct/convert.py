@@ -14,17 +14,10 @@ from sparsenn.formats import Array
 
 __all__ = ["to_half"]
 
-THREADS = 256
-"""Of a block."""
-
-NUMBERS = 8
-"""That a thread takes at a time."""
-
-MOST_BLOCKS = 1 << 16
-"""They loop over what is left."""
-
-ALIGNMENT = 16
-"""Bytes."""
+THREADS = 256  # of a block
+NUMBERS = 8  # that a thread takes at a time
+MOST_BLOCKS = 1 << 16  # they loop over what is left
+ALIGNMENT = 16  # bytes
 
 _CONVERT = program("studies/conv2d/direct/kernels/convert.cu", THREADS=(THREADS,))
 

@@ -53,14 +53,9 @@ __all__ = [
     "tiled_defines",
 ]
 
-THREADS = 256
-"""Of a block."""
-
-STATIC_SHARED_BYTES = 48 << 10
-"""Shared memory that a kernel may declare."""
-
-CONSTANT_WEIGHTS = 16_384
-"""32-bit weights that constant memory has room for."""
+THREADS = 256  # of a block
+STATIC_SHARED_BYTES = 48 << 10  # shared memory that a kernel may declare
+CONSTANT_WEIGHTS = 16_384  # 32-bit weights that constant memory has room for
 
 FEW_CHANNELS = 2
 """Up to here per_shape takes its kernel for large images."""

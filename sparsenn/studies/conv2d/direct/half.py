@@ -35,8 +35,7 @@ __all__ = ["CHAIN", "HALF", "SOURCE", "launch_half", "shape_defines"]
 CHAIN = 14
 """Products that are added up in half precision: two rows of a 7 x 7 window, off by up to 14 · 2⁻¹¹ of their sizes."""
 
-THREADS = 256
-"""Of a block."""
+THREADS = 256  # of a block
 
 SOURCE = "studies/conv2d/direct/kernels/05_half.cu"
 

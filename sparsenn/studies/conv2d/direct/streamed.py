@@ -45,8 +45,7 @@ __all__ = [
 STREAMS = 3
 """Pieces under way at a time: one arrives, one is computed, one leaves."""
 
-PIECES = 8
-"""Into which images on the device are cut."""
+PIECES = 8  # into which images on the device are cut
 
 PIECE_BYTES = 32 << 20
 """Of inputs or outputs, whichever are more: enough that starting a copy costs little beside it."""
@@ -54,8 +53,7 @@ PIECE_BYTES = 32 << 20
 MULTIPLE = 4
 """Images that a piece is a multiple of, so that each begins at a multiple of 16 bytes."""
 
-COPIERS = 8
-"""Most threads that fill and empty pinned pieces."""
+COPIERS = 8  # most threads that fill and empty pinned pieces
 
 
 def _kernel(layer: ConvLayer) -> Callable[[ConvLayer, Array, Array], None]:

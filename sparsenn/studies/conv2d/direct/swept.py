@@ -55,8 +55,7 @@ MOST_SUMS = 128
 MOST_ROWS = 32
 """Of a window: a thread has a column of them in registers."""
 
-MOST_THREADS = 128
-"""Of a block."""
+MOST_THREADS = 128  # of a block
 
 
 def fits(geometry: Geometry) -> str | None:
