@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["client_of", "cluster_record", "cluster_summary"]
 
-_TEXT_WIDTH = 100
-"""Columns at which a long text is broken."""
+_TEXT_WIDTH = 100  # columns at which a long text is broken
 
 
 @contextmanager

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TABLES", "Deviation", "Factor", "Mean", "check_table", "is_table", "scaling_from"]
 
-TABLES = (".csv", ".tsv", ".parquet")
-"""Suffixes of tables: files that have columns."""
+TABLES = (".csv", ".tsv", ".parquet")  # suffixes of tables: files that have columns
 
 
 Factor = Annotated[

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["info"]
 
 
-PLANNED_ROWS = 10_000
-"""Rows that a model is planned for by default."""
+PLANNED_ROWS = 10_000  # rows that a model is planned for by default
 
 
 def info(

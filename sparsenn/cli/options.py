@@ -58,8 +58,7 @@ __all__ = [
 WIDEST = 1 << 20
 """Largest width of a dense layer that is asked for, and largest size of any random problem."""
 
-MOST_DIGITS = 18
-"""Of a whole number: it fits into 64 bits."""
+MOST_DIGITS = 18  # of a whole number: it fits into 64 bits
 
 
 Source = Annotated[

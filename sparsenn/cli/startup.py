@@ -25,8 +25,7 @@ Loading modules makes some hundred thousand objects that all stay: looking throu
 DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 """CUDA's driver, which comes with a GPU's."""
 
-_alone = False
-"""Whether nothing but one verb runs in this process."""
+_alone = False  # whether nothing but one verb runs in this process
 
 
 def begin() -> None:

@@ -21,15 +21,7 @@ class DamagedCacheWarning(UserWarning):
 
 
 def check_disk(folder: Path, needed: int, what: str, remedy: str) -> None:
-    """Refuse to write more than the disk has space for.
-
-    Parameters
-    ----------
-    folder : where the data will be written; neither it nor its parents need exist.
-    needed : bytes.
-    what : what takes them, for the message.
-    remedy : what to do about it, for the message.
-    """
+    """Refuse to write more than the disk has space for."""
     existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
     try:
         free = shutil.disk_usage(existing).free

@@ -35,8 +35,7 @@ TIMEOUT = 60.0
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 """HTTP statuses that may pass if asked again later."""
 
-_COUNT = "([0-9]{1,18})"
-"""A number of bytes."""
+_COUNT = "([0-9]{1,18})"  # a number of bytes
 
 
 @dataclass(frozen=True)

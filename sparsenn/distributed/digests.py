@@ -33,11 +33,8 @@ _ENDS = 1 << 20
 """Bytes at either end of a file that its stamp looks at."""
 
 
-_WORDS = 512
-"""Of 8 bytes in a block that is summed up."""
-
-_BLOCK = 1 << 22
-"""Bytes of an array that a thread hashes at a time."""
+_WORDS = 512  # words of 8 bytes in a block that is summed up
+_BLOCK = 1 << 22  # bytes of an array that a thread hashes at a time
 
 
 def content_digest(*values: Any) -> str:

@@ -40,8 +40,7 @@ __all__ = ["PIECE_SUFFIXES", "Piece", "Pieces", "opened_pieces", "target_of"]
 PIECE_SUFFIXES = (".tsv", ".npy", ".h5", ".hdf5")
 """What the name of an output may end in: the categories in text, or the outputs as a matrix."""
 
-_RUN = "run.json"
-"""Name of the file that says what a run is known by."""
+_RUN = "run.json"  # name of the file that says what a run is known by
 
 _LOCK = "lock"
 """Name of the file that the run at work has locked: the first that is made, and the last that is removed."""
@@ -51,8 +50,7 @@ _OWN_NAMES = re.compile(r"run\.json|lock|[0-9]{8,}\.json|output\.(begun|npy|h5|h
 
 _NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)
 
-_DATASET = "outputs"
-"""Name of the matrix in HDF5."""
+_DATASET = "outputs"  # name of the matrix in HDF5
 
 
 @dataclass(frozen=True)

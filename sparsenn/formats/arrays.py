@@ -41,8 +41,7 @@ __all__ = [
 Array: TypeAlias = npt.NDArray[Any]
 """A NumPy array, or an array of the same interface that lives on a device."""
 
-INDEX16_LIMIT = 1 << 16
-"""Widths up to this one are indexed by uint16."""
+INDEX16_LIMIT = 1 << 16  # widths up to this one are indexed by uint16
 
 INDEX32_LIMIT = (1 << 31) - 1
 """No matrix may be wider or taller than this: indices are at most 32-bit and signed beyond 16 bits."""
@@ -50,8 +49,7 @@ INDEX32_LIMIT = (1 << 31) - 1
 _DIMENSIONS = {"coo": 1, "csr": 1, "csc": 1, "dia": 2, "bsr": 3}
 """Of the values of a matrix of SciPy's, by its format."""
 
-_LIBRARIES = ("scipy.sparse", "cupyx.scipy.sparse")
-"""Whose classes have such formats."""
+_LIBRARIES = ("scipy.sparse", "cupyx.scipy.sparse")  # whose classes have such formats
 
 
 def index_dtype(width: int) -> np.dtype[Any]:

@@ -34,8 +34,7 @@ from sparsenn.runtime.workers import map_threads
 
 __all__ = ["CSC", "CSR", "Compressed"]
 
-_PIECE = 1 << 20
-"""Entries that a thread checks at a time."""
+_PIECE = 1 << 20  # entries that a thread checks at a time
 
 Self = TypeVar("Self", bound="Compressed")
 

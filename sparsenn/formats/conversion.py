@@ -32,8 +32,7 @@ __all__ = [
     "sort_rows",
 ]
 
-_SORTED_ENTRIES = 1 << 18
-"""Entries that a thread sorts at a time."""
+_SORTED_ENTRIES = 1 << 18  # entries that a thread sorts at a time
 
 Target = TypeVar("Target", bound=Compressed)
 

@@ -16,8 +16,7 @@ from sparsenn.printable import one_line
 
 __all__ = ["Scaling"]
 
-_PIECE = 1 << 20
-"""Numbers scaled at a time: 8 MiB of float64."""
+_PIECE = 1 << 20  # numbers scaled at a time: 8 MiB of float64
 
 _LARGEST_DENOMINATOR = 1 << 16
 

@@ -14,8 +14,7 @@ from sparsenn.printable import one_line
 
 __all__ = ["Table", "Texts", "Unread", "column_numbers", "is_nameless", "is_number", "listed", "width_fault"]
 
-_SHOWN = 8
-"""Columns that a message names."""
+_SHOWN = 8  # columns that a message names
 
 _NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 """The names of columns without names, by pandas also: they count the rows."""

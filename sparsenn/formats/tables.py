@@ -12,8 +12,7 @@ from sparsenn.printable import kind_of
 
 __all__ = ["column_names", "without_table"]
 
-_MOST_NAMES = 5
-"""Names that a message lists, as in scikit-learn's."""
+_MOST_NAMES = 5  # names that a message lists, as in scikit-learn's
 
 
 def column_names(inputs: Any) -> list[str] | None:

@@ -89,12 +89,7 @@ def attributes_elsewhere(framework: str, name: str) -> list[str]:
 
 
 def elsewhere_of(activation: Activation, framework: str) -> tuple[Foreign, dict[str, Any]] | None:
-    """Return what another framework calls an activation, and the attributes that it needs there; None if it has none.
-
-    Parameters
-    ----------
-    framework : as `Foreign` has it.
-    """
+    """Return what a framework calls an activation, and the attributes that it needs there; None if it has none."""
     row = table_row(activation)
     if row is None:
         return None

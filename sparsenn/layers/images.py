@@ -14,11 +14,8 @@ from sparsenn.formats import INDEX32_LIMIT
 
 __all__ = ["Image", "ImageLayer", "Pair", "SlidingWindow", "check_images", "checked_image", "integers", "pair"]
 
-Pair: TypeAlias = tuple[int, int]
-"""A size down and one across."""
-
-Image: TypeAlias = tuple[int, int, int]
-"""Channels, height and width."""
+Pair: TypeAlias = tuple[int, int]  # a size down and one across
+Image: TypeAlias = tuple[int, int, int]  # channels, height and width
 
 
 class SlidingWindow(NamedTuple):

@@ -51,10 +51,5 @@ def fully_connected(
 
 
 def with_zeros(layer: SparseLinear) -> Linear:
-    """Return a sparse layer as a dense one, with its zeros stored.
-
-    Parameters
-    ----------
-    layer : on the host.
-    """
+    """Return a sparse layer as a dense one, with its zeros stored."""
     return Linear(layer.weights.to_scipy().toarray(), layer.bias, layer.activation)

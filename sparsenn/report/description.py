@@ -63,14 +63,7 @@ def describe_dataset(dataset: Dataset) -> Table:
 
 
 def describe_model(name: str | None, model: Model, structure: Structure | None = None) -> Table:
-    """Return a table of a trained model as a whole: network, what it was trained for, and provenance.
-
-    Parameters
-    ----------
-    name : what the model is called, if it has a name.
-    model : the model.
-    structure : of its sparse layers; no line where none was found.
-    """
+    """Return a table of a trained model as a whole: network, what it was trained for, and provenance."""
     shares = isinstance(model.network[-1], Softmax)
     purpose = f"{'probabilities' if shares else 'scores'} of classes" if model.classes else "numbers"
     network, words = model.network, "" if structure is None or not structure.layers else str(structure)

@@ -30,21 +30,14 @@ __all__ = [
     "table_summary",
 ]
 
-_CLASSES = 10
-"""Classes whose rows the summary counts."""
+_CLASSES = 10  # classes whose rows the summary counts
 
 _TEXT_WIDTH = 100
 """Columns at which a long text, such as the plan, is broken."""
 
 
 def model_summary(model: str, data: str, run: Any) -> Table:
-    """Return what was run, how, how well it did and how long it took, as a table of two columns.
-
-    Parameters
-    ----------
-    model, data : what the two files are called.
-    run : the `ModelResult` of the model on the data.
-    """
+    """Return what was run, how, how well it did and how long it took, as a table of two columns."""
     network, seconds, rows = run.plan.network, run.seconds, run.plan.inputs
     parts = ", ".join(f"{name} {duration(part)}" for name, part in asdict(seconds).items())
     enlarged = "" if network.image is None or not run.enlarged else f", enlarged to {shape_text(network.image)}"
@@ -86,11 +79,6 @@ def model_record(model: str, data: str, run: Any) -> dict[str, Any]:
     outputs), class_names (None where they are called 0, 1, …) and predicted (the class of each row, counted from 0;
     None for a model without classes), in this order. Loss, value and accuracy are None where the data
     have no targets.
-
-    Parameters
-    ----------
-    model, data : what the two files are called.
-    run : the `ModelResult` of the model on the data.
     """
     network, evaluation = run.plan.network, run.evaluation
     layers = zip(network, network.shapes[1:], run.plan.precisions, run.statistics, strict=True)
@@ -121,16 +109,7 @@ def model_record(model: str, data: str, run: Any) -> dict[str, Any]:
 
 
 def table_summary(model: str, network: Network, data: str, rows: int, notes: Sequence[str], seconds: float) -> Table:
-    """Return a table's predictions in words, as a table of two columns.
-
-    Parameters
-    ----------
-    model, data : names of the two files.
-    network : of the model.
-    rows : how many were predicted.
-    notes : sentences on columns and missing values.
-    seconds : from reading the model to the last row.
-    """
+    """Return a table's predictions in words, as a table of two columns."""
     facts = [
         ("model", model),
         ("network", f"{_shapes(network)}; {count(network.multiply_adds)} multiply-adds per row"),
@@ -153,13 +132,7 @@ def prediction_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -
 
 
 def stream_summary(model: str, data: str, result: Result) -> Table:
-    """Return a model's run over the rows of a file that was read in chunks, as a table of two columns.
-
-    Parameters
-    ----------
-    model, data : names of the two files.
-    result : the run, without outputs.
-    """
+    """Return a model's run over the rows of a file that was read in chunks, as a table of two columns."""
     seconds = result.seconds
     times = ", ".join(f"{name} {duration(part)}" for name, part in asdict(seconds).items())
     facts = [

@@ -108,12 +108,7 @@ def ladder_record(result: LadderResult) -> dict[str, Any]:
 
 
 def draw_ladder(result: LadderResult, path: Path) -> None:
-    """Draw a bar a rung, the time on a logarithmic axis, with the floor.
-
-    Parameters
-    ----------
-    path : file to write, replaced only when complete; its suffix, one of `PLOT_SUFFIXES`, decides the type.
-    """
+    """Draw a bar a rung, the time on a logarithmic axis, with the floor."""
     timed = [rung for rung in result.rungs if rung.seconds is not None]
     figure = new_figure(8, 1.5 + 0.4 * len(timed))
     axes = figure.subplots()

@@ -14,19 +14,11 @@ from sparsenn.runtime.storage import replacing
 
 __all__ = ["PLOT_SUFFIXES", "draw_layers", "layers_figure", "new_figure", "save_figure"]
 
-PLOT_SUFFIXES = (".png", ".svg", ".pdf")
-"""File types that a plot can be written as."""
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")  # file types that a plot can be written as
 
 
 def draw_layers(statistics: Sequence[LayerStatistics], path: Path, title: str = "") -> None:
-    """Draw active and distinct rows, density, and time by layer into one picture.
-
-    Parameters
-    ----------
-    statistics : one record a layer.
-    path : file to write, replaced only when complete; its suffix, one of `PLOT_SUFFIXES`, decides the type.
-    title : heading of the picture.
-    """
+    """Draw active and distinct rows, density, and time by layer into one picture."""
     save_figure(layers_figure(statistics, title), path)
 
 

@@ -149,12 +149,6 @@ def draw_roofline(results: Sequence[RooflineResult], roofs: Roofs, title: str, p
     """Draw a roof a memory and a precision, and a labelled point a rung, both axes logarithmic.
 
     Rungs that were not timed have no point, nor have those that do no arithmetic.
-
-    Parameters
-    ----------
-    results : one an operation, all of the same device.
-    roofs, title : of that device.
-    path : file to write, replaced only when complete; its suffix, one of `PLOT_SUFFIXES`, decides the type.
     """
     figure = new_figure(10, 7)
     axes = figure.subplots()

@@ -24,15 +24,7 @@ _PARTS = tuple(part.name for part in fields(Seconds))
 def summary(
     name: str | None, result: Result, verdict: Verification | str | None, provenance: Mapping[str, str] | None = None
 ) -> Table:
-    """Return the summary: problem, plan, notes, time, the challenge's rate, performed edges, categories and verdict.
-
-    Parameters
-    ----------
-    name : what the dataset is called, if it has a name.
-    result : a finished inference.
-    verdict : the verification, or the reason why there is none; left out where nobody asked for one.
-    provenance : of the dataset, for a note where its inputs are a stand-in.
-    """
+    """Return the summary: problem, plan, notes, time, the challenge's rate, performed edges, categories and verdict."""
     note = inputs_note(provenance or {})
     facts: list[tuple[str, str | Text]] = [
         *([] if name is None else [("dataset", name)]),

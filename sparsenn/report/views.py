@@ -26,8 +26,7 @@ from sparsenn.runtime.memory import shown_bytes
 
 __all__ = ["figure_of", "frame_of", "html_of", "text_of"]
 
-TEXT_COLUMNS = 120
-"""Columns of a result that is printed."""
+TEXT_COLUMNS = 120  # columns of a result that is printed
 
 OPEN_LAYERS = 20
 """Layers up to which the table of a result is shown without a click."""

@@ -30,8 +30,7 @@ USUAL_WIDTH = 80
 PIPE_WIDTH = 160
 """Columns of a table that goes to a file or a pipe, unless COLUMNS says otherwise."""
 
-WORKING = "working"
-"""The description of a bar before any task begins."""
+WORKING = "working"  # the description of a bar before any task begins
 
 LINE_INTERVAL = 1.0
 """Seconds between two progress lines where there is no terminal to draw a bar on."""

@@ -19,8 +19,7 @@ from sparsenn.runtime.storage import Cleared, cache_folder, cache_named, read_re
 
 __all__ = ["ChoicesWarning", "Key", "clear", "entries", "read", "write"]
 
-FOLDER = "choices"
-"""Name of the cache, and of its folder."""
+FOLDER = "choices"  # name of the cache, and of its folder
 
 VERSION = 1
 """Number of the files' form; files of another form count as absent."""
@@ -41,11 +40,6 @@ def read(key: Key) -> dict[str, Any] | None:
 
     A file that is damaged, or has another version, counts as absent and is a `ChoicesWarning`, once per process.
 
-    Parameters
-    ----------
-    key : mapping of str to str or int
-        Names and values; their order does not matter.
-
     Returns
     -------
     dict or None
@@ -58,13 +52,6 @@ def write(key: Key, record: Mapping[str, Any]) -> bool:
     """Store the record of a key, in place of an older one: all of it, or nothing.
 
     A cache folder that cannot be written to is a `ChoicesWarning`, once per process.
-
-    Parameters
-    ----------
-    key : mapping of str to str or int
-        Names and values; their order does not matter.
-    record : mapping
-        Plain values, finite; `key` is added.
 
     Returns
     -------

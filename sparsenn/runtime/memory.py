@@ -50,12 +50,6 @@ _BYTES = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([kMGT])(i?)B?", re.IGNOREC
 def check_memory(needed: int, what: str, remedy: str = "close other programs, or use a machine with more") -> None:
     """Refuse to start what would not fit into the memory that is left.
 
-    Parameters
-    ----------
-    needed : bytes.
-    what : what takes them, for the message.
-    remedy : what to do about it, for the message.
-
     Raises
     ------
     ResourceError
@@ -73,21 +67,12 @@ def free_memory(root: Path = Path("/")) -> int | None:
 
     It is the least of what the system has left, what each control group that the process is in may still take, and what
     the process may by its own limit (`ulimit -v`).
-
-    Parameters
-    ----------
-    root : of the file system that holds proc and sys.
     """
     return min((left for left in memory_left(root).values() if left is not None), default=None)
 
 
 def memory_left(root: Path = Path("/")) -> dict[str, int | None]:
-    """Return the bytes that each of three limits leaves, by its name; None where there is no such limit.
-
-    Parameters
-    ----------
-    root : of the file system that holds proc and sys.
-    """
+    """Return the bytes that each of three limits leaves, by its name; None where there is no such limit."""
     return {
         "system": _left_by_system(root),
         "control groups": min(_left_by_groups(root), default=None),
@@ -96,12 +81,7 @@ def memory_left(root: Path = Path("/")) -> dict[str, int | None]:
 
 
 def bytes_of(text: str, name: str) -> int:
-    """Return the bytes that a text says, such as `1G`, `1.5 GB` or `512 MiB`: k, M, G and T are powers of 1,000.
-
-    Parameters
-    ----------
-    name : what the message calls it.
-    """
+    """Return the bytes that a text says, such as `1G`, `1.5 GB` or `512 MiB`: k, M, G and T are powers of 1,000."""
     found = _BYTES.fullmatch(text.strip())
     count = int(float(found[1]) * (1024 if found[3] else 1000) ** (1 + "kmgt".index(found[2].lower()))) if found else 0
     if count < 1:

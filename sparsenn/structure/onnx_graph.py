@@ -49,13 +49,7 @@ _ROWS, _INPUT, _OUTPUT = "rows", "input", "output"
 
 
 def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None) -> Any:
-    """Return a network as an `onnx.ModelProto`.
-
-    Parameters
-    ----------
-    sparse : keep the weights of sparse layers as sparse initialisers.
-    scaling : what is done to inputs before the first layer, in float32; None for nothing.
-    """
+    """Return a network as an `onnx.ModelProto`."""
     onnx = onnx_library()
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     writer = _Writer(onnx, sparse, network, _OPSET).written(scaling)

@@ -275,11 +275,6 @@ def of_columns(inputs: Array, targets: Array, classes: bool, outputs: int | None
     inputs, targets : (rows, inputs) and (rows, targets).
     classes : whether the targets are classes.
     outputs : how many classes there are; one more than the largest label unless given.
-
-    Raises
-    ------
-    InputError, ShapeError
-        As `TrainingData` and `TrainingData.of_labels` do.
     """
     if classes and targets.ndim == 2 and targets.shape[1] == 1:
         return TrainingData.of_labels(inputs, targets[:, 0], outputs)

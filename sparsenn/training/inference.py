@@ -144,11 +144,6 @@ def rows_for(model: Model, data: TrainingData | InputRows, first: int = 0, last:
     -------
     ndarray or CSR
         Float32, of shape (last - first, model.network.inputs); CSR where the data are and zeros stay zeros.
-
-    Raises
-    ------
-    ShapeError
-        The rows do not fit the model.
     """
     rows, image = data.part(first, data.rows if last is None else last), model.network.image
     must_enlarge, of_rows = _must_enlarge(model, data), data.image
@@ -194,11 +189,6 @@ def check_finite_outputs(outputs: Array, first: int = 0) -> None:
     ----------
     outputs : (rows, outputs).
     first : number of the first row, counted from 0.
-
-    Raises
-    ------
-    NumericError
-        An output is infinite or NaN; the message names the row.
     """
     finite = np.isfinite(outputs).all(axis=1)
     if not finite.all():

@@ -21,8 +21,7 @@ WAIT_SECONDS = 30.0  # for a worker, where a cluster has none
 AHEAD = 3
 """Tasks that are with the cluster for each thread of its workers: one is computed, one waits, one is on its way."""
 
-RETRIES = 3
-"""Further attempts of a task that fails."""
+RETRIES = 3  # further attempts of a task that fails
 
 
 def hold(client: Any, work: Work) -> tuple[Any, Sizes]:
@@ -56,14 +55,6 @@ def computed(client: Any, work: Any, rows: Rows, wanted: str, parts: dict[int, t
 
     Only as many tasks are with the cluster at a time as keep its workers busy. Dask computes those of a lost worker
     elsewhere, and failed ones again.
-
-    Parameters
-    ----------
-    client : of the cluster.
-    work : what `hold` returns.
-    rows : all of them.
-    wanted : which outputs.
-    parts : by number, (first, last) of the rows.
     """
     delayed = dask_module("dask").delayed(piece_of, pure=False)
     numbers: dict[Any, int] = {}

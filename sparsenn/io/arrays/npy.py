@@ -23,8 +23,7 @@ from sparsenn.runtime.memory import check_memory
 
 __all__ = ["read_npy", "read_npz", "sparse_rows", "stored_matrix"]
 
-_NUMBERS = "fiub"
-"""Kinds of NumPy types that are real numbers."""
+_NUMBERS = "fiub"  # kinds of NumPy types that are real numbers
 
 _SPARSE = {
     "csr": ("data", "indices", "indptr"),
@@ -48,12 +47,7 @@ def read_npy(path: str | os.PathLike[str]) -> Array:
 
 
 def stored_matrix(path: str | os.PathLike[str], file: IO[bytes], once: bool = False) -> Stored:
-    """Return the array of real numbers in an open `.npy` file, unread; it is stored row by row.
-
-    Parameters
-    ----------
-    once : as of a `Stored`.
-    """
+    """Return the array of real numbers in an open `.npy` file, unread; it is stored row by row."""
     shape, by_columns, dtype = _header(path, file)
     if by_columns and len(shape) > 1:
         raise FileFormatError(path, "is stored column by column; to stream it, save np.ascontiguousarray(rows)")

@@ -28,8 +28,7 @@ __all__ = ["read_safetensors"]
 _LONGEST_HEADER = 100_000_000
 """Bytes of a header; the format's own library takes no longer ones either."""
 
-_MOST_DIMENSIONS = 64
-"""Of an array of NumPy."""
+_MOST_DIMENSIONS = 64  # of an array of NumPy
 
 _TYPES = {
     "F64": "<f8",

@@ -23,8 +23,7 @@ __all__ = [
 CHALLENGE_BIAS = {1024: -0.30, 4096: -0.35, 16384: -0.40, 65536: -0.45}
 """The bias that the challenge sets for each number of neurons."""
 
-CHALLENGE_CLIP = 32.0
-"""The upper bound of the challenge's ReLU."""
+CHALLENGE_CLIP = 32.0  # the upper bound of the challenge's ReLU
 
 _IMAGES = re.compile(r"sparse-images-([1-9][0-9]{0,9})\.tsv(\.gz)?")
 _NETWORK = re.compile(r"neuron([1-9][0-9]{0,9})(\.tar\.gz)?")

@@ -21,8 +21,7 @@ __all__ = ["heap_texts"]
 
 _SIGNATURE = b"GCOL\x01"
 
-_BLOCK = 1 << 24
-"""Bytes that are searched at a time."""
+_BLOCK = 1 << 24  # bytes that are searched at a time
 
 
 def heap_texts(path: str | os.PathLike[str], most: int) -> Iterator[bytes]:

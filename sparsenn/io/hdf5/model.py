@@ -64,8 +64,7 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 _SCALING = ("factor", "mean", "deviation")
 _NAMED = ("named_inputs", "named_outputs")
-KERAS_DESCRIPTION = "model_config"
-"""The attribute in which Keras describes a model."""
+KERAS_DESCRIPTION = "model_config"  # the attribute in which Keras describes a model
 
 DENSE_LAYER = np.dtype([("inputs", "<i8"), ("outputs", "<i8"), ("activation", "S16"), ("clip", "<f8")])
 """Columns of the table of layers; NaN stands for a layer without a clip."""

@@ -37,12 +37,7 @@ _MOST_COPIES = 1 << 18
 
 
 def combined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
-    """Return the signal after a layer that combines several.
-
-    Parameters
-    ----------
-    signals : as many as the layer combines, in order.
-    """
+    """Return the signal after a layer that combines several."""
     first = signals[0]
     for signal in signals:
         if signal.axis != first.axis:
@@ -194,13 +189,7 @@ def slices_of_inputs(inputs: Mapping[str, Signal]) -> dict[str, Signal]:
 
 
 def network_between(inputs: Mapping[str, Signal], outputs: Mapping[str, Signal]) -> tuple[Network, Scaling]:
-    """Return the network of inputs and outputs, with the names of several, and how it scales a single input.
-
-    Parameters
-    ----------
-    inputs : what `slices_of_inputs` returned.
-    outputs : what was made of them.
-    """
+    """Return the network of inputs and outputs, with the names of several, and how it scales a single input."""
     several = len(outputs) > 1
     signal = next(iter(outputs.values()))
     if several:

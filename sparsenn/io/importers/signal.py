@@ -168,13 +168,7 @@ class Signal:
         return replace(moved, pending=Scaling(scaling.scale, scaling.shift + centre * scaling.scale))
 
     def connected(self, weights: Any, bias: Any = None) -> Signal:
-        """Return what a fully connected layer makes of rows of features.
-
-        Parameters
-        ----------
-        weights : (inputs, outputs), an array or a SciPy sparse matrix.
-        bias : None or (outputs,).
-        """
+        """Return what a fully connected layer makes of rows of features."""
         if len(weights.shape) != 2 or 0 in weights.shape:
             raise ShapeError(f"the weights have shape {tuple(weights.shape)}; (inputs, outputs) are needed")
         inputs, outputs = weights.shape

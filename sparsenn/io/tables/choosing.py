@@ -135,13 +135,7 @@ def _check_width(file: TextTable | ParquetTable, places: Sequence[int], width: i
 
 
 def impute_means(chosen: ChosenColumns, model: Model, path: str, tables: Iterable[Table]) -> ChosenColumns:
-    """Have missing numbers replaced by the means of the training data, or else of the table.
-
-    Parameters
-    ----------
-    path : the table's.
-    tables : its blocks, of the chosen columns; read where the model stores no means.
-    """
+    """Have missing numbers replaced by the means of the training data, or else of the table."""
     columns = chosen.encoding.columns
     is_open = [column.categories is None and column.fill is None for column in columns]
     if not any(is_open):

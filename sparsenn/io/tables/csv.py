@@ -29,8 +29,7 @@ _SPELLINGS = [
 ]
 """The usual spellings of these; others make the block's columns be read as texts first."""
 
-_LONGEST_LINE = 1 << 28
-"""Bytes."""
+_LONGEST_LINE = 1 << 28  # bytes
 
 _HEAD_BYTES = 1 << 16
 """Bytes that are read at a time up to the end of the first line."""
@@ -38,8 +37,7 @@ _HEAD_BYTES = 1 << 16
 _CHUNKS = 8
 """Chunks of a block that the threads of pyarrow parse."""
 
-_LEAST_CHUNK = 1 << 20
-"""Bytes."""
+_LEAST_CHUNK = 1 << 20  # bytes
 
 _TAIL = 1024
 """Bytes at the end of a text that are looked at first, as few texts end in as many blanks."""

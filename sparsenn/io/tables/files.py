@@ -36,14 +36,7 @@ def table_suffix(path: str | os.PathLike[str]) -> str | None:
 def open_table(
     path: str | os.PathLike[str], known: Collection[str] = (), block_bytes: int = BLOCK_BYTES
 ) -> TextTable | ParquetTable:
-    """Open a table; the file's name says which kind it is.
-
-    Parameters
-    ----------
-    path : the file.
-    known : names of columns, by which a header is known.
-    block_bytes : bytes that are parsed at a time.
-    """
+    """Open a table; the file's name says which kind it is."""
     check_path(path)
     suffix = table_suffix(path)
     if suffix is None:

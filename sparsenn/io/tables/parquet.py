@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ParquetTable"]
 
-_ROWS = 1 << 16
-"""The most rows that are decoded at a time."""
+_ROWS = 1 << 16  # the most rows that are decoded at a time
 
 _BUFFER_BYTES = 1 << 16
 """Bytes read at a time of a column's values, in place of all of a row group's."""

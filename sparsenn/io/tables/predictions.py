@@ -33,8 +33,7 @@ PREDICTION_SUFFIXES = (*TABLE_SUFFIXES, ".npy", ".npz", ".h5", ".hdf5")
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
-_ROWS = 1 << 16
-"""Rows that are rendered as text at a time."""
+_ROWS = 1 << 16  # rows that are rendered as text at a time
 
 
 def predicted_classes(model: Model, outputs: Array) -> Array | None:
@@ -48,13 +47,6 @@ def prediction_table(
     model: Model, outputs: Array, *, scores: bool = False, copied: tuple[str, Any] | None = None
 ) -> pa.Table:
     """Return predictions as columns.
-
-    Parameters
-    ----------
-    model : says what classes and outputs are called.
-    outputs : (rows, outputs).
-    scores : whether the outputs of a model with classes are columns, beside `class`.
-    copied : name and values of a column that comes first.
 
     Returns
     -------
@@ -187,14 +179,6 @@ def write_predictions(
     `.h5`, `.hdf5`                      a result as `sparsenn.io.write_result` writes it; and dataset classes where
                                         there are some; the notes have their names
     ==================================  ===============================================================================
-
-    Parameters
-    ----------
-    path : the file.
-    model : says what classes and outputs are.
-    outputs : (rows, outputs).
-    scores : whether tables have the outputs beside the classes.
-    notes : words on the run, which go into HDF5.
     """
     suffix = table_suffix(path) or Path(path).suffix.lower()
     if suffix not in PREDICTION_SUFFIXES:

@@ -100,13 +100,7 @@ def checked(rows: CSR | Array) -> CSR | Array:
 
 @contextmanager
 def faults_reported(path: str | os.PathLike[str], first: int) -> Iterator[None]:
-    """Have faults of rows that a block runs name the file that they are from.
-
-    Parameters
-    ----------
-    path : the file.
-    first : number of the first of the rows, counted from 0.
-    """
+    """Have faults of rows that a block runs name the file that they are from."""
     try:
         yield
     except MatrixError as error:

@@ -39,8 +39,7 @@ __all__ = [
 
 _GZIP_LEVEL = 6  # the gzip program's own
 
-TEMPORARY_NAME = re.compile(r"\.sparsenn-[0-9a-f]{16}\.part")
-"""Names of temporary folders."""
+TEMPORARY_NAME = re.compile(r"\.sparsenn-[0-9a-f]{16}\.part")  # names of temporary folders
 
 _live: set[Path] = set()
 """Temporary folders of this process; its end removes those whose removal was interrupted."""

@@ -55,8 +55,7 @@ _KINDS = {
     "cupy": _Kind("kernels for GPUs, compiled through CuPy", r"[0-9a-f]{32,}\w*\.cubin", lambda: [cupy_folder()]),
 }
 
-CACHES = tuple(_KINDS)
-"""Names of the caches."""
+CACHES = tuple(_KINDS)  # names of the caches
 
 
 @dataclass(frozen=True)
@@ -132,11 +131,6 @@ def clear(names: Iterable[str] = CACHES) -> tuple[Cleared, ...]:
 
 def remove_files(cache: Cache) -> Cleared:
     """Remove the files that a record of a cache lists, and folders that are empty then.
-
-    Parameters
-    ----------
-    cache : Cache
-        Its files; a cache that others share is left alone.
 
     Returns
     -------

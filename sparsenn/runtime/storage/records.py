@@ -62,13 +62,7 @@ def read_record(name: str, form: int) -> dict[str, Any]:
 
 
 def write_record(name: str, form: int, record: dict[str, Any]) -> Path:
-    """Replace a file of the cache folder as a whole, and return its path; folders are made where they are missing.
-
-    Parameters
-    ----------
-    name, form : as `read_record` takes them.
-    record : plain values, finite.
-    """
+    """Replace a file of the cache folder as a whole, and return its path; folders are made where they are missing."""
     document = json.dumps({"version": form} | record, indent=2, allow_nan=False) + "\n"
     path = make_cache_folder(str(Path(name).parent)) / Path(name).name
     with replacing(path) as temporary:

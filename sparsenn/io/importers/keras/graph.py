@@ -16,8 +16,7 @@ from sparsenn.io.importers.keras.weights import KerasWeights
 
 __all__ = ["DEEPEST", "Placed", "Source", "placed_layers"]
 
-DEEPEST = 16
-"""Models within models."""
+DEEPEST = 16  # models within models
 
 _INPUT = "InputLayer"
 

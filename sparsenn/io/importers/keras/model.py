@@ -44,8 +44,7 @@ from sparsenn.runtime.memory import check_memory
 
 __all__ = ["from_keras", "read_keras"]
 
-_LONGEST_CONFIG = 1 << 26
-"""Bytes of a model's description."""
+_LONGEST_CONFIG = 1 << 26  # bytes of a model's description
 
 _SIGNATURES = {b"PK\x03\x04": "zip", b"\x89HDF": "hdf5"}
 

@@ -19,8 +19,7 @@ __all__ = ["OPERATIONS", "operated"]
 _TWO = ("x1", "x2")
 """Parameters of operations on two operands, of which one may be a constant."""
 
-_SEVERAL = ("xs",)
-"""The parameter of those on a list of signals."""
+_SEVERAL = ("xs",)  # the parameter of those on a list of signals
 
 
 def operated(layer: Layer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signal:

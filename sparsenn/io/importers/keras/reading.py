@@ -27,14 +27,9 @@ _TRAINING = (
 )
 """Keys that any layer's configuration may have, and that change no number that a model predicts."""
 
-_TRAINING_SUFFIXES = ("_initializer", "_regularizer", "_constraint")
-"""What such keys end in."""
-
-_LONGEST_SHOWN = 40
-"""Characters of a value in a message."""
-
-_PACKAGES = ("keras", "tf_keras", "tensorflow")
-"""Where Keras's own classes are from."""
+_TRAINING_SUFFIXES = ("_initializer", "_regularizer", "_constraint")  # what such keys end in
+_LONGEST_SHOWN = 40  # characters of a value in a message
+_PACKAGES = ("keras", "tf_keras", "tensorflow")  # where Keras's own classes are from
 
 
 class Reading(NamedTuple):

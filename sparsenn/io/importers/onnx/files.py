@@ -34,8 +34,7 @@ _MOST_BYTES = (1 << 31) - 1
 """What a protobuf may have; larger models keep their weights in files beside it."""
 
 
-_HDF5 = b"\x89HDF"
-"""What files of HDF5 begin with."""
+_HDF5 = b"\x89HDF"  # what files of HDF5 begin with
 
 _METADATA = "sparsenn"
 """The key of the JSON that describes the model beyond its nodes."""

@@ -17,8 +17,7 @@ from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["Probed", "probed"]
 
-_FEW, _MORE = 2, 3
-"""Numbers of rows that a graph is run for."""
+_FEW, _MORE = 2, 3  # numbers of rows that a graph is run for
 
 _SCALES = 1.0, 30.0
 """Factors of random inputs: a graph may compute the same for all small ones."""
