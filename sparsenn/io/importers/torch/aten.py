@@ -23,6 +23,8 @@ from sparsenn.layers.activation_names import attributes_elsewhere, names_elsewhe
 
 __all__ = ["OPERATORS", "ROWS_COUNT", "Made", "Operator", "apply_operator"]
 
+_FIRST = ("self", "input", "tensors")  # names of operators' first arguments
+
 ROWS_COUNT = object()
 """The number of rows, or what is computed from it, as an argument."""
 
@@ -76,7 +78,7 @@ def _check(operator: Operator, argument: Any, value: Any) -> None:
         raise InputError(f"is given {name} by a layer; a constant is needed")
     if any(each is ROWS_COUNT for each in single):
         raise InputError(f"is given {name} computed from the number of rows; a constant is needed")
-    if name in operator.reads:
+    if name in (*operator.reads, *_FIRST):
         return
     supported = operator.only.get(name, (argument.default_value,) if argument.has_default_value() else ())
     if isinstance(value, torch.Tensor) or not any(value == each for each in supported):
@@ -161,9 +163,8 @@ def _number(name: str, value: Any) -> float:
 
 
 def _clamp(signal: Signal, min: Any, max: Any) -> Signal:  # noqa: A002 (PyTorch's names)
-    return signal.clipped(
-        *(None if each is None else _number(name, each) for name, each in (("min", min), ("max", max)))
-    )
+    least, most = (None if each is None else _number(name, each) for name, each in (("min", min), ("max", max)))
+    return signal.clipped(least, most)
 
 
 def _concatenation(tensors: list[Signal], dim: int) -> Signal:
@@ -172,15 +173,12 @@ def _concatenation(tensors: list[Signal], dim: int) -> Signal:
     return concatenated(tensors, dim) if len(tensors) > 1 else tensors[0]
 
 
-_FIRST = "self input tensors"  # names of operators' first arguments
-
-
 def _operator(
-    compute: Callable[..., Made], ignores: str = "", signals: str = "self input tensors", **only: Any
+    compute: Callable[..., Made], ignores: str = "", signals: tuple[str, ...] = _FIRST, **only: Any
 ) -> Operator:
     """Return an operator whose arguments are read by the names of the function's parameters."""
     _, *reads = signature(compute).parameters
-    return Operator(compute, tuple(reads), tuple(signals.split()), tuple(ignores.split()), only)
+    return Operator(compute, tuple(reads), signals, tuple(ignores.split()), only)
 
 
 def _activation(name: str) -> Operator:
@@ -202,7 +200,7 @@ OPERATORS: dict[str, Operator] = {
     "linear": _operator(operators.linear),
     "matmul": _operator(lambda signal, other: _matrix_product(signal, other)),
     "mm": _operator(_matrix_product),
-    "addmm": _operator(_added_product, signals="mat1", beta=(1,), alpha=(1,)),
+    "addmm": _operator(_added_product, signals=("mat1",), beta=(1,), alpha=(1,)),
     "conv1d": _CONVOLUTION,
     "conv2d": _CONVOLUTION,
     "batch_norm": _operator(operators.batch_norm, "momentum cudnn_enabled", training=(False,)),
@@ -227,11 +225,11 @@ OPERATORS: dict[str, Operator] = {
     "prelu": _operator(operators.parametric_relu),
     "softmax": _operator(operators.softmax(), dtype=_DTYPES),
     "log_softmax": _operator(operators.softmax(LogSoftmax()), dtype=_DTYPES),
-    "mul": _operator(_multiple, signals="self other"),
+    "mul": _operator(_multiple, signals=("self", "other")),
     "div": _operator(_quotient, rounding_mode=(None,)),
-    "add": _operator(_sum, signals="self other"),
-    "sub": _operator(_difference, signals="self other"),
-    "rsub": _operator(_reversed_difference, signals="self other"),
+    "add": _operator(_sum, signals=("self", "other")),
+    "sub": _operator(_difference, signals=("self", "other")),
+    "rsub": _operator(_reversed_difference, signals=("self", "other")),
     "neg": _operator(lambda signal: signal.scaled(-1.0, 0.0)),
     **dict.fromkeys(("flatten", "view", "reshape", "_unsafe_view", "unflatten", "squeeze", "unsqueeze"), _RESHAPE),
     **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"), _DROPOUT),
