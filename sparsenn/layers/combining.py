@@ -33,8 +33,7 @@ class CombiningLayer(ImageLayer):
         """One of the rows that are combined may be zero where another is not."""
         return False
 
-    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Refuse: one shape says too little; `combined_shape` takes all."""
+    def _output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
         raise ShapeError(f"what {self.name} gives depends on all that it reads; Network.shapes has it")
 
     def multiply_adds(self, input_shape: tuple[int, ...]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from math import prod
 from operator import index
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -11,6 +10,7 @@ import numpy as np
 
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import INDEX32_LIMIT
+from sparsenn.layers.layer import BaseLayer
 
 __all__ = ["Image", "ImageLayer", "Pair", "SlidingWindow", "check_images", "checked_image", "integers", "pair"]
 
@@ -68,7 +68,7 @@ class SlidingWindow(NamedTuple):
         return down, across
 
 
-class ImageLayer(ABC):
+class ImageLayer(BaseLayer):
     """A layer that takes images, or rows that come from them, in the order (images, channels, height, width).
 
     Attributes
@@ -82,47 +82,6 @@ class ImageLayer(ABC):
     def family(self) -> type[ImageLayer]:
         """What consecutive layers share that are run together."""
         return ImageLayer
-
-    @property
-    def edges(self) -> int:
-        """Stored weights; 0 unless the layer has any."""
-        return 0
-
-    @property
-    def parameters(self) -> int:
-        """Weights and biases; 0 unless the layer has any."""
-        return 0
-
-    @property
-    def weight_bytes(self) -> int:
-        """Memory that the weights take; 0 unless the layer has any."""
-        return 0
-
-    @property
-    @abstractmethod
-    def keeps_zero_rows(self) -> bool:
-        """Whether an image of zeros gives zeros only."""
-
-    @abstractmethod
-    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of Y' for a Y of a shape whose first dimension is the images.
-
-        Raises
-        ------
-        ShapeError
-            The layer does not take such a Y.
-        """
-
-    def multiply_adds(self, input_shape: tuple[int, ...]) -> int:
-        """Return the multiply-adds of a Y of that shape, those with padding included; 0 unless the layer has weights.
-
-        Raises
-        ------
-        ShapeError
-            As `output_shape`.
-        """
-        self.output_shape(input_shape)
-        return 0
 
 
 def integers(value: Any, least: int) -> tuple[int, ...] | None:

@@ -76,14 +76,7 @@ class Pool2d(Rebuilt, ImageLayer):
         """Zeros give zeros: every window holds a pixel of the image."""
         return True
 
-    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of Y' for a Y of shape (images, channels, height, width).
-
-        Raises
-        ------
-        ShapeError
-            Y does not have four dimensions, or the window is larger than a padded image.
-        """
+    def _output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
         images, channels, height, width = check_images(input_shape)
         return images, channels, *self.sliding_window.positions((height, width), self.after)
 
