@@ -23,14 +23,10 @@ class SlidingWindow(NamedTuple):
 
     Parameters
     ----------
-    size : (int, int)
-        Pixels of the window, without dilation.
-    stride : (int, int)
-        Pixels from one position of the window to the next.
-    padding : (int, int)
-        Pixels put around the image on both sides.
-    dilation : (int, int)
-        Pixels from one element of the window to the next.
+    size : pixels of the window, without dilation.
+    stride : pixels from one position of the window to the next.
+    padding : pixels put around the image on both sides.
+    dilation : pixels from one element of the window to the next.
     """
 
     size: Pair
@@ -39,20 +35,13 @@ class SlidingWindow(NamedTuple):
     dilation: Pair = (1, 1)
 
     def positions(self, image: Pair, after: Pair | None = None) -> Pair:
-        """Return the number of positions of the window on an image.
+        """Return the number of positions of the window on an image, down and across.
 
         Parameters
         ----------
-        image : (int, int)
-            Height and width, without padding.
-        after : (int, int), optional
-            Pixels put below and to the right of the image; the padding, which is then above and to the left alone,
+        image : height and width, without padding.
+        after : pixels put below and to the right of the image; the padding, which is then above and to the left alone,
             unless given.
-
-        Returns
-        -------
-        (int, int)
-            Positions down and across.
         """
         spans = [dilation * (size - 1) + 1 for size, dilation in zip(self.size, self.dilation, strict=True)]
         sides = zip(image, self.padding, self.padding if after is None else after, strict=True)

@@ -36,27 +36,17 @@ class ChoicesWarning(UserWarning):
 
 
 def read(key: Key) -> dict[str, Any] | None:
-    """Return the record of a key.
+    """Return the record of a key, as it was written, with `key`; None if there is none.
 
     A file that is damaged, or has another version, counts as absent and is a `ChoicesWarning`, once per process.
-
-    Returns
-    -------
-    dict or None
-        The record as it was written, with `key`; None if there is none.
     """
     return _read(_file_name(key))
 
 
 def write(key: Key, record: Mapping[str, Any]) -> bool:
-    """Store the record of a key, in place of an older one: all of it, or nothing.
+    """Store the record of a key, in place of an older one: all of it, or nothing; return whether it is stored.
 
     A cache folder that cannot be written to is a `ChoicesWarning`, once per process.
-
-    Returns
-    -------
-    bool
-        Whether the record is stored.
     """
     try:
         write_record(_file_name(key), VERSION, {**record, "key": dict(key)})
@@ -67,13 +57,7 @@ def write(key: Key, record: Mapping[str, Any]) -> bool:
 
 
 def entries() -> tuple[dict[str, Any], ...]:
-    """Return all records that can be read, in the order of their files' names.
-
-    Returns
-    -------
-    tuple of dict
-        As `read` returns them; each file that is damaged is a `ChoicesWarning`, once per process.
-    """
+    """Return all records that can be read, in the order of their files' names, as `read` does."""
     records = (_read(f"{FOLDER}/{path.name}") for path in cache_named(FOLDER).files)
     return tuple(record for record in records if record is not None)
 
@@ -83,14 +67,7 @@ def clear(matching: str | None = None) -> Cleared:
 
     Parameters
     ----------
-    matching : str, optional
-        Remove only records with this text in a value of their key, such as a part of a device's name. By default, all
-        are removed, damaged files included.
-
-    Returns
-    -------
-    Cleared
-        The number of files that were removed, their bytes, and why others could not be.
+    matching : text in a value of their key, such as a part of a device's name; None for all, damaged files included.
     """
     found = cache_named(FOLDER)
     files = found.files if matching is None else tuple(path for path in found.files if _matches(path, matching))

@@ -129,21 +129,7 @@ def _judged(model: Model, data: TrainingData | InputRows, outputs: Array) -> Eva
 def rows_for(model: Model, data: TrainingData | InputRows, first: int = 0, last: int | None = None) -> Array | CSR:
     """Return rows as a model takes them: scaled and, images, enlarged to its size where it says so.
 
-    Parameters
-    ----------
-    model : Model
-        What is to take them.
-    data : TrainingData or InputRows
-        All rows.
-    first : int, default 0
-        The first of the rows that are wanted, counted from 0.
-    last : int, optional
-        Where they end, which is not wanted any more; the end of the rows unless given.
-
-    Returns
-    -------
-    ndarray or CSR
-        Float32, of shape (last - first, model.network.inputs); CSR where the data are and zeros stay zeros.
+    They are float32, from `first`, counted from 0, to before `last`; CSR where the data are and zeros stay zeros.
     """
     rows, image = data.part(first, data.rows if last is None else last), model.network.image
     must_enlarge, of_rows = _must_enlarge(model, data), data.image

@@ -54,16 +54,10 @@ class RowsResult:
 
     Parameters
     ----------
-    plan : Plan
-        How all rows were run.
-    outputs : ndarray
-        The network's outputs, of shape (rows, outputs).
-    statistics : tuple of LayerStatistics
-        One record a layer, over all rows.
-    seconds : Seconds
-        Where the time went; `read` is that for making the rows ready.
-    notes : tuple of str
-        Sentences on what did not go as planned.
+    outputs : the network's, of shape (rows, outputs).
+    statistics : one record a layer, over all rows.
+    seconds : where the time went; `read` is that for making the rows ready.
+    notes : sentences on what did not go as planned.
     """
 
     plan: Plan

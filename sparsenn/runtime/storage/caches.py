@@ -130,13 +130,7 @@ def clear(names: Iterable[str] = CACHES) -> tuple[Cleared, ...]:
 
 
 def remove_files(cache: Cache) -> Cleared:
-    """Remove the files that a record of a cache lists, and folders that are empty then.
-
-    Returns
-    -------
-    Cleared
-        The number of files that were removed, their bytes, and why others could not be.
-    """
+    """Remove the files that a record of a cache lists, and folders that are empty then."""
     if not cache.own:
         return Cleared(cache.name, 0, 0, f"other programs that use CuPy share {cache.folder}")
     count, size, left = 0, 0, None
