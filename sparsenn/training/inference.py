@@ -131,8 +131,8 @@ def rows_for(model: Model, data: TrainingData | InputRows, first: int = 0, last:
 
     They are float32, from `first`, counted from 0, to before `last`; CSR where the data are and zeros stay zeros.
     """
-    rows, image = data.part(first, data.rows if last is None else last), model.network.image
-    must_enlarge, of_rows = _must_enlarge(model, data), data.image
+    rows: Array | CSR = data.part(first, data.rows if last is None else last)
+    image, must_enlarge, of_rows = model.network.image, _must_enlarge(model, data), data.image
     if of_rows is not None and isinstance(rows, np.ndarray) and takes_shape(model.network, (len(rows), *of_rows)):
         rows, of_rows = as_matrix(model.network, rows.reshape(len(rows), *of_rows)), image or of_rows
     if model.scaling is not None:
