@@ -17,6 +17,7 @@ from sparsenn.report.architecture import layer_title, shape_text
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, duration, milliseconds
 from sparsenn.report.records import plain
+from sparsenn.report.summary import parts_of
 from sparsenn.report.tables import fact_table
 from sparsenn.report.training import evaluation_text
 
@@ -39,18 +40,15 @@ _TEXT_WIDTH = 100
 def model_summary(model: str, data: str, run: Any) -> Table:
     """Return what was run, how, how well it did and how long it took, as a table of two columns."""
     network, seconds, rows = run.plan.network, run.seconds, run.plan.inputs
-    parts = ", ".join(f"{name} {duration(part)}" for name, part in asdict(seconds).items())
     enlarged = "" if network.image is None or not run.enlarged else f", enlarged to {shape_text(network.image)}"
     facts = [
-        ("model", model),
-        ("network", f"{_shapes(network)}; {count(network.multiply_adds)} multiply-adds per sample"),
-        ("data", f"{data}, {count(rows)} rows{enlarged}"),
+        *_given(model, network, "sample", f"{data}, {count(rows)} rows{enlarged}"),
         *([] if run.model.scaling is None else [("scaling", str(run.model.scaling))]),
         ("plan", str(run.plan)),
         *(("note", note) for note in run.notes),
         ("result", "no targets to compare with" if run.evaluation is None else evaluation_text(run.evaluation)),
         *([("classes", _classes(run))] if run.model.classes else []),
-        ("time", f"{duration(seconds.total)}: {parts}"),
+        ("time", parts_of(seconds)),
         ("compute", f"{duration(seconds.compute)}, {_rate(rows, seconds.compute)}"),
     ]
     return fact_table(facts, _TEXT_WIDTH)
@@ -111,9 +109,7 @@ def model_record(model: str, data: str, run: Any) -> dict[str, Any]:
 def table_summary(model: str, network: Network, data: str, rows: int, notes: Sequence[str], seconds: float) -> Table:
     """Return a table's predictions in words, as a table of two columns."""
     facts = [
-        ("model", model),
-        ("network", f"{_shapes(network)}; {count(network.multiply_adds)} multiply-adds per row"),
-        ("data", f"{data}, {count(rows)} rows"),
+        *_given(model, network, "row", f"{data}, {count(rows)} rows"),
         *(("note", note) for note in notes),
         ("time", f"{duration(seconds)}, {_rate(rows, seconds)}"),
     ]
@@ -133,18 +129,11 @@ def prediction_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -
 
 def stream_summary(model: str, data: str, result: Result) -> Table:
     """Return a model's run over the rows of a file that was read in chunks, as a table of two columns."""
-    seconds = result.seconds
-    times = ", ".join(f"{name} {duration(part)}" for name, part in asdict(seconds).items())
     facts = [
-        ("model", model),
-        (
-            "network",
-            f"{_shapes(result.plan.network)}; {count(result.plan.network.multiply_adds)} multiply-adds per row",
-        ),
-        ("data", f"{data}, {count(result.inputs)} rows"),
+        *_given(model, result.plan.network, "row", f"{data}, {count(result.inputs)} rows"),
         ("plan", str(result.plan)),
         *(("note", note) for note in result.notes),
-        ("time", f"{duration(seconds.total)}: {times}"),
+        ("time", parts_of(result.seconds)),
     ]
     return fact_table(facts, _TEXT_WIDTH)
 
@@ -168,8 +157,10 @@ def stream_record(model: str, data: str, result: Result) -> dict[str, Any]:
     return values
 
 
-def _shapes(network: Network) -> str:
-    return " → ".join(map(shape_text, network.shapes))
+def _given(model: str, network: Network, row: str, data: str) -> list[tuple[str, str]]:
+    shapes = " → ".join(map(shape_text, network.shapes))
+    per_row = f"{count(network.multiply_adds)} multiply-adds per {row}"
+    return [("model", model), ("network", f"{shapes}; {per_row}"), ("data", data)]
 
 
 def _classes(run: Any) -> str:
