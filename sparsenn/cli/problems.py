@@ -41,10 +41,8 @@ OF_RANDOM_PROBLEMS = ("widths", "sizes", "seed")
 class ProblemOptions:
     """The options that say which problem; each ladder takes those that are meant for it.
 
-    Parameters
-    ----------
-    first_rows, first_layers : how many of a dataset are taken, as far as they are there, where `rows` and
-        `layers` do not say; None for all.
+    `first_rows`, `first_layers`: how many of a dataset are taken, as far as they are there, where `rows` and `layers`
+    do not say; None for all.
     """
 
     dataset: str

@@ -47,9 +47,7 @@ def wake_gpu(device: str) -> None:
 
     CuPy finds it made. Failures are left for CuPy to find and report.
 
-    Parameters
-    ----------
-    device : as users name it; nothing is done for other devices than GPUs, nor where CuPy is missing.
+    `device`: as users name it; nothing is done for other devices than GPUs, nor where CuPy is missing.
     """
     found = re.fullmatch(r"auto|cuda(?::([0-9]{1,4}))?", device)
     if _alone and found and find_spec("cupy") is not None:

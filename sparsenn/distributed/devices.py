@@ -53,10 +53,8 @@ _NUMBER = re.compile(r"(?:cuda:)?([0-9]{1,4})")
 def device_names(devices: Devices) -> tuple[str, ...]:
     """Return the names of devices, each once, as `Session` takes one.
 
-    Parameters
-    ----------
-    devices : `all` for all GPUs that are here; `cpu`; or GPUs by name or number, as `cuda:0` or `0`: several texts, or
-        one that commas divide.
+    `devices`: `all` for all GPUs that are here; `cpu`; or GPUs by name or number, as `cuda:0` or `0`: several texts, or
+    one that commas divide.
     """
     if not isinstance(devices, str | Iterable):
         raise UsageError(f"the devices are {devices!r}; {_KNOWN}")

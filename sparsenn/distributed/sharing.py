@@ -57,12 +57,7 @@ class Stopping:
 
 @dataclass(frozen=True)
 class _Ended:
-    """A thread that does nothing more.
-
-    Parameters
-    ----------
-    error : why; None where no item is left.
-    """
+    """A thread that does nothing more."""
 
     error: BaseException | None = None
 

@@ -97,12 +97,7 @@ class TableEncoding:
         return cls(columns, tuple(table.names[number] for number in targets), table.named)
 
     def encode(self, table: Table, labelled: bool = False) -> Array:
-        """Return what the network takes of each row: float32 of shape (rows, width).
-
-        Parameters
-        ----------
-        labelled : as `places` takes it.
-        """
+        """Return what the network takes of each row: float32 of shape (rows, width)."""
         places = self.places(table, labelled)
         check_memory(4 * table.rows * self.width, f"{table.path}: {table.rows:,} rows of {self.width:,} inputs")
         inputs, first = np.zeros((table.rows, self.width), np.float32), 0
@@ -118,9 +113,7 @@ class TableEncoding:
     def places(self, table: Table, labelled: bool = False) -> list[int]:
         """Return the place of each column in a table, counted from 0: by name where there are names, else in order.
 
-        Parameters
-        ----------
-        labelled : whether a table whose columns go by no names holds the targets, too.
+        `labelled`: whether a table whose columns go by no names holds the targets, too.
         """
         if self.by_name(table, labelled):
             return [table.names.index(column.name) for column in self.columns]
@@ -160,9 +153,7 @@ class TableEncoding:
 def class_names(table: Table, column: int, surely: bool = False) -> tuple[str, ...]:
     """Return the classes of a column, sorted.
 
-    Parameters
-    ----------
-    surely : whether they are classes however few rows have one in common.
+    `surely`: whether they are classes however few rows have one in common.
     """
     found = table.texts(column)
     if not surely:

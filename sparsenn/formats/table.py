@@ -102,13 +102,7 @@ class Table:
         return {place for place, column in enumerate(self.columns) if isinstance(column, Texts)}
 
     def checked(self) -> Table:
-        """Return the table.
-
-        Raises
-        ------
-        FileFormatError
-            A number is not finite in float32.
-        """
+        """Return the table, whose numbers must be finite in float32."""
         for place, column in enumerate(self.columns):
             if isinstance(column, np.ndarray) and np.isinf(column).any():
                 message = "holds a number that is not finite in float32"
@@ -116,13 +110,7 @@ class Table:
         return self
 
     def numbers(self, column: int) -> Array:
-        """Return a column, counted from 0, as float32 numbers, NaN where one is missing.
-
-        Raises
-        ------
-        FileFormatError
-            A text is no finite float32 number; the message says where.
-        """
+        """Return a column, counted from 0, as float32 numbers, NaN where one is missing."""
         found = self._read(column)
         if not isinstance(found, Texts):
             return found
@@ -133,13 +121,7 @@ class Table:
         return np.array([*map(float, found.values), np.nan], np.float32)[found.codes]
 
     def matrix(self) -> Array:
-        """Return all columns as numbers, none of which may be missing: float32 of shape (rows, columns).
-
-        Raises
-        ------
-        FileFormatError
-            As `numbers`; or one is missing.
-        """
+        """Return all columns as numbers, none of which may be missing: float32 of shape (rows, columns)."""
         found = np.empty((self.rows, len(self.columns)), np.float32)
         for column in range(len(self.columns)):
             found[:, column] = self.numbers(column)

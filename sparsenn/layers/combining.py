@@ -19,12 +19,7 @@ __all__ = ["Add", "CombiningLayer", "Concatenate", "Multiply"]
 
 
 class CombiningLayer(ImageLayer):
-    """A layer that reads several nodes of a network, which give images, or rows of features.
-
-    Attributes
-    ----------
-    least_sources : how many it reads at least.
-    """
+    """A layer that reads several nodes of a network, which give images, or rows of features."""
 
     least_sources: ClassVar[int] = 2
 

@@ -104,12 +104,7 @@ def _converted(values: Any, what: str) -> Array:
 
 
 def float32_bias(bias: float | Array | None, outputs: int, name: str) -> float | Array | None:
-    """Return a bias as a layer keeps it: None, a number, or a read-only float32 vector of shape (outputs,).
-
-    Parameters
-    ----------
-    name : what messages call the outputs.
-    """
+    """Return a bias as a layer keeps it: None, a number, or a read-only float32 vector of shape (outputs,)."""
     if bias is None:
         return None
     array = float32_parameters(bias, "bias holds")

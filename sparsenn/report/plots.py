@@ -25,9 +25,7 @@ def draw_layers(statistics: Sequence[LayerStatistics], path: Path, title: str = 
 def new_figure(width: float, height: float) -> Any:
     """Return an empty figure of matplotlib.
 
-    Parameters
-    ----------
-    width, height : in inches.
+    `width`, `height`: in inches.
     """
     try:
         from matplotlib.figure import Figure

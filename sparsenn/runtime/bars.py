@@ -46,10 +46,8 @@ Draw: TypeAlias = Callable[[str, int, int, str], None]
 def reporting(wanted: bool | None) -> Iterator[Progress]:
     """Yield the progress report for the work inside.
 
-    Parameters
-    ----------
-    wanted : True reports in any case, by bars where somebody may read them and by lines elsewhere; False never; None
-        only by bars.
+    `wanted`: True reports in any case, by bars where somebody may read them and by lines elsewhere; False never; None
+    only by bars.
     """
     is_read = has_reader(sys.stderr)
     if wanted is False or (wanted is None and not is_read):

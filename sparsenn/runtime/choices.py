@@ -65,9 +65,7 @@ def entries() -> tuple[dict[str, Any], ...]:
 def clear(matching: str | None = None) -> Cleared:
     """Remove stored records.
 
-    Parameters
-    ----------
-    matching : text in a value of their key, such as a part of a device's name; None for all, damaged files included.
+    `matching`: text in a value of their key, such as a part of a device's name; None for all, damaged files included.
     """
     found = cache_named(FOLDER)
     files = found.files if matching is None else tuple(path for path in found.files if _matches(path, matching))

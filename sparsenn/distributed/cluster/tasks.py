@@ -27,9 +27,7 @@ RETRIES = 3  # further attempts of a task that fails
 def hold(client: Any, work: Work) -> tuple[Any, Sizes]:
     """Have a cluster hold the network of some work, of which a worker opens a session.
 
-    Returns
-    -------
-    future of the work, or the work itself, which is small, if it names a file; and the network's sizes.
+    Returns a future of the work, or the work itself, which is small, if it names a file; and the network's sizes.
     """
     place = address_of(client)
     with _one_line_errors(client), dask_module("dask").config.set(_LARGE):

@@ -99,9 +99,7 @@ def _values_at_points(signal: Signal, source: Signal) -> Array | None:
 def concatenated(signals: Sequence[Signal], axis: int | None = None) -> Signal:
     """Return several signals side by side: one product, where all are affine in the same rows, or else a layer.
 
-    Parameters
-    ----------
-    axis : of the tensors, counted from the first one or from the last; None for features and channels.
+    `axis`: of the tensors, counted from the first one or from the last; None for features and channels.
     """
     first = signals[0]
     if axis is not None:
@@ -159,9 +157,7 @@ def with_product(signal: Signal, product: Product) -> Signal:
 def product_per_position(signal: Signal, weights: Any) -> Signal:
     """Return the product along the last axis of rows, whose numbers the signal's layers hold in its order.
 
-    Parameters
-    ----------
-    weights : a matrix of shape (length of the axis, outputs), dense or one of SciPy's.
+    `weights`: a matrix of shape (length of the axis, outputs), dense or one of SciPy's.
     """
     check_finite(weights)
     positions, shape = prod(signal.shape[:-1]), (*signal.shape[:-1], weights.shape[1])

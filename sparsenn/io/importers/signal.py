@@ -143,9 +143,7 @@ class Signal:
     def product(self, weights: Any, shape: tuple[int, ...]) -> Signal:
         """Return the product of a row with weights, as a tensor whose rows have `shape`.
 
-        Parameters
-        ----------
-        weights : a matrix of shape (inputs, outputs), dense or one of SciPy's; its inputs are in the tensor's order.
+        `weights`: a matrix of shape (inputs, outputs), dense or one of SciPy's; its inputs are in the tensor's order.
         """
         check_finite(weights)
         if self.order is not None:

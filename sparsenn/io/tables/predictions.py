@@ -46,13 +46,7 @@ def predicted_classes(model: Model, outputs: Array) -> Array | None:
 def prediction_table(
     model: Model, outputs: Array, *, scores: bool = False, copied: tuple[str, Any] | None = None
 ) -> pa.Table:
-    """Return predictions as columns.
-
-    Returns
-    -------
-    pyarrow.Table
-        Columns of different names; numbers of classes count from 0.
-    """
+    """Return predictions as columns of different names; numbers of classes count from 0."""
     import pyarrow as pa
 
     predicted = predicted_classes(model, outputs)
@@ -86,9 +80,7 @@ def _output_names(model: Model) -> list[str]:
 def table_writer(path: str | os.PathLike[str]) -> Iterator[Callable[[pa.Table], None]]:
     """Yield a function that appends rows, each time with the same columns, to a table that is written whole or not.
 
-    Parameters
-    ----------
-    path : the file, whose name is that of a table; text goes through gzip if it ends in `.gz`.
+    `path`: the file, whose name is that of a table; text goes through gzip if it ends in `.gz`.
     """
     suffix = table_suffix(path)
     if suffix is None:

@@ -122,9 +122,7 @@ def cache_named(name: str) -> Cache:
 def clear(names: Iterable[str] = CACHES) -> tuple[Cleared, ...]:
     """Remove the files of some caches, and folders of theirs that are empty then.
 
-    Parameters
-    ----------
-    names : of the caches; one that others share is left alone, and the reason reported.
+    `names`: of the caches; one that others share is left alone, and the reason reported.
     """
     return tuple([remove_files(cache) for cache in [cache_named(name) for name in names]])
 

@@ -41,12 +41,7 @@ def _convolve(
 
 
 def launch_sequential(layer: Conv2d, images: Array) -> Array:
-    """Compute a convolution, one image after the other.
-
-    Returns
-    -------
-    float32 of shape (images, filters, output height, output width).
-    """
+    """Compute a convolution, one image after the other."""
     outputs = np.empty(layer.output_shape(images.shape), np.float32)
     given, bias = np.ascontiguousarray(images, np.float32), layer.bias_vector()
     for image, sums in zip(given, outputs, strict=True):

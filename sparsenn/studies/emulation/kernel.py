@@ -82,12 +82,7 @@ class EmulationError(SparseNNError):
 
 
 class EmulatedKernel:
-    """A kernel that can be launched with NumPy arrays and scalars of the very types that it takes.
-
-    Parameters
-    ----------
-    library : what g++ has made of it.
-    """
+    """A kernel that can be launched with NumPy arrays and scalars of the very types that it takes."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library

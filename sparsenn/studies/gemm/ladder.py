@@ -33,12 +33,7 @@ PIECE = 1 << 23
 
 
 def random_problem(rows: int, sizes: Sequence[int], seed: int) -> tuple[Array, Array]:
-    """Return two matrices of normally distributed numbers.
-
-    Returns
-    -------
-    a, b : float32.
-    """
+    """Return two float32 matrices of normally distributed numbers."""
     if len(sizes) != 3 or min(sizes) < 1 or seed < 0:
         raise UsageError(
             f"sizes {','.join(map(str, sizes))} and seed {seed} make no product; that takes m,k,n of at least 1 each, "

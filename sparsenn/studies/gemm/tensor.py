@@ -135,9 +135,7 @@ def _alignment(matrix: Array) -> int:
 def _readable(matrix: Array, rounds: bool) -> Array:
     """Return a matrix as kernels can copy it: its rows begin at multiples of 4 bytes.
 
-    Parameters
-    ----------
-    rounds : to half precision; rows then begin at multiples of 16 bytes.
+    `rounds`: to half precision; rows then begin at multiples of 16 bytes.
     """
     if not rounds and _alignment(matrix) % 4 == 0:
         return matrix

@@ -59,9 +59,7 @@ class Epoch:
 class TrainStage:
     """The first epoch of a problem, its rows in the order of a permutation drawn with `seed`.
 
-    Parameters
-    ----------
-    device_index : of the GPU, where trainers need one.
+    `device_index`: of the GPU, where trainers need one.
     """
 
     def __init__(self, problem: TrainingProblem, seed: int = 0, device_index: int = 0) -> None:
@@ -123,8 +121,6 @@ def random_problem(rows: int, widths: Sequence[int], seed: int) -> tuple[tuple[L
 
     Weights are as those of the ladder of `mlp`; ReLU follows every layer but the last. Targets are normal.
 
-    Returns
-    -------
     The layers, and data of shape (rows, widths[0] + widths[-1]), float32.
     """
     layers, features = random_network(rows, widths, seed)

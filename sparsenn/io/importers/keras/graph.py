@@ -27,12 +27,7 @@ _KNOWN = {_INPUT, *_MODELS, *LAYERS, *(f"{OPERATION}{name}" for name in OPERATIO
 
 
 class Source(NamedTuple):
-    """An argument that is a layer's result.
-
-    Parameters
-    ----------
-    name : the layer's.
-    """
+    """An argument that is a layer's result."""
 
     name: str
 

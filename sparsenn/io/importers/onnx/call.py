@@ -51,13 +51,7 @@ class Call:
 
     @property
     def signal(self) -> Signal:
-        """The first input, which must depend on the network's input as the only one.
-
-        Raises
-        ------
-        InputError
-            Another one does, or the first does not.
-        """
+        """The first input, which must depend on the network's input as the only one."""
         first, *others = self.inputs
         if not isinstance(first, Signal) or any(isinstance(other, Signal | Classes) for other in others):
             raise InputError("an input other than its first depends on the network's input; it must be a constant")

@@ -29,12 +29,7 @@ Constant: TypeAlias = Any
 
 @dataclass(frozen=True)
 class Tensors:
-    """Makes arrays of tensors.
-
-    Parameters
-    ----------
-    folder : where external data lie, the model's own; None where the model is from no file.
-    """
+    """Makes arrays of tensors; external data lie in `folder`, None where the model is from no file."""
 
     folder: Path | None
 

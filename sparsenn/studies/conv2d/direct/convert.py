@@ -25,9 +25,7 @@ _CONVERT = program("studies/conv2d/direct/kernels/convert.cu", THREADS=(THREADS,
 def to_half(array: Array) -> Array:
     """Return a float32 device array's numbers as float16, rounded to nearest; 65,520 and above become infinite.
 
-    Parameters
-    ----------
-    array : of any shape, contiguous.
+    `array`: of any shape, contiguous.
     """
     if array.dtype != np.float32 or not array.flags.c_contiguous:
         raise UsageError(

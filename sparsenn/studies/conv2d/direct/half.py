@@ -45,9 +45,7 @@ _PROGRAM = specialised(SOURCE)
 def shape_defines(geometry: Geometry, aligned: bool) -> dict[str, int]:
     """Return a convolution's sizes, tiles of pairs of pixels, and whether pairs are read at once, for the kernel.
 
-    Parameters
-    ----------
-    aligned : the images begin at a multiple of 4 bytes.
+    `aligned`: the images begin at a multiple of 4 bytes.
     """
     width, height = tile_of(geometry.output_height, parts_of(geometry.output_width, 2), THREADS)
     paired = aligned and geometry.width % 2 == 0 and geometry.padding[1] % 2 == 0

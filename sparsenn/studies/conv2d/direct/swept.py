@@ -139,9 +139,7 @@ def completed(geometry: Geometry, parameters: Mapping[str, int]) -> dict[str, in
 def launch_with(parameters: Mapping[str, int]) -> Launch:
     """Return the launch with given parameters; it raises, besides, if a convolution cannot be run with them.
 
-    Parameters
-    ----------
-    parameters : some or all of `PARAMETERS`, which the others are chosen for.
+    `parameters`: some or all of `PARAMETERS`, which the others are chosen for.
     """
     return partial(_checked, dict(parameters))
 
