@@ -133,11 +133,6 @@ def shared(
     workers : what each of them does with an item; it may look whether it is to stop.
     items : taken one by one, in one thread at a time.
     ahead : how many may be done, or be under way, beside one a thread, before what was made of them is asked for.
-
-    Raises
-    ------
-    BaseException
-        What a worker, or the iteration over the items, raised first.
     """
     state: _Shared[Item, Value] = _Shared(items, len(workers) + ahead)
     begun = 0

@@ -56,11 +56,6 @@ class Table:
     named : whether the file gives names.
     first_line : number of the line of the first row; None where the file is not text.
     first_row : number of the first row in the file, counted from 0.
-
-    Raises
-    ------
-    FileFormatError
-        Two columns have one name.
     """
 
     path: str

@@ -78,7 +78,7 @@ def packing_order(inputs: int, parts: int, turn: int) -> Array:
 def pack_weights(weights: Array, order: Array) -> Array:
     """Reorder weights so that the first pairs of all threads come first, then the second, and so on.
 
-    (pairs of a thread, outputs, parts, 2) float16, contiguous.
+    Returns float16 of shape (pairs of a thread, outputs, parts, 2), contiguous.
     """
     packed: Array = weights[order].transpose(0, 3, 1, 2).astype(np.float16, order="C")
     return packed

@@ -46,7 +46,7 @@ def random_problem(rows: int, widths: Sequence[int], seed: int) -> tuple[tuple[L
     Weights are normal with variance 2 / inputs, which keeps the size of what passes through ReLU (He et al., 2015,
     arXiv:1502.01852); biases and features are normal, too. ReLU follows every layer but the last.
 
-    The layers, and features of shape (rows, widths[0]), float32.
+    Returns the layers, and features of shape (rows, widths[0]), float32.
     """
     if rows < 1 or len(widths) < 2 or min(widths) < 1 or seed < 0:
         raise UsageError(

@@ -121,7 +121,7 @@ def random_problem(rows: int, widths: Sequence[int], seed: int) -> tuple[tuple[L
 
     Weights are as those of the ladder of `mlp`; ReLU follows every layer but the last. Targets are normal.
 
-    The layers, and data of shape (rows, widths[0] + widths[-1]), float32.
+    Returns the layers, and data of shape (rows, widths[0] + widths[-1]), float32.
     """
     layers, features = random_network(rows, widths, seed)
     targets = np.random.default_rng((seed, 1)).standard_normal((rows, widths[-1]), np.float32)
