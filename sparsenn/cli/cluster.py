@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["client_of", "cluster_record", "cluster_summary"]
 
-_TEXT_WIDTH = 100  # columns at which a long text is broken
-
 
 @contextmanager
 def client_of(cluster: Cluster, device: str) -> Iterator[Any]:
@@ -44,7 +42,7 @@ def cluster_summary(name: str, run: ClusterRun, verdict: Verification | str) -> 
     from rich.text import Text
 
     from sparsenn.report.quantities import count, duration, rate
-    from sparsenn.report.tables import fact_table
+    from sparsenn.report.tables import TEXT_WIDTH, fact_table
 
     shown = f"{count(run.rows)} samples × {count(run.inputs)} neurons × {count(run.layers)} layers"
     style = "" if isinstance(verdict, str) else "bold green" if verdict.passed else "bold red"
@@ -62,7 +60,7 @@ def cluster_summary(name: str, run: ClusterRun, verdict: Verification | str) -> 
             ("categories", f"{count(run.categories.size)} of {count(run.rows)} samples; files count samples from 1"),
             ("verification", Text(str(verdict), style=style)),
         ],
-        _TEXT_WIDTH,
+        TEXT_WIDTH,
     )
 
 

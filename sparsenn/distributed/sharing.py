@@ -125,7 +125,7 @@ def shared(
     """Have items done by several threads at once, and yield each with what was made of it, in the order of their ends.
 
     Ends when all are done. Where one fails, or the iteration is left, the threads stop where they look next, and do
-    nothing more when this returns.
+    nothing more when this returns, or raises what the first one raised.
 
     Parameters
     ----------

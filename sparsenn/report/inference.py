@@ -18,7 +18,7 @@ from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, duration, milliseconds
 from sparsenn.report.records import plain
 from sparsenn.report.summary import parts_of
-from sparsenn.report.tables import fact_table
+from sparsenn.report.tables import TEXT_WIDTH, fact_table
 from sparsenn.report.training import evaluation_text
 
 __all__ = [
@@ -32,9 +32,6 @@ __all__ = [
 ]
 
 _CLASSES = 10  # classes whose rows the summary counts
-
-_TEXT_WIDTH = 100
-"""Columns at which a long text, such as the plan, is broken."""
 
 
 def model_summary(model: str, data: str, run: Any) -> Table:
@@ -51,7 +48,7 @@ def model_summary(model: str, data: str, run: Any) -> Table:
         ("time", parts_of(seconds)),
         ("compute", f"{duration(seconds.compute)}, {_rate(rows, seconds.compute)}"),
     ]
-    return fact_table(facts, _TEXT_WIDTH)
+    return fact_table(facts, TEXT_WIDTH)
 
 
 def model_layer_table(network: Network, statistics: tuple[LayerStatistics, ...]) -> Table:
@@ -113,7 +110,7 @@ def table_summary(model: str, network: Network, data: str, rows: int, notes: Seq
         *(("note", note) for note in notes),
         ("time", f"{duration(seconds)}, {_rate(rows, seconds)}"),
     ]
-    return fact_table(facts, _TEXT_WIDTH)
+    return fact_table(facts, TEXT_WIDTH)
 
 
 def prediction_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -135,7 +132,7 @@ def stream_summary(model: str, data: str, result: Result) -> Table:
         *(("note", note) for note in result.notes),
         ("time", parts_of(result.seconds)),
     ]
-    return fact_table(facts, _TEXT_WIDTH)
+    return fact_table(facts, TEXT_WIDTH)
 
 
 def stream_record(model: str, data: str, result: Result) -> dict[str, Any]:

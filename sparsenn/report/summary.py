@@ -10,13 +10,10 @@ from rich.text import Text
 
 from sparsenn.engine import Result, Seconds
 from sparsenn.report.quantities import count, duration, percentage, rate
-from sparsenn.report.tables import fact_table
+from sparsenn.report.tables import TEXT_WIDTH, fact_table
 from sparsenn.report.verification import Verification
 
 __all__ = ["inputs_note", "parts_of", "summary"]
-
-TEXT_WIDTH = 100
-"""Columns at which a long text, such as the plan, is broken."""
 
 
 def summary(

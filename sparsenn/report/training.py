@@ -17,7 +17,7 @@ from sparsenn.printable import printable
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.plots import new_figure, save_figure
 from sparsenn.report.quantities import count, duration, percentage
-from sparsenn.report.tables import fact_table
+from sparsenn.report.tables import TEXT_WIDTH, fact_table
 
 __all__ = [
     "draw_losses",
@@ -29,7 +29,6 @@ __all__ = [
 ]
 
 _NAMES = 12  # columns and classes that are named
-_TEXT_WIDTH = 100  # columns at which a long text is broken
 
 _LINES = 10
 """Epochs that the table of losses shows, the first and the last among them."""
@@ -62,7 +61,7 @@ def training_summary(name: str, result: TrainingResult, model: Model | None = No
         facts.append(
             ("baseline", f"{evaluation_text(result.baseline)}: always predicting the mean of the training targets")
         )
-    return fact_table(facts, _TEXT_WIDTH)
+    return fact_table(facts, TEXT_WIDTH)
 
 
 def model_facts(model: Model) -> list[tuple[str, str]]:
