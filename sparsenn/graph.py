@@ -100,9 +100,7 @@ def consumers_of(nodes: Sequence[Node]) -> tuple[tuple[int, ...], ...]:
 def live_values(consumers: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
     """Return what is still to be read before each layer and after the last: 0 for the input, and numbers of nodes.
 
-    Parameters
-    ----------
-    consumers : what `consumers_of` returns. The last node gives the network's outputs.
+    `consumers`: what `consumers_of` returns. The last node gives the network's outputs.
     """
     last = {value: readers[-1] for value, readers in enumerate(consumers) if readers}
     end = len(consumers) - 1

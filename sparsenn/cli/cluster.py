@@ -17,20 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["client_of", "cluster_record", "cluster_summary"]
 
-_TEXT_WIDTH = 100
-"""Columns at which a long text is broken."""
-
 
 @contextmanager
 def client_of(cluster: Cluster, device: str) -> Iterator[Any]:
     """Yield the client of a cluster, which is started if it is one of this machine.
 
     Dask's own logs of lost connections are silenced: this program reports each loss in a line.
-
-    Raises
-    ------
-    UsageError, WorkerError
-        As `sparsenn.distributed.local_cluster` does, or there is no scheduler at the address.
     """
     import dask
 
@@ -50,7 +42,7 @@ def cluster_summary(name: str, run: ClusterRun, verdict: Verification | str) -> 
     from rich.text import Text
 
     from sparsenn.report.quantities import count, duration, rate
-    from sparsenn.report.tables import fact_table
+    from sparsenn.report.tables import TEXT_WIDTH, fact_table
 
     shown = f"{count(run.rows)} samples × {count(run.inputs)} neurons × {count(run.layers)} layers"
     style = "" if isinstance(verdict, str) else "bold green" if verdict.passed else "bold red"
@@ -68,7 +60,7 @@ def cluster_summary(name: str, run: ClusterRun, verdict: Verification | str) -> 
             ("categories", f"{count(run.categories.size)} of {count(run.rows)} samples; files count samples from 1"),
             ("verification", Text(str(verdict), style=style)),
         ],
-        _TEXT_WIDTH,
+        TEXT_WIDTH,
     )
 
 

@@ -50,13 +50,7 @@ class Cluster:
 
 
 def cluster_from(scheduler: str | None, workers: int | None, piece: int | None) -> Cluster | None:
-    """Return the cluster that the options ask for; None if they ask for none.
-
-    Raises
-    ------
-    UsageError
-        They do not go together, or Dask is not installed.
-    """
+    """Return the cluster that the options ask for; None if they ask for none."""
     if scheduler is None and workers is None:
         if piece is not None:
             raise UsageError("--piece goes with --workers or --scheduler; leave it out")

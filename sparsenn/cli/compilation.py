@@ -24,10 +24,6 @@ def compile_kernels(progress: Progress = silent) -> None:
 
     This takes up to half a minute where nothing is compiled yet, and none where everything is. Matrices wider than
     65,536 have 32-bit indices, and compile their own code when they first occur.
-
-    Parameters
-    ----------
-    progress : called after each kernel.
     """
     weights = np.kron(np.eye(WIDTH // 2), np.ones((2, 2)))  # equal columns, so that merging has work to do
     rows, columns = np.nonzero(weights)

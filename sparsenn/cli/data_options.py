@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TABLES", "Deviation", "Factor", "Mean", "check_table", "is_table", "scaling_from"]
 
-TABLES = (".csv", ".tsv", ".parquet")
-"""Suffixes of tables: files that have columns."""
+TABLES = (".csv", ".tsv", ".parquet")  # suffixes of tables: files that have columns
 
 
 Factor = Annotated[
@@ -32,25 +31,13 @@ def is_table(path: Path) -> bool:
 
 
 def check_table(option: str, *files: Path | None) -> None:
-    """Refuse an option of tables where no file is a table.
-
-    Raises
-    ------
-    UsageError
-        None of the files is a table; the message names the option.
-    """
+    """Refuse an option of tables where no file is a table."""
     if not any(path is not None and is_table(path) for path in files):
         raise UsageError(f"{option} goes with CSV, TSV or Parquet data, which this is not; leave it out")
 
 
 def scaling_from(factor: str | None, mean: str | None, deviation: str | None) -> Scaling | None:
-    """Return the scaling that the options ask for; None where they ask for none.
-
-    Raises
-    ------
-    UsageError
-        One is no number or fraction, nor several separated by commas; or it cannot be a scaling's.
-    """
+    """Return the scaling that the options ask for; None where they ask for none."""
     if factor is None and mean is None and deviation is None:
         return None
     from sparsenn.formats import Scaling

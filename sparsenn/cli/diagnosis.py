@@ -83,7 +83,6 @@ def diagnose() -> list[Finding]:
 
 
 def _guarded(section: str, name: str, probe: Probe) -> Iterator[Finding]:
-    """Yield what a probe finds, and what keeps it from finding more."""
     try:
         yield from probe()
     except Exception as error:  # whatever is broken may fail in any way

@@ -98,7 +98,6 @@ def report_error(error: BaseException) -> int:
 
 
 def _message(error: BaseException) -> str | None:
-    """The message for an error that the user can do something about; None for all others."""
     if isinstance(error, SparseNNError):
         return str(error)
     if isinstance(error, MemoryError):

@@ -34,15 +34,6 @@ def check_files(
     read : files by the option or argument that names them, None where it is absent; a text may also name a dataset.
     written : files to be written, likewise. `DST` may be a folder, and `-` after `--json` is stdout.
     suffixes : endings that `--output` or `DST` may have; any if empty; None for a dataset, an HDF5 file or a folder.
-
-    Raises
-    ------
-    InputError
-        A file to be read does not exist.
-    UsageError
-        A name has another ending or is that of a folder, or two names are one file.
-    ResourceError
-        A folder does not exist or cannot be written to, or a library that draws is missing.
     """
     places = {option: path for option, path in written.items() if path is not None}
     if places.get("--json") == STDOUT:
@@ -120,7 +111,6 @@ def _places(source: str | Path) -> tuple[Path, ...]:
 
 
 def _overwrites(path: Path, source: Path) -> bool:
-    """Whether writing to `path` replaces the source, or one of its files if it is a folder in the official layout."""
     if same_file(path, source):
         return True
     real = Path(os.path.realpath(path))
@@ -133,13 +123,7 @@ def _overwrites(path: Path, source: Path) -> bool:
 
 @contextmanager
 def drawing(path: Path) -> Iterator[None]:
-    """Turn any failure to draw a picture into one line: a picture is drawn last, and costs no result.
-
-    Raises
-    ------
-    ResourceError
-        The library that draws failed.
-    """
+    """Turn any failure to draw a picture into one line: a picture is drawn last, and costs no result."""
     try:
         yield
     except (SparseNNError, ImportError):

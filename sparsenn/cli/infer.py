@@ -263,7 +263,6 @@ def _deliver(
     plot: Path | None,
     report: Path | None,
 ) -> None:
-    """Print the summary and write the files that were asked for."""
     from sparsenn.engine import Result
     from sparsenn.report import draw_layers, layer_table, summary, to_json, to_record
     from sparsenn.report.records import origin_record

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["info"]
 
 
-PLANNED_ROWS = 10_000
-"""Rows that a model is planned for by default."""
+PLANNED_ROWS = 10_000  # rows that a model is planned for by default
 
 
 def info(
@@ -87,7 +86,6 @@ def _planned(model: Model, rows: int, device: str, precision: str) -> Plan:
 
 
 def _print(path: str, model: Model, plan: Plan | None, json: Path | None) -> None:
-    """Print a model with its layers as they are or as planned, and write the plan as JSON if asked for."""
     from sparsenn.report import describe_layers, describe_model, plan_record, plan_table, to_json
     from sparsenn.structure import find_structure
 

@@ -58,8 +58,7 @@ __all__ = [
 WIDEST = 1 << 20
 """Largest width of a dense layer that is asked for, and largest size of any random problem."""
 
-MOST_DIGITS = 18
-"""Of a whole number: it fits into 64 bits."""
+MOST_DIGITS = 18  # of a whole number: it fits into 64 bits
 
 
 Source = Annotated[
@@ -184,25 +183,13 @@ ProgressFlag = Annotated[
 
 
 def check_finite(option: str, value: float | None) -> None:
-    """Refuse NaN and infinity, which parse as numbers.
-
-    Raises
-    ------
-    UsageError
-        The value is given and not finite; the message names the option.
-    """
+    """Refuse NaN and infinity, which parse as numbers."""
     if value is not None and not math.isfinite(value):
         raise UsageError(f"{option} {value} is not a finite number")
 
 
 def byte_count(option: str, text: str | None) -> int | None:
-    """Return the bytes that a size such as `2G` stands for; a plain number counts bytes.
-
-    Raises
-    ------
-    UsageError
-        The text is no such size; the message names the option.
-    """
+    """Return the bytes that a size such as `2G` stands for; a plain number counts bytes."""
     if text is None:
         return None
     from sparsenn.runtime.memory import bytes_of
@@ -214,13 +201,7 @@ def byte_count(option: str, text: str | None) -> int | None:
 
 
 def row_counts(text: str) -> tuple[int, ...]:
-    """Return the numbers of rows per call that `--rows` names.
-
-    Raises
-    ------
-    UsageError
-        The text is not whole numbers of at least 1, separated by commas.
-    """
+    """Return the numbers of rows per call that `--rows` names."""
     fault = f"--rows {text}: take whole numbers of at least 1, separated by commas, as in 1,64,1024,10000"
     return whole_numbers(text, fault, most=2**31 - 1)
 
@@ -240,11 +221,6 @@ def whole_numbers(
     fault : the message where they are not what they should be: what was given, and what to give.
     least, most : the smallest and the largest that a number may be.
     fits : whether they are right together.
-
-    Raises
-    ------
-    UsageError
-        They are not what they should be.
     """
     parts = [part.strip() for part in text.split(",")]
     numbers = tuple(int(part) for part in parts if part.isascii() and part.isdigit() and len(part) <= MOST_DIGITS)
@@ -254,13 +230,7 @@ def whole_numbers(
 
 
 def widths_from(text: str) -> tuple[int, ...]:
-    """Return the widths that `--widths` names.
-
-    Raises
-    ------
-    UsageError
-        It is not two or more whole numbers from 1 to 2^20, separated by commas.
-    """
+    """Return the widths that `--widths` names."""
     fault = (
         f"--widths {text}: take two or more whole numbers from 1 to {WIDEST:,}, separated by commas, as in 72,64,64,4"
     )
@@ -275,11 +245,6 @@ def sizes_from(text: str, form: str, usual: Sequence[int]) -> tuple[int, ...]:
     text : `name=number` of some sizes, separated by commas.
     form : the sizes' names, separated by commas; those in brackets may be 0.
     usual : the sizes of those that are not named; of what is in brackets 0 where it says nothing.
-
-    Raises
-    ------
-    UsageError
-        A name is none of the form, or is given twice; or a number is not whole, from 1 to 2^20, in brackets from 0.
     """
     needed, _, rest = form.partition("[")
     names = [*needed.split(","), *filter(None, rest.rstrip("]").split(","))]

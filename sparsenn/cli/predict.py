@@ -165,26 +165,14 @@ def predict(
 
 
 def check_model(path: str, remedy: str) -> None:
-    """Refuse a name that is not a model's, and an HDF5 file that holds something else.
-
-    Raises
-    ------
-    UsageError
-        It is such a name or file; the remedy follows in the message.
-    """
+    """Refuse a name that is not a model's, and an HDF5 file that holds something else."""
     place = Path(path)
     if kind_of(path) is None or place.is_dir() or (place.exists() and not is_model(path)):
         raise UsageError(f"{path} is not a model; {remedy}")
 
 
 def read_model_rows(model: Model, rows: Path) -> Array:
-    """Read a file's rows as a model's network takes them, float32 of shape (rows, inputs); targets are passed over.
-
-    Raises
-    ------
-    SparseNNError
-        Reading fails, or the rows do not fit the model.
-    """
+    """Read a file's rows as a model's network takes them, float32 of shape (rows, inputs); targets are passed over."""
     from sparsenn.formats import CSR
     from sparsenn.training.inference import rows_for
 
@@ -255,7 +243,6 @@ def _predict_table(
     how: dict[str, Any],
     progress: bool | None,
 ) -> int:
-    """Predict a table block by block, print the summary, and the first rows where no file takes them; return rows."""
     from sparsenn.errors import ShapeError
 
     with reporting(progress) as report:
@@ -336,7 +323,6 @@ def _deliver(
     stats: bool,
     report: Path | None,
 ) -> None:
-    """Print the summary, and the table by layer if asked for, and write the files."""
     from sparsenn.io.tables.predictions import write_predictions
     from sparsenn.report import model_layer_table, model_record, model_summary, to_json
 

@@ -41,10 +41,8 @@ OF_RANDOM_PROBLEMS = ("widths", "sizes", "seed")
 class ProblemOptions:
     """The options that say which problem; each ladder takes those that are meant for it.
 
-    Parameters
-    ----------
-    first_rows, first_layers : how many of a dataset are taken, as far as they are there, where `rows` and
-        `layers` do not say; None for all.
+    `first_rows`, `first_layers`: how many of a dataset are taken, as far as they are there, where `rows` and `layers`
+    do not say; None for all.
     """
 
     dataset: str
@@ -85,13 +83,7 @@ class ProblemOptions:
 
 
 def refuse_unused(context: typer.Context, ladder: Ladder) -> None:
-    """Refuse options that were given though a ladder has no use for them.
-
-    Raises
-    ------
-    UsageError
-        There are such options; the message names them.
-    """
+    """Refuse options that were given though a ladder has no use for them."""
     if ladder.problem is None:
         _refuse(context, ladder, OF_RANDOM_PROBLEMS, "a dataset, not a random problem")
         return
@@ -103,33 +95,20 @@ def refuse_unused(context: typer.Context, ladder: Ladder) -> None:
 
 
 def refuse_sizes(context: typer.Context) -> None:
-    """Refuse sizes of random problems where they would be for all ladders at once.
-
-    Raises
-    ------
-    UsageError
-        There are some; the message names them.
-    """
+    """Refuse sizes of random problems where they would be for all ladders at once."""
     useless = _options_set(context, ("widths", "sizes"))
     if useless:
         raise UsageError(f"{useless}: name the OPERATION that these are for")
 
 
 def refuse_timing(context: typer.Context) -> None:
-    """Refuse options of times where kernels are emulated.
-
-    Raises
-    ------
-    UsageError
-        There are some; the message names them.
-    """
+    """Refuse options of times where kernels are emulated."""
     useless = _options_set(context, ("runs", "plot"))
     if useless:
         raise UsageError(f"{useless} goes with a device whose kernels are timed, not emulated; leave it out")
 
 
 def _options_set(context: typer.Context, names: tuple[str, ...]) -> str:
-    """Return the options of those parameters that the command line sets, separated by commas."""
     written = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     sources = {name: context.get_parameter_source(name) for name in names}
     return ", ".join(

@@ -20,8 +20,7 @@ _UsageError: Any = typer.BadParameter.__bases__[0]
 """Typer names it differently in different versions."""
 
 
-HELP_WIDTH = 100
-"""Columns of help on a terminal that has them."""
+HELP_WIDTH = 100  # columns of help on a terminal that has them
 
 
 class Verb(NamedTuple):

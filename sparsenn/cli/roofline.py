@@ -111,7 +111,6 @@ def roofline(
 
 
 def _ladders(operation: str | None, backend: Backend) -> list[Ladder]:
-    """Return the ladder of an operation, or all that the device has rungs for."""
     from sparsenn.studies.ladder import ladder_for, ladders, rungs_of
 
     if operation is not None:

@@ -17,12 +17,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(BaseException):
-    """A signal asks the program to end: no error, so that code which handles errors passes it on.
-
-    Parameters
-    ----------
-    number : of the signal.
-    """
+    """A signal asks the program to end: no error, so that code which handles errors passes it on."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

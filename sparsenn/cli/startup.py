@@ -25,8 +25,7 @@ Loading modules makes some hundred thousand objects that all stay: looking throu
 DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 """CUDA's driver, which comes with a GPU's."""
 
-_alone = False
-"""Whether nothing but one verb runs in this process."""
+_alone = False  # whether nothing but one verb runs in this process
 
 
 def begin() -> None:
@@ -48,9 +47,7 @@ def wake_gpu(device: str) -> None:
 
     CuPy finds it made. Failures are left for CuPy to find and report.
 
-    Parameters
-    ----------
-    device : as users name it; nothing is done for other devices than GPUs, nor where CuPy is missing.
+    `device`: as users name it; nothing is done for other devices than GPUs, nor where CuPy is missing.
     """
     found = re.fullmatch(r"auto|cuda(?::([0-9]{1,4}))?", device)
     if _alone and found and find_spec("cupy") is not None:

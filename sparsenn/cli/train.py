@@ -202,7 +202,6 @@ def train(
 
 
 def _targets(names: list[str]) -> dict[str, Any]:
-    """Return the columns to predict as `read_data` takes them: a number of the last ones, or names."""
     if len(names) == 1 and names[0].isascii() and names[0].isdigit():
         fault = f"--targets {names[0]}: take a number of columns from 1, or a column's name"
         return {"targets": options.whole_numbers(names[0], fault)[0]}

@@ -97,7 +97,6 @@ def tune(
 
 
 def _read(model: str, inputs: Path | None, steps: str | None, report: Progress) -> tuple[Network, CSR | None]:
-    """Return the network, and rows to measure with; None for random ones."""
     from sparsenn.cli.predict import read_model_rows
     from sparsenn.datasets import load
     from sparsenn.formats import from_dense

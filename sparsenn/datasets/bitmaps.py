@@ -41,7 +41,8 @@ def stack_to_csr(stack: Array, progress: Progress = silent) -> CSR:
     """
     _, images, side = stack.shape
     indptr = np.zeros(images + 1, np.int64)
-    _count_black_pixels(stack, indptr[1:])
+    for octet in stack:
+        indptr[1:] += np.bitwise_count(octet).sum(axis=1, dtype=np.int64)
     np.cumsum(indptr, out=indptr)
     indices = np.empty(indptr[-1], index_dtype(side * side))
     for start in range(0, images, CHUNK):
@@ -49,21 +50,6 @@ def stack_to_csr(stack: Array, progress: Progress = silent) -> CSR:
         _write_indices(stack, indptr, indices, start, stop)
         progress("collect pixels", stop, images)
     return CSR((images, side * side), frozen(indptr), frozen(indices), frozen(np.ones(1, np.float32))).validate()
-
-
-@compiled
-def _count_black_pixels(stack: Array, counts: Array) -> None:
-    """Add each image's black pixels to its count, of (images,) int64."""
-    octets, images, side = stack.shape
-    ones = np.zeros(256, np.uint8)
-    for byte in range(256):
-        ones[byte] = (byte & 1) + ones[byte >> 1]
-    for octet in range(octets):
-        for image in range(images):
-            total = np.int64(0)
-            for x in range(side):
-                total += ones[stack[octet, image, x]]
-            counts[image] += total
 
 
 @compiled

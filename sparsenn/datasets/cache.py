@@ -21,20 +21,7 @@ class DamagedCacheWarning(UserWarning):
 
 
 def check_disk(folder: Path, needed: int, what: str, remedy: str) -> None:
-    """Refuse to write more than the disk has space for.
-
-    Parameters
-    ----------
-    folder : where the data will be written; neither it nor its parents need exist.
-    needed : bytes.
-    what : what takes them, for the message.
-    remedy : what to do about it, for the message.
-
-    Raises
-    ------
-    ResourceError
-        Fewer bytes are free.
-    """
+    """Refuse to write more than the disk has space for."""
     existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
     try:
         free = shutil.disk_usage(existing).free
@@ -47,13 +34,7 @@ def check_disk(folder: Path, needed: int, what: str, remedy: str) -> None:
 
 
 def record_checksum(path: Path) -> None:
-    """Write down a dataset's checksum, in a file beside it in the cache's folder of datasets.
-
-    Raises
-    ------
-    ResourceError
-        The dataset cannot be read, or the record not written.
-    """
+    """Write down a dataset's checksum, in a file beside it in the cache's folder of datasets."""
     write_record(_record(path), _FORM, {"sha256": _checksum(path)})
 
 
@@ -66,11 +47,6 @@ def is_whole(path: Path) -> bool:
     """Return whether a dataset in the cache's folder of datasets has the checksum that was recorded of it.
 
     One without a record is taken as it is, and recorded where that is possible.
-
-    Raises
-    ------
-    ResourceError
-        The dataset or the record cannot be read.
     """
     try:
         record = read_record(_record(path), _FORM)

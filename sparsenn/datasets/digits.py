@@ -101,7 +101,6 @@ def _bytes_per_image(side: int) -> int:
 
 
 def _random_shapes(images: int, seed: int) -> Array:
-    """Draw each image's parameters: (images, 12) float64, in the order of RANGES."""
     draws = np.random.default_rng(seed).random((images, len(RANGES)))
     draws[:, PEN_COLUMN] **= 2
     low, high = RANGES.T
@@ -157,7 +156,6 @@ def _blacken(tile: Array, x0: float, y0: float, x1: float, y1: float, pen: float
 
 @compiled
 def _draw(shapes: Array, points: Array, breaks: Array, stack: Array) -> None:
-    """Draw one glyph into each image of the stack, (octets, images, side) uint8."""
     octets, images, side = stack.shape
     tile = np.empty((octets, side), np.uint8)
     for image in range(images):

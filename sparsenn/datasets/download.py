@@ -137,7 +137,6 @@ def _recorded(folder: Path) -> Entries:
 
 
 def _is_complete(path: Path, entry: dict[str, Any] | None, progress: Progress) -> bool:
-    """Return whether the file is there and is what was once downloaded."""
     if not path.exists():
         return False
     if entry is None:

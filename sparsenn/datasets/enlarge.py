@@ -38,13 +38,7 @@ TYPICAL_DENSITY = 0.12
 
 
 def image_side(neurons: int) -> int:
-    """Return the side of the square image with one pixel per neuron.
-
-    Raises
-    ------
-    UsageError
-        The number of neurons is not a square, or beyond 65,536.
-    """
+    """Return the side of the square image with one pixel per neuron."""
     side = math.isqrt(max(neurons, 0))
     if side * side != neurons or not 1 <= neurons <= INDEX16_LIMIT:
         raise UsageError(
@@ -174,7 +168,6 @@ class _Field:
 
 
 def _fft() -> Any:
-    """Import SciPy's transforms on first use; they bring much with them."""
     from scipy import fft
 
     return fft

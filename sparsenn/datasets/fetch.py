@@ -35,8 +35,7 @@ TIMEOUT = 60.0
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 """HTTP statuses that may pass if asked again later."""
 
-_COUNT = "([0-9]{1,18})"
-"""A number of bytes."""
+_COUNT = "([0-9]{1,18})"  # a number of bytes
 
 
 @dataclass(frozen=True)
@@ -87,14 +86,6 @@ def fetch(
     attempts : attempts in a row that bring no further byte before giving up.
     pause : seconds before the second attempt; doubled before each further one.
     progress : called with the bytes so far.
-
-    Raises
-    ------
-    UsageError
-        The address is not http or https, or not valid.
-    ResourceError
-        The server does not have the file or refuses it, sends on from https to http, cannot be reached, breaks off
-        every time, or sends more than the file can have; the disk is full or cannot be written.
     """
     try:
         scheme = urllib.parse.urlsplit(url).scheme
@@ -166,7 +157,6 @@ def _attempt(url: str, part: Path, most: int | None, progress: Progress) -> Tran
 
 
 def _continued(response: Any, known: Transfer, part: Path) -> Transfer:
-    """Check that a partial answer goes on where the part ends."""
     found = re.fullmatch(rf"bytes {_COUNT}-{_COUNT}/{_COUNT}", response.headers.get("Content-Range", ""))
     if not found or int(found[1]) != _size(part) or known.size not in (None, int(found[3])):
         said = response.headers.get("Content-Range", "no range")
@@ -234,7 +224,6 @@ def _note(part: Path) -> Path:
 
 
 def _noted(part: Path) -> Transfer:
-    """Return what the part is part of; an empty note if that is not known."""
     try:
         note = Transfer(**json.loads(_note(part).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError):

@@ -111,13 +111,7 @@ def generate(
 
 
 def input_kind(neurons: int, inputs: str = "auto", mnist: str | os.PathLike[str] | None = None) -> str:
-    """Return "mnist" or "digits": what `generate` takes for that many neurons.
-
-    Raises
-    ------
-    UsageError
-        There is no such kind, or a folder named for MNIST does not hold it.
-    """
+    """Return "mnist" or "digits": what `generate` takes for that many neurons."""
     if inputs not in INPUT_KINDS:
         raise unknown_name("kind of inputs", inputs, INPUT_KINDS)
     if inputs != "auto":
@@ -131,7 +125,6 @@ def _short(radices: Sequence[int] | None) -> str:
 
 
 def _mnist(neurons: int, images: int, folder: str | os.PathLike[str] | None, progress: Progress) -> tuple[CSR, str]:
-    """Return the challenge's inputs, and their source in words."""
     whole = mnist_inputs(neurons, folder, progress=progress)
     path = find_training_images(folder)
     assert path is not None  # else there were no inputs

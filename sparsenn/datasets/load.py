@@ -117,7 +117,6 @@ def _is_folder(source: str | os.PathLike[str]) -> bool:
 
 
 def _existing(source: str | os.PathLike[str]) -> Path:
-    """Return the path of an HDF5 file, or say why the source is none."""
     path = Path(source)
     if path.exists() and path.suffix.lower() not in HDF5_SUFFIXES:
         raise UsageError(
@@ -131,7 +130,6 @@ def _existing(source: str | os.PathLike[str]) -> Path:
 
 
 def _with_limits_noted(dataset: Dataset, layers: int | None, limit_inputs: int | None) -> Dataset:
-    """Have the provenance say what part of the source this is."""
     limits = [f"the first {count:,} {what}" for count, what in ((layers, "layers"), (limit_inputs, "inputs")) if count]
     if not limits:
         return dataset
@@ -150,7 +148,6 @@ def _is_own_bias(network: Network, bias: float, official: bool) -> bool:
 
 
 def _with_other_bias(dataset: Dataset, bias: float) -> Dataset:
-    """Return the dataset under another bias, and so without truth."""
     provenance = dataset.provenance | {
         "bias": f"{bias:g}, instead of the dataset's own",
         "truth": "not known: the bias is another one",

@@ -112,7 +112,6 @@ def _cached(folder: Path, name: str, kind: str) -> Path:
 
 
 def _report_damage(path: Path, kind: str) -> None:
-    """Warn that a file will be made again, or raise the reason why it cannot be."""
     damage = "is damaged: its checksum is not the one recorded of it"
     if kind == "mnist" and find_training_images() is None:
         raise FileFormatError(path, f"{damage}, and MNIST is not available to make it again; remove it to use digits")
@@ -120,7 +119,6 @@ def _report_damage(path: Path, kind: str) -> None:
 
 
 def _check_room(name: str, folder: Path) -> None:
-    """Refuse to start if the file would not fit on the disk, or the dataset not in memory."""
     neurons, layers = parse_name(name)
     images = TRAINING_SHAPE[0]
     network = layers * (neurons * DEGREE * 2 + (neurons + 1) * 8)  # 16-bit indices, 64-bit offsets

@@ -12,8 +12,7 @@ LAYER_COUNTS = (120, 480, 1920)
 
 _PROBLEMS = {f"radixnet-{neurons}x{layers}": (neurons, layers) for neurons in NEURON_COUNTS for layers in LAYER_COUNTS}
 
-NAMES = tuple(_PROBLEMS)
-"""radixnet-1024x120 and the other eleven."""
+NAMES = tuple(_PROBLEMS)  # radixnet-1024x120 and the other eleven
 
 
 def parse_name(name: str) -> tuple[int, int]:

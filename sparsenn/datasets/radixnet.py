@@ -97,7 +97,6 @@ def radixnet(
 
 
 def _checked_radices(neurons: int, layers: int, radices: Sequence[int] | None, kronecker: int) -> tuple[int, ...]:
-    """Return the radices of a cycle, or say which of the numbers does not fit."""
     for what, number in (("neurons", neurons), ("layers", layers), ("a Kronecker factor", kronecker)):
         if not 1 <= number <= INDEX32_LIMIT:
             raise UsageError(f"cannot generate a network with {what} of {number}; give 1 to {INDEX32_LIMIT:,}")

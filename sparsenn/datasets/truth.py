@@ -25,13 +25,7 @@ _FORM = 1
 
 
 def begin_record(record: str) -> None:
-    """Write a record in the cache folder of a truth of which nothing is computed yet.
-
-    Raises
-    ------
-    ResourceError
-        The record cannot be written.
-    """
+    """Write a record in the cache folder of a truth of which nothing is computed yet."""
     write_record(record, _FORM, {"inputs": 0, "categories": []})
 
 
@@ -51,11 +45,6 @@ def compute_truth(
     -------
     (int64 of shape (categories,) or None, str)
         Sorted categories, counted from 0; and the way they were computed, or the reason why not, in words.
-
-    Raises
-    ------
-    FileFormatError, ResourceError
-        The record is damaged, or cannot be read or written.
     """
     work = inputs.shape[0] * network.edges
     if work > TRUTH_LIMIT:

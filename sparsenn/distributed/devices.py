@@ -54,17 +54,8 @@ _NUMBER = re.compile(r"(?:cuda:)?([0-9]{1,4})")
 def device_names(devices: Devices) -> tuple[str, ...]:
     """Return the names of devices, each once, as `Session` takes one.
 
-    Parameters
-    ----------
-    devices : `all` for all GPUs that are here; `cpu`; or GPUs by name or number, as `cuda:0` or `0`: several texts, or
-        one that commas divide.
-
-    Raises
-    ------
-    UsageError
-        They are none of these, or one is named twice.
-    DeviceError
-        All GPUs are asked for, and there is none.
+    `devices`: `all` for all GPUs that are here; `cpu`; or GPUs by name or number, as `cuda:0` or `0`: several texts, or
+    one that commas divide.
     """
     if not isinstance(devices, str | Iterable):
         raise UsageError(f"the devices are {devices!r}; {_KNOWN}")
@@ -128,13 +119,7 @@ def infer(
 
 
 def session_on(network: NetworkSource, *, devices: Devices | None = None, **options: Any) -> Session | Sessions:
-    """Return a session, or several where devices are named.
-
-    Raises
-    ------
-    SparseNNError
-        As `Session`, or `Sessions`, does.
-    """
+    """Return a session, or several where devices are named."""
     return Session(network, **options) if devices is None else Sessions(network, devices, **options)
 
 

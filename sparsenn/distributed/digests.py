@@ -33,11 +33,8 @@ _ENDS = 1 << 20
 """Bytes at either end of a file that its stamp looks at."""
 
 
-_WORDS = 512
-"""Of 8 bytes in a block that is summed up."""
-
-_BLOCK = 1 << 22
-"""Bytes of an array that a thread hashes at a time."""
+_WORDS = 512  # words of 8 bytes in a block that is summed up
+_BLOCK = 1 << 22  # bytes of an array that a thread hashes at a time
 
 
 def content_digest(*values: Any) -> str:
@@ -60,13 +57,7 @@ def rows_digest(rows: CSR | Array) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file's content; what was found is remembered while the file stays as it is.
-
-    Raises
-    ------
-    InputError
-        It is not there or cannot be read.
-    """
+    """Return the SHA-256 of a file's content; what was found is remembered while the file stays as it is."""
     try:
         state = path.stat()
         return _digest_of(path, state.st_size, state.st_mtime_ns)
@@ -75,13 +66,7 @@ def file_digest(path: Path) -> str:
 
 
 def file_stamp(path: Path) -> str:
-    """Return a digest of a file's size, time of change and ends: quick where it is large, and other once it is changed.
-
-    Raises
-    ------
-    InputError
-        It is not there or cannot be read.
-    """
+    """Return a digest of a file's size, time of change and ends, which is quick for large files, too."""
     try:
         state = path.stat()
         with path.open("rb") as file:
@@ -93,13 +78,7 @@ def file_stamp(path: Path) -> str:
 
 
 def file_state(path: Path) -> tuple[int, int]:
-    """Return a file's size and time of change in ns.
-
-    Raises
-    ------
-    InputError
-        It is not there.
-    """
+    """Return a file's size and time of change in ns."""
     try:
         state = path.stat()
     except OSError as error:
@@ -108,13 +87,7 @@ def file_state(path: Path) -> tuple[int, int]:
 
 
 def check_unchanged(path: Path, state: tuple[int, int]) -> None:
-    """Refuse a file that has changed since it had a state.
-
-    Raises
-    ------
-    InputError
-        It has, or is gone.
-    """
+    """Refuse a file that has changed since it had a state."""
     if file_state(path) != state:
         raise InputError(f"{path}: changed while it was read; run again when nothing writes to it")
 
@@ -127,11 +100,6 @@ def prepare_key(prepare: Callable[[Any], Any] | None, resume: bool) -> Any:
     prepare : known by its content if it is a dataclass, or a method of one; of other functions it is not known
         whether they are the same in another process.
     resume : whether an earlier run is to be resumed.
-
-    Raises
-    ------
-    UsageError
-        It is such a function, and `resume` is set.
     """
     owner = getattr(prepare, "__self__", prepare)
     if is_dataclass(owner):
@@ -177,7 +145,6 @@ def _digest_of(path: Path, size: int, changed: int) -> str:
 
 
 def _parts(value: Any) -> Iterator[bytes | memoryview]:
-    """Yield what is hashed of a value; each part says its kind and length first, so that no two values look alike."""
     if isinstance(value, np.ndarray):
         array = np.ascontiguousarray(value)
         yield f"array {array.dtype.str} {value.shape};".encode()

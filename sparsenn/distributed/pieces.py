@@ -40,8 +40,7 @@ __all__ = ["PIECE_SUFFIXES", "Piece", "Pieces", "opened_pieces", "target_of"]
 PIECE_SUFFIXES = (".tsv", ".npy", ".h5", ".hdf5")
 """What the name of an output may end in: the categories in text, or the outputs as a matrix."""
 
-_RUN = "run.json"
-"""Name of the file that says what a run is known by."""
+_RUN = "run.json"  # name of the file that says what a run is known by
 
 _LOCK = "lock"
 """Name of the file that the run at work has locked: the first that is made, and the last that is removed."""
@@ -51,8 +50,7 @@ _OWN_NAMES = re.compile(r"run\.json|lock|[0-9]{8,}\.json|output\.(begun|npy|h5|h
 
 _NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)
 
-_DATASET = "outputs"
-"""Name of the matrix in HDF5."""
+_DATASET = "outputs"  # name of the matrix in HDF5
 
 
 @dataclass(frozen=True)
@@ -100,13 +98,7 @@ class Pieces:
         return _takes_matrix(self._output)
 
     def require_kernels(self, kernels: Sequence[str]) -> None:
-        """Note the kernels of a run's layers; refuse others than those of the earlier run, whose sums may differ.
-
-        Raises
-        ------
-        UsageError
-            The earlier run had other kernels.
-        """
+        """Note the kernels of a run's layers; refuse others than those of the earlier run, whose sums may differ."""
         if self._key is None and self._kernels not in (None, list(kernels)):
             raise UsageError(
                 f"{self._folder} belongs to a run with other kernels, which round differently; remove it, "
@@ -115,13 +107,7 @@ class Pieces:
         self._kernels = list(kernels)
 
     def prepare(self, shape: tuple[int, ...], dtype: Any, files: ExitStack) -> None:
-        """Make room on disk for the matrix of all outputs, unless an earlier run has done so.
-
-        Raises
-        ------
-        ResourceError
-            The disk is full, or cannot be written to.
-        """
+        """Make room on disk for the matrix of all outputs, unless an earlier run has done so."""
         path, self._dtype = _matrix_path(self._folder, self._output), np.dtype(dtype)
         with explained(self._output):
             self._describe()
@@ -134,13 +120,7 @@ class Pieces:
             self._matrix = files.enter_context(_opened(path))
 
     def keep(self, number: int, piece: Piece, outputs: Array | None) -> None:
-        """Write a piece to disk; when this returns it stays done.
-
-        Raises
-        ------
-        ResourceError
-            The disk is full, or cannot be written to.
-        """
+        """Write a piece to disk; when this returns it stays done."""
         with explained(self._output):
             self._describe()
             if outputs is not None and self._matrix is not None:
@@ -155,7 +135,6 @@ class Pieces:
         self.done[number] = piece
 
     def _describe(self) -> None:
-        """Write what the run is known by, before any of its work."""
         if self._key is not None:
             with replacing(self._folder / _RUN) as temporary:
                 record = {"key": self._key(), "size": self.size, "kernels": self._kernels}
@@ -169,13 +148,7 @@ class Pieces:
         return np.fromiter(chain.from_iterable(found), np.int64)
 
     def finish(self) -> None:
-        """Have the output take its place, and remove the folder.
-
-        Raises
-        ------
-        ResourceError
-            It cannot be written.
-        """
+        """Have the output take its place, and remove the folder."""
         with explained(self._output):
             if self._matrix is None:
                 write_categories(self._output, self.categories)
@@ -193,13 +166,6 @@ def target_of(output: str | os.PathLike[str], classes: bool, *read: Any) -> Path
     output : its name.
     classes : whether it is the class of each row, which only `.npy` holds.
     read : what the run reads; paths among it are those of files that must stay.
-
-    Raises
-    ------
-    UsageError
-        Its name says of no kind that is written in pieces, or is that of a file that is read.
-    ResourceError
-        It cannot be written.
     """
     path = Path(output)
     if path.suffix.lower() not in PIECE_SUFFIXES or (classes and path.suffix.lower() != ".npy"):
@@ -223,14 +189,6 @@ def opened_pieces(output: Path, key: Callable[[], str], size: int, resume: bool)
         run it is not called before there is work to be noted: rows are read meanwhile.
     size : rows a piece; where an earlier run is resumed, it is that run's.
     resume : whether to resume an earlier run, if there is one.
-
-    Raises
-    ------
-    UsageError
-        There are pieces of an earlier run, and `resume` is not set; or of another network, options or rows; or the
-        folder holds what no run wrote.
-    ResourceError
-        Another run writes there, or the folder cannot be written to.
     """
     folder = output.with_name(f"{output.name}.pieces")
     with ExitStack() as files:
@@ -278,7 +236,6 @@ def _check_own(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove what runs write, and the folder if it holds nothing else."""
     with suppress(OSError):
         for path in sorted(folder.iterdir(), key=lambda path: path.name == _LOCK):
             if _OWN_NAMES.fullmatch(path.name):
@@ -292,7 +249,6 @@ def _opened(path: Path, flags: int = 0) -> IO[bytes]:
 
 
 def _lock(file: IO[bytes], output: Path) -> None:
-    """Lock a file for as long as it is open."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -304,7 +260,6 @@ def _lock(file: IO[bytes], output: Path) -> None:
 
 
 def _described(path: Path) -> dict[str, Any] | None:
-    """Return what an earlier run said of itself; None if there was none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -321,12 +276,10 @@ def _takes_matrix(output: Path) -> bool:
 
 
 def _matrix_path(folder: Path, output: Path) -> Path:
-    """Return where the matrix of all outputs is until it is whole."""
     return folder / f"output{output.suffix.lower()}"
 
 
 def _forget(folder: Path) -> None:
-    """Remove the notes of pieces."""
     for path in folder.glob("[0-9]*.json"):
         path.unlink()
 

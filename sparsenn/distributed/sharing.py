@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
@@ -28,8 +29,7 @@ SWITCH_SECONDS = 1e-4
 """After which a thread that runs Python code gives way to others, while one reads ahead. A reader needs the interpreter
 for moments only, but many times an item: after Python's own 5 ms each, it would wait longer than it reads."""
 
-CHECK_SECONDS = 1e-3
-"""Between two checks whether threads have ended."""
+CHECK_SECONDS = 1e-3  # between two checks whether threads have ended
 
 _switch_seconds: list[float] = []
 """What was found by those that read ahead, to be put back; one each."""
@@ -57,12 +57,7 @@ class Stopping:
 
 @dataclass(frozen=True)
 class _Ended:
-    """A thread that does nothing more.
-
-    Parameters
-    ----------
-    error : why; None where no item is left.
-    """
+    """A thread that does nothing more."""
 
     error: BaseException | None = None
 
@@ -73,12 +68,6 @@ def _room_for(count: int) -> SimpleQueue[None]:
     for _ in range(count):
         room.put(None)
     return room
-
-
-def _wait_until(over: Callable[[], object]) -> None:
-    """Wait until something is true."""
-    while not over():
-        time.sleep(CHECK_SECONDS)
 
 
 class _Shared(Generic[Item, Value]):
@@ -118,6 +107,14 @@ class _Shared(Generic[Item, Value]):
         self.done.put((item, make(item, self.stopping)))
         return True
 
+    def end(self, begun: int) -> None:
+        """Have threads stop where they look next, and wait until those that have begun do nothing more."""
+        self.stopping.ask()
+        for _ in range(begun):
+            self.room.put(None)
+        while len(self.over) < begun:
+            time.sleep(CHECK_SECONDS)
+
 
 def shared(
     threads: Sequence[Executor],
@@ -128,7 +125,7 @@ def shared(
     """Have items done by several threads at once, and yield each with what was made of it, in the order of their ends.
 
     Ends when all are done. Where one fails, or the iteration is left, the threads stop where they look next, and do
-    nothing more when this returns.
+    nothing more when this returns, or raises what the first one raised.
 
     Parameters
     ----------
@@ -136,21 +133,9 @@ def shared(
     workers : what each of them does with an item; it may look whether it is to stop.
     items : taken one by one, in one thread at a time.
     ahead : how many may be done, or be under way, beside one a thread, before what was made of them is asked for.
-
-    Raises
-    ------
-    BaseException
-        What a worker, or the iteration over the items, raised first.
     """
     state: _Shared[Item, Value] = _Shared(items, len(workers) + ahead)
     begun = 0
-
-    def end() -> None:
-        state.stopping.ask()
-        for _ in range(begun):
-            state.room.put(None)
-        _wait_until(lambda: len(state.over) == begun)
-
     try:
         with held_signals():
             for thread, make in zip(threads, workers, strict=True):
@@ -168,7 +153,7 @@ def shared(
                 left -= 1
     finally:
         with held_signals():
-            end()
+            state.end(begun)
 
 
 @contextmanager
@@ -177,47 +162,27 @@ def ahead(items: Iterator[Item], most: int) -> Iterator[Iterator[Item]]:
 
     What the iteration over the items raises is raised where the next one is asked for.
     """
-    waiting: SimpleQueue[tuple[Item] | _Ended] = SimpleQueue()
-    room, stopping = _room_for(most), Stopping()
-    begun, over = list[bool](), list[bool]()
+    state: _Shared[Item, None] = _Shared(items, most + 1)  # one is read while others wait
+    begun: list[bool] = []
 
-    def take() -> None:
-        error: BaseException | None = None
-        try:
-            for item in items:
-                room.get()
-                stopping.check()
-                waiting.put((item,))
-        except _StoppedError:
-            pass
-        except BaseException as failure:
-            error = failure
-        over.append(True)
-        waiting.put(_Ended(error))
-
-    def given() -> Iterator[Item]:
-        while not isinstance(found := waiting.get(), _Ended):
-            room.put(None)
+    def taken() -> Iterator[Item]:
+        while not isinstance(found := state.done.get(), _Ended):
+            state.room.put(None)
             yield found[0]
-        waiting.put(found)  # for whoever asks again
         if found.error is not None:
             raise found.error
 
-    def end() -> None:
-        stopping.ask()
-        room.put(None)
-        _wait_until(lambda: over or not begun)
-
-    thread = threading.Thread(target=take, name="sparsenn reads", daemon=True)
+    work = partial(state.work, lambda item, stopping: None)
+    thread = threading.Thread(target=work, name="sparsenn reads", daemon=True)
     try:
         with held_signals():
             thread.start()
             begun.append(True)
         with _quick_switches():
-            yield given()
+            yield taken()
     finally:
         with held_signals():
-            end()
+            state.end(len(begun))
 
 
 @contextmanager

@@ -205,7 +205,6 @@ def _kept(options: Options, backend: Backend) -> list[Any]:
 
 
 def _waiting(backend: Backend) -> int:
-    """Return how many pieces may wait for a device."""
     return 1 if backend.in_host_memory else WAITING_PIECES
 
 
@@ -233,21 +232,7 @@ def is_read_once(rows: str | os.PathLike[str], backend: Backend, limit: int | No
 def rows_a_piece(
     source: RowSource, network: Network, backend: Backend, devices: int, limit: int | None, outputs: bool
 ) -> int:
-    """Return how many rows a piece has: as many as memory holds of all pieces that are in it at a time.
-
-    Parameters
-    ----------
-    source, network : the rows, and what they run through.
-    backend : of the first device.
-    devices : how many there are.
-    limit : bytes; None for the usual.
-    outputs : whether outputs are written.
-
-    Raises
-    ------
-    ResourceError
-        It does not hold one row of each.
-    """
+    """Return how many rows a piece has: as many as memory holds of all pieces that are in it at a time."""
     free, held = free_memory(), devices + SPARE_PIECES
     room = limit or min(USUAL_MEMORY, USUAL_MEMORY if free is None else free // 4)
     row = 2 * source.row_bytes + (8 * network.outputs if outputs else 0) + 64

@@ -41,8 +41,7 @@ __all__ = [
 Array: TypeAlias = npt.NDArray[Any]
 """A NumPy array, or an array of the same interface that lives on a device."""
 
-INDEX16_LIMIT = 1 << 16
-"""Widths up to this one are indexed by uint16."""
+INDEX16_LIMIT = 1 << 16  # widths up to this one are indexed by uint16
 
 INDEX32_LIMIT = (1 << 31) - 1
 """No matrix may be wider or taller than this: indices are at most 32-bit and signed beyond 16 bits."""
@@ -50,18 +49,11 @@ INDEX32_LIMIT = (1 << 31) - 1
 _DIMENSIONS = {"coo": 1, "csr": 1, "csc": 1, "dia": 2, "bsr": 3}
 """Of the values of a matrix of SciPy's, by its format."""
 
-_LIBRARIES = ("scipy.sparse", "cupyx.scipy.sparse")
-"""Whose classes have such formats."""
+_LIBRARIES = ("scipy.sparse", "cupyx.scipy.sparse")  # whose classes have such formats
 
 
 def index_dtype(width: int) -> np.dtype[Any]:
-    """Return the narrowest index type for `width` columns: uint16 up to 65,536, int32 beyond.
-
-    Raises
-    ------
-    MatrixError
-        `width` is negative or beyond int32.
-    """
+    """Return the narrowest index type for `width` columns: uint16 up to 65,536, int32 beyond."""
     if not 0 <= width <= INDEX32_LIMIT:
         raise MatrixError(f"a width of {width:,} is outside 0..{INDEX32_LIMIT:,}")
     return np.dtype(np.uint16 if width <= INDEX16_LIMIT else np.int32)
@@ -75,11 +67,6 @@ def size(value: Any, name: str, least: int = 1) -> int:
     value : an integer; truth values are none.
     name : what the message calls it, such as `batch_size`.
     least : the smallest that is allowed.
-
-    Raises
-    ------
-    UsageError
-        It is no integer, or below `least`.
     """
     try:
         found = None if isinstance(value, bool | np.bool_) else index(value)
@@ -98,11 +85,6 @@ def real_number(value: Any, name: str, error: type[SparseNNError] = UsageError) 
     value : a number, or an array of no dimension; texts and truth values are none.
     name : what the message calls it, such as `the learning rate`.
     error : what is raised.
-
-    Raises
-    ------
-    UsageError
-        It is no number, or not finite; or `error`.
     """
     number = value.item() if isinstance(value, np.ndarray) and not value.ndim else value
     if isinstance(number, Real | Decimal) and not isinstance(number, bool):
@@ -122,12 +104,6 @@ def real_numbers(values: Any, what: str, error: type[InputError] = InputError) -
     values : an array, or nested lists of numbers.
     what : how messages begin, such as `weights hold`.
     error : what is raised.
-
-    Raises
-    ------
-    InputError
-        They are texts, dates, records, complex numbers, lists of unequal length or no numbers at all, or some are
-        masked; or `error`.
     """
     try:
         found = np.asanyarray(values)
@@ -161,13 +137,7 @@ def check_shape(shape: Any) -> tuple[int, int]:
 
 
 def check_arrays(matrix: Any, *names: str) -> None:
-    """Make a matrix's parts read-only through it, or refuse those that are no arrays.
-
-    Raises
-    ------
-    MatrixError
-        A part is no array.
-    """
+    """Make a matrix's parts read-only through it, or refuse those that are no arrays."""
     for name in names:
         array = getattr(matrix, name)
         if not hasattr(array, "dtype") or not hasattr(array, "shape"):
@@ -187,11 +157,6 @@ def sound_scipy(matrix: Any, conversion: str) -> Any:
     Returns
     -------
     The matrix; if it is one of diagonals, lists or keys, its entries.
-
-    Raises
-    ------
-    MatrixError
-        It is no such matrix.
     """
     if not hasattr(matrix, conversion):
         raise MatrixError(f"{kind_of(matrix)} is not a SciPy sparse matrix; `from_dense` takes arrays")
@@ -239,11 +204,6 @@ def convert_scipy(matrix: Any, conversion: str, copy: bool = False) -> Any:
     matrix : one of CuPy's is copied to the host first.
     conversion : name of that method.
     copy : whether the result must not share memory with the matrix.
-
-    Raises
-    ------
-    MatrixError
-        As `sound_scipy` does; or it is of a type that cannot be converted.
     """
     if hasattr(getattr(matrix, "data", None), "__cuda_array_interface__") and hasattr(matrix, "get"):
         matrix = matrix.get()
@@ -259,13 +219,7 @@ def convert_scipy(matrix: Any, conversion: str, copy: bool = False) -> Any:
 
 
 def check_diagonals(matrix: Any) -> None:
-    """Refuse a matrix of diagonals of SciPy's or CuPy's whose offsets are not one number of int32's range for each.
-
-    Raises
-    ------
-    MatrixError
-        It is such a one.
-    """
+    """Refuse a matrix of diagonals of SciPy's or CuPy's whose offsets are not one number of int32's range for each."""
     _check_dimensions(matrix)
     offsets, count = matrix.offsets, len(matrix.data)
     _check_integers("offsets", offsets)
@@ -281,7 +235,6 @@ def falls(numbers: Array) -> bool:
 
 
 def _check_dimensions(matrix: Any) -> None:
-    """Refuse a matrix whose values do not have the dimensions that its format gives them."""
     if getattr(matrix.data, "ndim", None) != _DIMENSIONS[matrix.format]:
         raise MatrixError(f"values are {_shown(matrix.data)}, unlike those of a {matrix.format.upper()} matrix")
 
@@ -297,7 +250,6 @@ def _check_lists(matrix: Any) -> None:
 
 
 def _check_integers(name: str, numbers: Any) -> None:
-    """Refuse what is no vector of integers; an empty one may be of any type."""
     if getattr(numbers, "ndim", None) != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
         raise MatrixError(f"{name} must be a vector of integers, not {_shown(numbers)}")
 
@@ -307,7 +259,6 @@ def _shown(array: Any) -> str:
 
 
 def _check_range(name: str, indices: Array, length: int) -> None:
-    """Refuse indices outside 0..length - 1."""
     _check_integers(name, indices)
     if indices.size and not 0 <= int(indices.min()) <= int(indices.max()) < length:
         raise MatrixError(f"{name} run from {int(indices.min())} to {int(indices.max())}, outside 0..{length - 1}")
@@ -347,13 +298,7 @@ def own(array: Array) -> Array:
 
 
 def as_indices(name: str, indices: Array, length: int) -> Array:
-    """Return indices of any integer type as the one that `length` takes.
-
-    Raises
-    ------
-    MatrixError
-        They are not a vector of integers, or one is outside 0..length - 1.
-    """
+    """Return indices of any integer type as the one that `length` takes."""
     if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
         raise MatrixError(f"{name} must be a vector of integers, not {indices.dtype} with shape {indices.shape}")
     _check_range(name, indices, length)
@@ -361,13 +306,7 @@ def as_indices(name: str, indices: Array, length: int) -> Array:
 
 
 def as_floats(values: Array, dtype: npt.DTypeLike) -> Array:
-    """Return a copy of real numbers as `dtype`; what is beyond its range becomes infinite, which `validate` refuses.
-
-    Raises
-    ------
-    MatrixError
-        The values are not real numbers.
-    """
+    """Return a copy of real numbers as `dtype`; what is beyond its range becomes infinite, which `validate` refuses."""
     if values.dtype.kind not in "biuf":
         raise MatrixError(f"values must be real numbers, not {values.dtype}")
     with np.errstate(all="ignore"):

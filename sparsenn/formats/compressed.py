@@ -34,8 +34,7 @@ from sparsenn.runtime.workers import map_threads
 
 __all__ = ["CSC", "CSR", "Compressed"]
 
-_PIECE = 1 << 20
-"""Entries that a thread checks at a time."""
+_PIECE = 1 << 20  # entries that a thread checks at a time
 
 Self = TypeVar("Self", bound="Compressed")
 
@@ -131,7 +130,6 @@ class Compressed(Rebuilt):
         return read_only(self._one_per_entry()) if self.iso else self.values
 
     def _one_per_entry(self) -> Array:
-        """Return a copy of the values, one per entry."""
         return np.broadcast_to(self.values, (self.nnz,)).copy()
 
     def checked(self: Self) -> Self:
@@ -174,20 +172,20 @@ class Compressed(Rebuilt):
         return self
 
     def _require_host(self) -> None:
-        """Refuse arrays that are not in host memory."""
         if not all(isinstance(array, np.ndarray) for array in self.arrays):
             raise MatrixError("the arrays are on a device; a matrix is checked in host memory")
 
     def _sound(self) -> bool:
-        """Whether every entry is as it must be."""
-        offsets = self.indptr
-        if not _offsets_sound(offsets, self.nnz):
+        if not self._offsets_sound():
             return False
         if self.nnz <= _PIECE:
             return self._groups_sound((0, self.groups))
-        cuts = np.searchsorted(offsets, np.arange(_PIECE, self.nnz, _PIECE))
+        cuts = np.searchsorted(self.indptr, np.arange(_PIECE, self.nnz, _PIECE))
         spans = pairwise(np.unique([0, *cuts, self.groups]).tolist())
         return all(map_threads(self._groups_sound, spans))
+
+    def _offsets_sound(self) -> bool:
+        return self.indptr[0] == 0 and self.indptr[-1] == self.nnz and not falls(self.indptr)
 
     def _groups_sound(self, span: tuple[int, int]) -> bool:
         """Whether the entries of groups `start` to `stop` are as they must be."""
@@ -196,8 +194,7 @@ class Compressed(Rebuilt):
         return bool(_indices_sound(self.indptr, self.indices, self.width, *span)) and bool(np.isfinite(values).all())
 
     def _explain(self) -> None:
-        """Raise what is wrong with the first entry at fault."""
-        if self.indptr[0] != 0 or self.indptr[-1] != self.nnz or falls(self.indptr):
+        if not self._offsets_sound():
             raise MatrixError(f"indptr must rise from 0 to {self.nnz:,} and never fall")
         at = self._first_fault()
         if at is not None:
@@ -370,15 +367,6 @@ def _scipy_arrays(matrix: Compressed) -> tuple[Array, Array, Array]:
 def _checked_again(kind: type[Self], shape: tuple[int, int], *arrays: Array) -> Self:
     """Build a matrix from arrays that were read from a pickle or copied, and check it."""
     return kind(shape, *(frozen(array) if array.base is None else array for array in arrays)).checked()
-
-
-@compiled
-def _offsets_sound(indptr: Array, entries: int) -> bool:
-    """Whether offsets rise from 0 to `entries` and never fall."""
-    falls = 0
-    for group in range(1, indptr.size):
-        falls += indptr[group] < indptr[group - 1]
-    return bool(falls == 0 and indptr[0] == 0 and indptr[-1] == entries)
 
 
 @compiled

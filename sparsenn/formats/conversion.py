@@ -32,8 +32,7 @@ __all__ = [
     "sort_rows",
 ]
 
-_SORTED_ENTRIES = 1 << 18
-"""Entries that a thread sorts at a time."""
+_SORTED_ENTRIES = 1 << 18  # entries that a thread sorts at a time
 
 Target = TypeVar("Target", bound=Compressed)
 
@@ -121,12 +120,9 @@ def sort_rows(offsets: Array, indices: Array, values: Array) -> None:
     )
 
 
-@compiled
-def _group_keys(indptr: Array, keys: Array) -> None:
-    """Write each entry's group into `keys`: the inverse of histogram and scan."""
-    for group in range(indptr.size - 1):
-        for entry in range(indptr[group], indptr[group + 1]):
-            keys[entry] = group
+def _group_keys(matrix: Compressed) -> Array:
+    """Return each entry's group: the inverse of histogram and scan."""
+    return frozen(np.repeat(np.arange(matrix.groups, dtype=index_dtype(matrix.groups)), np.diff(matrix.indptr)))
 
 
 def _compress(target: type[Target], shape: tuple[int, int], major: Array, minor: Array, values: Array) -> Target:
@@ -148,9 +144,7 @@ def coo_to_csc(matrix: COO) -> CSC:
 
 def csr_to_coo(matrix: CSR) -> COO:
     """Convert to COO in row-major order."""
-    rows = np.empty(matrix.nnz, index_dtype(matrix.shape[0]))
-    _group_keys(matrix.indptr, rows)
-    return COO(matrix.shape, frozen(rows), matrix.indices, matrix.values)
+    return COO(matrix.shape, _group_keys(matrix), matrix.indices, matrix.values)
 
 
 def csr_to_csc(matrix: CSR) -> CSC:
@@ -164,21 +158,13 @@ def csc_to_csr(matrix: CSC) -> CSR:
 
 
 def _swap(matrix: Compressed, target: type[Target]) -> Target:
-    groups = np.empty(matrix.nnz, index_dtype(matrix.groups))
-    _group_keys(matrix.indptr, groups)
     offsets = scan(histogram(matrix.indices, matrix.width))
-    indices, values = binning(matrix.indices, frozen(groups), matrix.values, offsets)
+    indices, values = binning(matrix.indices, _group_keys(matrix), matrix.values, offsets)
     return target(matrix.shape, frozen(offsets), frozen(indices), frozen(values))
 
 
 def from_dense(matrix: Any, dtype: type[np.floating[Any]] = np.float32) -> CSR:
-    """Build a CSR matrix of the non-zeros of a two-dimensional array.
-
-    Raises
-    ------
-    MatrixError
-        `matrix` is not two-dimensional, or not of real numbers.
-    """
+    """Build a CSR matrix of the non-zeros of a two-dimensional array."""
     dense = real_numbers(matrix, "matrix holds", MatrixError)
     if dense.ndim != 2:
         raise MatrixError(f"a matrix has two dimensions, not {dense.ndim}")

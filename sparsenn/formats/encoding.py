@@ -55,11 +55,6 @@ class TableEncoding:
     columns : those that are inputs, in the network's order.
     targets : names of those that say what the network should give.
     named : whether the first table had names; else columns are found by their places.
-
-    Raises
-    ------
-    InputError
-        There are no columns, a name occurs twice, or categories or fills cannot be so.
     """
 
     columns: tuple[Column, ...]
@@ -94,14 +89,6 @@ class TableEncoding:
         targets : the columns, counted from 0, that are no inputs but targets.
         texts : columns that are categories though they hold numbers.
         impute : whether missing numbers are to become the column's mean, and missing texts its most frequent one.
-
-        Raises
-        ------
-        FileFormatError
-            Something is missing and is not to be filled in, a column holds numbers and texts, nothing at all, or too
-            many different texts, or is neither of numbers nor of texts.
-        InputError
-            No column is left.
         """
         inputs = [number for number in range(len(table.names)) if number not in targets]
         if not inputs:
@@ -110,21 +97,7 @@ class TableEncoding:
         return cls(columns, tuple(table.names[number] for number in targets), table.named)
 
     def encode(self, table: Table, labelled: bool = False) -> Array:
-        """Return what the network takes of each row: float32 of shape (rows, width).
-
-        Parameters
-        ----------
-        labelled : as `places` takes it.
-
-        Raises
-        ------
-        FileFormatError
-            A number or a text is missing, a text is no number or none of the categories; the message says where.
-        ShapeError
-            The table does not have the columns.
-        ResourceError
-            The numbers take more than memory.
-        """
+        """Return what the network takes of each row: float32 of shape (rows, width)."""
         places = self.places(table, labelled)
         check_memory(4 * table.rows * self.width, f"{table.path}: {table.rows:,} rows of {self.width:,} inputs")
         inputs, first = np.zeros((table.rows, self.width), np.float32), 0
@@ -140,14 +113,7 @@ class TableEncoding:
     def places(self, table: Table, labelled: bool = False) -> list[int]:
         """Return the place of each column in a table, counted from 0: by name where there are names, else in order.
 
-        Parameters
-        ----------
-        labelled : whether a table whose columns go by no names holds the targets, too.
-
-        Raises
-        ------
-        ShapeError
-            The table does not have the columns.
+        `labelled`: whether a table whose columns go by no names holds the targets, too.
         """
         if self.by_name(table, labelled):
             return [table.names.index(column.name) for column in self.columns]
@@ -187,14 +153,7 @@ class TableEncoding:
 def class_names(table: Table, column: int, surely: bool = False) -> tuple[str, ...]:
     """Return the classes of a column, sorted.
 
-    Parameters
-    ----------
-    surely : whether they are classes however few rows have one in common.
-
-    Raises
-    ------
-    FileFormatError
-        The column is neither of numbers nor of texts, or few rows have a text in common.
+    `surely`: whether they are classes however few rows have one in common.
     """
     found = table.texts(column)
     if not surely:
@@ -203,13 +162,7 @@ def class_names(table: Table, column: int, surely: bool = False) -> tuple[str, .
 
 
 def class_codes(table: Table, column: int, names: Sequence[str]) -> Array:
-    """Return the class of each row, counted from 0: int64 of shape (rows,).
-
-    Raises
-    ------
-    FileFormatError
-        A class is missing, or none of the names.
-    """
+    """Return the class of each row, counted from 0: int64 of shape (rows,)."""
     return _codes(table, column, names, None)
 
 

@@ -17,8 +17,7 @@ from sparsenn.runtime.workers import chunks, map_threads
 
 __all__ = ["equal_groups", "equal_patterns", "equal_rows"]
 
-_HASHED = 4096
-"""Groups hashed per task."""
+_HASHED = 4096  # groups hashed per task
 
 
 @compiled

@@ -16,15 +16,7 @@ NamedShapes: TypeAlias = dict[str, tuple[int, ...]]
 
 
 def checked_shapes(shapes: Mapping[str, Any], what: str) -> NamedShapes:
-    """Return names and shapes as a dictionary of their own.
-
-    Raises
-    ------
-    UsageError
-        They are no mapping of names to shapes, or an empty one; the message calls them `what`.
-    ShapeError
-        A shape is not integers of at least 1.
-    """
+    """Return names and shapes as a dictionary of their own."""
     if not isinstance(shapes, Mapping) or not shapes or not all(map(_is_name, shapes)):
         raise UsageError(
             f"the {what} are {shapes!r}; give a dictionary of names and shapes, such as {{'image': (3, 8, 8)}}"

@@ -16,8 +16,7 @@ from sparsenn.printable import one_line
 
 __all__ = ["Scaling"]
 
-_PIECE = 1 << 20
-"""Numbers scaled at a time: 8 MiB of float64."""
+_PIECE = 1 << 20  # numbers scaled at a time: 8 MiB of float64
 
 _LARGEST_DENOMINATOR = 1 << 16
 
@@ -146,7 +145,6 @@ class Scaling:
 
 
 def _spread(name: str, values: Array, width: int, image: tuple[int, ...] | None) -> Array:
-    """Return one value, or one per column."""
     if values.size in (1, width):
         return values
     if image is not None and values.size == image[0]:
@@ -158,12 +156,10 @@ def _spread(name: str, values: Array, width: int, image: tuple[int, ...] | None)
 
 
 def _of_entries(values: Array, rows: CSR) -> Array:
-    """Return one value, or one for each stored entry."""
     return values if values.size == 1 else values[rows.indices]
 
 
 def _rounded(exact: Array, scaled: Array) -> Array:
-    """Write float64 numbers into an array of float32, and return that."""
     with np.errstate(over="ignore", invalid="ignore"):
         scaled[...] = exact
     if not np.isfinite(scaled).all():

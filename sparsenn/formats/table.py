@@ -14,8 +14,7 @@ from sparsenn.printable import one_line
 
 __all__ = ["Table", "Texts", "Unread", "column_numbers", "is_nameless", "is_number", "listed", "width_fault"]
 
-_SHOWN = 8
-"""Columns that a message names."""
+_SHOWN = 8  # columns that a message names
 
 _NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 """The names of columns without names, by pandas also: they count the rows."""
@@ -57,11 +56,6 @@ class Table:
     named : whether the file gives names.
     first_line : number of the line of the first row; None where the file is not text.
     first_row : number of the first row in the file, counted from 0.
-
-    Raises
-    ------
-    FileFormatError
-        Two columns have one name.
     """
 
     path: str
@@ -103,13 +97,7 @@ class Table:
         return {place for place, column in enumerate(self.columns) if isinstance(column, Texts)}
 
     def checked(self) -> Table:
-        """Return the table.
-
-        Raises
-        ------
-        FileFormatError
-            A number is not finite in float32.
-        """
+        """Return the table, whose numbers must be finite in float32."""
         for place, column in enumerate(self.columns):
             if isinstance(column, np.ndarray) and np.isinf(column).any():
                 message = "holds a number that is not finite in float32"
@@ -117,13 +105,7 @@ class Table:
         return self
 
     def numbers(self, column: int) -> Array:
-        """Return a column, counted from 0, as float32 numbers, NaN where one is missing.
-
-        Raises
-        ------
-        FileFormatError
-            A text is no finite float32 number; the message says where.
-        """
+        """Return a column, counted from 0, as float32 numbers, NaN where one is missing."""
         found = self._read(column)
         if not isinstance(found, Texts):
             return found
@@ -134,13 +116,7 @@ class Table:
         return np.array([*map(float, found.values), np.nan], np.float32)[found.codes]
 
     def matrix(self) -> Array:
-        """Return all columns as numbers, none of which may be missing: float32 of shape (rows, columns).
-
-        Raises
-        ------
-        FileFormatError
-            As `numbers`; or one is missing.
-        """
+        """Return all columns as numbers, none of which may be missing: float32 of shape (rows, columns)."""
         found = np.empty((self.rows, len(self.columns)), np.float32)
         for column in range(len(self.columns)):
             found[:, column] = self.numbers(column)

@@ -12,8 +12,7 @@ from sparsenn.printable import kind_of
 
 __all__ = ["column_names", "without_table"]
 
-_MOST_NAMES = 5
-"""Names that a message lists, as in scikit-learn's."""
+_MOST_NAMES = 5  # names that a message lists, as in scikit-learn's
 
 
 def column_names(inputs: Any) -> list[str] | None:
@@ -33,11 +32,6 @@ def without_table(known: Sequence[str] | None, inputs: Any) -> Any:
     known : names of the numbers of a row, in which order columns are taken; None takes those of any table as they are,
         as names do with a table whose columns are not named by texts.
     inputs : a table, or anything else.
-
-    Raises
-    ------
-    InputError
-        The table's columns have other names than the numbers of a row, or it does not hold numbers alone.
     """
     if hasattr(inputs, "__dlpack__") or not (hasattr(inputs, "column_names") or hasattr(inputs, "to_numpy")):
         return inputs

@@ -25,6 +25,7 @@ class _Estimator:
     """What both kinds share: parameters, and a session that is made when rows first come."""
 
     _estimator_type: ClassVar[str]
+    _parameters: ClassVar[tuple[str, ...]] = ("network",)  # besides options
 
     def __init__(self, network: Network, **options: Unpack[NamedOptions]) -> None:
         check_network(network)
@@ -82,7 +83,7 @@ class _Estimator:
         dict
             Values by name.
         """
-        return {"network": self.network, **self._options}
+        return {**{name: getattr(self, name) for name in self._parameters}, **self._options}
 
     def set_params(self, **parameters: Any) -> Self:
         """Change some of what the estimator was made with.
@@ -184,6 +185,7 @@ class SparseClassifier(_Estimator):
     """
 
     _estimator_type = "classifier"
+    _parameters = ("network", "classes")
 
     def __init__(self, network: Network, classes: Any = None, **options: Unpack[NamedOptions]) -> None:
         super().__init__(network, **options)
@@ -220,21 +222,6 @@ class SparseClassifier(_Estimator):
         if classes is None or several:
             raise InputError(f"{type(estimator).__name__}: gives no class, or several, to a row; one is needed")
         return cls(network, classes, **options)
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return what the estimator was made with.
-
-        Parameters
-        ----------
-        deep : bool, default True
-            Ignored: there are no estimators inside.
-
-        Returns
-        -------
-        dict
-            Values by name.
-        """
-        return {**super().get_params(deep), "classes": self.classes}
 
     def decision_function(self, X: Inputs) -> Array:
         """Return the network's outputs.

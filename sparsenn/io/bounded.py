@@ -45,13 +45,6 @@ class Source:
         are bounded by `MAX_RATIO` times its size also, unless `ratio` says otherwise.
     ratio : bytes that one compressed byte may become; None for no bound but `limit`.
     excess : what more than `limit` bytes mean, for the message.
-
-    Raises
-    ------
-    InputError
-        The file does not exist, or is a folder, a device or a pipe.
-    ResourceError
-        It cannot be opened.
     """
 
     def __init__(
@@ -86,15 +79,7 @@ class Source:
         return self._file.tell()
 
     def read(self, size: int) -> bytes:
-        """Return the next `size` bytes; fewer only at the end, none past it.
-
-        Raises
-        ------
-        FileFormatError
-            The gzip data is truncated or damaged, or there are more bytes than the limit.
-        ResourceError
-            The file cannot be read.
-        """
+        """Return the next `size` bytes; fewer only at the end, none past it."""
         blocks, missing = [], size
         while missing and (block := self._read(min(missing, _MOST))):
             blocks.append(block)
@@ -120,15 +105,7 @@ class Source:
 
 
 def open_plain(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a plain file for reading bytes. What else a path may lead to, such as a pipe, is refused without waiting.
-
-    Raises
-    ------
-    InputError
-        The file does not exist, or is a folder, a device or a pipe.
-    ResourceError
-        There is no permission, or the device fails.
-    """
+    """Open a plain file for reading bytes. What else a path may lead to, such as a pipe, is refused without waiting."""
     with reading(path):
         file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 (an opener; the caller closes it)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -143,17 +120,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 @contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn what the operating system says about a file being read into this package's errors.
-
-    Raises
-    ------
-    InputError
-        The file does not exist, or is a folder.
-    ResourceError
-        There is no permission, or the device fails.
-    UsageError
-        That is no file's name.
-    """
+    """Turn what the operating system says about a file being read into this package's errors."""
     check_path(path)
     try:
         yield
@@ -168,13 +135,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def check_length(path: str | os.PathLike[str], what: str, length: int, entries: int) -> None:
-    """Refuse a matrix so long and so empty that its offsets alone would fill the memory.
-
-    Raises
-    ------
-    FileFormatError
-        `length` rows or columns are too many for `entries` entries.
-    """
+    """Refuse a matrix so long and so empty that its offsets alone would fill the memory."""
     if length > max(_SHORT, _EMPTY_RATIO * entries):
         raise FileFormatError(
             path,

@@ -67,13 +67,7 @@ class Dataset:
 
 
 def check_limits(layers: int | None = None, limit_inputs: int | None = None) -> None:
-    """Refuse to read fewer than one layer or one input.
-
-    Raises
-    ------
-    UsageError
-        A limit is not positive.
-    """
+    """Refuse to read fewer than one layer or one input."""
     for what, limit in (("layers", layers), ("inputs", limit_inputs)):
         if limit is not None:
             size(limit, f"the number of {what} to read")

@@ -30,13 +30,7 @@ def description_of(model: Model) -> dict[str, Any]:
 
 
 def model_described(network: Network, description: Mapping[str, Any], provenance: dict[str, str]) -> Model:
-    """Return the model of a network and what `description_of` gave.
-
-    Raises
-    ------
-    InputError
-        The description is not sound, or does not fit the network.
-    """
+    """Return the model of a network and what `description_of` gave."""
     loss, classes = description.get("loss"), description.get("classes")
     if loss not in (None, *LOSSES) or not isinstance(classes, bool):
         raise InputError("description has no valid loss and classes")
@@ -48,13 +42,7 @@ def model_described(network: Network, description: Mapping[str, Any], provenance
 
 
 def _class_names(found: Any) -> tuple[str, ...] | None:
-    """Return the class names of a description.
-
-    Raises
-    ------
-    InputError
-        They are no different texts.
-    """
+    """Return the class names of a description."""
     if found is None:
         return None
     if not (isinstance(found, list) and all(isinstance(name, str) for name in found) and len(set(found)) == len(found)):
@@ -63,13 +51,7 @@ def _class_names(found: Any) -> tuple[str, ...] | None:
 
 
 def _encoding(found: Any) -> TableEncoding | None:
-    """Return what a description says of the table.
-
-    Raises
-    ------
-    InputError
-        It is not what `write_model` writes.
-    """
+    """Return what a description says of the table."""
     if found is None:
         return None
     try:
@@ -83,13 +65,7 @@ def _encoding(found: Any) -> TableEncoding | None:
 
 
 def _input_layout(found: Any) -> InputLayout:
-    """Return what a description says of how one input is held.
-
-    Raises
-    ------
-    InputError
-        It is not what `write_model` writes, or not sound.
-    """
+    """Return what a description says of how one input is held."""
     try:
         return InputLayout(**found)
     except TypeError as error:

@@ -48,13 +48,6 @@ def network_of(model: NetworkSource) -> Network:
     -------
     Network
         The layers.
-
-    Raises
-    ------
-    UsageError
-        The model is something else; or as `read_model`, `from_torch`, `from_onnx`, `from_keras` and `from_sklearn` do.
-    InputError, ResourceError
-        As these functions do.
     """
     if isinstance(model, Network):
         return model

@@ -25,15 +25,7 @@ _NAMED: dict[str, type[Elementwise]] = {**{kind.name: kind for kind in ACTIVATIO
 
 
 def activation_named(name: str, parameter: float | None = None) -> Activation:
-    """Return the activation called `name`, with a parameter if it has one; `none` is another name of Identity.
-
-    Raises
-    ------
-    UsageError
-        The name is unknown.
-    InputError
-        A parameter is given to an activation that has none, or is one that it refuses.
-    """
+    """Return the activation called `name`, with a parameter if it has one; `none` is another name of Identity."""
     if name not in _NAMED:
         raise unknown_name("activation", name, _NAMED)
     kind = _NAMED[name]
@@ -44,7 +36,6 @@ def activation_named(name: str, parameter: float | None = None) -> Activation:
 
 
 def _made(kind: type[Any], parameter: Any) -> Elementwise:
-    """Return an activation, with its parameter unless that is None."""
     activation: Elementwise = kind() if parameter is None else kind(parameter)
     return activation
 
@@ -62,11 +53,6 @@ def activation_elsewhere(
     ----------
     framework : as `Foreign` has it.
     attribute : returns the value of an attribute of the framework's, by its name and default. Unless given, defaults.
-
-    Raises
-    ------
-    InputError
-        The activation refuses its parameter.
     """
     for kind, foreign in _elsewhere(framework):
         if name == foreign.name and all(_agrees(attribute(*asked), value) for *asked, value in foreign.conditions):
@@ -103,12 +89,7 @@ def attributes_elsewhere(framework: str, name: str) -> list[str]:
 
 
 def elsewhere_of(activation: Activation, framework: str) -> tuple[Foreign, dict[str, Any]] | None:
-    """Return what another framework calls an activation, and the attributes that it needs there; None if it has none.
-
-    Parameters
-    ----------
-    framework : as `Foreign` has it.
-    """
+    """Return what a framework calls an activation, and the attributes that it needs there; None if it has none."""
     row = table_row(activation)
     if row is None:
         return None
@@ -132,13 +113,7 @@ def row_of(activation: Activation) -> Elementwise:
 
 
 def check_activation(activation: Any) -> None:
-    """Refuse what is no activation, such as a name or a class.
-
-    Raises
-    ------
-    InputError
-        It cannot be called, has no name, or is a class.
-    """
+    """Refuse what is no activation, such as a name or a class."""
     if callable(activation) and isinstance(getattr(activation, "name", None), str) and not isinstance(activation, type):
         return
     found = activation.__name__ if isinstance(activation, type) else activation

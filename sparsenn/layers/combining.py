@@ -19,12 +19,7 @@ __all__ = ["Add", "CombiningLayer", "Concatenate", "Multiply"]
 
 
 class CombiningLayer(ImageLayer):
-    """A layer that reads several nodes of a network, which give images, or rows of features.
-
-    Attributes
-    ----------
-    least_sources : how many it reads at least.
-    """
+    """A layer that reads several nodes of a network, which give images, or rows of features."""
 
     least_sources: ClassVar[int] = 2
 
@@ -33,8 +28,7 @@ class CombiningLayer(ImageLayer):
         """One of the rows that are combined may be zero where another is not."""
         return False
 
-    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Refuse: one shape says too little; `combined_shape` takes all."""
+    def _output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
         raise ShapeError(f"what {self.name} gives depends on all that it reads; Network.shapes has it")
 
     def multiply_adds(self, input_shape: tuple[int, ...]) -> int:
@@ -53,11 +47,6 @@ class CombiningLayer(ImageLayer):
         -------
         tuple of int
             The same of what it gives.
-
-        Raises
-        ------
-        ShapeError
-            They do not go together.
         """
         return self._combined_shape(shapes)
 
@@ -88,7 +77,6 @@ class Add(Rebuilt, CombiningLayer):
         check_activation(self.activation)
 
     def _combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the shape that all have."""
         if len(set(shapes)) > 1:
             raise ShapeError(f"it adds {_listed(shapes)}, which are not of one shape")
         return shapes[0]
@@ -118,7 +106,6 @@ class Multiply(Rebuilt, CombiningLayer):
         check_activation(self.activation)
 
     def _combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the shape that all have but the factors of channels."""
         largest = max(shapes, key=prod)
         factors = (*largest[:1], *[1] * (len(largest) - 1))
         if not set(shapes) <= {largest, factors}:
@@ -136,7 +123,6 @@ class Concatenate(Rebuilt, CombiningLayer):
     name: ClassVar[str] = "concatenate"
 
     def _combined_shape(self, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-        """Return the shape of all features, or of all channels."""
         if len({shape[1:] for shape in shapes}) > 1:
             raise ShapeError(f"it concatenates {_listed(shapes)}, which differ in more than features or channels")
         return sum(shape[0] for shape in shapes), *shapes[0][1:]

@@ -134,49 +134,11 @@ class Conv2d(Rebuilt, ImageLayer):
         """
         return np.broadcast_to(np.float32(0.0 if self.bias is None else self.bias), (self.filters,)).astype(np.float32)
 
-    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of what the layer gives.
-
-        Parameters
-        ----------
-        input_shape : (int, int, int, int)
-            Images, channels, height and width of Y.
-
-        Returns
-        -------
-        (int, int, int, int)
-            Images, filters, height and width of Y'.
-
-        Raises
-        ------
-        ShapeError
-            Y does not have four dimensions or this number of channels, or a filter is larger than a padded image.
-        """
+    def _output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
         images, channels, height, width = check_images(input_shape)
         if channels != self.channels:
             raise ShapeError(f"the layer takes {self.channels} channels; its input has shape {input_shape}")
         return images, self.filters, *self.sliding_window.positions((height, width))
-
-    def multiply_adds(self, input_shape: tuple[int, ...]) -> int:
-        """Return how many multiplications and additions some images take, those with padding included.
-
-        Parameters
-        ----------
-        input_shape : (int, int, int, int)
-            Images, channels, height and width of Y.
-
-        Returns
-        -------
-        int
-            The multiply-adds.
-
-        Raises
-        ------
-        ShapeError
-            As `output_shape`.
-        """
-        images, _, height, width = self.output_shape(input_shape)
-        return images * height * width * self.edges
 
     @cached_property
     def sliding_window(self) -> SlidingWindow:

@@ -22,24 +22,7 @@ class Flatten(ImageLayer):
         """Numbers stay what they are."""
         return True
 
-    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of what the layer gives.
-
-        Parameters
-        ----------
-        input_shape : tuple of int
-            The shape of Y: (images, ...).
-
-        Returns
-        -------
-        (int, int)
-            Images, and the numbers of each.
-
-        Raises
-        ------
-        ShapeError
-            Y has fewer than two dimensions.
-        """
+    def _output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
         if len(input_shape) < 2:
             raise ShapeError(f"the layer takes (images, ...); its input has shape {input_shape}")
         return input_shape[0], prod(input_shape[1:])

@@ -21,10 +21,8 @@ class RowTensor(NamedTuple):
 
     Parameters
     ----------
-    shape : tuple of int
-        Of one row, without the axis of rows.
-    axis : int or None
-        The axis of rows; None where a tensor is one row.
+    shape : of one row, without the axis of rows.
+    axis : of rows; None where a tensor is one row.
     """
 
     shape: tuple[int, ...]
@@ -103,12 +101,10 @@ class ForeignGraph:
 
     Parameters
     ----------
-    model : bytes
-        A serialised `onnx.ModelProto`. Its inputs and outputs are tensors of float32, whose first axis is that of rows.
-    inputs, outputs : dict of str to tuple of int
-        Names in the graph, and shapes of a row, in the order in which the network's rows hold them.
-    row_by_row : bool, default False
-        Whether the graph takes one row at a time.
+    model : a serialised `onnx.ModelProto`. Its inputs and outputs are tensors of float32, whose first axis is that of
+        rows.
+    inputs, outputs : names in the graph, and shapes of a row, in the order in which the network's rows hold them.
+    row_by_row : whether the graph takes one row at a time.
     """
 
     model: bytes = field(repr=False)

@@ -38,10 +38,8 @@ _SIGNS: dict[type[ast.operator] | type[ast.cmpop], tuple[str, Callable[[Any, Any
 def as_cuda(formula: str, *, contract: bool = False) -> str:
     """Return a formula as the body of a C++ function of float32.
 
-    Parameters
-    ----------
-    contract : whether the compiler may fuse a product with a sum. Otherwise the bits are the same wherever the function
-        is inlined.
+    `contract`: whether the compiler may fuse a product with a sum. Otherwise the bits are the same wherever the
+    function is inlined.
     """
     product = None if contract else "__fmul_rn"
     return _body(formula, _Words("const float ", ";", lambda name: f"{name}f" if name != "abs" else "fabsf",
@@ -52,10 +50,6 @@ def as_python(formula: str, result: str) -> list[str]:
     """Return a formula as lines of Python on float32, which numba compiles.
 
     Numbers and functions are `float32(…)` and those of `math`.
-
-    Parameters
-    ----------
-    result : what comes before the value, such as `return`.
     """
     words = _Words(
         "",
@@ -119,7 +113,6 @@ def _body(formula: str, words: _Words, result: str = "return") -> str:
 
 @cache
 def _parsed(formula: str) -> tuple[tuple[tuple[str, ast.expr], ...], ast.expr]:
-    """Return a formula's assignments, and what it results in."""
     *statements, last = ast.parse(formula).body
     assignments = []
     for statement in statements:

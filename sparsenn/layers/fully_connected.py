@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 import numpy as np
 
 from sparsenn.errors import ShapeError
 from sparsenn.formats import Array
 from sparsenn.layers.elementwise import Activation
+from sparsenn.layers.layer import BaseLayer
 
 __all__ = ["FullyConnected"]
 
 
-class FullyConnected(ABC):
+class FullyConnected(BaseLayer):
     """Y' = activation(Y · W + b), with weights of shape (inputs, outputs).
 
     Attributes
@@ -27,11 +28,6 @@ class FullyConnected(ABC):
 
     @property
     @abstractmethod
-    def family(self) -> type[FullyConnected]:
-        """What consecutive layers share that are run together."""
-
-    @property
-    @abstractmethod
     def inputs(self) -> int:
         """Width of Y."""
 
@@ -41,19 +37,9 @@ class FullyConnected(ABC):
         """Width of Y'."""
 
     @property
-    @abstractmethod
-    def edges(self) -> int:
-        """Stored weights."""
-
-    @property
     def parameters(self) -> int:
         """Stored weights, and biases."""
         return self.edges + (0 if self.bias is None else self.outputs)
-
-    @property
-    @abstractmethod
-    def weight_bytes(self) -> int:
-        """Memory that the weights take."""
 
     @property
     def keeps_zero_rows(self) -> bool:
@@ -65,25 +51,7 @@ class FullyConnected(ABC):
         """Return the bias as float32 of shape (outputs,); zeros where there is none."""
         return np.broadcast_to(np.float32(0.0 if self.bias is None else self.bias), (self.outputs,)).astype(np.float32)
 
-    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of Y' for a Y of shape (rows, inputs).
-
-        Raises
-        ------
-        ShapeError
-            Y is not two-dimensional with `inputs` columns.
-        """
+    def _output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
         if len(input_shape) != 2 or input_shape[1] != self.inputs:
             raise ShapeError(f"the layer takes (rows, {self.inputs}); its input has shape {input_shape}")
         return input_shape[0], self.outputs
-
-    def multiply_adds(self, input_shape: tuple[int, ...]) -> int:
-        """Return the multiply-adds of a Y of that shape, those with zeros of Y included.
-
-        Raises
-        ------
-        ShapeError
-            As `output_shape`.
-        """
-        rows, _ = self.output_shape(input_shape)
-        return rows * self.edges

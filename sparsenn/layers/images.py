@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from math import prod
 from operator import index
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -11,14 +10,12 @@ import numpy as np
 
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import INDEX32_LIMIT
+from sparsenn.layers.layer import BaseLayer
 
 __all__ = ["Image", "ImageLayer", "Pair", "SlidingWindow", "check_images", "checked_image", "integers", "pair"]
 
-Pair: TypeAlias = tuple[int, int]
-"""A size down and one across."""
-
-Image: TypeAlias = tuple[int, int, int]
-"""Channels, height and width."""
+Pair: TypeAlias = tuple[int, int]  # a size down and one across
+Image: TypeAlias = tuple[int, int, int]  # channels, height and width
 
 
 class SlidingWindow(NamedTuple):
@@ -26,14 +23,10 @@ class SlidingWindow(NamedTuple):
 
     Parameters
     ----------
-    size : (int, int)
-        Pixels of the window, without dilation.
-    stride : (int, int)
-        Pixels from one position of the window to the next.
-    padding : (int, int)
-        Pixels put around the image on both sides.
-    dilation : (int, int)
-        Pixels from one element of the window to the next.
+    size : pixels of the window, without dilation.
+    stride : pixels from one position of the window to the next.
+    padding : pixels put around the image on both sides.
+    dilation : pixels from one element of the window to the next.
     """
 
     size: Pair
@@ -42,25 +35,13 @@ class SlidingWindow(NamedTuple):
     dilation: Pair = (1, 1)
 
     def positions(self, image: Pair, after: Pair | None = None) -> Pair:
-        """Return the number of positions of the window on an image.
+        """Return the number of positions of the window on an image, down and across.
 
         Parameters
         ----------
-        image : (int, int)
-            Height and width, without padding.
-        after : (int, int), optional
-            Pixels put below and to the right of the image; the padding, which is then above and to the left alone,
+        image : height and width, without padding.
+        after : pixels put below and to the right of the image; the padding, which is then above and to the left alone,
             unless given.
-
-        Returns
-        -------
-        (int, int)
-            Positions down and across.
-
-        Raises
-        ------
-        ShapeError
-            The window is larger than the padded image, or the padded image has more than 2^31 - 1 pixels.
         """
         spans = [dilation * (size - 1) + 1 for size, dilation in zip(self.size, self.dilation, strict=True)]
         sides = zip(image, self.padding, self.padding if after is None else after, strict=True)
@@ -76,7 +57,7 @@ class SlidingWindow(NamedTuple):
         return down, across
 
 
-class ImageLayer(ABC):
+class ImageLayer(BaseLayer):
     """A layer that takes images, or rows that come from them, in the order (images, channels, height, width).
 
     Attributes
@@ -90,47 +71,6 @@ class ImageLayer(ABC):
     def family(self) -> type[ImageLayer]:
         """What consecutive layers share that are run together."""
         return ImageLayer
-
-    @property
-    def edges(self) -> int:
-        """Stored weights; 0 unless the layer has any."""
-        return 0
-
-    @property
-    def parameters(self) -> int:
-        """Weights and biases; 0 unless the layer has any."""
-        return 0
-
-    @property
-    def weight_bytes(self) -> int:
-        """Memory that the weights take; 0 unless the layer has any."""
-        return 0
-
-    @property
-    @abstractmethod
-    def keeps_zero_rows(self) -> bool:
-        """Whether an image of zeros gives zeros only."""
-
-    @abstractmethod
-    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of Y' for a Y of a shape whose first dimension is the images.
-
-        Raises
-        ------
-        ShapeError
-            The layer does not take such a Y.
-        """
-
-    def multiply_adds(self, input_shape: tuple[int, ...]) -> int:
-        """Return the multiply-adds of a Y of that shape, those with padding included; 0 unless the layer has weights.
-
-        Raises
-        ------
-        ShapeError
-            As `output_shape`.
-        """
-        self.output_shape(input_shape)
-        return 0
 
 
 def integers(value: Any, least: int) -> tuple[int, ...] | None:
@@ -150,13 +90,7 @@ def integers(value: Any, least: int) -> tuple[int, ...] | None:
 
 
 def checked_image(image: Image) -> Image:
-    """Return the shape of an image as a tuple of three sizes.
-
-    Raises
-    ------
-    ShapeError
-        They are not three integers of at least 1.
-    """
+    """Return the shape of an image as a tuple of three sizes."""
     sizes = integers(image, 1)
     if sizes is None or len(sizes) != 3:
         raise ShapeError(f"the image {image} is not (channels, height, width), three integers of at least 1")
@@ -164,13 +98,7 @@ def checked_image(image: Image) -> Image:
 
 
 def pair(value: int | Pair, name: str, least: int) -> Pair:
-    """Return one number for both directions, or a number for each, as two of Python's integers.
-
-    Raises
-    ------
-    UsageError
-        They are not one or two integers from `least` to 2^31 - 1; the message calls them `name`.
-    """
+    """Return one number for both directions, or a number for each, as two of Python's integers."""
     found = integers(value, least)
     if found is None or len(found) != (2 if np.ndim(value) else 1):
         raise UsageError(f"a {name} of {value} is not one or two integers of at least {least}")
@@ -180,13 +108,7 @@ def pair(value: int | Pair, name: str, least: int) -> Pair:
 
 
 def check_images(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """Return a shape that is one of images: (images, channels, height, width).
-
-    Raises
-    ------
-    ShapeError
-        It has another number of dimensions.
-    """
+    """Return a shape that is one of images: (images, channels, height, width)."""
     if len(shape) != 4:
         raise ShapeError(f"the layer takes (images, channels, height, width); its input has shape {shape}")
     return shape

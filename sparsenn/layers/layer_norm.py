@@ -99,24 +99,7 @@ class LayerNorm(Rebuilt, ImageLayer):
         """Whether a row of zeros gives a row of zeros."""
         return self.epsilon > 0 and not self.shift.any()
 
-    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of Y', which is that of Y.
-
-        Parameters
-        ----------
-        input_shape : tuple of int
-            The shape of Y: rows, and one or more axes.
-
-        Returns
-        -------
-        tuple of int
-            The same.
-
-        Raises
-        ------
-        ShapeError
-            A row of Y does not have as many numbers as the positions take.
-        """
+    def _output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
         if len(input_shape) < 2 or prod(input_shape[1:]) != self.inputs:
             raise ShapeError(
                 f"the layer takes rows of {self.positions:,} positions of {self.width:,} numbers; its input has shape "

@@ -87,12 +87,6 @@ def float32_parameters(values: float | Array, what: str) -> Array:
     """Return parameters as a row-major float32 array, or an array of no dimension for one number; read-only.
 
     It is a copy, unless the values are such an array that nobody else writes to.
-
-    Raises
-    ------
-    InputError
-        One is not a finite float32 number, or they are no real numbers, or some are masked; the message begins with
-        `what`.
     """
     if type(values) is np.ndarray and values.dtype == np.float32 and values.flags.c_contiguous and is_own(values):
         array: Array = values
@@ -104,26 +98,13 @@ def float32_parameters(values: float | Array, what: str) -> Array:
 
 
 def _converted(values: Any, what: str) -> Array:
-    """Return a float32 copy of real numbers, or refuse other things."""
     numbers = real_numbers(values, what)
     with np.errstate(all="ignore"):
         return np.array(numbers, np.float32, order="C")
 
 
 def float32_bias(bias: float | Array | None, outputs: int, name: str) -> float | Array | None:
-    """Return a bias as a layer keeps it: None, a number, or a read-only float32 vector of shape (outputs,).
-
-    Parameters
-    ----------
-    name : what messages call the outputs.
-
-    Raises
-    ------
-    ShapeError
-        It is neither one number nor one for each output.
-    InputError
-        As `float32_parameters`.
-    """
+    """Return a bias as a layer keeps it: None, a number, or a read-only float32 vector of shape (outputs,)."""
     if bias is None:
         return None
     array = float32_parameters(bias, "bias holds")

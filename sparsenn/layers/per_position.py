@@ -89,24 +89,7 @@ class PerPosition(Rebuilt, ImageLayer):
         """Whether a row of zeros gives a row of zeros."""
         return self.layer.keeps_zero_rows
 
-    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of Y' for a Y of a shape.
-
-        Parameters
-        ----------
-        input_shape : tuple of int
-            The shape of Y: rows, and one or more axes.
-
-        Returns
-        -------
-        (int, int)
-            Rows, and the numbers of each.
-
-        Raises
-        ------
-        ShapeError
-            A row of Y does not have as many numbers as the positions take.
-        """
+    def _output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
         if len(input_shape) < 2 or prod(input_shape[1:]) != self.inputs:
             raise ShapeError(
                 f"the layer takes rows of {self.positions:,} positions of {self.layer.inputs:,} numbers; its input has "
@@ -114,26 +97,9 @@ class PerPosition(Rebuilt, ImageLayer):
             )
         return input_shape[0], self.outputs
 
-    def multiply_adds(self, input_shape: tuple[int, ...]) -> int:
-        """Return the multiply-adds of a Y of a shape, those with zeros of Y included.
-
-        Parameters
-        ----------
-        input_shape : tuple of int
-            The shape of Y.
-
-        Returns
-        -------
-        int
-            Their number, in all positions.
-
-        Raises
-        ------
-        ShapeError
-            As `output_shape`.
-        """
-        rows, _ = self.output_shape(input_shape)
-        return rows * self.positions * self.layer.edges
+    @property
+    def _uses(self) -> int:
+        return self.positions
 
 
 def connected_layer(layer: Any) -> Any:

@@ -14,26 +14,7 @@ __all__ = ["AvgPool2d", "MaxPool2d", "Pool2d"]
 
 @dataclass(frozen=True)
 class Pool2d(Rebuilt, ImageLayer):
-    """What both kinds of pooling share.
-
-    Parameters
-    ----------
-    window : int or (int, int)
-        Pixels that become one: one number, or one down and one across.
-    stride : int or (int, int), optional
-        Pixels from one window to the next, likewise; the window itself unless given, so that windows touch.
-    padding : int or (int, int), default 0
-        Pixels put around the image on both sides, likewise; fewer than the window's, so that every window holds a
-        pixel of the image.
-    padding_after : int or (int, int), optional
-        Pixels put below and to the right of the image, likewise; `padding`, which is then above and to the left alone,
-        unless given.
-
-    Raises
-    ------
-    UsageError
-        A window or a stride is below 1, or a padding is below 0 or not less than the window.
-    """
+    """What both kinds of pooling share; every window holds a pixel of the image."""
 
     window: int | Pair
     stride: int | Pair | None = None
@@ -76,14 +57,7 @@ class Pool2d(Rebuilt, ImageLayer):
         """Zeros give zeros: every window holds a pixel of the image."""
         return True
 
-    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of Y' for a Y of shape (images, channels, height, width).
-
-        Raises
-        ------
-        ShapeError
-            Y does not have four dimensions, or the window is larger than a padded image.
-        """
+    def _output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
         images, channels, height, width = check_images(input_shape)
         return images, channels, *self.sliding_window.positions((height, width), self.after)
 
@@ -106,7 +80,7 @@ class MaxPool2d(Pool2d):
     Raises
     ------
     UsageError
-        As `Pool2d`.
+        A window or a stride is below 1, or a padding is below 0 or not less than the window.
     """
 
     name = "max_pool2d"
@@ -132,7 +106,7 @@ class AvgPool2d(Pool2d):
     Raises
     ------
     UsageError
-        As `Pool2d`.
+        A window or a stride is below 1, or a padding is below 0 or not less than the window.
     """
 
     name = "avg_pool2d"

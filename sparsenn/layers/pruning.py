@@ -20,13 +20,7 @@ __all__ = ["check_share", "largest", "nonzeros", "pruned"]
 
 
 def check_share(share: float) -> None:
-    """Refuse what is no share of the weights to keep.
-
-    Raises
-    ------
-    UsageError
-        It is not above 0 and at most 1.
-    """
+    """Refuse what is no share of the weights to keep."""
     if isinstance(share, bool | np.bool_) or not isinstance(share, int | float | np.number) or not 0 < share <= 1:
         raise UsageError(f"the share of weights to keep is {share!r}; give a number above 0 and at most 1")
 

@@ -93,24 +93,7 @@ class Slice(Rebuilt, ImageLayer):
         """
         return prod(shape[self.axis :])
 
-    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of Y' for a Y of a shape.
-
-        Parameters
-        ----------
-        input_shape : tuple of int
-            The shape of Y: (rows, features) or (images, channels, height, width).
-
-        Returns
-        -------
-        tuple of int
-            The same of Y'.
-
-        Raises
-        ------
-        ShapeError
-            Y does not have the axis, or is too short along it, or has not as many numbers as the image.
-        """
+    def _output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
         axis = 1 + self.axis
         if len(input_shape) <= axis or input_shape[axis] < self.last:
             raise ShapeError(f"the slice ends at {self.last} of axis {axis}; its input has shape {input_shape}")

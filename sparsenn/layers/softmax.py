@@ -18,24 +18,7 @@ class SoftmaxLayer(ImageLayer):
         """Zeros become equal shares of one, or their logarithms, which are not zero."""
         return False
 
-    def output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of what the layer gives, which is that of what it is given.
-
-        Parameters
-        ----------
-        input_shape : tuple of int
-            The shape of Y: any numbers in a row.
-
-        Returns
-        -------
-        tuple of int
-            The same.
-
-        Raises
-        ------
-        ShapeError
-            Y has fewer than two dimensions.
-        """
+    def _output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
         if len(input_shape) < 2:
             raise ShapeError(f"the layer takes (rows, ...); its input has shape {input_shape}")
         return input_shape

@@ -36,11 +36,6 @@ def fully_connected(
     bias : None, one number, or a vector of shape (outputs,).
     activation : `Identity()` unless given.
     sparse_below : 0 keeps every layer dense; more than 1 keeps every layer sparse.
-
-    Raises
-    ------
-    InputError
-        As `SparseLinear` and `Linear`.
     """
     activation = Identity() if activation is None else activation
     if not issparse(weights):
@@ -56,10 +51,5 @@ def fully_connected(
 
 
 def with_zeros(layer: SparseLinear) -> Linear:
-    """Return a sparse layer as a dense one, with its zeros stored.
-
-    Parameters
-    ----------
-    layer : on the host.
-    """
+    """Return a sparse layer as a dense one, with its zeros stored."""
     return Linear(layer.weights.to_scipy().toarray(), layer.bias, layer.activation)

@@ -60,14 +60,7 @@ def benchmark_record(name: str, result: BenchmarkResult) -> dict[str, Any]:
 
 
 def benchmark_page(name: str, model: Model, result: BenchmarkResult) -> str:
-    """Return the page of a benchmark: times beside those of peers, as pictures and as a table, and the machine.
-
-    Parameters
-    ----------
-    name : what the model's file is called.
-    model : what is in it.
-    result : what was measured.
-    """
+    """Return the page of a benchmark: times beside those of peers, as pictures and as a table, and the machine."""
     pictures = [
         bars_part(f"median of {count(rows)} samples (ms)", [(call.way, 1e3 * call.median) for call in calls])
         for rows in dict.fromkeys(call.rows for call in result.calls)

@@ -54,10 +54,7 @@ def cache_record(caches: Iterable[Cache]) -> list[dict[str, Any]]:
 def choices_table(entries: Iterable[Mapping[str, Any]]) -> Table:
     """Return the table of measured choices: what each depends on, its kernels, and when they were measured.
 
-    Parameters
-    ----------
-    entries : iterable of mappings
-        Records as `sparsenn.runtime.choices.entries` returns them; a value that a record lacks is shown as a dash.
+    A value that a record lacks is shown as a dash.
     """
     table = FittedTable(title="Measured choices")
     for heading in ("device", "network"):

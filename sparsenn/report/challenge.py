@@ -107,7 +107,6 @@ def _rows(results: Sequence[ChallengeResult]) -> list[list[str]]:
 
 
 def _notes(results: Sequence[ChallengeResult]) -> str:
-    """Return the caption: what is measured, on what, and for which problems the inputs are a stand-in."""
     origin = origin_record("", {})
     notes = list(dict.fromkeys(inputs_note(result.provenance) for result in results))
     parts = [_CAPTION, *[f"Inputs: {note}." for note in notes if note]]

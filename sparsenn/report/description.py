@@ -63,14 +63,7 @@ def describe_dataset(dataset: Dataset) -> Table:
 
 
 def describe_model(name: str | None, model: Model, structure: Structure | None = None) -> Table:
-    """Return a table of a trained model as a whole: network, what it was trained for, and provenance.
-
-    Parameters
-    ----------
-    name : what the model is called, if it has a name.
-    model : the model.
-    structure : of its sparse layers; no line where none was found.
-    """
+    """Return a table of a trained model as a whole: network, what it was trained for, and provenance."""
     shares = isinstance(model.network[-1], Softmax)
     purpose = f"{'probabilities' if shares else 'scores'} of classes" if model.classes else "numbers"
     network, words = model.network, "" if structure is None or not structure.layers else str(structure)
@@ -107,7 +100,6 @@ def _images(image: tuple[int, ...], resize: str | None) -> str:
 
 
 def _named(shapes: NamedShapes) -> Text:
-    """Return names and shapes in the order of their columns."""
     return Text("; ".join(f"{printable(name)}: {shape_text(shape) or '1'}" for name, shape in shapes.items()))
 
 
@@ -117,7 +109,6 @@ def _size(network: Network) -> str:
 
 
 def _origins(provenance: Mapping[str, str]) -> Text:
-    """Return where parts are from, each in a line of its own."""
     lines = (printable(f"{part}: {origin}") for part, origin in provenance.items())
     return Text("\n".join(lines) or "unknown")
 
@@ -180,7 +171,6 @@ def _cells(layer: FullyConnected, per_output: Array, per_input: Array, values: A
 
 
 def _span(degrees: Array) -> str:
-    """Least and greatest number of edges; one number where they agree."""
     if not degrees.size:
         return "–"
     least, most = int(degrees.min()), int(degrees.max())
@@ -188,7 +178,6 @@ def _span(degrees: Array) -> str:
 
 
 def _values(values: Array) -> str:
-    """Range of the values, or the one that all share."""
     if not values.size:
         return "none"
     least, most = float(values.min()), float(values.max())

@@ -15,8 +15,7 @@ from rich.text import Text
 
 __all__ = ["FittedTable"]
 
-NOTHING = ("", "–")
-"""Cells without information."""
+NOTHING = ("", "–")  # cells without information
 
 
 class FittedTable(Table):

@@ -17,7 +17,8 @@ from sparsenn.report.architecture import layer_title, shape_text
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, duration, milliseconds
 from sparsenn.report.records import plain
-from sparsenn.report.tables import fact_table
+from sparsenn.report.summary import parts_of
+from sparsenn.report.tables import TEXT_WIDTH, fact_table
 from sparsenn.report.training import evaluation_text
 
 __all__ = [
@@ -30,37 +31,24 @@ __all__ = [
     "table_summary",
 ]
 
-_CLASSES = 10
-"""Classes whose rows the summary counts."""
-
-_TEXT_WIDTH = 100
-"""Columns at which a long text, such as the plan, is broken."""
+_CLASSES = 10  # classes whose rows the summary counts
 
 
 def model_summary(model: str, data: str, run: Any) -> Table:
-    """Return what was run, how, how well it did and how long it took, as a table of two columns.
-
-    Parameters
-    ----------
-    model, data : what the two files are called.
-    run : the `ModelResult` of the model on the data.
-    """
+    """Return what was run, how, how well it did and how long it took, as a table of two columns."""
     network, seconds, rows = run.plan.network, run.seconds, run.plan.inputs
-    parts = ", ".join(f"{name} {duration(part)}" for name, part in asdict(seconds).items())
     enlarged = "" if network.image is None or not run.enlarged else f", enlarged to {shape_text(network.image)}"
     facts = [
-        ("model", model),
-        ("network", f"{_shapes(network)}; {count(network.multiply_adds)} multiply-adds per sample"),
-        ("data", f"{data}, {count(rows)} rows{enlarged}"),
+        *_given(model, network, "sample", f"{data}, {count(rows)} rows{enlarged}"),
         *([] if run.model.scaling is None else [("scaling", str(run.model.scaling))]),
         ("plan", str(run.plan)),
         *(("note", note) for note in run.notes),
         ("result", "no targets to compare with" if run.evaluation is None else evaluation_text(run.evaluation)),
         *([("classes", _classes(run))] if run.model.classes else []),
-        ("time", f"{duration(seconds.total)}: {parts}"),
+        ("time", parts_of(seconds)),
         ("compute", f"{duration(seconds.compute)}, {_rate(rows, seconds.compute)}"),
     ]
-    return fact_table(facts, _TEXT_WIDTH)
+    return fact_table(facts, TEXT_WIDTH)
 
 
 def model_layer_table(network: Network, statistics: tuple[LayerStatistics, ...]) -> Table:
@@ -86,11 +74,6 @@ def model_record(model: str, data: str, run: Any) -> dict[str, Any]:
     outputs), class_names (None where they are called 0, 1, …) and predicted (the class of each row, counted from 0;
     None for a model without classes), in this order. Loss, value and accuracy are None where the data
     have no targets.
-
-    Parameters
-    ----------
-    model, data : what the two files are called.
-    run : the `ModelResult` of the model on the data.
     """
     network, evaluation = run.plan.network, run.evaluation
     layers = zip(network, network.shapes[1:], run.plan.precisions, run.statistics, strict=True)
@@ -121,24 +104,13 @@ def model_record(model: str, data: str, run: Any) -> dict[str, Any]:
 
 
 def table_summary(model: str, network: Network, data: str, rows: int, notes: Sequence[str], seconds: float) -> Table:
-    """Return a table's predictions in words, as a table of two columns.
-
-    Parameters
-    ----------
-    model, data : names of the two files.
-    network : of the model.
-    rows : how many were predicted.
-    notes : sentences on columns and missing values.
-    seconds : from reading the model to the last row.
-    """
+    """Return a table's predictions in words, as a table of two columns."""
     facts = [
-        ("model", model),
-        ("network", f"{_shapes(network)}; {count(network.multiply_adds)} multiply-adds per row"),
-        ("data", f"{data}, {count(rows)} rows"),
+        *_given(model, network, "row", f"{data}, {count(rows)} rows"),
         *(("note", note) for note in notes),
         ("time", f"{duration(seconds)}, {_rate(rows, seconds)}"),
     ]
-    return fact_table(facts, _TEXT_WIDTH)
+    return fact_table(facts, TEXT_WIDTH)
 
 
 def prediction_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -153,27 +125,14 @@ def prediction_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -
 
 
 def stream_summary(model: str, data: str, result: Result) -> Table:
-    """Return a model's run over the rows of a file that was read in chunks, as a table of two columns.
-
-    Parameters
-    ----------
-    model, data : names of the two files.
-    result : the run, without outputs.
-    """
-    seconds = result.seconds
-    times = ", ".join(f"{name} {duration(part)}" for name, part in asdict(seconds).items())
+    """Return a model's run over the rows of a file that was read in chunks, as a table of two columns."""
     facts = [
-        ("model", model),
-        (
-            "network",
-            f"{_shapes(result.plan.network)}; {count(result.plan.network.multiply_adds)} multiply-adds per row",
-        ),
-        ("data", f"{data}, {count(result.inputs)} rows"),
+        *_given(model, result.plan.network, "row", f"{data}, {count(result.inputs)} rows"),
         ("plan", str(result.plan)),
         *(("note", note) for note in result.notes),
-        ("time", f"{duration(seconds.total)}: {times}"),
+        ("time", parts_of(result.seconds)),
     ]
-    return fact_table(facts, _TEXT_WIDTH)
+    return fact_table(facts, TEXT_WIDTH)
 
 
 def stream_record(model: str, data: str, result: Result) -> dict[str, Any]:
@@ -195,12 +154,13 @@ def stream_record(model: str, data: str, result: Result) -> dict[str, Any]:
     return values
 
 
-def _shapes(network: Network) -> str:
-    return " → ".join(map(shape_text, network.shapes))
+def _given(model: str, network: Network, row: str, data: str) -> list[tuple[str, str]]:
+    shapes = " → ".join(map(shape_text, network.shapes))
+    per_row = f"{count(network.multiply_adds)} multiply-adds per {row}"
+    return [("model", model), ("network", f"{shapes}; {per_row}"), ("data", data)]
 
 
 def _classes(run: Any) -> str:
-    """Return how many rows are of the most frequent classes."""
     counts = np.bincount(run.predicted)
     most = np.argsort(-counts, kind="stable")[: min(_CLASSES, np.count_nonzero(counts))]
     names = run.model.class_names

@@ -47,7 +47,6 @@ def _title(result: LadderResult) -> str:
 
 
 def _answers(result: LadderResult) -> Table:
-    """Return the table of a ladder that was not timed."""
     table = FittedTable(title=_title(result), caption=f"Answers only; nothing is timed.{_caption(result)}")
     table.add_column("kernel", no_wrap=True)
     table.add_column("answer")
@@ -109,17 +108,7 @@ def ladder_record(result: LadderResult) -> dict[str, Any]:
 
 
 def draw_ladder(result: LadderResult, path: Path) -> None:
-    """Draw a bar a rung, the time on a logarithmic axis, with the floor.
-
-    Parameters
-    ----------
-    path : file to write, replaced only when complete; its suffix, one of `PLOT_SUFFIXES`, decides the type.
-
-    Raises
-    ------
-    UsageError
-        The suffix is another one.
-    """
+    """Draw a bar a rung, the time on a logarithmic axis, with the floor."""
     timed = [rung for rung in result.rungs if rung.seconds is not None]
     figure = new_figure(8, 1.5 + 0.4 * len(timed))
     axes = figure.subplots()

@@ -58,27 +58,13 @@ _WIDTH, _HEIGHT = 720, 140
 def inference_page(
     name: str, result: Result, verdict: Verification | str, provenance: Mapping[str, str] | None = None
 ) -> str:
-    """Return the page of a dataset's run: summary, plan, layers and machine.
-
-    Parameters
-    ----------
-    name : what the dataset is called.
-    result : a finished inference.
-    verdict : the verification, or the reason why there is none.
-    provenance : of the dataset.
-    """
+    """Return the page of a dataset's run: summary, plan, layers and machine."""
     facts, layers = summary(name, result, verdict, provenance), layer_table(result.statistics)
     return _run_page(f"Inference of {name}", facts, result.plan, result.statistics, layers)
 
 
 def model_page(model: str, data: str, run: Any) -> str:
-    """Return the page of a model's run on data: summary, plan, layers and machine.
-
-    Parameters
-    ----------
-    model, data : what the two files are called.
-    run : the `ModelResult` of the model on the data.
-    """
+    """Return the page of a model's run on data: summary, plan, layers and machine."""
     facts, layers = model_summary(model, data, run), model_layer_table(run.plan.network, run.statistics)
     return _run_page(f"{model} on {data}", facts, run.plan, run.statistics, layers)
 
@@ -129,7 +115,6 @@ def table_part(table: Table) -> str:
 
 
 def _pictures(statistics: Sequence[LayerStatistics]) -> list[str]:
-    """Return pictures by layer: time, and rows and density where they are known and not the same in all."""
     known: dict[str, list[tuple[int, float | None]]] = {
         "time by layer (ms)": [(layer.layer, 1e3 * layer.seconds) for layer in statistics],
         "active rows by layer": [(layer.layer, layer.active_rows) for layer in statistics],

@@ -72,7 +72,6 @@ def density(layer: Layer) -> float | None:
 
 
 def _kind(layer: Any) -> str:
-    """Return what a layer is, briefly, as the density has a column of its own."""
     return "sparse" if isinstance(layer, SparseLinear) else layer_title(layer).replace("convolution", "conv")
 
 

@@ -14,38 +14,18 @@ from sparsenn.runtime.storage import replacing
 
 __all__ = ["PLOT_SUFFIXES", "draw_layers", "layers_figure", "new_figure", "save_figure"]
 
-PLOT_SUFFIXES = (".png", ".svg", ".pdf")
-"""File types that a plot can be written as."""
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")  # file types that a plot can be written as
 
 
 def draw_layers(statistics: Sequence[LayerStatistics], path: Path, title: str = "") -> None:
-    """Draw active and distinct rows, density, and time by layer into one picture.
-
-    Parameters
-    ----------
-    statistics : one record a layer.
-    path : file to write, replaced only when complete; its suffix, one of `PLOT_SUFFIXES`, decides the type.
-    title : heading of the picture.
-
-    Raises
-    ------
-    UsageError
-        The suffix is another one.
-    """
+    """Draw active and distinct rows, density, and time by layer into one picture."""
     save_figure(layers_figure(statistics, title), path)
 
 
 def new_figure(width: float, height: float) -> Any:
     """Return an empty figure of matplotlib.
 
-    Parameters
-    ----------
-    width, height : in inches.
-
-    Raises
-    ------
-    UsageError
-        matplotlib is not installed.
+    `width`, `height`: in inches.
     """
     try:
         from matplotlib.figure import Figure
@@ -69,11 +49,6 @@ def save_figure(figure: Any, path: Path) -> None:
     """Write a matplotlib figure to a file, replaced only when complete, as the type that its suffix names.
 
     The same figure gives the same SVG at any time: it bears no date.
-
-    Raises
-    ------
-    UsageError
-        The suffix is not one of `PLOT_SUFFIXES`.
     """
     suffix = path.suffix.lower()
     if suffix not in PLOT_SUFFIXES:
@@ -115,7 +90,6 @@ def _draw_rows(axes: Any, statistics: Sequence[LayerStatistics]) -> None:
 
 
 def _draw_time(axes: Any, statistics: Sequence[LayerStatistics]) -> None:
-    """One bar a layer, coloured by the kernel that ran it."""
     for kernel in dict.fromkeys(layer.kernel for layer in statistics):
         ran = [layer for layer in statistics if layer.kernel == kernel]
         axes.bar([layer.layer for layer in ran], [1e3 * layer.seconds for layer in ran], width=0.9, label=kernel)

@@ -19,11 +19,6 @@ __all__ = ["origin_record", "plain", "to_json", "to_record"]
 def to_record(result: Result, verified: bool | None = None) -> dict[str, Any]:
     """Return a result as a dictionary of plain Python values, fit for JSON.
 
-    Parameters
-    ----------
-    result : a finished inference.
-    verified : whether the categories are the true ones; None where that was not checked.
-
     Returns
     -------
     The keys are inputs, neurons, layers, edges, device, plan, notes (sentences on what did not go as planned),
@@ -53,12 +48,7 @@ def to_record(result: Result, verified: bool | None = None) -> dict[str, Any]:
 
 
 def origin_record(name: str, provenance: Mapping[str, str]) -> dict[str, Any]:
-    """Return the keys that say what was run where: dataset, provenance, version and machine.
-
-    Parameters
-    ----------
-    name, provenance : of the dataset.
-    """
+    """Return the keys that say what was run where: dataset, provenance, version and machine."""
     machine = f"{host_machine().name}, {platform.system()} {platform.release()} {platform.machine()}"
     return {"dataset": name, "provenance": dict(provenance), "version": __version__, "machine": machine}
 

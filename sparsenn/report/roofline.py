@@ -30,7 +30,6 @@ LABEL_HEIGHT = 1.16  # from one name to the next
 
 
 def _bandwidths(roofs: Roofs) -> dict[str, float]:
-    """Return the bytes a second that each memory gives, by its name."""
     known = {MEMORY: roofs.copy_bandwidth, roofs.cache: roofs.cache_bandwidth, SHARED: roofs.shared_bandwidth}
     return {name: bandwidth for name, bandwidth in known.items() if bandwidth is not None}
 
@@ -150,17 +149,6 @@ def draw_roofline(results: Sequence[RooflineResult], roofs: Roofs, title: str, p
     """Draw a roof a memory and a precision, and a labelled point a rung, both axes logarithmic.
 
     Rungs that were not timed have no point, nor have those that do no arithmetic.
-
-    Parameters
-    ----------
-    results : one an operation, all of the same device.
-    roofs, title : of that device.
-    path : file to write, replaced only when complete; its suffix, one of `PLOT_SUFFIXES`, decides the type.
-
-    Raises
-    ------
-    UsageError
-        The suffix is another one.
     """
     figure = new_figure(10, 7)
     axes = figure.subplots()
@@ -200,7 +188,6 @@ def _label_heights(points: Sequence[tuple[str, float, float]]) -> list[float]:
 
 
 def _points(result: RooflineResult) -> list[tuple[str, float, float]]:
-    """Return name, intensity and rate of each rung that has a place on logarithmic axes."""
     found = []
     for rung, prediction in zip(result.ladder.rungs, result.predictions, strict=True):
         rate = result.rate(rung)
@@ -210,7 +197,6 @@ def _points(result: RooflineResult) -> list[tuple[str, float, float]]:
 
 
 def _draw_roofs(axes: Any, roofs: Roofs, left: float, right: float) -> None:
-    """Draw slanted lines up to the highest rate, and a level line for each rate, each with its name."""
     highest = 2 * max(roofs.multiply_adds.values())
     for style, (name, bandwidth) in zip(("-", "--", ":"), _bandwidths(roofs).items(), strict=False):
         end = min(right, highest / bandwidth)

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict
 
 from rich.table import Table
 from rich.text import Text
 
 from sparsenn.engine import Result, Seconds
 from sparsenn.report.quantities import count, duration, percentage, rate
-from sparsenn.report.tables import fact_table
+from sparsenn.report.tables import TEXT_WIDTH, fact_table
 from sparsenn.report.verification import Verification
 
-__all__ = ["inputs_note", "summary"]
-
-TEXT_WIDTH = 100
-"""Columns at which a long text, such as the plan, is broken."""
-
-_PARTS = tuple(part.name for part in fields(Seconds))
+__all__ = ["inputs_note", "parts_of", "summary"]
 
 
 def summary(
     name: str | None, result: Result, verdict: Verification | str | None, provenance: Mapping[str, str] | None = None
 ) -> Table:
-    """Return the summary: problem, plan, notes, time, the challenge's rate, performed edges, categories and verdict.
-
-    Parameters
-    ----------
-    name : what the dataset is called, if it has a name.
-    result : a finished inference.
-    verdict : the verification, or the reason why there is none; left out where nobody asked for one.
-    provenance : of the dataset, for a note where its inputs are a stand-in.
-    """
+    """Return the summary: problem, plan, notes, time, the challenge's rate, performed edges, categories and verdict."""
     note = inputs_note(provenance or {})
     facts: list[tuple[str, str | Text]] = [
         *([] if name is None else [("dataset", name)]),
@@ -40,7 +27,7 @@ def summary(
         *([("inputs", note)] if note else []),
         ("plan", str(result.plan)),
         *(("note", note) for note in result.notes),
-        ("time", _time(result)),
+        ("time", parts_of(result.seconds)),
         ("rate", f"{rate(result.edges_per_second)} (samples × edges / all time except reading)"),
         *([("performed", _performed(result))] if result.statistics else []),
         (
@@ -67,9 +54,10 @@ def _problem(result: Result) -> Text:
     )
 
 
-def _time(result: Result) -> Text:
-    parts = ", ".join(f"{part} {duration(getattr(result.seconds, part))}" for part in _PARTS)
-    return Text(f"{duration(result.seconds.total)}: {parts}")
+def parts_of(seconds: Seconds) -> str:
+    """Return where the time of a run went."""
+    parts = ", ".join(f"{name} {duration(part)}" for name, part in asdict(seconds).items())
+    return f"{duration(seconds.total)}: {parts}"
 
 
 def _performed(result: Result) -> Text:

@@ -17,7 +17,7 @@ from sparsenn.printable import printable
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.plots import new_figure, save_figure
 from sparsenn.report.quantities import count, duration, percentage
-from sparsenn.report.tables import fact_table
+from sparsenn.report.tables import TEXT_WIDTH, fact_table
 
 __all__ = [
     "draw_losses",
@@ -28,26 +28,14 @@ __all__ = [
     "training_summary",
 ]
 
-_NAMES = 12
-"""Columns and classes that are named."""
-
-_TEXT_WIDTH = 100
-"""Columns at which a long text is broken."""
+_NAMES = 12  # columns and classes that are named
 
 _LINES = 10
 """Epochs that the table of losses shows, the first and the last among them."""
 
 
 def training_summary(name: str, result: TrainingResult, model: Model | None = None, notes: Sequence[str] = ()) -> Table:
-    """Return what was trained, how, and how well, as a table of two columns.
-
-    Parameters
-    ----------
-    name : what the data are called.
-    result : how it went.
-    model : the trained model, to also report its classes, columns and scaling.
-    notes : sentences on what was assumed.
-    """
+    """Return what was trained, how, and how well, as a table of two columns."""
     network = result.network
     done = f"{count(result.epochs)} of {count(result.rows)} rows"
     if result.first_epoch:
@@ -73,7 +61,7 @@ def training_summary(name: str, result: TrainingResult, model: Model | None = No
         facts.append(
             ("baseline", f"{evaluation_text(result.baseline)}: always predicting the mean of the training targets")
         )
-    return fact_table(facts, _TEXT_WIDTH)
+    return fact_table(facts, TEXT_WIDTH)
 
 
 def model_facts(model: Model) -> list[tuple[str, str]]:
@@ -167,18 +155,7 @@ def training_record(result: TrainingResult) -> dict[str, Any]:
 
 
 def draw_losses(result: TrainingResult, path: Path, title: str = "") -> None:
-    """Draw the losses by epoch on a logarithmic axis, and the accuracy below where there are classes.
-
-    Parameters
-    ----------
-    path : file to write, replaced only when complete; its suffix, one of `PLOT_SUFFIXES`, decides the type.
-    title : heading of the picture.
-
-    Raises
-    ------
-    UsageError
-        The suffix is another one.
-    """
+    """Draw the losses by epoch on a logarithmic axis, and the accuracy below where there are classes."""
     points = [(epoch, found.value, found.accuracy) for epoch, found in result.validation]
     accuracies = [(epoch, accuracy) for epoch, _, accuracy in points if accuracy is not None]
     figure = new_figure(8, 7 if accuracies else 4.5)

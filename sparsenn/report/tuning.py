@@ -42,13 +42,7 @@ class Tuning(NamedTuple):
 
 
 def tuning_table(name: str, tunings: Sequence[Tuning]) -> Table:
-    """Return the table of measured choices; layers of one number of rows that were measured together share a line.
-
-    Parameters
-    ----------
-    name : of the model.
-    tunings : one for each number of rows, at least one.
-    """
+    """Return the table of measured choices; layers of one number of rows that were measured together share a line."""
     plan = tunings[0].plan
     caption = (
         "Times are of each stretch of layers. Measuring includes compiling; stored choices are not measured again."
@@ -93,14 +87,7 @@ def _span(first: int, last: int) -> str:
 
 
 def tuning_record(model: str, folder: str, tunings: Sequence[Tuning]) -> dict[str, Any]:
-    """Return measured choices for JSON, by number of rows; times are in seconds.
-
-    Parameters
-    ----------
-    model : its file, or a dataset.
-    folder : in which choices are stored.
-    tunings : one for each number of rows, at least one.
-    """
+    """Return measured choices for JSON, by number of rows; times are in seconds."""
     plan = tunings[0].plan
     record: dict[str, Any] = plain(
         {

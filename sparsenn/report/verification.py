@@ -51,7 +51,6 @@ def compare_categories(found: Array, truth: Array) -> Verification:
 
 
 def _named(categories: Array) -> str:
-    """The number of wrong categories and the first few of them, counted from 1 as in the files."""
     if not categories.size:
         return "none"
     first = ", ".join(str(int(category) + 1) for category in categories[:NAMED])

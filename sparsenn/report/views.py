@@ -27,8 +27,7 @@ from sparsenn.runtime.memory import shown_bytes
 
 __all__ = ["figure_of", "frame_of", "html_of", "text_of"]
 
-TEXT_COLUMNS = 120
-"""Columns of a result that is printed."""
+TEXT_COLUMNS = 120  # columns of a result that is printed
 
 OPEN_LAYERS = 20
 """Layers up to which the table of a result is shown without a click."""
@@ -113,7 +112,6 @@ def frame_of(result: Result, of: str) -> Any:
 
 
 def _output_names(network: Network) -> list[str] | None:
-    """Return a name for each number of an output; None where outputs have no names."""
     if network.named_outputs is None:
         return None
     sizes = {name: prod(shape) for name, shape in network.named_outputs.items()}

@@ -30,8 +30,7 @@ USUAL_WIDTH = 80
 PIPE_WIDTH = 160
 """Columns of a table that goes to a file or a pipe, unless COLUMNS says otherwise."""
 
-WORKING = "working"
-"""The description of a bar before any task begins."""
+WORKING = "working"  # the description of a bar before any task begins
 
 LINE_INTERVAL = 1.0
 """Seconds between two progress lines where there is no terminal to draw a bar on."""
@@ -47,10 +46,8 @@ Draw: TypeAlias = Callable[[str, int, int, str], None]
 def reporting(wanted: bool | None) -> Iterator[Progress]:
     """Yield the progress report for the work inside.
 
-    Parameters
-    ----------
-    wanted : True reports in any case, by bars where somebody may read them and by lines elsewhere; False never; None
-        only by bars.
+    `wanted`: True reports in any case, by bars where somebody may read them and by lines elsewhere; False never; None
+    only by bars.
     """
     is_read = has_reader(sys.stderr)
     if wanted is False or (wanted is None and not is_read):
@@ -131,7 +128,6 @@ def _terminal_bars() -> Iterator[Draw]:
 
 @contextmanager
 def _notebook_bars() -> Iterator[Draw]:
-    """Draw into the output of a notebook's cell."""
     display: Any = import_module("IPython.display")
     shown = display.display(display.HTML(""), display_id=True)
     tasks: dict[str, str] = {}

@@ -19,8 +19,7 @@ from sparsenn.runtime.storage import Cleared, cache_folder, cache_named, read_re
 
 __all__ = ["ChoicesWarning", "Key", "clear", "entries", "read", "write"]
 
-FOLDER = "choices"
-"""Name of the cache, and of its folder."""
+FOLDER = "choices"  # name of the cache, and of its folder
 
 VERSION = 1
 """Number of the files' form; files of another form count as absent."""
@@ -37,44 +36,17 @@ class ChoicesWarning(UserWarning):
 
 
 def read(key: Key) -> dict[str, Any] | None:
-    """Return the record of a key.
+    """Return the record of a key, as it was written, with `key`; None if there is none.
 
     A file that is damaged, or has another version, counts as absent and is a `ChoicesWarning`, once per process.
-
-    Parameters
-    ----------
-    key : mapping of str to str or int
-        Names and values; their order does not matter.
-
-    Returns
-    -------
-    dict or None
-        The record as it was written, with `key`; None if there is none.
     """
     return _read(_file_name(key))
 
 
 def write(key: Key, record: Mapping[str, Any]) -> bool:
-    """Store the record of a key, in place of an older one: all of it, or nothing.
+    """Store the record of a key, in place of an older one: all of it, or nothing; return whether it is stored.
 
     A cache folder that cannot be written to is a `ChoicesWarning`, once per process.
-
-    Parameters
-    ----------
-    key : mapping of str to str or int
-        Names and values; their order does not matter.
-    record : mapping
-        Plain values, finite; `key` is added.
-
-    Returns
-    -------
-    bool
-        Whether the record is stored.
-
-    Raises
-    ------
-    ValueError
-        A number of the record is not finite.
     """
     try:
         write_record(_file_name(key), VERSION, {**record, "key": dict(key)})
@@ -85,13 +57,7 @@ def write(key: Key, record: Mapping[str, Any]) -> bool:
 
 
 def entries() -> tuple[dict[str, Any], ...]:
-    """Return all records that can be read, in the order of their files' names.
-
-    Returns
-    -------
-    tuple of dict
-        As `read` returns them; each file that is damaged is a `ChoicesWarning`, once per process.
-    """
+    """Return all records that can be read, in the order of their files' names, as `read` does."""
     records = (_read(f"{FOLDER}/{path.name}") for path in cache_named(FOLDER).files)
     return tuple(record for record in records if record is not None)
 
@@ -99,16 +65,7 @@ def entries() -> tuple[dict[str, Any], ...]:
 def clear(matching: str | None = None) -> Cleared:
     """Remove stored records.
 
-    Parameters
-    ----------
-    matching : str, optional
-        Remove only records with this text in a value of their key, such as a part of a device's name. By default, all
-        are removed, damaged files included.
-
-    Returns
-    -------
-    Cleared
-        The number of files that were removed, their bytes, and why others could not be.
+    `matching`: text in a value of their key, such as a part of a device's name; None for all, damaged files included.
     """
     found = cache_named(FOLDER)
     files = found.files if matching is None else tuple(path for path in found.files if _matches(path, matching))

@@ -50,12 +50,6 @@ _BYTES = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([kMGT])(i?)B?", re.IGNOREC
 def check_memory(needed: int, what: str, remedy: str = "close other programs, or use a machine with more") -> None:
     """Refuse to start what would not fit into the memory that is left.
 
-    Parameters
-    ----------
-    needed : bytes.
-    what : what takes them, for the message.
-    remedy : what to do about it, for the message.
-
     Raises
     ------
     ResourceError
@@ -73,21 +67,12 @@ def free_memory(root: Path = Path("/")) -> int | None:
 
     It is the least of what the system has left, what each control group that the process is in may still take, and what
     the process may by its own limit (`ulimit -v`).
-
-    Parameters
-    ----------
-    root : of the file system that holds proc and sys.
     """
     return min((left for left in memory_left(root).values() if left is not None), default=None)
 
 
 def memory_left(root: Path = Path("/")) -> dict[str, int | None]:
-    """Return the bytes that each of three limits leaves, by its name; None where there is no such limit.
-
-    Parameters
-    ----------
-    root : of the file system that holds proc and sys.
-    """
+    """Return the bytes that each of three limits leaves, by its name; None where there is no such limit."""
     return {
         "system": _left_by_system(root),
         "control groups": min(_left_by_groups(root), default=None),
@@ -96,17 +81,7 @@ def memory_left(root: Path = Path("/")) -> dict[str, int | None]:
 
 
 def bytes_of(text: str, name: str) -> int:
-    """Return the bytes that a text says, such as `1G`, `1.5 GB` or `512 MiB`: k, M, G and T are powers of 1,000.
-
-    Parameters
-    ----------
-    name : what the message calls it.
-
-    Raises
-    ------
-    UsageError
-        It is no such text, or less than a byte.
-    """
+    """Return the bytes that a text says, such as `1G`, `1.5 GB` or `512 MiB`: k, M, G and T are powers of 1,000."""
     found = _BYTES.fullmatch(text.strip())
     count = int(float(found[1]) * (1024 if found[3] else 1000) ** (1 + "kmgt".index(found[2].lower()))) if found else 0
     if count < 1:
@@ -133,7 +108,6 @@ def _left_by_system(root: Path) -> int | None:
 
 
 def _left_by_groups(root: Path) -> Iterator[int]:
-    """Yield what each group that limits memory leaves, of the process's own ones and those that these are in."""
     for entry in _text(root / "proc/self/cgroup").splitlines():
         _, names, path = entry.split(":", 2)
         for controller in _CONTROLLERS:
@@ -165,7 +139,6 @@ def _left_by_limit(root: Path) -> int | None:
 
 
 def _line(path: Path, name: str) -> int | None:
-    """Return the number in the line of a file that begins with a name."""
     for line in _text(path).splitlines():
         words = line.split()
         if len(words) > 1 and words[0] == name and words[1].isdigit():
@@ -174,7 +147,6 @@ def _line(path: Path, name: str) -> int | None:
 
 
 def _text(path: Path) -> str:
-    """Return what a file holds, nothing where it is not there or cannot be read."""
     try:
         return path.read_text(encoding="ascii", errors="replace")
     except OSError:

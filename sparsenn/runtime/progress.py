@@ -107,7 +107,6 @@ class _LateBars:
 
 
 def _to_reader() -> None:
-    """Print the line where somebody may read it."""
     if has_reader(sys.stderr):
         print(COMPILING, file=sys.stderr, flush=True)
 

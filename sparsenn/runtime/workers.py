@@ -195,7 +195,6 @@ def map_threads(function: Callable[[Item], Value], items: Iterable[Item]) -> lis
 
 
 def _failure(work: Callable[[], object]) -> BaseException | None:
-    """Return what a call raises."""
     try:
         work()
     except BaseException as failure:

@@ -56,7 +56,6 @@ def _computing(layer: SparseLinear, alive: Array) -> SparseLinear:
 
 
 def _reading(layer: SparseLinear, alive: Array) -> SparseLinear:
-    """Return a layer that reads some of its inputs."""
     weights, count = layer.weights, int(alive.sum())
     read = alive[weights.indices]
     indptr = scan(read)[weights.indptr]

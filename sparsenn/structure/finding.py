@@ -22,11 +22,8 @@ from sparsenn.structure.outputs import equal_outputs, proportional, proportional
 
 __all__ = ["LayerStructure", "Patterns", "Structure", "find_structure"]
 
-MOST_SPANS = 4
-"""Runs of layers that are named in full."""
-
-MOST_LINES = 8
-"""Of different texts about layers."""
+MOST_SPANS = 4  # runs of layers that are named in full
+MOST_LINES = 8  # of different texts about layers
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,18 +56,7 @@ class Kronecker:
         return self.copies * self.core[0] * self.ones[0], self.copies * self.core[1] * self.ones[1]
 
     def check_shape(self, shape: tuple[int, int]) -> None:
-        """Refuse factors that are not those of a matrix.
-
-        Parameters
-        ----------
-        shape : tuple of int
-            Rows and columns of the matrix.
-
-        Raises
-        ------
-        ShapeError
-            The product of the factors has another shape.
-        """
+        """Refuse factors that are not those of a matrix."""
         if self.shape != shape:
             raise ShapeError(f"the factors make a matrix of {_shape(self.shape)}; the layer's is {_shape(shape)}")
 
@@ -84,12 +73,7 @@ def _shape(sizes: tuple[int, int]) -> str:
 
 
 def kronecker_factors(weights: CSC, blocks: Blocks | None) -> Kronecker | None:
-    """Return the factors of a layer's weights in float32, or else of their places; None where neither has any.
-
-    Parameters
-    ----------
-    blocks : what `independent_blocks` returns of the weights.
-    """
+    """Return the factors of a layer's weights in float32, or else of their places; None where neither has any."""
     if not weights.nnz:
         return None
     by_input = csc_to_csr(weights)
@@ -106,7 +90,6 @@ _Groups: TypeAlias = tuple[Array, Array]
 def _factors(
     weights: CSC, inputs: _Groups, outputs: _Groups, blocks: Blocks | None, of_values: bool
 ) -> Kronecker | None:
-    """Return the factors of a matrix; equal inputs and outputs are given as `equal_groups` returns them."""
     high, wide = (int(np.gcd.reduce(np.bincount(group))) for _, group in (inputs, outputs))
     copies = blocks.count if blocks is not None and _alike(weights, inputs, outputs, blocks) else 1
     if weights.shape[0] % (copies * high) or weights.shape[1] % (copies * wide):

@@ -72,7 +72,6 @@ def unmerged(network: Network) -> Merged:
 
 
 def _ones(count: int) -> Array:
-    """Return that many ones, which take no memory."""
     return np.broadcast_to(np.int64(1), (count,))
 
 

@@ -49,18 +49,7 @@ _ROWS, _INPUT, _OUTPUT = "rows", "input", "output"
 
 
 def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None) -> Any:
-    """Return a network as an `onnx.ModelProto`.
-
-    Parameters
-    ----------
-    sparse : keep the weights of sparse layers as sparse initialisers.
-    scaling : what is done to inputs before the first layer, in float32; None for nothing.
-
-    Raises
-    ------
-    UsageError
-        A layer or its activation has no name in ONNX; or the package onnx is not installed.
-    """
+    """Return a network as an `onnx.ModelProto`."""
     onnx = onnx_library()
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     writer = _Writer(onnx, sparse, network, _OPSET).written(scaling)
@@ -100,7 +89,6 @@ def selected_inputs(layer: SparseLinear) -> Array | None:
 
 
 def _first_version(operator: str) -> int:
-    """Return the first version of ONNX's operators that has one."""
     schemas = onnx_library().defs.get_all_schemas_with_history()
     return min(int(schema.since_version) for schema in schemas if (schema.domain, schema.name) == ("", operator))
 
@@ -255,7 +243,6 @@ class _Writer(ValueWriter):
         self._reshape((layer.positions, layer.layer.outputs), (layer.outputs,))
 
     def _multiply(self, layer: Any) -> None:
-        """Multiply along the last axis, and add the bias."""
         self._node("MatMul", self._weights(layer))
         if layer.bias is not None:
             self._node("Add", *self._bias(layer))

@@ -14,13 +14,7 @@ _PARTS = "checker", "compose", "defs", "helper", "inliner", "numpy_helper", "ver
 
 
 def onnx_library() -> Any:
-    """Return the package onnx.
-
-    Raises
-    ------
-    UsageError
-        It is not installed; the message says what to install.
-    """
+    """Return the package onnx."""
     known = sys.modules.get("onnx")
     if known is not None and all(hasattr(known, part) for part in _PARTS):
         return known

@@ -81,7 +81,6 @@ class ValueWriter:
             self._node("Transpose", perm=[*range(1, axis + 1), 0, *range(axis + 1, rank + 1)])
 
     def _concatenate(self, values: Sequence[str], widths: Sequence[int]) -> None:
-        """Put matrices side by side."""
         self._value = values[0]
         if len(values) > 1:
             self._node("Concat", *values[1:], axis=1)

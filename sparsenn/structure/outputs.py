@@ -61,23 +61,13 @@ def proportional(layer: SparseLinear) -> Proportional:
 
 
 def equal_outputs(layer: SparseLinear, found: Proportional | None = None) -> tuple[Array, Array]:
-    """Group the outputs whose weights and bias are equal; returns (representatives, group), as `equal_groups` does.
-
-    Parameters
-    ----------
-    found : what `proportional` returns of the layer, where that is known.
-    """
+    """Group the outputs whose weights and bias are equal; returns (representatives, group), as `equal_groups` does."""
     representatives, group, leading, equal = found or proportional(layer)
     return (representatives, group) if equal else numbered(group, leading, layer.bias_vector())
 
 
 def proportional_outputs(layer: SparseLinear, found: Proportional) -> tuple[Array, Array]:
-    """Group the outputs whose weights and bias are multiples of each other, by any number but zero.
-
-    Parameters
-    ----------
-    found : what `proportional` returns of the layer.
-    """
+    """Group the outputs whose weights and bias are multiples of each other, by any number but zero."""
     representatives, group, leading, equal = found
     return (representatives, group) if equal else numbered(group, layer.bias_vector() / leading)
 

@@ -85,13 +85,6 @@ def run_challenge(
     verify : whether to compare the categories of each run with the true ones where these are known.
     progress : called after each run.
     options : of `Session`.
-
-    Raises
-    ------
-    UsageError
-        There are no runs.
-    SparseNNError
-        `Session` or its `run` fails.
     """
     if runs < 1:
         raise UsageError(f"{runs} runs measure nothing; take at least 1")

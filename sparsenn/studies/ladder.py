@@ -216,26 +216,14 @@ def ladders() -> tuple[str, ...]:
 
 
 def ladder_for(operation: str) -> Ladder:
-    """Return an operation's ladder.
-
-    Raises
-    ------
-    UsageError
-        It has none; the message lists those that have.
-    """
+    """Return an operation's ladder."""
     if operation not in _LADDERS:
         raise unknown_name("ladder", operation, _LADDERS)
     return _LADDERS[operation]
 
 
 def rungs_of(operation: str, device: str, sweep: bool = False) -> tuple[Kernel, ...]:
-    """Return an operation's rungs on a device in order; with `sweep`, the first, and the variants of others.
-
-    Raises
-    ------
-    UsageError
-        The operation has no rung on that device, or none that can be varied.
-    """
+    """Return an operation's rungs on a device in order; with `sweep`, the first, and the variants of others."""
     ladder = ladder_for(operation)
     rungs = ladder.rungs.get(device, ())
     if not rungs:
@@ -253,13 +241,7 @@ def _devices(ladder: Ladder) -> str:
 
 
 def listing(operation: str | None = None) -> tuple[Kernel, ...]:
-    """Return all kernels, or those of an operation: each operation's and device's together, rungs in their order first.
-
-    Raises
-    ------
-    UsageError
-        No kernel has that operation.
-    """
+    """Return all kernels, or those of an operation, by operation and device; rungs in their order first."""
     known = kernels(operation)
     rungs = [rung for ladder in _LADDERS.values() for every in ladder.rungs.values() for rung in every]
     ordered = [*(rung for rung in rungs if rung in known), *(kernel for kernel in known if kernel not in rungs)]

@@ -53,7 +53,6 @@ def _layers(network: Network) -> Sequence[Any]:
 
 
 def _scipy(network: Network, device: str) -> Peer:
-    """Products of dense rows with SciPy's CSR matrices, or with dense ones where a layer is dense."""
     chain = []
     for layer in _layers(network):
         weights: Any = layer.weights
@@ -115,7 +114,6 @@ def _torch_activation(activation: Activation) -> Any:
 
 
 def _torch(network: Network, device: str) -> Peer:
-    """PyTorch's dense layers one after the other, in inference mode."""
     import torch
 
     modules = []
@@ -143,19 +141,7 @@ PEERS: dict[str, Callable[[Network, str], Peer]] = {"onnxruntime": _onnxruntime,
 
 
 def peer_for(name: str, network: Network, device: str) -> Peer:
-    """Make a network ready for a peer.
-
-    Parameters
-    ----------
-    name : of `PEERS`.
-    device : `cpu` or `cuda`.
-
-    Raises
-    ------
-    UsageError
-        Its library is not installed, or cannot run this network, or not on that device; the message is what is to be
-        said after its name.
-    """
+    """Make a network ready for a peer."""
     try:
         return PEERS[name](network, device)
     except ImportError as error:

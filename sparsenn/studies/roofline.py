@@ -92,13 +92,6 @@ def predict(traffic: Traffic, roofs: Roofs, precision: str = "float32", products
     What blocks read again comes from the cache where that holds what lies between two readings, else from memory,
     which in any case gives everything once. Blocks that are fewer than the processors leave some of these idle, which
     takes from the arithmetic only.
-
-    Parameters
-    ----------
-    traffic : what is moved and multiplied.
-    roofs : of the device.
-    precision : of what is multiplied; one that the device has no roof for counts as float32.
-    products : multiplications in that precision for each multiply-add.
     """
     again = traffic.loaded > 0
     cached = again and traffic.between <= roofs.cache_bytes
@@ -123,15 +116,7 @@ def predict(traffic: Traffic, roofs: Roofs, precision: str = "float32", products
 
 
 def roofline(ladder: LadderResult, problem: tuple[Any, Any], device: str, roofs: Roofs) -> RooflineResult:
-    """Return a ladder's result with what its device's roofs allow each rung.
-
-    Parameters
-    ----------
-    ladder : as `run_ladder` returned it.
-    problem : what it was run on.
-    device : `cpu`, `cuda` or `reference`, where it was run.
-    roofs : of that device.
-    """
+    """Return a ladder's result with what its device's roofs allow each rung."""
     described = ladder_for(ladder.operation)
     given = described.modelled(*problem) if described.modelled else ()
     least = Traffic("compulsory", ladder.bytes, ladder.multiply_adds)

@@ -177,15 +177,6 @@ def run_ladder(
     runs : timed launches of each stage, after one that is checked.
     sweep : run the first rung, and each rung that has a number to vary once for each of its values.
     progress : called for every stage done.
-
-    Raises
-    ------
-    UsageError
-        There is no such ladder or device, or no rung on that device.
-    DeviceError
-        The device is not there.
-    ResourceError
-        Its memory does not suffice.
     """
     if runs < 1:
         raise UsageError(f"{runs} runs measure nothing; at least 1 is needed")

@@ -27,13 +27,7 @@ class Choice:
     precision: str
 
     def start(self, problem: TrainingProblem) -> tuple[Kernel, Trainer]:
-        """Make the trainer: of the first candidate that takes the problem.
-
-        Raises
-        ------
-        UsageError, DeviceError
-            None does; the message is the last one's.
-        """
+        """Make the trainer: of the first candidate that takes the problem."""
         machine, last = self.backend.machine, self.candidates[-1]
         able = (entry for entry in self.candidates if entry.why_not(machine, problem) is None)
         chosen = next(able, last)
@@ -45,13 +39,6 @@ def choose(device: str, kernel: str, precision: str) -> Choice:
 
     `auto` as device is the first GPU where there is one, else the CPU; also where only the CPU has the kernel. `auto`
     as kernel is the best of the device that takes the problem.
-
-    Raises
-    ------
-    UsageError
-        There is no such device, kernel or precision, or no such kernel on the device in the precision.
-    DeviceError
-        The device is not there.
     """
     for what, name in (("device", device), ("kernel", kernel), ("precision", precision)):
         if not isinstance(name, str):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any, Self
 
 import numpy as np
 
@@ -22,8 +23,53 @@ _MOST_CLASSES = 1 << 20
 """Classes that labels may name; each is an output of the network."""
 
 
+class _Rows:
+    """What `TrainingData` and `InputRows` have in common."""
+
+    inputs: Any
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return int(self.inputs.shape[0])
+
+    def head(self, rows: int) -> Self:
+        """Return the first samples.
+
+        Parameters
+        ----------
+        rows : int
+            How many, at least 1; all are taken where there are no more.
+
+        Returns
+        -------
+        TrainingData or InputRows
+            Data that share memory with these.
+        """
+        rows = min(size(rows, "rows"), self.rows)
+        targets = {"targets": self.targets[:rows]} if isinstance(self, TrainingData) else {}
+        return replace(self, inputs=self.part(0, rows), **targets)  # type: ignore[type-var]
+
+    def part(self, first: int, last: int) -> Any:
+        """Return some samples' inputs.
+
+        Parameters
+        ----------
+        first : int
+            The first row, counted from 0.
+        last : int
+            The row after the last.
+
+        Returns
+        -------
+        array or CSR, shape (last - first, inputs), float32
+            A view.
+        """
+        return self.inputs.slice_groups(first, last) if isinstance(self.inputs, CSR) else self.inputs[first:last]
+
+
 @dataclass(frozen=True, eq=False)
-class TrainingData:
+class TrainingData(_Rows):
     """Rows of inputs, and a target or a class for each.
 
     Parameters
@@ -128,44 +174,6 @@ class TrainingData:
         targets[np.arange(len(whole)), whole] = 1
         return cls(inputs, targets, True, image)
 
-    def head(self, rows: int) -> TrainingData:
-        """Return the first samples.
-
-        Parameters
-        ----------
-        rows : int
-            How many, at least 1; all are taken where there are no more.
-
-        Returns
-        -------
-        TrainingData
-            Data that share memory with these.
-        """
-        rows = size(rows, "rows")
-        return replace(self, inputs=self.inputs[:rows], targets=self.targets[:rows])
-
-    def part(self, first: int, last: int) -> Array:
-        """Return some samples' inputs.
-
-        Parameters
-        ----------
-        first : int
-            The first row, counted from 0.
-        last : int
-            The row after the last.
-
-        Returns
-        -------
-        array, shape (last - first, inputs), float32
-            A view.
-        """
-        return self.inputs[first:last]
-
-    @property
-    def rows(self) -> int:
-        """How many rows there are."""
-        return len(self.inputs)
-
     def digest(self) -> str:
         """Return a checksum of all numbers and shapes.
 
@@ -182,7 +190,7 @@ class TrainingData:
 
 
 @dataclass(frozen=True, eq=False)
-class InputRows:
+class InputRows(_Rows):
     """Rows of inputs, of which nobody knows what a model should give for them.
 
     Parameters
@@ -221,43 +229,6 @@ class InputRows:
         if self.image is not None and prod(self.image) != self.inputs.shape[1]:
             raise ShapeError(f"rows of {self.inputs.shape[1]:,} inputs hold no images of shape {self.image}")
 
-    def head(self, rows: int) -> InputRows:
-        """Return the first samples.
-
-        Parameters
-        ----------
-        rows : int
-            How many; all are taken where there are no more.
-
-        Returns
-        -------
-        InputRows
-            Data that share memory with these.
-        """
-        return replace(self, inputs=self.part(0, min(rows, self.rows)))
-
-    def part(self, first: int, last: int) -> Array | CSR:
-        """Return some samples.
-
-        Parameters
-        ----------
-        first : int
-            The first row, counted from 0.
-        last : int
-            The row after the last.
-
-        Returns
-        -------
-        array or CSR, shape (last - first, inputs), float32
-            A view.
-        """
-        return self.inputs.slice_groups(first, last) if isinstance(self.inputs, CSR) else self.inputs[first:last]
-
-    @property
-    def rows(self) -> int:
-        """How many rows there are."""
-        return int(self.inputs.shape[0])
-
 
 def _infinite_row(inputs: Array | CSR) -> int:
     """Return the number, from 0, of the first row that holds a number that is not finite."""
@@ -275,11 +246,6 @@ def of_columns(inputs: Array, targets: Array, classes: bool, outputs: int | None
     inputs, targets : (rows, inputs) and (rows, targets).
     classes : whether the targets are classes.
     outputs : how many classes there are; one more than the largest label unless given.
-
-    Raises
-    ------
-    InputError, ShapeError
-        As `TrainingData` and `TrainingData.of_labels` do.
     """
     if classes and targets.ndim == 2 and targets.shape[1] == 1:
         return TrainingData.of_labels(inputs, targets[:, 0], outputs)

@@ -18,8 +18,7 @@ from sparsenn.training.data import TrainingData
 
 __all__ = ["baseline_of", "evaluate", "evaluate_sampled", "loss_of"]
 
-_ROWS = 8192
-"""Rows computed at a time."""
+_ROWS = 8192  # rows computed at a time
 
 MOST_MULTIPLY_ADDS = 1 << 37
 """Multiply-adds of `evaluate_sampled`: a few seconds on a processor of few cores."""

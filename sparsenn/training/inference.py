@@ -129,29 +129,10 @@ def _judged(model: Model, data: TrainingData | InputRows, outputs: Array) -> Eva
 def rows_for(model: Model, data: TrainingData | InputRows, first: int = 0, last: int | None = None) -> Array | CSR:
     """Return rows as a model takes them: scaled and, images, enlarged to its size where it says so.
 
-    Parameters
-    ----------
-    model : Model
-        What is to take them.
-    data : TrainingData or InputRows
-        All rows.
-    first : int, default 0
-        The first of the rows that are wanted, counted from 0.
-    last : int, optional
-        Where they end, which is not wanted any more; the end of the rows unless given.
-
-    Returns
-    -------
-    ndarray or CSR
-        Float32, of shape (last - first, model.network.inputs); CSR where the data are and zeros stay zeros.
-
-    Raises
-    ------
-    ShapeError
-        The rows do not fit the model.
+    They are float32, from `first`, counted from 0, to before `last`; CSR where the data are and zeros stay zeros.
     """
-    rows, image = data.part(first, data.rows if last is None else last), model.network.image
-    must_enlarge, of_rows = _must_enlarge(model, data), data.image
+    rows: Array | CSR = data.part(first, data.rows if last is None else last)
+    image, must_enlarge, of_rows = model.network.image, _must_enlarge(model, data), data.image
     if of_rows is not None and isinstance(rows, np.ndarray) and takes_shape(model.network, (len(rows), *of_rows)):
         rows, of_rows = as_matrix(model.network, rows.reshape(len(rows), *of_rows)), image or of_rows
     if model.scaling is not None:
@@ -194,11 +175,6 @@ def check_finite_outputs(outputs: Array, first: int = 0) -> None:
     ----------
     outputs : (rows, outputs).
     first : number of the first row, counted from 0.
-
-    Raises
-    ------
-    NumericError
-        An output is infinite or NaN; the message names the row.
     """
     finite = np.isfinite(outputs).all(axis=1)
     if not finite.all():

@@ -27,11 +27,6 @@ def initial_layers(
     widths : of the input, of each hidden layer, of the output.
     activation, output_activation : of the hidden layers, and of the last.
     generator : where the numbers come from.
-
-    Raises
-    ------
-    UsageError
-        A width is not positive.
     """
     if min(widths) < 1:
         raise UsageError(f"a layer of {min(widths)} neurons is not possible")

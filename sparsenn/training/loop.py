@@ -34,8 +34,7 @@ from sparsenn.training.rows import read_data
 
 __all__ = ["SCALES", "Epoch", "train", "trained_model"]
 
-SCALES = ("standard", "none")
-"""What may be done to inputs before the first layer."""
+SCALES = ("standard", "none")  # what may be done to inputs before the first layer
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from sparsenn.runtime.workers import chunks, map_threads
 
 __all__ = ["resize_bilinear"]
 
-_IMAGES = 64
-"""Images enlarged by a thread at a time."""
+_IMAGES = 64  # images enlarged by a thread at a time
 
 
 def resize_bilinear(images: Array, height: int, width: int) -> Array:

@@ -309,13 +309,7 @@ def _has_targets(path: str | os.PathLike[str]) -> bool:
 
 
 def _read_pixels(path: str | os.PathLike[str], scale_bytes: bool) -> tuple[Array, Image | None]:
-    """Read IDX images: (images, pixels) in float32, bytes scaled to 0 to 1 if wanted, and its image.
-
-    Raises
-    ------
-    FileFormatError, InputError, ResourceError
-        As `read_idx`.
-    """
+    """Read IDX images: (images, pixels) in float32, bytes scaled to 0 to 1 if wanted, and its image."""
     images = read_idx(path)
     rows, image = _image_shape(images)
     with np.errstate(over="ignore", invalid="ignore"):  # checked and reported with the rows
@@ -327,11 +321,6 @@ def _image_shape(images: Array) -> tuple[Array, Image | None]:
     """Return an array as a matrix, a row for each of its first dimension, and the image that a row is.
 
     The image is (channels, height, width) where a row has two dimensions of pixels, or three; else None.
-
-    Raises
-    ------
-    ShapeError
-        The array has no dimension.
     """
     if not images.ndim:
         raise ShapeError("the inputs are a single number; a matrix of at least one row is needed")

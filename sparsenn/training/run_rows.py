@@ -20,8 +20,7 @@ from sparsenn.runtime.progress import Progress, ProgressOption, silent
 
 __all__ = ["RowsResult", "Runner", "run_rows"]
 
-_NUMBERS = 1 << 25
-"""Numbers made ready at a time: 128 MiB of float32."""
+_NUMBERS = 1 << 25  # numbers made ready at a time: 128 MiB of float32
 
 _BYTES_A_NUMBER = 8
 """What a number of a row may take while the row is made ready: itself, and a copy."""
@@ -55,16 +54,10 @@ class RowsResult:
 
     Parameters
     ----------
-    plan : Plan
-        How all rows were run.
-    outputs : ndarray
-        The network's outputs, of shape (rows, outputs).
-    statistics : tuple of LayerStatistics
-        One record a layer, over all rows.
-    seconds : Seconds
-        Where the time went; `read` is that for making the rows ready.
-    notes : tuple of str
-        Sentences on what did not go as planned.
+    outputs : the network's, of shape (rows, outputs).
+    statistics : one record a layer, over all rows.
+    seconds : where the time went; `read` is that for making the rows ready.
+    notes : sentences on what did not go as planned.
     """
 
     plan: Plan
@@ -90,13 +83,6 @@ def run_rows(
     count : how many rows there are, one or more.
     rows : makes ready those from one number, counted from 0, up to another: (rows, inputs of the network).
     progress : called with the number of rows that are done.
-
-    Raises
-    ------
-    ResourceError
-        Memory does not hold the rows of a batch.
-    SparseNNError
-        As `rows` and `Session.run` do.
     """
     network, batch_size = session.network, session.options.batch_size
     width, together = network.inputs, min(count, batch_size or 1)

@@ -38,13 +38,6 @@ def training_data_of(
     ignore : columns that are left out.
     texts : columns that are categories, or classes, though they hold numbers.
     impute : whether what is missing is filled in: by the column's mean, or its most frequent text.
-
-    Raises
-    ------
-    UsageError
-        There is no such column, or not so many.
-    FileFormatError
-        The columns cannot become inputs and targets; the message names the line.
     """
     _check_known(table, "ignore", ignore)
     _check_known(table, "text", texts)
@@ -84,11 +77,6 @@ def encoded(
     names : what the classes are called; None where they are counted from 0.
     outputs : how many classes there are; None where there are none.
     labelled : whether a table whose columns go by no names holds targets.
-
-    Raises
-    ------
-    SparseNNError
-        As `TableEncoding.encode` does; or a target is missing, or no class that is known.
     """
     places = encoding.target_places(table, labelled)
     if not places:

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from sparsenn.errors import InputError, ShapeError
-from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
+from sparsenn.layers import Linear, ReLU
 
 WEIGHTS = np.array([[1.0, 0, 2], [0, 0, 3]])
 
@@ -40,32 +40,3 @@ def test_what_is_no_array_of_numbers(bad: Any) -> None:
         Linear(bad)
     with pytest.raises(InputError, match="the bias holds no array of numbers"):
         Linear(WEIGHTS, bad)
-
-
-@pytest.mark.parametrize("bias", [None, -0.3, 0, np.float32(0.5), np.array(0.5)])
-def test_scalar_biases(bias: Any) -> None:
-    vector = Linear(WEIGHTS, bias).bias_vector()
-    assert vector.dtype == np.float32
-    np.testing.assert_array_equal(vector, np.full(3, np.float32(bias or 0.0)))
-
-
-@pytest.mark.parametrize("bias", [np.zeros(2), np.zeros(4), np.zeros((1, 3)), np.zeros(0)])
-def test_bias_of_a_wrong_shape(bias: Any) -> None:
-    with pytest.raises(ShapeError, match=r"bias has shape .* \(3,\)"):
-        Linear(WEIGHTS, bias)
-
-
-@pytest.mark.parametrize(
-    ("bias", "activation", "kept"),
-    [
-        (None, ReLU(), True),
-        (-0.1, ReLU(), True),
-        ([0, 0, 0.1], ReLU(), False),
-        (None, Tanh(), True),
-        (None, Identity(), True),
-        (-0.1, Identity(), False),
-        (None, Sigmoid(), False),
-    ],
-)
-def test_which_layers_keep_zero_rows(bias: Any, activation: Any, kept: bool) -> None:
-    assert Linear(WEIGHTS, bias, activation).keeps_zero_rows is kept

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,13 @@ from strategies import layers
 
 from sparsenn.errors import InputError, MatrixError, ShapeError
 from sparsenn.formats import CSC, CSR
-from sparsenn.layers import Activation, Identity, ReLU, Sigmoid, SparseLinear, Tanh
+from sparsenn.layers import Activation, Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
 
 WEIGHTS = CSC.from_scipy(sp.csc_array([[1.0, 0, 2], [0, 0, 3]]))
+
+both = pytest.mark.parametrize(
+    "made", [partial(SparseLinear, WEIGHTS), partial(Linear, WEIGHTS.to_scipy().toarray())], ids=["sparse", "dense"]
+)
 
 
 def test_shape_of_weights_is_inputs_by_outputs() -> None:
@@ -24,15 +29,17 @@ def test_shape_of_weights_is_inputs_by_outputs() -> None:
     assert layer.output_shape((0, 2)) == (0, 3)
 
 
+@both
 @pytest.mark.parametrize("shape", [(7, 3), (7,), (), (1, 7, 2)])
-def test_inputs_that_do_not_fit(shape: tuple[int, ...]) -> None:
+def test_inputs_that_do_not_fit(made: Any, shape: tuple[int, ...]) -> None:
     with pytest.raises(ShapeError, match=r"takes \(rows, 2\); its input has shape"):
-        SparseLinear(WEIGHTS).output_shape(shape)
+        made().output_shape(shape)
 
 
+@both
 @pytest.mark.parametrize("bias", [None, -0.3, 0, np.float32(0.5), np.float64(0.5), np.array(0.5)])
-def test_scalar_biases(bias: Any) -> None:
-    layer = SparseLinear(WEIGHTS, bias)
+def test_scalar_biases(made: Any, bias: Any) -> None:
+    layer = made(bias)
     assert layer.bias is None if bias is None else type(layer.bias) is float
     vector = layer.bias_vector()
     assert vector.dtype == np.float32
@@ -54,9 +61,10 @@ def test_bias_vector_is_a_copy() -> None:
 
 
 @pytest.mark.parametrize("bias", [np.zeros(2), np.zeros(4), np.zeros((1, 3)), np.zeros((3, 1)), np.zeros(0), [1.0]])
-def test_bias_of_a_wrong_shape(bias: Any) -> None:
+@both
+def test_bias_of_a_wrong_shape(made: Any, bias: Any) -> None:
     with pytest.raises(ShapeError, match=r"bias has shape .* \(3,\)"):
-        SparseLinear(WEIGHTS, bias)
+        made(bias)
 
 
 def test_bias_of_one_output_may_be_a_vector_of_one() -> None:
@@ -97,8 +105,9 @@ def test_weights_by_rows_are_refused() -> None:
         ([0, 0, -1], Identity(), False),
     ],
 )
-def test_keeps_zero_rows(bias: Any, activation: Activation, expected: bool) -> None:
-    assert SparseLinear(WEIGHTS, bias, activation).keeps_zero_rows is expected
+@both
+def test_keeps_zero_rows(made: Any, bias: Any, activation: Activation, expected: bool) -> None:
+    assert made(bias, activation).keeps_zero_rows is expected
 
 
 @given(st.tuples(st.integers(1, 20), st.integers(1, 20)).flatmap(lambda shape: layers(*shape)))

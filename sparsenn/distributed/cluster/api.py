@@ -205,7 +205,6 @@ def infer(
 
 
 def _usual(rows: Rows, sizes: Sizes, sparse: bool) -> int:
-    """Return how many rows a piece has by default; `sparse`: whether outputs are."""
     most = PIECE_BYTES if sparse and rows.is_sparse else DENSE_PIECE_BYTES
     return max(1, most // (4 * max(sizes[:2])))
 
@@ -233,7 +232,6 @@ def _checked(library: Any, client: Any) -> Any:
 
 
 def _lazy(rows: Rows, work: Any, most: int | None, form: str | None, sizes: Sizes, dtype: Any) -> Any:
-    """Return a Dask array of outputs that are computed when they are asked for."""
     form = form or ("csr" if rows.is_sparse else "dense")
     array = rows.as_dask(most or _usual(rows, sizes, form == "csr"))
     chunks, none = (array.chunks[0], (sizes.outputs,)), np.zeros((0, sizes.outputs), dtype)

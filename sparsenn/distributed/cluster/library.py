@@ -11,13 +11,7 @@ __all__ = ["dask_module"]
 
 
 def dask_module(name: str) -> Any:
-    """Return a module of these packages, such as `dask.array`.
-
-    Raises
-    ------
-    UsageError
-        It cannot be imported; the message says what to install.
-    """
+    """Return a module of these packages, such as `dask.array`."""
     try:
         return import_module(name)
     except ImportError as error:

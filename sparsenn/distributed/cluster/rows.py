@@ -43,15 +43,7 @@ class FileRows:
     last: int
 
     def read(self) -> CSR | Array:
-        """Return the rows.
-
-        Raises
-        ------
-        WorkerError
-            The file is not there, or has fewer rows there.
-        InputError, ResourceError
-            It does not hold such rows, or cannot be read.
-        """
+        """Return the rows."""
         if not Path(self.path).exists():
             raise WorkerError(f"{self.path}: no such file there; copy it there, or put it on a shared disk")
         with opened_rows(self.path, self.width) as source:
@@ -118,15 +110,6 @@ def rows_of(given: Any, width: int) -> Rows:
     given : a NumPy array, a SciPy sparse matrix, `CSR`, a Dask array, or the path of a file that
         `sparsenn.io.tables.row_source` reads.
     width : numbers of a row that the network takes.
-
-    Raises
-    ------
-    ShapeError
-        The rows are of another width.
-    InputError, ResourceError
-        The file is not there, or does not hold rows.
-    UsageError
-        They are none of these.
     """
     rows = _rows(given, width)
     if len(rows.shape) < 2 or prod(rows.shape[1:]) != width:

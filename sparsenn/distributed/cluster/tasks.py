@@ -21,23 +21,13 @@ WAIT_SECONDS = 30.0  # for a worker, where a cluster has none
 AHEAD = 3
 """Tasks that are with the cluster for each thread of its workers: one is computed, one waits, one is on its way."""
 
-RETRIES = 3
-"""Further attempts of a task that fails."""
+RETRIES = 3  # further attempts of a task that fails
 
 
 def hold(client: Any, work: Work) -> tuple[Any, Sizes]:
     """Have a cluster hold the network of some work, of which a worker opens a session.
 
-    Returns
-    -------
-    future of the work, or the work itself, which is small, if it names a file; and the network's sizes.
-
-    Raises
-    ------
-    WorkerError
-        There is no worker, or one cannot do the work; the message says why.
-    SparseNNError
-        As `Session` does.
+    Returns a future of the work, or the work itself, which is small, if it names a file; and the network's sizes.
     """
     place = address_of(client)
     with _one_line_errors(client), dask_module("dask").config.set(_LARGE):
@@ -63,21 +53,6 @@ def computed(client: Any, work: Any, rows: Rows, wanted: str, parts: dict[int, t
 
     Only as many tasks are with the cluster at a time as keep its workers busy. Dask computes those of a lost worker
     elsewhere, and failed ones again.
-
-    Parameters
-    ----------
-    client : of the cluster.
-    work : what `hold` returns.
-    rows : all of them.
-    wanted : which outputs.
-    parts : by number, (first, last) of the rows.
-
-    Raises
-    ------
-    WorkerError
-        The scheduler is lost, too many workers are lost while they compute a part, or a worker cannot compute it.
-    SparseNNError
-        As computing does.
     """
     delayed = dask_module("dask").delayed(piece_of, pure=False)
     numbers: dict[Any, int] = {}
@@ -108,13 +83,7 @@ def computed(client: Any, work: Any, rows: Rows, wanted: str, parts: dict[int, t
 
 @contextmanager
 def _one_line_errors(client: Any) -> Iterator[None]:
-    """Have whatever Dask raises in the block become an error of this package.
-
-    Raises
-    ------
-    WorkerError
-        Dask has raised; the message is one line.
-    """
+    """Have whatever Dask raises in the block become an error of this package."""
     place = address_of(client)
     try:
         yield
@@ -142,25 +111,13 @@ def address_of(client: Any) -> str:
 
 
 def worker_count(client: Any) -> int:
-    """Return how many workers a cluster has.
-
-    Raises
-    ------
-    WorkerError
-        The scheduler is lost.
-    """
+    """Return how many workers a cluster has."""
     with _one_line_errors(client):
         return len(client.nthreads())
 
 
 def connected(scheduler: str) -> Any:
-    """Return a client of the scheduler at an address.
-
-    Raises
-    ------
-    WorkerError
-        There is none.
-    """
+    """Return a client of the scheduler at an address."""
     try:
         return dask_module("distributed").Client(scheduler, set_as_default=False)
     except (OSError, ValueError) as error:

@@ -61,15 +61,7 @@ class Work:
     version: str = __version__
 
     def begin(self, part: Any = None) -> tuple[Session, Any, str]:
-        """Return this process's session, and the rows of a part, read from a file, prepared, and their digest.
-
-        Raises
-        ------
-        WorkerError
-            This process has no such file, another one of that path, or another version of sparsenn.
-        SparseNNError
-            As reading and `Session` do.
-        """
+        """Return this process's session, and the rows of a part, read from a file, prepared, and their digest."""
         with _worker_named():
             with _lock:
                 session = _session_of(self)
@@ -81,15 +73,7 @@ class Work:
 def work_for(
     network: Network | str | os.PathLike[str], options: Options, prepare: Callable[[Any], Any] | None = None
 ) -> Work:
-    """Return the work of a network, which may be the file of a model or a dataset.
-
-    Raises
-    ------
-    UsageError
-        It is neither a network nor a path.
-    InputError
-        The file is not there or cannot be read.
-    """
+    """Return the work of a network, which may be the file of a model or a dataset."""
     if isinstance(network, Network):
         return Work(content_digest(network), options, network, prepare)
     if not isinstance(network, str | os.PathLike):

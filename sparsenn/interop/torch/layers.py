@@ -23,8 +23,7 @@ from sparsenn.interop.torch.runner import LayerRunner, masked
 
 __all__ = ["KINDS", "convert", "convolution_of", "density", "parameters_of", "restore", "sparse_modules", "why_not"]
 
-KINDS = (nn.Linear, nn.Conv2d)
-"""Modules that can be computed by a session."""
+KINDS = (nn.Linear, nn.Conv2d)  # modules that can be computed by a session
 
 _TYPES = (torch.float32, *SHORT)
 _DEVICES = ("cpu", "cuda")

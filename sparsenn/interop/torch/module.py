@@ -52,15 +52,6 @@ class SparseModule(torch.nn.Module):  # type: ignore[misc]
         -------
         (rows, outputs), or (images, channels, height, width) where the last layer gives images; of the type of the rows
         where that is float16 or bfloat16, else float32.
-
-        Raises
-        ------
-        ShapeError
-            The rows have another shape.
-        InputError
-            They are complex or quantized.
-        UsageError
-            A forward-mode derivative is asked for, as by `torch.func.jvp`.
         """
         if rows.is_complex() or rows.is_quantized:
             raise InputError(f"rows of {rows.dtype}; real numbers are needed, as rows.real or rows.dequantize() are")

@@ -28,8 +28,7 @@ MOST_SESSIONS = 8
 MAX_SETTLED = 64
 """Shapes of rows with which a layer's calls go straight to its session."""
 
-ALWAYS_SPARSE = 2.0
-"""A share of weights that no layer exceeds."""
+ALWAYS_SPARSE = 2.0  # a share of weights that no layer exceeds
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,13 +82,7 @@ def read_matrix_market(path: str | os.PathLike[str]) -> COO:
 
 
 def read_matrix_market_rows(path: str | os.PathLike[str]) -> CSR | Array:
-    """Read a matrix as rows in float32: CSR where the file holds coordinates, an array where it holds one.
-
-    Raises
-    ------
-    FileFormatError, InputError, ResourceError
-        As `read_matrix_market`.
-    """
+    """Read a matrix as rows in float32: CSR where the file holds coordinates, an array where it holds one."""
     matrix = _read(path)
     if not isinstance(matrix, np.ndarray):
         return coo_to_csr(_triples(path, matrix))
@@ -117,7 +111,6 @@ def write_matrix_market(path: str | os.PathLike[str], matrix: COO | CSR | CSC) -
 
 
 def _read(path: str | os.PathLike[str]) -> Any:
-    """Return SciPy's `coo_matrix` or `ndarray`."""
     from scipy.io import mminfo, mmread
 
     with _faults_of_scipy(path):

@@ -23,8 +23,7 @@ from sparsenn.runtime.memory import check_memory
 
 __all__ = ["read_npy", "read_npz", "sparse_rows", "stored_matrix"]
 
-_NUMBERS = "fiub"
-"""Kinds of NumPy types that are real numbers."""
+_NUMBERS = "fiub"  # kinds of NumPy types that are real numbers
 
 _SPARSE = {
     "csr": ("data", "indices", "indptr"),
@@ -37,15 +36,7 @@ _SPARSE_PARTS = {"shape", "format", *_SPARSE["csr"], *_SPARSE["coo"]}
 
 
 def read_npy(path: str | os.PathLike[str]) -> Array:
-    """Read an array of real numbers, in the machine's byte order.
-
-    Raises
-    ------
-    FileFormatError
-        The file is no `.npy`, is truncated, or holds something else than real numbers.
-    InputError, ResourceError
-        The file is not there, cannot be read, or is larger than memory.
-    """
+    """Read an array of real numbers, in the machine's byte order."""
     with open_plain(path) as file, reading(path):
         shape, by_columns, dtype = _header(path, file)
         check_memory(math.prod(shape) * dtype.itemsize, f"{os.fspath(path)}: an array of shape {shape}")
@@ -56,17 +47,7 @@ def read_npy(path: str | os.PathLike[str]) -> Array:
 
 
 def stored_matrix(path: str | os.PathLike[str], file: IO[bytes], once: bool = False) -> Stored:
-    """Return the array of real numbers in an open `.npy` file, unread; it is stored row by row.
-
-    Parameters
-    ----------
-    once : as of a `Stored`.
-
-    Raises
-    ------
-    FileFormatError
-        As `read_npy`; or the array is stored column by column.
-    """
+    """Return the array of real numbers in an open `.npy` file, unread; it is stored row by row."""
     shape, by_columns, dtype = _header(path, file)
     if by_columns and len(shape) > 1:
         raise FileFormatError(path, "is stored column by column; to stream it, save np.ascontiguousarray(rows)")
@@ -83,13 +64,6 @@ def read_npz(
     path : the file.
     known : names that are read where the archive holds more than one array; the others are left alone. None: all.
     refuses_others : whether an archive that holds others beside arrays of known names is refused.
-
-    Raises
-    ------
-    FileFormatError
-        The file is no zip archive, is damaged, or holds something else than arrays of real numbers.
-    InputError, ResourceError
-        The file is not there, cannot be read, or takes more than memory.
     """
     found = {}
     try:
@@ -121,13 +95,7 @@ def read_npz(
 
 
 def sparse_rows(path: str | os.PathLike[str], arrays: dict[str, Array]) -> CSR | None:
-    """Return the rows of what `scipy.sparse.save_npz` saved; None if the arrays are none of it.
-
-    Raises
-    ------
-    FileFormatError
-        The matrix is in a format that is not read, or is not sound.
-    """
+    """Return the rows of what `scipy.sparse.save_npz` saved; None if the arrays are none of it."""
     if "format" not in arrays:
         return None
     kind = arrays["format"].item()
@@ -161,7 +129,6 @@ def _scipy_matrix(path: str | os.PathLike[str], name: str, arrays: dict[str, Arr
 
 
 def _header(path: str | os.PathLike[str], file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return the shape of an array of real numbers, whether it is stored column by column, and its type."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of headers that Python 2 wrote

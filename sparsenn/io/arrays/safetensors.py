@@ -28,8 +28,7 @@ __all__ = ["read_safetensors"]
 _LONGEST_HEADER = 100_000_000
 """Bytes of a header; the format's own library takes no longer ones either."""
 
-_MOST_DIMENSIONS = 64
-"""Of an array of NumPy."""
+_MOST_DIMENSIONS = 64  # of an array of NumPy
 
 _TYPES = {
     "F64": "<f8",
@@ -50,16 +49,7 @@ _TYPES = {
 
 
 def read_safetensors(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Read all arrays, by name, in the order of their bytes.
-
-    Raises
-    ------
-    FileFormatError
-        The file is not of this format, is truncated, declares what is not in it, or holds numbers of a type that is not
-        read.
-    InputError, ResourceError
-        The file is not there, cannot be read, or takes more than memory.
-    """
+    """Read all arrays, by name, in the order of their bytes."""
     with open_plain(path) as file, reading(path):
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
@@ -84,7 +74,6 @@ def read_safetensors(path: str | os.PathLike[str]) -> dict[str, Array]:
 
 
 def _array(file: IO[bytes], kind: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """Read the next array."""
     array: Array = np.fromfile(file, dtype, math.prod(shape)).reshape(shape)
     if kind == "BF16":
         return (array.astype("<u4") << 16).view(np.float32)
@@ -96,7 +85,6 @@ Described = tuple[str, tuple[int, ...], tuple[int, int]]
 
 
 def _header(path: str | os.PathLike[str], text: bytes) -> dict[str, Described]:
-    """Return what a header says of each array."""
     try:
         header = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:

@@ -95,15 +95,7 @@ class Stored:
         return math.prod(self.shape[1:]) * self.dtype.itemsize
 
     def read(self, first: int, last: int) -> Array:
-        """Return items `first` to `last`, in the machine's byte order.
-
-        Raises
-        ------
-        FileFormatError
-            The file has become shorter.
-        ResourceError
-            It cannot be read.
-        """
+        """Return items `first` to `last`, in the machine's byte order."""
         found = self._memory.array((last - first, *self.shape[1:]), self.dtype)
         memory = memoryview(found.reshape(-1).view(np.uint8).data)
         place = self._offset + first * self.item_bytes

@@ -46,8 +46,7 @@ from sparsenn.runtime.workers import begin, thread_count
 
 __all__ = ["read_official", "write_official"]
 
-_LONGEST_HEADER = 1 << 16
-"""Bytes of a name or of a PAX header in an archive."""
+_LONGEST_HEADER = 1 << 16  # bytes of a name or of a PAX header in an archive
 
 _EXTENSIONS = frozenset(
     (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)

@@ -23,8 +23,7 @@ __all__ = [
 CHALLENGE_BIAS = {1024: -0.30, 4096: -0.35, 16384: -0.40, 65536: -0.45}
 """The bias that the challenge sets for each number of neurons."""
 
-CHALLENGE_CLIP = 32.0
-"""The upper bound of the challenge's ReLU."""
+CHALLENGE_CLIP = 32.0  # the upper bound of the challenge's ReLU
 
 _IMAGES = re.compile(r"sparse-images-([1-9][0-9]{0,9})\.tsv(\.gz)?")
 _NETWORK = re.compile(r"neuron([1-9][0-9]{0,9})(\.tar\.gz)?")
@@ -48,15 +47,7 @@ class Layout:
 
 
 def find_layout(folder: Path, neurons: int | None = None) -> Layout:
-    """Choose the network of `neurons`, or the only one, and see that its images and layers are there.
-
-    Raises
-    ------
-    UsageError
-        The folder holds several networks, none, or not the one asked for.
-    InputError
-        The folder, the images or the layers are missing.
-    """
+    """Choose the network of `neurons`, or the only one, and see that its images and layers are there."""
     with reading(folder):
         names = sorted(item.name for item in folder.iterdir())
     images = {int(match[1]): match[0] for match in map(_IMAGES.fullmatch, reversed(names)) if match}
@@ -81,13 +72,7 @@ def find_layout(folder: Path, neurons: int | None = None) -> Layout:
 
 
 def challenge_bias(neurons: int) -> float:
-    """Return the bias that the challenge sets for a number of neurons.
-
-    Raises
-    ------
-    UsageError
-        It sets none.
-    """
+    """Return the bias that the challenge sets for a number of neurons."""
     if neurons not in CHALLENGE_BIAS:
         known = ", ".join(map(str, CHALLENGE_BIAS))
         raise UsageError(f"the challenge sets no bias for {neurons} neurons, only for {known}; give one")
@@ -100,13 +85,7 @@ def is_official_name(name: str) -> bool:
 
 
 def layer_file(layout: Layout, name: str) -> tuple[int, bool] | None:
-    """Return a layer's number and whether it is compressed, from the name of its file; None if it is no layer.
-
-    Raises
-    ------
-    FileFormatError
-        It is a layer of another number of neurons.
-    """
+    """Return a layer's number and whether it is compressed, from the name of its file; None if it is no layer."""
     match = _LAYER.fullmatch(name)
     if not match:
         return None

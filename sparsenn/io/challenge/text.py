@@ -19,14 +19,12 @@ from sparsenn.formats import INDEX32_LIMIT, Array
 
 __all__ = ["LONGEST_LINE", "Columns", "Readable", "parse_lines"]
 
-LONGEST_LINE = 1024
-"""Bytes; three numbers take well under a hundred."""
+LONGEST_LINE = 1024  # bytes; three numbers take well under a hundred
 
 _CHUNK = 1 << 24
 """Bytes of text parsed at a time: enough for all threads, small beside the matrix that the text describes."""
 
-_BLOCK = 1 << 20
-"""Bytes of text per thread at a time."""
+_BLOCK = 1 << 20  # bytes of text per thread at a time
 
 _SHOWN = 100
 """Characters of pyarrow's message, which quotes the line, that are shown."""
@@ -74,19 +72,6 @@ def parse_lines(
     """Parse text into one list of arrays per chunk: int64 indices counted from 0, and float32 values.
 
     A byte-order mark and CRLF line ends are accepted.
-
-    Parameters
-    ----------
-    source : the text.
-    path : its name, for messages.
-    columns : the numbers on each line.
-    may_be_empty : whether a text of no lines at all is legal.
-
-    Raises
-    ------
-    FileFormatError
-        A line does not hold the columns, a number is not finite in float32, an index is out of range, the last line
-        does not end, or there is none. The message names the line.
     """
     empty = True
     for line, text in _chunks(source, path, columns):
@@ -140,7 +125,6 @@ def _checked(text: bytes, path: str | os.PathLike[str], columns: Columns, line: 
 
 
 def _parsed(text: bytes, path: str | os.PathLike[str], columns: Columns, line: int) -> list[Array]:
-    """Return indices as they are in the text, and values in float64."""
     import pyarrow as pa
     from pyarrow import csv
 

@@ -39,8 +39,7 @@ __all__ = [
 _LINE_BYTES = 64
 """Bytes that one line of triples may take: two indices of 10 digits, a number of 25 characters, and a margin."""
 
-_WRITTEN = 1 << 20
-"""Entries formatted at a time."""
+_WRITTEN = 1 << 20  # entries formatted at a time
 
 
 def text_limit(shape: tuple[int, int]) -> int:
@@ -156,11 +155,6 @@ def read_categories(path: str | os.PathLike[str]) -> Array:
     """Read categories: one index a line, in any order; a file of no lines names none.
 
     Returns a sorted int64 vector that counts from 0.
-
-    Raises
-    ------
-    FileFormatError, InputError, ResourceError
-        As `read_triples`.
     """
     columns = Columns(("category",), (None,))
     with Source(path) as source:
@@ -215,13 +209,7 @@ def write_layer(path: str | os.PathLike[str], weights: CSC) -> None:
 
 
 def format_layer(weights: CSC) -> bytes:
-    """Return the text that `write_layer` writes.
-
-    Raises
-    ------
-    UsageError
-        There is no entry at all: the format cannot say so.
-    """
+    """Return the text that `write_layer` writes."""
     _refuse_empty(weights, "weights")
     return b"".join(text for _, text in _formatted(weights))
 
@@ -242,20 +230,7 @@ def write_categories(path: str | os.PathLike[str], categories: Array) -> None:
         The file cannot be written.
     """
     with replacing(path) as temporary, open_to_write(temporary, path) as file:
-        file.write(_lines(np.sort(categories, kind="stable") + 1))  # mostly sorted: they are merely looked at
-
-
-def _lines(numbers: Array) -> bytes:
-    """Return positive integers in decimal, one a line."""
-    most = int(numbers.max(initial=0))
-    left = numbers.astype(np.min_scalar_type(most))  # short ones are divided faster
-    text = np.full((left.size, len(str(most)) + 1), ord("\n"), np.uint8)
-    shown = np.ones(text.shape, np.bool_)
-    for place in reversed(range(text.shape[1] - 1)):
-        tenth = left // 10
-        text[:, place], shown[:, place] = left - 10 * tenth + ord("0"), left > 0
-        left = tenth
-    return text[shown].tobytes()
+        file.write(_text(np.sort(categories) + 1))
 
 
 def _reported(chunks: Iterator[list[Array]], source: Source, task: str, progress: Progress) -> Iterator[list[Array]]:
@@ -280,14 +255,18 @@ def _formatted(matrix: Compressed) -> Iterator[tuple[int, bytes]]:
 
 
 def _format_groups(matrix: Compressed, start: int, stop: int) -> bytes:
-    import pyarrow as pa
-    from pyarrow import csv
-
     part = matrix.slice_groups(start, stop)
     major = np.repeat(np.arange(start + 1, stop + 1, dtype=np.int32), np.diff(part.indptr))
     minor = part.indices.astype(np.int32) + 1
     rows, columns = (major, minor) if matrix.major_axis == 0 else (minor, major)
-    table = pa.table({"row": rows, "column": columns, "value": part.expanded_values()})
+    return _text(rows, columns, part.expanded_values())
+
+
+def _text(*columns: Array) -> bytes:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    table = pa.table({str(number): column for number, column in enumerate(columns)})
     sink = pa.BufferOutputStream()
     csv.write_csv(table, sink, csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none"))
     text: bytes = sink.getvalue().to_pybytes()

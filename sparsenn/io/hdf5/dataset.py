@@ -165,13 +165,7 @@ def write_result(
 
 
 def read_categories(path: str | os.PathLike[str]) -> Array:
-    """Read only the categories of a result, or the true ones of a dataset: sorted int64, counted from 0.
-
-    Raises
-    ------
-    FileFormatError, InputError, ResourceError
-        As `read_dataset`; also if the dataset does not know its truth.
-    """
+    """Read only the categories of a result, or the true ones of a dataset: sorted int64, counted from 0."""
     with opened(path) as source:
         _description(source, _DATASET, _RESULT)
         if not source.has("categories"):
@@ -180,7 +174,6 @@ def read_categories(path: str | os.PathLike[str]) -> Array:
 
 
 def _description(source: Hdf5Source, *forms: str) -> dict[str, Any]:
-    """Return the checked description of a file of one of these forms."""
     description = read_description(source, forms, (_VERSION,))
     first, kind, notes = (
         ("name", str, "provenance") if source.attribute("format") == _DATASET else ("columns", int, "attributes")

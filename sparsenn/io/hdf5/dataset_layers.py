@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from itertools import accumulate, pairwise
 from typing import Any
@@ -10,12 +9,12 @@ from typing import Any
 import h5py
 import numpy as np
 
-from sparsenn.errors import InputError, SparseNNError, UsageError
+from sparsenn.errors import SparseNNError, UsageError
 from sparsenn.formats import CSC, INDEX16_LIMIT, INDEX32_LIMIT, Array
 from sparsenn.formats.arrays import frozen
+from sparsenn.io.hdf5.model_layers import activation_fields, read_activation
 from sparsenn.io.hdf5.reading import Hdf5Source
-from sparsenn.layers import Activation, SparseLinear, activation_named
-from sparsenn.layers.activation_names import table_row
+from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
 
 __all__ = ["LAYER", "read_layers", "write_network"]
@@ -38,13 +37,7 @@ LAYER = np.dtype(
 
 
 def write_network(group: h5py.Group, network: Network) -> None:
-    """Write all layers, one after the other: no more memory is taken than one layer's arrays.
-
-    Raises
-    ------
-    UsageError
-        A layer is dense, or has an activation that is not one of this package's.
-    """
+    """Write all layers, one after the other: no more memory is taken than one layer's arrays."""
     layers = network.layers_of(SparseLinear)
     table = np.array([_record(number, layer) for number, layer in enumerate(layers, start=1)], LAYER)
     group["layers"] = table
@@ -68,13 +61,6 @@ def read_layers(source: Hdf5Source, layers: int | None = None) -> tuple[list[Spa
     """Read the first `layers` layers, or all; returns them and how many the file has.
 
     The layers' arrays are slices of a few large ones, and layers of equal columns share their offsets.
-
-    Raises
-    ------
-    FileFormatError
-        The table is not sound, the arrays are not what it declares, or an entry of a layer is not sound.
-    UsageError
-        The file has fewer layers.
     """
     table = source.vector("network/layers", LAYER)
     _check_table(source, table)
@@ -105,11 +91,7 @@ def read_layers(source: Hdf5Source, layers: int | None = None) -> tuple[list[Spa
 
 
 def _record(number: int, layer: SparseLinear) -> tuple[object, ...]:
-    weights, activation = layer.weights, layer.activation
-    row = table_row(activation)
-    clip = row.argument if row else None
-    if activation != _activation(activation.name, clip):
-        raise UsageError(f"layer {number} has the activation {activation}, which HDF5 files cannot hold")
+    weights = layer.weights
     degree = weights.nnz // weights.shape[1] if weights.shape[1] else 0
     regular = degree > 0 and bool((np.diff(weights.indptr) == degree).all())
     is_vector = isinstance(layer.bias, np.ndarray)
@@ -121,16 +103,8 @@ def _record(number: int, layer: SparseLinear) -> tuple[object, ...]:
         weights.values.itemsize,
         b"none" if layer.bias is None else b"vector" if is_vector else b"scalar",
         0.0 if layer.bias is None or is_vector else layer.bias,
-        activation.name.encode("ascii"),
-        math.nan if clip is None else clip,
+        *activation_fields(number, layer.activation),
     )
-
-
-def _activation(name: str, clip: float | None) -> Activation | None:
-    try:
-        return activation_named(name, clip)
-    except (InputError, UsageError):
-        return None
 
 
 def _write_concatenated(group: h5py.Group, name: str, dtype: str, arrays: list[Array]) -> None:
@@ -189,7 +163,7 @@ def _layer(
     bias: Array,
 ) -> SparseLinear:
     shape = int(record["inputs"]), int(record["outputs"])
-    degree, clip, kind = int(record["degree"]), float(record["clip"]), bytes(record["bias_kind"])
+    degree, kind = int(record["degree"]), bytes(record["bias_kind"])
     if degree > 0:
         key = shape[1], degree
         if key not in shared:
@@ -197,6 +171,5 @@ def _layer(
         offsets = shared[key]
     indices = indices16 if shape[0] <= INDEX16_LIMIT else indices32
     weights = CSC(shape, offsets, indices, values32 if record["value_bytes"] == 4 else values64)
-    activation = activation_named(record["activation"].decode("ascii"), None if math.isnan(clip) else clip)
     scalar = None if kind == b"none" else float(record["bias"])
-    return SparseLinear(weights, bias if kind == b"vector" else scalar, activation)
+    return SparseLinear(weights, bias if kind == b"vector" else scalar, read_activation(record))

@@ -28,13 +28,7 @@ def created_as(path: str | os.PathLike[str], form: str, version: int, descriptio
 
 
 def read_description(source: Hdf5Source, forms: Collection[str], versions: Collection[int]) -> dict[str, Any]:
-    """Return the description of a file of one of these forms and versions.
-
-    Raises
-    ------
-    FileFormatError
-        The file has another form or version, or the description is not an object of JSON.
-    """
+    """Return the description of a file of one of these forms and versions."""
     form, version = source.attribute("format"), source.attribute("version")
     if form not in forms:
         found = f"it says {form!r}" if form else "it is some other HDF5 file"

@@ -21,18 +21,11 @@ __all__ = ["heap_texts"]
 
 _SIGNATURE = b"GCOL\x01"
 
-_BLOCK = 1 << 24
-"""Bytes that are searched at a time."""
+_BLOCK = 1 << 24  # bytes that are searched at a time
 
 
 def heap_texts(path: str | os.PathLike[str], most: int) -> Iterator[bytes]:
-    """Yield what the global heaps of a file hold, in the order of the file; nothing longer than `most` bytes.
-
-    Raises
-    ------
-    InputError, ResourceError
-        The file is not there, or cannot be read.
-    """
+    """Yield what the global heaps of a file hold, in the order of the file; nothing longer than `most` bytes."""
     with open_plain(path) as file, reading(path):
         total = os.fstat(file.fileno()).st_size
         start = 0
@@ -54,7 +47,6 @@ def heap_texts(path: str | os.PathLike[str], most: int) -> Iterator[bytes]:
 
 
 def _objects(heap: bytes, most: int) -> Iterator[bytes]:
-    """Yield the objects of one heap, whose header is left out."""
     place = 0
     while place + 16 <= len(heap):
         index, size = (

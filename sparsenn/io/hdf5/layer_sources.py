@@ -23,18 +23,7 @@ _COMBINING = tuple(layer.name.encode() for layer in (Add, Multiply, Concatenate,
 
 
 def read_sources(source: Hdf5Source, table: Array) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the number of each record that is a layer, counted from 1, and the nodes that it reads.
-
-    Parameters
-    ----------
-    source : the file.
-    table : its records, one a layer.
-
-    Raises
-    ------
-    FileFormatError
-        There are not as many sources as the layers read, or values that were never stored are read.
-    """
+    """Return the number of each record that is a layer, counted from 1, and the nodes that it reads."""
     return _listed(source, table) if source.has("sources") else _of_stack(source, table)
 
 

@@ -64,23 +64,14 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 _SCALING = ("factor", "mean", "deviation")
 _NAMED = ("named_inputs", "named_outputs")
-KERAS_DESCRIPTION = "model_config"
-"""The attribute in which Keras describes a model."""
+KERAS_DESCRIPTION = "model_config"  # the attribute in which Keras describes a model
 
 DENSE_LAYER = np.dtype([("inputs", "<i8"), ("outputs", "<i8"), ("activation", "S16"), ("clip", "<f8")])
 """Columns of the table of layers; NaN stands for a layer without a clip."""
 
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
-    """Write a model, whole or not at all. A bias that is one number or none becomes a vector.
-
-    Raises
-    ------
-    UsageError
-        The arguments are not a path and a model; or a layer or its activation is not one of this package's.
-    ResourceError
-        The file cannot be written.
-    """
+    """Write a model, whole or not at all. A bias that is one number or none becomes a vector."""
     if not isinstance(model, Model):
         raise UsageError(
             f"write_model takes a path and a Model, not {kind_of(path)} and {kind_of(model)}; "
@@ -102,15 +93,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
 
 
 def read_model(path: str | os.PathLike[str]) -> Model:
-    """Read what `write_model` wrote, or a version of this package that knew dense layers only.
-
-    Raises
-    ------
-    FileFormatError
-        The file is not HDF5, not a model of this package, truncated, or lacks what the layers need.
-    InputError, ResourceError
-        The file is not there, cannot be read, or is larger than memory.
-    """
+    """Read what `write_model` wrote, or a version of this package that knew dense layers only."""
     with opened(path) as source:
         description = read_description(source, (_MODEL,), range(_DENSE_VERSION, _VERSION + 1))
         dense = source.attribute("version") == _DENSE_VERSION
@@ -136,15 +119,7 @@ def read_model(path: str | os.PathLike[str]) -> Model:
 
 
 def is_keras(path: str | os.PathLike[str]) -> bool:
-    """Return whether an HDF5 file is a model that Keras wrote.
-
-    Raises
-    ------
-    FileFormatError
-        The file is not HDF5.
-    InputError, ResourceError
-        The file does not exist, cannot be read, or is larger than memory.
-    """
+    """Return whether an HDF5 file is a model that Keras wrote."""
     with opened(path) as source:
         return source.has_attribute(KERAS_DESCRIPTION)
 
@@ -162,13 +137,7 @@ def is_model(path: str | os.PathLike[str]) -> bool:
 
 
 def write_dense_layers(group: h5py.Group, layers: Sequence[Linear]) -> None:
-    """Write layers into a file or a group of one.
-
-    Raises
-    ------
-    UsageError
-        A layer has an activation that is not one of this package's.
-    """
+    """Write layers into a file or a group of one."""
     group["layers"] = np.array([_record(number, layer) for number, layer in enumerate(layers, start=1)], DENSE_LAYER)
     for number, layer in enumerate(layers, start=1):
         group[f"layer{number}/weights"] = layer.weights.astype("<f4")
@@ -176,13 +145,7 @@ def write_dense_layers(group: h5py.Group, layers: Sequence[Linear]) -> None:
 
 
 def read_dense_layers(source: Hdf5Source) -> tuple[Linear, ...]:
-    """Read what `write_dense_layers` wrote.
-
-    Raises
-    ------
-    FileFormatError
-        There is no layer, an array does not have its size, an activation is unknown, or a parameter is not finite.
-    """
+    """Read what `write_dense_layers` wrote."""
     table = source.vector("layers", DENSE_LAYER)
     if not table.size:
         raise source.fault("layers is empty; a network needs at least one layer")

@@ -89,13 +89,7 @@ _COUNTS = ("inputs", "outputs", "window", "stride", "padding", "dilation", "grou
 
 
 def write_model_layers(group: h5py.Group, network: Network) -> None:
-    """Write a network's layers into a file or a group of one. A bias that is one number or none becomes a vector.
-
-    Raises
-    ------
-    UsageError
-        A layer or its activation is not one of this package's.
-    """
+    """Write a network's layers into a file or a group of one. A bias that is one number or none becomes a vector."""
     nodes = network.nodes
     group["layers"] = np.array([_record(number, node) for number, node in enumerate(nodes, start=1)], LAYER)
     if any(node.sources != (number,) for number, node in enumerate(nodes)):
@@ -106,14 +100,7 @@ def write_model_layers(group: h5py.Group, network: Network) -> None:
 
 
 def read_model_layers(source: Hdf5Source) -> tuple[Node, ...]:
-    """Read the nodes that `write_model_layers` wrote, in this version or one before it.
-
-    Raises
-    ------
-    FileFormatError
-        There is no layer, a number cannot be so, an array does not have the size or the type that is declared, a kind
-        or an activation is unknown, a parameter is not finite, or a sparse matrix is not sound.
-    """
+    """Read the nodes that `write_model_layers` wrote, in this version or one before it."""
     table = source.vector("layers", LAYER)
     if not table.size:
         raise source.fault("layers is empty; a network needs at least one layer")
@@ -128,13 +115,7 @@ def read_model_layers(source: Hdf5Source) -> tuple[Node, ...]:
 
 
 def activation_fields(number: int, activation: Activation) -> tuple[bytes, float]:
-    """Return an activation's name and clip as tables hold them; a clip of NaN is none.
-
-    Raises
-    ------
-    UsageError
-        It is not one of this package's; the message names layer `number`.
-    """
+    """Return an activation's name and clip as tables hold them; a clip of NaN is none."""
     row = table_row(activation)
     clip = row.argument if row else None
     try:
@@ -147,19 +128,12 @@ def activation_fields(number: int, activation: Activation) -> tuple[bytes, float
 
 
 def read_activation(record: Any) -> Activation:
-    """Return the activation that a table's record names.
-
-    Raises
-    ------
-    UsageError, InputError
-        There is none of that name, or with such a clip.
-    """
+    """Return the activation that a table's record names."""
     clip = float(record["clip"])
     return activation_named(_text(record["activation"]), None if math.isnan(clip) else clip)
 
 
 def _record(number: int, node: Node) -> tuple[object, ...]:
-    """Return a layer's line of the table."""
     layer = node.layer
     kind = _KIND_OF.get(type(layer))
     if kind is None:

@@ -197,13 +197,6 @@ def opened(path: str | os.PathLike[str], within: IO[bytes] | None = None) -> Ite
     ----------
     path : the file.
     within : the bytes of an HDF5 file that is inside of that one.
-
-    Raises
-    ------
-    FileFormatError
-        The file is not HDF5, or is damaged.
-    InputError, ResourceError
-        It does not exist, is not a plain file, or cannot be read.
     """
     if within is None:
         with open_plain(path) as plain:

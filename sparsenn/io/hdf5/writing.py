@@ -23,11 +23,6 @@ def created(path: Path) -> Iterator[h5py.File]:
     """Yield a new HDF5 file in place of the empty file `path`.
 
     An interrupt is held back until the file is closed, which is soon, for nothing more is written.
-
-    Raises
-    ------
-    OSError
-        The disk is full, or a write failed for another reason.
     """
     with held_signals() as interrupted, path.open("r+b", buffering=0) as file:
         target = _Target(file, interrupted)

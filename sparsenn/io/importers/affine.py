@@ -92,8 +92,7 @@ class Scaling:
         return Convolution(scale.reshape(-1, 1, 1, 1), shift, groups=image[0])
 
 
-UNSCALED = Scaling()
-"""What changes nothing."""
+UNSCALED = Scaling()  # what changes nothing
 
 
 @dataclass(frozen=True, eq=False)

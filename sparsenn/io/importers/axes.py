@@ -21,13 +21,7 @@ _CHANNELS_FIRST = [0, 3, 1, 2]
 
 
 def check_axis(signal: Signal, axis: int) -> int:
-    """Return an axis of a tensor, counted from the first one.
-
-    Raises
-    ------
-    InputError
-        There is no such axis, or it is that of rows.
-    """
+    """Return an axis of a tensor, counted from the first one."""
     if not -signal.rank <= axis < signal.rank:
         raise InputError(f"it takes {signal}, which has no axis {axis}")
     if axis % signal.rank == signal.axis:
@@ -45,11 +39,6 @@ def take(signal: Signal, axis: int, positions: Array) -> Signal:
     ----------
     axis : of the tensor, counted from the first one or from the last.
     positions : integers; those below 0 are counted from the end.
-
-    Raises
-    ------
-    InputError
-        There is no such axis, or no such position, or the axis is that of rows.
     """
     axis = check_axis(signal, axis)
     place = axis - (signal.axis is not None and signal.axis < axis)
@@ -79,13 +68,7 @@ def take(signal: Signal, axis: int, positions: Array) -> Signal:
 
 
 def transpose(signal: Signal, axes: list[int]) -> Signal:
-    """Return a signal with its axes in another order.
-
-    Raises
-    ------
-    InputError
-        They are not its axes.
-    """
+    """Return a signal with its axes in another order."""
     if sorted(axes) != list(range(signal.rank)):
         raise InputError(f"it takes {signal}, and puts axes in the order {axes}")
     old = [axis for axis in range(signal.rank) if axis != signal.axis]

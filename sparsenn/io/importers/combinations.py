@@ -37,19 +37,7 @@ _MOST_COPIES = 1 << 18
 
 
 def combined(signals: Sequence[Signal], layer: CombiningLayer) -> Signal:
-    """Return the signal after a layer that combines several.
-
-    Parameters
-    ----------
-    signals : as many as the layer combines, in order.
-
-    Raises
-    ------
-    ShapeError
-        The layer does not take their shapes together.
-    InputError
-        Their rows lie along other axes, or it combines numbers that lie in different orders.
-    """
+    """Return the signal after a layer that combines several."""
     first = signals[0]
     for signal in signals:
         if signal.axis != first.axis:
@@ -111,16 +99,7 @@ def _values_at_points(signal: Signal, source: Signal) -> Array | None:
 def concatenated(signals: Sequence[Signal], axis: int | None = None) -> Signal:
     """Return several signals side by side: one product, where all are affine in the same rows, or else a layer.
 
-    Parameters
-    ----------
-    axis : of the tensors, counted from the first one or from the last; None for features and channels.
-
-    Raises
-    ------
-    ShapeError
-        They differ in other sizes, too.
-    InputError
-        There is no such axis, or it is that of rows; or rows lie along other axes.
+    `axis`: of the tensors, counted from the first one or from the last; None for features and channels.
     """
     first = signals[0]
     if axis is not None:
@@ -178,14 +157,7 @@ def with_product(signal: Signal, product: Product) -> Signal:
 def product_per_position(signal: Signal, weights: Any) -> Signal:
     """Return the product along the last axis of rows, whose numbers the signal's layers hold in its order.
 
-    Parameters
-    ----------
-    weights : a matrix of shape (length of the axis, outputs), dense or one of SciPy's.
-
-    Raises
-    ------
-    InputError
-        A weight is not finite.
+    `weights`: a matrix of shape (length of the axis, outputs), dense or one of SciPy's.
     """
     check_finite(weights)
     positions, shape = prod(signal.shape[:-1]), (*signal.shape[:-1], weights.shape[1])
@@ -213,18 +185,7 @@ def slices_of_inputs(inputs: Mapping[str, Signal]) -> dict[str, Signal]:
 
 
 def network_between(inputs: Mapping[str, Signal], outputs: Mapping[str, Signal]) -> tuple[Network, Scaling]:
-    """Return the network of inputs and outputs, with the names of several, and how it scales a single input.
-
-    Parameters
-    ----------
-    inputs : what `slices_of_inputs` returned.
-    outputs : what was made of them.
-
-    Raises
-    ------
-    InputError
-        There is no layer, or an output has no numbers; or their rows lie along other axes.
-    """
+    """Return the network of inputs and outputs, with the names of several, and how it scales a single input."""
     several = len(outputs) > 1
     signal = next(iter(outputs.values()))
     if several:
@@ -244,5 +205,4 @@ def _as_row(signal: Signal) -> Signal:
 
 
 def _order(signal: Signal) -> Array:
-    """Return for each number of a tensor's row its place in a row as the layers have it."""
     return np.arange(signal.width) if signal.order is None else signal.order

@@ -36,11 +36,6 @@ def convolve(
     ----------
     signal : of images, or of features that its axes make images of: made by a product, or scaled one by one.
     filters : (filters, channels / groups, height, width).
-
-    Raises
-    ------
-    ShapeError
-        The filters do not fit, or the axes are no image's.
     """
     if filters.ndim != 4 or 0 in filters.shape:
         raise ShapeError(f"the weights have shape {filters.shape}; a convolution's have four dimensions")
@@ -70,7 +65,6 @@ def pad_with_zeros(signal: Signal, padding: Sides) -> Signal:
 
 
 def _of_images(signal: Signal, made: Convolution, image: tuple[int, ...]) -> Signal:
-    """Return what a convolution that gives images of a shape makes of images."""
     if isinstance(signal.pending, Convolution):
         composed = made.after_channels(signal.pending)
         if composed is not None:

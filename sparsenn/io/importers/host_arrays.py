@@ -22,11 +22,6 @@ def host_array(name: str, value: Any) -> Array:
     ----------
     name : what messages call the array, such as `weight of fc1`.
     value : what another program holds.
-
-    Raises
-    ------
-    InputError
-        It is no array of real numbers, or cannot be had.
     """
     matrix = host_matrix(name, value)
     dense: Array = matrix.toarray() if issparse(matrix) else matrix
@@ -34,13 +29,7 @@ def host_array(name: str, value: Any) -> Array:
 
 
 def host_matrix(name: str, value: Any) -> Any:
-    """Return the same as `host_array`, but a sparse matrix as one of SciPy's.
-
-    Raises
-    ------
-    InputError
-        As `host_array`.
-    """
+    """Return the same as `host_array`, but a sparse matrix as one of SciPy's."""
     try:
         found = _of_torch(value) if hasattr(value, "detach") and hasattr(value, "layout") else value
     except (RuntimeError, NotImplementedError, TypeError) as error:

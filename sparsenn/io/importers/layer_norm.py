@@ -24,11 +24,6 @@ def normalise(signal: Signal, sizes: Sequence[int], scale: Any, shift: Any, epsi
     sizes : of these axes.
     scale, shift : of a shape that is broadcast to these axes; None for ones and zeros.
     epsilon : what is added to variances.
-
-    Raises
-    ------
-    ShapeError
-        The last axes have other sizes, or one is that of rows; or scale and shift do not fit.
     """
     sizes = tuple(sizes)
     signal = signal if signal.width else replace(signal, shape=sizes)

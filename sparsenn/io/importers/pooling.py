@@ -27,13 +27,6 @@ def pool(
     sides : pixels put above and below, left and right.
     ceil : whether a last window may end beyond the padding after an image, where it begins before that padding.
     counts_padding : whether means count padding, but never what lies beyond it.
-
-    Raises
-    ------
-    ShapeError
-        It is no image, or a window is larger than it.
-    InputError
-        A mean counts padding, and a window ends beyond it.
     """
     before, after = [], []
     for size, span, step, (first, last) in zip(signal.images().pixels[1:], window, stride, sides, strict=True):

@@ -30,18 +30,14 @@ __all__ = ["MOST", "RoundingWarning", "check_rounding", "rounding_of"]
 MOST = 1e-3
 """Of the largest output: what float32 may round without a warning."""
 
-_QUANTISING = {"DynamicQuantizeLinear", "QuantizeLinear"}
-"""Operators of ONNX that round to steps."""
-
-ROWS = 8
-"""That are computed."""
+_QUANTISING = {"DynamicQuantizeLinear", "QuantizeLinear"}  # operators of ONNX that round to steps
+ROWS = 8  # that are computed
 
 MOST_WORK = 1 << 25
 """Multiply-adds, of all rows, that are spent on a network: at most some tenths of a second. Larger ones take fewer
 rows, and those of which a single row takes more are not looked at."""
 
-UNIT = 2.0**-24
-"""The unit roundoff of float32."""
+UNIT = 2.0**-24  # the unit roundoff of float32
 
 
 class RoundingWarning(UserWarning):
@@ -50,11 +46,6 @@ class RoundingWarning(UserWarning):
 
 def check_rounding(network: Network, entering: Scaling = UNSCALED) -> Network:
     """Return a network that was imported; where float32 rounds its outputs by more than `MOST`, one that needs float64.
-
-    Parameters
-    ----------
-    network : the layers.
-    entering : as `rounding_of` takes it.
 
     Warns
     -----

@@ -143,9 +143,7 @@ class Signal:
     def product(self, weights: Any, shape: tuple[int, ...]) -> Signal:
         """Return the product of a row with weights, as a tensor whose rows have `shape`.
 
-        Parameters
-        ----------
-        weights : a matrix of shape (inputs, outputs), dense or one of SciPy's; its inputs are in the tensor's order.
+        `weights`: a matrix of shape (inputs, outputs), dense or one of SciPy's; its inputs are in the tensor's order.
         """
         check_finite(weights)
         if self.order is not None:
@@ -168,13 +166,7 @@ class Signal:
         return replace(moved, pending=Scaling(scaling.scale, scaling.shift + centre * scaling.scale))
 
     def connected(self, weights: Any, bias: Any = None) -> Signal:
-        """Return what a fully connected layer makes of rows of features.
-
-        Parameters
-        ----------
-        weights : (inputs, outputs), an array or a SciPy sparse matrix.
-        bias : None or (outputs,).
-        """
+        """Return what a fully connected layer makes of rows of features."""
         if len(weights.shape) != 2 or 0 in weights.shape:
             raise ShapeError(f"the weights have shape {tuple(weights.shape)}; (inputs, outputs) are needed")
         inputs, outputs = weights.shape
@@ -429,11 +421,6 @@ def inputs(shape: tuple[int, ...] | None, hint: str, sparse_below: float = SPARS
         image of one line, or (numbers,) of a row; None where the first layer fixes it.
     hint : how a caller says the shape, for messages.
     sparse_below : as of `fully_connected`.
-
-    Raises
-    ------
-    ShapeError
-        It is another shape.
     """
     if shape is not None and (not 1 <= len(shape) <= 3 or min(shape) < 1):
         raise ShapeError(f"one input has the shape {shape}; take (numbers,) or (channels, height, width)")

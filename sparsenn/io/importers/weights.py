@@ -203,7 +203,6 @@ def read_weights(path: str | os.PathLike[str], steps: str | None = None) -> Mode
 
 
 def _read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """Read the arrays of a file."""
     suffix = Path(path).suffix.lower()
     if suffix == ".npz":
         from sparsenn.io.arrays.npy import read_npz, sparse_rows
@@ -262,7 +261,6 @@ def _by_numbers(name: str) -> tuple[Any, ...]:
 
 
 def _numbered(names: Mapping[str, Any]) -> bool:
-    """Whether names differ in their numbers alone."""
     return len({re.sub(r"\d+", "#", name) for name in names}) == 1
 
 
@@ -293,7 +291,6 @@ def _steps_of(text: str, groups: Mapping[str, _Group]) -> tuple[list[Step], Imag
 
 
 def _step(word: str, groups: Mapping[str, _Group]) -> Step:
-    """Return the activation, or the layer without weights, that a word stands for."""
     if pool := _POOL.fullmatch(word):
         kind = MaxPool2d if pool[1] == "max" else AvgPool2d
         return kind(int(pool[2]), int(pool[3] or pool[2]))
@@ -306,7 +303,6 @@ def _step(word: str, groups: Mapping[str, _Group]) -> Step:
 
 
 def _applied(signal: Signal, groups: Mapping[str, _Group], steps: Sequence[Any], order: str | None) -> Signal:
-    """Return what all steps make of a signal."""
     transposed = _is_transposed(groups, [step for step in steps if isinstance(step, str)], order)
     for number, step in enumerate(steps, start=1):
         if isinstance(step, str):
@@ -334,7 +330,6 @@ def _applied(signal: Signal, groups: Mapping[str, _Group], steps: Sequence[Any],
 
 
 def _layer(signal: Signal, group: _Group, transposed: bool) -> Signal:
-    """Return what one layer's arrays make of a signal."""
     arrays = group.arrays
     if "weight" not in arrays and "mean" not in arrays:
         raise InputError(f"has no weights, but {', '.join(arrays)}")
@@ -347,7 +342,6 @@ def _layer(signal: Signal, group: _Group, transposed: bool) -> Signal:
 
 
 def _masked(group: _Group, role: str, mask: str) -> Any:
-    """Return an array with its mask applied; None if there is none."""
     array, over = group.arrays.get(role), group.arrays.get(mask)
     if array is None or over is None:
         return array
@@ -357,7 +351,6 @@ def _masked(group: _Group, role: str, mask: str) -> Any:
 
 
 def _normalised(signal: Signal, arrays: Mapping[str, Any], epsilon: float) -> Signal:
-    """Return what a batch normalisation makes of a signal."""
     found = {role: array.astype(np.float64) for role, array in arrays.items()}
     if "variance" not in found or not (found["variance"] > -epsilon).all():
         raise InputError("has no running variance above zero")

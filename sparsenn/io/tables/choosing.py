@@ -65,17 +65,6 @@ def choose_columns(
     columns : names of the columns, in the model's order where it knows no names; all others unless given.
     ignore : names of columns that the model does not take.
     id_name : of a column that is copied, and that the model does not take.
-
-    Raises
-    ------
-    InputError
-        There is no such column.
-    UsageError
-        A column is named twice.
-    ShapeError
-        The columns do not fit the model.
-    FileFormatError
-        A column holds texts, and the model takes numbers.
     """
     others = [*ignore, *([] if id_name is None else [id_name])]
     _check_names(file, [*(columns or ()), *others], columns or (), others)
@@ -146,18 +135,7 @@ def _check_width(file: TextTable | ParquetTable, places: Sequence[int], width: i
 
 
 def impute_means(chosen: ChosenColumns, model: Model, path: str, tables: Iterable[Table]) -> ChosenColumns:
-    """Have missing numbers replaced by the means of the training data, or else of the table.
-
-    Parameters
-    ----------
-    path : the table's.
-    tables : its blocks, of the chosen columns; read where the model stores no means.
-
-    Raises
-    ------
-    FileFormatError
-        A column holds no number at all.
-    """
+    """Have missing numbers replaced by the means of the training data, or else of the table."""
     columns = chosen.encoding.columns
     is_open = [column.categories is None and column.fill is None for column in columns]
     if not any(is_open):
@@ -177,7 +155,6 @@ def impute_means(chosen: ChosenColumns, model: Model, path: str, tables: Iterabl
 
 
 def _training_means(model: Model, columns: Sequence[Column]) -> list[float] | None:
-    """Return the mean of each column of numbers where the model scales its inputs by them."""
     if model.encoding is None or model.scaling is None or model.scaling.mean.size != model.network.inputs:
         return None
     first = np.cumsum([0, *(column.width for column in columns)])[:-1]
@@ -186,7 +163,6 @@ def _training_means(model: Model, columns: Sequence[Column]) -> list[float] | No
 
 
 def _means(tables: Iterable[Table], is_open: Sequence[bool]) -> tuple[list[float], int]:
-    """Return the mean of each column that is open, and the number of their missing numbers."""
     sums, counts, missing = np.zeros(len(is_open)), np.zeros(len(is_open), np.int64), 0
     last: Table | None = None
     for last in tables:

@@ -29,8 +29,7 @@ _SPELLINGS = [
 ]
 """The usual spellings of these; others make the block's columns be read as texts first."""
 
-_LONGEST_LINE = 1 << 28
-"""Bytes."""
+_LONGEST_LINE = 1 << 28  # bytes
 
 _HEAD_BYTES = 1 << 16
 """Bytes that are read at a time up to the end of the first line."""
@@ -38,8 +37,7 @@ _HEAD_BYTES = 1 << 16
 _CHUNKS = 8
 """Chunks of a block that the threads of pyarrow parse."""
 
-_LEAST_CHUNK = 1 << 20
-"""Bytes."""
+_LEAST_CHUNK = 1 << 20  # bytes
 
 _TAIL = 1024
 """Bytes at the end of a text that are looked at first, as few texts end in as many blanks."""
@@ -77,13 +75,6 @@ class TextTable:
     named : whether there is a header.
     size : bytes of the file.
     texts : places of the columns, counted from 0, whose field in the first row is a text.
-
-    Raises
-    ------
-    FileFormatError
-        The first line is longer than 256 MiB.
-    InputError, ResourceError
-        The file is not there or cannot be read.
     """
 
     def __init__(
@@ -131,14 +122,6 @@ class TextTable:
         places : the columns, counted from 0, that the blocks' tables have.
         texts : the columns that are texts in any case.
         copied : the place of a further column, whose fields are copied as they are.
-
-        Raises
-        ------
-        FileFormatError
-            A line has more or fewer fields than the first, a number is not finite in float32, there is no row, two
-            columns have one name, or the text is not UTF-8. The message names the line.
-        ResourceError
-            The file cannot be read.
         """
         known = set(texts)
         for lines in self._lines():
@@ -152,7 +135,6 @@ class TextTable:
             yield Block(table.checked(), fields, self._source.consumed)
 
     def _begin(self) -> bytes:
-        """Return the beginning of the file, which ends behind the first line."""
         text, size = b"", min(self._block_bytes, _HEAD_BYTES)
         while b"\n" not in text:
             more = self._source.read(size)
@@ -283,7 +265,6 @@ class TextTable:
             raise FileFormatError(self.path, "is empty", line)
 
     def _fault(self, lines: _Lines, message: str) -> FileFormatError:
-        """Return the error of lines that pyarrow refuses."""
         found = _FAULTY_ROW.search(message)
         if found is not None:
             row, expected, columns = map(int, found.groups())

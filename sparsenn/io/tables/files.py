@@ -36,21 +36,7 @@ def table_suffix(path: str | os.PathLike[str]) -> str | None:
 def open_table(
     path: str | os.PathLike[str], known: Collection[str] = (), block_bytes: int = BLOCK_BYTES
 ) -> TextTable | ParquetTable:
-    """Open a table; the file's name says which kind it is.
-
-    Parameters
-    ----------
-    path : the file.
-    known : names of columns, by which a header is known.
-    block_bytes : bytes that are parsed at a time.
-
-    Raises
-    ------
-    UsageError
-        The name is not that of a table.
-    FileFormatError, InputError, ResourceError
-        As `TextTable` and `ParquetTable`.
-    """
+    """Open a table; the file's name says which kind it is."""
     check_path(path)
     suffix = table_suffix(path)
     if suffix is None:
@@ -68,11 +54,6 @@ def read_table(path: str | os.PathLike[str], known: Collection[str] = ()) -> Tab
     """Read a table of numbers and texts.
 
     A column is numbers where every field is one or is missing, and else texts.
-
-    Raises
-    ------
-    SparseNNError
-        As `open_table` and the table's `blocks`; or the table takes more than memory.
     """
     texts: set[int] = set()
     while True:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ParquetTable"]
 
-_ROWS = 1 << 16
-"""The most rows that are decoded at a time."""
+_ROWS = 1 << 16  # the most rows that are decoded at a time
 
 _BUFFER_BYTES = 1 << 16
 """Bytes read at a time of a column's values, in place of all of a row group's."""
@@ -41,13 +40,6 @@ class ParquetTable:
     named : True.
     size : rows of the table.
     texts : places of the columns, counted from 0, that do not hold numbers or truth values.
-
-    Raises
-    ------
-    FileFormatError
-        The file is no Parquet or is damaged, or holds no columns.
-    InputError, ResourceError
-        The file is not there or cannot be read.
     """
 
     named = True
@@ -87,11 +79,6 @@ class ParquetTable:
         texts : ignored, as the file says which columns are texts.
         copied : the place of a further column, which is copied as it is.
         first : number of the first row that is wanted, counted from 0.
-
-        Raises
-        ------
-        FileFormatError
-            The file is damaged, two columns have one name, or a number is not finite in float32.
         """
         import pyarrow as pa
 

@@ -33,8 +33,7 @@ PREDICTION_SUFFIXES = (*TABLE_SUFFIXES, ".npy", ".npz", ".h5", ".hdf5")
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
-_ROWS = 1 << 16
-"""Rows that are rendered as text at a time."""
+_ROWS = 1 << 16  # rows that are rendered as text at a time
 
 
 def predicted_classes(model: Model, outputs: Array) -> Array | None:
@@ -47,20 +46,7 @@ def predicted_classes(model: Model, outputs: Array) -> Array | None:
 def prediction_table(
     model: Model, outputs: Array, *, scores: bool = False, copied: tuple[str, Any] | None = None
 ) -> pa.Table:
-    """Return predictions as columns.
-
-    Parameters
-    ----------
-    model : says what classes and outputs are called.
-    outputs : (rows, outputs).
-    scores : whether the outputs of a model with classes are columns, beside `class`.
-    copied : name and values of a column that comes first.
-
-    Returns
-    -------
-    pyarrow.Table
-        Columns of different names; numbers of classes count from 0.
-    """
+    """Return predictions as columns of different names; numbers of classes count from 0."""
     import pyarrow as pa
 
     predicted = predicted_classes(model, outputs)
@@ -94,16 +80,7 @@ def _output_names(model: Model) -> list[str]:
 def table_writer(path: str | os.PathLike[str]) -> Iterator[Callable[[pa.Table], None]]:
     """Yield a function that appends rows, each time with the same columns, to a table that is written whole or not.
 
-    Parameters
-    ----------
-    path : the file, whose name is that of a table; text goes through gzip if it ends in `.gz`.
-
-    Raises
-    ------
-    UsageError
-        The name is not that of a table.
-    ResourceError
-        The file cannot be written.
+    `path`: the file, whose name is that of a table; text goes through gzip if it ends in `.gz`.
     """
     suffix = table_suffix(path)
     if suffix is None:
@@ -170,7 +147,6 @@ def _lines(table: pa.Table, separator: str) -> bytes:
 
 
 def _characters(texts: pa.LargeStringArray) -> Any:
-    """Return texts one after the other, as bytes."""
     _, offsets, characters = texts.buffers()
     ends = np.frombuffer(offsets, np.int64)[[texts.offset, texts.offset + len(texts)]]
     return memoryview(characters)[ends[0] : ends[1]]
@@ -195,21 +171,6 @@ def write_predictions(
     `.h5`, `.hdf5`                      a result as `sparsenn.io.write_result` writes it; and dataset classes where
                                         there are some; the notes have their names
     ==================================  ===============================================================================
-
-    Parameters
-    ----------
-    path : the file.
-    model : says what classes and outputs are.
-    outputs : (rows, outputs).
-    scores : whether tables have the outputs beside the classes.
-    notes : words on the run, which go into HDF5.
-
-    Raises
-    ------
-    UsageError
-        The name ends in nothing that is known.
-    ResourceError
-        The file cannot be written.
     """
     suffix = table_suffix(path) or Path(path).suffix.lower()
     if suffix not in PREDICTION_SUFFIXES:

@@ -64,11 +64,6 @@ class RowSource(Protocol):
         """Yield the rows from one number on, counted from 0, so many at a time; the last time what is left.
 
         Entries of sparse ones are not looked at: whatever runs them does so, on its device; else see `checked`.
-
-        Raises
-        ------
-        FileFormatError
-            The file does not hold what its name promises.
         """
         ...
 
@@ -82,17 +77,6 @@ def opened_rows(path: str | os.PathLike[str], width: int, once: bool = False) ->
     width : numbers in a row.
     once : whether the system is to let go of what has been read, but for what it held before; of NumPy's files and
         HDF5.
-
-    Raises
-    ------
-    UsageError
-        The name says of no kind.
-    ShapeError
-        The rows are of another width.
-    FileFormatError
-        The file does not hold what its name promises.
-    InputError, ResourceError
-        It is not there, or cannot be read.
     """
     name = Path(path).name.lower()
     kinds: dict[str, Callable[[str | os.PathLike[str], int], AbstractContextManager[RowSource]]] = {
@@ -110,30 +94,13 @@ def opened_rows(path: str | os.PathLike[str], width: int, once: bool = False) ->
 
 
 def checked(rows: CSR | Array) -> CSR | Array:
-    """Return rows of which sparse ones have had every entry checked.
-
-    Raises
-    ------
-    MatrixError
-        An entry breaks the format.
-    """
+    """Return rows of which sparse ones have had every entry checked."""
     return rows.checked() if isinstance(rows, CSR) else rows
 
 
 @contextmanager
 def faults_reported(path: str | os.PathLike[str], first: int) -> Iterator[None]:
-    """Have faults of rows that a block runs name the file that they are from.
-
-    Parameters
-    ----------
-    path : the file.
-    first : number of the first of the rows, counted from 0.
-
-    Raises
-    ------
-    FileFormatError
-        The block raised MatrixError.
-    """
+    """Have faults of rows that a block runs name the file that they are from."""
     try:
         yield
     except MatrixError as error:

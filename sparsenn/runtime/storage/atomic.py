@@ -39,8 +39,7 @@ __all__ = [
 
 _GZIP_LEVEL = 6  # the gzip program's own
 
-TEMPORARY_NAME = re.compile(r"\.sparsenn-[0-9a-f]{16}\.part")
-"""Names of temporary folders."""
+TEMPORARY_NAME = re.compile(r"\.sparsenn-[0-9a-f]{16}\.part")  # names of temporary folders
 
 _live: set[Path] = set()
 """Temporary folders of this process; its end removes those whose removal was interrupted."""
@@ -109,11 +108,6 @@ def adding_to(folder: str | os.PathLike[str]) -> Iterator[Path]:
     Files in it are to be written by `replacing`. A `folder` that is absent appears with all of its content at once.
     Nothing in `folder` is overwritten. Only a process that is killed between two moves into a folder that was there
     leaves some of the files, each of them whole.
-
-    Raises
-    ------
-    ResourceError
-        The folder cannot be made or written to, or holds a file of the same name.
     """
     check_path(folder, "the folder")
     with explained(folder):
@@ -198,25 +192,13 @@ class _NotWrittenError(Exception):
 
 
 def check_replaceable(path: str | os.PathLike[str]) -> None:
-    """Refuse a file that `replacing` could not write, before the work that it is for; leave it as it is.
-
-    Raises
-    ------
-    ResourceError
-        As `replacing` does.
-    """
+    """Refuse a file that `replacing` could not write, before the work that it is for; leave it as it is."""
     with suppress(_NotWrittenError), replacing(path):
         raise _NotWrittenError
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse a folder that no file can be made in.
-
-    Raises
-    ------
-    ResourceError
-        None can be made; the message says what to do.
-    """
+    """Refuse a folder that no file can be made in."""
     with explained(folder), _temporary_folder(folder):
         pass
 
@@ -243,7 +225,6 @@ def _new_file(folder: Path) -> Path:
 
 
 def _append(content: Path, path: str | os.PathLike[str]) -> None:
-    """Write a file's content to a stream, after Python's own buffered output."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
@@ -279,13 +260,7 @@ def _named(staging: Path, folder: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def explained(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Have what goes wrong while a file is written say which one, and what to do about it.
-
-    Raises
-    ------
-    ResourceError
-        The operating system refuses something.
-    """
+    """Have what goes wrong while a file is written say which one, and what to do about it."""
     try:
         yield
     except BrokenPipeError:

@@ -55,8 +55,7 @@ _KINDS = {
     "cupy": _Kind("kernels for GPUs, compiled through CuPy", r"[0-9a-f]{32,}\w*\.cubin", lambda: [cupy_folder()]),
 }
 
-CACHES = tuple(_KINDS)
-"""Names of the caches."""
+CACHES = tuple(_KINDS)  # names of the caches
 
 
 @dataclass(frozen=True)
@@ -107,13 +106,7 @@ def caches() -> tuple[Cache, ...]:
 
 
 def cache_named(name: str) -> Cache:
-    """Return one cache.
-
-    Raises
-    ------
-    UsageError
-        There is none of that name; the message lists those there are.
-    """
+    """Return one cache."""
     if name not in _KINDS:
         raise unknown_name("cache", name, CACHES)
     kind = _KINDS[name]
@@ -129,31 +122,13 @@ def cache_named(name: str) -> Cache:
 def clear(names: Iterable[str] = CACHES) -> tuple[Cleared, ...]:
     """Remove the files of some caches, and folders of theirs that are empty then.
 
-    Parameters
-    ----------
-    names : of the caches; one that others share is left alone, and the reason reported.
-
-    Raises
-    ------
-    UsageError
-        There is no cache of such a name; nothing is removed then.
+    `names`: of the caches; one that others share is left alone, and the reason reported.
     """
     return tuple([remove_files(cache) for cache in [cache_named(name) for name in names]])
 
 
 def remove_files(cache: Cache) -> Cleared:
-    """Remove the files that a record of a cache lists, and folders that are empty then.
-
-    Parameters
-    ----------
-    cache : Cache
-        Its files; a cache that others share is left alone.
-
-    Returns
-    -------
-    Cleared
-        The number of files that were removed, their bytes, and why others could not be.
-    """
+    """Remove the files that a record of a cache lists, and folders that are empty then."""
     if not cache.own:
         return Cleared(cache.name, 0, 0, f"other programs that use CuPy share {cache.folder}")
     count, size, left = 0, 0, None

@@ -172,7 +172,6 @@ _warned: list[str] = []
 
 
 def _warn(why: str) -> None:
-    """Warn, once in a process, that compiled kernels are not cached."""
     if not _warned:
         _warned.append(why)
         warnings.warn(

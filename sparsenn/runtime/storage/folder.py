@@ -47,13 +47,7 @@ def cupy_folder() -> Path:
 
 
 def make_cache_folder(name: str = "") -> Path:
-    """Make the cache folder, or one inside it, where it is missing, and return its path; files can be made in it.
-
-    Raises
-    ------
-    ResourceError
-        It cannot be made or written to, or there is no place for it.
-    """
+    """Make the cache folder, or one inside it, where it is missing, and return its path; files can be made in it."""
     folder = cache_folder() / name
     try:
         folder.mkdir(parents=True, exist_ok=True)

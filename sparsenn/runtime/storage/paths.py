@@ -17,17 +17,7 @@ _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/([0-9]+)")
 
 
 def check_path(path: Any, what: str = "the file") -> None:
-    """Refuse what is no path, before anything is done with it.
-
-    Parameters
-    ----------
-    what : what messages call it.
-
-    Raises
-    ------
-    UsageError
-        It is neither a text nor a path, or holds a NUL, which no name of a file may.
-    """
+    """Refuse what is no path, before anything is done with it."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise UsageError(f"{what} is {path!r}; give a name or a path")
     if "\0" in os.fspath(path):

@@ -19,13 +19,7 @@ MOST_BYTES = 16 << 20
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's content, in hexadecimals.
-
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    """
+    """Return the SHA-256 of a file's content, in hexadecimals."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -45,13 +39,6 @@ def read_record(name: str, form: int) -> dict[str, Any]:
     ----------
     name : of the file, or its path within the cache folder.
     form : number of the record's form, with which it must have been written; it is called version in the file.
-
-    Raises
-    ------
-    FileFormatError
-        The file is not a JSON object, is too large, or has another form; the message says what to do.
-    ResourceError
-        It cannot be read.
     """
     path = cache_folder() / name
     try:
@@ -75,18 +62,7 @@ def read_record(name: str, form: int) -> dict[str, Any]:
 
 
 def write_record(name: str, form: int, record: dict[str, Any]) -> Path:
-    """Replace a file of the cache folder as a whole, and return its path; folders are made where they are missing.
-
-    Parameters
-    ----------
-    name, form : as `read_record` takes them.
-    record : plain values, finite.
-
-    Raises
-    ------
-    ResourceError
-        The file cannot be written; the message says what to do.
-    """
+    """Replace a file of the cache folder as a whole, and return its path; folders are made where they are missing."""
     document = json.dumps({"version": form} | record, indent=2, allow_nan=False) + "\n"
     path = make_cache_folder(str(Path(name).parent)) / Path(name).name
     with replacing(path) as temporary:

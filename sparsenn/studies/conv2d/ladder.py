@@ -53,15 +53,6 @@ def random_problem(rows: int, sizes: Sequence[int], seed: int) -> tuple[Conv2d, 
     Returns
     -------
     The layer, and images of shape (rows, channels, height, width), float32.
-
-    Raises
-    ------
-    UsageError
-        There are no images, or a size is below 1, the padding or the seed below 0.
-    ShapeError
-        The filters are larger than a padded image.
-    ResourceError
-        Memory does not suffice.
     """
     if rows < 1 or len(sizes) != 6 or min(sizes[:5]) < 1 or sizes[5] < 0 or seed < 0:
         raise UsageError(

@@ -41,21 +41,7 @@ def _convolve(
 
 
 def launch_sequential(layer: Conv2d, images: Array) -> Array:
-    """Compute a convolution, one image after the other.
-
-    Parameters
-    ----------
-    images : float32 of shape (images, channels, height, width).
-
-    Returns
-    -------
-    float32 of shape (images, filters, output height, output width).
-
-    Raises
-    ------
-    ShapeError
-        The layer does not take such images.
-    """
+    """Compute a convolution, one image after the other."""
     outputs = np.empty(layer.output_shape(images.shape), np.float32)
     given, bias = np.ascontiguousarray(images, np.float32), layer.bias_vector()
     for image, sums in zip(given, outputs, strict=True):

@@ -82,12 +82,7 @@ class EmulationError(SparseNNError):
 
 
 class EmulatedKernel:
-    """A kernel that can be launched with NumPy arrays and scalars of the very types that it takes.
-
-    Parameters
-    ----------
-    library : what g++ has made of it.
-    """
+    """A kernel that can be launched with NumPy arrays and scalars of the very types that it takes."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -200,13 +195,7 @@ def _unstored(depends_on: Sequence[str], make: Callable[[], bytes]) -> bytes:
 
 @cache
 def emulated_kernel(text: str, defines: tuple[tuple[str, int | str], ...]) -> EmulatedKernel:
-    """Compile the first kernel of a source, whose includes are in their places already.
-
-    Raises
-    ------
-    UsageError
-        There is no g++, the source has no kernel, or it cannot be compiled; the message has the compiler's first error.
-    """
+    """Compile the first kernel of a source, whose includes are in their places already."""
     if shutil.which("g++") is None:
         raise UsageError("emulating a kernel takes g++; install it")
     announce_compilation()
@@ -282,13 +271,7 @@ def _folder(store: Store, key: tuple[str, ...]) -> Path:
 
 
 def compiled_library(text: str, options: Sequence[str], store: Store = _unstored) -> bytes:
-    """Return the shared library of a program.
-
-    Raises
-    ------
-    UsageError
-        It cannot be compiled.
-    """
+    """Return the shared library of a program."""
     key = _compiler_key()
 
     def make() -> bytes:

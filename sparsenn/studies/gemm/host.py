@@ -15,13 +15,7 @@ __all__ = ["BLAS", "REFERENCE", "SEQUENTIAL", "launch_blas", "multiply"]
 
 
 def multiply(a: Array, b: Array) -> Array:
-    """Compute the product in float64.
-
-    Raises
-    ------
-    ShapeError
-        The matrices do not fit each other.
-    """
+    """Compute the product in float64."""
     check_factors(a.shape, b.shape)
     product: Array = a.astype(np.float64) @ b.astype(np.float64)
     return product

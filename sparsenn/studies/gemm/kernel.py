@@ -44,13 +44,7 @@ class ProductKernel(Kernel):
 
 
 def check_factors(a: tuple[int, ...], b: tuple[int, ...]) -> None:
-    """Refuse shapes that are not (rows, depth) and (depth, columns).
-
-    Raises
-    ------
-    ShapeError
-        They are not.
-    """
+    """Refuse shapes that are not (rows, depth) and (depth, columns)."""
     if len(a) != 2 or len(b) != 2 or a[1] != b[0]:
         raise ShapeError(
             f"matrices of shapes {a} and {b} have no product; that takes (rows, depth) and (depth, columns)"
@@ -101,17 +95,7 @@ def _uncountable(a: Array, b: Array) -> str | None:
 
 
 def _launch(launch: Launch, half_rows: bool, a: Array, b: Array) -> Array:
-    """Launch a kernel on the matrices' device.
-
-    Raises
-    ------
-    ShapeError
-        The matrices do not fit each other.
-    UsageError
-        They are not of a type that the kernel takes, or not in row-major order, or too large to be counted.
-    OutOfMemoryError
-        The device's memory does not suffice.
-    """
+    """Launch a kernel on the matrices' device."""
     check_factors(a.shape, b.shape)
     reason = _uncountable(a, b)
     if reason is not None:

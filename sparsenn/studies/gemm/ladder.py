@@ -33,25 +33,7 @@ PIECE = 1 << 23
 
 
 def random_problem(rows: int, sizes: Sequence[int], seed: int) -> tuple[Array, Array]:
-    """Return two matrices of normally distributed numbers.
-
-    Parameters
-    ----------
-    rows : not looked at; the sizes tell them.
-    sizes : rows of a, columns of a, which are as many as rows of b, and columns of b.
-    seed : of the random numbers.
-
-    Returns
-    -------
-    a, b : float32.
-
-    Raises
-    ------
-    UsageError
-        The sizes are not three, or one is below 1, or the seed below 0.
-    ResourceError
-        Memory does not suffice.
-    """
+    """Return two float32 matrices of normally distributed numbers."""
     if len(sizes) != 3 or min(sizes) < 1 or seed < 0:
         raise UsageError(
             f"sizes {','.join(map(str, sizes))} and seed {seed} make no product; that takes m,k,n of at least 1 each, "
@@ -107,7 +89,6 @@ class ProductStage:
 
 
 def _product(a: Array, b: Array) -> Array:
-    """Return the float64 product, some columns of b at a time."""
     exact = np.empty((a.shape[0], b.shape[1]))
     left = a.astype(np.float64)
     for first, last in chunks(b.shape[1], max(1, PIECE // b.shape[0])):

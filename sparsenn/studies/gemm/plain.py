@@ -7,6 +7,7 @@ not wait for it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,7 @@ SIDE = 16  # threads along a side of a tile
 EACH = 4  # outputs of a thread along a side of a tile
 TERMS = 16  # terms in shared memory at a time
 
-ALIGNMENT = 16
-"""Bytes that four numbers are moved in."""
+ALIGNMENT = 16  # bytes that four numbers are moved in
 
 _NAIVE = program("studies/gemm/kernels/01_naive.cu", THREADS=(THREADS,))
 _COALESCED = program("studies/gemm/kernels/02_coalesced.cu", THREADS=(THREADS,))
@@ -47,26 +47,6 @@ _VECTORIZED = {
     )
     for tiling in TILINGS
 }
-
-
-def _launch_naive(a: Array, b: Array) -> Array:
-    """Compute an output a thread, rows along the lanes."""
-    return launch_tiled(_NAIVE, a, b, 1, THREADS)
-
-
-def _launch_coalesced(a: Array, b: Array) -> Array:
-    """Compute an output a thread, columns along the lanes."""
-    return launch_tiled(_COALESCED, a, b, 1, THREADS)
-
-
-def _launch_block_tiled(a: Array, b: Array) -> Array:
-    """Compute several outputs a thread, read from global memory."""
-    return launch_tiled(_BLOCK_TILED, a, b, SIDE * EACH, SIDE * SIDE)
-
-
-def _launch_shared_tiled(a: Array, b: Array) -> Array:
-    """Compute several outputs a thread, read from shared memory."""
-    return launch_tiled(_SHARED_TILED, a, b, SIDE * EACH, SIDE * SIDE)
 
 
 def launch_vectorized(a: Array, b: Array) -> Array:
@@ -91,7 +71,6 @@ def launch_vectorized(a: Array, b: Array) -> Array:
 
 
 def _launch_library(a: Array, b: Array) -> Array:
-    """Compute the product by cuBLAS."""
     if not a.size or not b.size:
         return _zeros(a.shape[0], b.shape[1])
     with section("gemm"):
@@ -121,17 +100,27 @@ def _zeros(rows: int, columns: int) -> Array:
 
 
 KERNELS = (
-    product_kernel("naive", _launch_naive, "one thread per output, neighbours in different rows", traffic=naive),
-    product_kernel("coalesced", _launch_coalesced, "one thread per output, neighbours side by side", traffic=coalesced),
+    product_kernel(
+        "naive",
+        partial(launch_tiled, _NAIVE, tile=1, threads=THREADS),
+        "one thread per output, neighbours in different rows",
+        traffic=naive,
+    ),
+    product_kernel(
+        "coalesced",
+        partial(launch_tiled, _COALESCED, tile=1, threads=THREADS),
+        "one thread per output, neighbours side by side",
+        traffic=coalesced,
+    ),
     product_kernel(
         "block_tiled",
-        _launch_block_tiled,
+        partial(launch_tiled, _BLOCK_TILED, tile=SIDE * EACH, threads=SIDE * SIDE),
         "squares of outputs in a thread's registers, factors in global memory",
         traffic=tiled(block_tiled, SIDE * EACH),
     ),
     product_kernel(
         "shared_tiled",
-        _launch_shared_tiled,
+        partial(launch_tiled, _SHARED_TILED, tile=SIDE * EACH, threads=SIDE * SIDE),
         "squares of outputs in registers, tiles of the factors in shared memory",
         traffic=tiled(shared_tiled, SIDE * EACH, thread_tile=(EACH, EACH)),
     ),

@@ -12,7 +12,6 @@ __all__ = ["launch_sequential"]
 
 @compiled
 def _multiply(a: Array, b: Array, out: Array) -> None:
-    """Write the product of a (rows, depth) and b (depth, columns) into `out`, all float32."""
     for row in range(a.shape[0]):
         for column in range(b.shape[1]):
             total = np.float32(0)

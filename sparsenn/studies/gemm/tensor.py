@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -57,8 +57,7 @@ TILES: dict[Kind, tuple[Tile, ...]] = {
 }
 """Tiles to choose from. Large ones read less for each product; small ones give all multiprocessors something to do."""
 
-MOST_PARTS = 64
-"""Of the depth."""
+MOST_PARTS = 64  # parts of the depth
 
 
 @dataclass(frozen=True)
@@ -136,9 +135,7 @@ def _alignment(matrix: Array) -> int:
 def _readable(matrix: Array, rounds: bool) -> Array:
     """Return a matrix as kernels can copy it: its rows begin at multiples of 4 bytes.
 
-    Parameters
-    ----------
-    rounds : to half precision; rows then begin at multiples of 16 bytes.
+    `rounds`: to half precision; rows then begin at multiples of 16 bytes.
     """
     if not rounds and _alignment(matrix) % 4 == 0:
         return matrix
@@ -194,32 +191,17 @@ def _prepared(
     return kernel, made, tuple(map(np.int32, numbers))
 
 
-def _launch_tensor_float32(a: Array, b: Array) -> Array:
-    """Compute the product to float32's precision."""
-    return _run(FLOAT32, a, b)
-
-
-def _launch_tensor_tf32(a: Array, b: Array) -> Array:
-    """Compute the product of numbers rounded to TF32."""
-    return _run(TF32, a, b)
-
-
-def _launch_tensor_half(a: Array, b: Array) -> Array:
-    """Compute the product of numbers rounded to half precision."""
-    return _run(HALF, a, b)
-
-
 KERNELS = (
     product_kernel(
         "tensor_float32",
-        _launch_tensor_float32,
+        partial(_run, FLOAT32),
         "tensor cores, each number split into two of TF32",
         tf32_products=FLOAT32.products,
     ),
-    product_kernel("tensor_tf32", _launch_tensor_tf32, "tensor cores in TF32", precision="tf32"),
+    product_kernel("tensor_tf32", partial(_run, TF32), "tensor cores in TF32", precision="tf32"),
     product_kernel(
         "tensor_half",
-        _launch_tensor_half,
+        partial(_run, HALF),
         "tensor cores in half precision, sums in float32",
         precision="float16",
         half_rows=True,

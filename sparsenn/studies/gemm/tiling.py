@@ -118,12 +118,6 @@ def cut_for(rows: int, columns: int, depth: int, multiprocessors: int) -> Cut:
 
     A tile takes its multiply-adds, those beyond the product's edges included; blocks of a multiprocessor share it; and
     sums in parts are written and read once more.
-
-    Parameters
-    ----------
-    rows, columns : of the product, at least 1.
-    depth : terms of a sum, at least 1.
-    multiprocessors : of the device.
     """
     return min(_cuts(rows, columns, depth, multiprocessors), key=lambda found: found[0])[1]
 

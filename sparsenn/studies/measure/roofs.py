@@ -43,11 +43,6 @@ def roofs_of(meter: Meter, anew: bool = False) -> MeasuredRoofs:
     """Return the roofs of a meter's device: those kept for it in the cache folder, or measured now and kept.
 
     Measuring takes seconds. A file that cannot be read or written is a note, no error.
-
-    Parameters
-    ----------
-    meter : of the device.
-    anew : measure in any case.
     """
     identity, notes = meter.identity(), []
     records: dict[str, Any] = {}

@@ -8,6 +8,7 @@ wait for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,14 +30,12 @@ __all__ = ["KERNELS", "NEEDS", "STUDY_WIDTHS", "fits", "resident_blocks"]
 STUDY_WIDTHS = (72, 64, 64, 4)
 """The network that the specialised rungs are written for; as in `kernels/mlp.cuh`."""
 
-NEEDS = ("layers 72 - 64 - 64 - 4, ReLU between them",)
-"""The same in words."""
+NEEDS = ("layers 72 - 64 - 64 - 4, ReLU between them",)  # the same in words
 
 SIDE = 16
 """Edge of the square of outputs that a block of matmul_relu computes."""
 
-THREADS = 256
-"""Of a block of every other kernel."""
+THREADS = 256  # of a block of every other kernel
 
 ROWS = 4  # of a block at a time, with one thread for each hidden output
 PAIRED_ROWS = 2  # of a block at a time, with two threads for each hidden output
@@ -80,7 +79,6 @@ def _dashed(widths: Sequence[int]) -> str:
 
 
 def _launch_matmul_relu(stack: DenseStack, features: Array) -> Array:
-    """Run any stack, a product and an activation in turn, each a kernel of its own."""
     cp = cupy()
     product, activate = _MATMUL_RELU.kernel("matmul"), _MATMUL_RELU.kernel("activate_all")
     rows = features.shape[0]
@@ -98,7 +96,6 @@ def _launch_matmul_relu(stack: DenseStack, features: Array) -> Array:
 
 
 def _launch_fused_global(stack: DenseStack, features: Array) -> Array:
-    """Run any stack in one kernel, intermediates in global memory."""
     cp = cupy()
     rows, widths = features.shape[0], stack.widths
     rows_per_block = max(1, THREADS // max(widths[1:]))
@@ -122,31 +119,6 @@ def _line(layer: DenseLayer) -> tuple[Any, ...]:
     return (*pointers, layer.inputs, layer.outputs, layer.activation, layer.clip)
 
 
-def _launch_fused_shared(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, a layer's weights at a time in shared memory."""
-    return _run(_FUSED_SHARED, ROWS, False, stack, features)
-
-
-def _launch_whole_net_shared(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, all weights in shared memory, blocks taking many rows."""
-    return _run(_WHOLE_NET_SHARED, ROWS, True, stack, features)
-
-
-def _launch_shared_and_registers(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, the second layer's weights in registers."""
-    return _run(_SHARED_AND_REGISTERS, ROWS, True, stack, features)
-
-
-def _launch_last_layer_cooperative(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, 16 lanes sharing an output of the last layer."""
-    return _run(_LAST_LAYER_COOPERATIVE, ROWS, True, stack, features)
-
-
-def _launch_whole_net_registers(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, all weights in registers, threads in pairs."""
-    return _run(_WHOLE_NET_REGISTERS, PAIRED_ROWS, True, stack, features)
-
-
 def _run(source: Program, rows_at_a_time: int, loops: bool, stack: DenseStack, features: Array) -> Array:
     """Launch a rung for the specialised network; one that loops over rows gets as many blocks as run at a time."""
     rows = features.shape[0]
@@ -165,45 +137,37 @@ def resident_blocks(kernel: Any, threads: int, device: int) -> int:
     return machine_of(device).multiprocessors * blocks_at_once(kernel, threads, 0, device)
 
 
+_specialised = partial(dense_kernel, fits=fits, needs=NEEDS)
+
 KERNELS = (
     dense_kernel("matmul_relu", _launch_matmul_relu, "a product and an activation in turn, each a kernel of its own"),
     dense_kernel(
         "fused_global", _launch_fused_global, "all layers in one kernel, what lies between them in global memory"
     ),
-    dense_kernel(
+    _specialised(
         "fused_shared",
-        _launch_fused_shared,
+        partial(_run, _FUSED_SHARED, ROWS, False),
         "intermediates, and a layer's weights at a time, in shared memory",
-        fits,
-        needs=NEEDS,
     ),
-    dense_kernel(
+    _specialised(
         "whole_net_shared",
-        _launch_whole_net_shared,
+        partial(_run, _WHOLE_NET_SHARED, ROWS, True),
         "the whole network in shared memory, many rows per thread",
-        fits,
-        needs=NEEDS,
     ),
-    dense_kernel(
+    _specialised(
         "shared_and_registers",
-        _launch_shared_and_registers,
+        partial(_run, _SHARED_AND_REGISTERS, ROWS, True),
         "first and last layer in shared memory, second in registers",
-        fits,
-        needs=NEEDS,
     ),
-    dense_kernel(
+    _specialised(
         "last_layer_cooperative",
-        _launch_last_layer_cooperative,
+        partial(_run, _LAST_LAYER_COOPERATIVE, ROWS, True),
         "as before; all threads work on the output layer",
-        fits,
-        needs=NEEDS,
     ),
-    dense_kernel(
+    _specialised(
         "whole_net_registers",
-        _launch_whole_net_registers,
+        partial(_run, _WHOLE_NET_REGISTERS, PAIRED_ROWS, True),
         "all weights in registers, two threads per hidden output",
-        fits,
-        needs=NEEDS,
     ),
 )
 """In the ladder's order."""

@@ -8,6 +8,7 @@ exceeds half precision's range becomes infinite.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -28,8 +29,7 @@ __all__ = ["CHAIN", "KERNELS", "pack_weights", "packing_order"]
 CHAIN = 9
 """Products that are added in half precision, at most."""
 
-THREADS = 256
-"""Of a block."""
+THREADS = 256  # of a block
 
 Shares = tuple[tuple[int, int], ...]
 """For each layer: among how many threads the weights of an output are divided, and how many pairs one takes a turn."""
@@ -78,52 +78,10 @@ def packing_order(inputs: int, parts: int, turn: int) -> Array:
 def pack_weights(weights: Array, order: Array) -> Array:
     """Reorder weights so that the first pairs of all threads come first, then the second, and so on.
 
-    Parameters
-    ----------
-    weights : (inputs, outputs) float32, NumPy or CuPy.
-    order : as `packing_order` returns it, in the same kind of array.
-
-    Returns
-    -------
-    (pairs of a thread, outputs, parts, 2) float16, contiguous.
+    Returns float16 of shape (pairs of a thread, outputs, parts, 2), contiguous.
     """
     packed: Array = weights[order].transpose(0, 3, 1, 2).astype(np.float16, order="C")
     return packed
-
-
-def _launch_registers_half(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, weights in registers, two numbers an instruction."""
-    return _run(_REGISTERS_HALF, 2, None, stack, features)
-
-
-def _launch_conflict_free(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, 32 rows at a time, the lanes of a warp at different rows."""
-    return _run(_CONFLICT_FREE, 32, None, stack, features)
-
-
-def _launch_coalesced_weights(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, weights packed in the order in which threads take them."""
-    return _run(_COALESCED_WEIGHTS, 32, _PAIRS_OF_TURNS, stack, features)
-
-
-def _launch_hidden_loads(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, half of a block loading rows while the other computes the last layer."""
-    return _run(_HIDDEN_LOADS, 32, _HALF_BLOCK, stack, features)
-
-
-def _launch_higher_occupancy(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, four threads an output."""
-    return _run(_HIGHER_OCCUPANCY, 16, _QUARTERS, stack, features)
-
-
-def _launch_tuned_small(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, a block a tile, registers reused from layer to layer."""
-    return _run(_TUNED_SMALL, 32, _WIDE, stack, features, loops=False)
-
-
-def _launch_tuned_large(stack: DenseStack, features: Array) -> Array:
-    """Run the specialised network, more registers for the last layer."""
-    return _run(_TUNED_LARGE, 32, _WIDE, stack, features)
 
 
 def _run(
@@ -168,25 +126,39 @@ def _kernel(name: str, launch: Launch, summary: str) -> DenseKernel:
 
 KERNELS = (
     _kernel(
-        "registers_half", _launch_registers_half, "weights in registers in half precision, two multiply-adds at once"
+        "registers_half",
+        partial(_run, _REGISTERS_HALF, 2, None),
+        "weights in registers in half precision, two multiply-adds at once",
     ),
     _kernel(
         "conflict_free",
-        _launch_conflict_free,
+        partial(_run, _CONFLICT_FREE, 32, None),
         "32 rows at a time, in a circular order in which no two lanes hit one bank",
     ),
     _kernel(
-        "coalesced_weights", _launch_coalesced_weights, "weights reordered once, so that warps take them in whole lines"
+        "coalesced_weights",
+        partial(_run, _COALESCED_WEIGHTS, 32, _PAIRS_OF_TURNS),
+        "weights reordered once, so that warps take them in whole lines",
     ),
-    _kernel("hidden_loads", _launch_hidden_loads, "half of a block brings in the next rows beside the last layer"),
     _kernel(
-        "higher_occupancy", _launch_higher_occupancy, "a quarter of a row of weights per thread, more threads at a time"
+        "hidden_loads",
+        partial(_run, _HIDDEN_LOADS, 32, _HALF_BLOCK),
+        "half of a block brings in the next rows beside the last layer",
+    ),
+    _kernel(
+        "higher_occupancy",
+        partial(_run, _HIGHER_OCCUPANCY, 16, _QUARTERS),
+        "a quarter of a row of weights per thread, more threads at a time",
     ),
     _kernel(
         "tuned_small",
-        _launch_tuned_small,
+        partial(_run, _TUNED_SMALL, 32, _WIDE, loops=False),
         "for few rows: one tile per block, one layer's weights in registers at a time",
     ),
-    _kernel("tuned_large", _launch_tuned_large, "for many rows: wide reads, more registers for the last layer"),
+    _kernel(
+        "tuned_large",
+        partial(_run, _TUNED_LARGE, 32, _WIDE),
+        "for many rows: wide reads, more registers for the last layer",
+    ),
 )
 """In the ladder's order."""

@@ -20,20 +20,6 @@ def launch_blas(stack: DenseStack | Sequence[Linear], features: Array) -> Array:
     """Compute dense layers in float32, one after the other, by the library that NumPy comes with.
 
     Its products may sum in another order where there are other rows: bits may depend on how many there are.
-
-    Parameters
-    ----------
-    stack : what the CPU backend prepared, or layers.
-    features : of shape (rows, inputs).
-
-    Returns
-    -------
-    A new float32 array of shape (rows, outputs).
-
-    Raises
-    ------
-    ShapeError
-        Layers or features do not fit together.
     """
     layers = (stack if isinstance(stack, DenseStack) else prepare(stack)).layers
     if features.ndim != 2 or features.shape[1] != layers[0].inputs:

@@ -24,8 +24,7 @@ from sparsenn.studies.sampling import ALLOWED
 
 __all__ = ["LADDER", "NetworkStage", "allowed_error", "random_problem"]
 
-BATCH = 1 << 16
-"""Rows compared at a time."""
+BATCH = 1 << 16  # rows compared at a time
 
 BIAS = 0.1
 """Standard deviation of random biases: small beside the sums, which are about 1."""
@@ -47,22 +46,7 @@ def random_problem(rows: int, widths: Sequence[int], seed: int) -> tuple[tuple[L
     Weights are normal with variance 2 / inputs, which keeps the size of what passes through ReLU (He et al., 2015,
     arXiv:1502.01852); biases and features are normal, too. ReLU follows every layer but the last.
 
-    Parameters
-    ----------
-    rows : of the features.
-    widths : of the features, then of each layer's outputs.
-    seed : of the random numbers.
-
-    Returns
-    -------
-    The layers, and features of shape (rows, widths[0]), float32.
-
-    Raises
-    ------
-    UsageError
-        There are no rows, less than two widths, a width below 1, or a seed below 0.
-    ResourceError
-        Memory does not suffice.
+    Returns the layers, and features of shape (rows, widths[0]), float32.
     """
     if rows < 1 or len(widths) < 2 or min(widths) < 1 or seed < 0:
         raise UsageError(

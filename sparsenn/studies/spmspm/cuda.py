@@ -115,7 +115,6 @@ def _chunks(layer: DeviceLayer, rows: int, rows_per_block: int) -> Iterator[tupl
 
 
 def _joined(parts: list[CSR]) -> CSR:
-    """Stack matrices of one width on top of each other."""
     if len(parts) == 1:
         return parts[0]
     cp = cupy()

@@ -18,8 +18,7 @@ from sparsenn.studies.spmspm.sparse_rows import as_csr, finish
 
 __all__ = ["SEQUENTIAL", "intersect", "launch_sequential"]
 
-_CHUNK_ROWS = 256
-"""Rows a thread takes at a time."""
+_CHUNK_ROWS = 256  # rows a thread takes at a time
 
 
 @compiled

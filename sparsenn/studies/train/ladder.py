@@ -39,8 +39,7 @@ RELATIVE = 1e-5  # of the parameter itself
 SHARE = 0.1  # of the largest change in its layer
 SHARE_IN_ALL = 1e-2  # all weights or biases of a layer, in Euclidean length: of their change
 
-LOSS = 1e-3
-"""How far the loss may be off, of itself."""
+LOSS = 1e-3  # how far the loss may be off, of itself
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,14 +59,7 @@ class Epoch:
 class TrainStage:
     """The first epoch of a problem, its rows in the order of a permutation drawn with `seed`.
 
-    Parameters
-    ----------
-    device_index : of the GPU, where trainers need one.
-
-    Raises
-    ------
-    InputError
-        The float64 reference leaves the finite numbers.
+    `device_index`: of the GPU, where trainers need one.
     """
 
     def __init__(self, problem: TrainingProblem, seed: int = 0, device_index: int = 0) -> None:
@@ -120,7 +112,6 @@ def _length(numbers: Array) -> float:
 
 
 def _pairs(one: Linear, other: Linear) -> Iterator[tuple[Array, Array]]:
-    """Yield the weights of both layers, then the biases, in float64."""
     for left, right in ((one.weights, other.weights), (one.bias_vector(), other.bias_vector())):
         yield left.astype(np.float64), right.astype(np.float64)
 
@@ -130,20 +121,7 @@ def random_problem(rows: int, widths: Sequence[int], seed: int) -> tuple[tuple[L
 
     Weights are as those of the ladder of `mlp`; ReLU follows every layer but the last. Targets are normal.
 
-    Parameters
-    ----------
-    rows : of the data.
-    widths : of the features, then of each layer's outputs.
-    seed : of the random numbers.
-
-    Returns
-    -------
-    The layers, and data of shape (rows, widths[0] + widths[-1]), float32.
-
-    Raises
-    ------
-    ResourceError
-        Memory does not suffice.
+    Returns the layers, and data of shape (rows, widths[0] + widths[-1]), float32.
     """
     layers, features = random_network(rows, widths, seed)
     targets = np.random.default_rng((seed, 1)).standard_normal((rows, widths[-1]), np.float32)

@@ -16,8 +16,7 @@ __all__ = ["KERNELS", "NaiveTrainer", "PipelinedTrainer", "TiledTrainer", "Trans
 
 BLOCK = (32, 8)
 TRANSPOSED_TILE = 32
-PRODUCT_TILE = 16
-"""As in the kernels."""
+PRODUCT_TILE = 16  # as in the kernels
 
 _NAIVE = program("studies/train/kernels/01_naive.cu")
 _TRANSPOSED = program("studies/train/kernels/02_transposed.cu")
@@ -33,7 +32,6 @@ class NaiveTrainer(CUDATrainer):
     """A thread an element; forward through all layers, back through all, then all updates."""
 
     def _prepare(self) -> None:
-        """Compile the kernels."""
         self._kernels = {name: self._kernel(name) for name in ("forward", "loss", "backward", "update", "add_losses")}
 
     def _kernel(self, name: str) -> Any:

@@ -38,13 +38,7 @@ _RECORD = np.dtype(
 
 
 class PersistentTrainer(FusedTrainer):
-    """One cooperative launch an epoch; blocks wait for each other between steps.
-
-    Raises
-    ------
-    UsageError
-        There are too many layers for their records to fit beside what steps share.
-    """
+    """One cooperative launch an epoch; blocks wait for each other between steps."""
 
     def _prepare(self) -> None:
         """Compile, and put the layers' records where the kernel finds them."""

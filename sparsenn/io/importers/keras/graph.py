@@ -16,8 +16,7 @@ from sparsenn.io.importers.keras.weights import KerasWeights
 
 __all__ = ["DEEPEST", "Placed", "Source", "placed_layers"]
 
-DEEPEST = 16
-"""Models within models."""
+DEEPEST = 16  # models within models
 
 _INPUT = "InputLayer"
 
@@ -28,12 +27,7 @@ _KNOWN = {_INPUT, *_MODELS, *LAYERS, *(f"{OPERATION}{name}" for name in OPERATIO
 
 
 class Source(NamedTuple):
-    """An argument that is a layer's result.
-
-    Parameters
-    ----------
-    name : the layer's.
-    """
+    """An argument that is a layer's result."""
 
     name: str
 
@@ -64,11 +58,6 @@ def placed_layers(model: Any, store: KerasWeights) -> tuple[list[Placed], dict[s
     """Return the layers of a model, each after its sources, and those that give its outputs, by the outputs' names.
 
     Inputs come first, in the order in which the model lists them.
-
-    Raises
-    ------
-    InputError
-        The description is not sound; a layer is called more than once; or a model within it gives several outputs.
     """
     found: list[Placed] = []
     outputs = _walk(model, "", store, "", 0, [], found)
@@ -147,7 +136,6 @@ def _ends(config: Mapping[str, Any], which: str) -> dict[str, str]:
 
 
 def _described(name: str, layer: Any) -> tuple[str, dict[str, Any]]:
-    """Return the class and the configuration of a layer or a model."""
     kind, config = (layer.get(key) if isinstance(layer, dict) else None for key in ("class_name", "config"))
     if isinstance(config, list):  # as the first versions wrote models
         config = {"layers": config}

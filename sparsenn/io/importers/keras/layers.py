@@ -43,7 +43,6 @@ JOINS = ("Add", "Average", "Concatenate", "Multiply", "Subtract")
 
 
 def _activated(signal: Signal, layer: Layer) -> Signal:
-    """Return what a layer's activation makes of a signal: one of a name, or a layer of its own."""
     activation = layer.config["activation"]
     if isinstance(activation, dict):
         kind, inner = class_of(activation), activation.get("config")
@@ -322,7 +321,6 @@ def softmax(signal: Signal, layer: Layer) -> Signal:
 
 
 def _does_nothing(signal: Signal, layer: Layer) -> Signal:
-    """Return it as it is: the layer gives the same numbers when a model predicts."""
     return signal
 
 

@@ -44,8 +44,7 @@ from sparsenn.runtime.memory import check_memory
 
 __all__ = ["from_keras", "read_keras"]
 
-_LONGEST_CONFIG = 1 << 26
-"""Bytes of a model's description."""
+_LONGEST_CONFIG = 1 << 26  # bytes of a model's description
 
 _SIGNATURES = {b"PK\x03\x04": "zip", b"\x89HDF": "hdf5"}
 
@@ -139,7 +138,6 @@ def _read(
 
 
 def _check_needed(path: str | os.PathLike[str], architecture: str | os.PathLike[str] | None) -> None:
-    """Refuse a description of a model that has its own."""
     if architecture is not None:
         raise UsageError(f"{os.fspath(path)}: describes its model itself; leave out architecture")
 
@@ -158,7 +156,6 @@ def _archive(path: str | os.PathLike[str]) -> Iterator[tuple[dict[str, Any], Hdf
 
 
 def _member(path: str | os.PathLike[str], archive: zipfile.ZipFile, name: str, most: int | None) -> bytes:
-    """Read a file of an archive."""
     if name not in archive.namelist():
         raise FileFormatError(path, f"holds no {name}; save the model with model.save(NAME)")
     member = archive.getinfo(name)
@@ -203,7 +200,6 @@ def _config(
 
 
 def _architecture(source: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return a model's description, of JSON or of a file that holds it."""
     if not isinstance(source, str | os.PathLike):
         raise UsageError(f"architecture is {type(source).__name__}; the JSON text, or the path of a file, is needed")
     if isinstance(source, str) and source.lstrip().startswith("{"):
@@ -226,7 +222,6 @@ def _json(path: str | os.PathLike[str], text: bytes) -> dict[str, Any]:
 
 
 def _network(config: Any, store: KerasWeights, sparse_below: float) -> Network:
-    """Return the network that a model's description and weights make."""
     layers, outputs = placed_layers(config, store)
     formats = {placed.config["data_format"] for placed in layers if _slides(placed)}
     if len(formats) > 1:
@@ -272,7 +267,6 @@ def _entering(sizes: tuple[int, ...] | None, channels_last: bool, sparse_below: 
 
 
 def _value(value: Any, signals: Mapping[str, Signal]) -> Any:
-    """Return an argument with signals for the results of layers."""
     if isinstance(value, Source):
         return signals[value.name]
     return [_value(each, signals) for each in value] if isinstance(value, list) else value
@@ -283,7 +277,6 @@ def _slides(placed: Placed) -> bool:
 
 
 def _channels_first(sizes: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
-    """Return the shape of one input with the channels first."""
     return (sizes[-1], *sizes[:-1]) if channels_last else sizes
 
 

@@ -19,18 +19,11 @@ __all__ = ["OPERATIONS", "operated"]
 _TWO = ("x1", "x2")
 """Parameters of operations on two operands, of which one may be a constant."""
 
-_SEVERAL = ("xs",)
-"""The parameter of those on a list of signals."""
+_SEVERAL = ("xs",)  # the parameter of those on a list of signals
 
 
 def operated(layer: Layer, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signal:
-    """Return what an operation makes of its arguments.
-
-    Raises
-    ------
-    InputError
-        No layer of sparsenn does what it does, or an argument is not understood.
-    """
+    """Return what an operation makes of its arguments."""
     reading = OPERATIONS.get(layer.kind.removeprefix(OPERATION))
     if reading is None:
         return layer.read(None)

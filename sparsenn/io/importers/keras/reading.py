@@ -27,14 +27,9 @@ _TRAINING = (
 )
 """Keys that any layer's configuration may have, and that change no number that a model predicts."""
 
-_TRAINING_SUFFIXES = ("_initializer", "_regularizer", "_constraint")
-"""What such keys end in."""
-
-_LONGEST_SHOWN = 40
-"""Characters of a value in a message."""
-
-_PACKAGES = ("keras", "tf_keras", "tensorflow")
-"""Where Keras's own classes are from."""
+_TRAINING_SUFFIXES = ("_initializer", "_regularizer", "_constraint")  # what such keys end in
+_LONGEST_SHOWN = 40  # characters of a value in a message
+_PACKAGES = ("keras", "tf_keras", "tensorflow")  # where Keras's own classes are from
 
 
 class Reading(NamedTuple):
@@ -76,11 +71,6 @@ class Layer:
         ----------
         reading : how its kind is read; None where no layer of sparsenn does what it does.
         arguments : a signal; several, for `JOINS`; or an operation's arguments.
-
-        Raises
-        ------
-        InputError
-            It has no counterpart, or its configuration says something that is not understood or not sound.
         """
         if reading is None:
             raise InputError("has no counterpart in sparsenn; give a model without it")
@@ -124,13 +114,7 @@ def shown(value: Any) -> str:
 
 
 def constant(signal: Signal, value: Any, channels_last: bool) -> Array:
-    """Return numbers that Keras broadcasts to a signal, in a shape that is broadcast to its row here.
-
-    Raises
-    ------
-    InputError
-        They are no numbers, differ from row to row, or make the signal larger.
-    """
+    """Return numbers that Keras broadcasts to a signal, in a shape that is broadcast to its row here."""
     try:
         numbers = np.asarray(value, np.float64)
     except (TypeError, ValueError) as error:

@@ -13,14 +13,12 @@ from sparsenn.io.hdf5.reading import Hdf5Source
 
 __all__ = ["KerasWeights", "stored_weights"]
 
-_DEEPEST = 32
-"""Groups within groups."""
+_DEEPEST = 32  # groups within groups
 
 _MOST_GROUPS = 1 << 20
 """Groups and arrays of a file; links may make them endless."""
 
-_NUMBERS = ("<f2", "<f4", "<f8", "<i4", "<i8")
-"""Types of arrays that are read."""
+_NUMBERS = ("<f2", "<f4", "<f8", "<i4", "<i8")  # types of arrays that are read
 
 _WHOLE = "model_weights"
 """The group of weights in an `.h5` file that describes the model, too."""
@@ -28,8 +26,7 @@ _WHOLE = "model_weights"
 _CHECKPOINT = "_layer_checkpoint_dependencies"
 """What versions 2.12 and 2.13 call the group of a model's layers."""
 
-_NUMBER = re.compile(r"_(\d{1,9})$", re.ASCII)
-"""What follows a name that was there before."""
+_NUMBER = re.compile(r"_(\d{1,9})$", re.ASCII)  # what follows a name that was there before
 
 
 class KerasWeights(Protocol):
@@ -71,7 +68,6 @@ class _NumberedWeights:
         self.numbers = self._numbers()
 
     def _numbers(self) -> dict[str, list[int]]:
-        """Return the numbers of layers of each class, by the paths of those without a number."""
         numbers: dict[str, set[int]] = defaultdict(set)
         for path in self.stored:
             parts = path.split("/")

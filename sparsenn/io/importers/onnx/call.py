@@ -51,13 +51,7 @@ class Call:
 
     @property
     def signal(self) -> Signal:
-        """The first input, which must depend on the network's input as the only one.
-
-        Raises
-        ------
-        InputError
-            Another one does, or the first does not.
-        """
+        """The first input, which must depend on the network's input as the only one."""
         first, *others = self.inputs
         if not isinstance(first, Signal) or any(isinstance(other, Signal | Classes) for other in others):
             raise InputError("an input other than its first depends on the network's input; it must be a constant")
@@ -70,13 +64,7 @@ class Call:
         return self.attributes.get(name, default)
 
     def constant(self, number: int) -> Array | None:
-        """Return an input as an array; None where it is left out.
-
-        Raises
-        ------
-        InputError
-            It depends on the network's input, or holds the number of rows.
-        """
+        """Return an input as an array; None where it is left out."""
         value = self.inputs[number] if number < len(self.inputs) else None
         _check_no_rows(value)
         if isinstance(value, Signal | Classes):
@@ -84,26 +72,14 @@ class Call:
         return None if value is None else dense(value)
 
     def required(self, number: int) -> Array:
-        """Return an input that must be there as an array.
-
-        Raises
-        ------
-        InputError
-            It is not there, or depends on the network's input.
-        """
+        """Return an input that must be there as an array."""
         value = self.constant(number)
         if value is None:
             raise InputError(f"its input {number + 1} is not there")
         return value
 
     def number(self, number: int, default: float) -> float:
-        """Return an input of one number, or a default where it is left out.
-
-        Raises
-        ------
-        InputError
-            It is not one number.
-        """
+        """Return an input of one number, or a default where it is left out."""
         value = self.constant(number)
         if value is None:
             return default
@@ -124,13 +100,7 @@ def _check_no_rows(value: Value) -> None:
 
 
 def floats(constant: Constant) -> Array:
-    """Return a constant as an array of finite float64.
-
-    Raises
-    ------
-    InputError
-        It holds no numbers, or others.
-    """
+    """Return a constant as an array of finite float64."""
     _check_no_rows(constant)
     array = dense(constant)
     if array.dtype.kind in "bOUS":
@@ -142,13 +112,7 @@ def floats(constant: Constant) -> Array:
 
 
 def aligned(signal: Signal, constant: Constant) -> tuple[Signal, Array]:
-    """Return a signal and numbers to compute with, of a shape that is broadcast to that of the signal's rows.
-
-    Raises
-    ------
-    InputError
-        They are no finite numbers, or do not fit; or they would make the signal larger, or differ by row.
-    """
+    """Return a signal and numbers to compute with, of a shape that is broadcast to that of the signal's rows."""
     numbers = floats(constant)
     signal = deeper(signal, numbers.ndim - signal.rank)
     numbers = numbers.reshape((1,) * (signal.rank - numbers.ndim) + numbers.shape)
@@ -164,13 +128,7 @@ def aligned(signal: Signal, constant: Constant) -> tuple[Signal, Array]:
 
 
 def weights_of(constant: Constant) -> Any:
-    """Return a matrix of weights, float32 or float64, one of SciPy's where few are not zero.
-
-    Raises
-    ------
-    InputError
-        It has not two axes, besides some of length 1, or holds no numbers.
-    """
+    """Return a matrix of weights, float32 or float64, one of SciPy's where few are not zero."""
     _check_no_rows(constant)
     if not issparse(constant):
         shape = constant.shape

@@ -34,8 +34,7 @@ _MOST_BYTES = (1 << 31) - 1
 """What a protobuf may have; larger models keep their weights in files beside it."""
 
 
-_HDF5 = b"\x89HDF"
-"""What files of HDF5 begin with."""
+_HDF5 = b"\x89HDF"  # what files of HDF5 begin with
 
 _METADATA = "sparsenn"
 """The key of the JSON that describes the model beyond its nodes."""
@@ -154,7 +153,6 @@ def write_onnx(path: str | os.PathLike[str], model: Model) -> None:
 
 
 def _proto(model: Model, sparse: bool) -> Any:
-    """Return a model as an `onnx.ModelProto`."""
     columns = () if model.encoding is None else model.encoding.columns
     texts = [column.name for column in columns if column.categories is not None]
     encodes = f"makes several inputs of the texts in the column {texts[0]!r}" if texts else None
@@ -170,7 +168,6 @@ def _proto(model: Model, sparse: bool) -> Any:
 
 
 def _described(path: str | os.PathLike[str], network: Network, text: str, provenance: dict[str, str]) -> Model:
-    """Return the model of a network and the metadata that `to_onnx` writes."""
     try:
         description = json.loads(text)
         return model_described(network, description if isinstance(description, dict) else {}, provenance)
@@ -184,7 +181,6 @@ def _imported(
     sparse_below: float = SPARSE_BELOW,
     foreign: bool = True,
 ) -> tuple[Imported, Any]:
-    """Read a file and what its graph holds."""
     onnx = onnx_library()
     with Source(path, _MOST_BYTES, excess="that a protobuf may have; refused") as source:
         if not source.compressed:

@@ -55,13 +55,6 @@ def fold(node: Any, inputs: Sequence[Constant | None], opsets: dict[str, int]) -
     ----------
     inputs : None where an optional one is left out.
     opsets : the version of each domain's operators.
-
-    Raises
-    ------
-    InputError
-        The operator is not one that is computed here, or does not take these constants.
-    ResourceError
-        What it gives is larger than memory.
     """
     operator = node.op_type
     if operator not in _MOVING | _ELEMENTWISE | _OTHER or node.domain not in ("", "ai.onnx"):
@@ -107,7 +100,6 @@ _FIRST = {"DequantizeLinear": 19}
 
 
 def _computed(node: Any, arrays: list[Array | None], opsets: dict[str, int]) -> list[Constant]:
-    """Have the reference compute a node."""
     onnx_library()
     opsets = opsets | {"": max(opsets[""], _FIRST.get(node.op_type, 0))}
     from onnx import helper, reference

@@ -174,7 +174,6 @@ class Walk:
         return _imported(signals, outputs, self._labels, len(self._dequantised))
 
     def _made(self, node: Any, inputs: list[Value]) -> list[Value]:
-        """Return a node's outputs."""
         domain = _DOMAINS.get(node.domain)
         if domain is None:
             raise InputError(f"its domain {node.domain!r} is not one of ONNX's; nothing is known about the operator")
@@ -238,7 +237,6 @@ _OF_CLASSES = ("ArrayFeatureExtractor", "Cast", "Gather", "Identity", "Reshape",
 
 
 def _opsets(model: Any) -> dict[str, int]:
-    """Return the version of each domain's operators."""
     onnx = onnx_library()
     opsets = {_DOMAINS.get(opset.domain, opset.domain): opset.version for opset in model.opset_import}
     newest = onnx.defs.onnx_opset_version()

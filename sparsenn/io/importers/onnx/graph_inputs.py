@@ -25,13 +25,6 @@ def fix_sizes(graph: Any, shapes: InputShapes) -> None:
     ----------
     graph : an `onnx.GraphProto`; its inputs are changed.
     shapes : without the axis of rows, or with it, where it becomes fixed, too.
-
-    Raises
-    ------
-    UsageError
-        There is no such input, or one shape for several inputs.
-    ShapeError
-        The sizes that the graph fixes are others.
     """
     constants = {tensor.name for tensor in graph.initializer}
     inputs = {value.name: value for value in graph.input if value.name not in constants}
@@ -99,11 +92,6 @@ def input_signals(
     names_read : of values that the outputs depend on; of several inputs, others are left out.
     constants : names of initialisers, which may be inputs, too.
     sparse_below : as of `fully_connected`.
-
-    Raises
-    ------
-    InputError
-        There is no input; one is no tensor of numbers, or has several open axes; or they have different rows.
     """
     inputs = [value for value in graph.input if value.name not in constants]
     if len(inputs) > 1:

@@ -34,7 +34,6 @@ def _conv(call: Call) -> Signal:
 
 
 def _pad(call: Call) -> Signal:
-    """Return images with zeros around them."""
     signal = call.signal.images()
     constant = call.constant(1)
     pads = [int(size) for size in (call.attribute("pads", []) if constant is None else constant.reshape(-1))]
@@ -94,7 +93,6 @@ def _pair(call: Call, name: str, default: int, least: int) -> Pair:
 
 
 def _pool(kind: type[MaxPool2d] | type[AvgPool2d]) -> Callable[[Call], Signal]:
-    """Return what an operator does that pools."""
 
     def read(call: Call) -> Signal:
         signal = call.signal.images()
@@ -111,7 +109,6 @@ def _pool(kind: type[MaxPool2d] | type[AvgPool2d]) -> Callable[[Call], Signal]:
 
 
 def _global_pool(layer: Callable[..., Pool2d]) -> Callable[[Call], Signal]:
-    """Return what an operator does that pools whole images."""
 
     def pooled(call: Call) -> Signal:
         signal = call.signal.images()

@@ -42,14 +42,6 @@ def import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: boo
     tensors : reads its constants.
     sparse_below : as of `fully_connected`.
     foreign : whether nodes that have no layer here become layers of ONNX Runtime.
-
-    Raises
-    ------
-    InputError
-        The graph is damaged, or has what no network here can do; the message names the node, its operator and what
-        would be needed.
-    ResourceError
-        What it computes of constants is larger than memory.
     """
     try:
         return _import_graph(model, tensors, sparse_below, foreign)
@@ -309,7 +301,6 @@ class _Mixed:
         return signal
 
     def _given(self, layer: ForeignLayer, sources: Collection[Signal]) -> list[Signal]:
-        """Return the signals of a layer's outputs."""
         settled = [self._as_read(each) for each in sources]
         node = Node(layer, tuple(each.node for each in settled))
         base = replace(settled[0], order=None, integers=False)

@@ -33,13 +33,7 @@ class Normalisation(NamedTuple):
     shift: Array | None = None
 
     def of_signal(self, signal: Signal) -> Signal:
-        """Return what it makes of a signal.
-
-        Raises
-        ------
-        InputError
-            The axes are not the signal's last, or scale and shift do not fit them.
-        """
+        """Return what it makes of a signal."""
         axes = sorted(axis % signal.rank for axis in self.axes)
         if axes != list(range(signal.rank - len(axes), signal.rank)):
             raise InputError(f"it takes {signal}, and normalises it along {list(self.axes)}; its last axes are needed")

@@ -46,7 +46,6 @@ def _matmul(call: Call) -> Signal:
 
 
 def _times_weights(signal: Signal, constant: Constant) -> Signal:
-    """Return a signal times weights on its right."""
     vector = constant.ndim == 1
     weights = weights_of(constant.reshape(-1, 1) if vector else constant)
     single = signal.rank == 1
@@ -64,7 +63,6 @@ def _times_weights(signal: Signal, constant: Constant) -> Signal:
 
 
 def _weights_times(constant: Constant, signal: Signal) -> Signal:
-    """Return a signal times weights on its left."""
     weights = weights_of(constant)
     if signal.rank > 1:
         signal = deeper(signal, constant.ndim - signal.rank)
@@ -110,7 +108,6 @@ def _gemm(call: Call) -> Signal:
 
 
 def _transposed(value: Value) -> Value:
-    """Return a matrix with its axes swapped."""
     return transpose(value, list(range(value.rank - 1, -1, -1))) if isinstance(value, Signal) else value.T
 
 
@@ -325,7 +322,6 @@ def _zip_map(call: Call) -> Signal:
 
 
 def _finite(number: float) -> float:
-    """Return a number that must be finite."""
     return float(floats(np.float64(number)))
 
 

@@ -17,8 +17,7 @@ from sparsenn.structure.onnx_library import onnx_library
 
 __all__ = ["Probed", "probed"]
 
-_FEW, _MORE = 2, 3
-"""Numbers of rows that a graph is run for."""
+_FEW, _MORE = 2, 3  # numbers of rows that a graph is run for
 
 _SCALES = 1.0, 30.0
 """Factors of random inputs: a graph may compute the same for all small ones."""
@@ -70,11 +69,6 @@ def probed(model: Any, signals: Mapping[str, Signal], row_by_row: bool) -> dict[
     model : an `onnx.ModelProto`.
     signals : of the inputs, which say where the axis of rows is.
     row_by_row : whether one row is computed at a time.
-
-    Raises
-    ------
-    UsageError
-        The package onnxruntime is not installed.
     """
     onnx_runtime()
     by_rows = not row_by_row and all(signal.axis is not None for signal in signals.values())
@@ -171,13 +165,11 @@ def _traced_types(
 def _run(
     session: Any, signals: Mapping[str, Signal], rows: slice, scale: float, names: Iterable[str]
 ) -> dict[str, Array]:
-    """Return some values."""
     found = session.run([*names], _feeds(session, signals, rows, scale))
     return {name: np.asarray(value) for name, value in zip(names, found, strict=True)}
 
 
 def _feeds(session: Any, signals: Mapping[str, Signal], rows: slice, scale: float) -> dict[str, Array]:
-    """Return random inputs."""
     feeds = {}
     for value in session.get_inputs():
         generator = np.random.default_rng(0)

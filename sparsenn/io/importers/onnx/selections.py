@@ -73,7 +73,6 @@ _ENDLESS = 2**31 - 1
 
 
 def _data(call: Call) -> Signal:
-    """Return the first input, from which a constant picks."""
     if not isinstance(call.inputs[0], Signal):
         raise InputError(
             "it picks elements of a constant by what the network computes; that is supported for labels of classes only"
@@ -82,7 +81,6 @@ def _data(call: Call) -> Signal:
 
 
 def _axis(signal: Signal, axis: int) -> int:
-    """Return an axis counted from the first one."""
     if not -signal.rank <= axis < signal.rank:
         raise InputError(f"it takes {signal}, which has no axis {axis}")
     return axis % signal.rank

@@ -57,7 +57,6 @@ class Subgraphs:
         return needed[::-1]
 
     def _reads(self, place: int) -> set[str]:
-        """Return the names that a node reads, those within its subgraphs included."""
         return self._reads_of[place] if place in self._reads_of else _names_read(self._graph.node[place])
 
     def connected(self, own: set[int], anchors: set[int], reads: Callable[[int], Collection[str]]) -> set[int]:
@@ -95,13 +94,7 @@ class Subgraphs:
     def extracted(
         self, places: Collection[int], is_known: Callable[[str], bool], tensors: Mapping[str, Probed]
     ) -> Subgraph:
-        """Return nodes as a model of their own, with what they read that is not known, such as sizes.
-
-        Raises
-        ------
-        InputError
-            The subgraph is larger than a protobuf may be.
-        """
+        """Return nodes as a model of their own, with what they read that is not known, such as sizes."""
         onnx = onnx_library()
         constants = {tensor.name: tensor for tensor in self._graph.initializer}
         sparse = {tensor.values.name: tensor for tensor in self._graph.sparse_initializer}

@@ -29,12 +29,7 @@ Constant: TypeAlias = Any
 
 @dataclass(frozen=True)
 class Tensors:
-    """Makes arrays of tensors.
-
-    Parameters
-    ----------
-    folder : where external data lie, the model's own; None where the model is from no file.
-    """
+    """Makes arrays of tensors; external data lie in `folder`, None where the model is from no file."""
 
     folder: Path | None
 
@@ -52,15 +47,7 @@ class Tensors:
         return whole
 
     def array(self, tensor: Any) -> Array:
-        """Return a dense tensor as an array.
-
-        Raises
-        ------
-        InputError
-            It does not hold what its shape and type say, or its data are outside the folder or are not there.
-        ResourceError
-            It is larger than memory.
-        """
+        """Return a dense tensor as an array."""
         onnx = onnx_library()
         name, shape = tensor.name, tuple(tensor.dims)
         if any(size < 0 for size in shape):
@@ -86,13 +73,7 @@ class Tensors:
         return array
 
     def sparse(self, tensor: Any) -> Constant:
-        """Return a sparse tensor, whose positions are linear or one for each axis: SciPy's if it has two axes.
-
-        Raises
-        ------
-        InputError, ResourceError
-            As `array`; or a position is outside the shape or is given twice.
-        """
+        """Return a sparse tensor, whose positions are linear or one for each axis: SciPy's if it has two axes."""
         name, shape = tensor.values.name, tuple(tensor.dims)
         values, positions = self.array(tensor.values), self.array(tensor.indices)
         total = prod(shape)
@@ -125,7 +106,6 @@ class Tensors:
         return array.reshape(shape)
 
     def _external(self, tensor: Any, count: int, dtype: np.dtype[Any]) -> bytes:
-        """Return the bytes of a tensor that lie in another file."""
         entries = {entry.key: entry.value for entry in tensor.external_data}
         path = self._beside(tensor.name, entries.get("location", ""))
         try:
@@ -164,13 +144,7 @@ class Tensors:
 
 
 def dense(constant: Constant) -> Array:
-    """Return a constant as a NumPy array.
-
-    Raises
-    ------
-    ResourceError
-        It is larger than memory.
-    """
+    """Return a constant as a NumPy array."""
     if not issparse(constant):
         return np.asarray(constant)
     check_memory(prod(constant.shape) * constant.dtype.itemsize, "a sparse tensor that is computed with")

@@ -79,7 +79,6 @@ def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW, through:
 
 
 def _perceptron(signal: Signal, estimator: Any) -> Signal:
-    """Return what all layers of a perceptron make of a signal."""
     weights, biases = fitted(estimator, "coefs_"), fitted(estimator, "intercepts_")
     hidden, known = activation_elsewhere("sklearn", estimator.activation), ", ".join(names_elsewhere("sklearn"))
     if hidden is None:

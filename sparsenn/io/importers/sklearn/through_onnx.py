@@ -20,15 +20,7 @@ __all__ = ["network_through_onnx"]
 
 
 def network_through_onnx(estimator: Any, sparse_below: float) -> Network:
-    """Return the network of the ONNX graph of an estimator: probabilities of all classes, or numbers that it predicts.
-
-    Raises
-    ------
-    InputError
-        skl2onnx can't convert the estimator, or as `from_onnx`.
-    UsageError
-        The package skl2onnx is not installed, or as `from_onnx`.
-    """
+    """Return the network of the ONNX graph of an estimator: probabilities of all classes, or predicted numbers."""
     try:
         skl2onnx = import_module("skl2onnx")
         types = import_module("skl2onnx.common.data_types")

@@ -53,26 +53,14 @@ def steps_of(name: str, estimator: Any) -> Iterator[tuple[str, Any]]:
 
 
 def fitted(estimator: Any, attribute: str) -> Any:
-    """Return what an estimator has learned.
-
-    Raises
-    ------
-    InputError
-        It is not fitted.
-    """
+    """Return what an estimator has learned."""
     if not hasattr(estimator, attribute):
         raise InputError("is not fitted yet")
     return getattr(estimator, attribute)
 
 
 def transformed(signal: Signal, transformer: Any) -> Signal:
-    """Return what a fitted transformer makes of rows.
-
-    Raises
-    ------
-    InputError
-        It is not fitted, or it or its settings have no counterpart.
-    """
+    """Return what a fitted transformer makes of rows."""
     kind = type(transformer).__name__
     if kind in _SCALERS:
         return _SCALERS[kind](transformer).after(signal)

@@ -6,8 +6,9 @@ An argument that an operator's entry does not name must have its default, so tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from inspect import signature
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -17,14 +18,18 @@ from sparsenn.io.importers.combinations import combined, concatenated, multiplie
 from sparsenn.io.importers.host_arrays import host_array, host_matrix
 from sparsenn.io.importers.signal import Signal
 from sparsenn.io.importers.torch import movements, operators
-from sparsenn.io.importers.torch.movements import Arguments, Made
-from sparsenn.layers import Add, AvgPool2d, LogSoftmax
+from sparsenn.layers import Add, LogSoftmax
 from sparsenn.layers.activation_names import attributes_elsewhere, names_elsewhere
 
-__all__ = ["OPERATORS", "ROWS_COUNT", "Operator", "apply_operator"]
+__all__ = ["OPERATORS", "ROWS_COUNT", "Made", "Operator", "apply_operator"]
+
+_FIRST = ("self", "input", "tensors")  # names of operators' first arguments
 
 ROWS_COUNT = object()
 """The number of rows, or what is computed from it, as an argument."""
+
+Made: TypeAlias = Signal | list[Signal]
+"""The result of an operator, or all results of one that has several."""
 
 
 @dataclass(frozen=True)
@@ -33,44 +38,39 @@ class Operator:
 
     Parameters
     ----------
-    compute : what it makes of its arguments, among them `made`, the shape of its result.
-    signals : arguments that may depend on the input.
-    reads : arguments that `compute` reads, and refuses where their values are not supported.
+    compute : takes the operator's first argument, and others by name; `made` is the shape of the result.
+    reads : the names of these others, whose values `compute` refuses where they are not supported.
+    signals : names of arguments that may depend on the input: the first one, and others.
     ignores : arguments of which each value gives the same numbers, or which follow from the shape of the result.
     only : arguments of which these values alone are supported.
     """
 
-    compute: Callable[[Arguments], Made]
-    signals: tuple[str, ...]
+    compute: Callable[..., Made]
     reads: tuple[str, ...]
+    signals: tuple[str, ...]
     ignores: tuple[str, ...]
     only: Mapping[str, tuple[Any, ...]]
 
 
-def apply_operator(schema: Any, arguments: Arguments, made: tuple[int, ...]) -> Made:
+def apply_operator(schema: Any, arguments: Mapping[str, Any], made: tuple[int, ...]) -> Made:
     """Return what layers make of an operator's arguments: a signal, or a list of several.
 
     Parameters
     ----------
     schema : of the operator.
-    arguments : all of them.
+    arguments : all of them, by the names of the schema; those that depend on the input are signals.
     made : the shape of the result.
-
-    Raises
-    ------
-    InputError
-        The operator is not known, or not with these arguments.
     """
     operator = OPERATORS.get(schema.name.removeprefix("aten::"))
     if operator is None:
         raise InputError("has no counterpart in sparsenn; give a module without it")
     for argument in schema.arguments:
         _check(operator, argument, arguments[argument.name])
-    return operator.compute({**dict.fromkeys(operator.reads), **arguments, "made": made})
+    known = {**arguments, "made": made}
+    return operator.compute(known[schema.arguments[0].name], **{name: known.get(name) for name in operator.reads})
 
 
 def _check(operator: Operator, argument: Any, value: Any) -> None:
-    """Refuse a value of an argument that is not understood."""
     name, single = argument.name, list(_flat(value))
     if name in operator.ignores or (name in operator.signals and ROWS_COUNT not in single):
         return
@@ -78,7 +78,7 @@ def _check(operator: Operator, argument: Any, value: Any) -> None:
         raise InputError(f"is given {name} by a layer; a constant is needed")
     if any(each is ROWS_COUNT for each in single):
         raise InputError(f"is given {name} computed from the number of rows; a constant is needed")
-    if name in operator.reads:
+    if name in (*operator.reads, *_FIRST):
         return
     supported = operator.only.get(name, (argument.default_value,) if argument.has_default_value() else ())
     if isinstance(value, torch.Tensor) or not any(value == each for each in supported):
@@ -94,115 +94,56 @@ def _flat(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _convolution(at: Arguments) -> Signal:
-    return operators.convolution(
-        at["input"], at["weight"], at["bias"], at["stride"], at["padding"], at["dilation"], at["groups"]
-    )
-
-
-def _batch_norm(at: Arguments) -> Signal:
-    return operators.batch_norm(at["input"], at["weight"], at["bias"], at["running_mean"], at["running_var"], at["eps"])
-
-
-def _layer_norm(at: Arguments) -> Signal:
-    return operators.layer_norm(at["input"], at["normalized_shape"], at["weight"], at["bias"], at["eps"])
-
-
-def _max_pool(dimensions: int) -> Operator:
-    return _operator(
-        lambda at: operators.max_pool(
-            at["self"], dimensions, at["kernel_size"], at["stride"], at["padding"], at["dilation"], at["ceil_mode"]
-        ),
-        "self",
-        "kernel_size stride padding dilation ceil_mode",
-    )
-
-
-def _average_pool(dimensions: int) -> Operator:
-    def compute(at: Arguments) -> Signal:
-        return operators.average_pool(
-            at["self"],
-            dimensions,
-            at["kernel_size"],
-            at["stride"],
-            at["padding"],
-            at["ceil_mode"],
-            at["count_include_pad"],
-            at["divisor_override"],
-        )
-
-    return _operator(compute, "self", "kernel_size stride padding ceil_mode count_include_pad divisor_override")
-
-
-def _adaptive_pool(dimensions: int) -> Operator:
-    return _operator(
-        lambda at: operators.adaptive_pool(at["self"], dimensions, AvgPool2d, at["output_size"]), "self", "output_size"
-    )
-
-
-def _mean(at: Arguments) -> Signal:
-    """Return the mean of each channel."""
-    signal: Signal = at["self"]
-    axes = sorted(axis % signal.rank for axis in at["dim"] or ())
+def _mean(signal: Signal, dim: Any, keepdim: bool) -> Signal:
+    axes = sorted(axis % signal.rank for axis in dim or ())
     if axes != list(range(2, signal.rank)) or signal.rank < 3:
-        raise InputError(f"it takes the mean over dimensions {at['dim']}; only a mean over all pixels is supported")
-    means = operators.adaptive_pool(signal, signal.rank - 2, AvgPool2d, 1)
-    return means if at["keepdim"] else means.flattened()
+        raise InputError(f"it takes the mean over dimensions {dim}; only a mean over all pixels is supported")
+    means = operators.adaptive_pool(signal.rank - 2)(signal, 1)
+    return means if keepdim else means.flattened()
 
 
-def _product(second: str) -> Operator:
-    """Return what multiplies rows and a matrix, which has this name."""
-
-    def compute(at: Arguments) -> Signal:
-        signal: Signal = at["self"]
-        if signal.rank != 2:
-            raise InputError("multiplies images by a matrix; only rows times a matrix is supported")
-        return signal.connected(host_matrix("matrix", at[second]))
-
-    return _operator(compute, "self", second)
+def _matrix_product(signal: Signal, mat2: Any) -> Signal:
+    if signal.rank != 2:
+        raise InputError("multiplies images by a matrix; only rows times a matrix is supported")
+    return signal.connected(host_matrix("matrix", mat2))
 
 
-def _added_product(at: Arguments) -> Signal:
-    signal: Signal = at["mat1"]
-    return signal.connected(host_matrix("matrix", at["mat2"]), host_array("bias", at["self"]))
+def _added_product(bias: Any, mat1: Signal, mat2: Any) -> Signal:
+    return mat1.connected(host_matrix("matrix", mat2), host_array("bias", bias))
 
 
-def _sum(sign: float) -> Operator:
-    """Return what adds its second argument times `alpha`, with this sign, to its first."""
-
-    def compute(at: Arguments) -> Signal:
-        return _combined(at["self"], 1.0, at["other"], sign * _number("alpha", at["alpha"]))
-
-    return _operator(compute, "self other", "alpha")
+def _sum(first: Any, other: Any, alpha: Any) -> Signal:
+    return _combined(first, 1.0, other, _number("alpha", alpha))
 
 
-def _reversed_difference(at: Arguments) -> Signal:
-    return _combined(at["self"], -_number("alpha", at["alpha"]), at["other"], 1.0)
+def _difference(first: Any, other: Any, alpha: Any) -> Signal:
+    return _combined(first, 1.0, other, -_number("alpha", alpha))
+
+
+def _reversed_difference(first: Any, other: Any, alpha: Any) -> Signal:
+    return _combined(first, -_number("alpha", alpha), other, 1.0)
 
 
 def _combined(left: Any, left_factor: float, right: Any, right_factor: float) -> Signal:
-    """Return the sum of two multiples, at least one of them of a signal."""
     if isinstance(left, Signal) and isinstance(right, Signal):
         return combined([left.times(left_factor), right.times(right_factor)], Add())
     if isinstance(right, Signal):
         left, left_factor, right, right_factor = right, right_factor, left, left_factor
     signal: Signal = left
-    return signal.scaled(left_factor, _by_channel(right, signal) * right_factor)
+    with np.errstate(all="ignore"):  # infinite addends are refused
+        return signal.scaled(left_factor, _by_channel(right, signal) * right_factor)
 
 
-def _multiple(at: Arguments) -> Signal:
-    swapped = not isinstance(at["self"], Signal)
-    signal: Signal = at["other" if swapped else "self"]
-    constant = at["self" if swapped else "other"]
-    if isinstance(constant, Signal):
-        return multiplied([at["self"], at["other"]])
+def _multiple(first: Any, other: Any) -> Signal:
+    if isinstance(first, Signal) and isinstance(other, Signal):
+        return multiplied([first, other])
+    signal, constant = (first, other) if isinstance(first, Signal) else (other, first)
     return signal.scaled(_by_channel(constant, signal), 0.0)
 
 
-def _quotient(at: Arguments) -> Signal:
-    signal: Signal = at["self"]
+def _quotient(signal: Signal, other: Any) -> Signal:
     with np.errstate(all="ignore"):  # infinite factors are refused
-        return signal.scaled(1 / _by_channel(at["other"], signal), 0.0)
+        return signal.scaled(1 / _by_channel(other, signal), 0.0)
 
 
 def _by_channel(constant: Any, signal: Signal) -> Any:
@@ -221,100 +162,86 @@ def _number(name: str, value: Any) -> float:
     return float(array.reshape(-1)[0])
 
 
-def _clipped(lower: str | None, upper: str | None) -> Operator:
-    """Return what keeps numbers between two arguments, of these names."""
-
-    def compute(at: Arguments) -> Signal:
-        bounds = (None if name is None or at[name] is None else _number(name, at[name]) for name in (lower, upper))
-        signal: Signal = at["self"].clipped(*bounds)
-        return signal
-
-    return _operator(compute, "self", " ".join(name for name in (lower, upper) if name))
+def _clamp(signal: Signal, min: Any, max: Any) -> Signal:  # noqa: A002 (PyTorch's names)
+    least, most = (None if each is None else _number(name, each) for name, each in (("min", min), ("max", max)))
+    return signal.clipped(least, most)
 
 
-def _concatenation(at: Arguments) -> Signal:
-    tensors: list[Signal] = at["tensors"]
-    first, axis = tensors[0], at["dim"]
+def _concatenation(tensors: list[Signal], dim: int) -> Signal:
     if not all(isinstance(each, Signal) for each in tensors):
         raise InputError("concatenates a layer's output and constants; only layers' outputs are supported")
-    return concatenated(tensors, axis) if len(tensors) > 1 else first
+    return concatenated(tensors, dim) if len(tensors) > 1 else tensors[0]
 
 
 def _operator(
-    compute: Callable[[Arguments], Made], signals: str = "self", reads: str = "", ignores: str = "", **only: Any
+    compute: Callable[..., Made], ignores: str = "", signals: tuple[str, ...] = _FIRST, **only: Any
 ) -> Operator:
-    """Return an operator of which arguments are given by names in a line each."""
-    return Operator(compute, tuple(signals.split()), tuple(reads.split()), tuple(ignores.split()), only)
+    """Return an operator whose arguments are read by the names of the function's parameters."""
+    _, *reads = signature(compute).parameters
+    return Operator(compute, tuple(reads), signals, tuple(ignores.split()), only)
 
 
 def _activation(name: str) -> Operator:
-    """Return how an operator is read that is an activation of the table."""
-    return _operator(
-        lambda at: operators.elementwise(at["self"], "aten", name, lambda key, _: at[key]),
-        reads=" ".join(attributes_elsewhere("aten", name)),
-    )
+    def compute(signal: Signal, **attributes: Any) -> Signal:
+        return operators.elementwise(signal, "aten", name, lambda key, _: attributes[key])
+
+    return replace(_operator(compute), reads=tuple(attributes_elsewhere("aten", name)))
 
 
-_CONVOLUTION = _operator(_convolution, "input", "weight bias stride padding dilation groups")
-_NORM = "weight bias running_mean running_var eps"
-_RESHAPE = _operator(movements.reshape, ignores="size shape sizes dim start_dim end_dim")
-_NOTHING = _operator(lambda at: at["self"], ignores="memory_format")
-_DROPOUT = _operator(lambda at: at["input"], "input", ignores="p", train=(False,))
+_CONVOLUTION = _operator(operators.convolution)
+_RESHAPE = _operator(movements.reshape, "size shape sizes dim start_dim end_dim")
+_NOTHING = _operator(lambda signal: signal, "memory_format")
+_DROPOUT = _operator(lambda signal: signal, "p", train=(False,))
 
 _DTYPES = (None, torch.float32, torch.float64)
 """Types of a result that layers give at least as exactly."""
 
 OPERATORS: dict[str, Operator] = {
-    "linear": _operator(lambda at: operators.linear(at["input"], at["weight"], at["bias"]), "input", "weight bias"),
-    "matmul": _product("other"),
-    "mm": _product("mat2"),
-    "addmm": _operator(_added_product, "mat1", "self mat2", beta=(1,), alpha=(1,)),
+    "linear": _operator(operators.linear),
+    "matmul": _operator(lambda signal, other: _matrix_product(signal, other)),
+    "mm": _operator(_matrix_product),
+    "addmm": _operator(_added_product, signals=("mat1",), beta=(1,), alpha=(1,)),
     "conv1d": _CONVOLUTION,
     "conv2d": _CONVOLUTION,
-    "batch_norm": _operator(_batch_norm, "input", _NORM, "momentum cudnn_enabled", training=(False,)),
-    "_native_batch_norm_legit_no_training": _operator(_batch_norm, "input", _NORM, "momentum"),
-    "layer_norm": _operator(_layer_norm, "input", "normalized_shape weight bias eps", "cudnn_enable"),
-    "native_layer_norm": _operator(_layer_norm, "input", "normalized_shape weight bias eps"),
-    "max_pool1d": _max_pool(1),
-    "max_pool2d": _max_pool(2),
-    "avg_pool1d": _average_pool(1),
-    "avg_pool2d": _average_pool(2),
-    "adaptive_avg_pool1d": _adaptive_pool(1),
-    "adaptive_avg_pool2d": _adaptive_pool(2),
-    "mean": _operator(_mean, reads="dim keepdim", dtype=_DTYPES),
-    "pad": _operator(lambda at: operators.pad(at["self"], at["pad"], at["mode"], at["value"]), reads="pad mode value"),
-    "constant_pad_nd": _operator(lambda at: operators.pad(at["self"], at["pad"], value=at["value"]), reads="pad value"),
+    "batch_norm": _operator(operators.batch_norm, "momentum cudnn_enabled", training=(False,)),
+    "_native_batch_norm_legit_no_training": _operator(operators.batch_norm, "momentum"),
+    "layer_norm": _operator(operators.layer_norm, "cudnn_enable"),
+    "native_layer_norm": _operator(operators.layer_norm),
+    "max_pool1d": _operator(operators.max_pool(1)),
+    "max_pool2d": _operator(operators.max_pool(2)),
+    "avg_pool1d": _operator(operators.average_pool(1)),
+    "avg_pool2d": _operator(operators.average_pool(2)),
+    "adaptive_avg_pool1d": _operator(operators.adaptive_pool(1)),
+    "adaptive_avg_pool2d": _operator(operators.adaptive_pool(2)),
+    "mean": _operator(_mean, dtype=_DTYPES),
+    "pad": _operator(operators.pad),
+    "constant_pad_nd": _operator(operators.pad),
     **{name: _activation(name) for name in names_elsewhere("aten")},
-    "relu6": _operator(lambda at: at["self"].clipped(0.0, 6.0)),
-    "hardtanh": _clipped("min_val", "max_val"),
-    "clamp": _clipped("min", "max"),
-    "clamp_min": _clipped("min", None),
-    "clamp_max": _clipped(None, "max"),
-    "prelu": _operator(lambda at: operators.parametric_relu(at["self"], at["weight"]), reads="weight"),
-    "softmax": _operator(lambda at: operators.softmax(at["self"], at["dim"]), reads="dim", dtype=_DTYPES),
-    "log_softmax": _operator(
-        lambda at: operators.softmax(at["self"], at["dim"], LogSoftmax()), reads="dim", dtype=_DTYPES
-    ),
-    "mul": _operator(_multiple, "self other"),
-    "div": _operator(_quotient, reads="other", rounding_mode=(None,)),
-    "add": _sum(1.0),
-    "sub": _sum(-1.0),
-    "rsub": _operator(_reversed_difference, "self other", "alpha"),
-    "neg": _operator(lambda at: at["self"].scaled(-1.0, 0.0)),
+    "relu6": _operator(lambda signal: signal.clipped(0.0, 6.0)),
+    "hardtanh": _operator(lambda signal, min_val, max_val: _clamp(signal, min_val, max_val)),
+    "clamp": _operator(_clamp),
+    "clamp_min": _operator(lambda signal, min: _clamp(signal, min, None)),  # noqa: A006 (PyTorch's name, as the next)
+    "clamp_max": _operator(lambda signal, max: _clamp(signal, None, max)),  # noqa: A006
+    "prelu": _operator(operators.parametric_relu),
+    "softmax": _operator(operators.softmax(), dtype=_DTYPES),
+    "log_softmax": _operator(operators.softmax(LogSoftmax()), dtype=_DTYPES),
+    "mul": _operator(_multiple, signals=("self", "other")),
+    "div": _operator(_quotient, rounding_mode=(None,)),
+    "add": _operator(_sum, signals=("self", "other")),
+    "sub": _operator(_difference, signals=("self", "other")),
+    "rsub": _operator(_reversed_difference, signals=("self", "other")),
+    "neg": _operator(lambda signal: signal.scaled(-1.0, 0.0)),
     **dict.fromkeys(("flatten", "view", "reshape", "_unsafe_view", "unflatten", "squeeze", "unsqueeze"), _RESHAPE),
     **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"), _DROPOUT),
     **dict.fromkeys(("contiguous", "clone", "alias", "detach"), _NOTHING),
-    "slice": _operator(movements.slice_axis, reads="dim start end step"),
-    "narrow": _operator(movements.narrow, reads="dim start length"),
-    "select": _operator(movements.select, reads="dim index"),
-    "index_select": _operator(movements.select, reads="dim index"),
-    "index": _operator(movements.index, reads="indices"),
-    "split": _operator(movements.split, reads="split_size dim"),
-    "split_with_sizes": _operator(movements.split, reads="split_sizes dim"),
-    "chunk": _operator(movements.split, reads="chunks dim"),
-    "permute": _operator(movements.permute, reads="dims"),
-    "transpose": _operator(movements.permute, reads="dim0 dim1"),
-    **dict.fromkeys(("channel_shuffle", "native_channel_shuffle"), _operator(movements.shuffle, reads="groups")),
-    "cat": _operator(_concatenation, "tensors", "dim"),
+    "slice": _operator(movements.slice_axis),
+    "narrow": _operator(movements.narrow),
+    **dict.fromkeys(("select", "index_select"), _operator(movements.select)),
+    "index": _operator(movements.index),
+    **dict.fromkeys(("split", "split_with_sizes", "chunk"), _operator(movements.split)),
+    "permute": _operator(movements.permute),
+    "transpose": _operator(movements.transposed),
+    **dict.fromkeys(("channel_shuffle", "native_channel_shuffle"), _operator(movements.shuffle)),
+    "cat": _operator(_concatenation),
 }
 """What layers compute of each operator, by its name without `aten` and overload."""

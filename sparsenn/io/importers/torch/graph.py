@@ -17,8 +17,8 @@ from torch.export.graph_signature import OutputKind
 from sparsenn.errors import InputError, prefix_errors
 from sparsenn.io.importers.combinations import slices_of_inputs
 from sparsenn.io.importers.signal import Signal
-from sparsenn.io.importers.torch.aten import ROWS_COUNT, apply_operator
-from sparsenn.io.importers.torch.movements import ROWS, Made
+from sparsenn.io.importers.torch.aten import ROWS_COUNT, Made, apply_operator
+from sparsenn.io.importers.torch.movements import ROWS
 
 __all__ = ["exported", "of_several_rows", "output_names"]
 
@@ -28,19 +28,7 @@ _SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 def exported(
     module: Any, example: Sequence[Any] | Mapping[str, Any], make_input: Callable[[tuple[int, ...]], Signal]
 ) -> tuple[dict[str, Signal], dict[str, Signal]]:
-    """Return a module's inputs and what it makes of them, by their names.
-
-    Parameters
-    ----------
-    module : a `torch.nn.Module` in evaluation mode, or an exported one.
-    example : batches of inputs, in order or by name; none of an exported module.
-    make_input : returns an input with the shape of one sample.
-
-    Raises
-    ------
-    InputError
-        The module cannot be exported, has another form, or computes what no layer does; the message names where.
-    """
+    """Return a module's inputs and what it makes of them, by their names."""
     name = type(module).__name__
     positional, named = ((), dict(example)) if isinstance(example, Mapping) else (tuple(example), {})
     is_program = isinstance(module, torch.export.ExportedProgram)
@@ -147,7 +135,6 @@ def of_several_rows(batch: Any) -> Any:
 
 
 def _compute_constant(node: Any, known: dict[Any, Any]) -> Any:
-    """Return what an operator makes of tensors that are known."""
     if any(each not in known for each in node.all_input_nodes):
         raise InputError("computes with the number of rows; no layer of sparsenn does")
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
@@ -198,7 +185,6 @@ def _size(size: Any, rows: Any) -> int:
 
 
 def _place(node: Any) -> str:
-    """Return where an operator is in the module, and which it is."""
     stack = [path for path, _ in node.meta.get("nn_module_stack", {}).values()]
     path = str(stack[-1]) if stack else ""
     return f"{node.name if not path or path.startswith('_') else path} ({node.target})"

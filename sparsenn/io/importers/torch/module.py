@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any
 
 from sparsenn.errors import InputError, UsageError, prefix_errors
@@ -12,7 +13,7 @@ from sparsenn.io.importers.combinations import combined, network_between
 from sparsenn.io.importers.rounding import check_rounding
 from sparsenn.io.importers.signal import Signal, inputs
 from sparsenn.io.importers.torch import movements, operators
-from sparsenn.layers import Add, AvgPool2d, LogSoftmax, MaxPool2d, Tanh
+from sparsenn.layers import Add, LogSoftmax, Tanh
 from sparsenn.layers.activation_names import names_elsewhere
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
@@ -105,7 +106,6 @@ def from_torch(
 
 
 def _read(module: Any, batches: Any, several: bool, shape: tuple[int, ...] | None, sparse_below: float) -> Network:
-    """Return the network of a module, read module by module where all are known, else from a graph."""
     signal = inputs(shape, _HINT, sparse_below)
     parts = [
         (f"{name or 'the module'} ({_kind(part).__name__})", part, _reader(part)) for name, part in _parts("", module)
@@ -147,7 +147,6 @@ def _kind(module: Any) -> type:
 
 
 def _is_of_torch(definition: Any) -> bool:
-    """Whether a class or function is defined among PyTorch's modules."""
     return str(definition.__module__).startswith("torch.nn.modules.")
 
 
@@ -189,7 +188,6 @@ def _apply_masks(module: Any) -> None:
 
 @contextmanager
 def _evaluated(module: Any) -> Iterator[None]:
-    """Have a module, and its parts, in evaluation mode for a while."""
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:
@@ -216,46 +214,14 @@ def _why_unread(module: Any) -> str:
     return "has no counterpart in sparsenn; give a module without it"
 
 
-def _convolution(signal: Signal, part: Any) -> Signal:
-    if part.padding_mode != "zeros" and part.padding not in (0, (0,), (0, 0), "valid"):
-        raise InputError(f"pads by {part.padding_mode!r}; sparsenn's layers pad with zeros")
-    return operators.convolution(signal, part.weight, part.bias, part.stride, part.padding, part.dilation, part.groups)
+def _called(function: Callable[..., Signal]) -> Reader:
+    """Return the reader of a module whose attributes have the names of the function's parameters."""
+    _, *names = signature(function).parameters
 
-
-def _batch_norm(signal: Signal, part: Any) -> Signal:
-    return operators.batch_norm(signal, part.weight, part.bias, part.running_mean, part.running_var, part.eps)
-
-
-def _max_pool(dimensions: int) -> Reader:
     def read(signal: Signal, part: Any) -> Signal:
-        if part.return_indices:
-            raise InputError("also gives indices; sparsenn's layers give only the largest numbers")
-        return operators.max_pool(
-            signal, dimensions, part.kernel_size, part.stride, part.padding, part.dilation, part.ceil_mode
-        )
+        return function(signal, **{name: getattr(part, name) for name in names if hasattr(part, name)})
 
     return read
-
-
-def _average_pool(dimensions: int) -> Reader:
-    def read(signal: Signal, part: Any) -> Signal:
-        divisor = getattr(part, "divisor_override", None)
-        return operators.average_pool(
-            signal,
-            dimensions,
-            part.kernel_size,
-            part.stride,
-            part.padding,
-            part.ceil_mode,
-            part.count_include_pad,
-            divisor,
-        )
-
-    return read
-
-
-def _adaptive_pool(dimensions: int, kind: type[AvgPool2d] | type[MaxPool2d]) -> Reader:
-    return lambda signal, part: operators.adaptive_pool(signal, dimensions, kind, part.output_size)
 
 
 def _unflatten(signal: Signal, part: Any) -> Signal:
@@ -268,46 +234,34 @@ def _elementwise(signal: Signal, part: Any) -> Signal:
     return operators.elementwise(signal, "torch", _kind(part).__name__, lambda name, _: getattr(part, name))
 
 
-def _does_nothing(signal: Signal, part: Any) -> Signal:
-    """Return it as it is: the module does nothing when it is evaluated."""
-    return signal
-
-
 _READERS: dict[str, Reader] = {
     **dict.fromkeys(names_elsewhere("torch"), _elementwise),
-    **dict.fromkeys(
-        ("Linear", "NonDynamicallyQuantizableLinear"),
-        lambda signal, part: operators.linear(signal, part.weight, part.bias),
-    ),
-    "Conv1d": _convolution,
-    "Conv2d": _convolution,
-    "BatchNorm1d": _batch_norm,
-    "BatchNorm2d": _batch_norm,
-    "LayerNorm": lambda signal, part: operators.layer_norm(
-        signal, part.normalized_shape, part.weight, part.bias, part.eps
-    ),
-    "MaxPool1d": _max_pool(1),
-    "MaxPool2d": _max_pool(2),
-    "AvgPool1d": _average_pool(1),
-    "AvgPool2d": _average_pool(2),
-    "AdaptiveAvgPool1d": _adaptive_pool(1, AvgPool2d),
-    "AdaptiveAvgPool2d": _adaptive_pool(2, AvgPool2d),
+    **dict.fromkeys(("Linear", "NonDynamicallyQuantizableLinear"), _called(operators.linear)),
+    **dict.fromkeys(("Conv1d", "Conv2d"), _called(operators.convolution)),
+    **dict.fromkeys(("BatchNorm1d", "BatchNorm2d"), _called(operators.batch_norm)),
+    "LayerNorm": _called(operators.layer_norm),
+    "MaxPool1d": _called(operators.max_pool(1)),
+    "MaxPool2d": _called(operators.max_pool(2)),
+    "AvgPool1d": _called(operators.average_pool(1)),
+    "AvgPool2d": _called(operators.average_pool(2)),
+    "AdaptiveAvgPool1d": _called(operators.adaptive_pool(1)),
+    "AdaptiveAvgPool2d": _called(operators.adaptive_pool(2)),
     **dict.fromkeys(
         ("ZeroPad1d", "ZeroPad2d", "ConstantPad1d", "ConstantPad2d"),
-        lambda signal, part: operators.pad(signal, part.padding, value=part.value),
+        lambda signal, part: operators.pad(signal, part.padding, part.value),
     ),
     **dict.fromkeys(("ReLU6", "Hardtanh"), lambda signal, part: signal.clipped(part.min_val, part.max_val)),
-    "PReLU": lambda signal, part: operators.parametric_relu(signal, part.weight),
+    "PReLU": _called(operators.parametric_relu),
     "Tanhshrink": lambda signal, part: combined([signal, signal.activated(Tanh()).times(-1.0)], Add()),
-    "Softmax": lambda signal, part: operators.softmax(signal, part.dim),
-    "LogSoftmax": lambda signal, part: operators.softmax(signal, part.dim, LogSoftmax()),
-    "Softmin": lambda signal, part: operators.softmax(signal.times(-1.0), part.dim),
-    "Flatten": lambda signal, part: operators.flatten(signal, part.start_dim, part.end_dim),
+    "Softmax": _called(operators.softmax()),
+    "LogSoftmax": _called(operators.softmax(LogSoftmax())),
+    "Softmin": lambda signal, part: operators.softmax()(signal.times(-1.0), part.dim),
+    "Flatten": _called(operators.flatten),
     "Unflatten": _unflatten,
-    "ChannelShuffle": lambda signal, part: movements.shuffle({"self": signal, "groups": part.groups}),
+    "ChannelShuffle": _called(movements.shuffle),
     **dict.fromkeys(
         ("Identity", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"),
-        _does_nothing,
+        lambda signal, part: signal,
     ),
 }
 """What each kind of module makes of a signal."""

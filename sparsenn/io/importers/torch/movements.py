@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,6 @@ from sparsenn.io.importers.signal import Signal
 
 __all__ = [
     "ROWS",
-    "Arguments",
-    "Made",
     "index",
     "narrow",
     "permute",
@@ -26,22 +25,17 @@ __all__ = [
     "shuffle",
     "slice_axis",
     "split",
+    "transposed",
 ]
 
-ROWS = -1
-"""The number of rows in a shape."""
+ROWS = -1  # the number of rows in a shape
 
-Arguments: TypeAlias = dict[str, Any]
-"""An operator's arguments by the names of its schema; what depends on the input is a `Signal`."""
-
-Made: TypeAlias = Signal | list[Signal]
-"""The result of an operator, or all results of one that has several."""
+_ENDLESS = 2**63 - 1
+"""The end of a slice that takes all rows, however many there are."""
 
 
-def reshape(at: Arguments) -> Signal:
-    """Return a signal in another shape; the network's input may become images."""
-    signal: Signal = at["self"]
-    made = at["made"]
+def reshape(signal: Signal, made: tuple[int, ...]) -> Signal:
+    """Return a signal in the shape of the operator's result; the network's input may become images."""
     if signal.width != prod(made[1:]):
         raise InputError(f"makes {made} of {signal.full(ROWS)}; samples must not be mixed")
     if signal.full(ROWS) == made:
@@ -51,22 +45,17 @@ def reshape(at: Arguments) -> Signal:
     return signal.become(made[1:]) if signal.lies is None else replace(signal, shape=made[1:])
 
 
-def slice_axis(at: Arguments) -> Signal:
-    """Return what lies between two positions, in steps."""
-    signal, axis, bounds = at["self"], at["dim"], slice(at["start"], at["end"], at["step"])
-    if axis % signal.rank == 0 and bounds.indices(_ENDLESS) == (0, _ENDLESS, 1):
-        whole: Signal = signal
-        return whole
-    return _positions(signal, axis, bounds)
+def slice_axis(signal: Signal, dim: int, start: int | None, end: int | None, step: int) -> Signal:
+    """Return the numbers between two positions, in steps."""
+    bounds = slice(start, end, step)
+    if dim % signal.rank == 0 and bounds.indices(_ENDLESS) == (0, _ENDLESS, 1):
+        return signal
+    return _positions(signal, dim, bounds)
 
 
-_ENDLESS = 2**63 - 1
-"""The end of a slice that takes all rows, however many there are."""
-
-
-def narrow(at: Arguments) -> Signal:
-    """Return what `torch.narrow` does."""
-    return _positions(at["self"], at["dim"], slice(at["start"], at["start"] + at["length"]))
+def narrow(signal: Signal, dim: int, start: int, length: int) -> Signal:
+    """Return some numbers from a position on."""
+    return _positions(signal, dim, slice(start, start + length))
 
 
 def _positions(signal: Signal, axis: int, bounds: slice) -> Signal:
@@ -74,46 +63,47 @@ def _positions(signal: Signal, axis: int, bounds: slice) -> Signal:
     return take(signal, axis, np.arange(signal.shape[axis - 1])[bounds])
 
 
-def select(at: Arguments) -> Signal:
+def select(signal: Signal, dim: int, index: Any) -> Signal:
     """Return the numbers at one position, or at several."""
-    index = at["index"]
-    return take(at["self"], at["dim"], np.asarray(index) if isinstance(index, int) else host_array("index", index))
+    return take(signal, dim, np.asarray(index) if isinstance(index, int) else host_array("index", index))
 
 
-def index(at: Arguments) -> Signal:
+def index(signal: Signal, indices: Sequence[Any]) -> Signal:
     """Return the numbers at some positions along one axis."""
-    places = [place for place, each in enumerate(at["indices"]) if each is not None]
+    places = [place for place, each in enumerate(indices) if each is not None]
     if len(places) != 1:
         raise InputError(f"takes numbers along {len(places)} axes together; one is supported")
-    return take(at["self"], places[0], host_array("index", at["indices"][places[0]]))
+    return take(signal, places[0], host_array("index", indices[places[0]]))
 
 
-def split(at: Arguments) -> list[Signal]:
+def split(
+    signal: Signal, dim: int, split_size: Any = None, split_sizes: Any = None, chunks: Any = None
+) -> list[Signal]:
     """Return pieces of a size, of sizes of their own, or a number of pieces."""
-    signal, axis = at["self"], check_axis(at["self"], at["dim"])
+    axis = check_axis(signal, dim)
     width = signal.shape[axis - 1]
-    sizes: Any = -(-width // at["chunks"]) if "chunks" in at else at.get("split_sizes", at.get("split_size"))
+    sizes = -(-width // chunks) if chunks is not None else split_size if split_sizes is None else split_sizes
     if isinstance(sizes, int):
         sizes = [min(sizes, width - first) for first in range(0, width, sizes)]
     return [_positions(signal, axis, slice(first, last)) for first, last in pairwise(np.cumsum([0, *sizes]).tolist())]
 
 
-def permute(at: Arguments) -> Signal:
+def permute(signal: Signal, dims: Sequence[int]) -> Signal:
     """Return a signal with its axes in another order."""
-    signal: Signal = at["self"]
-    axes = list(range(signal.rank))
-    if "dims" in at:
-        axes = [axis % signal.rank for axis in at["dims"]]
-    else:
-        one, other = at["dim0"] % signal.rank, at["dim1"] % signal.rank
-        axes[one], axes[other] = other, one
+    axes = [axis % signal.rank for axis in dims]
     if axes[0] != 0:
         raise InputError(f"puts the rows of {signal} along another axis; samples must not be mixed")
     return transpose(signal, axes)
 
 
-def shuffle(at: Arguments) -> Signal:
+def transposed(signal: Signal, dim0: int, dim1: int) -> Signal:
+    """Return a signal with two axes in each other's place."""
+    axes = list(range(signal.rank))
+    axes[dim0], axes[dim1] = axes[dim1], axes[dim0]
+    return permute(signal, axes)
+
+
+def shuffle(signal: Signal, groups: int) -> Signal:
     """Return images with the first channel of each group, then the second of each, and so on."""
-    signal, groups = at["self"], at["groups"]
     channels, *_ = signal.picture
     return take(signal, 1, np.arange(channels).reshape(groups, -1).T.ravel())

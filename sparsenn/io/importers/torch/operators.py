@@ -1,4 +1,4 @@
-"""What PyTorch's operators make of a signal, with the arguments that PyTorch's functions take.
+"""What PyTorch's functions make of a signal. Parameters have PyTorch's names: of its operators, and of its modules.
 
 Sequences are images of one line; sizes come one for each direction, or one for all. All raise `InputError` where no
 layer does what is asked for, or where shapes do not fit.
@@ -58,8 +58,11 @@ def convolution(
     padding: Size | str = 0,
     dilation: Size = 1,
     groups: int = 1,
+    padding_mode: str | None = None,
 ) -> Signal:
     """Return the convolution of images or sequences."""
+    if padding_mode not in (None, "zeros") and padding not in (0, (0,), (0, 0), "valid"):
+        raise InputError(f"pads by {padding_mode!r}; sparsenn's layers pad with zeros")
     filters = host_array("weight", weight)
     dimensions = filters.ndim - 2
     if dimensions not in (1, 2):
@@ -76,73 +79,88 @@ def convolution(
     return convolve(signal, filters, _optional("bias", bias), _pair(stride, 1, dimensions), sides, apart, groups)
 
 
-def batch_norm(signal: Signal, weight: Any, bias: Any, mean: Any, variance: Any, epsilon: float) -> Signal:
+def batch_norm(signal: Signal, weight: Any, bias: Any, running_mean: Any, running_var: Any, eps: float) -> Signal:
     """Return the normalisation by running means and variances."""
-    if mean is None or variance is None:
+    if running_mean is None or running_var is None:
         raise InputError("normalises by each batch's own mean and variance; only running ones are supported")
     means, spread = (
         host_array(what, each).astype(np.float64)
-        for what, each in (("running mean", mean), ("running variance", variance))
+        for what, each in (("running mean", running_mean), ("running variance", running_var))
     )
     scale, shift = _optional("weight", weight), _optional("bias", bias)
     with np.errstate(all="ignore"):
-        factor = (1.0 if scale is None else scale) / np.sqrt(spread + epsilon)
+        factor = (1.0 if scale is None else scale) / np.sqrt(spread + eps)
     if not np.isfinite(factor).all():
         raise InputError("a running variance is negative, or not finite")
     return signal.scaled(factor, (0.0 if shift is None else shift) - means * factor)
 
 
-def layer_norm(signal: Signal, sizes: Sequence[int], weight: Any, bias: Any, epsilon: float) -> Signal:
+def layer_norm(signal: Signal, normalized_shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Signal:
     """Return the normalisation of the numbers along the last axes, of these sizes."""
     scale, shift = _optional("weight", weight), _optional("bias", bias)
-    return normalise(signal, [int(size) for size in sizes], scale, shift, epsilon)
+    return normalise(signal, [int(size) for size in normalized_shape], scale, shift, eps)
 
 
-def max_pool(
-    signal: Signal,
-    dimensions: int,
-    window: Size,
-    stride: Size = None,
-    padding: Size = 0,
-    dilation: Size = 1,
-    ceil: bool = False,
-) -> Signal:
-    """Return the largest of each window."""
-    if _pair(dilation, 1, dimensions) != (1, 1):
-        raise InputError(f"a dilation of {dilation}; sparsenn's layers pool windows without gaps")
-    return _pooled(signal, MaxPool2d, dimensions, window, stride, padding, ceil)
+def max_pool(dimensions: int) -> Callable[..., Signal]:
+    """Return the function that gives the largest of each window."""
+
+    def compute(
+        signal: Signal,
+        kernel_size: Size,
+        stride: Size,
+        padding: Size,
+        dilation: Size,
+        ceil_mode: bool,
+        return_indices: bool = False,
+    ) -> Signal:
+        if return_indices:
+            raise InputError("also gives indices; sparsenn's layers give only the largest numbers")
+        if _pair(dilation, 1, dimensions) != (1, 1):
+            raise InputError(f"a dilation of {dilation}; sparsenn's layers pool windows without gaps")
+        return _pooled(signal, MaxPool2d, dimensions, kernel_size, stride, padding, ceil_mode)
+
+    return compute
 
 
-def average_pool(
-    signal: Signal,
-    dimensions: int,
-    window: Size,
-    stride: Size = None,
-    padding: Size = 0,
-    ceil: bool = False,
-    counts_padding: bool = True,
-    divisor: int | None = None,
-) -> Signal:
-    """Return the mean of each window."""
-    if divisor is None:
-        return _pooled(signal, AvgPool2d, dimensions, window, stride, padding, ceil, counts_padding)
-    if ceil:
-        raise InputError("divides sums by a number of its own, of windows that may end beyond the image (ceil_mode)")
-    means = _pooled(signal, AvgPool2d, dimensions, window, stride, padding, ceil)
-    return means.times(prod(_pair(window, 1, dimensions)) / divisor)
+def average_pool(dimensions: int) -> Callable[..., Signal]:
+    """Return the function that gives the mean of each window."""
+
+    def compute(
+        signal: Signal,
+        kernel_size: Size,
+        stride: Size,
+        padding: Size,
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor_override: int | None = None,
+    ) -> Signal:
+        if divisor_override is None:
+            return _pooled(signal, AvgPool2d, dimensions, kernel_size, stride, padding, ceil_mode, count_include_pad)
+        if ceil_mode:
+            raise InputError(
+                "divides sums by a number of its own, of windows that may end beyond the image (ceil_mode)"
+            )
+        means = _pooled(signal, AvgPool2d, dimensions, kernel_size, stride, padding, ceil_mode)
+        return means.times(prod(_pair(kernel_size, 1, dimensions)) / divisor_override)
+
+    return compute
 
 
-def adaptive_pool(signal: Signal, dimensions: int, kind: type[AvgPool2d] | type[MaxPool2d], size: Any) -> Signal:
-    """Return windows that make images of a size, of which None is one that stays."""
-    _check_rank(signal, dimensions)
-    image = signal.images().pixels[1:]
-    sizes = list(size) if isinstance(size, Sequence) else [size] * dimensions
-    wanted = [1] * (2 - len(sizes)) + sizes
-    sizes = [whole if part is None else part for whole, part in zip(image, wanted, strict=True)]
-    if any(part < 1 or whole % part for whole, part in zip(image, sizes, strict=True)):
-        raise InputError(f"makes {sizes} of {image} pixels, which takes windows of several sizes")
-    height, width = (whole // part for whole, part in zip(image, sizes, strict=True))
-    return signal.pooled(kind((height, width)))
+def adaptive_pool(dimensions: int) -> Callable[..., Signal]:
+    """Return the function that gives means of windows, so that images have a size, of which None is one that stays."""
+
+    def compute(signal: Signal, output_size: Any) -> Signal:
+        _check_rank(signal, dimensions)
+        image = signal.images().pixels[1:]
+        sizes = list(output_size) if isinstance(output_size, Sequence) else [output_size] * dimensions
+        wanted = [1] * (2 - len(sizes)) + sizes
+        sizes = [whole if part is None else part for whole, part in zip(image, wanted, strict=True)]
+        if any(part < 1 or whole % part for whole, part in zip(image, sizes, strict=True)):
+            raise InputError(f"makes {sizes} of {image} pixels, which takes windows of several sizes")
+        height, width = (whole // part for whole, part in zip(image, sizes, strict=True))
+        return signal.pooled(AvgPool2d((height, width)))
+
+    return compute
 
 
 def elementwise(signal: Signal, naming: str, name: str, attribute: Callable[[str, Any], Any]) -> Signal:
@@ -153,11 +171,11 @@ def elementwise(signal: Signal, naming: str, name: str, attribute: Callable[[str
     return signal.activated(activation)
 
 
-def pad(signal: Signal, sides: Sequence[int], mode: str = "constant", value: float | None = None) -> Signal:
+def pad(signal: Signal, pad: Sequence[int], value: float | None, mode: str | None = None) -> Signal:
     """Return images or sequences with zeros around them; sides come in pairs, from the last dimension on."""
-    if mode != "constant" or value or len(sides) % 2 or any(sides[4:]) or min(sides, default=0) < 0:
-        raise InputError(f"pads by {tuple(sides)} (mode {mode!r}, value {value}); only zeros around images are known")
-    left, right, above, below = (*map(int, sides[:4]), *[0] * (4 - len(sides)))
+    if mode not in (None, "constant") or value or len(pad) % 2 or any(pad[4:]) or min(pad, default=0) < 0:
+        raise InputError(f"pads by {tuple(pad)} (mode {mode!r}, value {value}); only zeros around images are known")
+    left, right, above, below = (*map(int, pad[:4]), *[0] * (4 - len(pad)))
     if signal.width and signal.rank < 4 and (above or below):
         raise InputError("pads channels; only zeros around images are supported")
     return pad_with_zeros(signal, ((above, below), (left, right)))
@@ -169,18 +187,24 @@ def parametric_relu(signal: Signal, weight: Any) -> Signal:
     return signal.leaked(slopes)
 
 
-def flatten(signal: Signal, start: int = 1, end: int = -1) -> Signal:
+def flatten(signal: Signal, start_dim: int, end_dim: int) -> Signal:
     """Return rows."""
-    if start not in (1, 1 - signal.rank) or end not in (-1, signal.rank - 1):
-        raise InputError(f"flattens dimensions {start} to {end}; all dimensions but the first must be flattened")
+    if start_dim not in (1, 1 - signal.rank) or end_dim not in (-1, signal.rank - 1):
+        raise InputError(
+            f"flattens dimensions {start_dim} to {end_dim}; all dimensions but the first must be flattened"
+        )
     return signal.flattened()
 
 
-def softmax(signal: Signal, dimension: int | None, layer: SoftmaxLayer | None = None) -> Signal:
-    """Return shares of one, along a row, or their logarithms if that is the layer."""
-    if dimension not in (1, -1, None):
-        raise InputError(f"a softmax over dimension {dimension}; only a softmax over the numbers of a row is supported")
-    return signal.softmax(layer)
+def softmax(layer: SoftmaxLayer | None = None) -> Callable[..., Signal]:
+    """Return the function that gives shares of one, along a row, or their logarithms if that is the layer."""
+
+    def compute(signal: Signal, dim: int | None) -> Signal:
+        if dim not in (1, -1, None):
+            raise InputError(f"a softmax over dimension {dim}; only a softmax over the numbers of a row is supported")
+        return signal.softmax(layer)
+
+    return compute
 
 
 def _check_rank(signal: Signal, dimensions: int) -> None:
@@ -213,5 +237,4 @@ def _pair(value: Size, otherwise: int, dimensions: int) -> tuple[int, int]:
 
 
 def _optional(name: str, value: Any) -> Any:
-    """Return an array, or None for None."""
     return None if value is None else host_array(name, value)

@@ -22,21 +22,7 @@ __all__ = ["network_through_onnx"]
 
 
 def network_through_onnx(module: Any, example: Sequence[Any] | Mapping[str, Any], sparse_below: float) -> Network:
-    """Return the network of the ONNX graph of a module.
-
-    Parameters
-    ----------
-    module : a `torch.nn.Module` in evaluation mode.
-    example : batches of inputs, in order or by name.
-    sparse_below : as of `from_onnx`.
-
-    Raises
-    ------
-    InputError
-        PyTorch can't export the module, or as `from_onnx`.
-    UsageError
-        The example does not fit the module's arguments, or as `from_onnx`.
-    """
+    """Return the network of the ONNX graph of a module."""
     positional, named = ((), dict(example)) if isinstance(example, Mapping) else (tuple(example), {})
     try:
         bound = inspect.signature(module.forward).bind(

@@ -14,17 +14,10 @@ from sparsenn.formats import Array
 
 __all__ = ["to_half"]
 
-THREADS = 256
-"""Of a block."""
-
-NUMBERS = 8
-"""That a thread takes at a time."""
-
-MOST_BLOCKS = 1 << 16
-"""They loop over what is left."""
-
-ALIGNMENT = 16
-"""Bytes."""
+THREADS = 256  # of a block
+NUMBERS = 8  # that a thread takes at a time
+MOST_BLOCKS = 1 << 16  # they loop over what is left
+ALIGNMENT = 16  # bytes
 
 _CONVERT = program("studies/conv2d/direct/kernels/convert.cu", THREADS=(THREADS,))
 
@@ -32,14 +25,7 @@ _CONVERT = program("studies/conv2d/direct/kernels/convert.cu", THREADS=(THREADS,
 def to_half(array: Array) -> Array:
     """Return a float32 device array's numbers as float16, rounded to nearest; 65,520 and above become infinite.
 
-    Parameters
-    ----------
-    array : of any shape, contiguous.
-
-    Raises
-    ------
-    UsageError
-        The array is not float32, or not contiguous.
+    `array`: of any shape, contiguous.
     """
     if array.dtype != np.float32 or not array.flags.c_contiguous:
         raise UsageError(

@@ -53,14 +53,9 @@ __all__ = [
     "tiled_defines",
 ]
 
-THREADS = 256
-"""Of a block."""
-
-STATIC_SHARED_BYTES = 48 << 10
-"""Shared memory that a kernel may declare."""
-
-CONSTANT_WEIGHTS = 16_384
-"""32-bit weights that constant memory has room for."""
+THREADS = 256  # of a block
+STATIC_SHARED_BYTES = 48 << 10  # shared memory that a kernel may declare
+CONSTANT_WEIGHTS = 16_384  # 32-bit weights that constant memory has room for
 
 FEW_CHANNELS = 2
 """Up to here per_shape takes its kernel for large images."""
@@ -113,7 +108,6 @@ def fits_one_group(geometry: Geometry) -> str | None:
 
 
 def _shared_tile(geometry: Geometry) -> tuple[int, int]:
-    """Return the width and height of a tile in shared memory."""
 
     def covered(width: int) -> int:
         down, across = geometry.output_height, geometry.output_width
@@ -136,15 +130,7 @@ def product_tile(filters: int) -> dict[str, int]:
 
 
 def launch_baseline(layer: ConvLayer, images: Array) -> Array:
-    """Run any convolution, one thread per output.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are not float32 in row-major order.
-    """
+    """Run any convolution, one thread per output."""
     outputs = new_outputs(layer, images)
     compute_baseline(layer, images, outputs)
     return outputs

@@ -35,8 +35,7 @@ __all__ = ["CHAIN", "HALF", "SOURCE", "launch_half", "shape_defines"]
 CHAIN = 14
 """Products that are added up in half precision: two rows of a 7 x 7 window, off by up to 14 · 2⁻¹¹ of their sizes."""
 
-THREADS = 256
-"""Of a block."""
+THREADS = 256  # of a block
 
 SOURCE = "studies/conv2d/direct/kernels/05_half.cu"
 
@@ -46,9 +45,7 @@ _PROGRAM = specialised(SOURCE)
 def shape_defines(geometry: Geometry, aligned: bool) -> dict[str, int]:
     """Return a convolution's sizes, tiles of pairs of pixels, and whether pairs are read at once, for the kernel.
 
-    Parameters
-    ----------
-    aligned : the images begin at a multiple of 4 bytes.
+    `aligned`: the images begin at a multiple of 4 bytes.
     """
     width, height = tile_of(geometry.output_height, parts_of(geometry.output_width, 2), THREADS)
     paired = aligned and geometry.width % 2 == 0 and geometry.padding[1] % 2 == 0
@@ -57,16 +54,7 @@ def shape_defines(geometry: Geometry, aligned: bool) -> dict[str, int]:
 
 
 def launch_half(layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution of stride 1, dilation 1 and one group in half precision, two pixels a thread.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are neither float32 nor float16, or not in row-major order; the convolution does not fit, or has a weight
-        beyond half precision.
-    """
+    """Run a convolution of stride 1, dilation 1 and one group in half precision, two pixels a thread."""
     given = layer.geometry
     refuse(why_not_plain(given))
     outputs = new_outputs(layer, images, (np.float32, np.float16))

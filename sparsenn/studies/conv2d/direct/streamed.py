@@ -45,8 +45,7 @@ __all__ = [
 STREAMS = 3
 """Pieces under way at a time: one arrives, one is computed, one leaves."""
 
-PIECES = 8
-"""Into which images on the device are cut."""
+PIECES = 8  # into which images on the device are cut
 
 PIECE_BYTES = 32 << 20
 """Of inputs or outputs, whichever are more: enough that starting a copy costs little beside it."""
@@ -54,8 +53,7 @@ PIECE_BYTES = 32 << 20
 MULTIPLE = 4
 """Images that a piece is a multiple of, so that each begins at a multiple of 16 bytes."""
 
-COPIERS = 8
-"""Most threads that fill and empty pinned pieces."""
+COPIERS = 8  # most threads that fill and empty pinned pieces
 
 
 def _kernel(layer: ConvLayer) -> Callable[[ConvLayer, Array, Array], None]:
@@ -69,13 +67,7 @@ def _kernel(layer: ConvLayer) -> Callable[[ConvLayer, Array, Array], None]:
 
 
 def bounds(images: int, pieces: int) -> list[tuple[int, int]]:
-    """Return the first image and the one after the last of each piece; pieces are equal but for the last.
-
-    Raises
-    ------
-    UsageError
-        There are to be fewer than 1.
-    """
+    """Return the first image and the one after the last of each piece; pieces are equal but for the last."""
     if pieces < 1:
         raise UsageError(f"images cannot be cut into {pieces} pieces; give 1 or more")
     size = max(1, parts_of(parts_of(images, pieces), MULTIPLE)) * MULTIPLE
@@ -100,15 +92,6 @@ def launch_streamed(layer: ConvLayer, images: Array) -> Array:
     -------
     (images, filters, output height, output width) float32, where the images are. Work on device arrays is queued on the
     current stream and not waited for.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are not float32 in row-major order.
-    OutOfMemoryError
-        The device's memory does not suffice.
     """
     if type(images) is np.ndarray:
         return run_streamed(layer, images)
@@ -166,13 +149,6 @@ def run_streamed(layer: ConvLayer, images: Array, pieces: int | None = None, out
     Returns
     -------
     `outputs`.
-
-    Raises
-    ------
-    ShapeError, UsageError
-        As `launch_streamed`; or the outputs do not have that shape, or there are to be no pieces.
-    OutOfMemoryError
-        The device's memory does not suffice.
     """
     outputs = _checked(layer, images, outputs)
     count = images.shape[0]
@@ -239,7 +215,6 @@ def _slot(most: int, images: Array, outputs: Array) -> _Slot:
 
 
 def _send(slot: _Slot, piece: tuple[int, int], images: Array, copiers: Executor) -> None:
-    """Start the copy of a piece's images to the device."""
     slot.piece = piece
     source = images[piece[0] : piece[1]]
     if slot.pinned_images is not None:
@@ -250,7 +225,6 @@ def _send(slot: _Slot, piece: tuple[int, int], images: Array, copiers: Executor)
 
 
 def _fetch(slot: _Slot, outputs: Array) -> None:
-    """Start the copy of a piece's outputs from the device."""
     assert slot.piece is not None
     first, end = slot.piece
     target = outputs[first:end] if slot.pinned_outputs is None else slot.pinned_outputs[: end - first]

@@ -55,8 +55,7 @@ MOST_SUMS = 128
 MOST_ROWS = 32
 """Of a window: a thread has a column of them in registers."""
 
-MOST_THREADS = 128
-"""Of a block."""
+MOST_THREADS = 128  # of a block
 
 
 def fits(geometry: Geometry) -> str | None:
@@ -124,15 +123,7 @@ def _instructions(geometry: Geometry, parameters: Mapping[str, int]) -> float:
 
 
 def launch_swept(layer: ConvLayer, images: Array) -> Array:
-    """Run a convolution that `fits`, with its `defaults`.
-
-    Raises
-    ------
-    ShapeError
-        The images do not have the shape that the layer was uploaded for.
-    UsageError
-        They are not float32 in row-major order, or the convolution does not fit.
-    """
+    """Run a convolution that `fits`, with its `defaults`."""
     return _run(defaults(layer.geometry), layer, images)
 
 
@@ -148,9 +139,7 @@ def completed(geometry: Geometry, parameters: Mapping[str, int]) -> dict[str, in
 def launch_with(parameters: Mapping[str, int]) -> Launch:
     """Return the launch with given parameters; it raises, besides, if a convolution cannot be run with them.
 
-    Parameters
-    ----------
-    parameters : some or all of `PARAMETERS`, which the others are chosen for.
+    `parameters`: some or all of `PARAMETERS`, which the others are chosen for.
     """
     return partial(_checked, dict(parameters))
 

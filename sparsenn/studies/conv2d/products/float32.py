@@ -39,17 +39,12 @@ __all__ = [
     "VECTORIZED",
     "VECTORIZED_SOURCE",
     "fits",
-    "launch_block_tiled",
-    "launch_coalesced",
     "launch_library",
-    "launch_naive",
-    "launch_shared_tiled",
     "launch_vectorized",
     "term_matrix",
 ]
 
-THREADS = 256
-"""Of a block that computes an output a thread."""
+THREADS = 256  # of a block that computes an output a thread
 
 # Tiled rungs.
 SIDE = 16  # threads along a side of a tile
@@ -91,36 +86,8 @@ def fits(geometry: Geometry) -> str | None:
     return why_too_large(geometry)
 
 
-def launch_naive(layer: ConvLayer, images: Array) -> Array:
-    """Compute an output a thread, filters along the lanes.
-
-    Raises
-    ------
-    UsageError
-        The convolution is not one that `fits`, or the images are not contiguous float32.
-    ShapeError
-        The images are not of the layer's size.
-    """
-    return _launch(_NAIVE, layer, images, 1, THREADS)
-
-
-def launch_coalesced(layer: ConvLayer, images: Array) -> Array:
-    """Compute an output a thread, pixels along the lanes; errors as `launch_naive`."""
-    return _launch(_COALESCED, layer, images, 1, THREADS)
-
-
-def launch_block_tiled(layer: ConvLayer, images: Array) -> Array:
-    """Compute several outputs a thread, read from global memory; errors as `launch_naive`."""
-    return _launch(_BLOCK_TILED, layer, images, SIDE * EACH, SIDE * SIDE)
-
-
-def launch_shared_tiled(layer: ConvLayer, images: Array) -> Array:
-    """Compute several outputs a thread, read from shared memory; errors as `launch_naive`."""
-    return _launch(_SHARED_TILED, layer, images, SIDE * EACH, SIDE * SIDE)
-
-
 def launch_vectorized(layer: ConvLayer, images: Array) -> Array:
-    """Compute 8 filters at 8 pixels a thread, tiles of weights and inputs copied ahead; errors as `launch_naive`."""
+    """Compute 8 filters at 8 pixels a thread, tiles of weights and inputs copied ahead."""
     cp = cupy()
     outputs = _outputs(layer, images)
     if not images.shape[0]:
@@ -143,7 +110,7 @@ def launch_vectorized(layer: ConvLayer, images: Array) -> Array:
 
 
 def launch_library(layer: ConvLayer, images: Array) -> Array:
-    """Write windows out as columns, some images at a time, and multiply by cuBLAS; errors as `launch_naive`."""
+    """Write windows out as columns, some images at a time, and multiply by cuBLAS."""
     cp = cupy()
     outputs = _outputs(layer, images)
     geometry, defines = layer.geometry, {**_numbers(layer), **_ACROSS}
@@ -217,19 +184,27 @@ def _launch(program: Program, layer: ConvLayer, images: Array, tile: int, thread
 
 _described = partial(convolution, fits=everywhere(fits), needs=("one group",))
 
-NAIVE = _described("conv_naive", launch_naive, "one thread per output, neighbours in different filters", traffic=naive)
+NAIVE = _described(
+    "conv_naive",
+    partial(_launch, _NAIVE, tile=1, threads=THREADS),
+    "one thread per output, neighbours in different filters",
+    traffic=naive,
+)
 COALESCED = _described(
-    "conv_coalesced", launch_coalesced, "one thread per output, neighbours side by side", traffic=coalesced
+    "conv_coalesced",
+    partial(_launch, _COALESCED, tile=1, threads=THREADS),
+    "one thread per output, neighbours side by side",
+    traffic=coalesced,
 )
 BLOCK_TILED = _described(
     "conv_block_tiled",
-    launch_block_tiled,
+    partial(_launch, _BLOCK_TILED, tile=SIDE * EACH, threads=SIDE * SIDE),
     "squares of filters and pixels in a thread's registers",
     traffic=tiled(block_tiled, SIDE * EACH),
 )
 SHARED_TILED = _described(
     "conv_shared_tiled",
-    launch_shared_tiled,
+    partial(_launch, _SHARED_TILED, tile=SIDE * EACH, threads=SIDE * SIDE),
     "squares in registers, tiles of weights and windows in shared memory",
     traffic=tiled(shared_tiled, SIDE * EACH, thread_tile=(EACH, EACH)),
 )

@@ -48,16 +48,6 @@ def test_weights_on_either_side() -> None:
     check(model([node("MatMul", "W", "x")], ["n", 5, 1], W=W.T), normal(4, 5, 1))
 
 
-@pytest.mark.parametrize("swapped", [0, 1])
-@pytest.mark.parametrize("addend", [None, (), (3,), (1, 3)])
-def test_gemm(swapped: int, addend: tuple[int, ...] | None) -> None:
-    constants = {"W": normal(3, 5) if swapped else normal(5, 3)}
-    if addend is not None:
-        constants["c"] = np.asarray(normal(*addend), np.float32)
-    made = node("Gemm", "x", *constants, alpha=0.5, beta=2.0, transB=swapped)
-    check(model([made], ["n", 5], **constants), normal(4, 5))
-
-
 def test_gemm_with_rows_across() -> None:
     check(model([node("Gemm", "W", "x", "c")], [5, "n"], W=normal(3, 5), c=normal(3, 1)), normal(5, 4), axis=1)
     nodes = [node("Gemm", "x", "W", to="z", transA=1), node("Transpose", "z")]
@@ -249,26 +239,6 @@ def test_rows_of_pixels() -> None:
     check(model([*nodes[:3], node("GlobalAveragePool", "c")], ["n", 2, 15], W=normal(3, 2, 3)), normal(4, 2, 15))
 
 
-@pytest.mark.parametrize(
-    ("operator", "form"),
-    [
-        ("MaxPool", {"kernel_shape": [2, 3], "strides": [2, 1]}),
-        ("MaxPool", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
-        ("MaxPool", {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
-        ("MaxPool", {"kernel_shape": [2, 2], "strides": [2, 2], "auto_pad": "SAME_UPPER"}),
-        ("AveragePool", {"kernel_shape": [2, 2], "strides": [2, 2]}),
-        ("AveragePool", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1}),
-        ("AveragePool", {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
-        ("GlobalAveragePool", {}),
-        ("GlobalMaxPool", {}),
-    ],
-)
-def test_pooling(operator: str, form: dict[str, Any]) -> None:
-    nodes = [node(operator, "x", to="z", **form), node("Flatten", "z")]
-    network = check(model(nodes, ["n", 2, 6, 8]), normal(3, 2, 6, 8))
-    assert kinds(network)[0] is (MaxPool2d if "Max" in operator else AvgPool2d)
-
-
 @pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "AveragePool counted"])
 @pytest.mark.parametrize(
     "form",
@@ -406,11 +376,6 @@ def test_a_fixed_number_of_rows_is_left_open() -> None:
         [node("Reshape", "x", "shape", to="a"), node("MatMul", "a", "W")], [1, 2, 3], W=normal(6, 5), shape=[-1]
     )
     check(flat, normal(1, 2, 3), axis=None)
-
-
-def test_dropout_and_identity_do_nothing() -> None:
-    nodes = [node("Dropout", "x", to="a"), node("Identity", "a", to="b"), node("MatMul", "b", "W")]
-    assert kinds(check(model(nodes, ["n", 5], W=normal(5, 3)), normal(4, 5))) == [Linear]
 
 
 # ---- Classes --------------------------------------------------------------------------------------------------------
