@@ -128,6 +128,12 @@ def test_texts_that_are_no_layers(text: str, message: str) -> None:
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("steps", ["other", ["other"]])
+def test_names_that_do_not_print_are_escaped(steps: Any) -> None:
+    with pytest.raises(UsageError, match=r"\(.*\\x1bfirst\)"):
+        from_weights({"\x1bfirst.weight": FIRST}, steps)
+
+
 KERAS_NAMES = {
     "fc1/kernel:0": FIRST.T,
     "fc1/bias:0": BIAS,
