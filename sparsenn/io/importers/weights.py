@@ -259,7 +259,9 @@ def _groups(bag: Mapping[str, Any]) -> dict[str, _Group]:
 
 def _by_numbers(name: str) -> tuple[Any, ...]:
     """Return what sorts names as people count: layer 2 before layer 10."""
-    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name))
+    parts = ((part.isdecimal(), part.lstrip("0"), part) for part in re.split(r"(\d+)", name))
+    # numbers by their digits: int() refuses long ones
+    return tuple((len(digits), digits) if is_number else (-1, part) for is_number, digits, part in parts)
 
 
 def _numbered(names: Mapping[str, Any]) -> bool:

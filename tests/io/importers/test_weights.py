@@ -55,6 +55,7 @@ EXPECTED = np.maximum(ROWS @ FIRST.T + BIAS, 0) @ SECOND.T
             f"layer{number}_{what}": array
             for number, what, array in ((10, "weight", SECOND), (9, "weight", FIRST), (9, "bias", BIAS))
         },
+        {f"layer1{5000 * '0'}_weight": SECOND, "layer09_weight": FIRST, "layer09_bias": BIAS},
     ],
 )
 def test_matched_in_order(bag: dict[str, Any]) -> None:
