@@ -97,7 +97,8 @@ def verbs(scratch: Path, address: str) -> dict[str, Verb]:
     new = ["--neurons", "1024", "--layers", "4", "--images", "100", "--inputs", "digits", "--no-progress"]
     train = ["train", data, "--hidden", "64,64", "--epochs", "5", "--seed", "3", "--device", "cpu"]
     pieces = ["infer", problem, "--stream", "--resume", "--memory-limit", "10M", "--device", "cpu"]
-    files = ["--output", "{work}/found.h5", "--json", "{work}/found.json", "--device", "cpu"]
+    # a result's description has the plan's measured times, which a reproducible session does without
+    files = ["--output", "{work}/found.h5", "--json", "{work}/found.json", "--device", "cpu", "--reproducible"]
     convert = ["challenge", "convert", "--layers", "4", problem]
     model, rows = str(scratch / "model.h5"), str(scratch / "rows")
     drawn = ["--report", "{work}/found.html", "--trace", "{work}/trace.json.gz", "--plot", "{work}/layers.svg"]
