@@ -5,11 +5,15 @@ To have a new format fuzzed, add it to `FORMATS`.
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import re
 import shutil
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from io import StringIO
@@ -23,13 +27,15 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 from idx_files import write_idx as write_idx_file
+from keras_files import conv2d, dense, flatten, layer, max_pool, write_archive, write_functional, write_legacy
 from pyarrow import parquet
 from rich.console import Console
 
 import sparsenn
 from sparsenn import CSR, Dataset, Linear, Model, Network, SparseLinear
+from sparsenn.cli import main
 from sparsenn.datasets import download
-from sparsenn.errors import ResourceError
+from sparsenn.errors import InputError, ResourceError
 from sparsenn.formats import Column, Scaling, TableEncoding
 from sparsenn.io.arrays import idx, matrix_market
 from sparsenn.io.challenge import folder as challenge_folder
@@ -37,6 +43,7 @@ from sparsenn.io.challenge import tsv
 from sparsenn.io.hdf5 import checkpoint, dataset, model
 from sparsenn.io.importers.rounding import RoundingWarning
 from sparsenn.io.tables import files
+from sparsenn.io.tables.row_source import checked, faults_reported, opened_rows
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
 from sparsenn.report.caches import choices_table
 from sparsenn.report.records import plain, to_json
@@ -218,6 +225,24 @@ def read_tables(folder: Path, name: str) -> None:
     read_rows(folder / name, data.inputs.shape[1], data.targets.shape[1], **known)
 
 
+def write_streamed_rows(folder: Path) -> None:
+    rows = np.random.default_rng(4).standard_normal((5, WIDTH), np.float32)
+    np.save(folder / "rows.npy", rows)
+    with h5py.File(folder / "rows.h5", "w") as file:
+        file["inputs"] = rows
+    parquet.write_table(pa.table({f"c{number}": column for number, column in enumerate(rows.T)}), folder / "c.parquet")
+    dataset.write_dataset(mixed(), folder / "sparse.h5")
+    for name in ("images.tsv", "images.tsv.gz"):
+        tsv.write_layer(folder / name, CSR.from_scipy(sp.csr_array(sparse(5, WIDTH, 11))))
+
+
+def read_streamed_rows(folder: Path, name: str) -> None:
+    with opened_rows(folder / name, WIDTH) as source:
+        for rows in source.pieces(2):
+            with faults_reported(folder / name, 0):
+                checked(rows)
+
+
 def write_training_data(folder: Path) -> None:
     rows = np.random.default_rng(5).standard_normal((4, 3), np.float32)
     for name, others in (("labels", np.arange(4) % 2), ("targets", rows[:, :2])):
@@ -249,7 +274,10 @@ def write_models(folder: Path) -> None:
 
 def read_model(folder: Path, name: str) -> None:
     model.is_model(folder / name)
-    network = model.read_model(folder / name).network
+    run_model(model.read_model(folder / name).network)
+
+
+def run_model(network: Network) -> None:
     if network.widest <= MOST_WORK // 2:
         sparsenn.infer(network, np.ones((2, network.inputs), np.float32))
 
@@ -260,6 +288,7 @@ def write_onnx(folder: Path) -> None:
     for name in ("rows", "images"):
         network = model.read_model(folder / f"{name}.h5").network
         sparsenn.to_onnx(network, folder / f"{name}.onnx", sparse=name == "rows")
+    (folder / "rows.onnx.gz").write_bytes(gzip.compress((folder / "rows.onnx").read_bytes(), mtime=0))
     for path in folder.glob("*.h5"):
         path.unlink()
     exported = Path(__file__).parent / "io" / "importers" / "onnx" / "exported"
@@ -268,12 +297,66 @@ def write_onnx(folder: Path) -> None:
 
 
 def read_onnx(folder: Path, name: str) -> None:
-    """Read a model, which may warn that its damaged weights need more than float32."""
+    with roundings_ignored():
+        network = sparsenn.from_onnx(folder / name)
+    run_model(network)
+
+
+@contextmanager
+def roundings_ignored() -> Iterator[None]:
+    """Damaged weights may need more than float32, of which a warning says so."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RoundingWarning)
-        network = sparsenn.from_onnx(folder / name)
-    if network.widest <= MOST_WORK // 2:
-        sparsenn.infer(network, np.ones((2, network.inputs), np.float32))
+        yield
+
+
+def write_keras(folder: Path) -> None:
+    rng = np.random.default_rng(7)
+    images = [
+        conv2d(rng.standard_normal((3, 3, 1, 2)), np.zeros(2), activation="relu"),
+        max_pool(2),
+        flatten(),
+        dense(rng.standard_normal((8, 3)), np.ones(3), "softmax"),
+    ]
+    rows = [dense(rng.standard_normal((4, 4)), np.ones(4), "tanh") for _ in range(2)]
+    write_archive(folder / "images.keras", (6, 6, 1), images)
+    write_functional(folder / "sum.keras", (4,), [*rows, layer("Add")], [["input"], ["l1"], ["l1", "l2"]])
+    write_legacy(folder / "rows.h5", (4,), rows)
+
+
+def read_keras(folder: Path, name: str) -> None:
+    with roundings_ignored():
+        network = sparsenn.from_keras(folder / name)
+    run_model(network)
+
+
+def write_weights(folder: Path) -> None:
+    rng = np.random.default_rng(8)
+    shapes = {"fc1.weight": (6, 4), "fc1.bias": (6,), "fc2.weight": (2, 6), "fc2.bias": (2,)}
+    arrays = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    np.savez(folder / "rows.npz", **arrays)
+    (folder / "rows.safetensors").write_bytes(safetensors(arrays))
+    shapes = {"conv.weight": (2, 1, 3, 3), "norm.weight": (2,), "norm.bias": (2,), "fc.weight": (3, 8)}
+    arrays = {name: rng.standard_normal(shape).astype(np.float16) for name, shape in shapes.items()}
+    arrays |= {"norm.running_mean": np.zeros(2, np.float32), "norm.running_var": np.ones(2)}
+    (folder / "images.safetensors").write_bytes(safetensors(arrays))
+
+
+def safetensors(arrays: Mapping[str, Any]) -> bytes:
+    header, end = {}, 0
+    for name, array in arrays.items():
+        kind = f"F{8 * array.itemsize}"
+        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": [end, end + array.nbytes]}
+        end += array.nbytes
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + b"".join(array.tobytes() for array in arrays.values())
+
+
+def read_weights(folder: Path, name: str) -> None:
+    steps = "1x6x6,conv,norm,relu,max_pool2,flatten,fc" if name.startswith("images") else None
+    with roundings_ignored():
+        network = sparsenn.from_weights(folder / name, steps)
+    run_model(network)
 
 
 DATA = TrainingData(np.eye(4, 3), np.eye(4, 2))
@@ -334,6 +417,71 @@ def read_downloads(folder: Path, name: str) -> None:
             raise
 
 
+# ---- The command line ----------------------------------------------------------------------------------------------
+
+
+COMMANDS = (
+    "predict table.h5 people.csv --ignore kind --id name --impute --scores --output found.csv",
+    "predict images.h5 pixels.npy --no-classes --factor 0.5 --mean 0.1 -o found.npy --stats --json f.json",
+    "predict rows.h5 targets.csv --targets 2 --device cpu --precision float64",
+    "predict images.h5 pixels.npy --stream --resume --memory-limit 2M --output found.npy",
+    "convert rows.h5 found.onnx.gz --no-progress",
+    "convert rows.safetensors found.h5 --steps fc1,relu,fc2",
+    "convert mlp-scaled-masked.script.onnx found.h5 --shape 6",
+    "info images.h5 --plan --rows 64 --prune 0.5 --device cpu --json -",
+    "infer mixed.h5 --layers 2 --bias -0.1 --limit-inputs 3 --batch-size 2 --output found.tsv --stats",
+    "challenge run mixed.h5 --stream --inputs pixels8.npy --memory-limit 1M -o found.h5 --json found.json",
+    "train people.csv --targets kind --ignore name --impute --hidden 3 --epochs 2 --validation people.csv -o found.h5",
+    "train rows.csv --checkpoint state.h5 --momentum 0.5 --epochs 1 --scale none --output found.h5",
+    "challenge generate found.h5 --neurons 64 --layers 3 --radices 2,2 --kronecker 16 --images 4 --bias -0.3",
+    "challenge convert mixed.h5 found.h5 --layers 1",
+    "challenge convert layer.tsv found.mtx --shape 8x6",
+    "challenge verify result.h5 regular.h5",
+)
+"""Command lines, over files of other formats."""
+
+MANY = re.compile(r"\d{4,}")
+"""Numbers that may ask for much work."""
+
+
+def write_commands(folder: Path) -> None:
+    for write in (write_onnx, write_models, write_weights, write_datasets, write_result, write_triples):
+        write(folder)
+    (folder / "people.csv").write_text("name,a,b,kind\nA,0.5,s,k\nB,1,t,l\nC,,y,k\n")
+    (folder / "rows.csv").write_text("1,2,3\n4,5,6\n7,8,9.5\n")
+    rng = np.random.default_rng(9)
+    np.save(folder / "pixels.npy", rng.standard_normal((5, 36), np.float32))
+    np.save(folder / "pixels8.npy", rng.standard_normal((5, WIDTH), np.float32))
+    np.savetxt(folder / "targets.csv", np.eye(2, WIDTH + 2, WIDTH), delimiter=",")
+    for number, command in enumerate(COMMANDS):
+        (folder / f"{number}.arguments").write_text(command.replace(" ", "\n"))
+
+
+def run_command(folder: Path, name: str) -> None:
+    """Run the program in a folder of its own; what is not done must be one line, or the usage, and leave no file."""
+    arguments = (folder / name).read_bytes().decode(errors="surrogateescape").replace("\0", "").split("\n")
+    if "info" not in arguments and any(map(MANY.fullmatch, arguments)):
+        return
+    out, err = StringIO(), StringIO()
+    with TemporaryDirectory(dir=folder) as work, cache_in(folder / "cache"):
+        before = {path.name for path in folder.iterdir() if path.is_file()}
+        for file in before:
+            os.link(folder / file, Path(work, file))
+        with chdir(work), pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            warnings.simplefilter("default")
+            patch.setattr(sys, "argv", ["sparsenn", *arguments])
+            code = main()
+        made = {str(path.relative_to(work)) for path in Path(work).rglob("*")} - before
+    said = err.getvalue()
+    assert code in (0, 1, 2), f"exit code {code}: {said}"
+    assert "Traceback" not in said, said
+    assert not any(file.endswith(".part") for file in made), made
+    if code == 2:
+        assert said.count("error: ") == 1 or said.startswith("Usage: "), said
+        assert not made - {"found.npy.pieces"}, (made, said)
+        raise InputError(said.strip().rpartition("\n")[2])
+
+
 FORMATS: Mapping[str, Format] = {
     "official": Format(write_official(), read_official),
     "official_gzip": Format(write_official(compress=True), read_official),
@@ -347,10 +495,14 @@ FORMATS: Mapping[str, Format] = {
     "numpy": Format(write_numpy, read_table),
     "csv": Format(write_csv, read_csv),
     "tables": Format(write_tables, read_tables),
+    "streamed_rows": Format(write_streamed_rows, read_streamed_rows),
     "training_data": Format(write_training_data, lambda folder, name: read_data(folder / name)),
     "model": Format(write_models, read_model),
     "checkpoint": Format(write_checkpoint, read_checkpoint),
     **({"onnx": Format(write_onnx, read_onnx)} if find_spec("onnx") else {}),
+    "keras": Format(write_keras, read_keras),
+    "weights": Format(write_weights, read_weights),
     "choices": Format(write_choices, read_choices),
     "downloads": Format(write_downloads, read_downloads, lambda name: name.endswith(".json")),
+    "commands": Format(write_commands, run_command, lambda name: name.endswith(".arguments")),
 }

@@ -1,6 +1,7 @@
 """Damage to files, drawn at random: bits, bytes, numbers, pieces cut out, moved or taken from elsewhere.
 
-Files in gzip, archives in tar and zip are damaged as they are, or inside, so that their checksums hold again.
+Files in gzip, archives in tar and zip, and headers that a length precedes are damaged as they are, or inside, so that
+checksums and lengths hold again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from random import Random
 
 __all__ = ["mutated", "shrunk"]
 
-TEXT_SUFFIXES = (".tsv", ".csv", ".mtx", ".json")
+TEXT_SUFFIXES = (".tsv", ".csv", ".mtx", ".json", ".arguments")
 NUMBER = re.compile(rb"-?\d+\.?\d*(?:[eE][-+]?\d+)?")
 WORDS = (
     *(b"-1", b"0", b"1", b"2", b"7", b"8", b"9", b"255", b"65535", b"65536", b"16777217", b"1000000000"),
@@ -45,8 +46,12 @@ def mutated(random: Random, name: str, data: bytes, others: list[bytes]) -> byte
         if name.endswith(".gz"):
             inside = mutated(random, name.removesuffix(".gz"), gzip.decompress(data), others)
             return gzip.compress(inside, 1, mtime=0)
-        if name.endswith(".npz"):
+        if name.endswith((".npz", ".keras")):
             return _zip(random, data, others)
+        if name.endswith(".safetensors"):
+            end = 8 + int.from_bytes(data[:8], "little")
+            header = mutated(random, ".json", data[8:end], others)
+            return len(header).to_bytes(8, "little") + header + data[end:]
     text = name.endswith(TEXT_SUFFIXES)
     for _ in range(random.choice((1, 1, 1, 2, 3, 6))):
         data = random.choice(_WAYS)(random, data or b"\0", others, text)

@@ -22,6 +22,7 @@ from sparsenn.layers import AvgPool2d, MaxPool2d
 EYE = sp.eye(3, format="csc")
 SPARSE = Network((SparseLinear.from_scipy(EYE),))
 DENSE = Network((Linear(np.eye(3)),))
+MODEL = sparsenn.Model(DENSE, "mse", False)
 ROW, IMAGE = np.ones((1, 3)), np.ones((1, 25))
 DATA = TrainingData(np.ones((2, 2)), np.ones((2, 1)))
 MATRIX = CSR.from_scipy(sp.eye(3, format="csr"))
@@ -160,6 +161,7 @@ MISUSES: dict[str, Callable[[], Any]] = {
     "bias of a dataset": lambda: sparsenn.load("radixnet-1024x120", bias="x"),
     "read_model None": lambda: sparsenn.read_model(None),
     "a NUL": lambda: sparsenn.read_model("a\0.h5"),
+    "a descriptor of many digits": lambda: sparsenn.write_model("/dev/fd/" + 5000 * "1", MODEL),
     "a NUL in data": lambda: sparsenn.read_data("a\0.csv"),
     "neurons": lambda: sparsenn.radixnet("1024", 1),
     "layers between": lambda: sparsenn.radixnet(1024, 1.5),

@@ -17,6 +17,7 @@ Every run is a fork of this process, which has loaded the package and does nothi
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import json
 import os
@@ -40,7 +41,11 @@ import numpy as np
 from sparsenn.cli import run
 from sparsenn.cli.program import VERBS
 from sparsenn.datasets import generate
-from sparsenn.io import read_checkpoint, write_dataset, write_official
+from sparsenn.io import read_checkpoint, write_dataset, write_model, write_official
+from sparsenn.layers import Linear, ReLU
+from sparsenn.model import Model
+from sparsenn.network import Network
+from sparsenn.runtime.storage import cache_folder
 
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 """The first cannot be handled or blocked."""
@@ -49,6 +54,12 @@ LONGEST = 120.0
 LAST_MOMENTS = 0.5
 """Seconds that a process may go on after a signal and still end well; more, and the signal was lost."""
 LOOK_EVERY = 0.0005
+BEFORE = "{}"
+"""Content of a file that is there before a run."""
+ENDS = {".html": "</html>", ".svg": "</svg>", ".tex": "\\end{tabular}"}
+"""Of documents that are whole, by suffix."""
+CHOICES = "choices"
+"""Folder of measured choices in the cache folder, whose files differ from run to run."""
 PIECES = ".pieces"
 """Suffix of a folder of what a run has done, which the next one resumes."""
 STARTS_WITH = ("cli", "engine", "io.files", "io.challenge.folder", "io.tables.csv", "datasets", "training", "report")
@@ -66,6 +77,7 @@ class Verb:
         timed: tuple[str, ...] = (),
         over: bool = False,
         adds: bool = False,
+        cache: bool = False,
     ) -> None:
         self.words = words
         self.adds = adds  # several files to a folder that is there
@@ -73,6 +85,7 @@ class Verb:
         self.resumed = resumed  # a checkpoint
         self.timed = timed  # files that differ from run to run
         self.over = over  # whether it writes over files that are there
+        self.cache = cache  # whether the cache folder is in the folder that it runs in
 
     def command(self, work: Path) -> list[str]:
         resume = self.resumed and (work / self.resumed).exists()
@@ -81,21 +94,44 @@ class Verb:
 
 def verbs(scratch: Path, address: str) -> dict[str, Verb]:
     data, problem = str(scratch / "data.csv"), str(scratch / "problem.h5")
-    new = ["--neurons", "1024", "--layers", "12", "--images", "500", "--inputs", "digits", "--no-progress"]
-    train = ["train", data, "--hidden", "64,64", "--epochs", "12", "--seed", "3", "--device", "cpu"]
-    pieces = ["infer", problem, "--stream", "--resume", "--memory-limit", "30M", "--device", "cpu"]
-    files = ["--output", "{work}/found.h5", "--json", "{work}/found.json", "--device", "cpu"]
+    new = ["--neurons", "1024", "--layers", "4", "--images", "100", "--inputs", "digits", "--no-progress"]
+    train = ["train", data, "--hidden", "64,64", "--epochs", "5", "--seed", "3", "--device", "cpu"]
+    pieces = ["infer", problem, "--stream", "--resume", "--memory-limit", "10M", "--device", "cpu"]
+    # a result's description has the plan's measured times, which a reproducible session does without
+    files = ["--output", "{work}/found.h5", "--json", "{work}/found.json", "--device", "cpu", "--reproducible"]
+    convert = ["challenge", "convert", "--layers", "4", problem]
+    model, rows = str(scratch / "model.h5"), str(scratch / "rows")
+    drawn = ["--report", "{work}/found.html", "--trace", "{work}/trace.json.gz", "--plot", "{work}/layers.svg"]
     return {
         "infer": Verb("infer", problem, *files, timed=("found.json",), over=True),
+        "infer-drawn": Verb("infer", problem, *drawn, timed=("found.html", "trace.json.gz", "layers.svg"), over=True),
+        "predict": Verb("predict", model, rows + ".csv", "--scores", "--output", "{work}/found.csv", over=True),
+        "predict-arrays": Verb(
+            *("predict", model, rows + ".npy", "--json", "{work}/found.json", "--output", "{work}/found.npz"),
+            timed=("found.json",),
+            over=True,
+        ),
+        "predict-stream": Verb(
+            *("predict", model, rows + ".npy", "--stream", "--resume", "--memory-limit", "2M"),
+            *("--output", "{work}/found.npy"),
+        ),
+        "convert-model": Verb("convert", model, "{work}/model.onnx", over=True),
+        "tune": Verb("tune", model, "--rows", "4,64", "--json", "{work}/found.json", timed=("found.json",), cache=True),
+        "benchmark": Verb(
+            *("challenge", "benchmark", problem, "--runs", "2", "--device", "cpu"),
+            *("--output", "{work}/rates.tex", "--json", "{work}/rates.json"),
+            timed=("rates.tex", "rates.json"),
+            over=True,
+        ),
         "stream": Verb(*pieces, "--output", "{work}/found.npy", "--json", "{work}/found.json", timed=("found.json",)),
         "train": Verb(*train, "--checkpoint", "{work}/state.h5", "--output", "{work}/model.h5", resumed="state.h5"),
         "generate": Verb("challenge", "generate", "{work}/made.h5", *new, over=True),
         "generate-folder": Verb("challenge", "generate", "{work}/made", *new, "--no-truth", folder="made"),
-        "convert": Verb("challenge", "convert", problem, "{work}/copy.h5", over=True),
+        "convert": Verb(*convert, "{work}/copy.h5", over=True),
         "convert-official": Verb("challenge", "convert", str(scratch / "official"), "{work}/copy.h5", over=True),
-        "convert-folder": Verb("challenge", "convert", problem, "{work}/copy", folder="copy"),
-        "convert-archive": Verb("challenge", "convert", problem, "{work}/copy", "--archive", folder="copy"),
-        "convert-into": Verb("challenge", "convert", problem, "{work}", "--archive", adds=True),
+        "convert-folder": Verb(*convert, "{work}/copy", folder="copy"),
+        "convert-archive": Verb(*convert, "{work}/copy", "--archive", folder="copy"),
+        "convert-into": Verb(*convert, "{work}", "--archive", adds=True),
         "download": Verb(
             *("challenge", "download", "1024", "{work}", "--layers", "120", "--url", address), timed=("downloads.json",)
         ),
@@ -117,9 +153,10 @@ def forked(work: Callable[..., Any], *arguments: Any) -> int:
         os._exit(code)
 
 
-def started(words: list[str], log: Path) -> int:
+def started(verb: Verb, work: Path, log: Path) -> int:
     """Start the program; returns its process's number."""
 
+    words = verb.command(work)
     log.touch()  # a signal may come before the fork opens it
 
     def program() -> None:
@@ -129,6 +166,9 @@ def started(words: list[str], log: Path) -> int:
         said = os.open(log, os.O_WRONLY | os.O_TRUNC)
         os.dup2(said, 1)
         os.dup2(said, 2)
+        if verb.cache:
+            os.environ["NUMBA_CACHE_DIR"] = str(cache_folder() / "numba")
+            os.environ["SPARSENN_CACHE"] = str(work)
         sys.argv = ["sparsenn", *words]
         run()
 
@@ -181,11 +221,23 @@ def contents(work: Path, verb: Verb) -> dict[str, str]:
         name = str(path.relative_to(work))
         if name == verb.resumed:
             read_checkpoint(path)
-        elif name in verb.timed:
-            json.loads(path.read_text())
-        timed = name in verb.timed or name == verb.resumed
+        timed = name in (*verb.timed, verb.resumed) or path.parent.name == CHOICES
+        if timed and name != verb.resumed:
+            check_document(path)
         found[name] = "sound" if timed else hashlib.sha256(path.read_bytes()).hexdigest()
     return found
+
+
+def check_document(path: Path) -> None:
+    """Raise ValueError unless a document is whole, or as it was before the run."""
+    data = path.read_bytes()
+    if data == BEFORE.encode():
+        return
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    if ".json" in path.suffixes:
+        json.loads(text)
+    elif not text.rstrip().endswith(ENDS[path.suffix]):
+        raise ValueError(f"{path.name} has no end")
 
 
 def wait_for_moment(child: int, work: Path, usual: float) -> None:
@@ -214,9 +266,9 @@ def trial(verb: Verb, number: signal.Signals, over: bool, right: dict[str, str],
         work.mkdir()
         if over and verb.over:
             for name in right:
-                (work / name).write_text("{}")
+                (work / name).write_text(BEFORE)
         before = contents(work, verb)
-        child = started(verb.command(work), log)
+        child = started(verb, work, log)
         wait_for_moment(child, work, usual)
         os.kill(child, number)
         sent = time.monotonic()
@@ -247,7 +299,7 @@ def trial(verb: Verb, number: signal.Signals, over: bool, right: dict[str, str],
             for name in found:
                 (work / name).unlink()
         again = "is there already" if found == right else None
-        code = ended(started(verb.command(work), log))
+        code = ended(started(verb, work, log))
         said = log.read_text(errors="replace")
         if code != 0 and not (again and again in said):
             yield f"the next run: exit code {code}, {said[-300:]!r}"
@@ -261,8 +313,13 @@ def make(scratch: Path, published: bool) -> None:
     """Make what verbs read, and what can be downloaded if that is wanted."""
     rng = np.random.default_rng(0)
     np.savetxt(scratch / "data.csv", rng.standard_normal((400, 9)), "%.6f", delimiter=",")
-    write_dataset(generate(1024, 12, inputs="digits", images=2000), scratch / "problem.h5")
-    write_official(generate(1024, 12, inputs="digits", images=200), scratch / "official")
+    write_dataset(generate(1024, 12, inputs="digits", images=300), scratch / "problem.h5")
+    write_official(generate(1024, 4, inputs="digits", images=100), scratch / "official")
+    rows = rng.standard_normal((3000, 64), np.float32)
+    np.save(scratch / "rows.npy", rows)
+    np.savetxt(scratch / "rows.csv", rows[:600], "%.6f", delimiter=",")
+    layers = [Linear(rng.standard_normal(shape), None, ReLU()) for shape in ((64, 100), (100, 10))]
+    write_model(scratch / "model.h5", Model(Network(tuple(layers)), "cross_entropy", True))
     if published:
         write_official(generate(1024, 120, inputs="digits", images=60), scratch / "dnn", archive=True, compress=True)
         (scratch / "mnist").symlink_to("dnn")
@@ -292,7 +349,7 @@ def campaign(known: dict[str, Verb], runs: int, seconds: float, scratch: Path) -
             shutil.rmtree(work)
             work.mkdir()
             start = time.monotonic()
-            code = ended(started(verb.command(work), scratch / "log"))
+            code = ended(started(verb, work, scratch / "log"))
             usual = time.monotonic() - start
             if code != 0:
                 raise SystemExit(f"{name} itself fails: {(scratch / 'log').read_text()}")
@@ -324,6 +381,7 @@ def main() -> int:
     random.seed(given.seed)
     for name in STARTS_WITH:
         import_module(f"sparsenn.{name}")
+    import_module("matplotlib.backends.backend_svg")
     for verb in VERBS:
         import_module(f"sparsenn.cli.{verb.module}")
     with scratch_folder() as folder, served(folder) as address:

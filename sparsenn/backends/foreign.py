@@ -65,7 +65,8 @@ def runtime_session(model: bytes, quiet: bool = False, spins: bool = False) -> A
     options.log_severity_level = _NOTHING if quiet else _ONLY_ERRORS
     options.enable_cpu_mem_arena = not quiet
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
-    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    # its fallback, to the same processor, prints to stdout
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"], enable_fallback=0)
 
 
 class ForeignNetwork:

@@ -51,9 +51,9 @@ def candidates(network: Network, rows: int, precision: str = "float32", form: st
     return {label_of(names_of(one)) for one in close_alternatives(segment, shape)}
 
 
-@pytest.mark.parametrize("neurons", [1024, 65536])
-def test_rows_that_may_die_and_become_equal(neurons):
-    found = candidates(radixnet(neurons, 120), 60_000, "float32", "iso")
+@pytest.mark.parametrize(("neurons", "layers"), [(1024, 120), (65536, 12)])
+def test_rows_that_may_die_and_become_equal(neurons, layers):
+    found = candidates(radixnet(neurons, layers), 60_000, "float32", "iso")
     assert "resident" in found
     assert len(found) <= 8
 

@@ -46,5 +46,5 @@ def test_files_kept_from_before_are_read_or_refused(tmp_path: Path, name: str) -
 
 
 def test_all_formats_for_a_while() -> None:
-    found = fuzz("--seconds", 15)
+    found = fuzz("--seconds", 12)
     assert found.returncode == 0, found.stdout

@@ -36,6 +36,7 @@ from sparsenn.layers.activation_names import check_activation
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.model import Model, imported_model
 from sparsenn.network import Image, Network
+from sparsenn.printable import printable
 
 __all__ = ["ORDERS", "WEIGHT_SUFFIXES", "Step", "from_weights", "read_weights"]
 
@@ -257,7 +258,9 @@ def _groups(bag: Mapping[str, Any]) -> dict[str, _Group]:
 
 def _by_numbers(name: str) -> tuple[Any, ...]:
     """Return what sorts names as people count: layer 2 before layer 10."""
-    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name))
+    parts = ((part.isdecimal(), part.lstrip("0"), part) for part in re.split(r"(\d+)", name))
+    # numbers by their digits: int() refuses long ones
+    return tuple((len(digits), digits) if is_number else (-1, part) for is_number, digits, part in parts)
 
 
 def _numbered(names: Mapping[str, Any]) -> bool:
@@ -299,7 +302,7 @@ def _step(word: str, groups: Mapping[str, _Group]) -> Step:
     if word in _WORDS:
         return _WORDS[word]
     known = f"{', '.join(_WORDS)}, relu6, max_pool2 or avg_pool3/2"
-    raise UsageError(f"the step {word!r} is not a layer of these weights ({', '.join(groups)}), and not {known}")
+    raise UsageError(f"the step {word!r} is not a layer of these weights ({_names(groups)}), and not {known}")
 
 
 def _applied(signal: Signal, groups: Mapping[str, _Group], steps: Sequence[Any], order: str | None) -> Signal:
@@ -307,7 +310,7 @@ def _applied(signal: Signal, groups: Mapping[str, _Group], steps: Sequence[Any],
     for number, step in enumerate(steps, start=1):
         if isinstance(step, str):
             if step not in groups:
-                raise UsageError(f"there is no layer {step!r} (known: {', '.join(groups)})")
+                raise UsageError(f"there is no layer {step!r} (known: {_names(groups)})")
             groups[step].used = True
             with prefix_errors(step):
                 signal = _layer(signal, groups[step], transposed)
@@ -327,6 +330,10 @@ def _applied(signal: Signal, groups: Mapping[str, _Group], steps: Sequence[Any],
     if unused:
         raise InputError(f"the layers leave out {', '.join(unused)}; use all of them, or remove them from the weights")
     return signal
+
+
+def _names(groups: Mapping[str, _Group]) -> str:
+    return printable(", ".join(groups))
 
 
 def _layer(signal: Signal, group: _Group, transposed: bool) -> Signal:

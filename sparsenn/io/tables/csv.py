@@ -202,11 +202,7 @@ class TextTable:
         except pa.ArrowInvalid as error:
             raise self._fault(lines, str(error)) from error
         if table.num_rows != lines.rows:
-            rows = enumerate(lines.text[: lines.end].split(b"\n"), start=lines.first)
-            split = (line for line, row in rows if row.count(b'"') % 2 or b"\r" in row.removesuffix(b"\r"))
-            raise FileFormatError(
-                self.path, "has a line end within a row; write each row on one line", next(split, None)
-            )
+            raise self._split_row(lines)
         columns = []
         for place in places:
             fields, is_text = table[str(place)], place in texts
@@ -268,6 +264,8 @@ class TextTable:
         found = _FAULTY_ROW.search(message)
         if found is not None:
             row, expected, columns = map(int, found.groups())
+            if row > lines.rows:
+                return self._split_row(lines)
             is_empty = not lines.text.split(b"\n", row)[row - 1].strip()
             reason = "is empty" if is_empty else f"{columns:,} columns instead of {expected:,}"
             return FileFormatError(self.path, reason, lines.first + row - 1)
@@ -277,6 +275,12 @@ class TextTable:
             line = lines.first + lines.text.count(b"\n", 0, fault.start)
             return FileFormatError(self.path, "is not UTF-8 text; save it as such", line)
         return FileFormatError(self.path, f"cannot be parsed ({' '.join(message.split())[:200]})", lines.first)
+
+    def _split_row(self, lines: _Lines) -> FileFormatError:
+        """Return the error of lines that pyarrow counts otherwise."""
+        rows = enumerate(lines.text[: lines.end].split(b"\n"), start=lines.first)
+        split = (line for line, row in rows if row.count(b'"') % 2 or b"\r" in row.removesuffix(b"\r"))
+        return FileFormatError(self.path, "has a line end within a row; write each row on one line", next(split, None))
 
 
 def _is_numeric(field: str) -> bool:

@@ -55,6 +55,7 @@ EXPECTED = np.maximum(ROWS @ FIRST.T + BIAS, 0) @ SECOND.T
             f"layer{number}_{what}": array
             for number, what, array in ((10, "weight", SECOND), (9, "weight", FIRST), (9, "bias", BIAS))
         },
+        {f"layer1{5000 * '0'}_weight": SECOND, "layer09_weight": FIRST, "layer09_bias": BIAS},
     ],
 )
 def test_matched_in_order(bag: dict[str, Any]) -> None:
@@ -126,6 +127,12 @@ def test_texts_that_are_no_layers(text: str, message: str) -> None:
     with pytest.raises(SparseNNError, match=message) as raised:
         from_weights(CONVOLUTIONS, text)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("steps", ["other", ["other"]])
+def test_names_that_do_not_print_are_escaped(steps: Any) -> None:
+    with pytest.raises(UsageError, match=r"\(.*\\x1bfirst\)"):
+        from_weights({"\x1bfirst.weight": FIRST}, steps)
 
 
 KERAS_NAMES = {

@@ -70,6 +70,7 @@ def test_faults_name_their_line(corrupted: Corrupted, refused_at: Any, text: byt
         (b"1,2\n3,1_0\n", 2, "column 2 holds '1_0'"),
         (b'1,2\n3,"4\n5"\n', 2, "a line end within a row"),
         (b"1,2\n3,4\r5,6\n", 2, "a line end within a row"),
+        (b"1,2\n3,4\r5,6\r7\n", 2, "a line end within a row"),
     ],
 )
 def test_faults_of_matrices(corrupted: Corrupted, refused_at: Any, text: bytes, line: int, message: str) -> None:

@@ -311,10 +311,14 @@ def test_a_file_with_damaged_tensors_is_refused(tmp_path: Path) -> None:
             read_model(tmp_path / "model.h5")
 
 
-def test_a_damaged_graph_is_an_input_error() -> None:
-    layer = ForeignLayer(b"no model", (RowTensor((3,)),), (RowTensor((2,)),), operators=("Sin",))
+@pytest.mark.parametrize(
+    "model", [b"no model", normalised().SerializeToString().replace(b"Relu", b"Rel\xff")], ids=["none", "not UTF-8"]
+)
+def test_a_damaged_graph_is_an_input_error_and_prints_nothing(model: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    layer = ForeignLayer(model, (RowTensor((20,)),), (RowTensor((5,)),), operators=("Sin",))
     with pytest.raises(InputError, match="ONNX Runtime does not take"):
-        Session(Network((layer,)), device="cpu")(np.ones((1, 3), np.float32))
+        Session(Network((layer,)), device="cpu")(np.ones((1, 20), np.float32))
+    assert capfd.readouterr().out == ""
 
 
 def test_weights_beside_the_file(tmp_path: Path) -> None:
