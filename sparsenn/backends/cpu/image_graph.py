@@ -86,9 +86,10 @@ def run_graph(stack: ImageStack, features: Array) -> Array:
 def _share(program: Program, features: Array, panel: tuple[int, int], threads: int, outputs: Array) -> None:
     """Have all threads take the same images through the operations."""
     arena = _scratch.take("arena", program.size)
-    counters = np.zeros(2 * program.packed.tasks.shape[0], np.int64)
+    counters = np.zeros((threads + 1) * program.packed.tasks.shape[0], np.int64)
+    run = partial(_run, program, features, outputs, panel, arena, counters, threads)
     try:
-        map_threads(lambda _: _run(program, features, outputs, panel, arena, counters, TASKS * threads), range(threads))
+        map_threads(run, range(threads))
     except BaseException:
         _scratch.forget("arena")  # other threads may still write to it
         raise
@@ -101,7 +102,8 @@ def _run(
     panel: tuple[int, int],
     arena: Array | None = None,
     counters: Array = NO_COUNTERS,
-    most: int = 1,
+    threads: int = 1,
+    thread: int = 0,
 ) -> None:
     """Take some images through all operations, alone, or in an arena and with counters that threads share."""
     first, last = panel
@@ -112,7 +114,7 @@ def _run(
     count, number = program.packed.tasks.shape[0], 0
     while True:
         number = run_operations(program.packed, number, features, first, last - first, arena, line, totals, sums,
-                                outputs, counters, most, CHUNK_WORK)  # fmt: skip
+                                outputs, counters, thread, threads, TASKS * threads, CHUNK_WORK)  # fmt: skip
         if number == count:
             return
         time.sleep(WAITING_SECONDS)

@@ -327,16 +327,30 @@ def _chunks(one: Any, images: int, most: int, least: int) -> int:
 
 
 @compiled
+def _claimed(counters: Array, number: int, thread: int, threads: int, chunks: int) -> int:
+    """Return the next chunk of an operation for a thread: of its share, else of another's; `chunks` if none is left."""
+    for other in range(thread, thread + threads):
+        owner = other % threads
+        first, last = chunks * owner // threads, chunks * (owner + 1) // threads
+        place = number * (threads + 1) + owner
+        if read_atomically(counters, place) < last - first:
+            taken: int = first + add_atomically(counters, place, 1)
+            if taken < last:
+                return taken
+    return chunks
+
+
+@compiled
 def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int, arena: Array, line: Array,
-                   totals: Array, sums: Array, outputs: Array, counters: Array, most: int,
+                   totals: Array, sums: Array, outputs: Array, counters: Array, thread: int, threads: int, most: int,
                    least: int) -> int:  # fmt: skip
     """Take some images through all operations; returns after which of them they are.
 
-    Threads that are called with the same counters, (tasks, 2) int64 and zeros at first, share each operation, in
-    up to `most` chunks of at least so much work: a thread takes the next one that is left, and waits for those of
-    others before it begins with the next operation. Where that takes long, the call returns the number of the
-    operation, and is to be repeated with it as `begin`. So no thread waits for a thread that has not begun. Without
-    counters, one thread does all.
+    Threads that are called with the same counters, (tasks, threads + 1) int64 and zeros at first, share each
+    operation, in up to `most` chunks of at least so much work, and wait for each other before the next one. A thread
+    takes the chunks of its own share first, so that it finds in its cache what it wrote before, then those that others
+    have left. Where waiting takes long, the call returns the number of the operation, and is to be repeated with it as
+    `begin`. So no thread waits for a thread that has not begun. Without counters, one thread does all.
     """
     count: int = packed.tasks.shape[0]
     shared = counters.size > 0
@@ -347,7 +361,8 @@ def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int
         if kind == at.CONVOLVE:
             tiles = _tiles(one, images)
         if shared:
-            chunks, chunk = _chunks(one, images, most, least), add_atomically(counters, 2 * number, 1)
+            chunks = _chunks(one, images, most, least)
+            chunk = _claimed(counters, number, thread, threads, chunks)
         while chunk < chunks:
             if kind == at.CONVOLVE:
                 first_tile, last_tile = tiles * chunk // chunks, tiles * (chunk + 1) // chunks
@@ -370,12 +385,12 @@ def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int
                     else:
                         _combine(packed, one, packed.clips[operation], channel, images, arena)
             if shared:
-                add_atomically(counters, 2 * number + 1, 1)
-                chunk = add_atomically(counters, 2 * number, 1)
+                add_atomically(counters, number * (threads + 1) + threads, 1)
+                chunk = _claimed(counters, number, thread, threads, chunks)
             else:
                 chunk += 1
         spins = 0
-        while shared and read_atomically(counters, 2 * number + 1) < chunks:
+        while shared and read_atomically(counters, number * (threads + 1) + threads) < chunks:
             spins += 1
             if spins == SPINS:
                 return number

@@ -323,7 +323,7 @@ def test_a_thread_waits_for_chunks_of_others(rng):
     arena, line = np.zeros(program.size, np.float32), np.zeros(2 * program.widest, np.float32)
     outputs, count = np.zeros((1, network.outputs), np.float32), len(program.packed.tasks)
     counters = np.zeros(2 * count, np.int64)
-    rest = images, 0, 1, arena, line, np.zeros(program.widest), np.zeros(1, np.float32), outputs, counters, 4, 1
+    rest = (images, 0, 1, arena, line, np.zeros(program.widest), np.zeros(1, np.float32), outputs, counters, 0, 1, 4, 1)
     counters[2] = 1  # somebody has the first chunk of the convolution
     assert run_operations(program.packed, 0, *rest) == 1
     assert run_operations(program.packed, 1, *rest) == 1
