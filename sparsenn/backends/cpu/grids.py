@@ -97,6 +97,7 @@ class Value:
     last: int = -1  # the last that reads it
     start: int = 0  # where its first margin begins
     together: int = 0  # channels that have planes at a time, a power of two; 0 for all
+    threads: int = 1  # each of which has planes of its own for these channels
 
     def __post_init__(self) -> None:
         self.grid.widen(self.height, self.width)
@@ -104,7 +105,7 @@ class Value:
     def size(self, images: int) -> int:
         """Return how many numbers it takes, with what vectors at its end read beyond."""
         laid = self.grid.laid(images)
-        return (self.together or self.channels) * len(self.phases) * laid.plane + laid.top + LINE
+        return (self.together * self.threads or self.channels) * len(self.phases) * laid.plane + laid.top + LINE
 
 
 def allocate(values: list[Value], images: int) -> int:

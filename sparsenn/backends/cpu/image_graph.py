@@ -39,21 +39,22 @@ class GraphStack(ImageStack):
         return Planner(self.layers, self.shapes, self.sources)
 
     @cached_property
-    def _programs(self) -> dict[tuple[int, bool], Program]:
+    def _programs(self) -> dict[tuple[int, int], Program]:
         return {}
 
-    def program(self, rows: int, is_shared: bool = False) -> Program:
+    def program(self, rows: int, threads: int = 1) -> Program:
         """Return the operations on as many of `rows` images as stay in a core's cache together.
 
-        They are for one thread, or for threads that share each operation.
+        threads : how many share each operation.
         """
         most = CACHE_BYTES // (2 * FLOAT_BYTES * self._planner.largest)
         images = 1 << max(1, min(PANEL, most, rows)).bit_length() - 1
-        key = images, is_shared
-        if key not in self._programs:
-            known = None if self._planner.streams(images) else self._programs.get((images, not is_shared))
-            self._programs[key] = known or self._planner.packed(*key)
-        return self._programs[key]
+        if (images, threads) not in self._programs:
+            key = images, threads if self._planner.streams(images) else 1
+            if key not in self._programs:
+                self._programs[key] = self._planner.packed(*key)
+            self._programs[images, threads] = self._programs[key]
+        return self._programs[images, threads]
 
 
 _scratch = Scratch()
@@ -73,7 +74,7 @@ def run_graph(stack: ImageStack, features: Array) -> Array:
     panels = chunks(rows, program.images)
     shared = len(panels) % threads
     for panel in panels[:shared]:
-        _share(stack.program(parts_of(rows, threads), True), features, panel, threads, outputs)
+        _share(stack.program(parts_of(rows, threads), threads), features, panel, threads, outputs)
     alone = partial(_run, program, features, outputs)
     if threads > 1 and panels[shared:]:
         map_threads(alone, panels[shared:])
@@ -86,7 +87,7 @@ def run_graph(stack: ImageStack, features: Array) -> Array:
 def _share(program: Program, features: Array, panel: tuple[int, int], threads: int, outputs: Array) -> None:
     """Have all threads take the same images through the operations."""
     arena = _scratch.take("arena", program.size)
-    counters = np.zeros((threads + 1) * program.packed.tasks.shape[0], np.int64)
+    counters = np.zeros((threads + 1) * program.packed.groups.shape[0], np.int64)
     run = partial(_run, program, features, outputs, panel, arena, counters, threads)
     try:
         map_threads(run, range(threads))
@@ -111,7 +112,7 @@ def _run(
     line = _scratch.take("line", 2 * program.widest)
     totals = _scratch.take("totals", 2 * program.widest).view(np.float64)
     sums = _scratch.take("sums", max(1, program.cut_filters * LANES))
-    count, number = program.packed.tasks.shape[0], 0
+    count, number = program.packed.groups.shape[0], 0
     while True:
         number = run_operations(program.packed, number, features, first, last - first, arena, line, totals, sums,
                                 outputs, counters, thread, threads, TASKS * threads, CHUNK_WORK)  # fmt: skip

@@ -252,13 +252,13 @@ def _vectors(one: Any, images: int) -> int:
 
 
 @compiled
-def _convolve(packed: Any, number: int, images: int, first_tile: int, last_tile: int, tiles: int, first: int, last: int,
-              arena: Array, sums: Array) -> None:  # fmt: skip
+def _convolve(packed: Any, one: Any, clip: Any, images: int, first_tile: int, last_tile: int, tiles: int, first: int,
+              last: int, arena: Array, sums: Array) -> None:  # fmt: skip
     """Compute some blocks of filters at some tiles of lanes; margins are filled along with the first tile.
 
     Where input channels are cut, those of a cut stay in the first-level cache while all filters add their products.
     """
-    one, clip, blocks, biases = packed.operations[number], packed.clips[number], packed.blocks, packed.biases
+    blocks, biases = packed.blocks, packed.biases
     plane, bias, kind, mask = one[at.TARGET_PLANE], one[at.FIRST_BIAS], one[at.ACTIVATION], one[at.MASK]
     residual, simple = one[at.OTHER] - one[at.TARGET], kind in (IDENTITY, RELU)
     ends_with = (one[at.OTHER] >= 0) + 2 * (kind == RELU) + 4 * (simple and mask >= 0)
@@ -341,49 +341,66 @@ def _claimed(counters: Array, number: int, thread: int, threads: int, chunks: in
 
 
 @compiled
+def _run_task(packed: Any, task: int, chunk: int, chunks: int, thread: int, inputs: Array, row: int, images: int,
+              arena: Array, line: Array, totals: Array, sums: Array, outputs: Array) -> None:  # fmt: skip
+    """Run a chunk of a task: of a convolution some tiles or filters, of other operations some channels."""
+    operation, first, last = packed.tasks[task, 0], packed.tasks[task, 1], packed.tasks[task, 2]
+    one, clip = packed.operations[operation], packed.clips[operation]
+    kind = one[at.KIND]
+    if thread > 0 and (one[at.SOURCE_OWN] > 0 or one[at.TARGET_OWN] > 0):
+        one = one.copy()
+        one[at.SOURCE] += thread * one[at.SOURCE_OWN]
+        one[at.TARGET] += thread * one[at.TARGET_OWN]
+    if kind == at.CONVOLVE:
+        tiles = _tiles(one, images)
+        first_tile, last_tile = tiles * chunk // chunks, tiles * (chunk + 1) // chunks
+        if tiles < chunks:  # some windows of filters at one tile
+            parts, begin = chunks // tiles, one[at.FIRST_WINDOW]
+            windows, first_tile, part = one[at.LAST_WINDOW] - begin, chunk // parts, chunk % parts
+            last_tile = first_tile + 1
+            first = packed.windows[begin + windows * part // parts]
+            last = packed.windows[begin + windows * (part + 1) // parts]
+        _convolve(packed, one, clip, images, first_tile, last_tile, tiles, first, last, arena, sums)
+        return
+    channels = last - first
+    for channel in range(first + channels * chunk // chunks, first + channels * (chunk + 1) // chunks):
+        if kind == at.COPY:
+            _copy(packed, one, channel, inputs, row, images, arena)
+        elif kind == at.OUTPUT:
+            _output(one, channel, arena, row, images, outputs)
+        elif kind in (at.LARGEST, at.MEAN):
+            _pool(packed.pairs, one, channel, images, arena, line, totals)
+        else:
+            _combine(packed, one, clip, channel, images, arena)
+
+
+@compiled
 def run_operations(packed: Any, begin: int, inputs: Array, row: int, images: int, arena: Array, line: Array,
                    totals: Array, sums: Array, outputs: Array, counters: Array, thread: int, threads: int, most: int,
                    least: int) -> int:  # fmt: skip
-    """Take some images through all operations; returns after which of them they are.
+    """Take some images through all groups of tasks; returns after which of them they are.
 
-    Threads that are called with the same counters, (tasks, threads + 1) int64 and zeros at first, share each
-    operation, in up to `most` chunks of at least so much work, and wait for each other before the next one. A thread
-    takes the chunks of its own share first, so that it finds in its cache what it wrote before, then those that others
-    have left. Where waiting takes long, the call returns the number of the operation, and is to be repeated with it as
-    `begin`. So no thread waits for a thread that has not begun. Without counters, one thread does all.
+    Threads that are called with the same counters, (groups, threads + 1) int64 and zeros at first, share each group, in
+    up to `most` chunks of at least so much work, and wait for each other before the next one. A thread takes the chunks
+    of its own share first, so that it finds in its cache what it wrote before, then those that others have left. Where
+    waiting takes long, the call returns the number of the group, and is to be repeated with it as `begin`. So no thread
+    waits for a thread that has not begun. Without counters, one thread does all.
     """
-    count: int = packed.tasks.shape[0]
+    count: int = packed.groups.shape[0]
     shared = counters.size > 0
     for number in range(begin, count):
-        operation, first, last = packed.tasks[number, 0], packed.tasks[number, 1], packed.tasks[number, 2]
-        one, chunk, chunks = packed.operations[operation], 0, 1
-        kind, tiles = one[at.KIND], 1
-        if kind == at.CONVOLVE:
-            tiles = _tiles(one, images)
+        task, steps, chunks = packed.groups[number, 0], packed.groups[number, 1], packed.groups[number, 2]
+        chunk, by_channels = 0, chunks > 1
         if shared:
-            chunks = _chunks(one, images, most, least)
+            if not by_channels:
+                chunks = _chunks(packed.operations[packed.tasks[task, 0]], images, most, least)
             chunk = _claimed(counters, number, thread, threads, chunks)
         while chunk < chunks:
-            if kind == at.CONVOLVE:
-                first_tile, last_tile = tiles * chunk // chunks, tiles * (chunk + 1) // chunks
-                if tiles < chunks:  # some windows of filters at one tile
-                    part, parts, begin = chunk // tiles, chunks // tiles, one[at.FIRST_WINDOW]
-                    windows, first_tile = one[at.LAST_WINDOW] - begin, chunk % tiles
-                    last_tile = first_tile + 1
-                    first = packed.windows[begin + windows * part // parts]
-                    last = packed.windows[begin + windows * (part + 1) // parts]
-                _convolve(packed, operation, images, first_tile, last_tile, tiles, first, last, arena, sums)
+            if by_channels:
+                for each in range(task + chunk * steps, task + (chunk + 1) * steps):
+                    _run_task(packed, each, 0, 1, thread, inputs, row, images, arena, line, totals, sums, outputs)
             else:
-                channels = last - first
-                for channel in range(first + channels * chunk // chunks, first + channels * (chunk + 1) // chunks):
-                    if kind == at.COPY:
-                        _copy(packed, one, channel, inputs, row, images, arena)
-                    elif kind == at.OUTPUT:
-                        _output(one, channel, arena, row, images, outputs)
-                    elif kind in (at.LARGEST, at.MEAN):
-                        _pool(packed.pairs, one, channel, images, arena, line, totals)
-                    else:
-                        _combine(packed, one, packed.clips[operation], channel, images, arena)
+                _run_task(packed, task, chunk, chunks, thread, inputs, row, images, arena, line, totals, sums, outputs)
             if shared:
                 add_atomically(counters, number * (threads + 1) + threads, 1)
                 chunk = _claimed(counters, number, thread, threads, chunks)

@@ -28,17 +28,18 @@ COPY, CONVOLVE, LARGEST, MEAN, ADD, MULTIPLY, SCALE, OUTPUT = range(8)
     TARGET, TARGET_PLANE, TARGET_LINE, TARGET_IMAGE, TARGET_HEIGHT, TARGET_WIDTH, TOP, MASK,
     OTHER, OTHER_PLANE, OTHER_IMAGE, CHANNELS, ACTIVATION, FIRST_BLOCK, LAST_BLOCK, FIRST_BIAS,
     WINDOW_LINES, WINDOW_COLUMNS, DOWN, ACROSS, ABOVE, BESIDE, COUNTS_PADDING, FIRST_PAIR, LAST_PAIR, CUTS,
-    FIRST_WINDOW, LAST_WINDOW, SOURCE_BITS, TARGET_BITS, WORK,
-) = range(38)  # fmt: skip
+    FIRST_WINDOW, LAST_WINDOW, SOURCE_BITS, TARGET_BITS, SOURCE_OWN, TARGET_OWN, WORK,
+) = range(40)  # fmt: skip
 """Columns of `Packed.operations`; places are those of a value's first pixel, -1 for none, and for rows as a source.
 Of a convolution, `CUTS` are how many times the blocks follow each other, each time with the taps of some channels.
-A channel's plane is that with the bits of its number that `SOURCE_BITS` and `TARGET_BITS` have."""
+A channel's plane is that with the bits of its number that `SOURCE_BITS` and `TARGET_BITS` have; where these are not
+all, `SOURCE_OWN` and `TARGET_OWN` are the numbers from one thread's planes to those of the next."""
 
 
 class Packed(NamedTuple):
     """Operations in arrays that compiled functions take as one argument."""
 
-    operations: Array  # (operations, 38) int64, columns as named above
+    operations: Array  # (operations, 40) int64, columns as named above
     clips: Array  # (operations,) float32, the parameters of activations, infinity where there is none
     blocks: Array  # (blocks, 7) int64: 2 or 4 filters; the first and second; spans as the functions of tiles take them
     shifts: Array  # (taps of pairs,) int32, the distance from an output's lane to the pixel that a tap meets
@@ -50,6 +51,7 @@ class Packed(NamedTuple):
     pairs: Array  # (pairs, 2) int64: of phases the remainders of line and column; of pools the bounds of `_bounds`
     windows: Array  # int64, of each convolution the blocks that windows of filters begin with, and the last one's end
     tasks: Array  # (tasks, 3) int64: an operation; the first of its blocks or channels, and the last, excluded
+    groups: Array  # (groups, 3) int64: a first task; how many follow each other; and how often, for other channels
 
 
 @dataclass(eq=False)
@@ -107,11 +109,13 @@ class Writer:
         self.pairs: list[tuple[int, int]] = []
         self.windows: list[int] = []
         self.tasks: list[tuple[int, int, int]] = []
+        self.groups: list[tuple[int, int, int]] = []
         self.work = self.cut_filters = 0
 
-    def add_tasks(self, operations: range, together: int) -> None:
-        """Add tasks: of operations one after the other, or of some channels at a time."""
+    def add_group(self, operations: range, together: int) -> None:
+        """Add tasks: an operation, or several through which so many channels go at a time."""
         channels = self.records[operations[-1]][CHANNELS]
+        self.groups.append((len(self.tasks), len(operations), -(-channels // together) if together else 1))
         for first in range(0, channels, together or channels):
             for number in operations:
                 record = self.records[number]
@@ -135,9 +139,11 @@ class Writer:
             record[SOURCE_PLANE], record[SOURCE_LINE] = height * width, width
         else:
             record[SOURCE : SOURCE_IMAGE + 1] = self._placed(each.source)
-        for value, column in ((each.source, SOURCE_BITS), (each.target, TARGET_BITS)):
+        for value, bits, own in ((each.source, SOURCE_BITS, SOURCE_OWN), (each.target, TARGET_BITS, TARGET_OWN)):
+            record[own] = 0
             if value is not None and value.together:
-                record[column] = value.together - 1
+                record[bits] = value.together - 1
+                record[own] = value.together * len(value.phases) * value.grid.laid(self._images).plane
         if each.target is not None:
             value, laid = each.target, each.target.grid.laid(self._images)
             record[TARGET : TARGET_IMAGE + 1] = self._placed(value)
@@ -248,4 +254,5 @@ class Writer:
             np.array(self.pairs, np.int64).reshape(-1, 2),
             np.array([*self.windows, 0], np.int64),
             np.array(self.tasks, np.int64).reshape(-1, 3),
+            np.array(self.groups, np.int64).reshape(-1, 3),
         )

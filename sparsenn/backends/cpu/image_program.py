@@ -201,9 +201,9 @@ class Planner:
                 found[number] = range(number, number + len(chain)), together
         return found
 
-    def packed(self, images: int, is_shared: bool = False) -> Program:
-        """Place values for a number of images, and write operations down, for one thread or for those that share."""
-        streams = {} if is_shared else self.streams(images)
+    def packed(self, images: int, threads: int = 1) -> Program:
+        """Place values for a number of images, and write operations down, for so many threads that share each."""
+        streams = self.streams(images)
         together = {number: some for one, some in streams.values() for number in one}
         values = dict.fromkeys(value for each in self.operations for value in each.values)
         for value in values:
@@ -215,8 +215,9 @@ class Planner:
             for number in one:
                 for value in self.operations[number].values:
                     value.first, value.last = min(value.first, one[0]), max(value.last, one[-1])
-                if number < one[-1]:
-                    self.operations[number].target.together = some  # type: ignore[union-attr]
+            for each in self.operations[one[0] : one[-1]]:
+                assert each.target is not None
+                each.target.together, each.target.threads = some, threads
         homes = {value: value for value in values}
         for number, each in enumerate(self.operations):
             if each.other is None or each.target is None or each.kind == SCALE:
@@ -233,7 +234,7 @@ class Planner:
         number = 0
         while number < len(self.operations):
             one, some = streams.get(number, (range(number, number + 1), 0))
-            writer.add_tasks(one, some)
+            writer.add_group(one, some)
             number = one.stop
         outputs = prod(self.shapes[-1])
         widest = max(

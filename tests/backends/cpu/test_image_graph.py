@@ -262,6 +262,9 @@ def test_sums_of_a_branch_have_the_bits_of_an_addition(rng):
 @pytest.mark.parametrize("density", [0.1, 1.0])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_channels_that_go_together_have_the_same_bits(rng, stride, density, monkeypatch):
+    """Whether one thread takes them or several do, each with planes of its own."""
+    monkeypatch.setattr(image_graph, "THREAD_WORK", 1)
+    monkeypatch.setattr(image_graph, "CHUNK_WORK", 1)
     first = Conv2d(pruned(rng, (23, 6, 1, 1), density), 0.1, Tanh())
     deep = Conv2d(rng.normal(size=(23, 1, 3, 3)), 0.2, ReLU(), padding=1, stride=stride, groups=23)
     last = Conv2d(pruned(rng, (6, 23, 1, 1), density), 0.1, Identity())
@@ -274,8 +277,11 @@ def test_channels_that_go_together_have_the_same_bits(rng, stride, density, monk
         monkeypatch.setattr(image_program, "CACHE_BYTES", most)
         program = graph_of(network.layers, network.shapes, [node.sources for node in network.nodes]).program(3)
         assert (len(program.packed.tasks) > len(program.packed.operations)) == (most == 0)
-        found.append(run(nodes, images))
-    np.testing.assert_array_equal(*found)
+        for threads in (1, 2, 5):
+            monkeypatch.setattr(image_graph, "thread_count", lambda threads=threads: threads)
+            found.append(run(nodes, images))
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
 
 
 @pytest.mark.parametrize("density", [0.1, 1.0])
@@ -321,7 +327,7 @@ def test_a_thread_waits_for_chunks_of_others(rng):
     images = rng.normal(size=(1, network.inputs)).astype(np.float32)
     program = graph_of(network.layers, network.shapes).program(1)
     arena, line = np.zeros(program.size, np.float32), np.zeros(2 * program.widest, np.float32)
-    outputs, count = np.zeros((1, network.outputs), np.float32), len(program.packed.tasks)
+    outputs, count = np.zeros((1, network.outputs), np.float32), len(program.packed.groups)
     counters = np.zeros(2 * count, np.int64)
     rest = (images, 0, 1, arena, line, np.zeros(program.widest), np.zeros(1, np.float32), outputs, counters, 0, 1, 4, 1)
     counters[2] = 1  # somebody has the first chunk of the convolution
