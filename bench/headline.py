@@ -89,9 +89,9 @@ def compared(tables: Tables) -> list[Compared]:
         lambda: _beside(
             tables, "MobileNetV2, 10 % of the weights, one image", "cpu-convolutions", "mobilenet_v2-0.1-1"
         ),
-        lambda: _graph(tables, f"3 {layers[2:]}", "few-rows", "float32-4096-0.05-1", 1e-6),
+        lambda: _graph(tables, f"3 {layers[2:]}", "few-rows", "float32-4096-0.05-1"),
         lambda: _graph(
-            tables, "ResNet-50, 10 % of the weights, one image", "gpu-convolutions", "resnet50-0.1-1-float32", 1e-3
+            tables, "ResNet-50, 10 % of the weights, one image", "gpu-convolutions", "resnet50-0.1-1-float32"
         ),
         lambda: _loop(tables, f"{challenge}, all savings", "engine"),
         lambda: _loop(tables, f"{challenge}, nothing saved", "engine, nothing saved"),
@@ -166,11 +166,12 @@ def _beside(tables: Tables, task: str, name: str, key: str) -> Compared:
     return Compared("practitioner", f"{task}, CPU", peer, 1e-3 * milliseconds, 1e-3 * row["milliseconds"], source)
 
 
-def _graph(tables: Tables, task: str, name: str, key: str, unit: float) -> Compared:
-    """Return a row of a GPU's table beside PyTorch in a CUDA graph; `unit`: of its times, in seconds."""
+def _graph(tables: Tables, task: str, name: str, key: str) -> Compared:
+    """Return a row of a GPU's table beside PyTorch in a CUDA graph."""
     row, source = _row(tables, name, True, key=key)
     peer = "PyTorch in a CUDA graph"
-    return Compared("practitioner", f"{task}, GPU", peer, unit * row["torch"], unit * row["bound"], source)
+    seconds = 1e-3 * row["torch_milliseconds"], 1e-3 * row["bound_milliseconds"]
+    return Compared("practitioner", f"{task}, GPU", peer, *seconds, source)
 
 
 def _loop(tables: Tables, task: str, method: str) -> Compared:

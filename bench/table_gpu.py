@@ -250,8 +250,8 @@ def images_row(cell: Images, run: Run) -> Row:
     by_torch = torch_milliseconds(module, images, cell.precision, run)
     return {
         **vars(cell),
-        "torch": by_torch,
-        "bound": bound,
+        "torch_milliseconds": by_torch,
+        "bound_milliseconds": bound,
         "times": by_torch / bound,
         "chosen": ", ".join(f"{number} {each}" for each, number in kernels.most_common()),
         "difference": difference,
@@ -272,8 +272,8 @@ GPU_CONVOLUTIONS = Table(
         ("left", "weights", "{:.0%}"),
         ("images", "images"),
         ("precision", "precision"),
-        ("torch", "PyTorch (ms)", "{:.3f}"),
-        ("bound", "bound call (ms)", "{:.3f}"),
+        ("torch_milliseconds", "PyTorch (ms)", "{:.3f}"),
+        ("bound_milliseconds", "bound call (ms)", "{:.3f}"),
         ("times", "× PyTorch", "{:.2f}"),
         ("chosen", "kernels of convolutions"),
     ],
@@ -291,7 +291,7 @@ GPU_CONVOLUTIONS = Table(
     ],
     options=images_options,
     configuration=("seconds",),
-    figure="bound",
+    figure="bound_milliseconds",
 )
 
 TABLES = {"few-rows": FEW_ROWS, "gpu-convolutions": GPU_CONVOLUTIONS}
