@@ -57,7 +57,7 @@ LOOK_EVERY = 0.0005
 BEFORE = "{}"
 """Content of a file that is there before a run."""
 ENDS = {".html": "</html>", ".svg": "</svg>", ".tex": "\\end{tabular}"}
-"""Of documents that are whole, by suffix."""
+"""Last bytes of whole documents, by suffix."""
 CHOICES = "choices"
 """Folder of measured choices in the cache folder, whose files differ from run to run."""
 PIECES = ".pieces"

@@ -83,7 +83,7 @@ class ProblemOptions:
 
 
 def refuse_unused(context: typer.Context, ladder: Ladder) -> None:
-    """Refuse options that were given though a ladder has no use for them."""
+    """Refuse options that a ladder has no use for."""
     if ladder.problem is None:
         _refuse(context, ladder, OF_RANDOM_PROBLEMS, "a dataset, not a random problem")
         return

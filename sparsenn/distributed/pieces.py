@@ -120,7 +120,7 @@ class Pieces:
             self._matrix = files.enter_context(_opened(path))
 
     def keep(self, number: int, piece: Piece, outputs: Array | None) -> None:
-        """Write a piece to disk; when this returns it stays done."""
+        """Write a piece to disk, where it stays once this has returned."""
         with explained(self._output):
             self._describe()
             if outputs is not None and self._matrix is not None:

@@ -108,7 +108,7 @@ class _Shared(Generic[Item, Value]):
         return True
 
     def end(self, begun: int) -> None:
-        """Have threads stop where they look next, and wait until those that have begun do nothing more."""
+        """Have threads stop at their next check, and wait until all that have begun have stopped."""
         self.stopping.ask()
         for _ in range(begun):
             self.room.put(None)

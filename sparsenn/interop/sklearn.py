@@ -22,7 +22,7 @@ __all__ = ["SparseClassifier", "SparseRegressor"]
 
 
 class _Estimator:
-    """What both kinds share: parameters, and a session that is made when rows first come."""
+    """Base of both kinds: parameters, and a session that is made when rows first come."""
 
     _estimator_type: ClassVar[str]
     _parameters: ClassVar[tuple[str, ...]] = ("network",)  # besides options

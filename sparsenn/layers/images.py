@@ -69,7 +69,7 @@ class ImageLayer(BaseLayer):
 
     @property
     def family(self) -> type[ImageLayer]:
-        """What consecutive layers share that are run together."""
+        """The kind of layers that consecutive ones have to share to be run together."""
         return ImageLayer
 
 

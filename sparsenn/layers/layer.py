@@ -1,4 +1,4 @@
-"""What an engine asks of every layer."""
+"""Base of all layers: the questions that an engine asks of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class BaseLayer(ABC):
     @property
     @abstractmethod
     def family(self) -> type[Any]:
-        """What consecutive layers share that are run together."""
+        """The kind of layers that consecutive ones have to share to be run together."""
 
     @property
     def edges(self) -> int:

@@ -59,7 +59,7 @@ class Linear(Rebuilt, FullyConnected):
 
     @property
     def family(self) -> type[Linear]:
-        """What consecutive layers share that are run together."""
+        """The kind of layers that consecutive ones have to share to be run together."""
         return Linear
 
     @property

@@ -14,7 +14,7 @@ __all__ = ["AvgPool2d", "MaxPool2d", "Pool2d"]
 
 @dataclass(frozen=True)
 class Pool2d(Rebuilt, ImageLayer):
-    """What both kinds of pooling share; every window holds a pixel of the image."""
+    """Base of both kinds of pooling; every window holds a pixel of the image."""
 
     window: int | Pair
     stride: int | Pair | None = None

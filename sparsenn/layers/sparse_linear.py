@@ -69,7 +69,7 @@ class SparseLinear(Rebuilt, FullyConnected):
 
     @property
     def family(self) -> type[SparseLinear]:
-        """What consecutive layers share that are run together."""
+        """The kind of layers that consecutive ones have to share to be run together."""
         return SparseLinear
 
     @property

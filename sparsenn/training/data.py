@@ -24,7 +24,7 @@ _MOST_CLASSES = 1 << 20
 
 
 class _Rows:
-    """What `TrainingData` and `InputRows` have in common."""
+    """Base of `TrainingData` and `InputRows`."""
 
     inputs: Any
 

@@ -113,7 +113,7 @@ class Writer:
         self.work = self.cut_filters = 0
 
     def add_group(self, operations: range, together: int) -> None:
-        """Add tasks: an operation, or several through which so many channels go at a time."""
+        """Add tasks: an operation, or several that `together` channels go through at a time."""
         channels = self.records[operations[-1]][CHANNELS]
         self.groups.append((len(self.tasks), len(operations), -(-channels // together) if together else 1))
         for first in range(0, channels, together or channels):
@@ -130,7 +130,7 @@ class Writer:
                     self.tasks.append((number, first, last))
 
     def add(self, each: Operation, together: int) -> None:
-        """Add an operation, of whose filters so many go together; 0 for all."""
+        """Add an operation, `together` of whose filters are computed at a time; 0 for all."""
         record = [-1] * (WORK + 1)
         record[KIND] = each.kind
         record[SOURCE_HEIGHT], record[SOURCE_WIDTH] = each.image[1:]

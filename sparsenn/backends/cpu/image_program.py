@@ -202,7 +202,7 @@ class Planner:
         return found
 
     def packed(self, images: int, threads: int = 1) -> Program:
-        """Place values for a number of images, and write operations down, for so many threads that share each."""
+        """Place values for a number of images, and write operations down for threads that share each."""
         streams = self.streams(images)
         together = {number: some for one, some in streams.values() for number in one}
         values = dict.fromkeys(value for each in self.operations for value in each.values)

@@ -312,7 +312,7 @@ def _raising(typing: Any, array: Any, to: Any, other: Any, begin: Any, vectors: 
 
 
 def _halving(typing: Any, source: Any, begin: Any, target: Any, to: Any, count: Any) -> Any:
-    """Copy so many numbers, every other of an array from a place on, to another; zeros fill up their last vector."""
+    """Copy `count` numbers, every other of an array from a place on, to another; zeros fill up the last vector."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         source, begin, target, to, count = arguments

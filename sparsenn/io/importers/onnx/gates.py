@@ -19,7 +19,7 @@ from sparsenn.layers.formulas import numpy_function
 
 __all__ = ["Gate", "Gates"]
 
-_MOST_TENSORS = 16  # that are looked at for an activation
+_MOST_TENSORS = 16  # of an activation, at most
 
 _OPERATORS: dict[str, Callable[..., Array]] = {
     "Abs": np.abs,

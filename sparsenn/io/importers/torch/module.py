@@ -35,9 +35,9 @@ def from_torch(
 ) -> Network:
     """Return a PyTorch module as a network that computes what the module does in evaluation mode.
 
-    Known are `Linear`, `Conv1d`, `Conv2d`, `BatchNorm1d`, `BatchNorm2d`, `LayerNorm`, `MaxPool`, `AvgPool` and their
-    adaptive kinds in one and two dimensions, `ReLU6`, `PReLU`, `Hardtanh`, all modules of activations that `sparsenn`
-    has, `Softmax`, `LogSoftmax`, `Softmin`, `Tanhshrink`, `Flatten`, `Unflatten` of inputs, `ChannelShuffle`, padding
+    Known are `Linear`, `Conv1d`, `Conv2d`, `BatchNorm1d`, `BatchNorm2d`, `LayerNorm`, `MaxPool`, `AvgPool` and
+    `AdaptiveAvgPool` in one and two dimensions, `ReLU6`, `PReLU`, `Hardtanh`, all modules of activations that
+    `sparsenn` has, `Softmax`, `LogSoftmax`, `Softmin`, `Tanhshrink`, `Flatten`, `Unflatten` of inputs, `ChannelShuffle`, padding
     with zeros, and what does nothing when a module is evaluated. Masks of `torch.nn.utils.prune` are applied, and
     weights may be sparse tensors of any layout. A `Sequential` of these is read module by module, each as often as it
     stands there; what else there is, by `torch.export`, for which an example is needed. What depends on the number of

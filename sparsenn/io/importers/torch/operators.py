@@ -1,4 +1,4 @@
-"""What PyTorch's functions make of a signal. Parameters have PyTorch's names: of its operators, and of its modules.
+"""PyTorch's functions as operations on a signal. Parameters have PyTorch's names: of its operators, and of its modules.
 
 Sequences are images of one line; sizes come one for each direction, or one for all. All raise `InputError` where no
 layer does what is asked for, or where shapes do not fit.
