@@ -37,11 +37,11 @@ def from_torch(
 
     Known are `Linear`, `Conv1d`, `Conv2d`, `BatchNorm1d`, `BatchNorm2d`, `LayerNorm`, `MaxPool`, `AvgPool` and
     `AdaptiveAvgPool` in one and two dimensions, `ReLU6`, `PReLU`, `Hardtanh`, all modules of activations that
-    `sparsenn` has, `Softmax`, `LogSoftmax`, `Softmin`, `Tanhshrink`, `Flatten`, `Unflatten` of inputs, `ChannelShuffle`, padding
-    with zeros, and what does nothing when a module is evaluated. Masks of `torch.nn.utils.prune` are applied, and
-    weights may be sparse tensors of any layout. A `Sequential` of these is read module by module, each as often as it
-    stands there; what else there is, by `torch.export`, for which an example is needed. What depends on the number of
-    rows, or changes the module at each call, is refused.
+    `sparsenn` has, `Softmax`, `LogSoftmax`, `Softmin`, `Tanhshrink`, `Flatten`, `Unflatten` of inputs,
+    `ChannelShuffle`, padding with zeros, and what does nothing when a module is evaluated. Masks of
+    `torch.nn.utils.prune` are applied, and weights may be sparse tensors of any layout. A `Sequential` of these is read
+    module by module, each as often as it stands there; what else there is, by `torch.export`, for which an example is
+    needed. What depends on the number of rows, or changes the module at each call, is refused.
 
     Parameters
     ----------
