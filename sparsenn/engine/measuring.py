@@ -8,6 +8,7 @@ fastest of all segments.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
@@ -62,6 +63,9 @@ MAX_MEASURED_ROWS = {True: 2048, False: 65_536}  # rows that kernels are timed o
 VERY_LONG_SECONDS = 2.0  # a run of the whole network that takes longer is not repeated
 WARM_SECONDS = 1e-3  # runs that are not timed before those that are: the host queues early calls more slowly
 MIN_RUNS, MAX_RUNS = 5, 21  # of each candidate of a segment
+LEAST_SECONDS = 0.02
+"""Time that candidates of a whole network are run for at least, one after the other: a processor may be slow for
+milliseconds, and not equally so for each kernel."""
 MAX_SECONDS = 0.1  # time after which candidates of a segment are not run again, once each has `MIN_RUNS`
 MAX_PREPARING_SECONDS = 1.0
 """Time after which no further candidates are prepared, as the best priors come first; but for those whose prior is less
@@ -112,7 +116,8 @@ def measure(
                 is_short = not whole or prior_of(segment[0]) < SHORT_SECONDS
                 repeats = REPEATS if is_short and not compiled.backend.in_host_memory else 1
                 if whole:
-                    found = _measured(compiled, _fitting(compiled, segment, rows), rows, features, weights, repeats)
+                    alternatives = _fitting(compiled, segment, rows)
+                    found = _measured(compiled, alternatives, rows, features, weights, repeats, LEAST_SECONDS)
                 else:
                     with closing(WeightCache(compiled.backend)) as own:
                         found = _measured(*_apart(compiled, segment, rows, features), own, repeats)
@@ -258,8 +263,9 @@ def _measured(
     features: Features,
     weights: WeightCache,
     repeats: int,
+    least_seconds: float = 0.0,
 ) -> Measured:
-    """Time alternatives in turns, and return the fastest; the first where memory suffices for none.
+    """Time alternatives one after the other, again and again, and return the fastest; the first if memory holds none.
 
     Those that skip rows come first: others are not prepared where even half of their prior is longer.
     """
@@ -304,7 +310,7 @@ def _measured(
         begin(ready, executables)
     backend.queue.before_drop()
     with suppress(OutOfMemoryError, MemoryError):
-        _time_in_turns(trials, times)
+        _time_in_turns(trials, times, least_seconds)
     fastest, measured = _fastest(alternatives[0], {one: [run / repeats for run in runs] for one, runs in times.items()})
     backend.queue.before_drop()
     trials.clear()
@@ -347,13 +353,16 @@ def _timed(trial: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def _time_in_turns(trials: dict[Alternative, Callable[[], Any]], times: dict[Alternative, list[float]]) -> None:
-    deadline = time.perf_counter() + MAX_SECONDS
+def _time_in_turns(
+    trials: dict[Alternative, Callable[[], Any]], times: dict[Alternative, list[float]], least_seconds: float
+) -> None:
+    start = time.perf_counter()
     least = min(map(min, times.values()), default=0.0)
     running = [one for one in trials if min(times[one]) <= HOPELESS * least]
-    for run in range(2, MAX_RUNS):
-        enough = 3 if least > LONG_SECONDS else MIN_RUNS
-        if len(running) < 2 or (run >= enough and time.perf_counter() > deadline):
+    for run in itertools.count(2):
+        enough, elapsed = 3 if least > LONG_SECONDS else MIN_RUNS, time.perf_counter() - start
+        is_late = (run >= enough and elapsed > MAX_SECONDS) or (run >= MAX_RUNS and elapsed > least_seconds)
+        if len(running) < 2 or is_late:
             return
         for one in running:
             times[one].append(_timed(trials[one]))
