@@ -37,7 +37,9 @@ def test_convolutions_stand_beside_pytorch(recorder: Recorder, monkeypatch: pyte
     found = recorder(*("gpu-convolutions", "--only", "resnet18", "--seconds", "0.01", "--left", "0.1", "--images", "2"))
     assert not found.failures
     assert [row["precision"] for row in found.rows] == ["float32", "tf32", "float16"]
-    assert all(row["times"] == pytest.approx(row["torch"] / row["bound"]) for row in found.rows)
+    assert all(
+        row["times"] == pytest.approx(row["torch_milliseconds"] / row["bound_milliseconds"]) for row in found.rows
+    )
 
 
 @pytest.mark.parametrize(
