@@ -49,12 +49,12 @@ def as_cuda(formula: str, *, contract: bool = False) -> str:
 def as_python(formula: str, result: str) -> list[str]:
     """Return a formula as lines of Python on float32, which numba compiles.
 
-    Numbers and functions are `float32(…)` and those of `math`.
+    Numbers are `float32(…)`, and functions have their own names.
     """
     words = _Words(
         "",
         "",
-        lambda name: name if name == "abs" else f"math.{name}",
+        str,
         lambda number: f"float32({number!r})",
         "({1} if {0} else {2})",
         None,

@@ -148,7 +148,7 @@ def test_a_rung_of_ones_own_on_an_emulated_gpu(run: Run, repository: Path, tmp_p
         pytest.skip("emulating a kernel takes g++")
     page = (repository / "docs" / "ladders.md").read_text()
     for name, kind in (("my.cu", "cuda"), ("my.py", "python")):
-        (text,) = re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL)
+        text, *_ = re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL)
         (tmp_path / name).write_text(text)
     (command,) = re.findall(r"^    sparsenn (kernels ladder gemm --device emulated .*)$", page, re.MULTILINE)
     done = subprocess.run(

@@ -34,7 +34,7 @@ def activate_line(kind, sums, at, count, p):
     begin = uintp(at)
 {branches}
     for lane in range(uintp(count)):
-        sums[begin + lane] = math.nan
+        sums[begin + lane] = nan
 """
 """A loop for each kind, so that none asks for it number by number."""
 
@@ -61,7 +61,7 @@ def _slope() -> str:
         for code, row in enumerate(ACTIVATIONS)
         if row.slope is not None
     ]
-    return f"def slope(kind, y, p):\n{''.join(branches)}    return float32(math.nan)\n"
+    return f"def slope(kind, y, p):\n{''.join(branches)}    return float32(nan)\n"
 
 
 def _indented(lines: list[str], depth: int) -> str:
@@ -69,7 +69,8 @@ def _indented(lines: list[str], depth: int) -> str:
 
 
 def _made(name: str, text: str) -> Callable[..., Any]:
-    namespace: dict[str, Any] = {"__name__": __name__, "math": elementary, "float32": np.float32, "uintp": np.uintp}
+    functions = {each: getattr(elementary, each) for each in elementary.__all__}
+    namespace: dict[str, Any] = {"__name__": __name__, "float32": np.float32, "uintp": np.uintp, **functions}
     exec(compile(text, __file__, "exec"), namespace)
     function: Callable[..., Any] = namespace[name]
     return uncontracted(function)

@@ -1,8 +1,7 @@
 """Elementary functions without branches and calls, so that loops over them are compiled to vectors.
 
 They have the names that formulas of activations use. `exp` is computed in float32, the others in float64, which makes
-up for differences of nearly equal numbers. Each is within three units in the last place of the exact value; where that
-is below the smallest normal number of float32, `exp` is 0.
+up for differences of nearly equal numbers. Each is within three units in the last place of the exact value.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ LOG2E, LN2 = math.log2(math.e), math.log(2)
 LN2_HIGH = np.float32(0.693359375)  # few bits, so that products with integers up to 127 are exact
 LN2_LOW = np.float32(LN2 - 0.693359375)
 
-LEAST, MOST = np.float32(-87.33654), np.float32(88.72283)  # exponents whose powers are normal numbers of float32
+LEAST, MOST = np.float32(-103.97208), np.float32(88.72283)  # exponents whose powers are numbers of float32
+SMALL = np.float32(-80)  # below which a power is computed 2^64 times as large first, as it may be no normal number
 
 TINY = 1e-8  # up to which expm1 and tanh are their argument
 
@@ -73,7 +73,8 @@ def exp(z: Any) -> Any:
     p = p * r + np.float32(1 / 6)
     p = p * r + np.float32(1 / 2)
     p = p * r * r + r + np.float32(1)
-    found = _scaled_single(p, power)
+    larger, factor = np.float32(64 if x < SMALL else 0), np.float32(2.0**-64 if x < SMALL else 1)
+    found = _scaled_single(p, power + larger) * factor
     found = np.float32(0) if z < LEAST else found
     found = np.float32(np.inf) if z > MOST else found
     return z if z != z else found

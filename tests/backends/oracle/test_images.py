@@ -129,7 +129,7 @@ def test_what_is_not_known_is_refused():
         name = "unknown"
         keeps_zero_rows = True
 
-        def output_shape(self, input_shape):
+        def _output_shape(self, input_shape):
             return input_shape
 
     with pytest.raises(UsageError, match="does not know the layer Unknown"):
