@@ -74,7 +74,7 @@ def run_graph(stack: ImageStack, features: Array) -> Array:
     panels = chunks(rows, program.images)
     shared = len(panels) % threads
     for panel in panels[:shared]:
-        _share(stack.program(parts_of(rows, threads), threads), features, panel, threads, outputs)
+        _share(stack.program(program.images, threads), features, panel, threads, outputs)
     alone = partial(_run, program, features, outputs)
     if threads > 1 and panels[shared:]:
         map_threads(alone, panels[shared:])

@@ -71,6 +71,8 @@ class Planner:
             self._add(number, layer, sources[number - 1])
         last = self._value(len(layers))
         self.operations.append(Operation(OUTPUT, last, None, image=self._images[len(layers)]))
+        self.largest = max(sum(value.size(1) for value in each.values) for each in self.operations)
+        """Numbers that an image takes in the largest operation, with planes for all channels."""
 
     def _value(self, number: int) -> Value:
         """Return a value in the arena, into which rows are copied."""
@@ -226,6 +228,7 @@ class Planner:
             if home.last == number and each.source is not None and homes[each.source] is not home:
                 homes[each.target], home.last = home, each.target.last  # the sum is written over what is added
         size = allocate([value for value, home in homes.items() if value is home], images)
+        size += 2 * LINE  # which vectors that sort phases read beyond the last line
         for value, home in homes.items():
             value.start = home.start
         writer = Writer(images)
@@ -242,12 +245,6 @@ class Planner:
         )
         widest = -(-widest // LINE) * LINE
         return Program(writer.packed(), images, size, widest, outputs, writer.work, writer.cut_filters)
-
-    @property
-    def largest(self) -> int:
-        """Numbers that an image takes in the largest operation."""
-        sizes = [sum(value.size(1) for value in each.values) for each in self.operations]
-        return max(sizes)
 
 
 def _value_of(shape: tuple[int, ...]) -> Value:
