@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -121,6 +122,9 @@ class NumberCheck(Protocol):
 
 class RowsWatch(NumberCheck, Protocol):
     """A check of rows on a GPU that never waits: `passed` returns True, and `take_fault` reports faults later."""
+
+    def scanning(self, features: Array) -> AbstractContextManager[None]:
+        """Return a context in which kernels read features, and after which they have been scanned."""
 
     def take_fault(self) -> bool:
         """Return whether a scan that has ended found a number that is not finite, and forget the fault."""

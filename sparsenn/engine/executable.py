@@ -65,7 +65,8 @@ class Executable:
     def compute(self, features: Array, watch: RowsWatch | None = None) -> Any:
         """Return outputs of a matrix, for captures as well: only a watch checks numbers, and nothing is reported."""
         if watch is not None:
-            watch.scan(features)
+            with watch.scanning(features):
+                return self.compute(features)
         if self.direct is not None:
             return self.direct(features)
         with np.errstate(all="ignore"):
@@ -99,8 +100,7 @@ class Executable:
         None where there is none. It returns None for other arrays, and in a capture.
         """
         backend, weights, keeps_half, kind = self.plan.backend, self._weights, self.plan.keeps_half, type(source)
-        is_converted, is_watched = rows.dtype == np.float16 and not keeps_half, watch is not None
-        key, replay = self._replay_key(rows, is_watched), None if is_converted else self._replay(rows, is_watched)
+        key, replay = self._replay_key(rows, watch is not None), self._replay(rows, watch is not None)
 
         def run(features: Array) -> tuple[Any]:
             placed: Any = backend.place(features, keeps_half)

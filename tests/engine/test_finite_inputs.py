@@ -1,5 +1,8 @@
 """Rows with NaN or infinite numbers: refused by default, wherever they are and however they are run."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -8,6 +11,7 @@ from emulation import emulated
 import sparsenn
 from sparsenn import Network, Session
 from sparsenn.backends.cuda import images
+from sparsenn.backends.cuda.runtime.row_scan import NOWHERE, requested_scan, taken_scan
 from sparsenn.backends.host_arrays import NUMBERS, all_finite
 from sparsenn.errors import InputError, MatrixError
 from sparsenn.layers import Conv2d, Flatten, Identity, Linear
@@ -107,3 +111,46 @@ def test_rows_on_a_gpu_are_told_of_later(name: str, kind: type) -> None:
     with Session(NETWORKS[name], device="cuda", check_finite=False) as session:
         session(bad)
         session.check()
+
+
+@pytest.mark.gpu
+@NOT_FINITE
+@pytest.mark.parametrize("inputs", [62, 64])
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_the_kernel_that_reads_rows_scans_them(precision: str, inputs: int, value: float) -> None:
+    import cupy
+
+    kind = np.dtype(precision)
+    weights = sp.random_array((inputs, 128), density=0.2, format="csc", dtype=np.float32, rng=0)
+    network = Network.from_scipy([weights])
+    rows = cupy.ones((150, inputs), kind)
+    with Session(network, device="cuda", kernel=f"two_of_four_{precision}", precision=precision) as session:
+        for row, column in ((0, 0), (149, inputs - 1), (77, 13)):
+            for _ in range(4):
+                session(rows)
+                session.check()
+            spoilt = rows.copy()
+            spoilt[row, column] = value
+            for _ in range(4):
+                session(spoilt)
+                with pytest.raises(InputError, match="the rows of an earlier call"):
+                    session.check()
+
+
+class Placed:
+    """An array at an address of a device."""
+
+    def __init__(self, address: int, nbytes: int) -> None:
+        self.data, self.nbytes = SimpleNamespace(ptr=address), nbytes
+
+
+def test_a_scan_is_of_the_rows_that_it_was_requested_for() -> None:
+    place: Any = np.uintp(8)
+    rows: Any = Placed(64, 4096)
+    assert taken_scan(rows) == NOWHERE
+    with requested_scan(rows, place) as scan:
+        assert taken_scan(Placed(64, 2048)) == taken_scan(Placed(128, 4096)) == NOWHERE
+        assert not scan.is_taken
+        assert taken_scan(rows) == place
+        assert scan.is_taken
+    assert taken_scan(rows) == NOWHERE

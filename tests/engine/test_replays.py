@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -48,6 +50,11 @@ class Watch:
 
     def scan(self, numbers: np.ndarray) -> None:
         self._found |= not np.isfinite(numbers).all()
+
+    @contextmanager
+    def scanning(self, numbers: np.ndarray) -> Iterator[None]:
+        yield
+        self.scan(numbers)
 
     def passed(self) -> bool:
         return True

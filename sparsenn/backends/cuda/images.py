@@ -5,7 +5,8 @@ Rows are row-major CuPy matrices, float32 or float16, as are outputs; unless it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, singledispatch
 from math import prod
@@ -21,6 +22,7 @@ from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.runtime.row_copies import as_rows, copy_rows
+from sparsenn.backends.cuda.runtime.row_scan import requested_scan
 from sparsenn.backends.cuda.sparse.rows import weigh_rows
 from sparsenn.backends.launching import combine_rows
 from sparsenn.backends.machine import GRID_ROWS
@@ -265,6 +267,14 @@ class RowsWatch:
             kernel = _NOT_FINITE.kernel("not_finite", BITS=8 * numbers.dtype.itemsize)
             grid = (-(-numbers.size // PIECE),)
             launch("not_finite", kernel, grid, (THREADS,), np.int64(numbers.size), numbers, self._place)
+
+    @contextmanager
+    def scanning(self, features: Array) -> Iterator[None]:
+        """Have a kernel of the block scan features, if one reads them all; else scan them after it."""
+        with requested_scan(features, self._place) as scan:
+            yield
+        if not scan.is_taken:
+            self.scan(features)
 
     def passed(self) -> bool:
         """Return True: the check does not wait."""

@@ -4,6 +4,7 @@
 //           of that, and their largest numbers are found: all warps share the rows, so that enough loads are under way.
 //           Then each thread takes eight inputs of a row, in the layer's order, RUN neighbours a load, and stores them as
 //           16 bytes: TAKEN rows of a unit lie side by side. Numbers of float32 are scaled; halves stay as they are.
+//           A row's largest number also shows whether one is infinite or NaN: the bits of these are larger.
 // Layout    `order` has the first input of each RUN places, a multiple of RUN; where there is none, the first such multiple
 //           that is not below `inputs`. Units and scales are as in sparse/two_of_four.cu; a row has room for `row_units`.
 // Needs     shared memory for TAKEN whole rows, of the type INPUT.
@@ -99,10 +100,11 @@ template <> struct Planes<half_bits> {
 
 // Shared memory has TAKEN times `stride` numbers, a multiple of 16 bytes, at least 2 * RUN more than `inputs`, with rows
 // in different banks. largest: for each of `layers`, of `room` rows: of the first the
-// row's, of the others 0. exponents: of the first.
+// row's, of the others 0. exponents: of the first. not_finite: set to 1 if a number is infinite or NaN; may be null.
 extern "C" __global__ void __launch_bounds__(THREADS)
     rows_to_units(const INPUT* __restrict__ features, unsigned char* __restrict__ units, const int* __restrict__ order,
-                  int* __restrict__ exponents, int* __restrict__ largest, int64 rows, int64 room,
+                  int* __restrict__ exponents, int* __restrict__ largest, unsigned* __restrict__ not_finite,
+                  int64 rows, int64 room,
                   int inputs, int stride, int all_units, int row_units, int layers) {
     extern __shared__ __align__(16) INPUT memory[];
     __shared__ int found[TAKEN * PARTS];
@@ -124,6 +126,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const int exponent = sizeof(INPUT) == sizeof(half_bits) ? SCALED_EXPONENT : exponent_above(__int_as_float(most));
         scales[threadIdx.x] = scale_to(exponent);
         exponents[row] = exponent;
+        if (not_finite != nullptr && !is_finite(most)) *not_finite = 1;
         for (int layer = 0; layer < layers; ++layer) largest[layer * room + row] = layer == 0 ? most : 0;
         for (int k = 0; k < 2 * RUN; ++k) memory[threadIdx.x * stride + inputs + k] = INPUT();
     }

@@ -21,6 +21,7 @@ from sparsenn.backends.cuda.conv.warpgroup import GPU, why_no_warpgroups
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.cuda.runtime.layer_cache import cache_on_device, cache_on_host
 from sparsenn.backends.cuda.runtime.memory import to_device
+from sparsenn.backends.cuda.runtime.row_scan import taken_scan
 from sparsenn.backends.cuda.sparse.half_chain import Bound, HalfChain, bound_of, chain_kernel
 from sparsenn.backends.cuda.sparse.priors import two_of_four_seconds
 from sparsenn.backends.cuda.sparse.row_slices import SLICES
@@ -147,7 +148,7 @@ class TensorChain(HalfChain):
         name = "half_bits" if kind == np.float16 else "float"
         kernel = PROGRAMS[shape][1].kernel("rows_to_units", TAKEN=taken, RUN=ready.run, INPUT=name)
         blocks, shared_bytes = parts_of(rows, shape.rows) * shape.rows // taken, kind.itemsize * taken * stride
-        arrays = features, self._buffers[0], ready.order, self._exponents, self._largest
+        arrays = features, self._buffers[0], ready.order, self._exponents, self._largest, taken_scan(features)
         units = ready.order.size * ready.run // UNIT
         sizes = (inputs, stride, units, ready.layers[0].row_units, len(self._layers))
         arguments = (*arrays, np.int64(rows), np.int64(self._largest.shape[1]), *map(np.int32, sizes))
