@@ -84,7 +84,7 @@ def _sparse_step(plan: Plan, step: Step, stack: Any) -> BoundStep:
             with span("wait for the device", "wait"):
                 backend.queue.wait()
             seconds = now(context.timer) - start
-            context.statistics.extend(layer_statistics(step, chain.counts(), seconds, step.seconds))
+            context.statistics.extend(layer_statistics(plan.network, step, chain.counts(), seconds, step.seconds))
         if context.watch is not None:
             context.watch.after(step.kernel, left.features, first, step.last)
         if in_order and left.row_map.rows is not None:
@@ -121,7 +121,8 @@ def _dense_step(plan: Plan, step: Step, stack: Any, weights: WeightCache) -> Bou
         left = RowsLeft(outputs, rows.row_map)
         if context.statistics is not None:
             counts = _dense_counts(plan, step, matrices[0], left)
-            context.statistics.extend(layer_statistics(step, counts, now(context.timer) - start, step.seconds))
+            seconds = now(context.timer) - start
+            context.statistics.extend(layer_statistics(plan.network, step, counts, seconds, step.seconds))
         return left
 
     def watched(matrices: tuple[Any, ...], watch: BatchGuard) -> Array:

@@ -270,7 +270,7 @@ class Executable:
             if context.statistics is not None:
                 grouped = 0 if plan.options.deduplication and step.kernel.operation == SPARSE_OPERATION else None
                 counts = [LayerCounts(step.kernel.name, 0, 0, 0, 0, grouped) for _ in step.layers]
-                context.statistics.extend(layer_statistics(step, counts, 0.0, 0.0))
+                context.statistics.extend(layer_statistics(plan.network, step, counts, 0.0, 0.0))
             context.report(step.last)
         numbers = rows.features.values if isinstance(rows.features, CSR) else rows.features
         return RowsLeft(np.zeros((0, plan.merged.network.outputs), numbers.dtype), rows.row_map)

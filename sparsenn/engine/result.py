@@ -177,14 +177,19 @@ class LayerStatistics:
 
 
 def layer_statistics(
-    step: Step, counts: Sequence[LayerCounts], seconds: float, estimate: float | None
+    network: Network, step: Step, counts: Sequence[LayerCounts], seconds: float, estimate: float | None
 ) -> Iterator[LayerStatistics]:
     """Yield what one run of a step counted; its layers share times in proportion to their multiply-adds."""
     edges = sum(counted.performed_edges for counted in counts)
     for layer, (kernel, rows, active, nonzeros, done, distinct) in enumerate(counts, start=step.first + 1):
         share = done / edges if edges else 1 / len(counts)
         times = seconds * share, None if estimate is None else estimate * share
-        yield LayerStatistics(layer, kernel, rows, active, distinct, nonzeros, None, done, *times)
+        density = _density(nonzeros, active, network.sizes[layer])
+        yield LayerStatistics(layer, kernel, rows, active, distinct, nonzeros, density, done, *times)
+
+
+def _density(nonzeros: int | None, active: int | None, outputs: int) -> float | None:
+    return None if nonzeros is None or active is None else nonzeros / (active * outputs) if active else 0.0
 
 
 def sum_statistics(network: Network, records: Iterable[LayerStatistics]) -> tuple[LayerStatistics, ...]:
@@ -357,11 +362,14 @@ def concatenate_results(results: Sequence[Result], plan: Plan, seconds: Seconds)
     starts = np.cumsum([0, *(result.inputs for result in results)])
     categories = [start + result.categories for start, result in zip(starts, results, strict=False)]
     counted = [result.statistics for result in results if result.inputs] or [each.statistics for each in results[:1]]
+    statistics = counted[0] if len(counted) == 1 else ()
+    if len(counted) > 1 and all(counted):
+        statistics = sum_statistics(plan.network, chain(*counted))
     return Result(
         plan,
         inputs=int(starts[-1]),
         categories=np.concatenate([np.zeros(0, np.int64), *categories]),
-        statistics=sum_statistics(plan.network, chain(*counted)) if counted and all(counted) else (),
+        statistics=statistics,
         seconds=seconds,
         batches=tuple(batch for result in results for batch in result.batches),
         notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
@@ -374,13 +382,12 @@ def _sum(records: Sequence[LayerStatistics], outputs: int) -> LayerStatistics:
     for name in ("rows", "active_rows", "nonzeros", "performed_edges", "seconds", "estimate"):
         known = [getattr(record, name) for record in records]
         totals[name] = None if None in known else sum(known)
-    nonzeros, active = totals["nonzeros"], totals["active_rows"]
     distinct = [record.distinct_rows for record in records if record.distinct_rows is not None]
     return replace(
         records[0],
         kernel=next((record.kernel for record in records if record.kernel), ""),
         distinct_rows=sum(distinct) if distinct else None,
-        density=None if nonzeros is None or active is None else nonzeros / (active * outputs) if active else 0.0,
+        density=_density(totals["nonzeros"], totals["active_rows"], outputs),
         **totals,
     )
 
