@@ -18,7 +18,7 @@ from sparsenn.runtime.jit import uncontracted
 
 __all__ = ["erfc", "exp", "expm1", "log1p", "nan", "tanh"]
 
-log1p, nan = math.log1p, math.nan
+nan = math.nan
 
 SINGLE, DOUBLE = np.float32(1.5 * 2.0**23), 1.5 * 2.0**52
 """Added to a number, they leave its nearest integer in the last bits of the sum."""
@@ -30,7 +30,8 @@ LN2_LOW = np.float32(LN2 - 0.693359375)
 LEAST, MOST = np.float32(-103.97208), np.float32(88.72283)  # exponents whose powers are numbers of float32
 SMALL = np.float32(-80)  # below which a power is computed 2^64 times as large first, as it may be no normal number
 
-TINY = 1e-8  # up to which expm1 and tanh are their argument
+MOST_SINGLE = float(np.finfo(np.float32).max)
+TINY = 1e-8  # up to which expm1, log1p and tanh are their argument
 
 ERFC = (
     -1.2655076317614378, 0.9998274227929002, 0.37791861223271567, 0.054584491570763075, 0.097896694708878,
@@ -53,6 +54,20 @@ def _scaling(kind: Any, word: Any, mantissa: int) -> Any:
         return kind(kind, kind), generate
 
     return intrinsic(scaled)
+
+
+@intrinsic
+def _exponent(typing: Any, number: Any) -> Any:
+    """Return 1.5 * 2^52 more than the power of two that leaves a positive number between sqrt(1/2) and sqrt(2)."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = ir.IntType(64)
+        half, one, zero = (int(np.float64(each).view(np.int64)) for each in (math.sqrt(0.5), 1.0, DOUBLE))
+        rounded = builder.add(builder.bitcast(arguments[0], word), ir.Constant(word, one - half))
+        power = builder.lshr(rounded, ir.Constant(word, 52))
+        return builder.bitcast(builder.add(power, ir.Constant(word, zero - 1023)), ir.DoubleType())
+
+    return types.float64(types.float64), generate
 
 
 _scaled_single = _scaling(types.float32, ir.IntType(32), 23)
@@ -101,6 +116,25 @@ def expm1(z: Any) -> Any:
     x = np.float64(min(max(z, np.float32(-100)), np.float32(100)))
     found = _power(x) - 1
     return z if abs(x) < TINY or z != z else found
+
+
+@uncontracted
+def log1p(z: Any) -> Any:
+    """Return the logarithm of a number plus 1."""
+    x = np.float64(z)
+    power = _exponent(x + 1) - DOUBLE
+    m = _scaled_double(x + 1, DOUBLE - power)
+    s = (m - 1) / (m + 1)
+    t = s * s
+    p = 1 / 11
+    p = p * t + 1 / 9
+    p = p * t + 1 / 7
+    p = p * t + 1 / 5
+    p = p * t + 1 / 3
+    found = power * LN2 + 2 * s * (p * t + 1)
+    found = -np.inf if x == -1 else found
+    found = np.nan if x < -1 else found
+    return z if abs(x) < TINY or x > MOST_SINGLE or z != z else found
 
 
 @uncontracted
