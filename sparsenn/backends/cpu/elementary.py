@@ -56,8 +56,7 @@ def _scaling(kind: Any, word: Any, mantissa: int) -> Any:
     return intrinsic(scaled)
 
 
-@intrinsic
-def _exponent(typing: Any, number: Any) -> Any:
+def _power_of_two(typing: Any, number: Any) -> Any:
     """Return 1.5 * 2^52 more than the power of two that leaves a positive number between sqrt(1/2) and sqrt(2)."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -70,6 +69,7 @@ def _exponent(typing: Any, number: Any) -> Any:
     return types.float64(types.float64), generate
 
 
+_exponent = intrinsic(_power_of_two)
 _scaled_single = _scaling(types.float32, ir.IntType(32), 23)
 _scaled_double = _scaling(types.float64, ir.IntType(64), 52)
 
