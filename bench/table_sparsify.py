@@ -1,7 +1,8 @@
 """Blocks of transformers whose pruned modules sessions compute, beside the same in PyTorch.
 
 A block each of ViT-B/16, BERT-base and a decoder of 1 billion parameters, with random weights. All modules are
-replaced, whether faster or not; both take the same tokens in turns, and outputs are compared first.
+replaced, and leave to PyTorch the calls that it computes faster; both blocks take the same tokens in turns, and outputs
+are compared first.
 """
 
 from __future__ import annotations

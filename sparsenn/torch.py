@@ -100,6 +100,9 @@ def sparsify(
     next call, but for changes through `.data` or `.numpy()`. Masks of `torch.nn.utils.prune` cost a product at each
     call, as without sparsify; `prune.remove` ends that.
 
+    On a CPU, the first calls of a module with some number of rows, to a power of two, are timed beside PyTorch's, which
+    computes such calls from then on if it is faster; not with `reproducible`, or a kernel or precision by name.
+
     PyTorch's own forward runs where a gradient is recorded, with a warning, so that training stays correct: call the
     model under `torch.inference_mode()` or `torch.no_grad()`. So it does for rows of float64, in replicas of
     `DataParallel`, and under `torch.func.functional_call`.
@@ -113,7 +116,7 @@ def sparsify(
     example : torch.Tensor, or tuple or dict of str to torch.Tensor, optional
         One batch, the model's arguments in order, or by name. The model is called with it, by PyTorch and by sessions
         in turns, in evaluation mode: of the modules below the density, those stay PyTorch's that are not called, or
-        not faster by 5 % with as many rows. Without an example the density decides alone, and nothing is called.
+        not faster by 5 % with as many rows. Without an example the density decides, and nothing is called.
     inplace : bool, default True
         False leaves the model as it is, and returns a deep copy.
     report : bool, default False

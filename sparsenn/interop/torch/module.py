@@ -12,7 +12,7 @@ from sparsenn.engine import Session
 from sparsenn.engine.inputs import check_network
 from sparsenn.engine.options import read_options
 from sparsenn.errors import InputError, ShapeError, UsageError
-from sparsenn.interop.torch.operator import Parameters, register, run
+from sparsenn.interop.torch.operator import Parameters, register, run, session_outputs
 from sparsenn.network import Network
 
 __all__ = ["SparseModule"]
@@ -62,9 +62,9 @@ class SparseModule(torch.nn.Module):  # type: ignore[misc]
         outputs = run(rows.flatten(1), (), self._number)
         return outputs if len(self._shape) == 1 else outputs.unflatten(1, self._shape)
 
-    def session(self, rows: torch.Tensor, parameters: Parameters = ()) -> Session:
-        """Return the session of the rows' device, which is made when rows come from there first."""
-        return self._session(str(rows.device))
+    def outputs(self, rows: torch.Tensor, parameters: Parameters = ()) -> torch.Tensor:
+        """Return the outputs by the session of the rows' device, which is made when rows come from there first."""
+        return session_outputs(self._session(str(rows.device)), rows)
 
     def outputs_like(self, rows: torch.Tensor, parameters: Parameters = ()) -> torch.Tensor:
         """Return a tensor with the shape of the outputs."""

@@ -11,7 +11,7 @@ import torch
 from sparsenn.engine import Session
 from sparsenn.errors import UsageError
 
-__all__ = ["SHORT", "Parameters", "Runner", "register", "run"]
+__all__ = ["SHORT", "Parameters", "Runner", "register", "run", "session_outputs"]
 
 SHORT = (torch.float16, torch.bfloat16)
 """Types of rows that outputs have as well; other outputs are float32."""
@@ -24,8 +24,8 @@ Parameters: TypeAlias = tuple[torch.Tensor | None, ...]
 class Runner(Protocol):
     """The object that an operator's number stands for."""
 
-    def session(self, rows: torch.Tensor, parameters: Parameters) -> Session:
-        """Return the session that runs rows, made when such rows come first."""
+    def outputs(self, rows: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+        """Return the outputs as a matrix; rows record no gradient."""
         ...
 
     def outputs_like(self, rows: torch.Tensor, parameters: Parameters) -> torch.Tensor:
@@ -50,6 +50,17 @@ def run(rows: torch.Tensor, parameters: Parameters, number: int) -> torch.Tensor
     return outputs
 
 
+def session_outputs(session: Session, rows: torch.Tensor) -> torch.Tensor:
+    """Return a session's outputs, a matrix, of rows of any type."""
+    if rows.dtype == torch.bfloat16 or not rows.is_floating_point():
+        rows = rows.float()
+    matrix = rows.contiguous().flatten(1)
+    if matrix.device.type == "cpu":  # a view by NumPy takes a tenth of the time that DLPack takes
+        return torch.from_numpy(session(matrix.resolve_neg().numpy(), form="dense"))
+    outputs: torch.Tensor = session(matrix, form="dense")
+    return outputs
+
+
 def _run(
     rows: torch.Tensor,
     number: int,
@@ -58,15 +69,7 @@ def _run(
     bias: torch.Tensor | None = None,
     bias_mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    numbers = rows.detach()
-    if numbers.dtype == torch.bfloat16 or not numbers.is_floating_point():
-        numbers = numbers.float()
-    session = _runner(number).session(numbers, (weight, weight_mask, bias, bias_mask))
-    numbers = numbers.contiguous().flatten(1)
-    if numbers.device.type == "cpu":  # a view by NumPy takes a tenth of the time that DLPack takes
-        outputs = torch.from_numpy(session(numbers.resolve_neg().numpy(), form="dense"))
-    else:
-        outputs = session(numbers, form="dense")
+    outputs = _runner(number).outputs(rows.detach(), (weight, weight_mask, bias, bias_mask))
     return outputs.to(_type(rows))
 
 

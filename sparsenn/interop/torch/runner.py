@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +14,8 @@ from torch.autograd.forward_ad import unpack_dual
 from torch.nn.functional import conv2d, linear
 
 from sparsenn.engine import Session
-from sparsenn.interop.torch.operator import Parameters, register
+from sparsenn.interop.torch.operator import Parameters, register, session_outputs
+from sparsenn.interop.torch.timing import is_slower
 from sparsenn.io.importers.signal import inputs
 from sparsenn.io.importers.torch import operators
 from sparsenn.layers.sparse_or_dense import fully_connected
@@ -28,6 +30,9 @@ MOST_SESSIONS = 8
 MAX_SETTLED = 64
 """Shapes of rows with which a layer's calls go straight to its session."""
 
+UNBOUND = {"kernel": "auto", "precision": "auto", "reproducible": False}
+"""Options with which PyTorch may compute in place of a session."""
+
 ALWAYS_SPARSE = 2.0  # a share of weights that no layer exceeds
 
 
@@ -37,6 +42,7 @@ class _Compiled:
     versions: tuple[Any, ...]
     tensors: tuple[torch.Tensor | None, ...]  # their memory goes to no other tensor meanwhile
     copies: tuple[torch.Tensor, ...]  # of those of inference mode, whose changes nothing counts
+    weights: int  # that are not zero, in bits of their number
 
     def is_of(self, parameters: Parameters) -> bool:
         """Return whether parameters of inference mode have the numbers that were compiled."""
@@ -46,7 +52,7 @@ class _Compiled:
 class _Settled(NamedTuple):
     """A call that can be repeated, with all that must be as it was."""
 
-    session: Session
+    session: Session | None  # None where PyTorch computes
     device: torch.device
     weight: torch.Tensor
     bias: torch.Tensor | None
@@ -70,10 +76,12 @@ class LayerRunner:
         self.number = register(self)
         self._compiled: OrderedDict[Any, _Compiled] = OrderedDict()
         self._settled: dict[Any, _Settled] = {}
+        self._slower: dict[Any, bool] = {}  # whether the session is slower than PyTorch, by what matters to that
+        self._measures = all(options.get(name, value) == value for name, value in UNBOUND.items())
         self._after_fork()
         renew_after_fork(self)
 
-    def session(self, rows: torch.Tensor, parameters: Parameters) -> Session:
+    def _compiled_for(self, rows: torch.Tensor, parameters: Parameters) -> _Compiled:
         """Return the session for rows of a device and shape, with the weights that the parameters have now."""
         key = str(rows.device), tuple(rows.shape[1:])
         versions = tuple(map(_version, parameters))
@@ -83,14 +91,35 @@ class LayerRunner:
                 self._settled.clear()
                 session = Session(self._network(key[1], parameters), device=key[0], **self.options)
                 tensors = tuple(None if each is None else each.detach() for each in parameters)
-                compiled = self._compiled[key] = _Compiled(session, versions, tensors, _uncounted(parameters))
+                weights = int(masked(*parameters[:2]).count_nonzero()).bit_length()
+                compiled = self._compiled[key] = _Compiled(session, versions, tensors, _uncounted(parameters), weights)
             self._compiled.move_to_end(key)
             if len(self._compiled) > MOST_SESSIONS:
                 self._compiled.popitem(last=False)
-        return compiled.session
+        return compiled
+
+    def outputs(self, rows: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+        """Return the outputs as a matrix: on a CPU by PyTorch where it is faster for as many rows, else by the session.
+
+        The first of them are timed, and equal calls are computed alike from then on. On a GPU, calls one by one say
+        little of the same in a graph.
+        """
+        compiled = self._compiled_for(rows, parameters)
+        by_session = partial(session_outputs, compiled.session, rows)
+        is_same_type = rows.dtype == parameters[0].dtype  # type: ignore[union-attr]
+        if not (self._measures and is_same_type and rows.is_cpu and rows.shape[0]):
+            return by_session()
+
+        def by_pytorch() -> torch.Tensor:
+            return self.outputs_like(rows, parameters).flatten(1)
+
+        key = _size(compiled, rows, tuple(rows.shape))
+        if key not in self._slower:
+            self._slower.setdefault(key, is_slower(by_session, by_pytorch))
+        return by_pytorch() if self._slower[key] else by_session()
 
     def settle(self, rows: torch.Tensor, parameters: Parameters) -> None:
-        """Have calls of a fully connected layer like the one that has ended go straight to its session.
+        """Have calls of a fully connected layer like the one that has ended go straight to what computes them.
 
         These have rows of the same shape and, as those, of float32 on the same device; there are no masks.
         """
@@ -103,8 +132,9 @@ class LayerRunner:
             self._settled.clear()
         shape = *rows.shape[:-1], weight.shape[0]  # type: ignore[union-attr]
         versions = _version(weight), _version(bias)
+        is_slower = self._slower.get(_size(compiled, rows, (rows.shape[:-1].numel(), rows.shape[-1])), False)
         self._settled[rows.shape] = _Settled(
-            compiled.session, rows.device, weight, bias, *versions, (-1, rows.shape[-1]), shape
+            None if is_slower else compiled.session, rows.device, weight, bias, *versions, (-1, rows.shape[-1]), shape
         )
 
     def settled_outputs(self, module: Any, rows: torch.Tensor) -> torch.Tensor | None:
@@ -128,6 +158,8 @@ class LayerRunner:
             numbers = rows.numpy() if rows.is_cpu else rows.detach()
         except RuntimeError:  # of `torch.func.vmap` and the like, or a gradient that nothing records now
             return None
+        if settled.session is None:
+            return linear(rows, weight, bias)
         outputs = settled.session(numbers.reshape(settled.matrix), form="dense").reshape(settled.outputs)
         return torch.from_numpy(outputs) if rows.is_cpu else outputs
 
@@ -152,6 +184,11 @@ class LayerRunner:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LayerRunner, (self.convolution, self.options)
+
+
+def _size(compiled: _Compiled, rows: torch.Tensor, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return what decides which of two is the faster, numbers of rows and weights to a power of two."""
+    return rows.dtype, shape[1:], shape[0].bit_length(), compiled.weights
 
 
 def masked(tensor: torch.Tensor | None, mask: torch.Tensor | None) -> Any:

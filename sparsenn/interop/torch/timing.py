@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["call_model", "evaluated", "times_in_turns"]
+__all__ = ["call_model", "evaluated", "is_slower", "times_in_turns"]
 
 WARM_UPS = 2
 """Runs of each kind before those that count: the first prepares, the second captures a graph."""
@@ -21,7 +21,11 @@ WARM_UPS = 2
 MIN_RUNS = 5
 MAX_RUNS = 25
 MAX_SECONDS = 2.0
-"""Seconds after which no run follows the least number of them."""
+SHORT_SECONDS = 0.05
+"""Seconds after which no run follows the least number of them: of a model, and of a single layer."""
+
+SLOWER = 1.05
+"""A layer that takes this multiple of PyTorch's time is slower: clocks are no more exact."""
 
 
 def call_model(model: Any, example: Any) -> None:
@@ -73,6 +77,19 @@ def times_in_turns(
                 if count >= WARM_UPS:
                     known[module].append(seconds)
     return [{module: median(seconds) for module, seconds in known.items()} for known in times]
+
+
+def is_slower(call: Callable[[], torch.Tensor], other: Callable[[], torch.Tensor]) -> bool:
+    """Return whether a call takes more than `SLOWER` times as long as another; the two run in turns."""
+    times: tuple[list[float], list[float]] = [], []
+    end = time.perf_counter() + SHORT_SECONDS
+    while len(times[0]) < WARM_UPS + MIN_RUNS or (len(times[0]) < MAX_RUNS and time.perf_counter() < end):
+        for each, known in zip((call, other), times, strict=True):
+            start = time.perf_counter()
+            _wait((each(),))
+            known.append(time.perf_counter() - start)
+    own, others = (median(known[WARM_UPS:]) for known in times)
+    return own > SLOWER * others
 
 
 def _timed_run(model: nn.Module, modules: Sequence[Any], example: Any) -> dict[Any, float]:

@@ -9,6 +9,7 @@ import pickle
 import threading
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from sparsenn.torch import desparsify, sparsify
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 nn = torch.nn
 prune = importlib.import_module("torch.nn.utils.prune")
+is_slower = importlib.import_module("sparsenn.interop.torch.timing").is_slower
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -83,6 +85,14 @@ def close(found: Any, expected: Any) -> None:
 
 def count(model: Any) -> int:
     return sum(type(module).__name__.startswith("Sparse") for module in model.modules())
+
+
+SLOWER = "sparsenn.interop.torch.runner.is_slower"
+
+
+@pytest.fixture(autouse=True)
+def sessions_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SLOWER, lambda session, pytorch: False)
 
 
 @pytest.fixture(params=MODELS)
@@ -529,8 +539,8 @@ def test_calls_like_earlier_ones_go_straight_to_the_session(shape: tuple[int, ..
     rows = torch.randn(shape)
     with torch.no_grad():
         first = layer(rows)
-        operator = layer._runner.session
-        layer._runner.session = lambda *given: calls.append(given) or operator(*given)
+        operator = layer._runner.outputs
+        layer._runner.outputs = lambda *given: calls.append(given) or operator(*given)
         assert torch.equal(layer(rows), first)
         assert not calls
         assert not layer(rows).is_inference()
@@ -552,3 +562,38 @@ def test_calls_like_earlier_ones_go_straight_to_the_session(shape: tuple[int, ..
         close(mapped, nn.functional.linear(rows, torch.ones(6, 16), layer.bias))
     with pytest.warns(UserWarning, match="a gradient is recorded"):
         assert layer(rows).requires_grad
+
+
+def test_pytorch_computes_what_sessions_take_longer_for(
+    case: tuple[Any, Any, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, inputs, _ = case
+    asked: list[bool] = []
+
+    def slower(session: Callable[[], Any], pytorch: Callable[[], Any]) -> bool:
+        close(session(), pytorch())
+        asked.append(True)
+        return True
+
+    monkeypatch.setattr(SLOWER, slower)
+    with torch.inference_mode():
+        expected = model(inputs)
+        for options, is_measured in (({}, True), ({"reproducible": True}, False), ({"kernel": "panel"}, False)):
+            if "kernel" in options and any(isinstance(module, nn.Conv2d) for module in model.modules()):
+                continue
+            other = sparsify(model, inplace=False, **options)
+            asked.clear()
+            for _ in range(3):
+                found = other(inputs)
+                assert torch.equal(found, expected) or not is_measured
+                close(found, expected)
+            assert bool(asked) == is_measured
+            times = len(asked)
+            other(inputs)
+            assert len(asked) == times
+
+
+def test_times_of_two_calls() -> None:
+    short, long = (partial(torch.zeros, size) for size in (1, 1 << 22))
+    assert is_slower(long, short)
+    assert not is_slower(short, long)
