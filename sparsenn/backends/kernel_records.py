@@ -172,6 +172,7 @@ class SparseKernel(Kernel):
     """Returns a function for all layers of a stack, without counts and searches, where that takes less time."""
     queue_check: Callable[[SparseRows], RowsCheck] | None = None  # of `iso` rows, whose result its chains heed
     own_outputs: bool = False  # whether a chain's outputs lie in memory that nothing else uses
+    is_compiled: bool = False  # whether NumPy computes nothing in its chains, so that it has no warnings to silence
     distinct_rows: Callable[[Features], tuple[Features, RowMap]] | None = None
     """Returns the first of each set of rows that are equal bit for bit, in order, and the map; for kernels without
     `prepare`, between whose launches equal rows are merged. It may overwrite the features."""

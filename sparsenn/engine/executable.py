@@ -12,7 +12,7 @@ import numpy as np
 from sparsenn.backends import Features, LayerCounts, RowsLeft, RowsWatch
 from sparsenn.backends.contract import Replay
 from sparsenn.backends.foreign import ForeignNetwork
-from sparsenn.backends.kernel_records import SPARSE_OPERATION, WHOLE_OPERATION, ConvolutionKernel
+from sparsenn.backends.kernel_records import SPARSE_OPERATION, WHOLE_OPERATION, ConvolutionKernel, SparseKernel
 from sparsenn.engine.bound_steps import QUIET, BoundStep, RunContext, bind_step
 from sparsenn.engine.finite import BatchGuard, LoggingGuard, OverflowGuard
 from sparsenn.engine.inputs import to_input_type
@@ -260,7 +260,8 @@ class Executable:
             return outputs
 
         known = end if not before and flows[0][0] == (0,) else run
-        is_without_numpy = self.is_capturable or plan.kernel.operation == WHOLE_OPERATION
+        is_compiled = all(isinstance(step.kernel, SparseKernel) and step.kernel.is_compiled for step in plan.steps)
+        is_without_numpy = is_compiled or self.is_capturable or plan.kernel.operation == WHOLE_OPERATION
         return known if is_without_numpy else np.errstate(all="ignore")(known)
 
     def _without_rows(self, rows: RowsLeft, number: int, context: RunContext) -> RowsLeft:

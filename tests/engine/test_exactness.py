@@ -34,7 +34,7 @@ from sparsenn.structure.merging import merge_equal_outputs
 U = 2.0**-24
 ON_GPU = pytest.mark.gpu
 DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_GPU)])
-KERNELS = {"cpu": ("panel", "scatter", "rows"), "cuda": ("resident", "chunks")}
+KERNELS = {"cpu": ("panel", "scatter", "rows", "gathered_rows"), "cuda": ("resident", "chunks")}
 EVERY_KERNEL = pytest.mark.parametrize(
     ("device", "kernel"),
     [
@@ -129,7 +129,7 @@ import hashlib, numpy, scipy.sparse, sparsenn
 rng = numpy.random.default_rng(3)
 weights = [scipy.sparse.random(300, 300, 0.05, format="csc", random_state=rng, dtype=numpy.float32) for _ in range(4)]
 rows = rng.random((5000, 300)).astype(numpy.float32)
-for kernel in ("panel", "scatter", "rows"):
+for kernel in ("panel", "scatter", "rows", "gathered_rows"):
     session = sparsenn.Session(sparsenn.Network.from_scipy(weights, -0.1), device="cpu", kernel=kernel)
     print(hashlib.sha256(session(rows).tobytes()).hexdigest())
 """

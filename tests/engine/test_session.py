@@ -226,7 +226,7 @@ WAYS = (
     {"deduplication": False},
     {"compaction": False, "deduplication": False, "batch_size": 33},
 )
-KERNELS = [("cpu", name) for name in ("panel", "scatter", "rows")]
+KERNELS = [("cpu", name) for name in ("panel", "scatter", "rows", "gathered_rows")]
 GPU_KERNELS = [pytest.param("cuda", name, marks=pytest.mark.gpu) for name in ("auto", "resident", "chunks")]
 
 
@@ -276,7 +276,7 @@ def test_a_batch_that_holds_other_rows_does_not_change_an_output():
     network = Network.from_scipy([sp.csc_array(weights)], bias=-1.0)
     rows = np.zeros((64, 40), np.float32)
     rows[0, :2], rows[1:, 2:] = 1, 1
-    for kernel in ("panel", "scatter", "rows"):
+    for kernel in ("panel", "scatter", "rows", "gathered_rows"):
         found = {
             Session(network, device="cpu", kernel=kernel, merging=False, **options).run(given_rows).dense.tobytes()
             for options in ({}, {"batch_size": 1}, {"memory_limit": 3 * 4 * 200 + 64})

@@ -15,22 +15,23 @@ Rows that have died leave the panel as soon as a quarter of it is dead; the rest
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import carray
 
 from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseProblem
 from sparsenn.backends.cpu.packed import blocks_of
-from sparsenn.backends.cpu.panel_layers import SLICE_WORK, run_layers, vectors_of
+from sparsenn.backends.cpu.panel_layers import SLICE_WORK, SLICES_OF_THREAD, WEIGHT_BYTES, enter_rows, run_layers
+from sparsenn.backends.cpu.panel_slices import lanes_across
 from sparsenn.backends.cpu.panel_sums import ACTIVATIONS, BIAS, CLIPS, COPIES, STARTS, WIDTHS, finish_line
-from sparsenn.backends.cpu.processor import PANELS, shared_seconds
+from sparsenn.backends.cpu.processor import CACHE_BYTES, PANELS, shared_seconds
 from sparsenn.backends.cpu.row_threads import NO_THREADS, row_threads
 from sparsenn.backends.cpu.rows import distinct_rows
 from sparsenn.backends.cpu.scratch import Scratch
 from sparsenn.backends.cpu.slices import MOST_THREADS, pointer_of
-from sparsenn.backends.cpu.stack import Stack
-from sparsenn.backends.cpu.tiles import TILE, VECTOR, transpose_square
+from sparsenn.backends.cpu.stack import Stack, StackSize
+from sparsenn.backends.cpu.tiles import TILE, VECTOR
 from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.registry import register
@@ -51,40 +52,7 @@ CALL_SECONDS = 8e-6  # what a launch takes around the work
 
 EDGE_LANES = 10  # lanes that are multiplied in the time of a weight's other instructions
 
-SLICES = 2  # of a layer that threads share, for each thread
-
-
-@compiled
-def _emit(panel: Array, width: int, across: int, lanes: int, out: Array, at: int) -> None:
-    """Write lanes of a panel as rows of `out`, the first to row `at`."""
-    whole, squares, flat = width // VECTOR * VECTOR, lanes // VECTOR * VECTOR, out.reshape(-1)
-    for line in range(0, whole, VECTOR):
-        for lane in range(0, squares, VECTOR):
-            transpose_square(panel, line * across + lane, across, flat, (at + lane) * width + line, width)
-    for lane in range(lanes):
-        for line in range(whole if lane < squares else 0, width):
-            out[at + lane, line] = panel[line * across + lane]
-
-
-@compiled
-def _enter(features: Array, base: int, lanes: int, panel: Array, across: int) -> None:
-    """Write rows from `base` on as lanes of a panel."""
-    width = features.shape[1]
-    whole, squares, flat = width // VECTOR * VECTOR, lanes // VECTOR * VECTOR, features.reshape(-1)
-    for line in range(0, whole, VECTOR):
-        for lane in range(0, squares, VECTOR):
-            transpose_square(flat, (base + lane) * width + line, width, panel, line * across + lane, across)
-    for lane in range(lanes):
-        for line in range(whole if lane < squares else 0, width):
-            panel[line * across + lane] = features[base + lane, line]
-
-
-@compiled
-def _clear(panel: Array, width: int, stride: int, lanes: int) -> None:
-    for line in range(width):
-        base = np.uintp(line * stride)
-        for lane in range(np.uintp(lanes)):
-            panel[base + lane] = np.float32(0)
+TILES = 4  # of a layer that threads share, at most: each slice reads its weights once for as many
 
 
 @compiled
@@ -100,25 +68,26 @@ def _finish_scatter(job: Array, layer: int, panel: Array, stride: int, lanes: in
 
 @compiled
 def run_csr(indptr: Array, indices: Array, values: Array, by_rows: Any, scatter: bool, start: int, stop: int,
-            job: Array, first: int, last: int, weights: Array, droppable_from: int, buffer: Array, size: int,
-            most: int, out: Array, survivors: Array, counters: Array, state: Array) -> int:  # fmt: skip
+            job: Array, first: int, last: int, weights: Array, droppable_from: int, buffer: Array, source: int,
+            target: int, most: int, out: Array, survivors: Array, counters: Array, state: Array) -> int:  # fmt: skip
     """Run CSR rows start to stop in panels of at most `most`; returns how many were written to `out`, from start on.
 
-    buffer : two panels of a `size`, then `TILE` counts for each slice of a layer.
+    buffer : panels of `source` and `target` numbers, then counts of `most` rows for each slice of a layer.
     """
     widths, live, rows = (
         carray(pointer_of(job[WIDTHS]), 1, np.int64),
         np.empty(most, np.int64),
         np.empty(most, np.int64),
     )
-    a, b, counts = buffer[:size], buffer[size : 2 * size], buffer[2 * size :].view(np.int32)
+    a, b = buffer[:source], buffer[source : source + target]
+    counts = buffer[source + target :].view(np.int32)
     pointers, targets, multipliers = by_rows
-    iso, written = values.size == 1, 0
+    iso, written = values.size == 1, start
     for base in range(start, stop, most):
         lanes = min(most, stop - base)
-        across = vectors_of(lanes) * VECTOR
+        across = lanes_across(lanes)
         step = np.uintp(across)
-        _clear(a, widths[first + 1] if scatter else widths[first], across, across)
+        a[: across * (widths[first + 1] if scatter else widths[first])] = np.float32(0)
         edges = 0
         for lane in range(lanes):
             rows[lane] = base + lane
@@ -133,40 +102,32 @@ def run_csr(indptr: Array, indices: Array, values: Array, by_rows: Any, scatter:
                     a[np.uintp(indices[entry]) * step + np.uintp(lane)] = value
         if scatter:
             _finish_scatter(job, first, a, across, across, counts)
-        lanes, vectors, side = run_layers(job, first, last, first + (1 if scatter else 0), edges, a, b, rows, lanes,
-                                          counts, live, weights, droppable_from, counters, state)  # fmt: skip
-        _emit(b if side else a, widths[last], vectors * VECTOR, lanes, out, start + written)
-        survivors[start + written : start + written + lanes] = rows[:lanes]
+        lanes = run_layers(job, first, last, first + (1 if scatter else 0), edges, a, b, rows, lanes, counts, live,
+                           weights, droppable_from, out, written, counters, state)  # fmt: skip
+        survivors[written : written + lanes] = rows[:lanes]
         written += lanes
-    return written
+    return written - start
 
 
 @compiled
 def run_dense(features: Array, start: int, stop: int, job: Array, first: int, last: int, weights: Array,
-              droppable_from: int, buffer: Array, size: int, most: int, out: Array, survivors: Array, counters: Array,
-              state: Array) -> int:  # fmt: skip
+              droppable_from: int, buffer: Array, source: int, target: int, most: int, out: Array, survivors: Array,
+              counters: Array, state: Array) -> int:  # fmt: skip
     """Run dense rows as `run_csr`, none of them by scattering."""
-    widths, live, rows = (
-        carray(pointer_of(job[WIDTHS]), 1, np.int64),
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
-    )
-    a, b, counts = buffer[:size], buffer[size : 2 * size], buffer[2 * size :].view(np.int32)
-    written = 0
+    live, rows = np.empty(most, np.int64), np.empty(most, np.int64)
+    a, b = buffer[:source], buffer[source : source + target]
+    counts = buffer[source + target :].view(np.int32)
+    written = start
     for base in range(start, stop, most):
         lanes = min(most, stop - base)
-        across = vectors_of(lanes) * VECTOR
         for lane in range(lanes):
             rows[lane] = base + lane
-        if across > lanes:
-            _clear(a, widths[first], across, across)
-        _enter(features, base, lanes, a, across)
-        lanes, vectors, side = run_layers(job, first, last, first, 0, a, b, rows, lanes, counts, live, weights,
-                                          droppable_from, counters, state)  # fmt: skip
-        _emit(b if side else a, widths[last], vectors * VECTOR, lanes, out, start + written)
-        survivors[start + written : start + written + lanes] = rows[:lanes]
+        enter_rows(job, first, features, base, lanes, a, counts, state)
+        lanes = run_layers(job, first, last, first, 0, a, b, rows, lanes, counts, live, weights, droppable_from, out,
+                           written, counters, state)  # fmt: skip
+        survivors[written : written + lanes] = rows[:lanes]
         written += lanes
-    return written
+    return written - start
 
 
 _scratch = Scratch()
@@ -187,35 +148,70 @@ def _chunk(rows: int, edges: int, threads: int) -> int:
     return parts_of(panels, parts_of(panels, most)) * panel
 
 
-def _is_shared(rows: int, edges: int, threads: int) -> bool:
-    """Return whether threads share each layer of a panel: panels are too few, or to hand them over takes longer."""
-    return rows < TILE * min(threads, MOST_THREADS) or rows * edges < CHUNK_WORK
+def _is_shared(rows: int, edges: int, threads: int, is_single: bool) -> bool:
+    """Return whether threads share each layer of a panel.
+
+    Panels are too few, or to hand them over takes longer; or there is one layer, `is_single`, for whose slices all
+    threads are of use.
+    """
+    most = min(threads, MOST_THREADS)
+    return (is_single and most == threads) or rows < TILE * most or rows * edges < CHUNK_WORK
+
+
+class _Memory(NamedTuple):
+    """The numbers of a panel that is read, and of one that is written, the rows of a panel, and numbers in all."""
+
+    source: int
+    target: int
+    most: int
+    size: int
+
+
+def _memory(size: StackSize, most: int, slices: int, is_single: bool) -> _Memory:
+    """Return the memory of a thread for panels, of at most so many rows, of layers of a size."""
+    source = (size.inputs + 1 if is_single else size.widest + 1) * most
+    target = (size.widest + 1) * min(most, TILE)
+    return _Memory(source, target, most, source + target + slices * parts_of(most, TILE) * TILE)
+
+
+def _shared_memory(size: StackSize, rows: int, threads: int, is_single: bool) -> _Memory:
+    tiles = 1
+    if is_single:  # tiles are read again for each slice, weights for each group of tiles
+        fitting = max(CACHE_BYTES // 2, WEIGHT_BYTES * size.edges) // (FLOAT_BYTES * TILE * size.inputs)
+        tiles = max(1, min(parts_of(rows, TILE), TILES, fitting))
+    return _memory(size, tiles * TILE, SLICES_OF_THREAD * min(threads, MOST_THREADS), is_single)
 
 
 def _launch(step: StepInput, scatter: bool) -> StepOutput:
     stack: Stack = step.stack
     size, rows, threads = stack.size_of(step.first, step.last), step.features.shape[0], thread_count()
-    is_shared = _is_shared(rows, size.edges, threads)
-    most = TILE if is_shared else _panel_rows(rows, threads)
-    state, slices = (row_threads(), SLICES * min(threads, MOST_THREADS)) if is_shared else (NO_THREADS, 1)
-    panel, layers = (size.widest + 1) * most, step.last - step.first if step.counting else 0
     features = step.features
     if scatter and not isinstance(features, CSR):
         features = from_dense(features)
-    out, survivors = stack.workspace.next(rows, size.outputs), np.empty(rows, np.int64)
+    is_single = step.last == step.first + 1 and not isinstance(features, CSR)
+    is_shared, state = _is_shared(rows, size.edges, threads, is_single), NO_THREADS
+    if is_shared:
+        memory, state = _shared_memory(size, rows, threads, is_single), row_threads()
+    else:
+        memory = _memory(size, _panel_rows(rows, threads), 1, False)
+    layers, survivors = step.last - step.first if step.counting else 0, np.empty(rows, np.int64)
+    if step.last == len(stack.layers):
+        out = np.empty((rows, size.outputs), np.float32)
+    else:
+        out = stack.workspace.next(rows, size.outputs)
 
     def run(bounds: tuple[int, int]) -> tuple[int, Array]:
         """Write the rows that are left behind one another, from the place of the first; return how many."""
-        counters, buffer = np.zeros((layers, 4), np.int64), _scratch.take("panels", 2 * panel + TILE * slices)
+        counters, buffer = np.zeros((layers, 4), np.int64), _scratch.take("panels", memory.size)
         shared: tuple[Any, ...] = (
-            *bounds, stack.job(), step.first, step.last, step.multiplicity, step.droppable_from, buffer, panel, most,
+            *bounds, stack.job(), step.first, step.last, step.multiplicity, step.droppable_from, buffer, *memory[:3],
             out, survivors, counters, state,
         )  # fmt: skip
         if isinstance(features, CSR):
             by_rows = stack.by_rows(step.first) if scatter else stack.no_rows
             entries = features.indptr, features.indices, features.values
             return run_csr(*entries, by_rows, scatter, *shared), counters
-        return run_dense(read_only(np.ascontiguousarray(features)), *shared), counters
+        return run_dense(read_only(np.ascontiguousarray(features, np.float32)), *shared), counters
 
     work = [(0, rows)] if is_shared else [*chunks(rows, _chunk(rows, size.edges, threads))]
     done = map_threads(run, work)
@@ -241,21 +237,21 @@ def _close_up(out: Array, survivors: Array, starts: Sequence[int], counts: Seque
     return count
 
 
-def _few_rows(stack: Stack, problem: SparseProblem) -> Callable[[Features], RowsLeft] | None:
-    """Return a function that takes few rows through all layers, with nothing around the compiled call."""
+def _uncounted(stack: Stack, problem: SparseProblem) -> Callable[[Features], RowsLeft] | None:
+    """Return a function that takes rows through layers that threads share, with nothing around the compiled call."""
     layers = len(stack.layers)
     size, droppable_from, threads = stack.size_of(0, layers), problem.droppable_from, thread_count()
-    if problem.form != "dense" or not _is_shared(problem.rows, size.edges, threads):
+    if problem.form != "dense" or not _is_shared(problem.rows, size.edges, threads, layers == 1):
         return None
-    panel, length = (size.widest + 1) * TILE, TILE * SLICES * min(threads, MOST_THREADS)
+    memory = _shared_memory(size, problem.rows, threads, layers == 1)
     job, no_rows, no_counters = stack.job(), np.zeros(0, np.int64), np.zeros((0, 4), np.int64)
 
     def run(features: Features) -> RowsLeft:
         rows = features.shape[0]
         out, survivors = np.empty((rows, size.outputs), np.float32), np.empty(rows, np.int64)
-        count = run_dense(read_only(np.ascontiguousarray(features)), 0, rows, job, 0, layers, no_rows, droppable_from,
-                          _scratch.take("panels", 2 * panel + length), panel, TILE, out, survivors, no_counters,
-                          row_threads())  # fmt: skip
+        numbers, buffer = read_only(np.ascontiguousarray(features, np.float32)), _scratch.take("panels", memory.size)
+        count = run_dense(numbers, 0, rows, job, 0, layers, no_rows, droppable_from, buffer, *memory[:3], out,
+                          survivors, no_counters, row_threads())  # fmt: skip
         return RowsLeft(out) if count == rows else RowsLeft(out[:count], RowMap.of_survivors(survivors[:count], rows))
 
     return run
@@ -276,7 +272,7 @@ def panel_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -
     threads, edges = machine.multiprocessors, sum(layer.edges for layer in layers)
     values = (layers[0].inputs + layers[-1].outputs) * rows
     products = sum(layer.edges + blocks_of(layer) * layer.outputs for layer in layers)
-    if _is_shared(rows, edges, threads):
+    if _is_shared(rows, edges, threads, len(layers) == 1):
         lanes = parts_of(rows, VECTOR) * VECTOR
         busy = max(1, min(threads, MOST_THREADS, products * lanes // (len(layers) * SLICE_WORK)))
         work = products * (lanes + parts_of(lanes, TILE) * EDGE_LANES) * threads / busy
@@ -296,9 +292,11 @@ PANEL = register(
         auto=True,
         fuses=True,
         seconds=panel_seconds,
-        uncounted=_few_rows,
+        uncounted=_uncounted,
         distinct_rows=distinct_rows,
         reproducible=True,
+        own_outputs=True,
+        is_compiled=True,
     )
 )
 SCATTER = register(

@@ -7,51 +7,50 @@ from __future__ import annotations
 
 import numpy as np
 from numba import carray
-from numba.core import types
 
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
 from sparsenn.backends.cpu.packed import WINDOW, Packed
 from sparsenn.backends.cpu.slices import pointer_of
-from sparsenn.backends.cpu.tiles import GROUP, TILE, VECTOR, four_vectors, one_vector, three_vectors, two_vectors
+from sparsenn.backends.cpu.tiles import GROUP, VECTOR, four_vectors, one_vector, three_vectors, two_vectors
 from sparsenn.formats import Array
-from sparsenn.runtime.jit import address_of, compiled
+from sparsenn.runtime.jit import compiled
 
 __all__ = [
     "ACTIVATIONS",
+    "ARRAYS",
     "BIAS",
     "CLIPS",
     "COPIES",
     "COUNTS",
     "EDGES",
+    "ENTER",
+    "FIRST",
+    "GATHER",
+    "IS_WIDE",
+    "JOB",
+    "LANES",
     "LAYER",
+    "ROWS",
     "SLICES",
     "SOURCE",
     "STARTS",
     "TARGET",
-    "VECTORS",
     "WIDTHS",
     "finish_line",
     "gather_layer",
-    "gather_slice",
-    "job_of",
     "windows_of",
 ]
 
 ARRAYS = len(Packed._fields)
 (WIDTHS, STARTS, BLOCKS, EDGES, FIRSTS, OFFSETS, OUTPUTS, INPUTS, VALUES, VALUE_STARTS, VALUE_STRIDES, BIAS, COPIES,
  ACTIVATIONS, CLIPS) = range(1, ARRAYS + 1)  # fmt: skip
-IS_WIDE, LAYER, SLICES, SOURCE, TARGET, VECTORS, COUNTS, JOB = range(ARRAYS + 1, ARRAYS + 9)
-# Numbers of a job: the addresses of `gather_slice` and of the arrays of `Packed`; whether inputs have 32 bits; of a
-# layer that threads share, the layer, and slices of it, addresses of the panels that it reads and writes, their
-# vectors, and the address of counts, `TILE` for each slice; then how many numbers a job has.
-
-
-def job_of(packed: Packed) -> Array:
-    """Return a job for layers."""
-    job = np.zeros(JOB, np.int64)
-    job[: ARRAYS + 1] = [address_of(gather_slice, types.int64, types.int64), *(array.ctypes.data for array in packed)]
-    job[IS_WIDE] = packed.inputs.dtype != np.uint16
-    return job
+(IS_WIDE, ENTER, GATHER, LAYER, SLICES, LANES, SOURCE, TARGET, COUNTS, ROWS, FIRST,
+ JOB) = range(ARRAYS + 1, ARRAYS + 13)  # fmt: skip
+# Numbers of a job, behind the addresses of a function of slices and of the arrays of `Packed`: whether inputs have 32
+# bits, and the functions of rows that enter and of outputs. Of work that threads share: the layer, its slices, lanes of
+# all its tiles, the addresses of the tiles that it reads, of the tile that it writes, one after the other, of counts of
+# the lanes for each slice, and of the rows that enter or leave (or 0), and the first of these. Then how many numbers a
+# job has.
 
 
 @compiled
@@ -117,6 +116,7 @@ def _gather_layer(job: Array, lines: Array, layer: int, source: Array, target: A
         carray(pointer_of(job[ACTIVATIONS]), 1, np.int64)[layer],
         carray(pointer_of(job[CLIPS]), 1, np.float32)[layer],
     )
+    is_range, low = kind in (RELU, IDENTITY), np.float32(0 if kind == RELU else -np.inf)
     of_layer, groups, across = (
         carray(pointer_of(job[FIRSTS]), 1, np.int64)[layer],
         (width + GROUP - 1) // GROUP,
@@ -126,34 +126,22 @@ def _gather_layer(job: Array, lines: Array, layer: int, source: Array, target: A
     for lane in range(across):
         counts[lane] = 0
     for block in range(blocks):
-        first, fresh, finish = of_layer + block * groups, block == 0, kind == RELU and block == blocks - 1
+        first, fresh, finish = of_layer + block * groups, block == 0, is_range and block == blocks - 1
         for at in range(first + begin, first + end):
             entry, last, group = offsets[at], offsets[at + 1], at * GROUP
             if vectors == 4:
-                four_vectors(source, lines, entry, last, values, v, step, fresh, finish, biases, slot, clip, copies,
-                             counts, outputs, group, target)  # fmt: skip
+                four_vectors(source, lines, entry, last, values, v, step, fresh, finish, biases, slot, low, clip,
+                             copies, counts, outputs, group, target)  # fmt: skip
             elif vectors == 3:
-                three_vectors(source, lines, entry, last, values, v, step, fresh, finish, biases, slot, clip, copies,
-                              counts, outputs, group, target)  # fmt: skip
+                three_vectors(source, lines, entry, last, values, v, step, fresh, finish, biases, slot, low, clip,
+                              copies, counts, outputs, group, target)  # fmt: skip
             elif vectors == 2:
-                two_vectors(source, lines, entry, last, values, v, step, fresh, finish, biases, slot, clip, copies,
-                            counts, outputs, group, target)  # fmt: skip
+                two_vectors(source, lines, entry, last, values, v, step, fresh, finish, biases, slot, low, clip,
+                            copies, counts, outputs, group, target)  # fmt: skip
             else:
-                one_vector(source, lines, entry, last, values, v, step, fresh, finish, biases, slot, clip, copies,
+                one_vector(source, lines, entry, last, values, v, step, fresh, finish, biases, slot, low, clip, copies,
                            counts, outputs, group, target)  # fmt: skip
-    if kind != RELU:
+    if not is_range:
         for output in range(start * WINDOW, min(width, stop * WINDOW)):
             bias = slot + output
             finish_line(kind, clip, biases[bias], copies[bias], target, output * across, across, counts)
-
-
-@compiled
-def gather_slice(address: int, number: int) -> None:
-    """Compute a slice of the outputs of the layer of the job at an address, with counts of its own."""
-    job = carray(pointer_of(address), 1, np.int64)
-    layer, slices = job[LAYER], job[SLICES]
-    windows = windows_of(carray(pointer_of(job[WIDTHS]), 1, np.int64)[layer + 1])
-    source, target = carray(pointer_of(job[SOURCE]), 1, np.float32), carray(pointer_of(job[TARGET]), 1, np.float32)
-    counts = carray(pointer_of(job[COUNTS] + 4 * TILE * number), 1, np.int32)
-    start, stop = windows * number // slices, windows * (number + 1) // slices
-    gather_layer(job, layer, source, target, job[VECTORS], counts, start, stop)

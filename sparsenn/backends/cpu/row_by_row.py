@@ -2,8 +2,9 @@
 
 For a row or two, what is around panels (`panel`) costs more than the arithmetic. Here a row stays within two lines of
 memory in the first-level cache, and layers that are large enough are shared among threads, slice by slice of their
-outputs (`slices`, `row_threads`). The order of summation is that of the panels: for each output, inputs ascending, with
-fused multiply-adds, then the bias; what is left out is zero.
+outputs (`slices`, `row_threads`). A second kernel, `gathered_rows`, multiplies inputs that are zero, too, as it gathers
+them along the vector lanes: where few are zero, this takes less time on many processors. The order of summation is that
+of the panels: for each output, inputs ascending, with fused multiply-adds, then the bias; what is left out is zero.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from numba import carray
 
 from sparsenn.backends.chains import Features, LayerCounts, RowsLeft, SparseProblem
 from sparsenn.backends.cpu.expanding import MOST_ROWS
+from sparsenn.backends.cpu.gathering import can_gather
 from sparsenn.backends.cpu.processor import shared_seconds
 from sparsenn.backends.cpu.row_threads import NO_THREADS, row_threads, run_slices
 from sparsenn.backends.cpu.slices import (
     COPIES,
     COUNT,
     FIELDS,
+    GATHERED,
     GROUP,
+    HOW,
     INPUTS,
     IS_SPLIT,
     LAYER,
@@ -54,12 +58,13 @@ from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.workers import TASKS, chunks, map_threads, thread_count
 
-__all__ = ["ROWS", "RowByRow", "rows_seconds", "run_rows", "run_sparse_rows"]
+__all__ = ["GATHERED_ROWS", "ROWS", "RowByRow", "gathered_seconds", "rows_seconds", "run_rows", "run_sparse_rows"]
 
-NAME = "rows"
+NAME, GATHERING = "rows", "gathered_rows"
 
 SHARED_EDGES = 1 << 20
-"""Multiply-adds, if no input were zero, from which on rows are shared among threads: below, calling them costs more."""
+"""Multiply-adds, if no input were zero, from which on rows are shared among threads, where layers are too small to be:
+below, calling them costs more."""
 
 
 @compiled
@@ -88,7 +93,8 @@ def _take_rows(row: int, rows: int, count: int, layers: int, job: Array, out: Ar
         outputs, slices = numbers[record + OUTPUTS], numbers[record + SLICES]
         if layer > 0:
             inputs = numbers[record + INPUTS]
-            count = list_inputs(rows, lines, source, across, inputs, columns, factors, across + 1)
+            how = numbers[record + HOW]
+            count = list_inputs(rows, lines, source, across, inputs, columns, factors, across + 1, how)
         job[LAYER], job[GROUP], job[COUNT], job[TARGET] = layer, rows, count, target
         run_slices(state, job, slices, numbers[record + IS_SPLIT] != 0)
         nonzeros = np.int64(0)
@@ -119,13 +125,13 @@ def run_rows(features: Array, start: int, stop: int, layers: int, job: Array, ou
         counting.
     """
     columns, factors = carray(pointer_of(job[6]), 1, np.uint32), carray(pointer_of(job[7]), 1, np.float32)
-    flat, inputs = features.reshape(-1), features.shape[1]
+    flat, inputs, how = features.reshape(-1), features.shape[1], carray(pointer_of(job[1]), 1, np.int64)[HOW]
     row = start
     while row < stop:
         left = stop - row
         groups = (left + job[TOGETHER] - 1) // job[TOGETHER]
         rows = (left + groups - 1) // groups if counters.shape[0] == 0 else 1
-        count = list_inputs(rows, flat, row * inputs, inputs, inputs, columns, factors, job[WIDEST] + 1)
+        count = list_inputs(rows, flat, row * inputs, inputs, inputs, columns, factors, job[WIDEST] + 1, how)
         many = multiplicity[row]
         if not _take_rows(row, rows, count, layers, job, out, many, droppable_from, state, counters):
             out[row : row + rows, :] = np.float32(0)
@@ -138,20 +144,27 @@ def run_sparse_rows(indptr: Array, indices: Array, entries: Array, start: int, s
                     counters: Array) -> None:  # fmt: skip
     """Take CSR rows start to stop through all layers, one by one; see `run_rows`."""
     columns, factors = carray(pointer_of(job[6]), 1, np.uint32), carray(pointer_of(job[7]), 1, np.float32)
+    numbers = carray(pointer_of(job[1]), 1, np.int64)
+    is_gathered, inputs = numbers[HOW] == GATHERED, numbers[INPUTS]
     for row in range(start, stop):
         count = indptr[row + 1] - indptr[row]
+        if is_gathered:
+            for column in range(inputs + 1):
+                factors[column] = np.float32(0)
         for place in range(count):
             entry = indptr[row] + place
-            columns[place], factors[place] = np.uint32(indices[entry]), entries[0 if entries.size == 1 else entry]
+            to = np.int64(indices[entry]) if is_gathered else place
+            columns[place], factors[to] = np.uint32(indices[entry]), entries[0 if entries.size == 1 else entry]
         if not _take_rows(row, 1, count, layers, job, out, multiplicity[row], droppable_from, state, counters):
             out[row, :] = np.float32(0)
 
 
 class RowByRow:
-    """A `SparseChain` of this kernel, for one thread at a time. It keeps every row, and computes all equal ones."""
+    """A `SparseChain` of these kernels, for one thread at a time. It keeps every row, and computes all equal ones."""
 
-    def __init__(self, stack: Stack, problem: SparseProblem) -> None:
-        self._weights, self._layers = stack.slices, len(stack.layers)
+    def __init__(self, stack: Stack, problem: SparseProblem, name: str = NAME) -> None:
+        self._name, self._layers = name, len(stack.layers)
+        self._weights = stack.slices if name == NAME else stack.gathered
         self._inputs, self._outputs = stack.layers[0].inputs, stack.layers[-1].outputs
         self._droppable_from = problem.droppable_from
         self._memory = RowMemory(self._weights)
@@ -172,7 +185,7 @@ class RowByRow:
             raise ShapeError(f"a chain that was made for {limits} was given rows of shape {features.shape}")
         out = np.empty((rows, self._outputs), np.float32)
         many = self._ones if multiplicity is None else multiplicity
-        if rows > 1 and rows * self._weights.edges >= SHARED_EDGES:
+        if rows > 1 and not self._weights.is_split and rows * self._weights.edges >= SHARED_EDGES:
             self._counters = self._shared(features, out, many, counting)
             return RowsLeft(out)
         self._counters = np.zeros((self._layers, 4), np.int64) if counting else self._uncounted
@@ -183,7 +196,7 @@ class RowByRow:
 
     def counts(self) -> tuple[LayerCounts, ...]:
         """Return what the last run counted, layer by layer; nothing if it was not told to."""
-        return tuple(LayerCounts(NAME, *map(int, counted)) for counted in self._counters)
+        return tuple(LayerCounts(self._name, *map(int, counted)) for counted in self._counters)
 
     @staticmethod
     def _run_of(features: Features) -> Callable[..., None]:
@@ -212,31 +225,50 @@ def _tasks(rows: int, edges: int, threads: int) -> int:
     return max(1, min(TASKS * threads, rows, rows * edges // SHARED_EDGES))
 
 
+def _threads_of_rows(layers: Sequence[SparseLinear], rows: int, threads: int) -> int:
+    """Return how many of some threads take rows of their own: one where they share layers."""
+    if any(sharing_threads(layer, threads) > 1 for layer in layers):
+        return 1
+    return min(_tasks(rows, sum(layer.edges for layer in layers), threads), threads)
+
+
 @example
 def _row_examples() -> None:
     weights = CSC((1, 1), np.array([0, 1]), np.zeros(1, np.uint16), np.ones(1, np.float32))
     stack = Stack([SparseLinear(weights, None, ReLU())], [np.ones(1, np.int64)], Workspace())
-    chain = RowByRow(stack, SparseProblem(1, "dense", 1, False))
     row_threads()
-    for features in (np.ones((1, 1), np.float32), from_dense(np.ones((1, 1)))):
-        chain.run(features, False)
+    for name in (NAME, GATHERING):
+        chain = RowByRow(stack, SparseProblem(1, "dense", 1, False), name)
+        for features in (np.ones((1, 1), np.float32), from_dense(np.ones((1, 1)))):
+            chain.run(features, False)
 
 
 PRIOR = Prior(compute=1.0)
 EDGE_BYTES = 8  # bytes of a weight with its index
 VALUE_EDGES = 8  # weights that are multiplied in the time in which an input finds its row of weights
 LIVE = 0.5  # the share of non-zeros that ReLU is taken to leave
+GATHERED_EDGE = 0.5  # time of a weight that is gathered, in that of one that is scattered, on an Intel Xeon
 
 
 def rows_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
     """Estimate the time of layers for rows without zeros, none of which dies."""
-    weights = sum(layer.edges for layer in layers)
-    threads = min(_tasks(rows, weights, machine.multiprocessors), machine.multiprocessors)
+    threads = _threads_of_rows(layers, rows, machine.multiprocessors)
     groups, products, live = parts_of(rows, rows_together(layers)), 0.0, 1.0
     for layer in layers:
         cost = live * groups * (edge_cost(layer, parts_of(rows, groups)) + VALUE_EDGES * layer.inputs)
         products += cost / sharing_threads(layer, machine.multiprocessors) if threads == 1 else cost
         live = LIVE if isinstance(layer.activation, ReLU) else 1.0
+    return shared_seconds(PRIOR, machine, threads, products, products * EDGE_BYTES)
+
+
+def gathered_seconds(machine: Machine, layers: Sequence[SparseLinear], rows: int) -> float:
+    """Estimate the time of layers for rows whose inputs are all gathered; infinite where the processor cannot."""
+    if not all(can_gather(layer.inputs) for layer in layers):
+        return float("inf")
+    threads, products = _threads_of_rows(layers, rows, machine.multiprocessors), 0.0
+    for layer in layers:
+        cost = GATHERED_EDGE * rows * layer.edges
+        products += cost / sharing_threads(layer, machine.multiprocessors) if threads == 1 else cost
     return shared_seconds(PRIOR, machine, threads, products, products * EDGE_BYTES)
 
 
@@ -251,5 +283,21 @@ ROWS = register(
         prepare=RowByRow,
         reproducible=True,
         own_outputs=True,
+        is_compiled=True,
+    )
+)
+GATHERED_ROWS = register(
+    SparseKernel(
+        name=GATHERING,
+        device="cpu",
+        summary="row by row through all layers, inputs gathered along the vector lanes; for few rows",
+        needs=("AVX-512 (without it, as `rows`)",),
+        auto=True,
+        fuses=True,
+        seconds=gathered_seconds,
+        prepare=partial(RowByRow, name=GATHERING),
+        reproducible=True,
+        own_outputs=True,
+        is_compiled=True,
     )
 )

@@ -2,7 +2,8 @@
 
 A slice is computed from the row's inputs that are not zero, ascending. Where few of a slice's weights are stored, each
 input is scattered through its own. Where more are, the sums of `WIDTH` outputs stay in registers: for each input, a
-mask says which outputs have a weight, and these weights are expanded along the vector lanes as they are loaded.
+mask says which outputs have a weight, and these weights are expanded along the vector lanes as they are loaded. Or, if
+asked for, all inputs are gathered, also those that are zero (`gathering`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numba.extending import intrinsic
 
 from sparsenn.backends.cpu.activation import IDENTITY, RELU, activate_line
 from sparsenn.backends.cpu.expanding import LANES, MOST_ROWS, VECTORS, WIDTH, expand_one, expand_three, expand_two
+from sparsenn.backends.cpu.gathering import ABREAST, can_gather, gather_abreast, sort_by_steps
 from sparsenn.backends.cpu.tiles import VECTOR
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array, csc_to_csr
@@ -29,7 +31,9 @@ __all__ = [
     "COPIES",
     "COUNT",
     "FIELDS",
+    "GATHERED",
     "GROUP",
+    "HOW",
     "INPUTS",
     "IS_SPLIT",
     "JOB",
@@ -55,6 +59,8 @@ __all__ = [
 ]
 
 
+GATHERED_SLICES = 2  # of a layer that is gathered, for each thread
+
 ROW_COST = 0.25  # time of a further row, in that of the first
 
 EXPANDED_EDGES = 2.1
@@ -71,14 +77,16 @@ MOST_SLICES = (1 << 16) - 1  # that threads share
 
 MOST_TARGETS = 1 << 16  # outputs of a slice that are scattered to: their places are 16 bits
 
-FIELDS = 9
+SCATTERED, EXPANDED, GATHERED = range(3)  # how the slices of a layer are computed
+
+FIELDS = 11
 """Numbers of a layer, in the order of the constants below; the numbers of its slices, and copies, lie behind."""
 
-INPUTS, OUTPUTS, ACTIVATION, BIAS, SLICE, SLICES, TABLE, COPIES, IS_SPLIT = range(FIELDS)
+INPUTS, OUTPUTS, ACTIVATION, BIAS, SLICE, SLICES, TABLE, COPIES, IS_SPLIT, HOW, EDGES = range(FIELDS)
 # BIAS: place of the bias in `values`, before the activation's parameter. SLICE: outputs of a slice. TABLE, COPIES:
-# places in `numbers`. IS_SPLIT: whether threads share the slices.
+# places in `numbers`. IS_SPLIT: whether threads share the slices. HOW: one of the three above. EDGES: weights.
 
-SLICE_FIELDS = 4  # of a slice: where its values, targets (or -1), offsets and masks begin
+SLICE_FIELDS = 4  # of a slice: where its values, targets, offsets and masks begin
 
 ARRAYS = 10  # addresses of a job: of `sum_slice`, then those of `SlicedLayers` and `RowMemory`, in order
 LAYER, GROUP, COUNT, TARGET, WIDEST, SLOTS, TOGETHER, JOB = range(ARRAYS, ARRAYS + 8)
@@ -92,9 +100,9 @@ class SlicedLayers:
     """Layers by slices, in few arrays."""
 
     numbers: Array  # int64: `FIELDS` of each layer, then `SLICE_FIELDS` of each slice, and how many neurons outputs are
-    offsets: Array  # uint32: of each slice, (inputs + 1,) where an input's weights begin among the slice's
-    masks: Array  # uint16: of each slice that is expanded, (inputs, VECTORS) which outputs have a weight
-    targets: Array  # uint16: of each slice that is scattered, the output of each weight in the slice
+    offsets: Array  # uint32: of each slice, (inputs + 1,) where an input's weights begin among the slice's; or steps
+    masks: Array  # uint16: of each slice that is expanded, (inputs, VECTORS) which outputs have a weight; or its order
+    targets: Array  # uint16: of each slice that is scattered, the output of each weight in the slice; or inputs
     values: Array  # float32: the weights of each slice, then each layer's bias and activation's parameter
     widest: int  # the most inputs or outputs of a layer, in whole slices
     most_slices: int  # of a layer
@@ -150,6 +158,7 @@ def edge_cost(layer: SparseLinear, rows: int = 1) -> float:
 class _Slices(NamedTuple):
     """A layer's slices, in arrays of its own."""
 
+    how: int
     width: int
     starts: Array  # (slices + 1,) int64, where each slice's weights begin
     offsets: Array
@@ -158,30 +167,34 @@ class _Slices(NamedTuple):
     values: Array
 
 
-def slice_layers(layers: Sequence[SparseLinear], packed: Any, threads: int) -> SlicedLayers:
-    """Return layers by slices for a number of threads; `packed` has their biases, activations and copies."""
-    cut = [_cut(layer, threads) for layer in layers]
+def slice_layers(layers: Sequence[SparseLinear], packed: Any, threads: int, gathers: bool) -> SlicedLayers:
+    """Return layers by slices for a number of threads; `packed` has their biases, activations and copies.
+
+    Layers are gathered where `gathers`, and the processor can.
+    """
+    cut = [_gathered(layer, threads) if gathers and can_gather(layer.inputs) else _cut(layer, threads)
+           for layer in layers]  # fmt: skip
     records, numbers, constants = np.zeros((len(layers), FIELDS), np.int64), list[Array](), list[Array]()
     places = np.zeros(4, np.int64)  # the next slice's in values, targets, offsets and masks
     end, bias = records.size, sum(each.values.size for each in cut)
     for number, (layer, each) in enumerate(zip(layers, cut, strict=True)):
-        table = places + np.outer(np.arange(each.starts.size - 1), [0, 0, layer.inputs + 1, layer.inputs * VECTORS])
-        table[:, 0] += each.starts[:-1]
-        table[:, 1] += each.starts[:-1]
-        if each.masks.size:
-            table[:, 1] = -1
+        if each.how == GATHERED:  # offsets are those of the layer
+            table = places + np.outer(np.arange(each.starts.size - 1), [0, 0, each.width // ABREAST, each.width])
+        else:
+            table = places + np.outer(np.arange(each.starts.size - 1), [0, 0, layer.inputs + 1, layer.inputs * VECTORS])
+            table[:, :2] += each.starts[:-1, None]
         places += [each.values.size, each.targets.size, each.offsets.size, each.masks.size]
         span = slice(packed.starts[number], packed.starts[number] + layer.outputs)
         is_split = len(table) <= MOST_SLICES and sharing_threads(layer, threads) > 1
         records[number] = (
             layer.inputs, layer.outputs, packed.activations[number], bias, each.width, len(table), end,
-            end + table.size, is_split,
+            end + table.size, is_split, each.how, layer.edges,
         )  # fmt: skip
         numbers += [table.ravel(), packed.copies[span]]
         constants += [packed.bias[span], packed.clips[number : number + 1]]
         end += table.size + layer.outputs
         bias += layer.outputs + 1
-    by_array = ([each[place] for each in cut] for place in range(2, len(_Slices._fields)))
+    by_array = ([each[place] for each in cut] for place in range(3, len(_Slices._fields)))
     offsets, masks, targets, values = by_array
     return SlicedLayers(
         numbers=read_only(np.concatenate([records.ravel(), *numbers])),
@@ -193,8 +206,20 @@ def slice_layers(layers: Sequence[SparseLinear], packed: Any, threads: int) -> S
         most_slices=int(records[:, SLICES].max()),
         edges=sum(layer.edges for layer in layers),
         is_split=bool(records[:, IS_SPLIT].any()),
-        most_rows=rows_together(layers),
+        most_rows=MOST_ROWS if gathers else rows_together(layers),
     )
+
+
+def _gathered(layer: SparseLinear, threads: int) -> _Slices:
+    least = sharing_threads(layer, threads)
+    width = parts_of(parts_of(layer.outputs, GATHERED_SLICES * least if least > 1 else 1), ABREAST) * ABREAST
+    width = max(ABREAST, min(width, MOST_TARGETS))
+    matrix = layer.weights
+    weights = read_only(matrix.expanded_values().astype(np.float32, copy=False))
+    indptr, indices = read_only(matrix.indptr), read_only(matrix.indices)
+    offsets, order, inputs, values = sort_by_steps(indptr, indices, weights, layer.inputs, width)
+    starts = np.zeros(max(1, parts_of(layer.outputs, width)) + 1, np.int64)
+    return _Slices(GATHERED, width, starts, offsets, order, inputs, values)
 
 
 def _cut(layer: SparseLinear, threads: int) -> _Slices:
@@ -204,6 +229,7 @@ def _cut(layer: SparseLinear, threads: int) -> _Slices:
     width = WIDTH if is_expanded else max(1, parts_of(layer.outputs, least))
     slices = max(1, parts_of(layer.outputs, width))
     cut = _Slices(
+        EXPANDED if is_expanded else SCATTERED,
         width,
         starts=np.zeros(slices + 1, np.int64),
         offsets=np.zeros(slices * (inputs + 1), np.uint32),
@@ -213,7 +239,7 @@ def _cut(layer: SparseLinear, threads: int) -> _Slices:
     )
     weights = by_rows.expanded_values().astype(np.float32, copy=False)
     indptr, indices, stored = map(read_only, (by_rows.indptr, by_rows.indices, weights))
-    _sort_by_slices(indptr, indices, stored, *cut)
+    _sort_by_slices(indptr, indices, stored, *cut[1:])
     return cut
 
 
@@ -274,8 +300,22 @@ def sum_slice(address: int, number: int) -> None:
     size = min(numbers[record + SLICE], outputs - begin)
     table = numbers[record + TABLE] + SLICE_FIELDS * number
     first, target, offset, mask = numbers[table], numbers[table + 1], numbers[table + 2], numbers[table + 3]
-    if target < 0:
-        masks = carray(pointer_of(job[3]), 1, np.uint16)
+    how, masks, targets = (
+        numbers[record + HOW],
+        carray(pointer_of(job[3]), 1, np.uint16),
+        carray(pointer_of(job[4]), 1, np.uint16),
+    )
+    if how == GATHERED:
+        sums = np.empty(ABREAST, np.float32)
+        for begun in range(0, size, ABREAST):
+            stored = offset + begun // ABREAST
+            start, stop = np.int64(offsets[stored]), np.int64(offsets[stored + 1])
+            inputs, weights = target + start * ABREAST, first + start * ABREAST
+            for row in range(rows):
+                gather_abreast(factors, row * apart, targets, inputs, values, weights, stop - start, sums)
+                for lane in range(min(ABREAST, size - begun)):
+                    lines[to + row * across + np.int64(masks[mask + begun + lane])] = sums[lane]
+    elif how == EXPANDED:
         if rows == 1:
             expand_one(factors, apart, columns, count, offsets, offset, masks, mask, values, first, lines, to, across)
         elif rows == 2:
@@ -283,7 +323,6 @@ def sum_slice(address: int, number: int) -> None:
         else:
             expand_three(factors, apart, columns, count, offsets, offset, masks, mask, values, first, lines, to, across)
     else:
-        targets = carray(pointer_of(job[4]), 1, np.uint16)
         weight, aim = np.uintp(first), np.uintp(target)
         for row in range(rows):
             line = np.uintp(to + row * across)
@@ -324,8 +363,18 @@ def _finish(kind: int, bias: int, top: float, outputs: int, values: Array, line:
 
 @compiled
 def list_inputs(rows: int, line: Array, base: int, across: int, inputs: int, columns: Array, factors: Array,
-                apart: int) -> Any:  # fmt: skip
-    """List the columns in which a row has a number that is not zero, and all rows' numbers; returns how many."""
+                apart: int, how: int) -> Any:  # fmt: skip
+    """List the columns in which a row has a number that is not zero, and all rows' numbers; returns how many.
+
+    For a layer that is gathered, all columns, and a zero behind them.
+    """
+    if how == GATHERED:
+        for row in range(np.uintp(rows)):
+            begin, to = np.uintp(base) + row * np.uintp(across), row * np.uintp(apart)
+            for column in range(np.uintp(inputs)):
+                factors[to + column] = line[begin + column]
+            factors[to + np.uintp(inputs)] = np.float32(0)
+        return np.int64(inputs)
     count, step, first = np.uintp(0), np.uintp(across), np.uintp(base)
     if rows == 1:
         for column in range(np.uintp(inputs)):
@@ -348,6 +397,8 @@ def list_inputs(rows: int, line: Array, base: int, across: int, inputs: int, col
 def count_edges(numbers: Array, offsets: Array, layer: int, columns: Array, count: int) -> Any:
     """Return the multiply-adds of a layer for some columns."""
     record, edges = FIELDS * layer, np.int64(0)
+    if numbers[record + HOW] == GATHERED:
+        return numbers[record + EDGES]
     for number in range(numbers[record + SLICES]):
         base = numbers[numbers[record + TABLE] + SLICE_FIELDS * number + 2]
         for place in range(count):

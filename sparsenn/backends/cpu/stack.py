@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sparsenn.backends.cpu.packed import pack
-from sparsenn.backends.cpu.panel_sums import job_of
+from sparsenn.backends.cpu.panel_slices import job_of
 from sparsenn.backends.cpu.slices import SlicedLayers, slice_layers
 from sparsenn.formats import Array, csc_to_csr, index_dtype
 from sparsenn.formats.arrays import read_only
@@ -29,9 +29,10 @@ class ByRows(NamedTuple):
 
 
 class StackSize(NamedTuple):
-    """The widest of some layers' inputs and outputs, the last one's outputs, and the weights of all."""
+    """The widest of layers' inputs and outputs, the first one's inputs, the last one's outputs, and all weights."""
 
     widest: int
+    inputs: int
     outputs: int
     edges: int
 
@@ -76,7 +77,12 @@ class Stack:
     @cached_property
     def slices(self) -> SlicedLayers:
         """All layers' weights by slices of outputs, converted on first use."""
-        return slice_layers(self.layers, self.packed, thread_count())
+        return slice_layers(self.layers, self.packed, thread_count(), gathers=False)
+
+    @cached_property
+    def gathered(self) -> SlicedLayers:
+        """The same for inputs that are gathered."""
+        return slice_layers(self.layers, self.packed, thread_count(), gathers=True)
 
     def job(self) -> Array:
         """Return a job for threads that share the layers of a panel."""
@@ -89,7 +95,7 @@ class Stack:
         if (first, last) not in self._sizes:
             widths = self.packed.widths[first : last + 1]
             edges = sum(layer.edges for layer in self.layers[first:last])
-            self._sizes[first, last] = StackSize(int(widths.max()), int(widths[-1]), edges)
+            self._sizes[first, last] = StackSize(int(widths.max()), int(widths[0]), int(widths[-1]), edges)
         return self._sizes[first, last]
 
     def by_rows(self, layer: int) -> ByRows:

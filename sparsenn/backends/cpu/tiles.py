@@ -178,14 +178,14 @@ def _lines_tile(vectors: int) -> Any:
 
     It is called with lines; steps, the first and the last, each of a line and a weight for every output; weights, the
     place of the first less that of the first line, and from one to the next; whether sums begin at zero; whether to
-    finish: to add the biases, whose first place follows, and apply ReLU with a clip; how often each sum that is not
+    finish: to add the biases, whose first place follows, and limit sums to a range; how often each sum that is not
     zero counts, and counts of the lanes; the outputs, and the place of the first of them; and sums.
     """
     across = vectors * VECTOR
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        names = ("panel", "lines", "first", "last", "weights", "v", "step", "fresh", "finish", "biases", "bias", "clip",
-                 "copies", "counts", "outputs", "group", "sums")  # fmt: skip
+        names = ("panel", "lines", "first", "last", "weights", "v", "step", "fresh", "finish", "biases", "bias",
+                 "low", "high", "copies", "counts", "outputs", "group", "sums")  # fmt: skip
         kinds, values = (dict(zip(names, each, strict=True)) for each in (signature.args, arguments))
         nothing, whole = ir.Constant(_VECTOR, [0.0] * VECTOR), values["first"].type
 
@@ -222,14 +222,14 @@ def _lines_tile(vectors: int) -> Any:
                     met = builder.load(vector("panel", builder.add(start, number(j * VECTOR))), align=4)
                     builder.store(multiplied(builder, met, weight, builder.load(totals[i, j])), totals[i, j])
         with builder.if_then(values["finish"]):
-            top = spread(builder, values["clip"])
+            low, high = spread(builder, values["low"]), spread(builder, values["high"])
             for i, output in enumerate(outputs):
                 slot = builder.add(values["bias"], output)
                 bias, copies = (spread(builder, scalar(name, slot)) for name in ("biases", "copies"))
                 for j in range(vectors):
                     z = builder.fadd(builder.load(totals[i, j]), bias)
-                    z = builder.select(builder.fcmp_ordered("<", z, nothing), nothing, z)
-                    z = builder.select(builder.fcmp_ordered(">", z, top), top, z)
+                    z = builder.select(builder.fcmp_ordered("<", z, low), low, z)
+                    z = builder.select(builder.fcmp_ordered(">", z, high), high, z)
                     builder.store(z, totals[i, j])
                     place = builder.bitcast(vector("counts", number(j * VECTOR)), _WHOLE.as_pointer())
                     none = ir.Constant(_WHOLE, [0] * VECTOR)
@@ -240,12 +240,12 @@ def _lines_tile(vectors: int) -> Any:
         return context.get_dummy_value()
 
     def tile(typing: Any, panel: Any, lines: Any, first: Any, last: Any, weights: Any, v: Any, step: Any, fresh: Any,
-             finish: Any, biases: Any, bias: Any, clip: Any, copies: Any, counts: Any, outputs: Any, group: Any,
-             sums: Any) -> Any:  # fmt: skip
+             finish: Any, biases: Any, bias: Any, low: Any, high: Any, copies: Any, counts: Any, outputs: Any,
+             group: Any, sums: Any) -> Any:  # fmt: skip
         whole, flag = types.intp, types.boolean
         return types.void(
-            panel, lines, whole, whole, weights, whole, whole, flag, flag, biases, whole, types.float32, copies,
-            counts, outputs, whole, sums
+            panel, lines, whole, whole, weights, whole, whole, flag, flag, biases, whole, types.float32, types.float32,
+            copies, counts, outputs, whole, sums
         ), generate  # fmt: skip
 
     return intrinsic(tile)

@@ -15,7 +15,7 @@ from sparsenn.backends.cpu import row_by_row, row_threads
 from sparsenn.backends.cpu import stack as stack_module
 from sparsenn.backends.cpu.panel import PANEL
 from sparsenn.backends.cpu.processor import processor_of
-from sparsenn.backends.cpu.row_by_row import ROWS, rows_seconds
+from sparsenn.backends.cpu.row_by_row import GATHERED_ROWS, ROWS, rows_seconds
 from sparsenn.backends.row_map import SAME_ROWS
 from sparsenn.errors import ShapeError
 from sparsenn.formats import CSC, from_dense
@@ -40,11 +40,13 @@ def test_chains_count_as_panels_do(problem, copies, drop, shared):
             patch.setattr(row_by_row, "SHARED_EDGES", 1)
         for features in (inputs, dense):
             step = StepInput(stack, 0, len(layers), features, np.arange(1, count + 1), droppable_from)
-            found, expected = ROWS.launch(step), PANEL.launch(step)
-            rows, right = (output.row_map.scatter(output.features) for output in (found, expected))
-            np.testing.assert_allclose(rows, right, rtol=1e-5, atol=1e-6)
-            for mine, panel in zip(found.counts, expected.counts, strict=True):
-                assert mine.kernel == "rows"
+            found, expected, gathered = (kernel.launch(step) for kernel in (ROWS, PANEL, GATHERED_ROWS))
+            for output in (found, gathered):
+                rows, right = (each.row_map.scatter(each.features) for each in (output, expected))
+                np.testing.assert_allclose(rows, right, rtol=1e-5, atol=1e-6)
+            for mine, panel, other in zip(found.counts, expected.counts, gathered.counts, strict=True):
+                assert (mine.kernel, other.kernel) == ("rows", "gathered_rows")
+                assert mine[1:4] == other[1:4]
                 assert (mine.active_inputs, mine.nonzeros) == (panel.active_inputs, panel.nonzeros)
                 assert mine.rows <= panel.rows <= 4 * mine.rows / 3  # a panel keeps dead rows until a quarter has died
                 assert mine.performed_edges <= panel.performed_edges
@@ -110,17 +112,20 @@ def test_slices_have_the_bits_of_panels(density, outputs):
     )
     rows = rng.normal(size=(3, 200)).astype(np.float32)
     step = StepInput(stack, 0, len(layers), rows, np.ones(3, np.int64), len(layers))
-    found, expected = ROWS.launch(step), PANEL.launch(step)
-    assert np.array_equal(found.features, expected.row_map.scatter(expected.features))
-    assert found.counts[0].performed_edges == expected.counts[0].performed_edges
+    expected = PANEL.launch(step)
+    for kernel in (ROWS, GATHERED_ROWS):
+        found = kernel.launch(step)
+        assert np.array_equal(found.features, expected.row_map.scatter(expected.features))
+        assert found.counts[0].performed_edges == expected.counts[0].performed_edges
 
 
 @pytest.mark.parametrize("activation", [ReLU(), Tanh()])
 @pytest.mark.parametrize("density", [0.02, 0.5])
-def test_a_few_rows_together_have_the_bits_of_single_ones(activation, density):
+@pytest.mark.parametrize("kernel", [ROWS, GATHERED_ROWS], ids=str)
+def test_a_few_rows_together_have_the_bits_of_single_ones(activation, density, kernel):
     rng = np.random.default_rng(1)
     layers, stack = prepared([connected(rng, 150, 150, density, activation) for _ in range(3)])
-    chain = ROWS.prepare(stack, SparseProblem(8, "dense", len(layers), False))
+    chain = kernel.prepare(stack, SparseProblem(8, "dense", len(layers), False))
     rows = rng.normal(size=(8, 150)).astype(np.float32) * (rng.random((8, 150)) < 0.6)
     rows[2] = 0
     single = np.concatenate([chain.run(row[None], False).features for row in rows])

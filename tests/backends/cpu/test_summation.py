@@ -17,7 +17,7 @@ from sparsenn.backends import StepInput, backend_for
 from sparsenn.backends.chains import SparseProblem
 from sparsenn.backends.cpu import panel
 from sparsenn.backends.cpu.panel import PANEL, launch_panel
-from sparsenn.backends.cpu.row_by_row import ROWS
+from sparsenn.backends.cpu.row_by_row import GATHERED_ROWS, ROWS
 from sparsenn.backends.stepwise import chain_of
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
@@ -37,7 +37,7 @@ def rows_of(output, count):
 def threads_with(panels, chunk_work):
     """Threads take panels, up to so much work at a time; or share the layers of each."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(panel, "_is_shared", lambda rows, edges, threads: not panels)
+        patch.setattr(panel, "_is_shared", lambda *_: not panels)
         patch.setattr(panel, "CHUNK_WORK", chunk_work)
         yield
 
@@ -68,7 +68,8 @@ def test_all_kernels_give_the_bits_of_sums_in_order(problem, panels, chunk_work)
             step = StepInput(stack, 0, len(layers), features, np.ones(count, np.int64), len(layers), scatter)
             with threads_with(panels, chunk_work):
                 assert np.array_equal(bits(rows_of(launch_panel(step), count) + 0.0), expected)
-        assert np.array_equal(bits(rows_of(ROWS.launch(step), count) + 0.0), expected)
+        for kernel in (ROWS, GATHERED_ROWS):
+            assert np.array_equal(bits(rows_of(kernel.launch(step), count) + 0.0), expected)
 
 
 @pytest.mark.parametrize("density", [0.01, 0.4])
@@ -130,6 +131,19 @@ def test_every_number_of_weights_an_output(degree, iso, rng):
     assert np.array_equal(bits(rows_of(output, 70)), bits(in_order(layers, rows)))
 
 
+@pytest.mark.parametrize("count", [70, 300, 700])
+@pytest.mark.parametrize("panels", [False, True])
+def test_rows_that_die_leave_every_tile(count, panels, rng):
+    layer = SparseLinear(CSC.from_scipy(_csc(rng.normal(size=(60, 300)).astype(np.float32))), 0.0)
+    rows = rng.normal(size=(count, 60)).astype(np.float32) * (rng.random((count, 1)) < 0.5)
+    with threads_with(panels, 1):
+        output = launch_panel(StepInput(prepared([layer]), 0, 1, rows, np.ones(count, np.int64), 0))
+    assert output.features.shape[0] == np.count_nonzero(rows.any(axis=1))
+    found = output.row_map.scatter(output.features)
+    assert np.array_equal(bits(found + 0.0), bits(in_order([layer], rows)))
+    assert output.counts[0].nonzeros == np.count_nonzero(found)
+
+
 def _csc(dense):
     from scipy.sparse import csc_array
 
@@ -137,11 +151,14 @@ def _csc(dense):
 
 
 def test_threads_share_panels_where_there_are_fewer_than_threads_that_can_share():
-    assert panel._is_shared(2 * panel.TILE - 1, 1 << 20, 2)
-    assert not panel._is_shared(2 * panel.TILE, 1 << 20, 2)
-    assert not panel._is_shared(panel.MOST_THREADS * panel.TILE, 1 << 20, 64)  # a panel each, of fewer rows
-    assert panel._panel_rows(panel.MOST_THREADS * panel.TILE, 64) < panel.TILE
-    assert panel._is_shared(10_000, 10, 64)  # little work
+    most = panel.MOST_THREADS * panel.TILE
+    assert panel._is_shared(2 * panel.TILE - 1, 1 << 20, 2, False)
+    assert not panel._is_shared(2 * panel.TILE, 1 << 20, 2, False)
+    assert not panel._is_shared(most, 1 << 20, 64, False)  # a panel each, of fewer rows
+    assert panel._panel_rows(most, 64) < panel.TILE
+    assert panel._is_shared(10_000, 10, 64, False)  # little work
+    assert panel._is_shared(10_000, 1 << 20, 2, True)  # slices of one layer
+    assert not panel._is_shared(most, 1 << 20, 64, True)
 
 
 def test_bits_do_not_depend_on_the_rows_at_a_time(rng):
@@ -156,7 +173,7 @@ def test_bits_do_not_depend_on_the_rows_at_a_time(rng):
     backend = backend_for("cpu")
     whole = run(PANEL, 0, 333)
     for size in (1, 7, 100):
-        for kernel in (PANEL, ROWS):
+        for kernel in (PANEL, ROWS, GATHERED_ROWS):
             parts = [run(kernel, first, min(first + size, 333)) for first in range(0, 333, size)]
             assert np.array_equal(bits(np.concatenate(parts)), bits(whole)), (kernel.name, size)
 
@@ -173,7 +190,12 @@ def test_a_tiny_addend_survives_or_not_in_every_kernel_alike():
     found = []
     for count in (1, 64):
         for features in (rows[:count], from_dense(rows[:count])):
-            for launch, scatter in ((launch_panel, False), (launch_panel, True), (ROWS.launch, False)):
+            for launch, scatter in (
+                (launch_panel, False),
+                (launch_panel, True),
+                (ROWS.launch, False),
+                (GATHERED_ROWS.launch, False),
+            ):
                 output = launch(StepInput(stack, 0, 1, features, np.ones(count, np.int64), 1, scatter))
                 found.append(float(output.row_map.scatter(output.features)[0, 0]))
     assert set(found) == {0.0}
@@ -194,7 +216,7 @@ def test_the_emulated_operation_rounds_once(seed):
 
 
 @given(activation=activations(), rows=st.sampled_from([1, 5, 40]))
-@pytest.mark.parametrize("kernel", ["panel", "rows", "scatter", "sequential", None], ids=str)
+@pytest.mark.parametrize("kernel", ["panel", "rows", "gathered_rows", "scatter", "sequential", None], ids=str)
 def test_infinite_sums_become_the_limits_of_activations(kernel, activation, rows):
     """Without a kernel, that of dense layers."""
     weights = np.float32([[3e38, -3e38], [3e38, -3e38]])
