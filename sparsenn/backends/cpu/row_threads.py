@@ -4,6 +4,9 @@ Python's threads take longer to wake than such a layer takes. Workers stay withi
 moment after a slice they watch for the next, then they sleep until they are woken. The thread that computes a row never
 waits for a worker that is asleep or whose core is taken: any free thread claims the next slice.
 
+Threads of an OpenMP runtime watch for work likewise, and for longer, so that two such pools take the cores from one
+another. Where PyTorch has one (`use_openmp`), its threads compute the slices, and no workers are started.
+
 All share one array, `state`, of int64, whose numbers lie a cache line apart. A *ticket* has the number of the job, how
 many slices it has, and how many are claimed; so a claim, which is one atomic step, can be of no other job.
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import os
 import platform
 import sys
 import threading
@@ -20,27 +24,30 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from llvmlite.binding import add_symbol
+from numba import carray
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from sparsenn.backends.cpu.slices import MOST_SLICES, MOST_THREADS
+from sparsenn.backends.cpu.slices import MOST_SLICES, MOST_THREADS, pointer_of
 from sparsenn.backends.cpu.tiles import element_place
 from sparsenn.formats import Array
 from sparsenn.runtime.interrupts import held_signals
-from sparsenn.runtime.jit import compiled, example
+from sparsenn.runtime.jit import address_of, compiled, example
 from sparsenn.runtime.workers import renew_after_fork, thread_count
 
-__all__ = ["NO_THREADS", "row_threads", "run_slices"]
+__all__ = ["NO_THREADS", "row_threads", "run_slices", "use_openmp"]
 
 NO_THREADS = np.zeros(0, np.int64)
 """The state where a row is computed by one thread."""
 
 _LINE = 8  # numbers of a cache line
-TICKET, DONE, OWNED, ASLEEP, ENDED, PLACE = (_LINE * number for number in range(6))
-FUNCTION = PLACE + 1
+TICKET, DONE, OWNED, ASLEEP, ENDED, ENTERED, PLACE = (_LINE * number for number in range(7))
+FUNCTION, TEAM, HELPER, MOST = range(PLACE + 1, PLACE + 5)
+_SIZE = PLACE + _LINE
 # DONE: slices of the job that are computed. OWNED: whether a thread has a job. ASLEEP: whether workers sleep, the word
-# by which the system wakes them. ENDED: whether workers have to end. PLACE: the job's address.
-# FUNCTION: that of the function that computes its slices.
+# by which the system wakes them. ENDED: whether workers have to end. ENTERED: threads of OpenMP that have come to the
+# job. PLACE: the job's address. FUNCTION: that of the function that computes its slices. TEAM: that of the function of
+# OpenMP that has all its threads call another, HELPER, or 0. MOST: threads that compute slices, at most.
 
 WATCHES = 4000
 """Polls of a worker before it sleeps: 60 to 200 us, longer than what lies between two layers."""
@@ -140,8 +147,21 @@ def _computing(typing: Any, function: Any, job: Any, number: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), generate
 
 
+def _starting_team(typing: Any, function: Any, helper: Any, argument: Any) -> Any:
+    """Have all threads of OpenMP's team, this one among them, call a helper by its address; wait for all."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        long, short = ir.IntType(64), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [long, long, short, short])
+        defaults = [ir.Constant(short, 0)] * 2  # as many threads as other work has, no flags
+        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), [*arguments[1:], *defaults])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
 _swap, _call_futex, _rest, _yield_core = map(intrinsic, (_swapping, _futex, _resting, _yielding))
-_compute = intrinsic(_computing)
+_compute, _start_team = map(intrinsic, (_computing, _starting_team))
 
 
 @compiled
@@ -154,6 +174,23 @@ def _claim(state: Array) -> int:
         if _swap(state, TICKET, ticket, ticket + 1):
             number: int = ticket & MOST_SLICES
             return number
+
+
+@compiled
+def _help(address: int) -> None:
+    """Compute slices of a job until all are claimed; `address` is that of the state."""
+    state = carray(pointer_of(address), _SIZE, np.int64)
+    if _add(state, ENTERED, 1) < state[MOST]:
+        _compute_claimed(state)
+
+
+@compiled
+def _compute_claimed(state: Array) -> None:
+    number = _claim(state)
+    while number >= 0:
+        _compute(state[FUNCTION], state[PLACE], number)
+        _add(state, DONE, 1)
+        number = _claim(state)
 
 
 @compiled
@@ -197,12 +234,12 @@ def run_slices(state: Array, job: Array, slices: int, is_split: bool) -> None:
     state[PLACE], state[FUNCTION] = job.ctypes.data, job[0]
     _exchange(state, DONE, 0)
     _exchange(state, TICKET, (((_read(state, TICKET, 0) >> 32) + 1) & 0x7FFFFFFF) << 32 | slices << 16)
-    _wake(state)
-    number = _claim(state)
-    while number >= 0:
-        _compute(job[0], job.ctypes.data, number)
-        _add(state, DONE, 1)
-        number = _claim(state)
+    if state[TEAM] != 0:
+        _exchange(state, ENTERED, 0)
+        _start_team(state[TEAM], state[HELPER], state.ctypes.data)
+    else:
+        _wake(state)
+        _compute_claimed(state)
     watches = 0
     while _read(state, DONE, 0) < slices:
         watches += 1
@@ -220,7 +257,10 @@ def _end(state: Array) -> None:
 
 
 class _RowThreads:
-    """The workers of a process; a child that is forked starts its own."""
+    """The workers of a process, or the OpenMP function in their place; a child that is forked starts its own workers.
+
+    OpenMP's threads are not in the child, and its runtime would wait for them.
+    """
 
     def __init__(self) -> None:
         self._after_fork()
@@ -228,6 +268,7 @@ class _RowThreads:
 
     def _after_fork(self) -> None:
         self.state: Array | None = None
+        self._team = 0
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
 
@@ -239,7 +280,11 @@ class _RowThreads:
             if count < 1 or not _FUTEX:
                 self.state = NO_THREADS
                 return self.state
-            state = np.zeros(_LINE * 8, np.int64)
+            state = np.zeros(_SIZE, np.int64)
+            if self._team:
+                state[TEAM], state[HELPER], state[MOST] = self._team, address_of(_help, types.int64), count + 1
+                self.state = state
+                return state
             state[ENDED] = 1
             _serve(state)  # compiled or loaded here, not by each thread
             state[ENDED] = 0
@@ -250,6 +295,12 @@ class _RowThreads:
                     self._threads.append(thread)
             self.state = state
             return state
+
+    def use_team(self, address: int) -> None:
+        """Have OpenMP's threads compute slices from the next job on; workers of ours that have started end."""
+        self.end()
+        with self._lock:
+            self._team, self.state = address, None
 
     def end(self) -> None:
         """End the workers before the interpreter ends under them."""
@@ -270,7 +321,23 @@ def row_threads() -> Array:
     return _process.start() if state is None else state
 
 
+def use_openmp(library: str) -> None:
+    """Have slices computed by the threads of the OpenMP runtime of a library that is loaded, if it is of GCC's kind.
+
+    A thread that calls has a team of its own, the one that computes whatever else the library has its threads do.
+    """
+    if not _FUTEX:
+        return
+    try:
+        found = ctypes.CDLL(library, mode=os.RTLD_NOLOAD).GOMP_parallel
+    except (OSError, AttributeError):
+        return
+    _process.use_team(ctypes.cast(found, ctypes.c_void_p).value or 0)
+
+
 @example
 def _example() -> None:
     if _FUTEX:
-        _end(np.zeros(_LINE * 8, np.int64))
+        state = np.zeros(_SIZE, np.int64)
+        _end(state)
+        _help(state.ctypes.data)

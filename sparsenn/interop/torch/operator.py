@@ -8,6 +8,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
+from sparsenn.backends.cpu.row_threads import use_openmp
 from sparsenn.engine import Session
 from sparsenn.errors import UsageError
 
@@ -96,5 +97,6 @@ def _runner(number: int) -> Runner:
     return _runners[number]
 
 
+use_openmp(torch._C.__file__)
 _operator = torch.library.custom_op("sparsenn::run", _run, mutates_args=(), tags=(torch.Tag.cudagraph_unsafe,))
 _operator.register_fake(_run_nothing)
