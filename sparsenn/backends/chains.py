@@ -81,6 +81,11 @@ class RowsLeft(NamedTuple):
         rows = self.row_map.rows
         return int(self.features.shape[0] if rows is None else rows.size)
 
+    def scatter(self, columns: Array | None) -> Array:
+        """Return the row of each input in a new matrix, zeros where there is none; on the host, as `RowMap.scatter`."""
+        rows = self.features.to_scipy().toarray() if isinstance(self.features, CSR) else self.features
+        return self.row_map.scatter(rows, columns)
+
 
 @dataclass(frozen=True)
 class SparseProblem:

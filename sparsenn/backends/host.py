@@ -79,8 +79,7 @@ class HostMemory(Backend):
 
     def spread(self, left: RowsLeft, expansion: Array | None) -> Array:
         """Return the row of each input, with a column for each output."""
-        features = left.features
-        return left.row_map.scatter(features.to_scipy().toarray() if isinstance(features, CSR) else features, expansion)
+        return left.scatter(expansion)
 
     def take_out(self, left: RowsLeft, own: bool) -> Callable[[], tuple[Array, RowsLeft]]:
         """Find the inputs that are alive, and copy rows that may be written over, as CSR never is."""

@@ -55,7 +55,7 @@ class Executable:
     def outputs(self, features: Features, context: RunContext, replays: bool = True) -> Any:
         """Return outputs in memory that the caller owns, by a replay if that is faster."""
         if context.watch is not None or isinstance(features, CSR) or watchers["step"] or self.plan.streams:
-            return self._outputs_of(self.run(features, context))
+            return _outputs_of(self.plan, self.run(features, context))
         outputs = self._replayed(features) if replays and self.is_capturable else None
         if outputs is None:
             outputs = self.compute(features)
@@ -70,12 +70,7 @@ class Executable:
         if self.direct is not None:
             return self.direct(features)
         with np.errstate(all="ignore"):
-            return self._outputs_of(self.run(features, QUIET))
-
-    def _outputs_of(self, left: RowsLeft) -> Any:
-        if left.row_map.rows is None and self.plan.leaves_outputs:
-            return left.features
-        return self.plan.backend.spread(left, self.plan.merged.expansion)
+            return _outputs_of(self.plan, self.run(features, QUIET))
 
     def _replayed(self, rows: Array) -> Any:
         """Return outputs by a replay; None in the first call with such rows, and where there is no replay."""
@@ -143,7 +138,7 @@ class Executable:
         guard = plan.compiled.overflow_guard if plan.has_half else None
 
         def run(features: Array, guard: BatchGuard | None) -> Any:
-            return self._outputs_of(self.run(features, RunContext(watch=guard)))
+            return _outputs_of(plan, self.run(features, RunContext(watch=guard)))
 
         call = checked_replay(replay, run, watch, guard, 2 * len(plan.merged.network))
 
@@ -194,7 +189,7 @@ class Executable:
             with self.plan.backend.queue.rehearsal():
                 rows = self._run_step(bound, number, rows, values, QUIET)
         with self.plan.backend.queue.rehearsal():
-            self._outputs_of(rows)
+            _outputs_of(self.plan, rows)
 
     def _run_step(
         self, bound: BoundStep, number: int, rows: RowsLeft, values: dict[int, Features], context: RunContext
@@ -240,14 +235,12 @@ class Executable:
         *before, (_, launch, chain) = (self._steps[number] for number in range(len(flows)))
         if any(each is None for _, each, _ in before):
             return None
-        backend, expansion, leaves_outputs = plan.backend, plan.merged.expansion, plan.leaves_outputs
 
         def finish(*matrices: Array) -> Any:
             left = RowsLeft(launch(*matrices)) if chain is None else chain.run(*matrices, False, None)
-            is_output = leaves_outputs and left.row_map.rows is None
-            return left.features if is_output else backend.spread(left, expansion)
+            return _outputs_of(plan, left)
 
-        end = finish if launch is None or not leaves_outputs else launch
+        end = finish if launch is None or not plan.leaves_outputs else launch
         launches: list[Any] = [*(each for _, each, _ in before), end]
 
         def run(rows: Array) -> Any:
@@ -313,6 +306,12 @@ def checked_replay(
         return outputs if guard.approves(found) else None
 
     return outputs_of
+
+
+def _outputs_of(plan: Plan, left: RowsLeft) -> Any:
+    if left.row_map.rows is None and plan.leaves_outputs:
+        return left.features
+    return plan.backend.spread(left, plan.merged.expansion)
 
 
 def _flows(plan: Plan) -> list[_Flow]:

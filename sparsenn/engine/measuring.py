@@ -9,10 +9,11 @@ fastest of all segments.
 from __future__ import annotations
 
 import itertools
+import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing, suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Any, cast
@@ -57,7 +58,7 @@ from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.layers import SparseLinear, positions_of
 from sparsenn.runtime.spans import span
 
-__all__ = ["MAX_MEASURED_ROWS", "measure", "open_segments", "telling_rows"]
+__all__ = ["MAX_MEASURED_ROWS", "Sample", "measure", "open_segments", "telling_rows"]
 
 MAX_MEASURED_ROWS = {True: 2048, False: 65_536}  # rows that kernels are timed on, at most: in host memory, and on a GPU
 VERY_LONG_SECONDS = 2.0  # a run of the whole network that takes longer is not repeated
@@ -95,19 +96,56 @@ def open_segments(compiled: CompiledNetwork, rows: RowsShape) -> list[Segment]:
     return [segment for segment in segments if len(close_alternatives(segment, rows)) > 1]
 
 
-def measure(
-    compiled: CompiledNetwork, segments: Sequence[Segment], rows: RowsShape, features: Features, weights: WeightCache
-) -> Choice:
+@dataclass(frozen=True)
+class Sample:
+    """Rows on the device, on which alternatives for the layers of a network are timed."""
+
+    compiled: CompiledNetwork
+    rows: RowsShape
+    features: Features
+    weights: WeightCache
+
+    def executable(self, alternative: Alternative) -> Executable:
+        """Return the steps with weights; rows of zeros leave, and equal rows become one."""
+        options, count = replace(self.compiled.options, compaction=True, deduplication=True), self.rows.count
+        plan = Plan(replace(self.compiled, options=options), count, None, self.rows, alternative, count)
+        return Executable(plan, self.weights)
+
+    def fitting(self, segment: Segment) -> Segment:
+        """Return the close alternatives whose weights memory holds; all of them, if it holds none."""
+        close, free = close_alternatives(segment, self.rows), self.compiled.weight_memory
+        return tuple(one for one in close if sum(prepared_bytes(self.compiled, *one)) <= free) or close
+
+    @contextmanager
+    def apart(self, segment: Segment) -> Iterator[tuple[Sample, Sequence[Alternative]]]:
+        """Make the layers of a segment a network of their own, whose weights are dropped afterwards."""
+        compiled, (first, last) = self.compiled, layers_of(segment)
+        network, rows, features = compiled.merged.network, self.rows, self.features
+        part, positions = compiled.part(first, last), positions_of(network[first])
+        width, most = part.network.inputs, max(1, MAX_MEASURED_ROWS[compiled.backend.in_host_memory] // positions)
+        if 0 not in network.nodes[first].sources:
+            rows = RowsShape(positions * max(1, min(rows.count, most, MAX_RANDOM_VALUES // (positions * width))))
+            features = compiled.backend.place(_random_rows(rows.count, width))
+        elif positions > 1:
+            features = compiled.backend.as_dense(features)[:most].reshape(-1, width)
+            rows = RowsShape(int(features.shape[0]))
+        fitting = replace(self, rows=rows).fitting(segment)
+        with closing(WeightCache(compiled.backend)) as weights:
+            own = Sample(part, rows, features, weights)
+            yield own, [tuple(step.moved(-first) for step in one) for one in fitting]
+
+
+def measure(segments: Sequence[Segment], sample: Sample) -> Choice:
     """Time the close alternatives of segments, then ONNX Runtime where it may run the whole network.
 
     The fastest are returned; weights that only others read are dropped.
     """
-    network = compiled.merged.network
+    compiled, network = sample.compiled, sample.compiled.merged.network
     equal: dict[Any, Measured] = {}
     choice: Choice = {}
     keys = [(*(layer_key(network, at) for at in range(*layers_of(each))),) for each in segments]
     if compiled.backend.queue.rehearses and len(segments) > 1:
-        _rehearse_apart(compiled, dict(zip(reversed(keys), reversed(segments), strict=True)).values(), rows, features)
+        _rehearse_apart(dict(zip(reversed(keys), reversed(segments), strict=True)).values(), sample)
     for segment, key in zip(segments, keys, strict=True):
         first, last = layers_of(segment)
         if key not in equal:
@@ -116,48 +154,39 @@ def measure(
                 is_short = not whole or prior_of(segment[0]) < SHORT_SECONDS
                 repeats = REPEATS if is_short and not compiled.backend.in_host_memory else 1
                 if whole:
-                    alternatives = _fitting(compiled, segment, rows)
-                    found = _measured(compiled, alternatives, rows, features, weights, repeats, LEAST_SECONDS)
+                    found = _measured(sample, sample.fitting(segment), repeats, LEAST_SECONDS)
                 else:
-                    with closing(WeightCache(compiled.backend)) as own:
-                        found = _measured(*_apart(compiled, segment, rows, features), own, repeats)
+                    with sample.apart(segment) as (own, alternatives):
+                        found = _measured(own, alternatives, repeats)
                     found = replace(found, rows=max(1, found.rows // positions_of(network[first])))
                 equal[key] = found
         shift = first - equal[key].names[0][0]
         names = tuple((start + shift, end + shift, name) for start, end, name in equal[key].names)
         choice[first, last] = replace(equal[key], names=names)
-    whole_step = compiled.whole_step(rows.form)
+    whole_step = compiled.whole_step(sample.rows.form)
     if whole_step is not None:
         with span("measure ONNX Runtime", "plan"):
-            fastest = _beside_whole(compiled, choice, (whole_step,), rows, features, weights)
+            fastest = _beside_whole(sample, choose_steps(compiled, sample.rows, choice), (whole_step,))
         if fastest is not None:
             choice[WHOLE] = fastest
     return choice
 
 
-def _beside_whole(
-    compiled: CompiledNetwork,
-    choice: Choice,
-    whole: Alternative,
-    rows: RowsShape,
-    features: Features,
-    weights: WeightCache,
-) -> Measured | None:
+def _beside_whole(sample: Sample, own: Alternative, whole: Alternative) -> Measured | None:
     """Time ONNX Runtime beside the steps of a choice, and return the faster; None where it cannot run the network.
 
     The steps have to be faster in most rounds: else the calls are as fast as in the program that the network is from.
     """
-    own = choose_steps(compiled, rows, choice)
+    compiled, weights, inputs = sample.compiled, sample.weights, cast(Any, sample.features)
     if sum(prepared_bytes(compiled, *own)) + sum(prepared_bytes(compiled, *whole)) > compiled.weight_memory:
         return None
-    known, executables = weights.keys, _executables(compiled, (own, whole), rows, weights)
-    count, shapes, inputs = int(features.shape[0]), compiled.network.named_inputs or {}, cast(Any, features)
+    known, count, shapes = weights.keys, int(inputs.shape[0]), compiled.network.named_inputs or {}
     if len(shapes) > 1:  # as a caller has them, an array for each
         inputs = {name: np.ascontiguousarray(array) for name, array in cut_columns(shapes, inputs).items()}
     times: dict[Alternative, list[float]] = {own: [], whole: []}
     fastest, measured = own, None
     with suppress(OutOfMemoryError, MemoryError, InputError, UsageError):
-        trials = {one: _call_of(each, count, inputs) for one, each in zip(times, executables, strict=True)}
+        trials = {one: _call_of(sample.executable(one), count, inputs) for one in times}
         for number in range(WHOLE_ROUNDS):
             for one, trial in trials.items():
                 times[one].append(_timed_block(trial))
@@ -198,40 +227,14 @@ def _timed_block(trial: Callable[[], Any]) -> float:
     return median(times[1:] or times)
 
 
-def _rehearse_apart(
-    compiled: CompiledNetwork, segments: Iterable[Segment], rows: RowsShape, features: Features
-) -> None:
+def _rehearse_apart(segments: Iterable[Segment], sample: Sample) -> None:
     """Have the kernels of segments of dense layers compiled side by side, before any is timed."""
     for segment in segments:
-        layers = compiled.merged.network.layers[slice(*layers_of(segment))]
+        layers = sample.compiled.merged.network.layers[slice(*layers_of(segment))]
         if not any(isinstance(layer, SparseLinear) for layer in layers):  # whose weights take longer to prepare
-            with closing(WeightCache(compiled.backend)) as weights, suppress(OutOfMemoryError, MemoryError):
-                part, alternatives, count, taken = _apart(compiled, segment, rows, features)
-                for executable in _executables(part, alternatives, count, weights):
-                    executable.rehearse(taken)
-
-
-def _apart(
-    compiled: CompiledNetwork, segment: Segment, rows: RowsShape, features: Features
-) -> tuple[CompiledNetwork, list[Alternative], RowsShape, Features]:
-    network, (first, last) = compiled.merged.network, layers_of(segment)
-    part, positions = compiled.part(first, last), positions_of(network[first])
-    width, most = part.network.inputs, max(1, MAX_MEASURED_ROWS[compiled.backend.in_host_memory] // positions)
-    if 0 not in network.nodes[first].sources:
-        count = positions * max(1, min(rows.count, most, MAX_RANDOM_VALUES // (positions * width)))
-        rows = RowsShape(count)
-        features = compiled.backend.place(_random_rows(count, width))
-    elif positions > 1:
-        features = compiled.backend.as_dense(features)[:most].reshape(-1, width)
-        rows = RowsShape(int(features.shape[0]))
-    alternatives = [tuple(step.moved(-first) for step in one) for one in _fitting(compiled, segment, rows)]
-    return part, alternatives, rows, features
-
-
-def _fitting(compiled: CompiledNetwork, segment: Segment, rows: RowsShape) -> tuple[Alternative, ...]:
-    """Return the close alternatives whose weights memory holds; all of them, if it holds none."""
-    close, free = close_alternatives(segment, rows), compiled.weight_memory
-    return tuple(one for one in close if sum(prepared_bytes(compiled, *one)) <= free) or close
+            with suppress(OutOfMemoryError, MemoryError), sample.apart(segment) as (own, alternatives):
+                for one in alternatives:
+                    own.executable(one).rehearse(own.features)
 
 
 def telling_rows(compiled: CompiledNetwork, features: Features) -> Features | None:
@@ -257,29 +260,22 @@ def _random_rows(count: int, width: int) -> Array:
 
 
 def _measured(
-    compiled: CompiledNetwork,
-    alternatives: Sequence[Alternative],
-    rows: RowsShape,
-    features: Features,
-    weights: WeightCache,
-    repeats: int,
-    least_seconds: float = 0.0,
+    sample: Sample, alternatives: Sequence[Alternative], repeats: int, least_seconds: float = 0.0
 ) -> Measured:
     """Time alternatives one after the other, again and again, and return the fastest; the first if memory holds none.
 
     Those that skip rows come first: others are not prepared where even half of their prior is longer.
     """
-    backend, known = compiled.backend, weights.keys
+    queue, features, known = sample.compiled.backend.queue, sample.features, sample.weights.keys
     trials: dict[Alternative, Callable[[], Any]] = {}
     times: dict[Alternative, list[float]] = {}
     start = time.perf_counter() - compile_seconds()
 
-    def begin(ready: list[Alternative], executables: dict[Alternative, Executable]) -> None:
+    def begin(ready: dict[Alternative, Executable]) -> None:
         """Time the first runs of alternatives that are ready."""
-        backend.queue.end_rehearsals()  # which would disturb what is timed
-        while ready:
-            one = ready.pop(0)
-            trial = _trial_of(executables.pop(one), features, repeats)
+        queue.end_rehearsals()  # which would disturb what is timed
+        for one in list(ready):
+            trial = _trial_of(ready.pop(one), features, repeats)
             with suppress(OutOfMemoryError, MemoryError):
                 trial()  # prepares and compiles
                 second = _timed(trial)  # a graph is captured
@@ -289,40 +285,34 @@ def _measured(
                 times[one] = [second] if second > LONG_SECONDS else [_timed(trial), _timed(trial)]
                 trials[one] = trial
 
+    def least() -> float:
+        return min(map(min, times.values()), default=math.inf)
+
     for skips in (True, False):
-        hopeful = [
-            one
-            for one in alternatives
-            if skips_rows(one) == skips
-            and (skips or not times or prior_of(one) * repeats <= CLOSE * min(map(min, times.values())))
-        ]
-        executables = dict(zip(hopeful, _executables(compiled, hopeful, rows, weights), strict=True))
-        ready: list[Alternative] = []
-        for one in hopeful:
+        ready: dict[Alternative, Executable] = {}
+        limit = math.inf if skips else CLOSE * least()
+        for one in alternatives:
+            prior = prior_of(one) * repeats
+            if skips_rows(one) != skips or prior > limit:
+                continue
             is_late = time.perf_counter() - compile_seconds() > start + MAX_PREPARING_SECONDS
             if is_late and (ready or times) and one is not alternatives[0]:
-                begin(ready, executables)
-                if times and prior_of(one) * repeats >= min(map(min, times.values())):
+                begin(ready)
+                if times and prior >= least():
                     continue
             with suppress(OutOfMemoryError, MemoryError):
-                executables[one].rehearse(features)
-                ready.append(one)
-        begin(ready, executables)
-    backend.queue.before_drop()
+                executable = sample.executable(one)
+                executable.rehearse(features)
+                ready[one] = executable
+        begin(ready)
+    queue.before_drop()
     with suppress(OutOfMemoryError, MemoryError):
         _time_in_turns(trials, times, least_seconds)
     fastest, measured = _fastest(alternatives[0], {one: [run / repeats for run in runs] for one, runs in times.items()})
-    backend.queue.before_drop()
+    queue.before_drop()
     trials.clear()
-    weights.retain(known, fastest)
+    sample.weights.retain(known, fastest)
     return replace(measured, rows=int(features.shape[0]))
-
-
-def _executables(
-    compiled: CompiledNetwork, alternatives: Sequence[Alternative], rows: RowsShape, weights: WeightCache
-) -> list[Executable]:
-    saving = replace(compiled, options=replace(compiled.options, compaction=True, deduplication=True))
-    return [Executable(Plan(saving, rows.count, None, rows, one, rows.count), weights) for one in alternatives]
 
 
 def _trial_of(executable: Executable, features: Any, repeats: int) -> Callable[[], None]:
@@ -382,9 +372,7 @@ def _fastest(first: Alternative, times: dict[Alternative, list[float]]) -> tuple
         if wins < AGREEMENT * runs:
             ordered = [first, *(one for one in ordered if one is not first)]
     best, *others = ordered
-    if not others:
-        return best, Measured(names_of(best), medians[best])
-    wins, runs = _wins(times[best], times[others[0]])
+    wins, runs = _wins(times[best], times[others[0]]) if others else (0, 0)
     known: dict[str, float] = {}
     for one in others:
         known.setdefault(label_of(names_of(one)), medians[one])

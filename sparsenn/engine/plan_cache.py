@@ -15,7 +15,7 @@ from sparsenn.engine.choosing import RowsShape
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.inputs import InputRows, rows_in_order
-from sparsenn.engine.measuring import MAX_MEASURED_ROWS, measure, open_segments, telling_rows
+from sparsenn.engine.measuring import MAX_MEASURED_ROWS, Sample, measure, open_segments, telling_rows
 from sparsenn.engine.plan import Plan, bucket, plan_for
 from sparsenn.engine.steps import bucket_of_choice, choice_of, records_of
 from sparsenn.engine.weight_cache import WeightCache
@@ -171,7 +171,7 @@ class PlanCache:
             if features is None:
                 return
             rows = RowsShape(bucket(count), form_of_features(features), density)
-            choice = measure(compiled, segments, rows, features, self.weights)
+            choice = measure(segments, Sample(compiled, rows, features, self.weights))
             choices.write(key, {"choices": records_of(choice), "measured": datetime.now(UTC).date().isoformat()})
         compiled.choices.setdefault(place, choice)  # one that is there stays, so that equal calls run alike
 

@@ -304,8 +304,7 @@ class Result(Viewed):
     def dense(self) -> Array:
         """The last layer's outputs as a matrix of shape (inputs, outputs); built on first use."""
         expansion = self.plan.merged.expansion
-        rows = (batch.on_host() for batch in self.batches)
-        batches = [left.row_map.scatter(_dense(left.features), expansion) for left in rows]
+        batches = [batch.on_host().scatter(expansion) for batch in self.batches]
         return np.concatenate(batches) if batches else np.zeros((0, self.plan.network.outputs), np.float32)
 
     @property
@@ -390,7 +389,3 @@ def _sum(records: Sequence[LayerStatistics], outputs: int) -> LayerStatistics:
         density=_density(totals["nonzeros"], totals["active_rows"], outputs),
         **totals,
     )
-
-
-def _dense(features: Features) -> Array:
-    return features.to_scipy().toarray() if isinstance(features, CSR) else features

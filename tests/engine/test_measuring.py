@@ -315,7 +315,7 @@ def test_rows_of_zeros_are_replaced_by_random_ones(rng, delayed, monkeypatch):
     seen = []
     real = measuring._measured
     monkeypatch.setattr(
-        measuring, "_measured", lambda *arguments, **named: seen.append(arguments[3]) or real(*arguments, **named)
+        measuring, "_measured", lambda *arguments, **named: seen.append(arguments[0].features) or real(*arguments, **named)
     )
     Session(dense(rng, 8, 8), device="cpu")(np.zeros((5, 8), np.float32))
     assert np.abs(seen[0]).min() > 0
