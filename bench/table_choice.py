@@ -23,8 +23,7 @@ from table_session import check, exact, place
 from timing import Timing, gpu_wait, no_wait
 
 from sparsenn import Plan, Session
-from sparsenn.engine.choosing import layers_of, segments_of
-from sparsenn.engine.steps import prior_of, skips_rows
+from sparsenn.engine.choosing import segments_of
 from sparsenn.errors import SparseNNError
 from sparsenn.runtime import choices
 
@@ -50,11 +49,11 @@ WITHIN = 4.0
 def candidates_of(plan: Plan) -> Iterator[Plan]:
     """Yield the plans that differ from a session's in the kernels of one segment, and may be as fast."""
     for segment in segments_of(plan.compiled, plan.rows):
-        limit, (first, last) = WITHIN * prior_of(segment[0]), layers_of(segment)
+        limit, (first, last) = WITHIN * segment[0].prior, segment[0].layers
         chosen = plan.kernels[first:last]
         for other in segment:
             kernels = tuple(step.kernel for step in other for _ in step.layers)
-            if kernels == chosen or (prior_of(other) > limit and not skips_rows(other)):
+            if kernels == chosen or (other.prior > limit and not other.skips_rows):
                 continue
             if plan.keeps_half and not all(kernel.half_rows for kernel in kernels):
                 continue

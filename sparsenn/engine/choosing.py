@@ -25,20 +25,7 @@ from sparsenn.backends.prior import LAUNCH_SECONDS
 from sparsenn.backends.sizes import FLOAT_BYTES, HALF_BYTES
 from sparsenn.engine.compiled_network import CompiledNetwork, able_kernels, multiplies_zeros
 from sparsenn.engine.options import PRECISIONS
-from sparsenn.engine.steps import (
-    WHOLE,
-    Alternative,
-    Choice,
-    Measured,
-    Step,
-    bucket_of_choice,
-    is_in_order,
-    layers_text,
-    names_of,
-    prior_of,
-    skips_rows,
-    takes_half,
-)
+from sparsenn.engine.steps import WHOLE, Alternative, Choice, Measured, Step, bucket_of_choice, layers_text
 from sparsenn.errors import UsageError
 from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Add, Conv2d, FullyConnected, Identity, ImageLayer, PerPosition, SparseLinear, positions_of
@@ -51,7 +38,6 @@ __all__ = [
     "close_alternatives",
     "few_rows",
     "fused",
-    "layers_of",
     "segments_of",
 ]
 
@@ -61,10 +47,6 @@ MAX_BLOCKS = 12
 NARROW = 256  # the widest layer that fused kernels take: narrower and wider ones are different blocks
 DENSE_ENOUGH = 1 / 64
 """Sparse layers with at least this share of stored weights are blocks of their own: multiplying their zeros may pay."""
-
-ORDER_GAIN = 0.95
-"""In float32, sparse layers are summed in an order of a kernel's own only where that takes less than this fraction of
-the time. In other precisions no bits are given up for it."""
 
 CLOSE = 2.5  # alternatives up to this multiple of the best prior may be the fastest
 MAX_CUT = 2
@@ -104,17 +86,12 @@ Segment: TypeAlias = tuple[Alternative, ...]
 """Alternatives for consecutive layers of one kind, best prior first."""
 
 
-def layers_of(segment: Segment) -> tuple[int, int]:
-    """Return the first layer of a segment, counted from 0, and the one after its last."""
-    return segment[0][0].first, segment[0][-1].last
-
-
 def close_alternatives(segment: Segment, rows: RowsShape) -> Segment:
     """Return the alternatives that may be the fastest for rows: of float16 rows, those for such if any is."""
-    known = (tuple(filter(takes_half, segment)) if rows.form == "half" else ()) or segment
+    known = tuple(one for one in segment if one.takes_half or rows.form != "half") or segment
     many = rows.count >= MIN_SKIPPED_ROWS
-    most = {skips: prior_of(known[0]) * (CLOSE_SKIPPING if many and skips else CLOSE) for skips in (True, False)}
-    return tuple(one for one in known if prior_of(one) <= most[skips_rows(one)])
+    most = {skips: known[0].prior * (CLOSE_SKIPPING if many and skips else CLOSE) for skips in (True, False)}
+    return tuple(one for one in known if one.prior <= most[one.skips_rows])
 
 
 def choose_steps(compiled: CompiledNetwork, rows: RowsShape, choice: Choice | None = None) -> tuple[Step, ...]:
@@ -129,8 +106,8 @@ def choose_steps(compiled: CompiledNetwork, rows: RowsShape, choice: Choice | No
             compiled.chosen[key] = choose_steps(compiled, rows, known or {})
         return compiled.chosen[key]
     measured, whole = choice.get(WHOLE), compiled.whole_step(rows.form)
-    if measured is not None and whole is not None and measured.names == names_of((whole,)):
-        return _measured_steps((whole,), measured, rows)
+    if measured is not None and whole is not None and measured.names == Alternative((whole,)).names:
+        return _measured_steps(Alternative((whole,)), measured, rows)
     segments = segments_of(compiled, rows)
     steps = [step for segment in segments for step in _steps_of(compiled, segment, rows, choice)]
     return fused(compiled.merged.network, steps)
@@ -154,13 +131,13 @@ def segments_of(compiled: CompiledNetwork, rows: RowsShape) -> tuple[Segment, ..
 
 
 def _steps_of(compiled: CompiledNetwork, segment: Segment, rows: RowsShape, choice: Choice) -> Alternative:
-    measured = choice.get(layers_of(segment))
+    measured = choice.get(segment[0].layers)
     if measured is not None:
-        known = next((one for one in segment if names_of(one) == measured.names), None)
+        known = next((one for one in segment if one.names == measured.names), None)
         kernels = {kernel.name: kernel for permitted in compiled.kernels.values() for kernel in permitted}
         if known is None and all(name in kernels for *_, name in measured.names):
             # none of the best for these rows, such as another cut
-            known = tuple(Step(first, last, kernels[name]) for first, last, name in measured.names)
+            known = Alternative(Step(first, last, kernels[name]) for first, last, name in measured.names)
         if known is not None:
             return _measured_steps(known, measured, rows)
     return close_alternatives(segment, rows)[0]
@@ -168,9 +145,9 @@ def _steps_of(compiled: CompiledNetwork, segment: Segment, rows: RowsShape, choi
 
 def _measured_steps(alternative: Alternative, measured: Measured, rows: RowsShape) -> Alternative:
     """Return the steps with their times: of several, each has its prior's share of the measured time."""
-    total, prior = measured.seconds * max(1.0, rows.count / measured.rows), prior_of(alternative)
-    factor = total / prior if prior else 0.0
-    return tuple(
+    total = measured.seconds * max(1.0, rows.count / measured.rows)
+    factor = total / alternative.prior if alternative.prior else 0.0
+    return Alternative(
         replace(
             step,
             seconds=total if len(alternative) == 1 else factor * (step.seconds or 0.0),
@@ -192,7 +169,7 @@ def _segments(compiled: CompiledNetwork, rows: RowsShape) -> list[Segment]:
             elif kind is PerPosition:  # layers that positions share: those of as many rows as there are positions
                 part = compiled.part(*bounds)
                 (segment,) = _segments(part, RowsShape(positions * rows.count))
-                segments.append(tuple(tuple(step.moved(bounds[0]) for step in one) for one in segment))
+                segments.append(tuple(one.moved(bounds[0]) for one in segment))
             else:
                 segments.append(_connected_segment(compiled, rows, *bounds))
     return segments
@@ -208,7 +185,7 @@ def _image_segment(compiled: CompiledNetwork, rows: RowsShape, number: int) -> S
     layer, layers = network[number], (number, number + 1)
     if not isinstance(layer, Conv2d):
         assert isinstance(layer, ImageLayer)
-        return ((Step(*layers, image_kernel(compiled.backend.device, layer)),),)
+        return (Alternative((Step(*layers, image_kernel(compiled.backend.device, layer)),)),)
     ((channels, height, width),) = network.input_shapes(number)
     problem = machine, layer, (channels, height, width)
     able, refused = able_kernels(compiled.kernels[CONV_OPERATION], layers_text(*layers), *problem)
@@ -217,15 +194,16 @@ def _image_segment(compiled: CompiledNetwork, rows: RowsShape, number: int) -> S
         None if kernel.seconds is None else LAUNCH_SECONDS + rows.count * kernel.seconds(*problem) for kernel in able
     ]
     known = [
-        (Step(*layers, kernel, reason, prior, prior=prior or 0.0),) for kernel, prior in zip(able, priors, strict=True)
+        Alternative((Step(*layers, kernel, reason, prior, prior=prior or 0.0),))
+        for kernel, prior in zip(able, priors, strict=True)
     ]
-    return tuple(known if None in priors else sorted(known, key=prior_of))
+    return tuple(known if None in priors else sorted(known, key=lambda one: one.prior))
 
 
 def _connected_segment(compiled: CompiledNetwork, rows: RowsShape, first: int, last: int) -> Segment:
     """Return the alternatives of fully connected layers: the sequences of steps with the least priors in all."""
     bounds = _blocks(compiled.merged.network, first, last)
-    paths: list[list[Alternative]] = [[()]]  # up to each bound, the best first
+    paths: list[list[Alternative]] = [[Alternative()]]  # up to each bound, the best first
     refused: UsageError | None = None
     for end in range(1, len(bounds)):
         longer: list[Alternative] = []
@@ -235,12 +213,12 @@ def _connected_segment(compiled: CompiledNetwork, rows: RowsShape, first: int, l
             except UsageError as error:
                 refused = refused or error
                 continue
-            longer += [(*path, step) for path in before for step in steps]
+            longer += [Alternative((*path, step)) for path in before for step in steps]
         longer.sort(key=_rank)
         whole = [path for path in longer if len(path) == 1]
-        many = rows.count >= MIN_SKIPPED_ROWS and any(map(skips_rows, whole))
+        many = rows.count >= MIN_SKIPPED_ROWS and any(path.skips_rows for path in whole)
         best = {tuple(dict.fromkeys(step.kernel for step in path)): path for path in reversed(longer)}
-        cut = [path for path in longer if len(path) > 1 and path in best.values() and not (many and skips_rows(path))]
+        cut = [path for path in longer if len(path) > 1 and path in best.values() and not (many and path.skips_rows)]
         paths.append(sorted([*whole, *cut[:MAX_CUT]], key=_rank))
     if not paths[-1]:
         assert refused is not None
@@ -249,8 +227,7 @@ def _connected_segment(compiled: CompiledNetwork, rows: RowsShape, first: int, l
 
 
 def _rank(path: Alternative) -> tuple[float, int]:
-    """Return the key that orders alternatives: the prior, increased where another order of sums has to pay."""
-    return prior_of(path) / (1.0 if is_in_order(path) else ORDER_GAIN), len(path)
+    return path.weighed(path.prior), len(path)
 
 
 def _blocks(network: Network, first: int, last: int) -> list[int]:
@@ -327,9 +304,9 @@ def fused(network: Network, steps: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def _with_stacks(network: Network, segments: Sequence[tuple[Alternative, ...]]) -> list[tuple[Alternative, ...]]:
+def _with_stacks(network: Network, segments: Sequence[Segment]) -> list[Segment]:
     """Return segments; of many convolutions that one kernel can run as a stack, with its alternatives alone."""
-    found, stacked = list(segments), list[tuple[Alternative, ...]]()
+    found, stacked = list(segments), list[Segment]()
     for segment in segments:
         kernels = [one[0].kernel for one in segment]  # a convolution is a step of its own
         runs_stacks = [isinstance(kernel, ConvolutionKernel) and bool(kernel.run_stack) for kernel in kernels]

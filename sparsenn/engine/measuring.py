@@ -24,33 +24,13 @@ from sparsenn.backends import Features, compile_seconds
 from sparsenn.backends.contract import LONG_SECONDS
 from sparsenn.engine.bound_steps import QUIET
 from sparsenn.engine.calls import direct_call
-from sparsenn.engine.choosing import (
-    CLOSE,
-    ORDER_GAIN,
-    RowsShape,
-    Segment,
-    choose_steps,
-    close_alternatives,
-    layers_of,
-    segments_of,
-)
+from sparsenn.engine.choosing import CLOSE, RowsShape, Segment, choose_steps, close_alternatives, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork, layer_key
 from sparsenn.engine.executable import Executable
 from sparsenn.engine.finite import check_inputs
 from sparsenn.engine.inputs import packed_inputs, rows_in_order
 from sparsenn.engine.plan import Plan, prepared_bytes
-from sparsenn.engine.steps import (
-    WHOLE,
-    Alternative,
-    Choice,
-    Measured,
-    is_in_order,
-    label_of,
-    names_of,
-    prior_of,
-    skips_rows,
-    takes_half,
-)
+from sparsenn.engine.steps import WHOLE, Alternative, Choice, Measured, label_of
 from sparsenn.engine.weight_cache import WeightCache
 from sparsenn.errors import InputError, OutOfMemoryError, UsageError
 from sparsenn.formats import CSR, Array
@@ -91,7 +71,7 @@ def open_segments(compiled: CompiledNetwork, rows: RowsShape) -> list[Segment]:
     None for float16 rows that have to become float32, as kernels of a segment take no others.
     """
     segments = segments_of(compiled, rows)
-    if rows.form == "half" and not all(any(map(takes_half, segment)) for segment in segments):
+    if rows.form == "half" and not all(any(one.takes_half for one in segment) for segment in segments):
         return []
     return [segment for segment in segments if len(close_alternatives(segment, rows)) > 1]
 
@@ -119,7 +99,7 @@ class Sample:
     @contextmanager
     def apart(self, segment: Segment) -> Iterator[tuple[Sample, Sequence[Alternative]]]:
         """Make the layers of a segment a network of their own, whose weights are dropped afterwards."""
-        compiled, (first, last) = self.compiled, layers_of(segment)
+        compiled, (first, last) = self.compiled, segment[0].layers
         network, rows, features = compiled.merged.network, self.rows, self.features
         part, positions = compiled.part(first, last), positions_of(network[first])
         width, most = part.network.inputs, max(1, MAX_MEASURED_ROWS[compiled.backend.in_host_memory] // positions)
@@ -132,7 +112,7 @@ class Sample:
         fitting = replace(self, rows=rows).fitting(segment)
         with closing(WeightCache(compiled.backend)) as weights:
             own = Sample(part, rows, features, weights)
-            yield own, [tuple(step.moved(-first) for step in one) for one in fitting]
+            yield own, [one.moved(-first) for one in fitting]
 
 
 def measure(segments: Sequence[Segment], sample: Sample) -> Choice:
@@ -143,15 +123,15 @@ def measure(segments: Sequence[Segment], sample: Sample) -> Choice:
     compiled, network = sample.compiled, sample.compiled.merged.network
     equal: dict[Any, Measured] = {}
     choice: Choice = {}
-    keys = [(*(layer_key(network, at) for at in range(*layers_of(each))),) for each in segments]
+    keys = [(*(layer_key(network, at) for at in range(*each[0].layers)),) for each in segments]
     if compiled.backend.queue.rehearses and len(segments) > 1:
         _rehearse_apart(dict(zip(reversed(keys), reversed(segments), strict=True)).values(), sample)
     for segment, key in zip(segments, keys, strict=True):
-        first, last = layers_of(segment)
+        first, last = segment[0].layers
         if key not in equal:
             with span(f"measure layers {first + 1} to {last}", "plan"):
                 whole = (first, last) == (0, len(network))
-                is_short = not whole or prior_of(segment[0]) < SHORT_SECONDS
+                is_short = not whole or segment[0].prior < SHORT_SECONDS
                 repeats = REPEATS if is_short and not compiled.backend.in_host_memory else 1
                 if whole:
                     found = _measured(sample, sample.fitting(segment), repeats, LEAST_SECONDS)
@@ -166,7 +146,8 @@ def measure(segments: Sequence[Segment], sample: Sample) -> Choice:
     whole_step = compiled.whole_step(sample.rows.form)
     if whole_step is not None:
         with span("measure ONNX Runtime", "plan"):
-            fastest = _beside_whole(sample, choose_steps(compiled, sample.rows, choice), (whole_step,))
+            steps = Alternative(choose_steps(compiled, sample.rows, choice))
+            fastest = _beside_whole(sample, steps, Alternative((whole_step,)))
         if fastest is not None:
             choice[WHOLE] = fastest
     return choice
@@ -230,7 +211,7 @@ def _timed_block(trial: Callable[[], Any]) -> float:
 def _rehearse_apart(segments: Iterable[Segment], sample: Sample) -> None:
     """Have the kernels of segments of dense layers compiled side by side, before any is timed."""
     for segment in segments:
-        layers = sample.compiled.merged.network.layers[slice(*layers_of(segment))]
+        layers = sample.compiled.merged.network.layers[slice(*segment[0].layers)]
         if not any(isinstance(layer, SparseLinear) for layer in layers):  # whose weights take longer to prepare
             with suppress(OutOfMemoryError, MemoryError), sample.apart(segment) as (own, alternatives):
                 for one in alternatives:
@@ -292,8 +273,8 @@ def _measured(
         ready: dict[Alternative, Executable] = {}
         limit = math.inf if skips else CLOSE * least()
         for one in alternatives:
-            prior = prior_of(one) * repeats
-            if skips_rows(one) != skips or prior > limit:
+            prior = one.prior * repeats
+            if one.skips_rows != skips or prior > limit:
                 continue
             is_late = time.perf_counter() - compile_seconds() > start + MAX_PREPARING_SECONDS
             if is_late and (ready or times) and one is not alternatives[0]:
@@ -364,10 +345,10 @@ def _time_in_turns(
 def _fastest(first: Alternative, times: dict[Alternative, list[float]]) -> tuple[Alternative, Measured]:
     """Return the alternative with the least median; one of another order of sums only where it gains enough."""
     if not times:
-        return first, Measured(names_of(first), prior_of(first))
+        return first, Measured(first.names, first.prior)
     medians = {one: median(seconds) for one, seconds in times.items()}
-    ordered = sorted(times, key=lambda one: medians[one] / (1.0 if is_in_order(one) else ORDER_GAIN))
-    if first in times and first is not ordered[0] and is_in_order(first) >= is_in_order(ordered[0]):
+    ordered = sorted(times, key=lambda one: one.weighed(medians[one]))
+    if first in times and first is not ordered[0] and first.in_order >= ordered[0].in_order:
         wins, runs = _wins(times[ordered[0]], times[first])
         if wins < AGREEMENT * runs:
             ordered = [first, *(one for one in ordered if one is not first)]
@@ -375,8 +356,8 @@ def _fastest(first: Alternative, times: dict[Alternative, list[float]]) -> tuple
     wins, runs = _wins(times[best], times[others[0]]) if others else (0, 0)
     known: dict[str, float] = {}
     for one in others:
-        known.setdefault(label_of(names_of(one)), medians[one])
-    return best, Measured(names_of(best), medians[best], tuple(known.items()), wins, runs)
+        known.setdefault(label_of(one.names), medians[one])
+    return best, Measured(best.names, medians[best], tuple(known.items()), wins, runs)
 
 
 def _wins(times: Sequence[float], others: Sequence[float]) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from sparsenn.engine.choosing import RowsShape, choose_steps, fused
 from sparsenn.engine.compiled_network import CompiledNetwork, merges, operation_of
 from sparsenn.engine.finite import HALF_PRECISION
 from sparsenn.engine.options import DOUBLE_PRECISION, NamedOptions, Options, read_options
-from sparsenn.engine.steps import WHOLE, Step, bucket_of_choice, choice_of, records_of, takes_half
+from sparsenn.engine.steps import WHOLE, Alternative, Step, bucket_of_choice, choice_of, records_of
 from sparsenn.formats.arrays import size as whole_size
 from sparsenn.layers import Conv2d, SparseLinear, connected_layer
 from sparsenn.network import Network
@@ -133,7 +133,7 @@ class Plan(Viewed):
     @cached_property
     def keeps_half(self) -> bool:
         """Whether rows are float16 and stay so: the kernels of all steps take them."""
-        return self.rows.form == "half" and takes_half(self.steps)
+        return self.rows.form == "half" and Alternative(self.steps).takes_half
 
     @cached_property
     def has_half(self) -> bool:

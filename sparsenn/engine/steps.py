@@ -18,15 +18,14 @@ __all__ = [
     "Step",
     "bucket_of_choice",
     "choice_of",
-    "is_in_order",
     "label_of",
     "layers_text",
-    "names_of",
-    "prior_of",
     "records_of",
-    "skips_rows",
-    "takes_half",
 ]
+
+ORDER_GAIN = 0.95
+"""In float32, sparse layers are summed in an order of a kernel's own only where that takes less than this fraction of
+the time. In other precisions no bits are given up for it."""
 
 
 def layers_text(first: int, last: int) -> str:
@@ -77,10 +76,6 @@ class Step:
             "reason": self.reason,
         }
 
-    def moved(self, by: int) -> Step:
-        """Return the step of as many layers that stand further back by a number."""
-        return replace(self, first=self.first + by, last=self.last + by)
-
     def of_layers(self, first: int, last: int) -> Step:
         """Return the step of some of its layers; their time is not estimated."""
         if (first, last) == (self.first, self.last):
@@ -88,38 +83,53 @@ class Step:
         return replace(self, first=first, last=last, seconds=None, is_measured=False)
 
 
-Alternative: TypeAlias = tuple[Step, ...]
-"""Steps that can run the layers of a segment, in the order in which they run."""
-
-
-def prior_of(alternative: Alternative) -> float:
-    """Return the seconds of all steps by their priors."""
-    return sum(step.prior for step in alternative)
-
-
-def is_in_order(alternative: Alternative) -> bool:
-    """Return whether sparse layers are summed in the order of all sparse kernels."""
-    return all(step.in_order for step in alternative)
-
-
-def names_of(alternative: Alternative) -> Names:
-    """Return layers and kernel of each step."""
-    return tuple((step.first, step.last, step.kernel.name) for step in alternative)
-
-
-def takes_half(alternative: Alternative) -> bool:
-    """Return whether rows of float16 stay so."""
-    return all(step.kernel.half_rows for step in alternative)
-
-
-def skips_rows(alternative: Alternative) -> bool:
-    """Return whether rows that die, or are equal to others, take no time."""
-    kernels = [step.kernel for step in alternative if isinstance(step.kernel, SparseKernel)]
-    return any(kernel.groups_rows or (kernel.drops_rows and kernel.fuses) for kernel in kernels)
-
-
 Names: TypeAlias = tuple[tuple[int, int, str], ...]
 """The first layer of each step, counted from 0, the one after the last, and the kernel's name."""
+
+
+class Alternative(tuple[Step, ...]):
+    """Steps that can run consecutive layers, in the order in which they run."""
+
+    __slots__ = ()
+
+    @property
+    def layers(self) -> tuple[int, int]:
+        """The first layer, counted from 0, and the one after the last."""
+        return self[0].first, self[-1].last
+
+    @property
+    def names(self) -> Names:
+        """Layers and kernel of each step."""
+        return tuple((step.first, step.last, step.kernel.name) for step in self)
+
+    @property
+    def prior(self) -> float:
+        """Seconds of all steps by their priors."""
+        return sum(step.prior for step in self)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether sparse layers are summed in the order of all sparse kernels."""
+        return all(step.in_order for step in self)
+
+    @property
+    def takes_half(self) -> bool:
+        """Whether rows of float16 stay so."""
+        return all(step.kernel.half_rows for step in self)
+
+    @property
+    def skips_rows(self) -> bool:
+        """Whether rows that die, or are equal to others, take no time."""
+        kernels = [step.kernel for step in self if isinstance(step.kernel, SparseKernel)]
+        return any(kernel.groups_rows or (kernel.drops_rows and kernel.fuses) for kernel in kernels)
+
+    def weighed(self, seconds: float) -> float:
+        """Return seconds, increased where another order of sums has to pay."""
+        return seconds if self.in_order else seconds / ORDER_GAIN
+
+    def moved(self, by: int) -> Alternative:
+        """Return the steps for as many layers that stand further back by a number."""
+        return Alternative(replace(step, first=step.first + by, last=step.last + by) for step in self)
 
 
 def label_of(names: Names) -> str:

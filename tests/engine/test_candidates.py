@@ -12,7 +12,7 @@ from sparsenn.backends.machine import H200
 from sparsenn.engine.choosing import RowsShape, close_alternatives, segments_of
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.engine.options import Options
-from sparsenn.engine.steps import label_of, names_of
+from sparsenn.engine.steps import label_of
 from sparsenn.formats import CSC
 from sparsenn.layers import Linear, ReLU, SparseLinear
 from sparsenn.network import Network
@@ -48,7 +48,7 @@ def candidates(network: Network, rows: int, precision: str = "float32", form: st
     compiled = CompiledNetwork.of(network, Options(machine=H200, precision=precision))
     shape = RowsShape(rows, form)
     (segment,) = segments_of(compiled, shape)
-    return {label_of(names_of(one)) for one in close_alternatives(segment, shape)}
+    return {label_of(one.names) for one in close_alternatives(segment, shape)}
 
 
 @pytest.mark.parametrize(("neurons", "layers"), [(1024, 120), (65536, 12)])

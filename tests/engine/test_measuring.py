@@ -26,7 +26,6 @@ from sparsenn.engine.steps import (
     bucket_of_choice,
     choice_of,
     label_of,
-    names_of,
     records_of,
 )
 from sparsenn.errors import InputError
@@ -78,7 +77,8 @@ def dense(rng, *widths):
 
 
 def alternative(in_order: bool = True) -> Alternative:
-    return (Step(0, 1, replace(backends.kernel_named("mlp", "register_tiled", "cpu"), name="a"), in_order=in_order),)
+    kernel = replace(backends.kernel_named("mlp", "register_tiled", "cpu"), name="a")
+    return Alternative((Step(0, 1, kernel, in_order=in_order),))
 
 
 def names(plan):
@@ -281,7 +281,7 @@ def test_sessions_that_measure_apart_take_kernels_with_equal_bits(rng):
     assert len(segment) == 1
     only = CompiledNetwork.of(Network([sparse]), Options(machine=H200), in_order=True)
     (segment,) = segments_of(only, RowsShape(100))
-    assert {label_of(names_of(one)) for one in segment} == {"resident", "chunks", "few_rows"}
+    assert {label_of(one.names) for one in segment} == {"resident", "chunks", "few_rows"}
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,9 @@ def test_rows_of_zeros_are_replaced_by_random_ones(rng, delayed, monkeypatch):
     seen = []
     real = measuring._measured
     monkeypatch.setattr(
-        measuring, "_measured", lambda *arguments, **named: seen.append(arguments[0].features) or real(*arguments, **named)
+        measuring,
+        "_measured",
+        lambda *arguments, **named: seen.append(arguments[0].features) or real(*arguments, **named),
     )
     Session(dense(rng, 8, 8), device="cpu")(np.zeros((5, 8), np.float32))
     assert np.abs(seen[0]).min() > 0

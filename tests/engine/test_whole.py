@@ -25,7 +25,7 @@ from sparsenn import Model, Session, backends, read_model, to_onnx, write_model
 from sparsenn.backends.foreign import ONNX_RUNTIME
 from sparsenn.engine import compiled_network, measuring
 from sparsenn.engine.options import Options
-from sparsenn.engine.steps import WHOLE, Measured, Step, choice_of, records_of
+from sparsenn.engine.steps import WHOLE, Alternative, Measured, Step, choice_of, records_of
 from sparsenn.errors import InputError
 from sparsenn.formats import InputLayout
 from sparsenn.io.importers.onnx.files import from_onnx
@@ -311,7 +311,7 @@ def test_records_hold_both_times():
 
 
 def test_a_gain_below_a_twentieth_changes_no_order_of_sums():
-    own, other = ((Step(0, 1, ONNX_RUNTIME, in_order=order),) for order in (True, False))
+    own, other = (Alternative((Step(0, 1, ONNX_RUNTIME, in_order=order),)) for order in (True, False))
     assert measuring._fastest(own, {own: [1.0] * 5, other: [0.97] * 5})[0] is own
     assert measuring._fastest(own, {own: [1.0] * 5, other: [0.9] * 5})[0] is other
 
