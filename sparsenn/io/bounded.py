@@ -134,11 +134,12 @@ def reading(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ResourceError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from error
 
 
-def check_length(path: str | os.PathLike[str], what: str, length: int, entries: int) -> None:
+def check_length(path: str | os.PathLike[str], what: str, length: int, entries: int, line: int | None = None) -> None:
     """Refuse a matrix so long and so empty that its offsets alone would fill the memory."""
     if length > max(_SHORT, _EMPTY_RATIO * entries):
         raise FileFormatError(
             path,
             f"{length:,} {what} for {entries:,} entries; beyond {_SHORT:,}, "
             f"at least one entry for every {_EMPTY_RATIO} {what} is expected",
+            line,
         )

@@ -96,6 +96,14 @@ def pieces_folder(output):
 # ---- The same bits ---------------------------------------------------------------------------------------------------
 
 
+def test_a_file_of_almost_no_lines_for_very_many_rows_is_refused(network, tmp_path):
+    (tmp_path / "rows.tsv").write_text("1\t1\t1\n2147483647\t1\t1\n")
+    with pytest.raises(FileFormatError, match=r"rows\.tsv:2: 2,147,483,647 images for 2 entries"):
+        stream(network, tmp_path / "rows.tsv", tmp_path / "found.tsv", device="cpu")
+    (tmp_path / "rows.tsv").write_text("1\t1\t1\n100000\t1\t1\n")
+    assert stream(network, tmp_path / "rows.tsv", device="cpu").inputs == 100_000
+
+
 @pytest.mark.parametrize(
     "name", ["rows.npy", "doubles.npy", "rows.h5", "matrix.h5", "rows.parquet", "rows.tsv", "rows.tsv.gz"]
 )

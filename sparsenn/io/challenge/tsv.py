@@ -147,7 +147,8 @@ def read_images(
     with Source(path, None if inputs is None else text_limit((inputs, neurons))) as source:
         chunks = _reported(parse_lines(source, path, columns), source, task, progress)
         triples = gather(chunks, (count, neurons), fixed_rows=inputs is not None)
-    check_length(path, "images", triples.shape[0], triples.nnz)
+    line = int(triples.rows.argmax()) + 1 if inputs is None and limit_inputs is None else None
+    check_length(path, "images", triples.shape[0], triples.nnz, line)
     return compress(coo_to_csr, triples, path, columns.names)
 
 

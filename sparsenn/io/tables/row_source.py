@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from sparsenn.errors import FileFormatError, MatrixError, ShapeError, UsageError
-from sparsenn.formats import COO, CSR, Array, coo_to_csr, index_dtype
-from sparsenn.formats.arrays import collapse_iso, frozen
+from sparsenn.formats import CSR, Array, coo_to_csr, index_dtype
+from sparsenn.formats.arrays import frozen
 from sparsenn.io.arrays.npy import stored_matrix
 from sparsenn.io.arrays.stored import Stored
-from sparsenn.io.bounded import Source, open_plain, reading
+from sparsenn.io.bounded import Source, check_length, open_plain, reading
 from sparsenn.io.challenge.text import Columns, parse_lines
+from sparsenn.io.challenge.triples import gather
 from sparsenn.io.hdf5.reading import Hdf5Source, opened
 from sparsenn.io.tables.columns import Batch, batches
 from sparsenn.runtime.memory import check_memory
@@ -191,7 +192,7 @@ class _Text:
     def pieces(self, size: int, first: int = 0) -> Iterator[CSR]:
         columns = Columns(("image", "pixel"), (None, self._width), "value")
         held: list[list[Array]] = []
-        begin, last = 0, -1
+        begin, last, lines = 0, -1, 0
         with Source(self._path) as source:
             for chunk in parse_lines(source, self._path, columns):
                 images = chunk[0]
@@ -199,7 +200,9 @@ class _Text:
                     raise FileFormatError(
                         self._path, "the images are not in order and cannot be streamed; convert the file first"
                     )
-                last = int(images[-1]) if images.size else last
+                if images.size:
+                    last, lines = int(images[-1]), lines + images.size
+                    check_length(self._path, "images", last + 1, lines, lines - int((images == last).sum()) + 1)
                 held.append(chunk)
                 while last >= begin + size:
                     piece, held = self._cut(held, begin, size)
@@ -213,13 +216,7 @@ class _Text:
         """Return so many rows, of those that begin with this one, and the lines behind them."""
         images, pixels, values = (np.concatenate(parts) for parts in zip(*held, strict=True))
         cut = int(np.searchsorted(images, begin + count))
-        kind = index_dtype(max(count, self._width))
-        rows = COO(
-            (count, self._width),
-            (images[:cut] - begin).astype(kind),
-            pixels[:cut].astype(kind),
-            collapse_iso(values[:cut]),
-        )
+        rows = gather(iter([[images[:cut] - begin, pixels[:cut], values[:cut]]]), (count, self._width))
         return coo_to_csr(rows), [[images[cut:], pixels[cut:], values[cut:]]]
 
 
