@@ -23,19 +23,6 @@ from sparsenn.io.dataset import check_limits
 from sparsenn.runtime.progress import Progress, silent
 from sparsenn.runtime.storage import open_to_write, replacing
 
-__all__ = [
-    "format_layer",
-    "parse_layer",
-    "read_categories",
-    "read_images",
-    "read_layer",
-    "read_triples",
-    "text_limit",
-    "write_categories",
-    "write_images",
-    "write_layer",
-]
-
 _LINE_BYTES = 64
 """Bytes that one line of triples may take: two indices of 10 digits, a number of 25 characters, and a margin."""
 
