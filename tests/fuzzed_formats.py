@@ -46,7 +46,7 @@ from sparsenn.io.tables import files
 from sparsenn.io.tables.row_source import checked, faults_reported, opened_rows
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, Identity, MaxPool2d, ReLU, Sigmoid, Softmax, Tanh
 from sparsenn.report.caches import choices_table
-from sparsenn.report.records import plain, to_json
+from sparsenn.report.records import to_json
 from sparsenn.runtime import choices
 from sparsenn.training import TrainingData, read_data, read_rows, train
 
@@ -399,7 +399,7 @@ def read_choices(folder: Path, name: str) -> None:
         choices.read(CHOSEN)
         entries = choices.entries()
     Console(file=StringIO()).print(choices_table(entries))
-    to_json({"choices": plain(entries)})
+    to_json({"choices": entries})
 
 
 def write_downloads(folder: Path) -> None:

@@ -134,10 +134,10 @@ def public_names(source: str) -> tuple[set[str], set[str] | None, set[str]]:
 
 
 def publication_fault(source: str) -> str | None:
-    """Why a module's __all__ is wrong; None if it is right, or if the module has nothing to publish."""
+    """Why a module's __all__ is wrong; None if it is right, or if there is none: then names say what is public."""
     defined, declared, every = public_names(source)
     if declared is None:
-        return f"no __all__, but it defines {', '.join(sorted(defined))}" if defined else None
+        return None
     if missing := defined - declared:
         return f"not in __all__: {', '.join(sorted(missing))}"
     if unknown := declared - every:

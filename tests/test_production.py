@@ -21,7 +21,6 @@ KERNELS = PACKAGE / "backends" / "cuda" / "kernels"
 OF_STUDIES = {
     *(
         "cli.benchmark",
-        "cli.ceilings",
         "cli.challenge_benchmark",
         "cli.kernels",
         "cli.ladder",

@@ -4,6 +4,4 @@ from __future__ import annotations
 
 from sparsenn.cli.program import VERBS, program
 
-__all__ = ["app"]
-
 app = program(VERBS)

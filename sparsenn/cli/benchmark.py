@@ -13,8 +13,6 @@ from sparsenn.cli.console import console, reporting
 from sparsenn.cli.files import STDOUT, check_files, tracing, write_document
 from sparsenn.errors import UsageError
 
-__all__ = ["benchmark"]
-
 
 def benchmark(
     model: options.Model,

@@ -13,8 +13,6 @@ from sparsenn.cli.files import STDOUT, check_files, write_document
 from sparsenn.errors import ResourceError, UsageError
 from sparsenn.printable import printable
 
-__all__ = ["clear", "info"]
-
 
 def info(json: options.Json = None) -> None:
     """Show the caches on disk, their sizes and their folders, and the measured choices of kernels.
@@ -27,7 +25,7 @@ def info(json: options.Json = None) -> None:
     """
     check_files({}, {"--json": json})
     from sparsenn.report.caches import cache_record, cache_table, choices_table
-    from sparsenn.report.records import plain, to_json
+    from sparsenn.report.records import to_json
     from sparsenn.runtime import choices
     from sparsenn.runtime.storage import caches
 
@@ -37,7 +35,7 @@ def info(json: options.Json = None) -> None:
     if entries:
         screen.print(choices_table(entries))
     if json is not None:
-        write_document(json, to_json({"caches": cache_record(found), "choices": plain(entries)}))
+        write_document(json, to_json({"caches": cache_record(found), "choices": entries}))
 
 
 def clear(

@@ -15,8 +15,6 @@ from sparsenn.cli.files import STDOUT, check_files, write_document
 from sparsenn.errors import SparseNNError, UsageError
 from sparsenn.printable import printable
 
-__all__ = ["benchmark"]
-
 
 def benchmark(
     datasets: Annotated[

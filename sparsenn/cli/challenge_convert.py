@@ -17,8 +17,6 @@ from sparsenn.io.files import is_model, kind_of
 if TYPE_CHECKING:
     from sparsenn.formats import COO
 
-__all__ = ["convert"]
-
 _MATRIX_NAME = re.compile(r".+\.(mtx|tsv)(\.gz)?", re.IGNORECASE)
 _MATRICES = (".mtx", ".tsv", ".mtx.gz", ".tsv.gz")
 _SHAPE = re.compile(r"([1-9][0-9]{0,9})x([1-9][0-9]{0,9})")

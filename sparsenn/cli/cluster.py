@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any
 
-from sparsenn.cli.cluster_options import Cluster
+import typer
+
+from sparsenn.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -15,7 +18,51 @@ if TYPE_CHECKING:
     from sparsenn.distributed.cluster.api import ClusterRun
     from sparsenn.report import Verification
 
-__all__ = ["client_of", "cluster_record", "cluster_summary"]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Run on the Dask cluster of this scheduler, such as tcp://10.0.0.1:8786; workers read files under the "
+        "same paths.",
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Run on this many processes on this machine: each has its own GPU, if there are any, or else its "
+        "share of the cores.",
+    ),
+]
+Piece = Annotated[int | None, typer.Option(metavar="K", min=1, help="Samples given to a worker at a time.")]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What runs rows in place of a session.
+
+    scheduler : address of its scheduler; None for a cluster of this machine.
+    workers : processes of this machine; None with a scheduler.
+    piece : rows handed out at a time; None leaves it to the program.
+    """
+
+    scheduler: str | None
+    workers: int | None
+    piece: int | None
+
+
+def cluster_from(scheduler: str | None, workers: int | None, piece: int | None) -> Cluster | None:
+    """Return the cluster that the options ask for; None if they ask for none."""
+    if scheduler is None and workers is None:
+        if piece is not None:
+            raise UsageError("--piece goes with --workers or --scheduler; leave it out")
+        return None
+    if scheduler is not None and workers is not None:
+        raise UsageError("--scheduler names a cluster and --workers starts one on this machine; give one of them")
+    if find_spec("distributed") is None:
+        raise UsageError('clusters need the packages dask and distributed: pip install "dask[array]" distributed')
+    return Cluster(scheduler, workers, piece)
 
 
 @contextmanager
@@ -65,9 +112,6 @@ def cluster_summary(name: str, run: ClusterRun, verdict: Verification | str) -> 
 
 
 def cluster_record(run: ClusterRun, verified: bool | None) -> dict[str, Any]:
-    """Return a run as plain Python values: those of `ClusterRun`, categories counted from 1, its rate, and verified."""
-    from sparsenn.report.records import plain
-
-    record = asdict(run) | {"output": str(run.output), "categories": (run.categories + 1).tolist()}
-    values: dict[str, Any] = plain(record | {"edges_per_second": run.edges_per_second, "verified": verified})
-    return values
+    """Return a run for JSON: the values of `ClusterRun`, categories counted from 1, its rate, and verified."""
+    shown = {"output": str(run.output), "categories": (run.categories + 1).tolist()}
+    return asdict(run) | shown | {"edges_per_second": run.edges_per_second, "verified": verified}

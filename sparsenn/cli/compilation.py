@@ -14,8 +14,6 @@ from sparsenn.layers import AvgPool2d, Conv2d, Linear, LogSoftmax, MaxPool2d, Re
 from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress, silent
 
-__all__ = ["compile_kernels"]
-
 WIDTH = 8
 
 

@@ -14,8 +14,6 @@ from sparsenn.cli.files import check_files
 from sparsenn.errors import UsageError
 from sparsenn.io.files import WRITTEN_SUFFIXES
 
-__all__ = ["convert"]
-
 _SAMPLE_SHAPE = re.compile(r"(?:([^=]+)=)?([1-9][0-9]{0,9}(?:x[1-9][0-9]{0,9})*)")
 
 

@@ -12,8 +12,6 @@ from sparsenn.errors import UsageError
 if TYPE_CHECKING:
     from sparsenn.formats import Array, Scaling
 
-__all__ = ["TABLES", "Deviation", "Factor", "Mean", "check_table", "is_table", "scaling_from"]
-
 TABLES = (".csv", ".tsv", ".parquet")  # suffixes of tables: files that have columns
 
 

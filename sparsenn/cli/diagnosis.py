@@ -17,8 +17,6 @@ from typing import Any
 from sparsenn.runtime.memory import memory_left, shown_bytes
 from sparsenn.runtime.storage import CACHES, cache_named
 
-__all__ = ["OPTIONAL", "REQUIRED", "Finding", "diagnose"]
-
 REQUIRED = ("numpy", "scipy", "numba", "llvmlite", "h5py", "pyarrow", "onnx", "typer", "rich")
 """Distributions that every installation has."""
 
@@ -42,11 +40,8 @@ UNLIMITED = 1 << 60
 class Finding:
     """One thing that was asked.
 
-    Parameters
-    ----------
     section : what it belongs to: `program`, `libraries`, `optional`, `processor`, `memory`, `gpu`, `caches` or
         `kernels`.
-    name : of it.
     value : what was found, as plain values; None where it is not there.
     message : the same in words.
     remedy : what to do about it; None where nothing is wrong.

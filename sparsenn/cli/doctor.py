@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from sparsenn.cli.diagnosis import Finding
 
-__all__ = ["doctor"]
-
 
 def doctor(json: options.Json = None) -> None:
     """Show versions, processor, memory, GPU, caches and compiled kernels, and what to do if something is wrong.

@@ -11,8 +11,6 @@ from sparsenn.cli.console import console, reporting
 from sparsenn.cli.options import ProgressFlag
 from sparsenn.printable import printable
 
-__all__ = ["download"]
-
 
 def download(
     what: Annotated[
@@ -44,12 +42,8 @@ def download(
     from sparsenn.datasets.download import BASE_URL
     from sparsenn.datasets.download import download as fetch_all
 
+    wanted = int(what) if what.isascii() and what.isdigit() and len(what) < 10 else what
     with reporting(progress) as report:
-        files = fetch_all(_width_or_name(what), folder, layers=layers, base_url=url or BASE_URL, progress=report)
+        files = fetch_all(wanted, folder, layers=layers, base_url=url or BASE_URL, progress=report)
     for file in files:
         console().print(printable(str(file)), soft_wrap=True)
-
-
-def _width_or_name(text: str) -> int | str:
-    """Whatever is not a number of plausible length is looked up, and if need be refused, as a name."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text

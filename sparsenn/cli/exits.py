@@ -16,8 +16,6 @@ from sparsenn.cli.signals import Stopped, end_at_once, stopped
 from sparsenn.errors import SparseNNError
 from sparsenn.printable import printable
 
-__all__ = ["ExitCode", "finish", "guarded", "leave", "prepare_streams", "report_error"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -12,8 +12,6 @@ from sparsenn.errors import InputError, ResourceError, SparseNNError, UsageError
 from sparsenn.io.files import kind_of
 from sparsenn.runtime.storage import is_stream, replacing, same_file
 
-__all__ = ["HDF5_SUFFIXES", "STDOUT", "check_files", "drawing", "is_hdf5", "tracing", "write_document"]
-
 HDF5_SUFFIXES = (".h5", ".hdf5")
 
 STDOUT = Path("-")
@@ -29,8 +27,6 @@ def check_files(
 ) -> None:
     """Refuse files that are missing, could not be written, or would be overwritten, however their names are spelt.
 
-    Parameters
-    ----------
     read : files by the option or argument that names them, None where it is absent; a text may also name a dataset.
     written : files to be written, likewise. `DST` may be a folder, and `-` after `--json` is stdout.
     suffixes : endings that `--output` or `DST` may have; any if empty; None for a dataset, an HDF5 file or a folder.

@@ -11,8 +11,6 @@ from sparsenn.cli.console import console, reporting
 from sparsenn.cli.files import check_files, is_hdf5
 from sparsenn.cli.options import ProgressFlag, check_finite, whole_numbers
 
-__all__ = ["generate"]
-
 
 def generate(
     target: Annotated[
@@ -60,6 +58,7 @@ def generate(
     """
     check_files({}, {"DST": target})
     check_finite("--bias", bias)
+    fault = f"--radices {radices}: take whole numbers, separated by commas, as in 2,2,4"
     with reporting(progress):  # importing takes a second, too
         from sparsenn import datasets
         from sparsenn.datasets.generate import input_kind
@@ -75,7 +74,7 @@ def generate(
             inputs=inputs,
             images=images,
             mnist=mnist,
-            radices=None if radices is None else _radices(radices),
+            radices=None if radices is None else whole_numbers(radices, fault, least=0),
             kronecker=kronecker,
             seed=seed,
             weight=weight,
@@ -88,7 +87,3 @@ def generate(
         else:
             write_official(made, target, progress=report)
     console().print(describe_dataset(made))
-
-
-def _radices(text: str) -> tuple[int, ...]:
-    return whole_numbers(text, f"--radices {text}: take whole numbers, separated by commas, as in 2,2,4", least=0)

@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparsenn.cli import cluster_options, options
-from sparsenn.cli.cluster_options import Cluster
+from sparsenn.cli import options
+from sparsenn.cli.cluster import (
+    Cluster,
+    Piece,
+    Scheduler,
+    Workers,
+    client_of,
+    cluster_from,
+    cluster_record,
+    cluster_summary,
+)
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.files import HDF5_SUFFIXES, STDOUT, check_files, drawing, is_hdf5, tracing, write_document
@@ -25,8 +34,6 @@ if TYPE_CHECKING:
     from sparsenn.engine import Result
     from sparsenn.io import Dataset
     from sparsenn.report import Verification
-
-__all__ = ["infer"]
 
 Output = Annotated[
     Path | None,
@@ -49,8 +56,6 @@ Inputs = Annotated[
 class _Chunked:
     """How inputs that are read in chunks are run.
 
-    Parameters
-    ----------
     rows : the file that the inputs are in; None for those of a folder, which are sent to a cluster.
     cluster : what runs them; None for this process.
     """
@@ -81,9 +86,9 @@ def infer(
     reproducible: options.Reproducible = False,
     stream: options.Stream = False,
     resume: options.Resume = False,
-    scheduler: cluster_options.Scheduler = None,
-    workers: cluster_options.Workers = None,
-    piece: cluster_options.Piece = None,
+    scheduler: Scheduler = None,
+    workers: Workers = None,
+    piece: Piece = None,
     verify: options.Verify = None,
     output: Output = None,
     json: options.Json = None,
@@ -107,7 +112,7 @@ def infer(
       sparsenn challenge run problem.h5 --scheduler tcp://10.0.0.1:8786
     """
     options.check_finite("--bias", bias)
-    cluster = cluster_options.cluster_from(scheduler, workers, piece)
+    cluster = cluster_from(scheduler, workers, piece)
     chunked = stream or cluster is not None
     if cluster is not None and (stats or plot or trace or report or devices):
         raise UsageError("--stats, --plot, --trace, --report and --devices do not go with a cluster; leave them out")
@@ -217,7 +222,6 @@ def _run_in_chunks(
             with span(f"stream {rows.name}", "run"):
                 result = stream(problem.network, rows, run.output, **given)
         else:
-            from sparsenn.cli.cluster import client_of
             from sparsenn.distributed import infer as infer_on_cluster
 
             place = Path(dataset)
@@ -271,8 +275,6 @@ def _deliver(
     verified = None if isinstance(verdict, str) else verdict.passed
     screen = console(sys.stderr if json == STDOUT else sys.stdout)
     if not isinstance(result, Result):
-        from sparsenn.cli.cluster import cluster_record, cluster_summary
-
         screen.print(cluster_summary(name, result, verdict))
         if json is not None:
             write_document(json, to_json(origin | cluster_record(result, verified)))

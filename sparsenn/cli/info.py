@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sparsenn.engine import Plan
     from sparsenn.model import Model
 
-__all__ = ["info"]
-
 
 PLANNED_ROWS = 10_000  # rows that a model is planned for by default
 
@@ -58,6 +56,7 @@ def info(
     check_files({"MODEL": source}, {"--json": json})
     with reporting(progress):  # importing takes a second, too
         from sparsenn.datasets import load
+        from sparsenn.engine import plan_rows
         from sparsenn.report import describe_dataset, describe_layers
 
     if kind_of(source) is not None and is_model(source):
@@ -67,7 +66,8 @@ def info(
             model = read_model(Path(source), steps)
             if prune is not None:
                 model = model.pruned(prune)
-            planned = _planned(model, rows or PLANNED_ROWS, device, precision) if plan else None
+            count = rows or PLANNED_ROWS
+            planned = plan_rows(model.network, count, device=device, precision=precision) if plan else None
         _print(source, model, planned, json)
         return
     if plan or steps or prune:
@@ -77,12 +77,6 @@ def info(
     screen = console()
     screen.print(describe_dataset(found))
     screen.print(describe_layers(found.network))
-
-
-def _planned(model: Model, rows: int, device: str, precision: str) -> Plan:
-    from sparsenn.engine import plan_rows
-
-    return plan_rows(model.network, rows, device=device, precision=precision)
 
 
 def _print(path: str, model: Model, plan: Plan | None, json: Path | None) -> None:

@@ -9,8 +9,6 @@ import typer
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.options import ProgressFlag
 
-__all__ = ["kernels"]
-
 
 def kernels(
     operation: Annotated[
@@ -37,7 +35,6 @@ def kernels(
     """
     from sparsenn import datasets  # noqa: F401  its functions, and those that it imports, bring examples
     from sparsenn.cli.compilation import compile_kernels
-    from sparsenn.distributed import digests  # noqa: F401  it brings an example, too
     from sparsenn.report import kernel_table
     from sparsenn.runtime.jit import run_examples
     from sparsenn.studies.ladder import listing

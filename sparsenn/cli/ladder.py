@@ -10,13 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from sparsenn.cli import options
-from sparsenn.cli.ceilings import known_roofs
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.files import STDOUT, check_files, drawing, write_document
-from sparsenn.cli.problems import FIRST_LAYERS, FIRST_ROWS, ProblemOptions, refuse_timing, refuse_unused
-
-__all__ = ["ladder"]
+from sparsenn.cli.problems import FIRST_LAYERS, FIRST_ROWS, ProblemOptions, known_roofs, refuse_timing, refuse_unused
 
 RUNS = {"cuda": 20, "cpu": 5, "reference": 1}
 """Timed runs on each kind of device unless asked for otherwise: the first kernels of a ladder take seconds on a CPU."""

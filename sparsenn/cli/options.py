@@ -11,50 +11,6 @@ import typer
 
 from sparsenn.errors import UsageError
 
-__all__ = [
-    "WIDEST",
-    "BatchSize",
-    "Bias",
-    "Compaction",
-    "Deduplication",
-    "Device",
-    "Devices",
-    "Json",
-    "Kernel",
-    "LadderDataset",
-    "LadderRows",
-    "Layers",
-    "LimitInputs",
-    "MemoryLimit",
-    "Merging",
-    "Model",
-    "Neurons",
-    "Plot",
-    "Precision",
-    "ProgressFlag",
-    "Prune",
-    "Report",
-    "Reproducible",
-    "Resume",
-    "RowCounts",
-    "Seed",
-    "Sizes",
-    "Source",
-    "Stats",
-    "Steps",
-    "Stream",
-    "Trace",
-    "Verify",
-    "WeightMemory",
-    "Widths",
-    "byte_count",
-    "check_finite",
-    "row_counts",
-    "sizes_from",
-    "whole_numbers",
-    "widths_from",
-]
-
 WIDEST = 1 << 20
 """Largest width of a dense layer that is asked for, and largest size of any random problem."""
 
@@ -216,8 +172,6 @@ def whole_numbers(
 ) -> tuple[int, ...]:
     """Return whole numbers that are separated by commas; blanks around them are passed over.
 
-    Parameters
-    ----------
     fault : the message where they are not what they should be: what was given, and what to give.
     least, most : the smallest and the largest that a number may be.
     fits : whether they are right together.
@@ -240,8 +194,6 @@ def widths_from(text: str) -> tuple[int, ...]:
 def sizes_from(text: str, form: str, usual: Sequence[int]) -> tuple[int, ...]:
     """Return the sizes that `--sizes` names.
 
-    Parameters
-    ----------
     text : `name=number` of some sizes, separated by commas.
     form : the sizes' names, separated by commas; those in brackets may be 0.
     usual : the sizes of those that are not named; of what is in brackets 0 where it says nothing.

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from sparsenn.model import Model
     from sparsenn.training import InputRows, ModelResult, TrainingData
 
-__all__ = ["check_model", "predict", "read_model_rows"]
-
 OUTPUT_SUFFIXES = (*data_options.TABLES, ".csv.gz", ".tsv.gz", ".npy", ".npz", *HDF5_SUFFIXES)
 
 SHOWN_ROWS = 10

@@ -1,7 +1,8 @@
-"""The problem that a verb runs a ladder's rungs on: a dataset, or one made from sizes and a seed."""
+"""What a verb runs a ladder's rungs on: a dataset, or a problem made from sizes and a seed; and the device's limits."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -9,23 +10,16 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sparsenn.cli import options
+from sparsenn.cli.console import reporting
 from sparsenn.errors import UsageError
+from sparsenn.printable import printable
 
 if TYPE_CHECKING:
+    from sparsenn.backends import Backend
     from sparsenn.io import Dataset
     from sparsenn.runtime.progress import Progress
     from sparsenn.studies.ladder import Ladder
-
-__all__ = [
-    "FIRST_LAYERS",
-    "FIRST_ROWS",
-    "OF_DATASETS",
-    "OF_RANDOM_PROBLEMS",
-    "ProblemOptions",
-    "refuse_sizes",
-    "refuse_timing",
-    "refuse_unused",
-]
+    from sparsenn.studies.measure import MeasuredRoofs
 
 FIRST_LAYERS = 4
 """Layers of a dataset by default: later ones, where many rows have died, say little."""
@@ -120,3 +114,14 @@ def _refuse(context: typer.Context, ladder: Ladder, names: tuple[str, ...], kind
     useless = _options_set(context, names)
     if useless:
         raise UsageError(f"{useless}: the ladder of {ladder.operation} takes {kind}; leave the option out")
+
+
+def known_roofs(backend: Backend, progress: bool | None, anew: bool = False) -> MeasuredRoofs:
+    """Return what a device can do at most, from the cache folder or measured now; say on stderr what failed."""
+    from sparsenn.studies.measure import meter_for, roofs_of
+
+    with reporting(progress):
+        measured = roofs_of(meter_for(backend), anew)
+    for note in measured.notes:
+        print(f"note: {printable(note)}", file=sys.stderr)
+    return measured

@@ -14,8 +14,6 @@ from sparsenn import __version__
 from sparsenn.cli.exits import ExitCode, guarded
 from sparsenn.printable import printable
 
-__all__ = ["GROUPS", "VERBS", "Verb", "program", "verb_of"]
-
 _UsageError: Any = typer.BadParameter.__bases__[0]
 """Typer names it differently in different versions."""
 
@@ -26,8 +24,6 @@ HELP_WIDTH = 100  # columns of help on a terminal that has them
 class Verb(NamedTuple):
     """A verb of the program.
 
-    Parameters
-    ----------
     words : by which it is called: its own name, or a group's and its name in there.
     module : of this package that holds its function.
     function : its name in the module.

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sparsenn.cli import options
-from sparsenn.cli.ceilings import known_roofs
 from sparsenn.cli.console import console, reporting
 from sparsenn.cli.exits import ExitCode
 from sparsenn.cli.files import STDOUT, check_files, drawing, write_document
-from sparsenn.cli.problems import FIRST_LAYERS, FIRST_ROWS, ProblemOptions, refuse_sizes, refuse_unused
+from sparsenn.cli.problems import FIRST_LAYERS, FIRST_ROWS, ProblemOptions, known_roofs, refuse_sizes, refuse_unused
 from sparsenn.errors import SparseNNError, UsageError
 from sparsenn.printable import printable
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from sparsenn.studies.ladder import Ladder
     from sparsenn.studies.measure import MeasuredRoofs
     from sparsenn.studies.roofline import RooflineResult
-
-__all__ = ["roofline"]
 
 
 def roofline(

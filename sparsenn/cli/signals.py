@@ -10,8 +10,6 @@ from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
 
-__all__ = ["Stopped", "end_at_once", "stopped", "stopping"]
-
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """From the keyboard, from another process such as a scheduler, and from a terminal that is closed."""
 

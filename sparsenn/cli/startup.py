@@ -14,8 +14,6 @@ from contextlib import suppress
 from importlib.util import find_spec
 from threading import Thread
 
-__all__ = ["begin", "wake_gpu"]
-
 COLLECT_AFTER = (100_000, 20, 100)
 """Python's thresholds: objects made, and collections of each generation before one of the next.
 

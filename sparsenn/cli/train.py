@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sparsenn.training import TrainingData, TrainingResult
     from sparsenn.training.loop import Epoch
 
-__all__ = ["train"]
-
 
 _SCALES = ("auto", "standard", "none")
 
@@ -126,19 +124,11 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume from the checkpoint, or start anew if there is none.")
     ] = False,
-    json: Annotated[
-        Path | None, typer.Option(metavar="FILE|-", help="The result as JSON; - prints it, and only it, to stdout.")
-    ] = None,
+    json: options.Json = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the losses by epoch: .png, .svg or .pdf.")
     ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write a timeline of epochs, evaluations and checkpoints: .json or .json.gz, for ui.perfetto.dev.",
-        ),
-    ] = None,
+    trace: options.Trace = None,
     progress: options.ProgressFlag = None,
 ) -> None:
     """Train a multi-layer perceptron by mini-batch gradient descent, and write it to a file that predict takes.
@@ -173,7 +163,9 @@ def train(
     )
     widths = _hidden(hidden)
     with reporting(progress):  # importing takes a second, too
-        _check_choice(device, kernel, precision)
+        from sparsenn.training.choice import choose
+
+        choose(device, kernel, precision)  # fails before anything is read
     how: dict[str, Any] = {
         "hidden": widths,
         "activation": activation,
@@ -212,12 +204,6 @@ def _hidden(text: str) -> tuple[int, ...]:
     most = options.WIDEST
     fault = f"--hidden {text}: take whole numbers from 1 to {most:,}, separated by commas, as in 500,500"
     return options.whole_numbers(text, fault, most=most) if text else ()
-
-
-def _check_choice(device: str, kernel: str, precision: str) -> None:
-    from sparsenn.training.choice import choose
-
-    choose(device, kernel, precision)
 
 
 def _run(

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from sparsenn.network import Network
     from sparsenn.runtime.progress import Progress
 
-__all__ = ["tune"]
-
 
 def tune(
     model: Annotated[

@@ -14,8 +14,6 @@ from sparsenn.cli.files import check_files, is_hdf5
 if TYPE_CHECKING:
     from sparsenn.formats import Array
 
-__all__ = ["verify"]
-
 
 def verify(
     result: Annotated[

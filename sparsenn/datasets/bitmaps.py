@@ -14,8 +14,6 @@ from sparsenn.formats.arrays import frozen
 from sparsenn.runtime.jit import compiled
 from sparsenn.runtime.progress import Progress, silent
 
-__all__ = ["bitmap_stack", "stack_to_csr"]
-
 CHUNK = 1000
 """Images turned into indices between two reports of progress."""
 
@@ -31,8 +29,6 @@ def stack_to_csr(stack: Array, progress: Progress = silent) -> CSR:
     Pixel (x, y), y counting pixel rows, becomes column x · side + y: images are stored column by column. Memory
     beyond the stack is that of the result.
 
-    Parameters
-    ----------
     stack : (octets, images, side) uint8.
 
     Returns

@@ -18,8 +18,6 @@ from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.progress import Progress, silent
 
-__all__ = ["digit_inputs"]
-
 # A stroke is (centre x, centre y, radius x, radius y, first angle, last angle) in turns, clockwise from the right,
 # for an arc, or (x, y, x, y) for a line. The glyph's box is -0.5..0.5, y downward.
 GLYPHS: tuple[tuple[tuple[float, ...], ...], ...] = (

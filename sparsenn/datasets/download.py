@@ -16,8 +16,6 @@ from sparsenn.errors import FileFormatError, ResourceError, UsageError
 from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress
 from sparsenn.runtime.storage import file_sha256, replacing
 
-__all__ = ["BASE_URL", "RECORD", "download"]
-
 BASE_URL = "https://graphchallenge.s3.amazonaws.com/synthetic/sparsechallenge_2019/"
 
 RECORD = "downloads.json"

@@ -28,8 +28,6 @@ from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.progress import Progress, silent
 
-__all__ = ["enlarge", "image_side"]
-
 ROWS_AT_ONCE = 2
 """Pixel rows transformed at a time, one per thread; at 60,000 × 256 pixels each takes 0.4 GB."""
 
@@ -125,8 +123,6 @@ def _batches(rows: Array) -> list[Array]:
 class _Field:
     """The enlarged images before they are cut, computed one pixel row of all images at a time.
 
-    Parameters
-    ----------
     images : (images, height, width) uint8.
     side : pixels of a side of the enlarged images.
     """

@@ -26,8 +26,6 @@ from sparsenn.errors import ResourceError, UsageError
 from sparsenn.runtime.progress import Progress, silent
 from sparsenn.runtime.storage import replacing
 
-__all__ = ["Transfer", "fetch"]
-
 CHUNK = 1 << 20
 SCHEMES = ("http", "https")
 TIMEOUT = 60.0
@@ -42,9 +40,6 @@ _COUNT = "([0-9]{1,18})"  # a number of bytes
 class Transfer:
     """What a ``.part`` file is part of.
 
-    Parameters
-    ----------
-    url : address.
     validator : strong ETag or date of last change; None if the server names neither: such a part cannot be resumed.
     size : bytes of the whole file; None if the server does not say.
     """
@@ -78,8 +73,6 @@ def fetch(
 ) -> Transfer:
     """Fetch `url` into the file `part`, going on with what is there from an earlier transfer.
 
-    Parameters
-    ----------
     url : http or https address.
     part : file for the bytes; complete on return. The caller checks it and gives it its name.
     most : bytes that the file can have; no more are taken, and a part that has more is removed.

@@ -18,8 +18,6 @@ from sparsenn.io.dataset import Dataset
 from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress
 from sparsenn.runtime.storage import file_sha256
 
-__all__ = ["INPUT_KINDS", "generate", "input_kind"]
-
 INPUT_KINDS = ("auto", "mnist", "digits")
 
 

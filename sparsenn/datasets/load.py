@@ -21,8 +21,6 @@ from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress
 from sparsenn.runtime.storage import check_path
 
-__all__ = ["load"]
-
 HDF5_SUFFIXES = (".h5", ".hdf5")
 
 

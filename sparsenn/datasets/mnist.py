@@ -15,8 +15,6 @@ from sparsenn.formats import CSR, Array
 from sparsenn.io.arrays.idx import read_idx
 from sparsenn.runtime.progress import Progress, silent
 
-__all__ = ["OFFICIAL_NONZEROS", "TRAINING_SHAPE", "find_training_images", "mnist_inputs", "training_images"]
-
 TRAINING_SHAPE = (60_000, 28, 28)
 
 OFFICIAL_NONZEROS = {1024: 6_374_505, 4096: 25_019_051, 16384: 98_858_913, 65536: 392_191_985}

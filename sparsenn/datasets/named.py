@@ -24,8 +24,6 @@ from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.progress import Progress, silent
 from sparsenn.runtime.storage import make_cache_folder, remove_stale
 
-__all__ = ["cached_files", "named_file"]
-
 GENERATION = 1
 """Part of the files' names: to be raised whenever the same name would come out different."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from sparsenn.errors import unknown_name
 from sparsenn.io.challenge.layout import CHALLENGE_BIAS
 
-__all__ = ["LAYER_COUNTS", "NAMES", "NEURON_COUNTS", "parse_name"]
-
 NEURON_COUNTS = tuple(CHALLENGE_BIAS)
 LAYER_COUNTS = (120, 480, 1920)
 

@@ -23,8 +23,6 @@ from sparsenn.printable import kind_of
 from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.progress import ProgressOption, shown_progress
 
-__all__ = ["radixnet"]
-
 
 def radixnet(
     neurons: int,

@@ -10,8 +10,6 @@ from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress, silent
 from sparsenn.runtime.storage import read_record, write_record
 
-__all__ = ["begin_record", "compute_truth"]
-
 TRUTH_LIMIT = 4e12
 """Inputs × edges up to which the truth is computed: minutes, as 1024 × 120 (2.4e11) takes the reference 10 to 20 s."""
 
@@ -34,8 +32,6 @@ def compute_truth(
 ) -> tuple[Array | None, str]:
     """Compute the true categories; None if that would take too long.
 
-    Parameters
-    ----------
     network, inputs : the problem; inputs of shape (rows, network.inputs).
     progress : called as `progress("compute truth", done, total)`.
     record : file in the cache folder that holds the categories of the first inputs after each batch, from which an

@@ -30,8 +30,6 @@ from sparsenn.network import Network
 from sparsenn.runtime.progress import ProgressOption, shown_progress
 from sparsenn.runtime.workers import chunks, renew_after_fork
 
-__all__ = ["Sessions", "device_names", "infer", "session_on"]
-
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
@@ -328,7 +326,7 @@ class Sessions:
         plans = [result.plan for result in ordered]
         first = next((plan for plan in plans if plan.backend is self._sessions[0].backend), plans[0])
         plan = with_inputs(first, taken.count, taken.density)
-        result = concatenate_results(ordered, plan, planned + self._in_all(spent, wall))
+        result = concatenate_results(ordered, plan, planned + wall_seconds(spent, len(self._sessions), wall, "compute"))
         return replace(result, notes=(*result.notes, f"Samples were shared by {', '.join(self.devices)}."))
 
     def close(self) -> None:
@@ -383,11 +381,12 @@ class Sessions:
         pieces = devices * max(1, int(min(most, count / devices / LEAST_ROWS, seconds / devices / LEAST_SECONDS)))
         return chunks(count, max(1, -(-count // pieces))) or [(0, 0)]
 
-    def _in_all(self, spent: Seconds, wall: float) -> Seconds:
-        """Return where wall time went, of what all devices spent: the mean of each part, and the rest on computing."""
-        shares = {part.name: getattr(spent, part.name) / len(self._sessions) for part in fields(Seconds)}
-        rest = wall - sum(share for name, share in shares.items() if name != "compute")
-        return Seconds(**{**shares, "compute": max(0.0, rest)})
+
+def wall_seconds(spent: Seconds, devices: int, wall: float, rest: str) -> Seconds:
+    """Return where wall time went, of what devices spent side by side: the mean of each part, the rest on `rest`."""
+    shares = {part.name: getattr(spent, part.name) / devices for part in fields(Seconds)}
+    others = sum(share for name, share in shares.items() if name != rest)
+    return Seconds(**{**shares, rest: max(0.0, wall - others)})
 
 
 class _Target:

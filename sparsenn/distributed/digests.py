@@ -14,20 +14,9 @@ import numpy as np
 
 from sparsenn.errors import InputError, UsageError
 from sparsenn.formats import CSR, Array
-from sparsenn.formats.arrays import read_only
-from sparsenn.runtime.jit import compiled, example
+from sparsenn.io.bounded import reading
 from sparsenn.runtime.storage import file_sha256
 from sparsenn.runtime.workers import chunks, map_threads
-
-__all__ = [
-    "check_unchanged",
-    "content_digest",
-    "file_digest",
-    "file_stamp",
-    "file_state",
-    "prepare_key",
-    "rows_digest",
-]
 
 _ENDS = 1 << 20
 """Bytes at either end of a file that its stamp looks at."""
@@ -58,31 +47,23 @@ def rows_digest(rows: CSR | Array) -> str:
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's content; what was found is remembered while the file stays as it is."""
-    try:
-        state = path.stat()
-        return _digest_of(path, state.st_size, state.st_mtime_ns)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
+    with reading(path):
+        return _digest_of(path, *file_state(path))
 
 
 def file_stamp(path: Path) -> str:
     """Return a digest of a file's size, time of change and ends, which is quick for large files, too."""
-    try:
-        state = path.stat()
-        with path.open("rb") as file:
-            head = file.read(_ENDS)
-            file.seek(max(0, state.st_size - _ENDS))
-            return content_digest(state.st_size, state.st_mtime_ns, head, file.read(_ENDS))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
+    size, changed = file_state(path)
+    with reading(path), path.open("rb") as file:
+        head = file.read(_ENDS)
+        file.seek(max(0, size - _ENDS))
+        return content_digest(size, changed, head, file.read(_ENDS))
 
 
 def file_state(path: Path) -> tuple[int, int]:
     """Return a file's size and time of change in ns."""
-    try:
+    with reading(path):
         state = path.stat()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
     return state.st_size, state.st_mtime_ns
 
 
@@ -95,8 +76,6 @@ def check_unchanged(path: Path, state: tuple[int, int]) -> None:
 def prepare_key(prepare: Callable[[Any], Any] | None, resume: bool) -> Any:
     """Return what `content_digest` tells one preparation of rows from another by.
 
-    Parameters
-    ----------
     prepare : known by its content if it is a dataclass, or a method of one; of other functions it is not known
         whether they are the same in another process.
     resume : whether an earlier run is to be resumed.
@@ -116,27 +95,8 @@ def _sums(array: Array) -> tuple[Array, Array, Array]:
     """Return the sums of an array's words over its blocks, and over each block, and the bytes that fill none."""
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     whole = data.size - data.size % (8 * _WORDS)
-    blocks = read_only(data[:whole].view(np.uint64).reshape(-1, _WORDS))
-    over, within = np.zeros(_WORDS, np.uint64), np.empty(len(blocks), np.uint64)
-    _add_words(blocks, over, within)
-    return over, within, data[whole:]
-
-
-@compiled
-def _add_words(blocks: Array, over: Array, within: Array) -> None:
-    """Add to `over` the sums of words over all blocks, and set `within` to those of each block, in one pass."""
-    for block in range(blocks.shape[0]):
-        total = np.uint64(0)
-        for word in range(blocks.shape[1]):
-            number = blocks[block, word]
-            over[word] += number
-            total += number
-        within[block] = total
-
-
-@example
-def _digest_nothing() -> None:
-    rows_digest(np.zeros((0, 1), np.float32))
+    blocks = data[:whole].view(np.uint64).reshape(-1, _WORDS)
+    return blocks.sum(axis=0), blocks.sum(axis=1), data[whole:]
 
 
 @lru_cache(maxsize=64)

@@ -35,8 +35,6 @@ from sparsenn.io.hdf5.writing import created
 from sparsenn.runtime.storage import check_replaceable, link_target, remove_stale, replacing, same_file
 from sparsenn.runtime.storage.atomic import TEMPORARY_NAME, explained
 
-__all__ = ["PIECE_SUFFIXES", "Piece", "Pieces", "opened_pieces", "target_of"]
-
 PIECE_SUFFIXES = (".tsv", ".npy", ".h5", ".hdf5")
 """What the name of an output may end in: the categories in text, or the outputs as a matrix."""
 
@@ -57,9 +55,6 @@ _DATASET = "outputs"  # name of the matrix in HDF5
 class Piece:
     """Rows that are done.
 
-    Parameters
-    ----------
-    rows : how many they are.
     digest : of them, as they were read.
     categories : those of them, counted from 0 from the first row of the run on, that end with a non-zero.
     """
@@ -161,9 +156,6 @@ class Pieces:
 def target_of(output: str | os.PathLike[str], classes: bool, *read: Any) -> Path:
     """Return the file that an output goes to, once it is known that it can be written.
 
-    Parameters
-    ----------
-    output : its name.
     classes : whether it is the class of each row, which only `.npy` holds.
     read : what the run reads; paths among it are those of files that must stay.
     """
@@ -182,8 +174,6 @@ def target_of(output: str | os.PathLike[str], classes: bool, *read: Any) -> Path
 def opened_pieces(output: Path, key: Callable[[], str], size: int, resume: bool) -> Iterator[Pieces]:
     """Open the folder of an output's pieces for this run alone; where none is done in the end, it is removed.
 
-    Parameters
-    ----------
     output : the file that is to be written; its name ends in one of `PIECE_SUFFIXES`.
     key : returns what the run is known by: a digest of the network, the options and the rows. Where there is no earlier
         run it is not called before there is work to be noted: rows are read meanwhile.

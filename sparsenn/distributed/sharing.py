@@ -20,8 +20,6 @@ from typing import Generic, TypeVar
 
 from sparsenn.runtime.interrupts import held_signals
 
-__all__ = ["Stopping", "ahead", "shared"]
-
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 

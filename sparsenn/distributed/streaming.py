@@ -15,7 +15,7 @@ import numpy as np
 
 from sparsenn.backends import Backend
 from sparsenn.backends.sizes import parts_of
-from sparsenn.distributed.devices import Devices, Sessions, device_names, session_on
+from sparsenn.distributed.devices import Devices, Sessions, device_names, session_on, wall_seconds
 from sparsenn.distributed.digests import (
     check_unchanged,
     content_digest,
@@ -39,8 +39,6 @@ from sparsenn.network import Network
 from sparsenn.runtime.memory import bytes_of, free_memory
 from sparsenn.runtime.progress import Progress, ProgressOption, shown_progress
 from sparsenn.runtime.workers import begin
-
-__all__ = ["is_read_once", "rows_a_piece", "stream"]
 
 USUAL_MEMORY = 2 << 30
 """Bytes for rows, unless a limit is given, or a quarter of what is free is less."""
@@ -150,7 +148,9 @@ def stream(
     SparseNNError
         As reading, and `Session.run`, do.
     """
-    target = _checked_target(output, resume, classes, rows)
+    if output is None and resume:
+        raise UsageError("without an output there is nothing to resume; name it, or leave out resume")
+    target = None if output is None else target_of(output, classes, rows)
     key = prepare_key(prepare, resume)
     limit = bytes_of(memory_limit, "the memory limit") if isinstance(memory_limit, str) else memory_limit
     asked = resolve_precision(read_options(options), network.needs_float64)
@@ -186,16 +186,6 @@ def _within(sessions: Sessions, limit: int | None) -> Sessions:
     return Sessions.of([session.on(session.options.device, memory_limit=half) for session in sessions.sessions])
 
 
-def _checked_target(
-    output: str | os.PathLike[str] | None, resume: bool, classes: bool, rows: str | os.PathLike[str]
-) -> Path | None:
-    if output is None:
-        if resume:
-            raise UsageError("without an output there is nothing to resume; name it, or leave out resume")
-        return None
-    return target_of(output, classes, rows)
-
-
 def _kept(options: Options, backend: Backend) -> list[Any]:
     """Return what results may depend on, besides network and rows."""
     return [
@@ -213,8 +203,6 @@ def is_read_once(rows: str | os.PathLike[str], backend: Backend, limit: int | No
 
     On a CPU: it computes for longer than the disk takes to read, so that the next run is no faster for what is held.
 
-    Parameters
-    ----------
     rows : the file; opening it says what is wrong with it.
     backend : of the first device.
     limit : bytes; None for half of what is free.
@@ -253,8 +241,6 @@ def rows_a_piece(
 class _Reading:
     """Rows of a file that a thread reads ahead, in pieces.
 
-    Parameters
-    ----------
     source, path : the rows, and where they are.
     size : rows of each piece but the last.
     earlier : pieces that an earlier run has done, by number.
@@ -322,7 +308,8 @@ class _Run:
                 self._progress(task, done, reading.rows or done + 1)
         self._progress(task, done, done)
         wall = time.perf_counter() - start - planned.total
-        return self._concatenated(results, plan, planned + self._in_all(spent, wall), done)
+        spent = wall_seconds(spent, len(self._sessions.devices), wall, "read")
+        return self._concatenated(results, plan, planned + spent, done)
 
     def _planned(self, files: ExitStack) -> tuple[Plan, Seconds]:
         """Have all devices know how rows run, by the first of them; make room for the outputs."""
@@ -374,12 +361,6 @@ class _Run:
             return _Done(replace(result, batches=()), digest(), outputs)
 
         return run
-
-    def _in_all(self, spent: Seconds, wall: float) -> Seconds:
-        """Return where wall time went, of what devices spent: the mean of each, and the rest on waiting for rows."""
-        count = len(self._sessions.devices)
-        shares = {part.name: getattr(spent, part.name) / count for part in fields(Seconds)}
-        return Seconds(**{**shares, "read": max(0.0, wall - sum(shares.values()))})
 
     def _concatenated(self, results: dict[int, Result], plan: Plan, seconds: Seconds, count: int) -> Result:
         ordered = [results[number] for number in sorted(results)]

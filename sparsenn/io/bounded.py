@@ -15,8 +15,6 @@ from typing import IO
 from sparsenn.errors import FileFormatError, InputError, ResourceError
 from sparsenn.runtime.storage import check_path
 
-__all__ = ["MAX_RATIO", "Source", "check_length", "open_plain", "reading"]
-
 MAX_RATIO = 200
 """Bytes that one compressed byte may become. Text of triples has 5 to 30; deflate itself can do 1,032."""
 
@@ -38,9 +36,6 @@ _EXCESS = "that its content could need; refused"
 class Source:
     """A file open for reading, plain or (if its name ends in `.gz`) gzip, that gives at most a stated number of bytes.
 
-    Parameters
-    ----------
-    path : the file.
     limit : bytes, after decompression, that a sound file can have; None where that is not known. A gzip file's bytes
         are bounded by `MAX_RATIO` times its size also, unless `ratio` says otherwise.
     ratio : bytes that one compressed byte may become; None for no bound but `limit`.
@@ -134,11 +129,12 @@ def reading(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ResourceError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from error
 
 
-def check_length(path: str | os.PathLike[str], what: str, length: int, entries: int) -> None:
+def check_length(path: str | os.PathLike[str], what: str, length: int, entries: int, line: int | None = None) -> None:
     """Refuse a matrix so long and so empty that its offsets alone would fill the memory."""
     if length > max(_SHORT, _EMPTY_RATIO * entries):
         raise FileFormatError(
             path,
             f"{length:,} {what} for {entries:,} entries; beyond {_SHORT:,}, "
             f"at least one entry for every {_EMPTY_RATIO} {what} is expected",
+            line,
         )

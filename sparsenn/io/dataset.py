@@ -12,8 +12,6 @@ from sparsenn.formats.arrays import size
 from sparsenn.network import Network
 from sparsenn.printable import kind_of, one_line
 
-__all__ = ["Dataset", "check_limits"]
-
 
 @dataclass(frozen=True, eq=False)
 class Dataset:

@@ -11,8 +11,6 @@ from sparsenn.formats import Column, InputLayout, TableEncoding
 from sparsenn.model import LOSSES, Model, with_onnx_graph
 from sparsenn.network import Network
 
-__all__ = ["description_of", "model_described"]
-
 
 def description_of(model: Model) -> dict[str, Any]:
     """Return what a model's file says of it besides its layers, for JSON.

@@ -16,15 +16,11 @@ if TYPE_CHECKING:
     from sparsenn.io.importers.onnx.graph_inputs import InputShapes
     from sparsenn.model import Model
 
-__all__ = ["KINDS", "WRITTEN_SUFFIXES", "ModelKind", "is_model", "kind_of", "read_model", "write_model"]
-
 
 @dataclass(frozen=True)
 class ModelKind:
     """A kind of file that holds a model.
 
-    Parameters
-    ----------
     name : what messages call it.
     suffixes : how names of such files end, in small letters.
     reader : "module:function", which takes a path and returns a `Model`.
@@ -110,7 +106,7 @@ def read_model(path: str | os.PathLike[str], steps: str | None = None, *, shape:
     InputError, ResourceError
         It is not there, cannot be read, is larger than memory, or holds what no layer here can do.
     UsageError
-        A library that reads it is not installed; or there are steps or a shape for a file that has its own.
+        There are steps or a shape for a file that has its own.
     ShapeError
         The shape does not fit the model.
     """
@@ -141,8 +137,8 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     Raises
     ------
     UsageError
-        Files of this name are only read; the arguments are not a path and a model; such files cannot hold the model; or
-        a library that writes them is not installed.
+        Files of this name are only read; the arguments are not a path and a model; or such files cannot hold the
+        model.
     ResourceError
         The file cannot be written.
     """

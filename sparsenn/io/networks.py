@@ -19,8 +19,6 @@ from sparsenn.printable import kind_of
 if TYPE_CHECKING:
     from sparsenn.formats import Scaling
 
-__all__ = ["NetworkSource", "network_of"]
-
 NetworkSource: TypeAlias = "Network | Model | str | os.PathLike[str] | Any"
 """The models that `network_of` reads."""
 
@@ -39,8 +37,6 @@ def network_of(model: NetworkSource) -> Network:
 
     No package is imported but that of the object's own class.
 
-    Parameters
-    ----------
     model : Network, Model, path, torch.nn.Module, torch.export.ExportedProgram, onnx.ModelProto, keras.Model, estimator
         A path is that of a file that `read_model` takes. The scaling of a `Model` becomes part of its layers.
 

@@ -24,8 +24,6 @@ from sparsenn.network import Network
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, percentage
 
-__all__ = ["architecture_table", "layer_title", "shape_text"]
-
 
 def architecture_table(network: Network) -> Table:
     """Return the table by layer: what it is, shape of its outputs, parameters, multiply-adds of one input."""

@@ -16,8 +16,6 @@ from sparsenn.report.quantities import count, duration
 from sparsenn.report.tables import fact_table
 from sparsenn.studies.benchmark import OURS, BenchmarkResult
 
-__all__ = ["benchmark_page", "benchmark_record", "benchmark_table"]
-
 
 def benchmark_table(name: str, result: BenchmarkResult) -> Table:
     """Return the table of a benchmark: a line for each number of rows and each engine, in 80 columns."""

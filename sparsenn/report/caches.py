@@ -14,8 +14,6 @@ from sparsenn.report.quantities import count
 from sparsenn.runtime.memory import shown_bytes
 from sparsenn.runtime.storage import Cache
 
-__all__ = ["cache_record", "cache_table", "choices_table"]
-
 
 def cache_table(caches: Iterable[Cache]) -> Table:
     """Return the table of caches: what each holds, how much, and where."""

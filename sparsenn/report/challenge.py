@@ -13,11 +13,9 @@ from rich.text import Text
 
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count
-from sparsenn.report.records import origin_record, plain
+from sparsenn.report.records import origin_record
 from sparsenn.report.summary import inputs_note
 from sparsenn.studies.challenge import ChallengeResult
-
-__all__ = ["TABLE_SUFFIXES", "challenge_document", "challenge_record", "challenge_table"]
 
 TABLE_SUFFIXES = (".md", ".tex", ".csv")
 
@@ -45,7 +43,7 @@ def challenge_table(results: Sequence[ChallengeResult]) -> Table:
 
 
 def challenge_record(results: Sequence[ChallengeResult]) -> dict[str, Any]:
-    """Return the runs of some problems as plain Python values, fit for JSON; times are in seconds, rates in edges/s.
+    """Return the runs of some problems for `to_json`; times are in seconds, rates in edges/s.
 
     Every problem has the keys dataset, provenance, version, machine, then those of `ChallengeResult`; each of its runs
     those of `ChallengeRuns`, cold_edges_per_second and warm_edges_per_second.
@@ -62,8 +60,7 @@ def challenge_record(results: Sequence[ChallengeResult]) -> dict[str, Any]:
         ]
         sizes = {name: value for name, value in asdict(result).items() if name not in ("name", "provenance", "runs")}
         problems.append(origin_record(result.name, result.provenance) | sizes | {"runs": runs})
-    values: dict[str, Any] = plain({"problems": problems})
-    return values
+    return {"problems": problems}
 
 
 def challenge_document(results: Sequence[ChallengeResult], suffix: str) -> str:

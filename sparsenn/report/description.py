@@ -26,8 +26,6 @@ from sparsenn.report.tables import fact_table
 from sparsenn.report.training import model_facts
 from sparsenn.structure import Structure
 
-__all__ = ["describe_dataset", "describe_layers", "describe_model", "describe_network"]
-
 _ALWAYS = float("inf")
 _NUMERIC = {
     "layers": _ALWAYS,

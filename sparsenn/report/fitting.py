@@ -13,8 +13,6 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
-__all__ = ["FittedTable"]
-
 NOTHING = ("", "–")  # cells without information
 
 

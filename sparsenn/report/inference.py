@@ -16,20 +16,9 @@ from sparsenn.printable import printable
 from sparsenn.report.architecture import layer_title, shape_text
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, duration, milliseconds
-from sparsenn.report.records import plain
 from sparsenn.report.summary import parts_of
 from sparsenn.report.tables import TEXT_WIDTH, fact_table
 from sparsenn.report.training import evaluation_text
-
-__all__ = [
-    "model_layer_table",
-    "model_record",
-    "model_summary",
-    "prediction_rows",
-    "stream_record",
-    "stream_summary",
-    "table_summary",
-]
 
 _CLASSES = 10  # classes whose rows the summary counts
 
@@ -66,7 +55,7 @@ def model_layer_table(network: Network, statistics: tuple[LayerStatistics, ...])
 
 
 def model_record(model: str, data: str, run: Any) -> dict[str, Any]:
-    """Return a model's run as a dictionary of plain Python values, fit for JSON.
+    """Return a model's run as a dictionary, for `to_json`.
 
     The keys are model, inputs, rows, scaling (as text, or None), image (the model's, or None), enlarged, loss, value,
     accuracy, device, plan, notes, seconds (read, plan, prepare, transfer, compile, compute, total), multiply_adds (of
@@ -77,7 +66,7 @@ def model_record(model: str, data: str, run: Any) -> dict[str, Any]:
     """
     network, evaluation = run.plan.network, run.evaluation
     layers = zip(network, network.shapes[1:], run.plan.precisions, run.statistics, strict=True)
-    record = {
+    return {
         "model": model,
         "inputs": data,
         "rows": run.plan.inputs,
@@ -99,8 +88,6 @@ def model_record(model: str, data: str, run: Any) -> dict[str, Any]:
         "class_names": run.model.class_names,
         "predicted": run.predicted.tolist() if run.model.classes else None,
     }
-    values: dict[str, Any] = plain(record)
-    return values
 
 
 def table_summary(model: str, network: Network, data: str, rows: int, notes: Sequence[str], seconds: float) -> Table:
@@ -136,11 +123,11 @@ def stream_summary(model: str, data: str, result: Result) -> Table:
 
 
 def stream_record(model: str, data: str, result: Result) -> dict[str, Any]:
-    """Return such a run as a dictionary of plain Python values, fit for JSON.
+    """Return such a run as a dictionary, for `to_json`.
 
     The keys are model, inputs, rows, device, plan, notes, seconds and per_layer, as in `model_record`.
     """
-    record = {
+    return {
         "model": model,
         "inputs": data,
         "rows": result.inputs,
@@ -150,8 +137,6 @@ def stream_record(model: str, data: str, result: Result) -> dict[str, Any]:
         "seconds": {**asdict(result.seconds), "total": result.seconds.total},
         "per_layer": [asdict(layer) for layer in result.statistics],
     }
-    values: dict[str, Any] = plain(record)
-    return values
 
 
 def _given(model: str, network: Network, row: str, data: str) -> list[tuple[str, str]]:

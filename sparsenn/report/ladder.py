@@ -15,8 +15,6 @@ from sparsenn.report.quantities import count, milliseconds, percentage
 from sparsenn.studies.measure import Roofs
 from sparsenn.studies.run import LadderResult, RungResult
 
-__all__ = ["draw_ladder", "ladder_record", "ladder_table"]
-
 
 def ladder_table(result: LadderResult) -> Table:
     """Return the table of a ladder: a line a rung, and no column of which nothing is known; no number is cut."""
@@ -94,7 +92,7 @@ def _cells(result: LadderResult, rung: RungResult) -> tuple[str, ...]:
 
 
 def ladder_record(result: LadderResult) -> dict[str, Any]:
-    """Return a ladder's result as a dictionary of plain Python values, fit for JSON.
+    """Return a ladder's result as a dictionary, for `to_json`.
 
     Every rung has its speed-up and its share of the floor besides what `RungResult` holds.
     """
@@ -103,7 +101,6 @@ def ladder_record(result: LadderResult) -> dict[str, Any]:
     for rung, entry in zip(result.rungs, record["rungs"], strict=True):
         entry["speedup"] = result.speedup(rung)
         entry["floor_share"] = result.floor_share(rung)
-        entry["error"] = rung.error if rung.error < float("inf") else None
     return record
 
 

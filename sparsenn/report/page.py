@@ -23,8 +23,6 @@ from sparsenn.report.summary import summary
 from sparsenn.report.tables import fact_table, layer_table
 from sparsenn.report.verification import Verification
 
-__all__ = ["bars_part", "facts_part", "inference_page", "machine_part", "model_page", "page", "table_part"]
-
 _LIBRARIES = ("numpy", "scipy", "numba", "cupy-cuda12x", "cupy-cuda13x")
 
 _PAGE = """<!DOCTYPE html>

@@ -15,8 +15,6 @@ from sparsenn.engine.steps import WHOLE, Step, bucket_of_choice
 from sparsenn.layers import Conv2d, ForeignLayer, ImageLayer, SparseLinear, connected_layer
 from sparsenn.runtime.memory import shown_bytes
 
-__all__ = ["plan_text"]
-
 
 def plan_text(plan: Plan) -> str:
     """Return a plan as a few sentences."""

@@ -16,16 +16,11 @@ from sparsenn.network import Layer
 from sparsenn.report.architecture import layer_title, shape_text
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, duration, percentage
-from sparsenn.report.records import plain
-
-__all__ = ["PlannedLayer", "density", "plan_record", "plan_table", "planned_layers"]
 
 
 class PlannedLayer(NamedTuple):
     """A layer as a plan runs it.
 
-    Parameters
-    ----------
     layer : counted from 1.
     what : the layer in a few words.
     shape : of one output of it.
@@ -118,19 +113,16 @@ def _estimate(seconds: float | None) -> str:
 
 
 def plan_record(model: str, plan: Plan) -> dict[str, Any]:
-    """Return a plan for a model as a dictionary of plain Python values, fit for JSON.
+    """Return a plan for a model as a dictionary, for `to_json`.
 
     The keys are model, rows, device, plan (as `Plan.to_dict` has it), estimate (seconds of all steps for one batch;
     None where one of them is not known) and per_layer (the fields of `PlannedLayer`), in this order.
     """
-    record: dict[str, Any] = plain(
-        {
-            "model": model,
-            "rows": plan.inputs,
-            "device": plan.device,
-            "plan": plan.to_dict(),
-            "estimate": plan.estimate,
-            "per_layer": [layer._asdict() for layer in planned_layers(plan)],
-        }
-    )
-    return record
+    return {
+        "model": model,
+        "rows": plan.inputs,
+        "device": plan.device,
+        "plan": plan.to_dict(),
+        "estimate": plan.estimate,
+        "per_layer": [layer._asdict() for layer in planned_layers(plan)],
+    }

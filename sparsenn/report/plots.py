@@ -12,8 +12,6 @@ from sparsenn.errors import UsageError
 from sparsenn.printable import printable
 from sparsenn.runtime.storage import replacing
 
-__all__ = ["PLOT_SUFFIXES", "draw_layers", "layers_figure", "new_figure", "save_figure"]
-
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")  # file types that a plot can be written as
 
 

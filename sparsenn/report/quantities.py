@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["count", "duration", "milliseconds", "percentage", "rate"]
-
 _DURATIONS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _RATES = ((1e12, "TeraEdges/s"), (1e9, "GigaEdges/s"), (1e6, "MegaEdges/s"), (1e3, "KiloEdges/s"), (1.0, "Edges/s"))
 

@@ -13,14 +13,10 @@ from sparsenn import __version__
 from sparsenn.backends.cpu.processor import host_machine
 from sparsenn.engine import Result
 
-__all__ = ["origin_record", "plain", "to_json", "to_record"]
-
 
 def to_record(result: Result, verified: bool | None = None) -> dict[str, Any]:
-    """Return a result as a dictionary of plain Python values, fit for JSON.
+    """Return a result as a dictionary, for `to_json`.
 
-    Returns
-    -------
     The keys are inputs, neurons, layers, edges, device, plan, notes (sentences on what did not go as planned),
     categories (counted from 1, as in the challenge's files), verified, seconds (read, plan, prepare, transfer,
     compile, compute, total), edges_per_second (None where no time was measured), performed_edges and per_layer, in
@@ -28,7 +24,7 @@ def to_record(result: Result, verified: bool | None = None) -> dict[str, Any]:
     """
     seconds = result.seconds
     parts = {**asdict(seconds), "total": seconds.total}
-    record = {
+    return {
         "inputs": result.inputs,
         "neurons": result.neurons,
         "layers": result.layers,
@@ -43,8 +39,6 @@ def to_record(result: Result, verified: bool | None = None) -> dict[str, Any]:
         "performed_edges": result.performed_edges,
         "per_layer": [asdict(layer) for layer in result.statistics],
     }
-    values: dict[str, Any] = plain(record)
-    return values
 
 
 def origin_record(name: str, provenance: Mapping[str, str]) -> dict[str, Any]:
@@ -55,15 +49,15 @@ def origin_record(name: str, provenance: Mapping[str, str]) -> dict[str, Any]:
 
 def to_json(record: dict[str, Any]) -> str:
     """Return a record as one JSON document, indented, ending with a line feed."""
-    return json.dumps(record, indent=2, allow_nan=False) + "\n"
+    return json.dumps(_plain(record), indent=2, allow_nan=False) + "\n"
 
 
-def plain(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Turn NumPy numbers into Python's, tuples into lists, and what JSON cannot say (NaN, infinity) into None."""
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [_plain(item) for item in value]
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

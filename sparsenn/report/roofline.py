@@ -18,8 +18,6 @@ from sparsenn.studies.measure import MeasuredRoofs, Roofs
 from sparsenn.studies.roofline import MEMORY, SHARED, Prediction, RooflineResult
 from sparsenn.studies.run import RungResult
 
-__all__ = ["draw_roofline", "roofline_record", "roofline_table", "roofs_record", "roofs_table"]
-
 SPAN = 4.0
 """The factor by which roofs extend beyond the outermost point and the outermost ridge."""
 
@@ -114,7 +112,7 @@ def _cells(result: RooflineResult, rung: RungResult, prediction: Prediction) -> 
 
 
 def roofline_record(result: RooflineResult) -> dict[str, Any]:
-    """Return a roofline's result as a dictionary of plain Python values, fit for JSON."""
+    """Return a roofline's result as a dictionary, for `to_json`."""
     ladder = result.ladder
     rungs = [
         {

@@ -13,8 +13,6 @@ from sparsenn.report.quantities import count, duration, percentage, rate
 from sparsenn.report.tables import TEXT_WIDTH, fact_table
 from sparsenn.report.verification import Verification
 
-__all__ = ["inputs_note", "parts_of", "summary"]
-
 
 def summary(
     name: str | None, result: Result, verdict: Verification | str | None, provenance: Mapping[str, str] | None = None

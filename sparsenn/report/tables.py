@@ -14,8 +14,6 @@ from sparsenn.printable import printable
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, duration, percentage
 
-__all__ = ["TEXT_WIDTH", "fact_table", "kernel_table", "layer_table"]
-
 TEXT_WIDTH = 100  # columns at which a long text, such as the plan, is broken
 
 

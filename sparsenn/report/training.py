@@ -19,15 +19,6 @@ from sparsenn.report.plots import new_figure, save_figure
 from sparsenn.report.quantities import count, duration, percentage
 from sparsenn.report.tables import TEXT_WIDTH, fact_table
 
-__all__ = [
-    "draw_losses",
-    "evaluation_text",
-    "loss_table",
-    "model_facts",
-    "training_record",
-    "training_summary",
-]
-
 _NAMES = 12  # columns and classes that are named
 
 _LINES = 10
@@ -128,7 +119,7 @@ def _time(result: TrainingResult) -> str:
 
 
 def training_record(result: TrainingResult) -> dict[str, Any]:
-    """Return a training as a dictionary of plain Python values, fit for JSON.
+    """Return a training as a dictionary, for `to_json`.
 
     The keys are options, device, kernel, precision, classes, epochs, first_epoch, seconds, compile_seconds,
     rows_per_second, losses (one an epoch), validation (a list of epoch, rows, loss, value, accuracy), scaling (as text,

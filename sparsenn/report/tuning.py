@@ -13,16 +13,11 @@ from sparsenn.engine.steps import bucket_of_choice, records_of
 from sparsenn.printable import printable
 from sparsenn.report.fitting import FittedTable
 from sparsenn.report.quantities import count, duration
-from sparsenn.report.records import plain
-
-__all__ = ["Tuning", "tuning_record", "tuning_table"]
 
 
 class Tuning(NamedTuple):
     """A plan, and what choosing its kernels took.
 
-    Parameters
-    ----------
     plan : of some rows.
     seconds : of measuring, with compiling; a moment where the choice was stored already.
     """
@@ -89,23 +84,20 @@ def _span(first: int, last: int) -> str:
 def tuning_record(model: str, folder: str, tunings: Sequence[Tuning]) -> dict[str, Any]:
     """Return measured choices for JSON, by number of rows; times are in seconds."""
     plan = tunings[0].plan
-    record: dict[str, Any] = plain(
-        {
-            "model": model,
-            "device": plan.device,
-            "precision": plan.options.precision,
-            "folder": folder,
-            "rows": [
-                {
-                    "rows": plan.inputs,
-                    "form": plan.rows.form,
-                    "measuring_seconds": tuning.seconds,
-                    "kernels": plan.to_dict()["kernels"],
-                    "choices": tuning.choices,
-                }
-                for tuning in tunings
-                for plan in [tuning.plan]
-            ],
-        }
-    )
-    return record
+    return {
+        "model": model,
+        "device": plan.device,
+        "precision": plan.options.precision,
+        "folder": folder,
+        "rows": [
+            {
+                "rows": plan.inputs,
+                "form": plan.rows.form,
+                "measuring_seconds": tuning.seconds,
+                "kernels": plan.to_dict()["kernels"],
+                "choices": tuning.choices,
+            }
+            for tuning in tunings
+            for plan in [tuning.plan]
+        ],
+    }

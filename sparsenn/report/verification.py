@@ -8,8 +8,6 @@ import numpy as np
 
 from sparsenn.formats import Array
 
-__all__ = ["Verification", "compare_categories"]
-
 NAMED = 5
 """How many wrong categories of each kind a sentence names; the rest is counted."""
 
@@ -18,8 +16,6 @@ NAMED = 5
 class Verification:
     """What a set of categories and the true set have in common, and where they differ.
 
-    Parameters
-    ----------
     matching : categories that are in both sets.
     missing : true categories that were not found; sorted int64, counted from 0.
     unexpected : categories found that are not true; sorted int64, counted from 0.

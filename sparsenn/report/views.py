@@ -25,8 +25,6 @@ from sparsenn.report.summary import summary
 from sparsenn.report.tables import fact_table, layer_table
 from sparsenn.runtime.memory import shown_bytes
 
-__all__ = ["figure_of", "frame_of", "html_of", "text_of"]
-
 TEXT_COLUMNS = 120  # columns of a result that is printed
 
 OPEN_LAYERS = 20

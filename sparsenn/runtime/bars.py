@@ -22,8 +22,6 @@ from sparsenn.runtime.progress import (
 )
 from sparsenn.runtime.spans import Span, watching
 
-__all__ = ["PIPE_WIDTH", "compilation_reported", "drawn_progress", "reporting", "shown_width"]
-
 USUAL_WIDTH = 80
 """Columns where COLUMNS says 0, which stands for a width that is not known."""
 

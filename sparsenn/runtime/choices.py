@@ -17,8 +17,6 @@ from typing import Any, TypeAlias
 from sparsenn.errors import FileFormatError, ResourceError
 from sparsenn.runtime.storage import Cleared, cache_folder, cache_named, read_record, remove_files, write_record
 
-__all__ = ["ChoicesWarning", "Key", "clear", "entries", "read", "write"]
-
 FOLDER = "choices"  # name of the cache, and of its folder
 
 VERSION = 1

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["held_signals"]
-
 
 @contextmanager
 def held_signals() -> Iterator[Callable[[], bool]]:

@@ -44,19 +44,6 @@ from sparsenn.runtime.progress import announce_compilation
 from sparsenn.runtime.spans import span
 from sparsenn.runtime.storage.compiled import LOADING, compiled_cache, is_cached
 
-__all__ = [
-    "address_of",
-    "compile_seconds",
-    "compiled",
-    "compiled_functions",
-    "example",
-    "load_seconds",
-    "run_examples",
-    "stored_functions",
-    "threaded",
-    "uncontracted",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -148,8 +135,6 @@ class _Spending(event.Listener):  # type: ignore[misc]  # numba has no types
 
     A function that another calls may be compiled, or loaded, while that is compiled; both are compiling then.
 
-    Parameters
-    ----------
     verb : what is done.
     category : of the spans.
     within : what counts for itself whatever is done while it lasts.

@@ -15,14 +15,10 @@ try:
 except ImportError:  # not a Unix
     resource = None  # type: ignore[assignment]
 
-__all__ = ["bytes_of", "check_memory", "free_memory", "memory_left", "shown_bytes"]
-
 
 class _Controller(NamedTuple):
     """Where a version of Linux's control groups keeps what it knows of memory, in bytes.
 
-    Parameters
-    ----------
     tops : folders of the groups, of which at most one is there.
     name : of the controller in /proc/self/cgroup.
     limit, used : files of a group's folder.

@@ -14,18 +14,6 @@ from typing import Any, Protocol, TypeAlias
 
 from sparsenn.errors import UsageError
 
-__all__ = [
-    "COMPILING",
-    "Progress",
-    "ProgressOption",
-    "announce_compilation",
-    "compilation_announced_by",
-    "has_reader",
-    "is_notebook",
-    "shown_progress",
-    "silent",
-]
-
 COMPILING = "compiling kernels, once …"
 """The line on stderr when kernels begin to be compiled: later runs load them."""
 

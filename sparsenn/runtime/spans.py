@@ -12,8 +12,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-__all__ = ["CATEGORIES", "Span", "Watcher", "span", "unwatched", "watchers", "watching"]
-
 CATEGORIES = (
     *("run", "batch", "step", "plan", "prepare", "transfer", "convert", "wait"),
     *("compile", "read", "write", "train"),
@@ -25,8 +23,6 @@ CATEGORIES = (
 class Span:
     """A stretch of work in one thread, inside those that the thread has begun and not ended.
 
-    Parameters
-    ----------
     name : what is done.
     category : one of `CATEGORIES`.
     details : plain values by name.

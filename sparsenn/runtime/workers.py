@@ -20,8 +20,6 @@ import numpy as np
 
 from sparsenn.runtime.interrupts import held_signals
 
-__all__ = ["NUMBERS", "TASKS", "begin", "chunks", "is_free", "map_threads", "renew_after_fork", "thread_count"]
-
 NUMBERS = 1 << 17
 """Numbers that a thread takes at a time: more work than the hand-over, and a core's cache holds them."""
 

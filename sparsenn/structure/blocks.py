@@ -13,8 +13,6 @@ from sparsenn.formats.equality import equal_patterns
 from sparsenn.printable import one_line
 from sparsenn.runtime.jit import compiled
 
-__all__ = ["Blocks", "Tiles", "dense_tiles", "independent_blocks"]
-
 WIDEST_TILE = 64
 
 
@@ -25,8 +23,6 @@ class Blocks:
     In the orders `np.argsort(inputs, kind="stable")` and `np.argsort(outputs, kind="stable")` the weights are block
     diagonal, behind what no weight leads from or to.
 
-    Parameters
-    ----------
     count : int
         How many there are; two or more.
     inputs, outputs : array of int64
@@ -87,8 +83,6 @@ def _join_inputs(indptr: Array, indices: Array, roots: Array) -> None:
 class Tiles:
     """Small dense blocks on a grid that begins at the first input and the first output.
 
-    Parameters
-    ----------
     width : int
         Inputs and outputs of a tile.
     fill : float

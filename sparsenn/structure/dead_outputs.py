@@ -18,8 +18,6 @@ from sparsenn.formats.conversion import scan
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
 
-__all__ = ["without_dead_outputs"]
-
 
 def without_dead_outputs(network: Network) -> Network:
     """Return the network without hidden neurons that are always zero; itself where there is none."""

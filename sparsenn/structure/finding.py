@@ -20,8 +20,6 @@ from sparsenn.structure.blocks import Blocks, Tiles, dense_tiles, independent_bl
 from sparsenn.structure.kronecker import Kronecker, kronecker_factors
 from sparsenn.structure.outputs import equal_outputs, proportional, proportional_outputs
 
-__all__ = ["LayerStructure", "Patterns", "Structure", "find_structure"]
-
 MOST_SPANS = 4  # runs of layers that are named in full
 MOST_LINES = 8  # of different texts about layers
 
@@ -30,8 +28,6 @@ MOST_LINES = 8  # of different texts about layers
 class Patterns:
     """Outputs that read the same inputs: each group of them is one small dense product.
 
-    Parameters
-    ----------
     group : array of int64
         The group of each output.
     outputs, inputs : array of int64
@@ -66,8 +62,6 @@ class Patterns:
 class LayerStructure:
     """The structure of a sparse layer; None stands for what was not found, or not looked for.
 
-    Parameters
-    ----------
     layer : int
         Counted from 1.
     weights : int
@@ -247,8 +241,6 @@ def _find_in_few() -> None:
 def _patterns(layer: SparseLinear, distinct: Array, directions: Array) -> Patterns | None:
     """Return the outputs that read the same inputs; None where only equal ones do.
 
-    Parameters
-    ----------
     distinct : the first of each group of equal outputs.
     directions : the first of each group whose weights are multiples of each other.
     """

@@ -21,20 +21,15 @@ from typing import TypeAlias
 
 import numpy as np
 
-from sparsenn.errors import ShapeError
 from sparsenn.formats import CSC, Array, csc_to_csr, equal_groups
 from sparsenn.formats.equality import equal_patterns
 from sparsenn.structure.blocks import Blocks
-
-__all__ = ["Kronecker", "kronecker_factors"]
 
 
 @dataclass(frozen=True)
 class Kronecker:
     """Factors of a layer's weights: I ⊗ B ⊗ J, but for the order of its inputs and outputs.
 
-    Parameters
-    ----------
     copies : int
         Rows of the identity I.
     core : tuple of int
@@ -54,11 +49,6 @@ class Kronecker:
     def shape(self) -> tuple[int, int]:
         """Rows and columns of the product."""
         return self.copies * self.core[0] * self.ones[0], self.copies * self.core[1] * self.ones[1]
-
-    def check_shape(self, shape: tuple[int, int]) -> None:
-        """Refuse factors that are not those of a matrix."""
-        if self.shape != shape:
-            raise ShapeError(f"the factors make a matrix of {_shape(self.shape)}; the layer's is {_shape(shape)}")
 
     def __str__(self) -> str:
         factors = [f"I of {self.copies:,}"] * (self.copies > 1)
@@ -97,9 +87,7 @@ def _factors(
     if copies * high * wide == 1:
         return None
     core = weights.shape[0] // (copies * high), weights.shape[1] // (copies * wide)
-    found = Kronecker(copies, core, (high, wide), of_values)
-    found.check_shape(weights.shape)
-    return found
+    return Kronecker(copies, core, (high, wide), of_values)
 
 
 def _alike(weights: CSC, inputs: _Groups, outputs: _Groups, blocks: Blocks) -> bool:

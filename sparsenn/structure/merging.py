@@ -43,8 +43,6 @@ from sparsenn.runtime.jit import compiled
 from sparsenn.runtime.workers import NUMBERS, map_threads
 from sparsenn.structure.outputs import equal_outputs, largest, numbered, passes_scales, scaled_outputs
 
-__all__ = ["Merged", "merge_equal_outputs", "unmerged"]
-
 _Groups: TypeAlias = tuple[Array, Array, Array]
 
 
@@ -52,8 +50,6 @@ _Groups: TypeAlias = tuple[Array, Array, Array]
 class Merged:
     """A network without repeated outputs, and the map to the original ones.
 
-    Parameters
-    ----------
     network : layers whose outputs are the distinct ones of the original's.
     copies : for each layer, (outputs,) int64: how many of the original's neurons each output stands for; read-only
         where all stand for one.
@@ -79,13 +75,10 @@ def _ones(count: int) -> Array:
 class _Merging:
     """A sparse layer and what was merged of it.
 
-    Parameters
-    ----------
-    original : the layer.
     classes : (original inputs,) int64: which input of the merged layer holds each original one.
     inputs : how many inputs the merged layer has.
     factors : (original inputs,) float64: of each to the merged input that holds it; (1,) where all are equal.
-    representatives, group, scales : of outputs that merge, as `scaled_outputs` returns them.
+    group, scales : of outputs that merge, as `scaled_outputs` returns them.
     merged : the layer of the representatives alone, which reads merged inputs.
     """
 
@@ -93,7 +86,6 @@ class _Merging:
     classes: Array
     inputs: int
     factors: Array
-    representatives: Array
     group: Array
     scales: Array
     merged: SparseLinear
@@ -103,9 +95,8 @@ class _Merging:
         apart = classes[self.group]
         _, group = numbered(np.where(apart, self.merged.outputs + np.arange(self.group.size), self.group))
         scales = np.where(apart, 1.0, self.scales)
-        representatives = largest(group, scales)
-        merged, _ = _reduce(self.original, representatives, self.classes, self.inputs, self.factors)
-        return replace(self, representatives=representatives, group=group, scales=scales, merged=merged)
+        merged, _ = _reduce(self.original, largest(group, scales), self.classes, self.inputs, self.factors)
+        return replace(self, group=group, scales=scales, merged=merged)
 
 
 def merge_equal_outputs(network: Network) -> Merged:
@@ -146,8 +137,6 @@ def _copies(layer: _Merging | Layer, outputs: int) -> Array:
 def _merge(layer: SparseLinear, found: _Groups | None, scaled: bool, before: _Merging | None) -> tuple[_Merging, Array]:
     """Merge the inputs of a layer as the one before it says, then its equal outputs.
 
-    Parameters
-    ----------
     found : what `_groups` returns of the layer as it is, None where its outputs are not to be merged.
     scaled : whether outputs may merge that are multiples of each other.
 
@@ -169,8 +158,8 @@ def _merge(layer: SparseLinear, found: _Groups | None, scaled: bool, before: _Me
             again, regroup, rescaled = _groups(merged, scaled)
             if again.size < merged.outputs:
                 merged, _ = _reduce(merged, again, np.arange(inputs), inputs, np.ones(1))
-                representatives, group, scales = representatives[again], regroup[group], scales * rescaled[group]
-    return _Merging(layer, classes, inputs, factors, representatives, group, scales, merged), inexact
+                group, scales = regroup[group], scales * rescaled[group]
+    return _Merging(layer, classes, inputs, factors, group, scales, merged), inexact
 
 
 def _search(network: Network) -> list[_Groups | None]:

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import onnx
 
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array, Scaling
@@ -36,10 +37,7 @@ from sparsenn.layers.activation_names import elsewhere_of
 from sparsenn.network import Network
 from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.storage.records import package_version
-from sparsenn.structure.onnx_library import onnx_library
 from sparsenn.structure.onnx_values import ValueWriter
-
-__all__ = ["export_graph", "selected_inputs"]
 
 # Versions that programs of the last years read; files with newer operators are of newer ones.
 _OPSET = 17
@@ -50,13 +48,12 @@ _ROWS, _INPUT, _OUTPUT = "rows", "input", "output"
 
 def export_graph(network: Network, sparse: bool, scaling: Scaling | None = None) -> Any:
     """Return a network as an `onnx.ModelProto`."""
-    onnx = onnx_library()
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
-    writer = _Writer(onnx, sparse, network, _OPSET).written(scaling)
+    writer = _Writer(sparse, network, _OPSET).written(scaling)
     own = {node.op_type for node in writer.nodes if not node.domain}
     newest = max((writer.versions[""], *map(_first_version, own)))
     if newest > _OPSET:  # which foreign layers' operators have to be of, too
-        writer = _Writer(onnx, sparse, network, newest).written(scaling)
+        writer = _Writer(sparse, network, newest).written(scaling)
     opsets = [helper.make_opsetid(domain, version) for domain, version in writer.versions.items()]
     inputs = network.named_inputs or {_INPUT: network.shapes[0]}
     outputs = network.named_outputs or {_OUTPUT: network.shapes[-1]}
@@ -89,15 +86,15 @@ def selected_inputs(layer: SparseLinear) -> Array | None:
 
 
 def _first_version(operator: str) -> int:
-    schemas = onnx_library().defs.get_all_schemas_with_history()
+    schemas = onnx.defs.get_all_schemas_with_history()
     return min(int(schema.since_version) for schema in schemas if (schema.domain, schema.name) == ("", operator))
 
 
 class _Writer(ValueWriter):
     """Nodes and initialisers, layer by layer; within a layer, a node's output is the next one's input."""
 
-    def __init__(self, onnx: Any, sparse: bool, network: Network, version: int) -> None:
-        super().__init__(onnx, _INPUT)
+    def __init__(self, sparse: bool, network: Network, version: int) -> None:
+        super().__init__(_INPUT)
         self._sparse, self._network = sparse, network
         self._number, self._others = 0, tuple[str, ...]()
         self._values = [_INPUT]  # of the network's input, and of each layer so far
@@ -296,7 +293,6 @@ class _Writer(ValueWriter):
     def _(self, layer: ForeignLayer) -> None:
         if layer.row_by_row:
             raise UsageError(f"layer {self._number} takes one row at a time, which no node of an ONNX file says")
-        onnx = self._onnx
         graph = onnx.compose.add_prefix(
             self._converted(onnx.ModelProto.FromString(layer.model)), f"{self._place}/"
         ).graph
@@ -328,7 +324,7 @@ class _Writer(ValueWriter):
         newest = self.versions[""]
         if versions.get("", newest) < newest:
             try:
-                model = self._onnx.version_converter.convert_version(model, newest)
+                model = onnx.version_converter.convert_version(model, newest)
             except Exception as error:  # of several kinds
                 raise UsageError(
                     f"layer {self._number}: ONNX does not convert its operators: {reason_of(error)}"
@@ -396,8 +392,8 @@ class _Writer(ValueWriter):
         matrix = layer.weights.to_scipy().tocoo()
         linear = matrix.row.astype(np.int64) * matrix.shape[1] + matrix.col
         order = np.argsort(linear)
-        from_array = self._onnx.numpy_helper.from_array
+        from_array = onnx.numpy_helper.from_array
         values = from_array(matrix.data[order].astype(np.float32), name)
         positions = from_array(linear[order], f"{name}/positions")
-        self.sparse_tensors.append(self._onnx.helper.make_sparse_tensor(values, positions, list(matrix.shape)))
+        self.sparse_tensors.append(onnx.helper.make_sparse_tensor(values, positions, list(matrix.shape)))
         return name

@@ -9,11 +9,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import onnx
 
 from sparsenn.formats import Array
-
-__all__ = ["ValueWriter"]
-
 
 _NOT_ROWS = (-1,)
 """In place of a shape of rows, that of a value whose first axis holds no rows."""
@@ -25,13 +23,11 @@ class ValueWriter:
     The first axis of a value holds rows; shapes are those of one row.
     """
 
-    def __init__(self, onnx: Any, value: str) -> None:
-        self._onnx, self._value, self._place = onnx, value, "inputs"
+    def __init__(self, value: str) -> None:
+        self._value, self._place = value, "inputs"
         self._uses = Counter[str]()  # of each name, so that none is there twice
         self._reshaped = dict[str, tuple[str, tuple[int, ...]]]()  # values by their other shapes, with their own shape
-        self._transposed = dict[
-            str, tuple[str, int]
-        ]()  # values by those with rows along the first axis, and their axis
+        self._transposed = dict[str, tuple[str, int]]()  # values by those with rows along the first axis; their axis
         self._columns = dict[tuple[str, int, int], str]()  # by what holds them side by side, and their columns there
         self._shapes = set[str]()  # initialisers that only one node reads, a `Reshape`
         self.nodes: list[Any] = []
@@ -43,13 +39,13 @@ class ValueWriter:
 
     def _node(self, operator: str, *inputs: str, **attributes: Any) -> None:
         name = self._unique(f"{self._place}/{operator}")
-        node = self._onnx.helper.make_node(operator, [self._value, *inputs], [name], name=name, **attributes)
+        node = onnx.helper.make_node(operator, [self._value, *inputs], [name], name=name, **attributes)
         self.nodes.append(node)
         self._value = name
 
     def _tensor(self, what: str, array: Array) -> str:
         name = self._unique(f"{self._place}/{what}")
-        self.tensors.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self.tensors.append(onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
 
     def _reshape(self, shape: tuple[int, ...], target: tuple[int, ...]) -> None:

@@ -11,16 +11,6 @@ from sparsenn.formats.proportion import proportional_groups
 from sparsenn.layers import SparseLinear
 from sparsenn.layers.activation_names import table_row
 
-__all__ = [
-    "equal_outputs",
-    "largest",
-    "numbered",
-    "passes_scales",
-    "proportional",
-    "proportional_outputs",
-    "scaled_outputs",
-]
-
 Proportional: TypeAlias = tuple[Array, Array, Array, bool]
 """What `proportional` returns of a layer."""
 

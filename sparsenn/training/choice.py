@@ -8,15 +8,11 @@ from sparsenn.backends import Backend, Kernel, Trainer, TrainingProblem, automat
 from sparsenn.backends.trainer import PRECISIONS, TRAINING_OPERATION
 from sparsenn.errors import UsageError, unknown_name
 
-__all__ = ["Choice", "choose"]
-
 
 @dataclass(frozen=True, eq=False)
 class Choice:
     """What may compute.
 
-    Parameters
-    ----------
     backend : its device.
     candidates : kernels of `train`, the preferred one first.
     precision : what all candidates compute in: one of `PRECISIONS`, or float64 on the reference.

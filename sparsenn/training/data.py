@@ -17,8 +17,6 @@ from sparsenn.network import Image
 from sparsenn.printable import one_line
 from sparsenn.runtime.memory import check_memory
 
-__all__ = ["InputRows", "TrainingData", "of_columns"]
-
 _MOST_CLASSES = 1 << 20
 """Classes that labels may name; each is an output of the network."""
 
@@ -36,8 +34,6 @@ class _Rows:
     def head(self, rows: int) -> Self:
         """Return the first samples.
 
-        Parameters
-        ----------
         rows : int
             How many, at least 1; all are taken where there are no more.
 
@@ -53,8 +49,6 @@ class _Rows:
     def part(self, first: int, last: int) -> Any:
         """Return some samples' inputs.
 
-        Parameters
-        ----------
         first : int
             The first row, counted from 0.
         last : int
@@ -241,8 +235,6 @@ def _infinite_row(inputs: Array | CSR) -> int:
 def of_columns(inputs: Array, targets: Array, classes: bool, outputs: int | None) -> TrainingData:
     """Build from a matrix of targets, of which a single column is labels where the targets are classes.
 
-    Parameters
-    ----------
     inputs, targets : (rows, inputs) and (rows, targets).
     classes : whether the targets are classes.
     outputs : how many classes there are; one more than the largest label unless given.

@@ -16,8 +16,6 @@ from sparsenn.model import LOSSES
 from sparsenn.network import Network
 from sparsenn.training.data import TrainingData
 
-__all__ = ["baseline_of", "evaluate", "evaluate_sampled", "loss_of"]
-
 _ROWS = 8192  # rows computed at a time
 
 MOST_MULTIPLY_ADDS = 1 << 37
@@ -96,8 +94,6 @@ def loss_of(network: Network, loss: str, outputs: Array, targets: Array) -> floa
 
     A probability that float32 rounds to zero counts as its smallest number, so that the logarithm is finite.
 
-    Parameters
-    ----------
     network : what gave the outputs: if it ends in a Softmax, they are probabilities.
     loss : "mse" or "cross_entropy".
     outputs, targets : (rows, outputs); classes are one-hot.

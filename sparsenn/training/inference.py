@@ -21,8 +21,6 @@ from sparsenn.training.evaluation import loss_of
 from sparsenn.training.resize import resize_bilinear
 from sparsenn.training.run_rows import RowsResult, Runner, run_rows
 
-__all__ = ["ModelResult", "check_finite_outputs", "rows_for", "run_model"]
-
 
 @dataclass(frozen=True, eq=False)
 class ModelResult(RowsResult):
@@ -171,8 +169,6 @@ def _shown(image: tuple[int, ...]) -> str:
 def check_finite_outputs(outputs: Array, first: int = 0) -> None:
     """Refuse outputs that are not finite numbers.
 
-    Parameters
-    ----------
     outputs : (rows, outputs).
     first : number of the first row, counted from 0.
     """

@@ -8,10 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from sparsenn.errors import UsageError
 from sparsenn.layers import Activation, Linear, ReLU
-
-__all__ = ["initial_layers"]
 
 
 def initial_layers(
@@ -22,14 +19,10 @@ def initial_layers(
     Weights of a layer with ReLU are normal of variance 2/inputs (He, Zhang, Ren and Sun, 2015), those of any other
     uniform within ±√(6/(inputs + outputs)) (Glorot and Bengio, 2010).
 
-    Parameters
-    ----------
     widths : of the input, of each hidden layer, of the output.
     activation, output_activation : of the hidden layers, and of the last.
     generator : where the numbers come from.
     """
-    if min(widths) < 1:
-        raise UsageError(f"a layer of {min(widths)} neurons is not possible")
     last = len(widths) - 2
     return tuple(
         _drawn(inputs, outputs, output_activation if number == last else activation, generator)

@@ -32,8 +32,6 @@ from sparsenn.training.evaluation import baseline_of, evaluate, evaluate_sampled
 from sparsenn.training.initial import initial_layers
 from sparsenn.training.rows import read_data
 
-__all__ = ["SCALES", "Epoch", "train", "trained_model"]
-
 SCALES = ("standard", "none")  # what may be done to inputs before the first layer
 
 

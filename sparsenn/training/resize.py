@@ -8,8 +8,6 @@ from sparsenn.errors import ShapeError
 from sparsenn.formats import Array
 from sparsenn.runtime.workers import chunks, map_threads
 
-__all__ = ["resize_bilinear"]
-
 _IMAGES = 64  # images enlarged by a thread at a time
 
 

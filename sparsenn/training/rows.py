@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -23,8 +24,6 @@ from sparsenn.network import Image, Network
 from sparsenn.printable import kind_of
 from sparsenn.training.data import InputRows, TrainingData, of_columns
 from sparsenn.training.tables import encoded, training_data_of, without
-
-__all__ = ["read_data", "read_rows"]
 
 _HDF5 = (".h5", ".hdf5")
 _IDX = (".idx", "ubyte")
@@ -103,7 +102,7 @@ def read_data(
     _check_labels(path, name, labels)
     if like is not None and like.classes:
         outputs = like.targets.shape[1]
-    try:
+    with _faults_of(path):
         if name.endswith(_IDX):
             return TrainingData.of_labels(*_read_labelled(path, labels, outputs))
         if suffix in _HDF5:
@@ -126,12 +125,19 @@ def read_data(
                 texts=text,
                 impute=impute,
             )
+    known = [kind for kind in _KNOWN if kind not in (".npy", ".mtx")]
+    raise _unknown_kind(path, known)
+
+
+@contextmanager
+def _faults_of(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Have what is wrong with the rows of a file name the file."""
+    try:
+        yield
     except FileFormatError:
         raise
     except (ShapeError, InputError) as error:
         raise error if str(error).startswith(os.fspath(path)) else FileFormatError(path, str(error)) from error
-    known = [kind for kind in _KNOWN if kind not in (".npy", ".mtx")]
-    raise _unknown_kind(path, known)
 
 
 def _check_labels(path: str | os.PathLike[str], name: str, labels: str | os.PathLike[str] | None) -> None:
@@ -231,7 +237,7 @@ def read_rows(
         encoding.places(table, targets is not None)
     last = targets or 0
     matrix = _matrix(path, inputs, last) if suffix in TABLE_SUFFIXES and encoding is None else None
-    try:
+    with _faults_of(path):
         if encoding is not None and suffix in TABLE_SUFFIXES:
             return encoded(table, encoding, classes, class_names, counted, targets is not None)
         if matrix is not None:
@@ -251,10 +257,6 @@ def read_rows(
                 return InputRows(source.matrix("inputs", "<f4", "<f8", "|u1"))
         if suffix not in _HDF5:
             raise _unknown_kind(path, _KNOWN)
-    except FileFormatError:
-        raise
-    except (ShapeError, InputError) as error:
-        raise error if str(error).startswith(os.fspath(path)) else FileFormatError(path, str(error)) from error
     return read_data(path, classes=classes, outputs=counted)
 
 

@@ -18,8 +18,6 @@ from sparsenn.network import Network
 from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.progress import Progress, ProgressOption, silent
 
-__all__ = ["RowsResult", "Runner", "run_rows"]
-
 _NUMBERS = 1 << 25  # numbers made ready at a time: 128 MiB of float32
 
 _BYTES_A_NUMBER = 8
@@ -52,8 +50,6 @@ class Runner(Protocol):
 class RowsResult:
     """What a network gave for some rows, and how.
 
-    Parameters
-    ----------
     outputs : the network's, of shape (rows, outputs).
     statistics : one record a layer, over all rows.
     seconds : where the time went; `read` is that for making the rows ready.
@@ -77,8 +73,6 @@ def run_rows(
 ) -> RowsResult:
     """Run a session on rows, of which some at a time are made ready.
 
-    Parameters
-    ----------
     session : the network, ready to run.
     count : how many rows there are, one or more.
     rows : makes ready those from one number, counted from 0, up to another: (rows, inputs of the network).

@@ -13,8 +13,6 @@ from sparsenn.formats.table import is_nameless
 from sparsenn.io.tables.choosing import left_out_note, unused_note
 from sparsenn.training.data import InputRows, TrainingData, of_columns
 
-__all__ = ["encoded", "training_data_of", "without"]
-
 
 def training_data_of(
     table: Table,
@@ -29,8 +27,6 @@ def training_data_of(
 ) -> TrainingData:
     """Return a table as training data, with what it takes to make other tables such.
 
-    Parameters
-    ----------
     target : names of the target columns; the last `targets` ones unless given.
     classes : whether the one target column is a class, counted from 0, or several are one-hot. Texts are classes in
         any case.
@@ -70,8 +66,6 @@ def encoded(
 ) -> TrainingData | InputRows:
     """Return a table's rows as a model takes them, with targets where the table holds all of them.
 
-    Parameters
-    ----------
     encoding : what the model takes of a table.
     classes : whether its targets are classes.
     names : what the classes are called; None where they are counted from 0.

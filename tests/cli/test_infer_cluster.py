@@ -91,7 +91,7 @@ def test_options_that_do_not_go_together_are_told(run: Any, problem: Path, words
 
 
 def test_without_dask_it_is_told_what_to_install(run: Any, problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparsenn.cli.cluster_options.find_spec", lambda name: None)
+    monkeypatch.setattr("sparsenn.cli.cluster.find_spec", lambda name: None)
     told = run("infer", problem, "--workers", 2)
     assert (told.exit_code, told.stdout, told.stderr.count("\n")) == (2, "", 1)
     assert 'pip install "dask[array]" distributed' in told.stderr

@@ -96,6 +96,14 @@ def pieces_folder(output):
 # ---- The same bits ---------------------------------------------------------------------------------------------------
 
 
+def test_a_file_of_almost_no_lines_for_very_many_rows_is_refused(network, tmp_path):
+    (tmp_path / "rows.tsv").write_text("1\t1\t1\n2147483647\t1\t1\n")
+    with pytest.raises(FileFormatError, match=r"rows\.tsv:2: 2,147,483,647 images for 2 entries"):
+        stream(network, tmp_path / "rows.tsv", tmp_path / "found.tsv", device="cpu")
+    (tmp_path / "rows.tsv").write_text("1\t1\t1\n100000\t1\t1\n")
+    assert stream(network, tmp_path / "rows.tsv", device="cpu").inputs == 100_000
+
+
 @pytest.mark.parametrize(
     "name", ["rows.npy", "doubles.npy", "rows.h5", "matrix.h5", "rows.parquet", "rows.tsv", "rows.tsv.gz"]
 )
@@ -425,19 +433,18 @@ def test_memory_stays_within_the_limit(tmp_path):
 def test_reading_goes_on_while_a_device_computes(network, folder, monkeypatch):
     """The next piece is read before the one at hand is done."""
     read, real = threading.Event(), Session._run_rows
-    pieces = row_source._Dense.pieces
+    stored = row_source.Stored.read
 
-    def told(self, size, first=0):
-        for number, piece in enumerate(pieces(self, size, first)):
-            if number == 1:
-                read.set()
-            yield piece
+    def told(self, first, last):
+        if first:
+            read.set()
+        return stored(self, first, last)
 
     def run(self, *given):
         assert read.wait(20)
         return real(self, *given)
 
-    monkeypatch.setattr(row_source._Dense, "pieces", told)
+    monkeypatch.setattr(row_source.Stored, "read", told)
     monkeypatch.setattr(Session, "_run_rows", run)
     stream(network, folder / "rows.npy", device="cpu", memory_limit=limit_for(100))
 

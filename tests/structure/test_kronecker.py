@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from strategies import csc_matrices, seeds
 
 from sparsenn import radixnet
-from sparsenn.errors import ShapeError
 from sparsenn.formats import CSC, from_dense
 from sparsenn.structure.blocks import independent_blocks
 from sparsenn.structure.kronecker import Kronecker, kronecker_factors
@@ -145,8 +144,3 @@ def test_factors_make_the_shape_of_the_matrix_whatever_has_no_weights(seed, core
         weights = CSC.from_scipy(from_dense(np.ascontiguousarray(matrix)).to_scipy())
         found = kronecker_factors(weights, independent_blocks(weights))
         assert found is None or found.shape == weights.shape
-
-
-def test_factors_of_another_shape_are_refused():
-    with pytest.raises(ShapeError, match=r"4 × 6.* 4 × 5"):
-        Kronecker(2, (1, 3), (2, 1), True).check_shape((4, 5))

@@ -28,8 +28,6 @@ from sparsenn.network import Network
 from sparsenn.printable import kind_of
 from sparsenn.runtime.progress import ProgressOption, shown_progress
 
-__all__ = ["ClusterRun", "infer"]
-
 # A piece's rows, or outputs if wider, in float32: enough work to outweigh the cost of its handling.
 PIECE_BYTES = 1 << 30  # of sparse rows
 DENSE_PIECE_BYTES = 64 << 20  # of dense rows

@@ -7,8 +7,6 @@ from typing import Any
 
 from sparsenn.errors import UsageError
 
-__all__ = ["dask_module"]
-
 
 def dask_module(name: str) -> Any:
     """Return a module of these packages, such as `dask.array`."""

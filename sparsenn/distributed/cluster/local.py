@@ -16,8 +16,6 @@ from sparsenn.errors import UsageError, WorkerError
 from sparsenn.formats.arrays import size
 from sparsenn.runtime.workers import thread_count
 
-__all__ = ["local_cluster"]
-
 _HOST = "127.0.0.1"  # no other machine reaches the cluster
 
 _LIBRARIES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

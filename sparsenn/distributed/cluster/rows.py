@@ -23,17 +23,12 @@ from sparsenn.io.tables.row_source import checked, faults_reported, opened_rows
 from sparsenn.printable import kind_of
 from sparsenn.runtime.workers import chunks
 
-__all__ = ["FileRows", "Rows", "rows_of"]
-
 
 @dataclass(frozen=True)
 class FileRows:
     """Rows `first` to `last` of a file, which a worker reads.
 
-    Parameters
-    ----------
     path : absolute.
-    width : numbers of a row.
     first, last : numbers of rows.
     """
 
@@ -57,10 +52,7 @@ class FileRows:
 class Rows:
     """Rows of inputs, wherever they are.
 
-    Parameters
-    ----------
     shape : of all rows; how many a Dask array has may be unknown, NaN.
-    is_sparse : whether they are sparse.
     digest : returns a digest of the rows, or of the file or Dask array that they come from.
     part : returns what a task is given of rows `first` to `last`.
     chunked : a Dask array of two dimensions, of which each chunk holds whole rows; None for other rows.
@@ -105,8 +97,6 @@ class Rows:
 def rows_of(given: Any, width: int) -> Rows:
     """Return rows that can be cut for tasks.
 
-    Parameters
-    ----------
     given : a NumPy array, a SciPy sparse matrix, `CSR`, a Dask array, or the path of a file that
         `sparsenn.io.tables.row_source` reads.
     width : numbers of a row that the network takes.

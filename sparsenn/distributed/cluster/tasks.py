@@ -14,8 +14,6 @@ from sparsenn.distributed.cluster.work import Sizes, Work, piece_of, sizes_of
 from sparsenn.errors import SparseNNError, WorkerError
 from sparsenn.network import Network
 
-__all__ = ["address_of", "computed", "connected", "hold", "worker_count"]
-
 WAIT_SECONDS = 30.0  # for a worker, where a cluster has none
 
 AHEAD = 3

@@ -23,8 +23,6 @@ from sparsenn.formats import Array
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
 
-__all__ = ["Sizes", "Work", "block_of", "piece_of", "sizes_of", "work_for"]
-
 MOST_SESSIONS = 4
 """Sessions that a process caches; the least recently used one goes first."""
 
@@ -45,10 +43,7 @@ class Sizes(NamedTuple):
 class Work:
     """A network with the options of its sessions; Dask holds it as the result of a task, and brings it to workers.
 
-    Parameters
-    ----------
     digest : of the network, or of its file.
-    options : of the sessions.
     source : the network, or the absolute path of a file that each process reads.
     prepare : what is done to rows first; None for nothing.
     version : of sparsenn where tasks are made; workers must have the same, lest they compute otherwise.

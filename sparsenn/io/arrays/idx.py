@@ -15,8 +15,6 @@ from sparsenn.formats import Array
 from sparsenn.io.bounded import Source
 from sparsenn.runtime.memory import check_memory
 
-__all__ = ["read_idx"]
-
 _TYPES = {
     code: np.dtype(name) for code, name in ((8, ">u1"), (9, ">i1"), (11, ">i2"), (12, ">i4"), (13, ">f4"), (14, ">f8"))
 }

@@ -18,8 +18,6 @@ from sparsenn.io.challenge.triples import compress
 from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.storage import open_to_write, replacing
 
-__all__ = ["read_matrix_market", "read_matrix_market_rows", "write_matrix_market"]
-
 _FIELDS = ("real", "double", "pattern")  # integers are read as real ones
 
 _ENTRY_BYTES = {"coordinate": 48, "array": 12}

@@ -21,8 +21,6 @@ from sparsenn.io.arrays.stored import Stored
 from sparsenn.io.bounded import check_length, open_plain, reading
 from sparsenn.runtime.memory import check_memory
 
-__all__ = ["read_npy", "read_npz", "sparse_rows", "stored_matrix"]
-
 _NUMBERS = "fiub"  # kinds of NumPy types that are real numbers
 
 _SPARSE = {
@@ -59,9 +57,6 @@ def read_npz(
 ) -> dict[str, Array]:
     """Read the arrays of an archive, by name; those of a sparse matrix, too.
 
-    Parameters
-    ----------
-    path : the file.
     known : names that are read where the archive holds more than one array; the others are left alone. None: all.
     refuses_others : whether an archive that holds others beside arrays of known names is refused.
     """

@@ -23,8 +23,6 @@ from sparsenn.formats import Array
 from sparsenn.io.bounded import open_plain, reading
 from sparsenn.runtime.memory import check_memory
 
-__all__ = ["read_safetensors"]
-
 _LONGEST_HEADER = 100_000_000
 """Bytes of a header; the format's own library takes no longer ones either."""
 

@@ -18,8 +18,6 @@ from sparsenn.errors import FileFormatError
 from sparsenn.formats import Array
 from sparsenn.io.bounded import reading
 
-__all__ = ["PART_BYTES", "Stored"]
-
 PART_BYTES = 8 << 20
 """Bytes that are read at a time, and dropped from the page cache at a time: it drops whole folios of up to 2 MiB."""
 
@@ -65,11 +63,8 @@ class _Memory:
 class Stored:
     """An array that is stored row by row, uncompressed; the caller knows that it is in the file.
 
-    Parameters
-    ----------
     path, file : the file, and its bytes; read by one thread at a time.
     offset : where the array begins.
-    shape, dtype : of the array.
     once : whether ranges are read in order and once, so that they leave the page cache again. An array that is in the
         page cache already stays there, and so does a small one.
     """

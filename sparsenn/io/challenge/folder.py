@@ -26,7 +26,14 @@ from sparsenn.errors import FileFormatError, InputError, UsageError
 from sparsenn.formats import CSC, CSR, Array
 from sparsenn.formats.arrays import frozen
 from sparsenn.io.bounded import Source, check_length, reading
-from sparsenn.io.challenge.layout import CHALLENGE_BIAS, CHALLENGE_CLIP, Layout, challenge_bias, find_layout, layer_file
+from sparsenn.io.challenge.layout import (
+    CHALLENGE_BIAS,
+    CHALLENGE_CLIP,
+    Layout,
+    challenge_bias,
+    find_layout,
+    layer_number,
+)
 from sparsenn.io.challenge.tsv import (
     format_layer,
     parse_layer,
@@ -43,8 +50,6 @@ from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress, silent
 from sparsenn.runtime.storage import adding_to, open_to_write, replacing
 from sparsenn.runtime.workers import begin, thread_count
-
-__all__ = ["read_official", "write_official"]
 
 _LONGEST_HEADER = 1 << 16  # bytes of a name or of a PAX header in an archive
 
@@ -151,7 +156,7 @@ def _read_folder(layout: Layout, most: int | None, progress: Progress) -> Iterat
     """Yield number, name and text of the layers in a folder, up to layer `most`."""
     with reading(layout.network):
         names = sorted((item.name for item in layout.network.iterdir()), reverse=True)
-    files = {found[0]: layout.network / name for name in names if (found := layer_file(layout, name))}
+    files = {number: layout.network / name for name in names if (number := layer_number(layout, name))}
     numbers = sorted(number for number in files if most is None or number <= most)
     for done, number in enumerate(numbers, start=1):
         with Source(files[number], text_limit(layout.shape)) as source:
@@ -167,28 +172,24 @@ def _read_archive(layout: Layout, most: int | None, progress: Progress) -> Itera
         for member in archive:
             cast(Any, archive).members.clear()  # else all that were passed over would stay in memory
             archive.pax_headers = {}
-            number = _layer_number(layout, member)
+            number = _number_of_member(layout, member)
             if number in seen:
                 raise FileFormatError(layout.network, f"holds layer {number} twice")
             if number is not None and (most is None or number <= most):
                 seen.add(number)
-                yield number, f"{layout.network}/{Path(member.name).name}", _content(archive, member)
+                text = cast(IO[bytes], archive.extractfile(member)).read()
+                yield number, f"{layout.network}/{Path(member.name).name}", text
                 progress(task, source.consumed, source.size)
             if len(seen) == most:
                 break
     progress(task, source.size, source.size)
 
 
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    file = archive.extractfile(member)
-    return b"" if file is None else file.read()
-
-
-def _layer_number(layout: Layout, member: tarfile.TarInfo) -> int | None:
+def _number_of_member(layout: Layout, member: tarfile.TarInfo) -> int | None:
     """Return which layer a member is; None if it is none. Nothing is ever written under a member's name."""
     path = PurePosixPath(member.name)
-    found = layer_file(layout, path.name)
-    if found is None:
+    number = layer_number(layout, path.name)
+    if number is None:
         return None
     if not member.isreg() or path.is_absolute() or ".." in path.parts:
         raise FileFormatError(layout.network, f"the member {member.name!r} is not a plain file inside the archive")
@@ -197,7 +198,7 @@ def _layer_number(layout: Layout, member: tarfile.TarInfo) -> int | None:
             layout.network,
             f"the member {member.name!r} has {member.size:,} bytes; a layer needs at most {text_limit(layout.shape):,}",
         )
-    return found[0]
+    return number
 
 
 class _StrictTarInfo(tarfile.TarInfo):

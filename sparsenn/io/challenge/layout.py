@@ -10,16 +10,6 @@ from sparsenn.errors import FileFormatError, InputError, UsageError
 from sparsenn.formats import INDEX32_LIMIT
 from sparsenn.io.bounded import reading
 
-__all__ = [
-    "CHALLENGE_BIAS",
-    "CHALLENGE_CLIP",
-    "Layout",
-    "challenge_bias",
-    "find_layout",
-    "is_official_name",
-    "layer_file",
-]
-
 CHALLENGE_BIAS = {1024: -0.30, 4096: -0.35, 16384: -0.40, 65536: -0.45}
 """The bias that the challenge sets for each number of neurons."""
 
@@ -84,8 +74,8 @@ def is_official_name(name: str) -> bool:
     return any(pattern.fullmatch(name) for pattern in (_IMAGES, _NETWORK, _CATEGORIES, _LAYER))
 
 
-def layer_file(layout: Layout, name: str) -> tuple[int, bool] | None:
-    """Return a layer's number and whether it is compressed, from the name of its file; None if it is no layer."""
+def layer_number(layout: Layout, name: str) -> int | None:
+    """Return a layer's number by the name of its file; None if it is no layer."""
     match = _LAYER.fullmatch(name)
     if not match:
         return None
@@ -93,4 +83,4 @@ def layer_file(layout: Layout, name: str) -> tuple[int, bool] | None:
         raise FileFormatError(
             layout.network, f"holds {match[0]}, a layer of {match[1]} neurons, among layers of {layout.neurons}"
         )
-    return int(match[2]), match[3] is not None
+    return int(match[2])

@@ -17,8 +17,6 @@ import numpy as np
 from sparsenn.errors import FileFormatError
 from sparsenn.formats import INDEX32_LIMIT, Array
 
-__all__ = ["LONGEST_LINE", "Columns", "Readable", "parse_lines"]
-
 LONGEST_LINE = 1024  # bytes; three numbers take well under a hundred
 
 _CHUNK = 1 << 24
@@ -46,8 +44,6 @@ class Readable(Protocol):
 class Columns:
     """The numbers on each line of a file.
 
-    Parameters
-    ----------
     names : name of each index column, for messages; indices count from 1.
     limits : largest index allowed in each; None where only int32 bounds it.
     value : name of the number that follows the indices; None if nothing does.

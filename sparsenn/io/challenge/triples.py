@@ -13,8 +13,6 @@ from sparsenn.formats import COO, CSC, CSR, Array, index_dtype
 from sparsenn.formats.arrays import collapse_iso
 from sparsenn.formats.compressed import Compressed
 
-__all__ = ["compress", "gather"]
-
 Group = TypeVar("Group", CSR, CSC)
 
 

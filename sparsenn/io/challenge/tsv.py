@@ -23,19 +23,6 @@ from sparsenn.io.dataset import check_limits
 from sparsenn.runtime.progress import Progress, silent
 from sparsenn.runtime.storage import open_to_write, replacing
 
-__all__ = [
-    "format_layer",
-    "parse_layer",
-    "read_categories",
-    "read_images",
-    "read_layer",
-    "read_triples",
-    "text_limit",
-    "write_categories",
-    "write_images",
-    "write_layer",
-]
-
 _LINE_BYTES = 64
 """Bytes that one line of triples may take: two indices of 10 digits, a number of 25 characters, and a margin."""
 
@@ -147,7 +134,8 @@ def read_images(
     with Source(path, None if inputs is None else text_limit((inputs, neurons))) as source:
         chunks = _reported(parse_lines(source, path, columns), source, task, progress)
         triples = gather(chunks, (count, neurons), fixed_rows=inputs is not None)
-    check_length(path, "images", triples.shape[0], triples.nnz)
+    line = int(triples.rows.argmax()) + 1 if inputs is None and limit_inputs is None else None
+    check_length(path, "images", triples.shape[0], triples.nnz, line)
     return compress(coo_to_csr, triples, path, columns.names)
 
 

@@ -19,17 +19,14 @@ from typing import Any
 import numpy as np
 
 from sparsenn.formats import Array
-from sparsenn.io.hdf5.headers import created_as, read_description
 from sparsenn.io.hdf5.model import read_dense_layers, write_dense_layers
 from sparsenn.io.hdf5.reading import Hdf5Source, opened
+from sparsenn.io.hdf5.writing import created_as
 from sparsenn.layers import Linear
 from sparsenn.printable import one_line
 
-__all__ = ["Checkpoint", "read_checkpoint", "write_checkpoint"]
-
 _CHECKPOINT = "sparsenn checkpoint"
 _VERSION = 1
-_STATE_BITS = {"state": 128, "inc": 128}
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +106,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         The file is not there, cannot be read, or is larger than memory.
     """
     with opened(path) as source:
-        description = read_description(source, (_CHECKPOINT,), (_VERSION,))
+        description = source.description((_CHECKPOINT,), (_VERSION,))
         layers = read_dense_layers(source)
         velocities = tuple(_velocities(source, number, layer) for number, layer in enumerate(layers, start=1))
         losses = source.vector("losses", "<f8")
@@ -135,13 +132,9 @@ def _velocities(source: Hdf5Source, number: int, layer: Linear) -> tuple[Array, 
 
 def _is_sound(generator: dict[str, Any]) -> bool:
     """Whether this is the state of a PCG64."""
-    state = generator.get("state")
-    return (
-        generator.get("bit_generator") == "PCG64"
-        and isinstance(state, dict)
-        and all(type(state.get(key)) is int and 0 <= state[key] < 1 << bits for key, bits in _STATE_BITS.items())
-        and type(generator.get("has_uint32")) is int
-        and generator["has_uint32"] in (0, 1)
-        and type(generator.get("uinteger")) is int
-        and 0 <= generator["uinteger"] < 1 << 32
-    )
+    made: Any = np.random.PCG64(0)
+    try:
+        made.state = generator
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return False
+    return bool(made.state == generator)

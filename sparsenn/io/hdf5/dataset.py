@@ -34,13 +34,11 @@ from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.formats.arrays import frozen
 from sparsenn.io.dataset import Dataset, check_limits
 from sparsenn.io.hdf5.dataset_layers import read_layers, write_network
-from sparsenn.io.hdf5.headers import created_as, read_description
 from sparsenn.io.hdf5.reading import Hdf5Source, opened
+from sparsenn.io.hdf5.writing import created_as
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
 from sparsenn.runtime.progress import Progress, silent
-
-__all__ = ["read_categories", "read_dataset", "write_dataset", "write_result"]
 
 _DATASET = "sparsenn dataset"
 _RESULT = "sparsenn result"
@@ -174,7 +172,7 @@ def read_categories(path: str | os.PathLike[str]) -> Array:
 
 
 def _description(source: Hdf5Source, *forms: str) -> dict[str, Any]:
-    description = read_description(source, forms, (_VERSION,))
+    description = source.description(forms, (_VERSION,))
     first, kind, notes = (
         ("name", str, "provenance") if source.attribute("format") == _DATASET else ("columns", int, "attributes")
     )

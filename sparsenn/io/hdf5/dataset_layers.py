@@ -17,8 +17,6 @@ from sparsenn.io.hdf5.reading import Hdf5Source
 from sparsenn.layers import SparseLinear
 from sparsenn.network import Network
 
-__all__ = ["LAYER", "read_layers", "write_network"]
-
 LAYER = np.dtype(
     [
         ("inputs", "<i8"),

@@ -17,8 +17,6 @@ from collections.abc import Iterator
 
 from sparsenn.io.bounded import open_plain, reading
 
-__all__ = ["heap_texts"]
-
 _SIGNATURE = b"GCOL\x01"
 
 _BLOCK = 1 << 24  # bytes that are searched at a time

@@ -12,8 +12,6 @@ from sparsenn.formats import INDEX32_LIMIT, Array
 from sparsenn.io.hdf5.reading import Hdf5Source
 from sparsenn.layers import Add, Concatenate, ForeignLayer, Multiply
 
-__all__ = ["read_sources"]
-
 # Kinds of records that earlier versions wrote for branches.
 _KEEP = b"keep"
 _RECALL = b"recall"

@@ -38,24 +38,13 @@ from sparsenn.errors import FileFormatError, SparseNNError, UsageError
 from sparsenn.formats import INDEX32_LIMIT, Scaling
 from sparsenn.io.bounded import open_plain, reading
 from sparsenn.io.description import description_of, model_described
-from sparsenn.io.hdf5.headers import created_as, read_description
 from sparsenn.io.hdf5.model_layers import activation_fields, read_activation, read_model_layers, write_model_layers
 from sparsenn.io.hdf5.reading import Hdf5Source, opened
+from sparsenn.io.hdf5.writing import created_as
 from sparsenn.layers import Linear
 from sparsenn.model import Model
 from sparsenn.network import Image, Network
 from sparsenn.printable import kind_of
-
-__all__ = [
-    "DENSE_LAYER",
-    "KERAS_DESCRIPTION",
-    "is_keras",
-    "is_model",
-    "read_dense_layers",
-    "read_model",
-    "write_dense_layers",
-    "write_model",
-]
 
 _MODEL = "sparsenn model"
 _VERSION = 5
@@ -95,7 +84,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
 def read_model(path: str | os.PathLike[str]) -> Model:
     """Read what `write_model` wrote, or a version of this package that knew dense layers only."""
     with opened(path) as source:
-        description = read_description(source, (_MODEL,), range(_DENSE_VERSION, _VERSION + 1))
+        description = source.description((_MODEL,), range(_DENSE_VERSION, _VERSION + 1))
         dense = source.attribute("version") == _DENSE_VERSION
         layers = read_dense_layers(source) if dense else read_model_layers(source)
         scales = source.has("scaling/factor")

@@ -63,8 +63,6 @@ from sparsenn.layers.activation_names import table_row
 from sparsenn.network import Layer, Network, Node
 from sparsenn.printable import kind_of
 
-__all__ = ["LAYER", "activation_fields", "read_activation", "read_model_layers", "write_model_layers"]
-
 LAYER = np.dtype(
     [
         ("kind", "S16"),
@@ -250,10 +248,11 @@ def _layer(source: Hdf5Source, number: int, record: Any) -> Layer:
         if not ((record[name] >= 0) & (record[name] <= INDEX32_LIMIT)).all():
             raise source.fault(f"layer {number}: {name} of {record[name]} is invalid")
     kind = _text(record["kind"])
-    if kind not in _READERS:
-        raise source.fault(f"layer {number} is of the kind {kind!r}; known: {', '.join(_READERS)}")
+    if kind not in _KINDS:
+        raise source.fault(f"layer {number} is of the kind {kind!r}; known: {', '.join(_KINDS)}")
+    _, read = _KINDS[kind]
     try:
-        return _READERS[kind](source, f"layer{number}", record)
+        return read(source, f"layer{number}", record)
     except FileFormatError:
         raise
     except SparseNNError as error:
@@ -351,37 +350,23 @@ def _text(name: Any) -> str:
     return bytes(name).decode("ascii", "backslashreplace")
 
 
-_KIND_OF: dict[type[Layer], str] = {
-    Linear: "linear",
-    SparseLinear: "sparse_linear",
-    PerPosition: PerPosition.name,
-    Conv2d: Conv2d.name,
-    MaxPool2d: MaxPool2d.name,
-    AvgPool2d: AvgPool2d.name,
-    Flatten: Flatten.name,
-    Slice: Slice.name,
-    Softmax: Softmax.name,
-    LogSoftmax: LogSoftmax.name,
-    LayerNorm: LayerNorm.name,
-    Add: Add.name,
-    Multiply: Multiply.name,
-    Concatenate: Concatenate.name,
-    ForeignLayer: ForeignLayer.name,
+_KINDS: dict[str, tuple[type[Layer], Callable[[Hdf5Source, str, Any], Layer]]] = {
+    "linear": (Linear, _linear),
+    "sparse_linear": (SparseLinear, _sparse_linear),
+    PerPosition.name: (PerPosition, _per_position),
+    Conv2d.name: (Conv2d, _conv2d),
+    MaxPool2d.name: (MaxPool2d, _pool),
+    AvgPool2d.name: (AvgPool2d, _pool),
+    Flatten.name: (Flatten, lambda source, place, record: Flatten()),
+    Slice.name: (Slice, _slice),
+    Softmax.name: (Softmax, lambda source, place, record: Softmax()),
+    LogSoftmax.name: (LogSoftmax, lambda source, place, record: LogSoftmax()),
+    LayerNorm.name: (LayerNorm, _layer_norm),
+    Add.name: (Add, lambda source, place, record: Add(read_activation(record))),
+    Multiply.name: (Multiply, lambda source, place, record: Multiply(read_activation(record))),
+    Concatenate.name: (Concatenate, lambda source, place, record: Concatenate()),
+    ForeignLayer.name: (ForeignLayer, _foreign),
 }
-_READERS: dict[str, Callable[[Hdf5Source, str, Any], Layer]] = {
-    _KIND_OF[Linear]: _linear,
-    _KIND_OF[SparseLinear]: _sparse_linear,
-    _KIND_OF[PerPosition]: _per_position,
-    _KIND_OF[Conv2d]: _conv2d,
-    _KIND_OF[MaxPool2d]: _pool,
-    _KIND_OF[AvgPool2d]: _pool,
-    _KIND_OF[Flatten]: lambda source, place, record: Flatten(),
-    _KIND_OF[Slice]: _slice,
-    _KIND_OF[Softmax]: lambda source, place, record: Softmax(),
-    _KIND_OF[LogSoftmax]: lambda source, place, record: LogSoftmax(),
-    _KIND_OF[LayerNorm]: _layer_norm,
-    _KIND_OF[Add]: lambda source, place, record: Add(read_activation(record)),
-    _KIND_OF[Multiply]: lambda source, place, record: Multiply(read_activation(record)),
-    _KIND_OF[Concatenate]: lambda source, place, record: Concatenate(),
-    _KIND_OF[ForeignLayer]: _foreign,
-}
+"""What tables call each kind of layer, and how it is read."""
+
+_KIND_OF = {kind: name for name, (kind, _) in _KINDS.items()}

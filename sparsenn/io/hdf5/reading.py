@@ -7,9 +7,10 @@ memory is taken for it.
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -22,8 +23,6 @@ from sparsenn.formats import Array
 from sparsenn.io.bounded import open_plain
 from sparsenn.printable import kind_of
 from sparsenn.runtime.memory import check_memory
-
-__all__ = ["Hdf5Source", "opened"]
 
 _FAULTS = (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowError, NotImplementedError)
 """What h5py raises on files that are not as they should be."""
@@ -94,6 +93,22 @@ class Hdf5Source:
                 break
         return texts or None
 
+    def description(self, forms: Collection[str], versions: Collection[int]) -> dict[str, Any]:
+        """Return the description, JSON, of a file of this package that is of one of these forms and versions."""
+        form, version = self.attribute("format"), self.attribute("version")
+        if form not in forms:
+            found = f"it says {form!r}" if form else "it is some other HDF5 file"
+            raise self.fault(f"not a {' or '.join(forms)}: {found}")
+        if version not in versions:
+            known = ", ".join(map(str, versions))
+            raise self.fault(
+                f"has version {version}; this program reads version {known}: use the version of sparsenn that wrote it"
+            )
+        description = json.loads(self.text("description"))
+        if not isinstance(description, dict):
+            raise self.fault("description is not an object")
+        return description
+
     def length(self, name: str) -> int:
         """Return the length of a vector without reading it."""
         return int(self._dataset(name, 1).shape[0])
@@ -108,8 +123,6 @@ class Hdf5Source:
     def vector(self, name: str, *dtypes: npt.DTypeLike, count: int | None = None, length: int | None = None) -> Array:
         """Read a vector.
 
-        Parameters
-        ----------
         name : `group/name`.
         dtypes : the types that its elements may have.
         count : read the first so many elements; all unless given.
@@ -132,12 +145,7 @@ class Hdf5Source:
 
     def matrix(self, name: str, *dtypes: npt.DTypeLike) -> Array:
         """Read a matrix, whole; `dtypes` are the types that its elements may have."""
-        dataset = self._typed(name, 2, dtypes)
-        check_memory(dataset.size * dataset.dtype.itemsize, f"{self.path}: {name}")
-        data = np.empty(dataset.shape, dataset.dtype)
-        if data.size:
-            dataset.read_direct(data)
-        return data
+        return self._whole(self._typed(name, 2, dtypes), name)
 
     def place(self, name: str, dimensions: int, *dtypes: npt.DTypeLike) -> tuple[int, tuple[int, ...], np.dtype[Any]]:
         """Return where in the file an array is, its shape and its type; `dtypes` are the types that it may have."""
@@ -146,7 +154,9 @@ class Hdf5Source:
 
     def array(self, name: str, *dtypes: npt.DTypeLike) -> Array:
         """Read an array of any number of dimensions, whole; `dtypes` are the types that its elements may have."""
-        dataset = self._typed(name, None, dtypes)
+        return self._whole(self._typed(name, None, dtypes), name)
+
+    def _whole(self, dataset: h5py.Dataset, name: str) -> Array:
         check_memory(dataset.size * dataset.dtype.itemsize, f"{self.path}: {name}")
         return np.asarray(dataset[()])
 
@@ -193,9 +203,6 @@ class Hdf5Source:
 def opened(path: str | os.PathLike[str], within: IO[bytes] | None = None) -> Iterator[Hdf5Source]:
     """Open an HDF5 file for reading; whatever h5py makes of a bad one becomes an error of this package.
 
-    Parameters
-    ----------
-    path : the file.
     within : the bytes of an HDF5 file that is inside of that one.
     """
     if within is None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import io
+import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 
 from sparsenn.runtime.interrupts import held_signals
-
-__all__ = ["created"]
+from sparsenn.runtime.storage import replacing
 
 _PIECE = 1 << 24
 """Bytes written between two looks at whether the rest is wanted."""
@@ -32,6 +34,15 @@ def created(path: Path) -> Iterator[h5py.File]:
         finally:
             if target.failure is not None:
                 raise target.failure
+
+
+@contextmanager
+def created_as(path: str | os.PathLike[str], form: str, version: int, description: Any) -> Iterator[h5py.File]:
+    """Yield a new HDF5 file with its header; it is written whole or not at all."""
+    with replacing(path) as temporary, created(temporary) as file:
+        file.attrs["format"], file.attrs["version"] = np.bytes_(form), version
+        file["description"] = np.bytes_(json.dumps(description))
+        yield file
 
 
 class _Target(io.RawIOBase):

@@ -8,8 +8,6 @@ from sparsenn.formats import Array
 from sparsenn.layers import Activation
 from sparsenn.layers.activation import ACTIVATIONS
 
-__all__ = ["POINTS", "activation_of"]
-
 POINTS = np.concatenate([np.linspace(-8, 8, 65), [-0.01, 0.01]])
 """Inputs at which operations and activations are compared."""
 

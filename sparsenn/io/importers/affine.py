@@ -17,19 +17,6 @@ from sparsenn.layers.images import Pair
 from sparsenn.layers.sparse_or_dense import fully_connected
 from sparsenn.network import Layer
 
-__all__ = [
-    "UNSCALED",
-    "Affine",
-    "Convolution",
-    "PositionProduct",
-    "Product",
-    "Scaling",
-    "Sides",
-    "by_channel",
-    "centred",
-    "check_finite",
-]
-
 Factor: TypeAlias = Any
 """One float64 number, or an array of them, one for each number of a row."""
 

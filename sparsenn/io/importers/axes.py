@@ -13,9 +13,6 @@ from sparsenn.io.importers.affine import Convolution, Product, Scaling
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import MaxPool2d, Slice
 
-__all__ = ["check_axis", "take", "transpose"]
-
-
 _CHANNELS_FIRST = [0, 3, 1, 2]
 """The axes of images whose channels come last, with channels first."""
 
@@ -35,8 +32,6 @@ def check_axis(signal: Signal, axis: int) -> int:
 def take(signal: Signal, axis: int, positions: Array) -> Signal:
     """Return the numbers at positions along an axis, which makes as many axes as the positions have.
 
-    Parameters
-    ----------
     axis : of the tensor, counted from the first one or from the last.
     positions : integers; those below 0 are counted from the end.
     """

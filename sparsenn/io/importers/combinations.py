@@ -20,18 +20,6 @@ from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import CombiningLayer, Concatenate, Multiply, Slice
 from sparsenn.network import Network
 
-__all__ = [
-    "combined",
-    "concatenated",
-    "multiplied",
-    "network_between",
-    "product_per_position",
-    "products_of",
-    "slices_of_inputs",
-    "with_product",
-]
-
-
 _MOST_COPIES = 1 << 18
 """Weights that positions share, counted once for each, up to which they become part of a product of whole rows."""
 

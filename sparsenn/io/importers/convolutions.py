@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -14,8 +15,6 @@ from sparsenn.io.importers.affine import Convolution, Scaling, Sides, centred, c
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import Identity
 from sparsenn.layers.images import Pair
-
-__all__ = ["convolve", "pad_with_zeros"]
 
 _MOST_WEIGHTS = 1 << 22
 """Most weights of a fully connected layer that stands for a convolution."""
@@ -32,8 +31,6 @@ def convolve(
 ) -> Signal:
     """Return what a convolution makes of a signal.
 
-    Parameters
-    ----------
     signal : of images, or of features that its axes make images of: made by a product, or scaled one by one.
     filters : (filters, channels / groups, height, width).
     """
@@ -56,6 +53,16 @@ def convolve(
         shape = image if len(rows.shape) == 3 else (image[0], image[2])
         convolved = rows.product(made.as_product(signal.picture).weights, shape)
     return convolved if bias is None else convolved.plus(convolved.for_channels("bias", bias))
+
+
+def same_sides(image: Sequence[int], spans: Sequence[int], stride: Sequence[int]) -> Sides:
+    """Return the pixels on each side, fewer before, that let a window begin at every so many pixels of an image."""
+    totals = [
+        max((-(-size // step) - 1) * step + span - size, 0)
+        for size, span, step in zip(image, spans, stride, strict=True)
+    ]
+    above, left = (total // 2 for total in totals)
+    return (above, totals[0] - above), (left, totals[1] - left)
 
 
 def pad_with_zeros(signal: Signal, padding: Sides) -> Signal:

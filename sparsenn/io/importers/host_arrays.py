@@ -12,16 +12,11 @@ from sparsenn.formats import Array
 from sparsenn.formats.arrays import real_numbers
 from sparsenn.printable import kind_of
 
-__all__ = ["host_array", "host_matrix"]
-
 
 def host_array(name: str, value: Any) -> Array:
     """Return real numbers as a NumPy array in host memory, those of two bytes as float32.
 
-    Parameters
-    ----------
     name : what messages call the array, such as `weight of fc1`.
-    value : what another program holds.
     """
     matrix = host_matrix(name, value)
     dense: Array = matrix.toarray() if issparse(matrix) else matrix

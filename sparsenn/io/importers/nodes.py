@@ -22,15 +22,11 @@ from sparsenn.layers.activation_names import table_row
 from sparsenn.network import Layer
 from sparsenn.network import Node as NetworkNode
 
-__all__ = ["Node", "Source", "activated", "network_nodes"]
-
 
 @dataclass(frozen=True, eq=False)
 class Node:
     """A layer and what it takes.
 
-    Parameters
-    ----------
     layer : one of a network.
     sources : one, or as many as the layer combines, in order; None is the network's input.
     """

@@ -8,8 +8,6 @@ from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import AvgPool2d, MaxPool2d
 from sparsenn.layers.images import Pair
 
-__all__ = ["pool"]
-
 
 def pool(
     signal: Signal,
@@ -22,8 +20,6 @@ def pool(
 ) -> Signal:
     """Return what a pooling makes of images.
 
-    Parameters
-    ----------
     sides : pixels put above and below, left and right.
     ceil : whether a last window may end beyond the padding after an image, where it begins before that padding.
     counts_padding : whether means count padding, but never what lies beyond it.

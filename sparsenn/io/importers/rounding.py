@@ -25,8 +25,6 @@ from sparsenn.layers import (
 )
 from sparsenn.network import Network
 
-__all__ = ["MOST", "RoundingWarning", "check_rounding", "rounding_of"]
-
 MOST = 1e-3
 """Of the largest output: what float32 may round without a warning."""
 
@@ -84,8 +82,6 @@ def rounding_of(network: Network, entering: Scaling = UNSCALED) -> float | None:
     of n products random numbers are added that are as large as independent roundings make the error, u·√n times the
     sum of absolute products. (Higham and Mary, A new approach to probabilistic rounding error analysis, 2019.)
 
-    Parameters
-    ----------
     network : one whose row takes no more than `MOST_WORK` multiply-adds; others are not looked at.
     entering : what its first layers do to its input before all else, such as a scaler's mean and deviation: the random
         numbers are what this gives, and the rows float64 numbers, which float32 rounds, too.

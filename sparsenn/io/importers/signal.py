@@ -43,8 +43,6 @@ from sparsenn.layers.activation import LeakyReLU
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Image, Layer, Network
 
-__all__ = ["Signal", "inputs"]
-
 _UNKNOWN = (0,)
 """The shape of rows before any layer fixes their width."""
 
@@ -58,8 +56,6 @@ class Signal:
 
     Methods raise `ShapeError` where what they are given does not fit, and `InputError` where it cannot be computed.
 
-    Parameters
-    ----------
     shape : of one row of the tensor: without the axis of rows.
     axis : where the axis of rows is in the tensor; None where the whole tensor is one row.
     rows : how many rows the model fixes; None where it leaves that open.
@@ -415,8 +411,6 @@ class Signal:
 def inputs(shape: tuple[int, ...] | None, hint: str, sparse_below: float = SPARSE_BELOW) -> Signal:
     """Return what a network takes.
 
-    Parameters
-    ----------
     shape : of one input: (channels, height, width) of an image, (channels, length) of a sequence, which counts as an
         image of one line, or (numbers,) of a row; None where the first layer fixes it.
     hint : how a caller says the shape, for messages.

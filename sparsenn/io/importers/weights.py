@@ -11,12 +11,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 from scipy.sparse import issparse
 
 from sparsenn.errors import FileFormatError, InputError, UsageError, prefix_errors
 from sparsenn.io.importers.convolutions import convolve
 from sparsenn.io.importers.host_arrays import host_matrix
+from sparsenn.io.importers.normalising import normalise_by
 from sparsenn.io.importers.rounding import check_rounding
 from sparsenn.io.importers.signal import Signal, inputs
 from sparsenn.layers import (
@@ -37,8 +37,6 @@ from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.model import Model, imported_model
 from sparsenn.network import Image, Network
 from sparsenn.printable import printable
-
-__all__ = ["ORDERS", "WEIGHT_SUFFIXES", "Step", "from_weights", "read_weights"]
 
 WEIGHT_SUFFIXES = (".npz", ".safetensors")
 """What the names of files end in that bags of weights are read from."""
@@ -341,7 +339,10 @@ def _layer(signal: Signal, group: _Group, transposed: bool) -> Signal:
     if "weight" not in arrays and "mean" not in arrays:
         raise InputError(f"has no weights, but {', '.join(arrays)}")
     if "mean" in arrays:
-        return _normalised(signal, arrays, group.epsilon)
+        if "variance" not in arrays:
+            raise InputError("has a running mean, but no running variance")
+        moving = arrays["mean"], arrays["variance"]
+        return normalise_by(signal, *moving, group.epsilon, arrays.get("weight"), arrays.get("bias"))
     weight, bias = _masked(group, "weight", "mask"), _masked(group, "bias", "bias mask")
     if len(weight.shape) == 4:
         return convolve(signal, weight, bias)
@@ -355,14 +356,6 @@ def _masked(group: _Group, role: str, mask: str) -> Any:
     if over.shape != array.shape:
         raise InputError(f"a mask of shape {over.shape} for a {role} of shape {array.shape}")
     return array.multiply(over) if issparse(array) else array * over
-
-
-def _normalised(signal: Signal, arrays: Mapping[str, Any], epsilon: float) -> Signal:
-    found = {role: array.astype(np.float64) for role, array in arrays.items()}
-    if "variance" not in found or not (found["variance"] > -epsilon).all():
-        raise InputError("has no running variance above zero")
-    factor = found.get("weight", 1.0) / np.sqrt(found["variance"] + epsilon)
-    return signal.scaled(factor, found.get("bias", 0.0) - found["mean"] * factor)
 
 
 def _is_transposed(groups: Mapping[str, _Group], names: Sequence[str], order: str | None) -> bool:

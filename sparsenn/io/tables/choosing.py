@@ -16,15 +16,11 @@ from sparsenn.io.tables.csv import TextTable
 from sparsenn.io.tables.parquet import ParquetTable
 from sparsenn.model import Model
 
-__all__ = ["ChosenColumns", "choose_columns", "features_of", "impute_means", "left_out_note", "unused_note"]
-
 
 @dataclass(frozen=True)
 class ChosenColumns:
     """The columns of a table that a model takes.
 
-    Parameters
-    ----------
     encoding : how they become inputs.
     places : of each of them in the table, counted from 0.
     id_place : of the column that is copied; None where there is none.
@@ -60,8 +56,6 @@ def choose_columns(
 ) -> ChosenColumns:
     """Choose the columns that a model takes: by their names where both have names, else all in their order.
 
-    Parameters
-    ----------
     columns : names of the columns, in the model's order where it knows no names; all others unless given.
     ignore : names of columns that the model does not take.
     id_name : of a column that is copied, and that the model does not take.

@@ -12,8 +12,6 @@ from sparsenn.formats import Array, Table, Texts
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BLOCK_BYTES", "Batch", "Block", "batches", "number_column", "text_column"]
-
 BLOCK_BYTES = 1 << 24
 """Bytes of text, or of float64 numbers, that are parsed at a time: enough work for all threads."""
 
@@ -21,8 +19,6 @@ BLOCK_BYTES = 1 << 24
 class Block(NamedTuple):
     """Consecutive rows of a table in a file.
 
-    Parameters
-    ----------
     table : the columns that are read.
     copied : pyarrow's array of one further column, as in the file; None where none is asked for.
     position : bytes, or rows, of the file that have been read so far, out of the file's `size`.
@@ -36,8 +32,6 @@ class Block(NamedTuple):
 class Batch(NamedTuple):
     """Consecutive rows as a network takes them.
 
-    Parameters
-    ----------
     rows : (rows, inputs), float32.
     copied, position : as those of a block.
     """

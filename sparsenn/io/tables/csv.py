@@ -19,8 +19,6 @@ from sparsenn.io.tables.columns import BLOCK_BYTES, Block, number_column, text_c
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MISSING", "TextTable"]
-
 MISSING = ("", "na", "n/a", "nan", "null", "?")
 """Fields, in capitals or not, that stand for a missing number or text."""
 
@@ -62,9 +60,6 @@ class _Lines(NamedTuple):
 class TextTable:
     """A table as text, open for reading; through gzip if the name ends in `.gz`.
 
-    Parameters
-    ----------
-    path : the file.
     separators : the characters that may separate columns; the first of them that occurs in the first line does.
     known : names of columns. The first line is a header if it holds one of them that is no number, or no number at all.
     block_bytes : bytes that are parsed at a time.
@@ -117,8 +112,6 @@ class TextTable:
         A column is numbers where every field of the block is one or is missing, and else texts. Blanks around a field
         do not belong to it, and quotation marks do not make a text of a number.
 
-        Parameters
-        ----------
         places : the columns, counted from 0, that the blocks' tables have.
         texts : the columns that are texts in any case.
         copied : the place of a further column, whose fields are copied as they are.

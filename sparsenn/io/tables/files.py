@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sparsenn.io.tables.csv import TextTable
     from sparsenn.io.tables.parquet import ParquetTable
 
-__all__ = ["TABLE_SUFFIXES", "open_table", "read_table", "table_suffix"]
-
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet")
 """The ends of the names of tables; text may be compressed, and then `.gz` follows."""
 

@@ -18,8 +18,6 @@ from sparsenn.io.tables.columns import BLOCK_BYTES, Block, number_column, text_c
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ParquetTable"]
-
 _ROWS = 1 << 16  # the most rows that are decoded at a time
 
 _BUFFER_BYTES = 1 << 16
@@ -29,9 +27,6 @@ _BUFFER_BYTES = 1 << 16
 class ParquetTable:
     """A table in Parquet, open for reading.
 
-    Parameters
-    ----------
-    path : the file.
     block_bytes : bytes that the numbers of a block may take as float64.
 
     Attributes
@@ -73,8 +68,6 @@ class ParquetTable:
     ) -> Iterator[Block]:
         """Yield the rows, some at a time.
 
-        Parameters
-        ----------
         places : the columns, counted from 0, that the blocks' tables have.
         texts : ignored, as the file says which columns are texts.
         copied : the place of a further column, which is copied as it is.

@@ -26,8 +26,6 @@ from sparsenn.runtime.storage import open_to_write, replacing
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PREDICTION_SUFFIXES", "predicted_classes", "prediction_table", "table_writer", "write_predictions"]
-
 PREDICTION_SUFFIXES = (*TABLE_SUFFIXES, ".npy", ".npz", ".h5", ".hdf5")
 """The ends of the names of files of predictions."""
 

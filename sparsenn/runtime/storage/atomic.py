@@ -25,18 +25,6 @@ from typing import IO
 from sparsenn.errors import ResourceError
 from sparsenn.runtime.storage.paths import check_path, link_target, open_descriptor
 
-__all__ = [
-    "TEMPORARY_NAME",
-    "adding_to",
-    "check_replaceable",
-    "check_writable",
-    "explained",
-    "is_stream",
-    "open_to_write",
-    "remove_stale",
-    "replacing",
-]
-
 _GZIP_LEVEL = 6  # the gzip program's own
 
 TEMPORARY_NAME = re.compile(r"\.sparsenn-[0-9a-f]{16}\.part")  # names of temporary folders

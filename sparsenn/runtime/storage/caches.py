@@ -16,14 +16,10 @@ from typing import NamedTuple
 from sparsenn.errors import ResourceError, unknown_name
 from sparsenn.runtime.storage.folder import cache_folder, cupy_folder
 
-__all__ = ["CACHES", "Cache", "Cleared", "cache_named", "caches", "clear", "remove_files"]
-
 
 class _Kind(NamedTuple):
     """A cache, wherever it is.
 
-    Parameters
-    ----------
     what : it holds, in words.
     pattern : of its files' names.
     folders : returns where they are; the first is where new ones go.
@@ -62,12 +58,9 @@ CACHES = tuple(_KINDS)  # names of the caches
 class Cache:
     """What one cache holds now.
 
-    Parameters
-    ----------
     name : one of `CACHES`.
     what : it holds, in words.
     folder : where new files go; None where there is no place for them.
-    files : paths.
     nbytes : of all files.
     writable : whether files can be made in the folder, or the folder be made.
     own : whether nothing but this package writes there. What others share is counted, and never removed.
@@ -86,11 +79,7 @@ class Cache:
 class Cleared:
     """What was removed of a cache.
 
-    Parameters
-    ----------
-    name : of the cache.
     files : how many were removed.
-    nbytes : of them.
     left : why files are still there, in words; None where none is.
     """
 

@@ -29,8 +29,6 @@ from numba.core.caching import (
 )
 from numba.misc.appdirs import AppDirs
 
-__all__ = ["LOADING", "compiled_cache", "compiled_folders", "is_cached"]
-
 LOADING = "sparsenn:load"
 """The event, as numba has them, of a function that is loaded; its data name what `numba:compile`'s do."""
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from sparsenn.errors import ResourceError
 from sparsenn.runtime.storage.atomic import check_writable
 
-__all__ = ["cache_folder", "cupy_folder", "make_cache_folder"]
-
 
 def cache_folder() -> Path:
     """Return the cache folder, which need not exist.

@@ -10,8 +10,6 @@ from typing import Any
 
 from sparsenn.errors import UsageError
 
-__all__ = ["check_path", "link_target", "open_descriptor", "same_file"]
-
 _STANDARD = {"/dev/stdout": "/dev/fd/1", "/dev/stderr": "/dev/fd/2"}
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/([0-9]{1,9})")
 

@@ -12,11 +12,6 @@ from sparsenn.errors import FileFormatError, ResourceError
 from sparsenn.runtime.storage.atomic import replacing
 from sparsenn.runtime.storage.folder import cache_folder, make_cache_folder
 
-__all__ = ["MOST_BYTES", "file_sha256", "package_version", "read_record", "write_record"]
-
-MOST_BYTES = 16 << 20
-"""Size of a record beyond which it is taken for damaged, and not read."""
-
 
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's content, in hexadecimals."""
@@ -35,23 +30,16 @@ def package_version() -> str:
 def read_record(name: str, form: int) -> dict[str, Any]:
     """Return what a file of the cache folder holds; nothing, {}, if there is no such file.
 
-    Parameters
-    ----------
     name : of the file, or its path within the cache folder.
     form : number of the record's form, with which it must have been written; it is called version in the file.
     """
     path = cache_folder() / name
     try:
-        with path.open("rb") as file:
-            text = file.read(MOST_BYTES + 1)
+        record = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise ResourceError(f"cannot read {path}: {error.strerror or error}") from error
-    if len(text) > MOST_BYTES:
-        raise FileFormatError(path, f"is larger than {MOST_BYTES:,} bytes, which no such file is; remove it")
-    try:
-        record = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FileFormatError(path, f"is not JSON ({error}); remove it") from error
     if not isinstance(record, dict):

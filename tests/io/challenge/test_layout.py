@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sparsenn.errors import FileFormatError, InputError, UsageError
-from sparsenn.io.challenge.layout import CHALLENGE_BIAS, Layout, challenge_bias, find_layout, layer_file
+from sparsenn.io.challenge.layout import CHALLENGE_BIAS, Layout, challenge_bias, find_layout, layer_number
 
 
 def folder(place: Path, *names: str) -> Path:
@@ -81,9 +81,9 @@ def test_bias_of_the_challenge() -> None:
 
 def test_names_of_layers() -> None:
     layout = Layout(8, Path("i"), Path("neuron8"), {})
-    assert layer_file(layout, "n8-l120.tsv") == (120, False)
-    assert layer_file(layout, "n8-l1.tsv.gz") == (1, True)
+    assert layer_number(layout, "n8-l120.tsv") == 120
+    assert layer_number(layout, "n8-l1.tsv.gz") == 1
     for name in ("n8-l0.tsv", "n8-l01.tsv", "n8.tsv", "._n8-l1.tsv", "n8-l1.tsv.bak", "n8-l1.csv"):
-        assert layer_file(layout, name) is None
+        assert layer_number(layout, name) is None
     with pytest.raises(FileFormatError, match=r"neuron8: holds n16-l1\.tsv, a layer of 16 neurons, among layers of 8"):
-        layer_file(layout, "n16-l1.tsv")
+        layer_number(layout, "n16-l1.tsv")

@@ -124,6 +124,11 @@ def test_almost_empty_but_enormous_matrix_is_refused(corrupted: Corrupted, read:
         read(corrupted(b"2147483647\t1\t1\n"))
 
 
+def test_the_line_of_an_enormous_number_of_images_is_named(corrupted: Corrupted) -> None:
+    with pytest.raises(FileFormatError, match=r"file.tsv:2: 2,147,483,647 images for 3 entries"):
+        tsv.read_images(corrupted(b"1\t1\t1\n2147483647\t1\t1\n2\t1\t1\n"), 5)
+
+
 @pytest.mark.parametrize("name", ["c.tsv", "c.tsv.gz"])
 @pytest.mark.parametrize("categories", [[], [0], [5, 3, 2147483646, 0]])
 def test_categories_round_trip(tmp_path: Path, name: str, categories: list[int]) -> None:

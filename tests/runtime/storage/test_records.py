@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparsenn.errors import FileFormatError, ResourceError
-from sparsenn.runtime.storage import read_record, records, write_record
+from sparsenn.runtime.storage import read_record, write_record
 
 
 @pytest.fixture(autouse=True)
@@ -35,14 +35,9 @@ def test_a_record_is_read_as_it_was_written(folder: Path) -> None:
         (b"[" * 100_000, "is not JSON"),
         (b"[3]", "holds a JSON list"),
         (b'{"version": 2}', "has version 2"),
-        (b" " * 101, "is larger than 100 bytes"),
     ],
 )
-def test_damage_is_told_with_the_file_and_the_remedy(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, text: bytes, why: str
-) -> None:
-    if why.startswith("is larger"):
-        monkeypatch.setattr(records, "MOST_BYTES", 100)
+def test_damage_is_told_with_the_file_and_the_remedy(folder: Path, text: bytes, why: str) -> None:
     folder.mkdir(parents=True)
     (folder / "a.json").write_bytes(text)
     with pytest.raises(FileFormatError) as caught:

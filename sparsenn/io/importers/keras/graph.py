@@ -14,8 +14,6 @@ from sparsenn.io.importers.keras.operations import OPERATIONS
 from sparsenn.io.importers.keras.reading import OPERATION, class_of, shown
 from sparsenn.io.importers.keras.weights import KerasWeights
 
-__all__ = ["DEEPEST", "Placed", "Source", "placed_layers"]
-
 DEEPEST = 16  # models within models
 
 _INPUT = "InputLayer"
@@ -35,11 +33,8 @@ class Source(NamedTuple):
 class Placed(NamedTuple):
     """A layer of a model, or an operation.
 
-    Parameters
-    ----------
     name : its own, behind those of the models that it is in.
     kind : its class, as `class_of` gives it.
-    config : its configuration.
     path : of its weights.
     args : what it takes, of which `Source` stands for results; nothing where it is an input of the whole model. The
         input of a model that lists none is the result of "".
@@ -71,8 +66,6 @@ def _walk(
 ) -> dict[str, Source]:
     """Find the layers of a model, and of those within it; return which give its outputs, by their names.
 
-    Parameters
-    ----------
     sources : the layers whose results the model takes; none of the whole model.
     found : put the layers here.
     """

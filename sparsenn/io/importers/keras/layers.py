@@ -17,26 +17,13 @@ from sparsenn.formats import Array
 from sparsenn.io.importers.affine import Sides
 from sparsenn.io.importers.axes import take, transpose
 from sparsenn.io.importers.combinations import combined, multiplied
-from sparsenn.io.importers.convolutions import convolve, pad_with_zeros
+from sparsenn.io.importers.convolutions import convolve, pad_with_zeros, same_sides
 from sparsenn.io.importers.keras.reading import Layer, Reading, class_of, constant
-from sparsenn.io.importers.layer_norm import normalise
+from sparsenn.io.importers.normalising import normalise, normalise_by
 from sparsenn.io.importers.pooling import pool
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import Activation, Add, AvgPool2d, Concatenate, LogSoftmax, MaxPool2d, ReLU
 from sparsenn.layers.activation_names import activation_elsewhere, attributes_elsewhere, names_elsewhere
-
-__all__ = [
-    "JOINS",
-    "LAYERS",
-    "applied",
-    "clipped",
-    "concatenated",
-    "dimensions_of",
-    "leaked",
-    "relu",
-    "reshaped",
-    "softmax",
-]
 
 JOINS = ("Add", "Average", "Concatenate", "Multiply", "Subtract")
 """Layers that take what several give."""
@@ -83,20 +70,6 @@ def _sizes(value: Any, otherwise: int, dimensions: int) -> tuple[int, int]:
     return (otherwise, sizes[0]) if dimensions == 1 else (sizes[0], sizes[1])
 
 
-def _same(image: Sequence[int], spans: Sequence[int], stride: Sequence[int]) -> Sides:
-    """Return the pixels on each side that let a window begin at every so many pixels of an image."""
-    totals = [
-        max((-(-size // step) - 1) * step + span - size, 0)
-        for size, span, step in zip(image, spans, stride, strict=True)
-    ]
-    above, left = (total // 2 for total in totals)
-    return (above, totals[0] - above), (left, totals[1] - left)
-
-
-def _dense(signal: Signal, layer: Layer) -> Signal:
-    return _activated(signal.connected(*layer.arrays("kernel")), layer)
-
-
 def _convolution(dimensions: int) -> Reader:
     def read(signal: Signal, layer: Layer) -> Signal:
         kernel, bias = layer.arrays("kernel")
@@ -136,7 +109,7 @@ def _slid(
     spans = [apart[axis] * (filters.shape[2 + axis] - 1) + 1 for axis in (0, 1)]
     padding: Sides = (0, 0), (0, 0)
     if config["padding"] == "same":
-        padding = _same(signal.images().pixels[1:], spans, stride)
+        padding = same_sides(signal.images().pixels[1:], spans, stride)
     elif config["padding"] == "causal" and dimensions == 1:
         padding = (0, 0), (spans[1] - 1, 0)
     elif config["padding"] != "valid":
@@ -146,15 +119,15 @@ def _slid(
 
 def _batch_norm(signal: Signal, layer: Layer) -> Signal:
     config = layer.config
-    names = [*(["gamma"] if config["scale"] else []), *(["beta"] if config["center"] else [])]
-    names = [*names, "moving_mean", "moving_variance"]
+    names = [*_scale_and_centre(config), "moving_mean", "moving_variance"]
     arrays = dict(zip(names, layer.weights(names), strict=True))
     _check_axis(signal, layer)
-    spread = arrays["moving_variance"].astype(np.float64) + float(config["epsilon"])
-    if not (spread > 0).all():
-        raise InputError("a moving variance is not above zero")
-    factor = arrays.get("gamma", 1.0) / np.sqrt(spread)
-    return signal.scaled(factor, arrays.get("beta", 0.0) - arrays["moving_mean"] * factor)
+    moving = arrays["moving_mean"], arrays["moving_variance"]
+    return normalise_by(signal, *moving, float(config["epsilon"]), arrays.get("gamma"), arrays.get("beta"))
+
+
+def _scale_and_centre(config: Mapping[str, Any]) -> list[str]:
+    return [name for name, setting in (("gamma", "scale"), ("beta", "center")) if config[setting]]
 
 
 def _layer_norm(signal: Signal, layer: Layer) -> Signal:
@@ -162,7 +135,7 @@ def _layer_norm(signal: Signal, layer: Layer) -> Signal:
     config = layer.config
     if config.get("rms_scaling"):
         raise InputError("divides by the mean square alone (rms_scaling); sparsenn's layers also subtract the mean")
-    names = [*(["gamma"] if config["scale"] else []), *(["beta"] if config["center"] else [])]
+    names = _scale_and_centre(config)
     arrays = dict(zip(names, layer.weights(names), strict=True))
     rank = len(signal.shape)
     listed = config["axis"] if isinstance(config["axis"], list) else [config["axis"]]
@@ -209,7 +182,7 @@ def _pool(dimensions: int, kind: type[AvgPool2d] | type[MaxPool2d]) -> Reader:
         window = _sizes(config["pool_size"], 1, dimensions)
         stride = window if config.get("strides") is None else _sizes(config["strides"], 1, dimensions)
         image = signal.images().pixels[1:]
-        sides = _same(image, window, stride) if config["padding"] == "same" else ((0, 0), (0, 0))
+        sides = same_sides(image, window, stride) if config["padding"] == "same" else ((0, 0), (0, 0))
         return pool(signal, kind, window, stride, sides, counts_padding=False)
 
     return read
@@ -232,10 +205,6 @@ def _flatten(signal: Signal, layer: Layer) -> Signal:
     taken = np.moveaxis(np.arange(signal.width).reshape(held), 0, -1).ravel()
     order = taken if rows.order is None else rows.order[taken]
     return replace(rows, order=None if (order == np.arange(order.size)).all() else order)
-
-
-def _reshape(signal: Signal, layer: Layer) -> Signal:
-    return reshaped(signal, layer.config["target_shape"], layer.channels_last)
 
 
 def reshaped(signal: Signal, shape: Sequence[Any], channels_last: bool) -> Signal:
@@ -272,10 +241,6 @@ def clipped(signal: Signal, least: Any, most: Any) -> Signal:
     if np.ndim(least) or np.ndim(most):
         raise InputError("clips at one bound per number; one bound for all of them is supported")
     return _imaged(signal).clipped(*(None if bound is None else float(bound) for bound in (least, most)))
-
-
-def _leaky(signal: Signal, layer: Layer) -> Signal:
-    return leaked(signal, layer.config["negative_slope" if "negative_slope" in layer.config else "alpha"])
 
 
 def leaked(signal: Signal, slope: Any) -> Signal:
@@ -332,10 +297,6 @@ def _averaged(signals: Sequence[Signal], layer: Layer) -> Signal:
     return _added(signals, layer).times(1 / len(signals))
 
 
-def _multiplied(signals: Sequence[Signal], layer: Layer) -> Signal:
-    return multiplied(signals) if len(signals) > 1 else signals[0]
-
-
 def _subtracted(signals: Sequence[Signal], layer: Layer) -> Signal:
     first, second = signals
     return combined([first, second.times(-1.0)], Add())
@@ -369,9 +330,11 @@ LAYERS: dict[str, Reading] = {
     "Add": Reading(_added),
     "Average": Reading(_averaged),
     "Concatenate": Reading(concatenated, "axis"),
-    "Multiply": Reading(_multiplied),
+    "Multiply": Reading(lambda signals, layer: multiplied(signals) if len(signals) > 1 else signals[0]),
     "Subtract": Reading(_subtracted),
-    "Dense": Reading(_dense, f"units {_PRODUCT}"),
+    "Dense": Reading(
+        lambda signal, layer: _activated(signal.connected(*layer.arrays("kernel")), layer), f"units {_PRODUCT}"
+    ),
     "Conv1D": Reading(_convolution(1), f"filters {_SLIDING} {_PRODUCT}"),
     "Conv2D": Reading(_convolution(2), f"filters {_SLIDING} {_PRODUCT}"),
     "DepthwiseConv2D": Reading(_depthwise, f"depth_multiplier filters {_SLIDING} {_PRODUCT}"),
@@ -392,10 +355,15 @@ LAYERS: dict[str, Reading] = {
     "Cropping1D": Reading(_cropping, "cropping"),
     "Cropping2D": Reading(_cropping, "cropping data_format"),
     "Flatten": Reading(_flatten, "data_format"),
-    "Reshape": Reading(_reshape, "target_shape"),
+    "Reshape": Reading(
+        lambda signal, layer: reshaped(signal, layer.config["target_shape"], layer.channels_last), "target_shape"
+    ),
     "Activation": Reading(_activated, "activation"),
     "ReLU": Reading(relu, "negative_slope max_value threshold"),
-    "LeakyReLU": Reading(_leaky, "negative_slope alpha"),
+    "LeakyReLU": Reading(
+        lambda signal, layer: leaked(signal, layer.config.get("negative_slope", layer.config.get("alpha"))),
+        "negative_slope alpha",
+    ),
     "PReLU": Reading(_parametric, "shared_axes"),
     "Softmax": Reading(softmax, "axis"),
     **dict.fromkeys(

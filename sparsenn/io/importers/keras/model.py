@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any
+from typing import Any
 
 from sparsenn.errors import FileFormatError, InputError, UsageError, prefix_errors
 from sparsenn.formats import InputLayout
@@ -41,8 +41,6 @@ from sparsenn.model import Model, imported_model
 from sparsenn.network import Network
 from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.memory import check_memory
-
-__all__ = ["from_keras", "read_keras"]
 
 _LONGEST_CONFIG = 1 << 26  # bytes of a model's description
 
@@ -164,15 +162,7 @@ def _member(path: str | os.PathLike[str], archive: zipfile.ZipFile, name: str, m
     if most is not None and member.file_size > most:
         raise FileFormatError(path, f"{name} has {member.file_size:,} bytes; {most:,} are the most")
     check_memory(2 * member.file_size, f"{os.fspath(path)}: {name}")
-    with archive.open(member) as file:
-        return _whole(file, member.file_size)
-
-
-def _whole(file: IO[bytes], size: int) -> bytes:
-    data = file.read(size)
-    if len(data) != size or file.read(1):
-        raise EOFError("a file in it is not as long as it says")
-    return data
+    return archive.read(member)
 
 
 def _config(

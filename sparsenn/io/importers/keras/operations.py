@@ -14,8 +14,6 @@ from sparsenn.io.importers.keras.reading import OPERATION, Layer, Reading, const
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import Activation, Add, ReLU, Sigmoid, Tanh
 
-__all__ = ["OPERATIONS", "operated"]
-
 _TWO = ("x1", "x2")
 """Parameters of operations on two operands, of which one may be a constant."""
 
@@ -73,14 +71,9 @@ def _quotient(first: Any, second: Any, layer: Layer) -> Signal:
         return signal.times(1 / constant(signal, second, layer.channels_last))
 
 
-def _largest(first: Any, second: Any, layer: Layer) -> Signal:
+def _bounded(first: Any, second: Any, is_largest: bool) -> Signal:
     signal, number = _signal_first(first, second)
-    return clipped(signal, number, None)
-
-
-def _smallest(first: Any, second: Any, layer: Layer) -> Signal:
-    signal, number = _signal_first(first, second)
-    return clipped(signal, None, number)
+    return clipped(signal, number, None) if is_largest else clipped(signal, None, number)
 
 
 def _signal_first(first: Any, second: Any) -> tuple[Signal, Any]:
@@ -111,8 +104,8 @@ OPERATIONS: dict[str, Reading] = {
     "Divide": Reading(_quotient, parameters=_TWO),
     "TrueDivide": Reading(_quotient, parameters=_TWO),
     "Negative": Reading(lambda signal, layer: signal.times(-1.0)),
-    "Maximum": Reading(_largest, parameters=_TWO),
-    "Minimum": Reading(_smallest, parameters=_TWO),
+    "Maximum": Reading(lambda first, second, layer: _bounded(first, second, True), parameters=_TWO),
+    "Minimum": Reading(lambda first, second, layer: _bounded(first, second, False), parameters=_TWO),
     "Clip": Reading(lambda signal, layer: clipped(signal, layer.config["x_min"], layer.config["x_max"]), "x_min x_max"),
     "Concatenate": Reading(concatenated, "axis", _SEVERAL),
     "Reshape": Reading(_reshape, "newshape"),

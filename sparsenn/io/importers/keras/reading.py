@@ -12,8 +12,6 @@ from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.io.importers.signal import Signal
 
-__all__ = ["OPERATION", "Layer", "Reading", "Weights", "class_of", "constant", "shown"]
-
 OPERATION = "ops."
 """What the classes of operations begin with here; several have the same names as layers that compute something else."""
 
@@ -35,8 +33,6 @@ _PACKAGES = ("keras", "tf_keras", "tensorflow")  # where Keras's own classes are
 class Reading(NamedTuple):
     """How a kind of layer or operation is read.
 
-    Parameters
-    ----------
     read : makes a signal of those that the layer takes.
     keys : of the configuration, separated by spaces, that are understood; a layer that sets others is refused.
     parameters : of an operation, in order.
@@ -51,11 +47,8 @@ class Reading(NamedTuple):
 class Layer:
     """A layer, or an operation, of Keras.
 
-    Parameters
-    ----------
     kind : the name of its class, as `class_of` gives it.
     config : as Keras writes it.
-    weights : gives its arrays.
     channels_last : how Keras holds images.
     """
 
@@ -67,8 +60,6 @@ class Layer:
     def read(self, reading: Reading | None, *arguments: Any) -> Signal:
         """Return what it makes of what it takes.
 
-        Parameters
-        ----------
         reading : how its kind is read; None where no layer of sparsenn does what it does.
         arguments : a signal; several, for `JOINS`; or an operation's arguments.
         """

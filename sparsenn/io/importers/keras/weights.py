@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import TypeAlias
 
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.io.hdf5.reading import Hdf5Source
-
-__all__ = ["KerasWeights", "stored_weights"]
 
 _DEEPEST = 32  # groups within groups
 
@@ -27,31 +25,6 @@ _CHECKPOINT = "_layer_checkpoint_dependencies"
 """What versions 2.12 and 2.13 call the group of a model's layers."""
 
 _NUMBER = re.compile(r"_(\d{1,9})$", re.ASCII)  # what follows a name that was there before
-
-
-class KerasWeights(Protocol):
-    """Weights of the layers of a model."""
-
-    def inner(self, path: str, kind: str, name: str, counted: Counter[str]) -> str:
-        """Return where a layer of a model is.
-
-        Parameters
-        ----------
-        path : where the model is.
-        kind : the layer's class.
-        name : the layer's name.
-        counted : layers of each class that came before it in the model.
-        """
-
-    def weights(self, path: str, place: str, names: Sequence[str]) -> list[Array]:
-        """Return the arrays of a layer.
-
-        Parameters
-        ----------
-        path : where it is.
-        place : its name, behind those of the models that it is in.
-        names : of the arrays, in the order in which Keras makes them.
-        """
 
 
 class _NumberedWeights:
@@ -79,7 +52,7 @@ class _NumberedWeights:
         return {path: sorted(found) for path, found in numbers.items()}
 
     def inner(self, path: str, kind: str, name: str, counted: Counter[str]) -> str:
-        """Return where a layer of a model is."""
+        """Return where a layer of the model at `path` is, as the next of its class that `counted` has counted."""
         plain = re.sub(r"\W+", "", kind)
         plain = re.sub("([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z]+)", r"\1_\2", plain)).lower()
         number = counted[plain]
@@ -94,7 +67,7 @@ class _NumberedWeights:
         return f"{folder}/{plain}_{number}/" if number else f"{folder}/{plain}/"
 
     def weights(self, path: str, place: str, names: Sequence[str]) -> list[Array]:
-        """Return the arrays of a layer."""
+        """Return the arrays of a layer, of which `names` are in the order in which Keras makes them."""
         group = f"{self.stored.get(path.rstrip('/'), path.rstrip('/'))}/vars"
         there = self.source.names(group)
         if sorted(there) != sorted(map(str, range(len(names)))):
@@ -102,25 +75,11 @@ class _NumberedWeights:
         return [self.source.array(f"{group}/{number}", *_NUMBERS) for number in range(len(names))]
 
 
-def stored_weights(source: Hdf5Source) -> KerasWeights:
-    """Return the weights of an HDF5 file, in which they may be by numbers or by names."""
-    if not source.has_attribute("layer_names"):
-        tops = {name.replace("\\", "/").partition("/")[0] for name in source.names("")}
-        if tops & {"layers", _CHECKPOINT}:
-            return _NumberedWeights(source)
-        if _WHOLE in tops:
-            return _NamedWeights(source, f"{_WHOLE}/")
-    return _NamedWeights(source, "")
-
-
 class _NamedWeights:
     """Weights of an `.h5` file: a group for each layer of the model, in which arrays lie under their own names.
 
     These begin with the layer's name, or with another one: TensorFlow numbers names that it has met before.
 
-    Parameters
-    ----------
-    source : the file.
     root : the group of all layers.
     """
 
@@ -169,6 +128,21 @@ class _NamedWeights:
         if len(alike) > 1:
             raise InputError(f"its arrays may be those of {' or '.join(alike)}; give layers different names")
         return groups[alike[0]]
+
+
+KerasWeights: TypeAlias = _NumberedWeights | _NamedWeights
+"""The weights of the layers of a model."""
+
+
+def stored_weights(source: Hdf5Source) -> KerasWeights:
+    """Return the weights of an HDF5 file, in which they may be by numbers or by names."""
+    if not source.has_attribute("layer_names"):
+        tops = {name.replace("\\", "/").partition("/")[0] for name in source.names("")}
+        if tops & {"layers", _CHECKPOINT}:
+            return _NumberedWeights(source)
+        if _WHOLE in tops:
+            return _NamedWeights(source, f"{_WHOLE}/")
+    return _NamedWeights(source, "")
 
 
 def _last(path: str) -> str:

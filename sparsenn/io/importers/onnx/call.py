@@ -17,8 +17,6 @@ from sparsenn.io.importers.onnx.tensors import Constant, dense
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 
-__all__ = ["Call", "Classes", "Value", "aligned", "deeper", "floats", "weights_of"]
-
 Value: TypeAlias = Any
 """A `Signal`, `Classes`, a constant, or None where an optional input is left out."""
 
@@ -34,12 +32,7 @@ class Classes:
 class Call:
     """A node whose first input, or whichever is one, is a signal.
 
-    Parameters
-    ----------
-    operator : its name.
     version : of the operators of its domain.
-    attributes : those of the node.
-    inputs : its values.
     results : how many outputs it has.
     """
 
@@ -53,11 +46,9 @@ class Call:
     def signal(self) -> Signal:
         """The first input, which must depend on the network's input as the only one."""
         first, *others = self.inputs
-        if not isinstance(first, Signal) or any(isinstance(other, Signal | Classes) for other in others):
+        if not isinstance(first, Signal) or any(isinstance(other, Signal) for other in others):
             raise InputError("an input other than its first depends on the network's input; it must be a constant")
-        if first.integers:
-            raise InputError("it computes with integers from the network's input; put a Cast to float32 before it")
-        return first
+        return check_floats(first)
 
     def attribute(self, name: str, default: Any) -> Any:
         """Return an attribute, or its default."""
@@ -67,7 +58,7 @@ class Call:
         """Return an input as an array; None where it is left out."""
         value = self.inputs[number] if number < len(self.inputs) else None
         _check_no_rows(value)
-        if isinstance(value, Signal | Classes):
+        if isinstance(value, Signal):
             raise InputError(f"its input {number + 1} depends on the network's input; a constant is needed")
         return None if value is None else dense(value)
 
@@ -92,6 +83,13 @@ class Call:
         value = self.constant(number)
         found = self.attribute("axes", None) if value is None else value.reshape(-1)
         return None if found is None else [int(axis) for axis in found]
+
+
+def check_floats(signal: Signal) -> Signal:
+    """Return a signal that does not hold integers."""
+    if signal.integers:
+        raise InputError("it computes with integers from the network's input; put a Cast to float32 before it")
+    return signal
 
 
 def _check_no_rows(value: Value) -> None:

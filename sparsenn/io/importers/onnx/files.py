@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from sparsenn.errors import FileFormatError, InputError, ResourceError, SparseNNError, UsageError
 from sparsenn.io.bounded import Source
@@ -26,9 +27,6 @@ from sparsenn.printable import kind_of, reason_of
 from sparsenn.runtime.memory import check_memory
 from sparsenn.runtime.storage import open_to_write, replacing
 from sparsenn.structure.onnx_graph import export_graph
-from sparsenn.structure.onnx_library import onnx_library
-
-__all__ = ["from_onnx", "read_onnx", "to_onnx", "write_onnx"]
 
 _MOST_BYTES = (1 << 31) - 1
 """What a protobuf may have; larger models keep their weights in files beside it."""
@@ -74,17 +72,16 @@ def from_onnx(
     ResourceError
         It is larger than memory, or the file cannot be read.
     UsageError
-        The package onnx is not installed, that is no model, or the shape names no input of it.
+        That is no model, or the shape names no input of it.
     ShapeError
         The shape does not fit an input.
     """
     if isinstance(model, str | os.PathLike):
         return _imported(model, shape, sparse_below, foreign)[0].network
-    proto = onnx_library().ModelProto
-    if not isinstance(model, proto):
+    if not isinstance(model, onnx.ModelProto):
         raise UsageError(f"the model is {kind_of(model)}; give a path or an onnx.ModelProto")
     if shape is not None:
-        original, model = model, proto()
+        original, model = model, onnx.ModelProto()
         model.CopyFrom(original)
         fix_sizes(model.graph, shape)
     return _built(model, None, sparse_below, foreign).network
@@ -108,8 +105,7 @@ def to_onnx(network: Network | Model, path: str | os.PathLike[str], sparse: bool
     ------
     UsageError
         It is no network or model, a layer has an activation that ONNX does not know, the model makes several inputs of
-        a column of texts or resizes images, the file would be too large for one protobuf, or the package onnx is not
-        installed.
+        a column of texts or resizes images, or the file would be too large for one protobuf.
     ResourceError
         The file cannot be written.
     """
@@ -117,7 +113,7 @@ def to_onnx(network: Network | Model, path: str | os.PathLike[str], sparse: bool
         raise UsageError(f"to_onnx takes a network or a model, not {kind_of(network)}")
     model = _proto(network, sparse) if isinstance(network, Model) else export_graph(network, sparse)
     try:
-        onnx_library().checker.check_model(model)
+        onnx.checker.check_model(model)
         content = model.SerializeToString()
     except Exception as error:  # the checker raises several kinds of errors
         raise UsageError(f"the network does not make a valid ONNX file: {reason_of(error)}") from error
@@ -181,7 +177,6 @@ def _imported(
     sparse_below: float = SPARSE_BELOW,
     foreign: bool = True,
 ) -> tuple[Imported, Any]:
-    onnx = onnx_library()
     with Source(path, _MOST_BYTES, excess="that a protobuf may have; refused") as source:
         if not source.compressed:
             check_memory(2 * source.size, f"{path}")
@@ -211,5 +206,7 @@ def _built(proto: Any, folder: Path | None, sparse_below: float, foreign: bool) 
         graph = whole_graph(proto, Tensors(folder), imported.inputs, imported.outputs) if foreign else None
     except MemoryError as error:
         raise ResourceError("the model is larger than the memory that is left") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"a name in it is no text ({error})") from error
     network = check_rounding(imported.network, imported.entering)
     return replace(imported, network=with_onnx_graph(network, graph))

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, helper
 from scipy.sparse import issparse
 
 from sparsenn.errors import InputError, SparseNNError
@@ -14,9 +15,6 @@ from sparsenn.formats import Array
 from sparsenn.io.importers.onnx.tensors import SMALL_BYTES, Constant, dense
 from sparsenn.printable import reason_of
 from sparsenn.runtime.memory import check_memory
-from sparsenn.structure.onnx_library import onnx_library
-
-__all__ = ["ROWS", "ROWS_UNKNOWN", "fold", "names_rows"]
 
 ROWS = -(1 << 62)
 """What stands for the number of rows in a shape that the graph computes with, always as int64."""
@@ -51,8 +49,6 @@ _OTHER = frozenset(
 def fold(node: Any, inputs: Sequence[Constant | None], opsets: dict[str, int]) -> list[Constant]:
     """Return what a node gives for constants, one for each output.
 
-    Parameters
-    ----------
     inputs : None where an optional one is left out.
     opsets : the version of each domain's operators.
     """
@@ -88,9 +84,8 @@ def names_rows(value: Constant | None) -> bool:
 
 def _cast_rows(node: Any, value: Constant) -> Constant:
     """Return sizes, of which one is the number of rows, as integers of another type: they stay int64."""
-    types = onnx_library().TensorProto
     to = next(attribute.i for attribute in node.attribute if attribute.name == "to")
-    if to not in (types.INT32, types.INT64):
+    if to not in (TensorProto.INT32, TensorProto.INT64):
         raise InputError(ROWS_UNKNOWN)
     return value
 
@@ -100,10 +95,9 @@ _FIRST = {"DequantizeLinear": 19}
 
 
 def _computed(node: Any, arrays: list[Array | None], opsets: dict[str, int]) -> list[Constant]:
-    onnx_library()
-    opsets = opsets | {"": max(opsets[""], _FIRST.get(node.op_type, 0))}
-    from onnx import helper, reference
+    from onnx import reference  # which takes long to import
 
+    opsets = opsets | {"": max(opsets[""], _FIRST.get(node.op_type, 0))}
     named = {name: array for name, array in zip(node.input, arrays, strict=True) if array is not None}
     graph = helper.make_graph(
         [node],
@@ -111,8 +105,7 @@ def _computed(node: Any, arrays: list[Array | None], opsets: dict[str, int]) -> 
         [helper.make_empty_tensor_value_info(name) for name in named],
         [helper.make_empty_tensor_value_info(name) for name in node.output if name],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid(*opset) for opset in opsets.items()])
-    results = iter(reference.ReferenceEvaluator(model).run(None, named))
+    results = iter(reference.ReferenceEvaluator(graph, opsets=opsets).run(None, named))
     return [np.asarray(next(results)) if name else None for name in node.output]
 
 

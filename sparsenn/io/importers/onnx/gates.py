@@ -17,8 +17,6 @@ from sparsenn.layers import Activation
 from sparsenn.layers.activation_names import activation_elsewhere
 from sparsenn.layers.formulas import numpy_function
 
-__all__ = ["Gate", "Gates"]
-
 _MOST_TENSORS = 16  # of an activation, at most
 
 _OPERATORS: dict[str, Callable[..., Array]] = {
@@ -56,9 +54,6 @@ class Gate(NamedTuple):
 class Gates:
     """Finds the nodes of a graph that are the last of an activation.
 
-    Parameters
-    ----------
-    nodes : of the graph.
     number : returns a constant of one number by its name; None for other tensors.
     attributes : returns a node's attributes.
     """

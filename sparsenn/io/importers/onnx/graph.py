@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
+import onnx
 
 from sparsenn.errors import InputError, prefix_errors
 from sparsenn.formats import Array
@@ -15,18 +17,16 @@ from sparsenn.io.importers.affine import UNSCALED, Scaling
 from sparsenn.io.importers.combinations import network_between
 from sparsenn.io.importers.onnx.call import Call, Classes, Value
 from sparsenn.io.importers.onnx.folding import fold
-from sparsenn.io.importers.onnx.gates import Gate, Gates
+from sparsenn.io.importers.onnx.gates import Gates
 from sparsenn.io.importers.onnx.labels import labels_of
 from sparsenn.io.importers.onnx.normalisations import Normalisation, Normalisations
 from sparsenn.io.importers.onnx.operators import OPERATORS
+from sparsenn.io.importers.onnx.subgraphs import Subgraphs
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import Softmax
 from sparsenn.network import Network
 from sparsenn.printable import reason_of
-from sparsenn.structure.onnx_library import onnx_library
-
-__all__ = ["Imported", "Walk"]
 
 _OLDEST = 7
 """The version of the operators from which on sums broadcast as NumPy's do."""
@@ -50,9 +50,6 @@ _NEEDED = {
 class Imported:
     """What a graph holds.
 
-    Parameters
-    ----------
-    network : its layers.
     classes : whether its outputs are scores or probabilities of classes.
     labels : the classes' own labels, where the graph has them.
     entering : how the graph scales its input before all else.
@@ -81,12 +78,13 @@ class Walk:
         self._context = _checker(model, self._opsets)
         self.constants = self._read_constants() if constants is None else constants
         self._constants = {node.output[0]: node for node in self._graph.node if node.op_type == "Constant"}
-        self._held: dict[str, Array | None] = {}
+        self._constant = cache(self._constant_of)
         gates = Gates(self._graph.node, self._number, self._attributes)
         normalisations = Normalisations(self._graph.node, self._constant, self._attributes)
         found = ((place, normalisations.of(node) or gates.of(node)) for place, node in enumerate(self._graph.node))
         self._patterns = {place: pattern for place, pattern in found if pattern is not None}
-        self._needed = _needed(self._graph, self._patterns)
+        reads = {place: (pattern.source,) for place, pattern in self._patterns.items()}
+        self._needed = Subgraphs(model, reads).needed
         self._begin()
 
     def _begin(self) -> None:
@@ -117,7 +115,7 @@ class Walk:
         """Return the operators without layers here whose nodes depend on the graph's inputs."""
         computed = {value.name for value in self._graph.input} - self.constants.keys()
         unknown = set()
-        for place in sorted(self._needed):
+        for place in self._needed:
             node = self._graph.node[place]
             if node.op_type not in ("Shape", "Size") and computed.intersection(self.reads(place)):
                 computed.update(node.output)
@@ -143,7 +141,7 @@ class Walk:
     def run(self, signals: dict[str, Signal]) -> Imported:
         """Return what the graph makes of its inputs."""
         values: dict[str, Value] = {**self.constants, **signals}
-        for place in sorted(self._needed):
+        for place in self._needed:
             self.add_outputs(place, values)
         return self.imported(signals, values)
 
@@ -169,26 +167,40 @@ class Walk:
                 values[name] = value
 
     def imported(self, signals: Mapping[str, Signal], values: Mapping[str, Value]) -> Imported:
-        """Return the network of the graph's outputs."""
+        """Return the network of the graph's outputs: numbers, or those that numbers of classes are taken of."""
         outputs = {output.name: _found(output.name, values) for output in self._graph.output}
-        return _imported(signals, outputs, self._labels, len(self._dequantised))
+        found = {name: value for name, value in outputs.items() if isinstance(value, Signal | Classes)}
+        scores = {name: value for name, value in found.items() if isinstance(value, Signal)}
+        classes = [value for value in found.values() if isinstance(value, Classes)]
+        distinct = {id(value) for value in scores.values()} or {id(value.scores) for value in classes}
+        if not distinct or (classes and len(distinct) > 1):
+            names = ", ".join(map(repr, found)) or "none"
+            raise InputError(
+                f"its outputs that depend on the input are {names}; one at least is needed, and where one is the "
+                "number of a class only one other may be (onnx.utils.extract_model leaves one)"
+            )
+        if classes:
+            scores = dict(list(scores.items())[:1])
+        network, entering = network_between(signals, scores or {"scores": classes[0].scores})
+        has_classes = bool(classes) or isinstance(network[-1], Softmax)
+        return Imported(network, has_classes, self._labels, entering, len(self._dequantised), signals, scores)
 
     def _made(self, node: Any, inputs: list[Value]) -> list[Value]:
         domain = _DOMAINS.get(node.domain)
         if domain is None:
             raise InputError(f"its domain {node.domain!r} is not one of ONNX's; nothing is known about the operator")
         try:
-            onnx_library().checker.check_node(node, self._context)
+            onnx.checker.check_node(node, self._context)
         except Exception as error:  # the checker raises whatever its parts raise
             raise InputError(reason_of(error)) from error
         attributes = self._attributes(node)
-        if not any(isinstance(value, Signal | Classes) for value in inputs):
+        if any(isinstance(value, Classes) for value in inputs):
+            return [_classes_of(node.op_type, inputs)]
+        if not any(isinstance(value, Signal) for value in inputs):
             return self._folded(node, attributes, inputs)
         if node.op_type not in OPERATORS:
             needed = _NEEDED.get(node.op_type, "a layer for it; docs/importing-onnx.md lists what is read")
             raise InputError(f"no layer does that; sparsenn would need {needed}")
-        if any(isinstance(value, Classes) for value in inputs) and node.op_type not in _OF_CLASSES:
-            raise InputError("it computes with the numbers of classes; do that with the network's outputs")
         version, results = self._opsets[domain], len(node.output)
         made = OPERATORS[node.op_type](Call(node.op_type, version, attributes, inputs, results))
         return made if isinstance(made, list) else [made]
@@ -202,13 +214,8 @@ class Walk:
             self._dequantised.add(node.output[0])
         return fold(node, inputs, self._opsets)
 
-    def _constant(self, name: str) -> Array | None:
-        """Return an initialiser, or what a Constant node holds, by its name; None for others, and sparse ones."""
-        if name not in self._held:
-            self._held[name] = self._constant_of(name)
-        return self._held[name]
-
     def _constant_of(self, name: str) -> Array | None:
+        """Return an initialiser, or what a Constant node holds, by its name; None for others, and sparse ones."""
         constant = self.constants.get(name)
         if constant is None and (node := self._constants.get(name)) is not None:
             constant = self._folded(node, self._attributes(node), [])[0]
@@ -224,7 +231,6 @@ class Walk:
         return {attribute.name: self._attribute(attribute) for attribute in node.attribute}
 
     def _attribute(self, attribute: Any) -> Any:
-        onnx = onnx_library()
         if attribute.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
             raise InputError(
                 f"its attribute {attribute.name!r} is a subgraph; sparsenn does not choose layers at run time"
@@ -232,12 +238,22 @@ class Walk:
         return onnx.helper.get_attribute_value(attribute)
 
 
-_OF_CLASSES = ("ArrayFeatureExtractor", "Cast", "Gather", "Identity", "Reshape", "Squeeze", "Unsqueeze")
-"""Operators that leave the number of a class one, or make its label of it."""
+_PICKING_LABELS = ("ArrayFeatureExtractor", "Gather")
+_PASSING_CLASSES = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
+"""Operators that leave the number of a class one; those above make its label of it, which they pick from a constant."""
+
+
+def _classes_of(operator: str, inputs: list[Value]) -> Classes:
+    """Return the classes that an operator gives for classes: the same."""
+    if operator not in _PICKING_LABELS and not (operator in _PASSING_CLASSES and isinstance(inputs[0], Classes)):
+        raise InputError("it computes with the numbers of classes; do that with the network's outputs")
+    found = [value for value in inputs if isinstance(value, Classes)]
+    if len(found) != 1 or any(isinstance(value, Signal) for value in inputs):
+        raise InputError("it picks by classes, from no constant; only labels of classes can be picked so")
+    return found[0]
 
 
 def _opsets(model: Any) -> dict[str, int]:
-    onnx = onnx_library()
     opsets = {_DOMAINS.get(opset.domain, opset.domain): opset.version for opset in model.opset_import}
     newest = onnx.defs.onnx_opset_version()
     if not _OLDEST <= opsets.get("", newest) <= newest:
@@ -254,20 +270,10 @@ def _opsets(model: Any) -> dict[str, int]:
 
 
 def _checker(model: Any, opsets: dict[str, int]) -> Any:
-    context = onnx_library().checker.C.CheckerContext()
-    context.ir_version = min(max(model.ir_version, 3), onnx_library().IR_VERSION)
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = min(max(model.ir_version, 3), onnx.IR_VERSION)
     context.opset_imports = opsets
     return context
-
-
-def _needed(graph: Any, patterns: Mapping[int, Gate | Normalisation]) -> set[int]:
-    """Return the places of the nodes whose outputs the graph's outputs depend on."""
-    wanted, needed = {output.name for output in graph.output}, set()
-    for place in range(len(graph.node) - 1, -1, -1):
-        if wanted & set(graph.node[place].output):
-            needed.add(place)
-            wanted.update((patterns[place].source,) if place in patterns else graph.node[place].input)
-    return needed
 
 
 def _found(name: str, values: Mapping[str, Value]) -> Value:
@@ -277,24 +283,3 @@ def _found(name: str, values: Mapping[str, Value]) -> Value:
     if name not in values:
         raise InputError(f"{name!r} is not an input, an initialiser, or the output of a node before it")
     return values[name]
-
-
-def _imported(
-    inputs: Mapping[str, Signal], outputs: Mapping[str, Value], labels: tuple[str, ...], dequantised: int
-) -> Imported:
-    """Return the network of the graph's outputs: numbers, or those that numbers of classes are taken of."""
-    found = {name: value for name, value in outputs.items() if isinstance(value, Signal | Classes)}
-    scores = {name: value for name, value in found.items() if isinstance(value, Signal)}
-    classes = [value for value in found.values() if isinstance(value, Classes)]
-    distinct = {id(value) for value in scores.values()} or {id(value.scores) for value in classes}
-    if not distinct or (classes and len(distinct) > 1):
-        names = ", ".join(map(repr, found)) or "none"
-        raise InputError(
-            f"its outputs that depend on the input are {names}; one at least is needed, and where one is the number of "
-            "a class only one other may be (onnx.utils.extract_model leaves one)"
-        )
-    if classes:
-        scores = dict(list(scores.items())[:1])
-    network, entering = network_between(inputs, scores or {"scores": classes[0].scores})
-    has_classes = bool(classes) or isinstance(network[-1], Softmax)
-    return Imported(network, has_classes, labels, entering, dequantised, inputs, scores)

@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from onnx import TensorProto
+
 from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.formats import InputLayout
 from sparsenn.formats.named_shapes import checked_shapes
 from sparsenn.io.importers.combinations import slices_of_inputs
 from sparsenn.io.importers.signal import Signal
-from sparsenn.structure.onnx_library import onnx_library
-
-__all__ = ["InputShapes", "fix_sizes", "input_signals"]
 
 InputShapes: TypeAlias = Sequence[int] | Mapping[str, Sequence[int]]
 """The shape of one sample of each input by its name, or of a single input."""
+
+_FLOATING, _WHOLE = (
+    [TensorProto.DataType.Value(name) for name in names.split()]
+    for names in ("FLOAT DOUBLE FLOAT16 BFLOAT16", "INT8 UINT8 INT16 UINT16 INT32 INT64")
+)
+"""Types of inputs that are read."""
 
 
 def fix_sizes(graph: Any, shapes: InputShapes) -> None:
     """Fix the open sizes of a graph's inputs, but for the axis of rows; sizes of one name are the same in all inputs.
 
-    Parameters
-    ----------
     graph : an `onnx.GraphProto`; its inputs are changed.
     shapes : without the axis of rows, or with it, where it becomes fixed, too.
     """
@@ -86,9 +89,6 @@ def input_signals(
 ) -> Iterator[dict[str, Signal]]:
     """Yield what the inputs may be, by name.
 
-    Parameters
-    ----------
-    graph : an `onnx.GraphProto`.
     names_read : of values that the outputs depend on; of several inputs, others are left out.
     constants : names of initialisers, which may be inputs, too.
     sparse_below : as of `fully_connected`.
@@ -116,10 +116,8 @@ def _rows(signal: Signal) -> tuple[bool, int | None]:
 
 def _choices(value: Any, sparse_below: float) -> list[Signal]:
     """Return what one input may be: rows along an axis, or one row."""
-    types = onnx_library().TensorProto
     kind, name = value.type.tensor_type, value.name
-    floating = kind.elem_type in (types.FLOAT, types.DOUBLE, types.FLOAT16, types.BFLOAT16)
-    whole = kind.elem_type in (types.INT8, types.UINT8, types.INT16, types.UINT16, types.INT32, types.INT64)
+    floating, whole = kind.elem_type in _FLOATING, kind.elem_type in _WHOLE
     if not value.type.HasField("tensor_type") or not (floating or whole):
         raise InputError(f"its input {name!r} is not a tensor of numbers")
     if not kind.HasField("shape"):

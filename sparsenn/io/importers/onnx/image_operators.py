@@ -11,14 +11,12 @@ from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.io.importers.affine import Sides
 from sparsenn.io.importers.axes import transpose
-from sparsenn.io.importers.convolutions import convolve, pad_with_zeros
+from sparsenn.io.importers.convolutions import convolve, pad_with_zeros, same_sides
 from sparsenn.io.importers.onnx.call import Call, floats
 from sparsenn.io.importers.pooling import pool
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import AvgPool2d, MaxPool2d, Pool2d
 from sparsenn.layers.images import Pair
-
-__all__ = ["IMAGE_OPERATORS"]
 
 
 def _conv(call: Call) -> Signal:
@@ -66,12 +64,9 @@ def _pads(call: Call, signal: Signal, window: Pair, stride: Pair, dilation: Pair
     if auto == "VALID":
         return (0, 0), (0, 0)
     if auto in ("SAME_UPPER", "SAME_LOWER"):
-        pads = []
-        for size, span, step, apart in zip(signal.picture[1:], window, stride, dilation, strict=True):
-            total = max((-(-size // step) - 1) * step + apart * (span - 1) + 1 - size, 0)
-            less, more = total // 2, total - total // 2
-            pads.append((less, more) if auto == "SAME_UPPER" else (more, less))
-        return pads[0], pads[1]
+        spans = [apart * (size - 1) + 1 for size, apart in zip(window, dilation, strict=True)]
+        down, across = same_sides(signal.picture[1:], spans, stride)
+        return (down, across) if auto == "SAME_UPPER" else (down[::-1], across[::-1])
     if auto != "NOTSET":
         raise InputError(f"its auto_pad is {auto}; NOTSET, VALID, SAME_UPPER and SAME_LOWER are known")
     count = 2 * (signal.rank - 2)

@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import onnx
 
 from sparsenn.io.importers.onnx.call import Value
 from sparsenn.io.importers.signal import Signal
-from sparsenn.structure.onnx_library import onnx_library
-
-__all__ = ["labels_of", "with_numeric_outputs"]
-
 
 _LABELS = ("classlabels_ints", "classlabels_int64s", "classlabels_strings")  # attributes
 
@@ -24,7 +21,7 @@ def labels_of(node: Any, values: Mapping[str, Value]) -> tuple[str, ...]:
             return ()
         return tuple(map(_text, np.asarray(values[node.input[0]]).reshape(-1)))
     attributes = (attribute for attribute in node.attribute if attribute.name in _LABELS)
-    lists = (onnx_library().helper.get_attribute_value(attribute) for attribute in attributes)
+    lists = (onnx.helper.get_attribute_value(attribute) for attribute in attributes)
     return tuple(_text(label) for labels in lists for label in labels)
 
 
@@ -34,7 +31,6 @@ def with_numeric_outputs(model: Any) -> Any:
     Outputs of a ZipMap, a dictionary for each row, become the numbers that it takes; labels that are texts are left out
     beside other outputs.
     """
-    onnx = onnx_library()
     maps = {node.output[0] for node in model.graph.node if node.op_type == "ZipMap"}
     texts = [value for value in model.graph.output if value.type.tensor_type.elem_type == onnx.TensorProto.STRING]
     if not maps and not texts:

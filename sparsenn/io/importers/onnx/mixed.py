@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx.inliner
 from scipy.sparse import issparse
 
 from sparsenn.errors import InputError, ShapeError, SparseNNError, UsageError
@@ -23,9 +24,6 @@ from sparsenn.io.importers.onnx.subgraphs import Subgraphs, without_dead_nodes
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import Add, ForeignLayer, LayerNorm, PerPosition, RowTensor, Slice
-from sparsenn.structure.onnx_library import onnx_library
-
-__all__ = ["import_graph"]
 
 _WITH_WEIGHTS = ("Conv", "Gemm", "MatMul")
 """Operators for whose layers a graph is cut, where few weights are not zero: ONNX Runtime is as fast with others."""
@@ -36,22 +34,11 @@ def import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: boo
 
     A tensor whose first axis has a fixed length is taken for rows alike, or, where the graph mixes them, as one row.
 
-    Parameters
-    ----------
-    model : an `onnx.ModelProto`.
-    tensors : reads its constants.
     sparse_below : as of `fully_connected`.
     foreign : whether nodes that have no layer here become layers of ONNX Runtime.
     """
-    try:
-        return _import_graph(model, tensors, sparse_below, foreign)
-    except UnicodeDecodeError as error:
-        raise InputError(f"a name in it is no text ({error})") from error
-
-
-def _import_graph(model: Any, tensors: Tensors, sparse_below: float, foreign: bool) -> Imported:
     if model.functions:
-        model = onnx_library().inliner.inline_local_functions(model)
+        model = onnx.inliner.inline_local_functions(model)
     walk = Walk(model, tensors)
     choices = list(input_signals(model.graph, walk.names_read(), walk.constants, sparse_below))
     has_positions = any(len(signal.shape) > 1 for signals in choices for signal in signals.values())

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
 import numpy as np
+from onnx import TensorProto
 
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
 from sparsenn.io.importers.axes import transpose
-from sparsenn.io.importers.onnx.call import Call, Classes, Value
+from sparsenn.io.importers.onnx.call import Call, Value
 from sparsenn.io.importers.onnx.folding import ROWS
 from sparsenn.io.importers.onnx.tensors import dense
 from sparsenn.io.importers.signal import Signal
-
-__all__ = ["MOVEMENTS"]
 
 
 def _reshaped(signal: Signal, target: list[int]) -> Signal:
@@ -55,11 +55,9 @@ def _filled(signal: Signal, target: list[int]) -> list[int]:
     return [left // rest if size == -1 else size for size in target]
 
 
-def _reshape(call: Call) -> Value:
-    if isinstance(call.inputs[0], Classes):
-        return call.inputs[0]
+def _reshape(call: Call) -> Signal:
     signal, shape = _only_signal(call), call.inputs[1]
-    if isinstance(shape, Signal | Classes):
+    if isinstance(shape, Signal):
         raise InputError("its shape depends on the network's input; it must be a constant")
     target = [int(size) for size in dense(shape).reshape(-1)]
     if call.attribute("allowzero", 0) and 0 in target:
@@ -89,9 +87,7 @@ def _merged_size(signal: Signal, sizes: tuple[int, ...]) -> int:
     return ROWS
 
 
-def _squeeze(call: Call) -> Value:
-    if isinstance(call.inputs[0], Classes):
-        return call.inputs[0]
+def _squeeze(call: Call) -> Signal:
     signal, axes = _only_signal(call), call.axes()
     full = signal.full(ROWS)
     dropped = (
@@ -106,9 +102,7 @@ def _squeeze(call: Call) -> Value:
     return _reshaped(signal, [size for axis, size in enumerate(full) if axis not in dropped])
 
 
-def _unsqueeze(call: Call) -> Value:
-    if isinstance(call.inputs[0], Classes):
-        return call.inputs[0]
+def _unsqueeze(call: Call) -> Signal:
     signal, axes = _only_signal(call), call.axes() or []
     rank = signal.rank + len(axes)
     added = {axis + rank if axis < 0 else axis for axis in axes}
@@ -123,10 +117,6 @@ def _transpose(call: Call) -> Signal:
     return transpose(signal, [int(axis) for axis in call.attribute("perm", range(signal.rank - 1, -1, -1))])
 
 
-def _identity(call: Call) -> Value:
-    return call.inputs[0]
-
-
 def _dropout(call: Call) -> Value:
     if call.number(2, 0.0):
         raise InputError("it drops numbers at random, as in training; export the network for inference")
@@ -134,15 +124,11 @@ def _dropout(call: Call) -> Value:
 
 
 def _cast(call: Call) -> Value:
-    from sparsenn.structure.onnx_library import onnx_library
 
     value = call.inputs[0]
-    if isinstance(value, Classes):
-        return value
-    types = onnx_library().TensorProto
-    if call.attribute("to", 0) in (types.FLOAT, types.DOUBLE, types.FLOAT16, types.BFLOAT16):
+    if call.attribute("to", 0) in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16):
         return replace(value, integers=False)
-    if value.integers and call.attribute("to", 0) in (types.INT64, types.INT32):
+    if value.integers and call.attribute("to", 0) in (TensorProto.INT64, TensorProto.INT32):
         return value
     raise InputError("it converts what the network computes to numbers other than floating-point ones")
 
@@ -160,11 +146,11 @@ def _only_signal(call: Call) -> Signal:
     return signal
 
 
-MOVEMENTS = {
+MOVEMENTS: dict[str, Callable[[Call], Value]] = {
     "Cast": _cast,
     "Dropout": _dropout,
     "Flatten": _flatten,
-    "Identity": _identity,
+    "Identity": lambda call: call.inputs[0],
     "Reshape": _reshape,
     "Shape": _shape,
     "Squeeze": _squeeze,

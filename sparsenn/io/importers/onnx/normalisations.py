@@ -17,10 +17,8 @@ import numpy as np
 
 from sparsenn.errors import InputError
 from sparsenn.formats import Array
-from sparsenn.io.importers.layer_norm import normalise
+from sparsenn.io.importers.normalising import normalise
 from sparsenn.io.importers.signal import Signal
-
-__all__ = ["Normalisation", "Normalisations"]
 
 
 class Normalisation(NamedTuple):
@@ -53,9 +51,6 @@ class Normalisation(NamedTuple):
 class Normalisations:
     """Finds the nodes of a graph that are the last of a normalisation.
 
-    Parameters
-    ----------
-    nodes : of the graph.
     constant : returns a constant by its name; None for other tensors.
     attributes : returns a node's attributes.
     """
@@ -79,17 +74,15 @@ class Normalisations:
 
     def _quotient(self, node: Any) -> Normalisation | None:
         """Return what a node gives if that is differences from a mean, divided by their deviation."""
-        if node.op_type == "Div":
-            centred, root = node.input
-        elif node.op_type == "Mul":
-            centred, root = node.input
+        if node.op_type not in ("Div", "Mul"):
+            return None
+        centred, root = node.input
+        if node.op_type == "Mul":
             if self._kind(root) != "Reciprocal":
                 centred, root = root, centred
             if self._kind(root) != "Reciprocal":
                 return None
             (root,) = self._makers[root].input
-        else:
-            return None
         if self._kind(root) != "Sqrt":
             return None
         total = self._makers.get(self._makers[root].input[0])

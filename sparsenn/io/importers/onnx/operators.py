@@ -16,8 +16,8 @@ from sparsenn.formats import INDEX32_LIMIT
 from sparsenn.io.importers.affine import Product
 from sparsenn.io.importers.axes import transpose
 from sparsenn.io.importers.combinations import combined, concatenated, product_per_position, products_of, with_product
-from sparsenn.io.importers.layer_norm import normalise
-from sparsenn.io.importers.onnx.call import Call, Classes, Value, aligned, deeper, floats, weights_of
+from sparsenn.io.importers.normalising import normalise, normalise_by
+from sparsenn.io.importers.onnx.call import Call, Classes, Value, aligned, check_floats, deeper, floats, weights_of
 from sparsenn.io.importers.onnx.image_operators import IMAGE_OPERATORS
 from sparsenn.io.importers.onnx.movements import MOVEMENTS
 from sparsenn.io.importers.onnx.selections import SELECTIONS
@@ -27,8 +27,6 @@ from sparsenn.layers import Add, LogSoftmax, Multiply, Softmax
 from sparsenn.layers.activation import HardSigmoid
 from sparsenn.layers.activation_names import activation_elsewhere, names_elsewhere
 from sparsenn.runtime.memory import check_memory
-
-__all__ = ["OPERATORS"]
 
 _FLOAT32_MOST = float(np.finfo(np.float32).max)
 
@@ -41,7 +39,7 @@ def _matmul(call: Call) -> Signal:
     if isinstance(one, Signal) and isinstance(other, Signal):
         raise InputError("both of its inputs depend on the network's input; one must be constant weights")
     signal: Signal = one if isinstance(one, Signal) else other
-    _check_floats(signal)
+    check_floats(signal)
     return _times_weights(signal, other) if signal is one else _weights_times(one, signal)
 
 
@@ -114,22 +112,22 @@ def _transposed(value: Value) -> Value:
 def _add(call: Call) -> Signal:
     one, other = call.inputs
     if isinstance(one, Signal) and isinstance(other, Signal):
-        return _summed(_check_floats(one), _check_floats(other))
+        return _summed(check_floats(one), check_floats(other))
     return _plus(one, other) if isinstance(one, Signal) else _plus(other, one)
 
 
 def _sub(call: Call) -> Signal:
     one, other = call.inputs
     if isinstance(other, Signal):
-        negative = _check_floats(other).times(-1.0)
-        return _summed(_check_floats(one), negative) if isinstance(one, Signal) else _plus(negative, one)
+        negative = check_floats(other).times(-1.0)
+        return _summed(check_floats(one), negative) if isinstance(one, Signal) else _plus(negative, one)
     return _plus(one, -floats(other))
 
 
 def _mul(call: Call) -> Signal:
     one, other = call.inputs
     if isinstance(one, Signal) and isinstance(other, Signal):
-        return combined([_check_floats(one), _check_floats(other)], Multiply())
+        return combined([check_floats(one), check_floats(other)], Multiply())
     return _times(one, other) if isinstance(one, Signal) else _times(other, one)
 
 
@@ -141,17 +139,13 @@ def _div(call: Call) -> Signal:
 
 
 def _plus(signal: Signal, constant: Constant) -> Signal:
-    signal, numbers = aligned(_check_floats(signal), constant)
+    signal, numbers = aligned(check_floats(signal), constant)
     return signal.plus(numbers)
 
 
 def _times(signal: Signal, constant: Constant) -> Signal:
-    signal, numbers = aligned(_check_floats(signal), constant)
+    signal, numbers = aligned(check_floats(signal), constant)
     return signal.times(numbers)
-
-
-def _neg(call: Call) -> Signal:
-    return call.signal.times(-1.0)
 
 
 def _scaler(call: Call) -> Signal:
@@ -170,8 +164,7 @@ def _batch_normalization(call: Call) -> Signal:
         raise InputError(f"it takes {signal}, and has numbers for {scale.size} channels")
     if not scale.shape == shift.shape == mean.shape == variance.shape:
         raise InputError(f"it has {scale.size}, {shift.size}, {mean.size} and {variance.size} numbers for channels")
-    factor = scale / np.sqrt(variance + float(call.attribute("epsilon", 1e-5)))
-    return signal.scaled(factor, shift - mean * factor)
+    return normalise_by(signal, mean, variance, float(call.attribute("epsilon", 1e-5)), scale, shift)
 
 
 def _elementwise(call: Call) -> Signal:
@@ -187,14 +180,6 @@ def _clip(call: Call) -> Signal:
     else:
         least, most = call.number(1, -inf), call.number(2, inf)
     return _between(call.signal, least, most)
-
-
-def _max(call: Call) -> Signal:
-    return _between(_deepest(call), max(_bounds(call)), inf)
-
-
-def _min(call: Call) -> Signal:
-    return _between(_deepest(call), -inf, min(_bounds(call)))
 
 
 def _bounds(call: Call) -> list[float]:
@@ -216,7 +201,7 @@ def _one_signal(call: Call) -> Signal:
         raise InputError(
             "it compares several tensors that depend on the network's input; only one may: the others must be constants"
         )
-    return _check_floats(signals[0])
+    return check_floats(signals[0])
 
 
 def _between(signal: Signal, least: float, most: float) -> Signal:
@@ -298,7 +283,7 @@ def _concat(call: Call) -> Signal:
     first = signals[0]
     if len(signals) == 1:
         return first
-    return concatenated([_check_floats(signal) for signal in signals], int(call.attribute("axis", 0)))
+    return concatenated([check_floats(signal) for signal in signals], int(call.attribute("axis", 0)))
 
 
 def _sum(call: Call) -> Value:
@@ -317,20 +302,8 @@ def _summed(one: Signal, other: Signal) -> Signal:
     return with_product(one, Product(csc_array(first.weights) + csc_array(second.weights), first.bias + second.bias))
 
 
-def _zip_map(call: Call) -> Signal:
-    return call.signal
-
-
 def _finite(number: float) -> float:
     return float(floats(np.float64(number)))
-
-
-def _check_floats(signal: Signal) -> Signal:
-    if not isinstance(signal, Signal):
-        raise InputError("it computes with the numbers of classes; do that with the network's outputs")
-    if signal.integers:
-        raise InputError("it computes with integers from the network's input; put a Cast to float32 before it")
-    return signal
 
 
 OPERATORS: dict[str, Callable[[Call], Value]] = {
@@ -349,15 +322,15 @@ OPERATORS: dict[str, Callable[[Call], Value]] = {
     "LayerNormalization": _layer_normalization,
     "LogSoftmax": _softmax,
     "MatMul": _matmul,
-    "Max": _max,
-    "Min": _min,
+    "Max": lambda call: _between(_deepest(call), max(_bounds(call)), inf),
+    "Min": lambda call: _between(_deepest(call), -inf, min(_bounds(call))),
     "Mul": _mul,
-    "Neg": _neg,
+    "Neg": lambda call: call.signal.times(-1.0),
     "PRelu": _parametric_relu,
     "Scaler": _scaler,
     "Softmax": _softmax,
     "Sub": _sub,
     "Sum": _sum,
-    "ZipMap": _zip_map,
+    "ZipMap": lambda call: call.signal,
 }
 """What each operator makes of its values, one of which at least is a signal or classes."""

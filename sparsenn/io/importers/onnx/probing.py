@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import TensorProto
 
 from sparsenn.backends.foreign import onnx_runtime, runtime_session
 from sparsenn.formats import Array
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import RowTensor
-from sparsenn.structure.onnx_library import onnx_library
-
-__all__ = ["Probed", "probed"]
 
 _FEW, _MORE = 2, 3  # numbers of rows that a graph is run for
 
@@ -29,6 +27,15 @@ _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
 
+_NUMERIC, _SMALL = (
+    frozenset(TensorProto.DataType.Value(name) for name in names.split())
+    for names in (
+        "FLOAT DOUBLE FLOAT16 BOOL INT8 UINT8 INT16 UINT16 INT32 UINT32 INT64 UINT64",
+        "FLOAT FLOAT16 BOOL INT8 UINT8 INT16 UINT16",
+    )
+)
+"""Types of tensors with numbers, and those of them whose numbers float32 holds."""
+
 _NEAR = 1e-3
 """The largest difference that other rows may make to an output, relative to its largest number."""
 
@@ -37,10 +44,8 @@ _NEAR = 1e-3
 class Probed:
     """A tensor of a graph.
 
-    Parameters
-    ----------
     rows : the shape of its rows; None of what differs in no axis, or in more than one, with the number of rows.
-    type_number : its type, one of `onnx.TensorProto`.
+    type_number : its type, one of `TensorProto`.
     """
 
     rows: RowTensor | None
@@ -49,14 +54,12 @@ class Probed:
     @property
     def crosses(self) -> bool:
         """Whether it can pass from one subgraph to another as rows of float32, which hold all of its numbers."""
-        types = onnx_library().TensorProto
-        small = (types.BOOL, types.INT8, types.UINT8, types.INT16, types.UINT16)
-        return self.rows is not None and self.type_number in (types.FLOAT, types.FLOAT16, *small)
+        return self.rows is not None and self.type_number in _SMALL
 
     @property
     def is_float(self) -> bool:
         """Whether it holds numbers of float32."""
-        return self.type_number == int(onnx_library().TensorProto.FLOAT)
+        return self.type_number == int(TensorProto.FLOAT)
 
 
 def probed(model: Any, signals: Mapping[str, Signal], row_by_row: bool) -> dict[str, Probed] | None:
@@ -64,9 +67,6 @@ def probed(model: Any, signals: Mapping[str, Signal], row_by_row: bool) -> dict[
 
     None where ONNX Runtime does not compute it for these rows, or rows change each other's outputs.
 
-    Parameters
-    ----------
-    model : an `onnx.ModelProto`.
     signals : of the inputs, which say where the axis of rows is.
     row_by_row : whether one row is computed at a time.
     """
@@ -98,24 +98,15 @@ def _probed(
     found = {}
     for name, (kind, first) in runs[0].items():
         rows = _axis(first, runs[1][name][1]) if by_rows else _one_row(first, signals)
-        found[name] = Probed(rows, kind) if kind in _numeric_types() else Probed(None, 0)
+        found[name] = Probed(rows, kind) if kind in _NUMERIC else Probed(None, 0)
     outputs = {output.name: found.get(output.name) for output in model.graph.output}
     if by_rows and not _are_independent(session, signals, scales, outputs):
         return None
     return found
 
 
-@cache
-def _numeric_types() -> frozenset[int]:
-    types = onnx_library().TensorProto
-    floats = types.FLOAT, types.DOUBLE, types.FLOAT16
-    whole = types.INT8, types.UINT8, types.INT16, types.UINT16, types.INT32, types.UINT32, types.INT64, types.UINT64
-    return frozenset((*floats, *whole, types.BOOL))
-
-
 def _traced(model: Any, signals: Mapping[str, Signal], by_rows: bool) -> bytes:
     """Return a model that gives all of its values, of which none has a shape."""
-    onnx = onnx_library()
     traced = onnx.ModelProto()
     traced.CopyFrom(model)
     graph = traced.graph

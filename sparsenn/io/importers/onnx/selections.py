@@ -9,21 +9,15 @@ import numpy as np
 
 from sparsenn.errors import InputError
 from sparsenn.io.importers.axes import check_axis, take
-from sparsenn.io.importers.onnx.call import Call, Classes, Value
+from sparsenn.io.importers.onnx.call import Call, Value
 from sparsenn.io.importers.signal import Signal
 
-__all__ = ["SELECTIONS"]
 
-
-def _gather(call: Call) -> Value:
-    if any(isinstance(value, Classes) for value in call.inputs):
-        return _labels(call)
+def _gather(call: Call) -> Signal:
     return take(_data(call), int(call.attribute("axis", 0)), call.required(1))
 
 
-def _feature_extractor(call: Call) -> Value:
-    if any(isinstance(value, Classes) for value in call.inputs):
-        return _labels(call)
+def _feature_extractor(call: Call) -> Signal:
     signal = _data(call)
     if signal.rank < 2:
         raise InputError(f"it takes {signal}; a tensor of two axes is needed")
@@ -42,14 +36,10 @@ def _slice(call: Call) -> Signal:
     if not len(starts) == len(ends) == len(axes) == len(strides) or 0 in strides:
         raise InputError(f"it slices from {starts} to {ends} along the axes {axes} in steps of {strides}")
     for start, end, axis, stride in zip(starts, ends, axes, strides, strict=True):
-        axis = _axis(signal, axis)
-        if (
-            axis == signal.axis
-            and (start, stride) == (0, 1)
-            and end >= (_ENDLESS if signal.rows is None else signal.rows)
-        ):
+        is_of_rows = signal.axis is not None and axis in (signal.axis, signal.axis - signal.rank)
+        if is_of_rows and (start, stride) == (0, 1) and end >= (_ENDLESS if signal.rows is None else signal.rows):
             continue
-        places = np.arange(signal.full(0)[axis])[start:end:stride]
+        places = np.arange(signal.full(0)[check_axis(signal, axis)])[start:end:stride]
         signal = take(signal, axis, places)
     return signal
 
@@ -78,20 +68,6 @@ def _data(call: Call) -> Signal:
             "it picks elements of a constant by what the network computes; that is supported for labels of classes only"
         )
     return call.signal
-
-
-def _axis(signal: Signal, axis: int) -> int:
-    if not -signal.rank <= axis < signal.rank:
-        raise InputError(f"it takes {signal}, which has no axis {axis}")
-    return axis % signal.rank
-
-
-def _labels(call: Call) -> Classes:
-    """Return classes whose labels are picked from a constant."""
-    found = [value for value in call.inputs if isinstance(value, Classes)]
-    if len(found) != 1 or any(isinstance(value, Signal) for value in call.inputs):
-        raise InputError("it picks by classes, from no constant; only labels of classes can be picked so")
-    return found[0]
 
 
 SELECTIONS: dict[str, Callable[[Call], Value]] = {

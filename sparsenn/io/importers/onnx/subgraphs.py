@@ -6,11 +6,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import onnx
+
 from sparsenn.errors import InputError
 from sparsenn.io.importers.onnx.probing import Probed
-from sparsenn.structure.onnx_library import onnx_library
-
-__all__ = ["Subgraph", "Subgraphs", "as_float", "without_dead_nodes"]
 
 _MOST_BYTES = (1 << 31) - 1
 
@@ -19,8 +18,6 @@ _MOST_BYTES = (1 << 31) - 1
 class Subgraph:
     """Nodes of a graph as a model of its own.
 
-    Parameters
-    ----------
     model : a serialised `onnx.ModelProto`, whose inputs and outputs are float32.
     inputs, outputs : names of the values in the graph.
     operators : kinds of its nodes, each once.
@@ -35,9 +32,6 @@ class Subgraph:
 class Subgraphs:
     """A model's nodes, by their places in the graph.
 
-    Parameters
-    ----------
-    model : an `onnx.ModelProto`.
     reads : the names that some nodes read in place of their own inputs.
     """
 
@@ -95,7 +89,6 @@ class Subgraphs:
         self, places: Collection[int], is_known: Callable[[str], bool], tensors: Mapping[str, Probed]
     ) -> Subgraph:
         """Return nodes as a model of their own, with what they read that is not known, such as sizes."""
-        onnx = onnx_library()
         constants = {tensor.name: tensor for tensor in self._graph.initializer}
         sparse = {tensor.values.name: tensor for tensor in self._graph.sparse_initializer}
         inside, inputs, used = set(places), {}, {}
@@ -161,7 +154,7 @@ def without_dead_nodes(model: Any) -> Any:
     needed = Subgraphs(model).needed
     if len(needed) == len(model.graph.node):
         return model
-    live = onnx_library().ModelProto()
+    live = onnx.ModelProto()
     live.CopyFrom(model)
     del live.graph.node[:]
     live.graph.node.extend(model.graph.node[place] for place in needed)
@@ -170,7 +163,6 @@ def without_dead_nodes(model: Any) -> Any:
 
 def as_float(graph: Any, name: str, kind: int, entering: bool) -> str:
     """Return the name of a value as float32; a node that casts values of other types is added to a graph."""
-    onnx = onnx_library()
     if kind == onnx.TensorProto.FLOAT:
         return name
     outer = f"{name}/float32"

@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import onnx
 from scipy.sparse import coo_array, issparse
 
 from sparsenn.errors import InputError
 from sparsenn.formats import INDEX32_LIMIT, Array
 from sparsenn.io.bounded import open_plain, reading
 from sparsenn.runtime.memory import check_memory
-from sparsenn.structure.onnx_library import onnx_library
-
-__all__ = ["SMALL_BYTES", "Constant", "Tensors", "dense"]
 
 SMALL_BYTES = 1 << 20
 """Bytes up to which nobody asks the system whether an array fits into memory: graphs have thousands, and it takes
@@ -35,7 +33,6 @@ class Tensors:
 
     def with_all(self, model: Any) -> Any:
         """Return a model that holds all of its data itself; errors are those of `array`."""
-        onnx = onnx_library()
         outside = [tensor for tensor in model.graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL]
         if not outside:
             return model
@@ -48,7 +45,6 @@ class Tensors:
 
     def array(self, tensor: Any) -> Array:
         """Return a dense tensor as an array."""
-        onnx = onnx_library()
         name, shape = tensor.name, tuple(tensor.dims)
         if any(size < 0 for size in shape):
             raise InputError(f"the tensor {name!r} has the shape {shape}")
@@ -79,15 +75,8 @@ class Tensors:
         total = prod(shape)
         if not shape or min(shape) < 1 or max(shape) > INDEX32_LIMIT or total > np.iinfo(np.int64).max:
             raise InputError(f"the sparse tensor {name!r} has the shape {shape}")
-        if (
-            values.ndim != 1
-            or positions.dtype != np.int64
-            or positions.shape
-            not in (
-                values.shape,
-                (values.size, len(shape)),
-            )
-        ):
+        shapes = values.shape, (values.size, len(shape))
+        if values.ndim != 1 or positions.dtype != np.int64 or positions.shape not in shapes:
             raise InputError(
                 f"the sparse tensor {name!r} has values of shape {values.shape} and {positions.dtype} positions of "
                 f"shape {positions.shape}; a position for each value is needed, or one for each and each axis"

@@ -6,14 +6,14 @@ from collections.abc import Container, Mapping
 from math import prod
 from typing import Any
 
+import onnx
+from onnx import TensorProto
+
 from sparsenn.io.importers.onnx.labels import with_numeric_outputs
 from sparsenn.io.importers.onnx.subgraphs import as_float, without_dead_nodes
 from sparsenn.io.importers.onnx.tensors import Tensors
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import ForeignGraph
-from sparsenn.structure.onnx_library import onnx_library
-
-__all__ = ["whole_graph"]
 
 MAX_BYTES = 1 << 30
 """Bytes of a graph, at most: a network holds it besides its layers, and ONNX Runtime makes copies of its weights."""
@@ -32,7 +32,6 @@ def whole_graph(
         return None
     if _computes_in_half(model.graph) or _bytes(model) > MAX_BYTES:
         return None
-    onnx = onnx_library()
     source, whole = with_numeric_outputs(tensors.with_all(model)), onnx.ModelProto()
     whole.CopyFrom(source)
     graph, taken, given = whole.graph, dict[str, tuple[int, ...]](), dict[str, tuple[int, ...]]()
@@ -54,17 +53,15 @@ def whole_graph(
 
 
 def _computes_in_half(graph: Any) -> bool:
-    types = onnx_library().TensorProto
     casts = (attribute for node in graph.node if node.op_type == "Cast" for attribute in node.attribute)
     kinds = {attribute.i for attribute in casts if attribute.name == "to"}
     kinds.update(value.type.tensor_type.elem_type for value in graph.input)
-    return not kinds.isdisjoint((types.FLOAT16, types.BFLOAT16))
+    return not kinds.isdisjoint((TensorProto.FLOAT16, TensorProto.BFLOAT16))
 
 
 def _bytes(model: Any) -> int:
     """Return the bytes of a model with its external data."""
-    onnx = onnx_library()
-    outside = (each for each in model.graph.initializer if each.data_location == onnx.TensorProto.EXTERNAL)
+    outside = (each for each in model.graph.initializer if each.data_location == TensorProto.EXTERNAL)
     sizes = (prod(each.dims) * onnx.helper.tensor_dtype_to_np_dtype(each.data_type).itemsize for each in outside)
     size: int = model.ByteSize() + sum(sizes)
     return size
@@ -77,9 +74,9 @@ def _remove_others(values: Any, names: Container[str]) -> None:
 
 def _as_rows(graph: Any, value: Any, signal: Signal, entering: bool) -> None:
     """Make an input or output float32, its rows along the first axis; nodes are added that lead from it or to it."""
-    onnx, axis, tensor = onnx_library(), signal.axis or 0, value.type.tensor_type
+    axis, tensor = signal.axis or 0, value.type.tensor_type
     inner, outer = value.name, f"{value.name}/rows" if axis else value.name
-    kind, tensor.elem_type = tensor.elem_type or onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT
+    kind, tensor.elem_type = tensor.elem_type or TensorProto.FLOAT, TensorProto.FLOAT
     if entering:
         value.name = as_float(graph, outer, kind, entering)
     if axis:

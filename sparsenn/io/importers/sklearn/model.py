@@ -14,8 +14,6 @@ from sparsenn.layers.activation_names import activation_elsewhere, names_elsewhe
 from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
 
-__all__ = ["from_sklearn"]
-
 
 def from_sklearn(estimator: Any, *, sparse_below: float = SPARSE_BELOW, through: str | None = None) -> Network:
     """Return a fitted estimator of scikit-learn as a network.

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+import onnx
 
 from sparsenn.errors import InputError, UsageError
 from sparsenn.formats import InputLayout
@@ -14,9 +15,6 @@ from sparsenn.io.importers.onnx.files import from_onnx
 from sparsenn.model import with_onnx_graph
 from sparsenn.network import Network
 from sparsenn.printable import reason_of
-from sparsenn.structure.onnx_library import onnx_library
-
-__all__ = ["network_through_onnx"]
 
 
 def network_through_onnx(estimator: Any, sparse_below: float) -> Network:
@@ -45,8 +43,8 @@ def network_through_onnx(estimator: Any, sparse_below: float) -> Network:
 
 def _with_one_input(model: Any) -> Any:
     """Return a model that takes the columns of its inputs side by side."""
-    onnx, graph = onnx_library(), model.graph
-    helper, names = onnx.helper, [value.name for value in graph.input]
+    graph, helper = model.graph, onnx.helper
+    names = [value.name for value in graph.input]
     del graph.input[:]
     graph.input.append(helper.make_tensor_value_info("sparsenn/rows", onnx.TensorProto.FLOAT, [None, len(names)]))
     graph.initializer.append(onnx.numpy_helper.from_array(np.ones(len(names), np.int64), "sparsenn/widths"))

@@ -19,8 +19,6 @@ from sparsenn.io.importers.combinations import concatenated
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import ReLU
 
-__all__ = ["fitted", "steps_of", "transformed"]
-
 _LARGEST_CATEGORY = 1 << 20
 """Largest category: up to this integer, float32 distinguishes integers and the halves between them."""
 
@@ -71,13 +69,16 @@ def transformed(signal: Signal, transformer: Any) -> Signal:
 
 
 def _standard(scaler: Any) -> _Scaling:
-    scale = fitted(scaler, "scale_") if scaler.with_std else np.ones(fitted(scaler, "n_features_in_"))
-    return _Scaling(1 / scale, -scaler.mean_ / scale if scaler.with_mean else np.zeros(len(scale)))
+    return _centring(scaler, scaler.with_std, scaler.mean_ if scaler.with_mean else None)
 
 
 def _robust(scaler: Any) -> _Scaling:
-    scale = fitted(scaler, "scale_") if scaler.with_scaling else np.ones(fitted(scaler, "n_features_in_"))
-    return _Scaling(1 / scale, -scaler.center_ / scale if scaler.with_centering else np.zeros(len(scale)))
+    return _centring(scaler, scaler.with_scaling, scaler.center_ if scaler.with_centering else None)
+
+
+def _centring(scaler: Any, divides: bool, centre: Any) -> _Scaling:
+    scale = fitted(scaler, "scale_") if divides else np.ones(fitted(scaler, "n_features_in_"))
+    return _Scaling(1 / scale, np.zeros(len(scale)) if centre is None else -centre / scale)
 
 
 def _minimum_maximum(scaler: Any) -> _Scaling:

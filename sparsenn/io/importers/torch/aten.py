@@ -21,8 +21,6 @@ from sparsenn.io.importers.torch import movements, operators
 from sparsenn.layers import Add, LogSoftmax
 from sparsenn.layers.activation_names import attributes_elsewhere, names_elsewhere
 
-__all__ = ["OPERATORS", "ROWS_COUNT", "Made", "Operator", "apply_operator"]
-
 _FIRST = ("self", "input", "tensors")  # names of operators' first arguments
 
 ROWS_COUNT = object()
@@ -36,8 +34,6 @@ Made: TypeAlias = Signal | list[Signal]
 class Operator:
     """What layers compute of an operator.
 
-    Parameters
-    ----------
     compute : takes the operator's first argument, and others by name; `made` is the shape of the result.
     reads : the names of these others, whose values `compute` refuses where they are not supported.
     signals : names of arguments that may depend on the input: the first one, and others.
@@ -55,8 +51,6 @@ class Operator:
 def apply_operator(schema: Any, arguments: Mapping[str, Any], made: tuple[int, ...]) -> Made:
     """Return what layers make of an operator's arguments: a signal, or a list of several.
 
-    Parameters
-    ----------
     schema : of the operator.
     arguments : all of them, by the names of the schema; those that depend on the input are signals.
     made : the shape of the result.

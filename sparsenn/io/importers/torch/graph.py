@@ -20,8 +20,6 @@ from sparsenn.io.importers.signal import Signal
 from sparsenn.io.importers.torch.aten import ROWS_COUNT, Made, apply_operator
 from sparsenn.io.importers.torch.movements import ROWS
 
-__all__ = ["exported", "of_several_rows", "output_names"]
-
 _SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 

@@ -19,8 +19,6 @@ from sparsenn.layers.sparse_or_dense import SPARSE_BELOW
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
 
-__all__ = ["from_torch"]
-
 _HINT = "from_torch(module, example) takes a batch of inputs"
 
 

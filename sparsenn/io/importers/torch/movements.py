@@ -15,19 +15,6 @@ from sparsenn.io.importers.axes import check_axis, take, transpose
 from sparsenn.io.importers.host_arrays import host_array
 from sparsenn.io.importers.signal import Signal
 
-__all__ = [
-    "ROWS",
-    "index",
-    "narrow",
-    "permute",
-    "reshape",
-    "select",
-    "shuffle",
-    "slice_axis",
-    "split",
-    "transposed",
-]
-
 ROWS = -1  # the number of rows in a shape
 
 _ENDLESS = 2**63 - 1

@@ -10,33 +10,16 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from sparsenn.errors import InputError, ShapeError
 from sparsenn.io.importers.affine import Sides
 from sparsenn.io.importers.combinations import product_per_position
 from sparsenn.io.importers.convolutions import convolve, pad_with_zeros
 from sparsenn.io.importers.host_arrays import host_array, host_matrix
-from sparsenn.io.importers.layer_norm import normalise
+from sparsenn.io.importers.normalising import normalise, normalise_by
 from sparsenn.io.importers.pooling import pool
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import AvgPool2d, MaxPool2d, SoftmaxLayer
 from sparsenn.layers.activation_names import activation_elsewhere
-
-__all__ = [
-    "adaptive_pool",
-    "average_pool",
-    "batch_norm",
-    "convolution",
-    "elementwise",
-    "flatten",
-    "layer_norm",
-    "linear",
-    "max_pool",
-    "pad",
-    "parametric_relu",
-    "softmax",
-]
 
 Size = int | Sequence[int] | None
 
@@ -83,16 +66,8 @@ def batch_norm(signal: Signal, weight: Any, bias: Any, running_mean: Any, runnin
     """Return the normalisation by running means and variances."""
     if running_mean is None or running_var is None:
         raise InputError("normalises by each batch's own mean and variance; only running ones are supported")
-    means, spread = (
-        host_array(what, each).astype(np.float64)
-        for what, each in (("running mean", running_mean), ("running variance", running_var))
-    )
-    scale, shift = _optional("weight", weight), _optional("bias", bias)
-    with np.errstate(all="ignore"):
-        factor = (1.0 if scale is None else scale) / np.sqrt(spread + eps)
-    if not np.isfinite(factor).all():
-        raise InputError("a running variance is negative, or not finite")
-    return signal.scaled(factor, (0.0 if shift is None else shift) - means * factor)
+    means, variances = host_array("running mean", running_mean), host_array("running variance", running_var)
+    return normalise_by(signal, means, variances, eps, _optional("weight", weight), _optional("bias", bias))
 
 
 def layer_norm(signal: Signal, normalized_shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Signal:

@@ -18,8 +18,6 @@ from sparsenn.io.importers.torch.graph import of_several_rows, output_names
 from sparsenn.network import Network
 from sparsenn.printable import reason_of
 
-__all__ = ["network_through_onnx"]
-
 
 def network_through_onnx(module: Any, example: Sequence[Any] | Mapping[str, Any], sparse_below: float) -> Network:
     """Return the network of the ONNX graph of a module."""

@@ -1,4 +1,4 @@
-"""Layer normalisation of signals of other programs' models."""
+"""Normalisations of signals of other programs' models."""
 
 from __future__ import annotations
 
@@ -9,18 +9,27 @@ from typing import Any
 
 import numpy as np
 
-from sparsenn.errors import ShapeError
+from sparsenn.errors import InputError, ShapeError
 from sparsenn.io.importers.signal import Signal
 from sparsenn.layers import LayerNorm
 
-__all__ = ["normalise"]
+
+def normalise_by(signal: Signal, mean: Any, variance: Any, epsilon: float, scale: Any, shift: Any) -> Signal:
+    """Return a signal whose channels, or features, are normalised by running means and variances.
+
+    epsilon : what is added to variances.
+    scale, shift : one for each channel; None for ones and zeros.
+    """
+    spread = np.asarray(variance, np.float64) + epsilon
+    if not ((spread > 0) & np.isfinite(spread)).all():
+        raise InputError("a running variance is not above zero, or not finite")
+    factor = (1.0 if scale is None else scale) / np.sqrt(spread)
+    return signal.scaled(factor, (0.0 if shift is None else shift) - np.asarray(mean, np.float64) * factor)
 
 
 def normalise(signal: Signal, sizes: Sequence[int], scale: Any, shift: Any, epsilon: float) -> Signal:
     """Return a signal whose numbers along its last axes are normalised together.
 
-    Parameters
-    ----------
     sizes : of these axes.
     scale, shift : of a shape that is broadcast to these axes; None for ones and zeros.
     epsilon : what is added to variances.
