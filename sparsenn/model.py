@@ -11,8 +11,6 @@ from sparsenn.network import Network
 from sparsenn.plugins import Viewed
 from sparsenn.printable import kind_of, one_line
 
-__all__ = ["LOSSES", "PRUNED", "Model", "imported_model", "with_onnx_graph"]
-
 LOSSES = ("mse", "cross_entropy")
 """Mean squared error over rows and outputs; mean over rows of -log softmax of the raw outputs at the class."""
 

@@ -11,18 +11,6 @@ import numpy as np
 from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.formats import CSR, Array
 
-__all__ = [
-    "Features",
-    "LayerCounts",
-    "NumberCheck",
-    "RowsCheck",
-    "RowsLeft",
-    "RowsWatch",
-    "SparseChain",
-    "SparseProblem",
-    "SparseRows",
-]
-
 Features: TypeAlias = CSR | Array  # rows of features: CSR, or a dense row-major matrix of shape (rows, width)
 
 

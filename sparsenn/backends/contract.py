@@ -14,8 +14,6 @@ from sparsenn.backends.machine import Machine
 from sparsenn.formats import CSR, Array
 from sparsenn.network import Layer
 
-__all__ = ["LONG_SECONDS", "Backend", "CapturedCall", "Queue", "Replay"]
-
 LONG_SECONDS = 0.05  # of work, from which on no graph captures it: a device computes it while the host queues it
 
 

@@ -20,8 +20,6 @@ from sparsenn.layers.foreign import ForeignGraph, ForeignLayer
 from sparsenn.printable import reason_of
 from sparsenn.runtime.workers import thread_count
 
-__all__ = ["ONNX_RUNTIME", "ForeignNetwork", "onnx_runtime", "onnx_runtime_version", "run_foreign", "runtime_session"]
-
 _sessions: WeakKeyDictionary[ForeignLayer, tuple[Any, tuple[str, ...]]] = WeakKeyDictionary()
 _making = threading.Lock()
 

@@ -17,8 +17,6 @@ from sparsenn.layers import CombiningLayer, ForeignLayer
 from sparsenn.runtime.memory import free_memory
 from sparsenn.runtime.workers import NUMBERS, chunks, map_threads
 
-__all__ = ["HostMemory", "checked_rows", "combine"]
-
 
 def checked_rows(rows: SparseRows) -> CSR:
     """Return sparse rows on the host as CSR, in float32 or, where they are that, float64."""

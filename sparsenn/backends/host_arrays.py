@@ -14,8 +14,6 @@ from sparsenn.formats.arrays import falls
 from sparsenn.printable import kind_of
 from sparsenn.runtime.workers import NUMBERS, chunks, map_threads
 
-__all__ = ["HOST_DEVICES", "all_finite", "fault_of", "is_on_host", "largest_number"]
-
 HOST_DEVICES = (1, 3)  # DLPack's kDLCPU and kDLCUDAHost
 
 

@@ -15,24 +15,6 @@ from sparsenn.formats import CSR, Array
 from sparsenn.layers import Add, Conv2d, ImageLayer, Linear
 from sparsenn.network import Image, Network
 
-__all__ = [
-    "CONV_OPERATION",
-    "DENSE_OPERATION",
-    "IMAGE_OPERATION",
-    "PANEL",
-    "SPARSE_OPERATION",
-    "WHOLE_OPERATION",
-    "ConvolutionKernel",
-    "DenseKernel",
-    "ImageStack",
-    "Kernel",
-    "Shapes",
-    "SparseKernel",
-    "StepInput",
-    "StepOutput",
-    "TrainingKernel",
-]
-
 SPARSE_OPERATION = "spmspm"
 DENSE_OPERATION = "mlp"
 CONV_OPERATION = "conv2d"

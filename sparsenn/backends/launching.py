@@ -15,8 +15,6 @@ from sparsenn.backends.kernel_records import IMAGE_OPERATION, ConvolutionKernel,
 from sparsenn.formats import Array
 from sparsenn.layers import Activation, Add, CombiningLayer, Concatenate, ForeignLayer, ImageLayer, Multiply
 
-__all__ = ["combine_rows", "combined_width", "image_kernel", "launch_of"]
-
 
 def image_kernel(device: str, layer: ImageLayer) -> Kernel:
     """Return what runs a layer that is no convolution: the function that it is prepared as, under the layer's name."""

@@ -7,19 +7,6 @@ from dataclasses import dataclass
 
 from sparsenn.errors import unknown_name
 
-__all__ = [
-    "A100",
-    "GRID_ROWS",
-    "H200",
-    "MACHINES",
-    "REGISTERS",
-    "RTX_4090",
-    "SUSTAINED",
-    "WARP",
-    "Machine",
-    "machine_named",
-]
-
 WARP = 32  # threads of a GPU that execute together
 
 PER_CLOCK = {

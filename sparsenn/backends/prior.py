@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from sparsenn.backends.machine import Machine
 
-__all__ = ["CACHED", "LAID_OUT", "LAUNCH_SECONDS", "TUNED", "WARPS", "Prior"]
-
 LAUNCH_SECONDS = 4.5e-6  # of a kernel or a copy in a replayed graph on an H200; of a compiled function on a CPU
 
 # Fractions of a machine's peak of multiply-adds.

@@ -12,16 +12,6 @@ from sparsenn.backends.kernel_records import CONV_OPERATION, DENSE_OPERATION, SP
 from sparsenn.errors import SparseNNError, UsageError, unknown_name
 from sparsenn.plugins import load_plugins
 
-__all__ = [
-    "automatic",
-    "kernel_named",
-    "kernels",
-    "operations",
-    "permitted_kernels",
-    "register",
-    "reproducible_kernels",
-]
-
 AnyKernel = TypeVar("AnyKernel", bound=Kernel)
 
 LAYERS_OF = {

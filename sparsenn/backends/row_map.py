@@ -11,8 +11,6 @@ import numpy as np
 from sparsenn.formats import CSR, Array
 from sparsenn.formats.conversion import scan
 
-__all__ = ["SAME_ROWS", "RowMap"]
-
 
 @dataclass(frozen=True, eq=False)
 class RowMap:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FLOAT_BYTES", "HALF_BYTES", "parts_of"]
-
 FLOAT_BYTES = 4
 HALF_BYTES = 2
 

@@ -19,8 +19,6 @@ from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.formats import CSR, Array
 from sparsenn.layers import SparseLinear
 
-__all__ = ["DEPTH", "FEW", "Stepwise", "chain_of", "scatters"]
-
 DEPTH = 6
 """Layers between two searches for dead and equal rows. In the challenge's networks each of the first layers removes a
 tenth to a half of the rows; a search after every layer costs more than it saves."""

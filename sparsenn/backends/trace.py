@@ -15,8 +15,6 @@ from typing import Any
 from sparsenn.runtime.spans import Span, watching
 from sparsenn.runtime.storage import check_replaceable, open_to_write, replacing
 
-__all__ = ["trace"]
-
 
 @contextmanager
 def trace(path: str | os.PathLike[str]) -> Iterator[None]:

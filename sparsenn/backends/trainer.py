@@ -19,16 +19,6 @@ from sparsenn.model import LOSSES
 from sparsenn.network import Network
 from sparsenn.printable import one_line
 
-__all__ = [
-    "PRECISIONS",
-    "TRAINING_OPERATION",
-    "Evaluation",
-    "Trainer",
-    "TrainingProblem",
-    "TrainingResult",
-    "Velocities",
-]
-
 TRAINING_OPERATION = "train"  # the operation's name in the registry
 
 PRECISIONS = ("float32", "tf32", "float16")

@@ -21,8 +21,6 @@ from sparsenn.formats import CSR, Array
 from sparsenn.runtime.progress import Progress
 from sparsenn.runtime.spans import span
 
-__all__ = ["Report", "compute_outputs", "layer_report", "refuse_earlier", "run_rows"]
-
 UPLOAD_BYTES = 64 << 20
 """Bytes of host rows that are copied to a GPU at a time, while earlier ones are computed: enough for eight threads to
 fill pinned memory side by side, and a few milliseconds' work."""

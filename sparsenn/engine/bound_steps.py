@@ -31,8 +31,6 @@ from sparsenn.formats import CSR, Array
 from sparsenn.layers import FullyConnected, PerPosition, connected_layer, positions_of
 from sparsenn.runtime.spans import span
 
-__all__ = ["QUIET", "BoundStep", "RunContext", "bind_step"]
-
 
 @dataclass
 class RunContext:

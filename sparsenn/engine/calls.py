@@ -18,8 +18,6 @@ from sparsenn.formats import Array
 from sparsenn.formats.named_shapes import cut_columns, named_columns
 from sparsenn.network import Network
 
-__all__ = ["BoundCall", "DirectCall", "bind", "direct_call", "key_of", "no_outputs"]
-
 MAX_COPIED = 1 << 14
 """Numbers of inputs and outputs up to which copies take less time than ONNX Runtime's conversion of arrays."""
 

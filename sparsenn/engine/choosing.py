@@ -31,16 +31,6 @@ from sparsenn.formats import CSR, from_dense
 from sparsenn.layers import Add, Conv2d, FullyConnected, Identity, ImageLayer, PerPosition, SparseLinear, positions_of
 from sparsenn.network import Layer, Network
 
-__all__ = [
-    "RowsShape",
-    "Segment",
-    "choose_steps",
-    "close_alternatives",
-    "few_rows",
-    "fused",
-    "segments_of",
-]
-
 MAX_BLOCKS = 12
 """Blocks of a chain up to which all sequences of steps are weighed; of more, neighbours of one family are one block."""
 

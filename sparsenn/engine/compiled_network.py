@@ -55,17 +55,6 @@ from sparsenn.runtime.storage import package_version
 from sparsenn.structure.dead_outputs import without_dead_outputs
 from sparsenn.structure.merging import Merged, merge_equal_outputs, unmerged
 
-__all__ = [
-    "CompiledNetwork",
-    "Kernels",
-    "able_kernels",
-    "choose_kernels",
-    "layer_key",
-    "merges",
-    "multiplies_zeros",
-    "operation_of",
-]
-
 LEAST_DEFAULT_BYTES = 256 << 20  # default limits of rows, and of weights in host memory, however little is free
 
 _CHOOSING = ("kernel", "precision", "merging", "reproducible", "machine", "compaction", "deduplication")

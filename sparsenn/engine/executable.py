@@ -23,8 +23,6 @@ from sparsenn.formats import CSR, Array
 from sparsenn.layers import Flatten, ForeignLayer
 from sparsenn.runtime.spans import span, watchers
 
-__all__ = ["Executable", "checked_replay"]
-
 MAX_HOST_BYTES = 1 << 20
 """Bytes of rows: larger ones are copied to the device by several threads, while the first rows are computed."""
 

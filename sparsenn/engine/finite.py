@@ -31,15 +31,6 @@ from sparsenn.layers.elementwise import HALF_MAX, Activation
 from sparsenn.layers.sparse_or_dense import with_zeros
 from sparsenn.network import Network
 
-__all__ = [
-    "HALF_PRECISION",
-    "BatchGuard",
-    "LoggingGuard",
-    "OverflowGuard",
-    "UnderflowWarning",
-    "check_inputs",
-]
-
 HALF_PRECISION = "float16"  # the precision whose numbers end at `HALF_MAX`
 
 _HALF_SMALLEST = 2.0**-14

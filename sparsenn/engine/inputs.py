@@ -20,20 +20,6 @@ from sparsenn.network import Network
 from sparsenn.printable import kind_of
 from sparsenn.runtime.workers import NUMBERS, chunks, map_threads
 
-__all__ = [
-    "InputRows",
-    "Inputs",
-    "are_named",
-    "as_matrix",
-    "check_form",
-    "check_network",
-    "packed_inputs",
-    "read_inputs",
-    "rows_in_order",
-    "takes_shape",
-    "to_input_type",
-]
-
 FORMS = ("dense", "csr")
 
 EXACT_INTEGER = 1 << 24  # the largest integer up to which all are numbers of float32

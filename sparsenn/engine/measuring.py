@@ -38,8 +38,6 @@ from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.layers import SparseLinear, positions_of
 from sparsenn.runtime.spans import span
 
-__all__ = ["MAX_MEASURED_ROWS", "Sample", "measure", "open_segments", "telling_rows"]
-
 MAX_MEASURED_ROWS = {True: 2048, False: 65_536}  # rows that kernels are timed on, at most: in host memory, and on a GPU
 VERY_LONG_SECONDS = 2.0  # a run of the whole network that takes longer is not repeated
 WARM_SECONDS = 1e-3  # runs that are not timed before those that are: the host queues early calls more slowly

@@ -14,16 +14,6 @@ from sparsenn.formats.arrays import size as whole_size
 from sparsenn.printable import kind_of
 from sparsenn.runtime.memory import bytes_of
 
-__all__ = [
-    "DOUBLE_PRECISION",
-    "PRECISIONS",
-    "NamedOptions",
-    "Options",
-    "StreamOptions",
-    "read_options",
-    "resolve_precision",
-]
-
 DOUBLE_PRECISION = "float64"
 """The precision of all layers, hidden values and sums: on the host by the reference's products, on a GPU by those of
 cuSPARSE and cuBLAS."""

@@ -22,8 +22,6 @@ from sparsenn.plugins import Viewed, views
 from sparsenn.printable import one_line
 from sparsenn.structure.merging import Merged, unmerged
 
-__all__ = ["Plan", "bucket", "plan_for", "plan_rows", "prepared_bytes", "with_inputs"]
-
 PREPARED_BYTE_SECONDS = 2e-9
 """Time to prepare a byte of weights: on the host, measured on AMD EPYC (Zen 5), and for an H100, with its copy."""
 

@@ -25,8 +25,6 @@ from sparsenn.formats.named_shapes import cut_columns
 from sparsenn.runtime import choices
 from sparsenn.runtime.spans import watchers
 
-__all__ = ["PlanCache", "form_of_features"]
-
 MAX_EXECUTABLES = 8  # shapes of rows whose executables are cached; the one that was used least recently goes first
 
 MAX_CALLS = 256

@@ -25,19 +25,6 @@ from sparsenn.printable import one_line
 from sparsenn.runtime.jit import load_seconds
 from sparsenn.runtime.spans import span
 
-__all__ = [
-    "BatchOutput",
-    "LayerStatistics",
-    "Result",
-    "Seconds",
-    "Timer",
-    "concatenate_results",
-    "layer_statistics",
-    "now",
-    "section",
-    "sum_statistics",
-]
-
 _EXPANDED_FLOATS = 1 << 24  # outputs expanded at a time: 64 MiB of float32
 
 

@@ -31,8 +31,6 @@ from sparsenn.runtime.progress import ProgressOption, shown_progress, silent
 from sparsenn.runtime.spans import span, watchers
 from sparsenn.runtime.workers import is_free, renew_after_fork
 
-__all__ = ["Session", "plan"]
-
 CALLS_UNTIL_READY = 3  # the first prepares, the second captures a graph, the third may replay it
 
 

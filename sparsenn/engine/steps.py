@@ -9,20 +9,6 @@ from typing import Any, TypeAlias
 
 from sparsenn.backends import Kernel, SparseKernel
 
-__all__ = [
-    "WHOLE",
-    "Alternative",
-    "Choice",
-    "Measured",
-    "Names",
-    "Step",
-    "bucket_of_choice",
-    "choice_of",
-    "label_of",
-    "layers_text",
-    "records_of",
-]
-
 ORDER_GAIN = 0.95
 """In float32, sparse layers are summed in an order of a kernel's own only where that takes less than this fraction of
 the time. In other precisions no bits are given up for it."""

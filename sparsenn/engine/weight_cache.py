@@ -22,8 +22,6 @@ from sparsenn.layers.sparse_or_dense import with_zeros
 from sparsenn.runtime.interrupts import held_signals
 from sparsenn.runtime.spans import span
 
-__all__ = ["WeightCache"]
-
 MAX_REPLAY_BYTES = 512 << 20  # device memory of all replays but the last one
 MAX_REPLAYS = 32  # each takes memory of the driver as well: some 100 kB on the device, and as much on the host
 

@@ -14,30 +14,6 @@ import numpy.typing as npt
 from sparsenn.errors import InputError, MatrixError, SparseNNError, UsageError
 from sparsenn.printable import kind_of
 
-__all__ = [
-    "INDEX16_LIMIT",
-    "INDEX32_LIMIT",
-    "Array",
-    "as_floats",
-    "as_indices",
-    "check_arrays",
-    "check_diagonals",
-    "check_shape",
-    "check_values",
-    "collapse_iso",
-    "convert_scipy",
-    "falls",
-    "frozen",
-    "index_dtype",
-    "is_own",
-    "own",
-    "read_only",
-    "real_number",
-    "real_numbers",
-    "size",
-    "sound_scipy",
-]
-
 Array: TypeAlias = npt.NDArray[Any]
 """A NumPy array, or an array of the same interface that lives on a device."""
 

@@ -32,8 +32,6 @@ from sparsenn.printable import one_line
 from sparsenn.runtime.jit import compiled
 from sparsenn.runtime.workers import map_threads
 
-__all__ = ["CSC", "CSR", "Compressed"]
-
 _PIECE = 1 << 20  # entries that a thread checks at a time
 
 Self = TypeVar("Self", bound="Compressed")

@@ -19,19 +19,6 @@ from sparsenn.formats.coo import COO
 from sparsenn.runtime.jit import compiled
 from sparsenn.runtime.workers import map_threads
 
-__all__ = [
-    "binning",
-    "coo_to_csc",
-    "coo_to_csr",
-    "csc_to_csr",
-    "csr_to_coo",
-    "csr_to_csc",
-    "from_dense",
-    "histogram",
-    "scan",
-    "sort_rows",
-]
-
 _SORTED_ENTRIES = 1 << 18  # entries that a thread sorts at a time
 
 Target = TypeVar("Target", bound=Compressed)

@@ -23,8 +23,6 @@ from sparsenn.formats.arrays import (
 from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.printable import one_line
 
-__all__ = ["COO"]
-
 
 @dataclass(frozen=True, eq=False)
 class COO(Rebuilt):

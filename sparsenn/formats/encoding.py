@@ -12,8 +12,6 @@ from sparsenn.formats.arrays import Array
 from sparsenn.formats.table import Table, Texts, is_number, listed, width_fault
 from sparsenn.runtime.memory import check_memory
 
-__all__ = ["Column", "TableEncoding", "class_codes", "class_names"]
-
 _MOST_CATEGORIES = 1000
 """Different texts that a column may hold; each is an input of the network."""
 

@@ -15,8 +15,6 @@ from sparsenn.formats.compressed import Compressed
 from sparsenn.runtime.jit import compiled
 from sparsenn.runtime.workers import chunks, map_threads
 
-__all__ = ["equal_groups", "equal_patterns", "equal_rows"]
-
 _HASHED = 4096  # groups hashed per task
 
 

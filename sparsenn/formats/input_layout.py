@@ -9,8 +9,6 @@ from typing import Any
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats.rebuilt import Rebuilt
 
-__all__ = ["InputLayout"]
-
 _MOST_AXES = 32
 
 

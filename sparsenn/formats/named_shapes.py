@@ -9,8 +9,6 @@ from typing import Any, TypeAlias
 
 from sparsenn.errors import ShapeError, UsageError
 
-__all__ = ["NamedShapes", "checked_shapes", "cut_columns", "named_columns", "total_width"]
-
 NamedShapes: TypeAlias = dict[str, tuple[int, ...]]
 """The shape of one sample of each input or output, by name, in the order of the columns."""
 

@@ -16,8 +16,6 @@ from sparsenn.formats.compressed import Compressed
 from sparsenn.formats.equality import equal_groups, equal_patterns
 from sparsenn.runtime.jit import compiled
 
-__all__ = ["proportional_groups"]
-
 
 def proportional_groups(matrix: Compressed) -> tuple[Array, Array, Array]:
     """Group rows of a CSR, or columns of a CSC, that are multiples of each other with entries at the same places.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-__all__ = ["Rebuilt"]
-
 
 class Rebuilt:
     """Base of frozen dataclasses that pickle as the arguments of their constructor.

@@ -14,8 +14,6 @@ from sparsenn.formats.arrays import Array
 from sparsenn.formats.compressed import CSR
 from sparsenn.printable import one_line
 
-__all__ = ["Scaling"]
-
 _PIECE = 1 << 20  # numbers scaled at a time: 8 MiB of float64
 
 _LARGEST_DENOMINATOR = 1 << 16

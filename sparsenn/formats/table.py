@@ -12,8 +12,6 @@ from sparsenn.errors import FileFormatError
 from sparsenn.formats.arrays import Array
 from sparsenn.printable import one_line
 
-__all__ = ["Table", "Texts", "Unread", "column_numbers", "is_nameless", "is_number", "listed", "width_fault"]
-
 _SHOWN = 8  # columns that a message names
 
 _NAMELESS = re.compile(r"|Unnamed: \d+|__index_level_\d+__")

@@ -10,8 +10,6 @@ import numpy as np
 from sparsenn.errors import InputError
 from sparsenn.printable import kind_of
 
-__all__ = ["column_names", "without_table"]
-
 _MOST_NAMES = 5  # names that a message lists, as in scikit-learn's
 
 

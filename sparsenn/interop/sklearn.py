@@ -18,8 +18,6 @@ from sparsenn.io.importers.host_arrays import host_array
 from sparsenn.layers import FullyConnected, Identity, LogSoftmax, Sigmoid, Softmax
 from sparsenn.network import Network
 
-__all__ = ["SparseClassifier", "SparseRegressor"]
-
 
 class _Estimator:
     """Base of both kinds: parameters, and a session that is made when rows first come."""

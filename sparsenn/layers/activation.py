@@ -14,26 +14,6 @@ import numpy as np
 from sparsenn.formats import Array
 from sparsenn.layers.elementwise import Elementwise, Foreign
 
-__all__ = [
-    "ACTIVATIONS",
-    "CELU",
-    "ELU",
-    "GELU",
-    "SELU",
-    "GELUTanh",
-    "HardSigmoid",
-    "HardSwish",
-    "Identity",
-    "LeakyReLU",
-    "Mish",
-    "ReLU",
-    "SiLU",
-    "Sigmoid",
-    "Softplus",
-    "Softsign",
-    "Tanh",
-]
-
 
 @dataclass(frozen=True)
 class ReLU(Elementwise):

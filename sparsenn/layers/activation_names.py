@@ -10,17 +10,6 @@ from sparsenn.errors import InputError, unknown_name
 from sparsenn.layers.activation import ACTIVATIONS, Identity, ReLU
 from sparsenn.layers.elementwise import Activation, Elementwise, Foreign
 
-__all__ = [
-    "activation_elsewhere",
-    "activation_named",
-    "attributes_elsewhere",
-    "check_activation",
-    "elsewhere_of",
-    "names_elsewhere",
-    "row_of",
-    "table_row",
-]
-
 _NAMED: dict[str, type[Elementwise]] = {**{kind.name: kind for kind in ACTIVATIONS}, "none": Identity}
 
 

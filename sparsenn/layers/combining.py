@@ -15,8 +15,6 @@ from sparsenn.layers.activation_names import check_activation
 from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.images import ImageLayer
 
-__all__ = ["Add", "CombiningLayer", "Concatenate", "Multiply"]
-
 
 class CombiningLayer(ImageLayer):
     """A layer that reads several nodes of a network, which give images, or rows of features."""

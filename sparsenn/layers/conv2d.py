@@ -17,8 +17,6 @@ from sparsenn.layers.images import ImageLayer, Pair, SlidingWindow, check_images
 from sparsenn.layers.linear import float32_bias, float32_parameters
 from sparsenn.printable import one_line
 
-__all__ = ["Conv2d"]
-
 
 @dataclass(frozen=True, eq=False)
 class Conv2d(Rebuilt, ImageLayer):

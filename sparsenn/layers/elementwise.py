@@ -13,8 +13,6 @@ from sparsenn.formats import Array
 from sparsenn.formats.arrays import real_number
 from sparsenn.layers.formulas import evaluate
 
-__all__ = ["FLOAT32_LEAST", "FLOAT32_MAX", "HALF_MAX", "Activation", "Elementwise", "Foreign", "parameters"]
-
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 HALF_MAX = 65_504.0
 FLOAT32_LEAST = float(np.finfo(np.float32).tiny)

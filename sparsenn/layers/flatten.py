@@ -8,8 +8,6 @@ from math import prod
 from sparsenn.errors import ShapeError
 from sparsenn.layers.images import ImageLayer
 
-__all__ = ["Flatten"]
-
 
 @dataclass(frozen=True)
 class Flatten(ImageLayer):

@@ -13,8 +13,6 @@ from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers.combining import CombiningLayer
 from sparsenn.layers.images import Image
 
-__all__ = ["ForeignGraph", "ForeignLayer", "RowTensor"]
-
 
 class RowTensor(NamedTuple):
     """A tensor of several rows.

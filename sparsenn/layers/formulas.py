@@ -18,8 +18,6 @@ import numpy as np
 
 from sparsenn.formats import Array
 
-__all__ = ["FUNCTIONS", "as_cuda", "as_python", "evaluate", "numpy_function"]
-
 FUNCTIONS = ("abs", "erfc", "exp", "expm1", "log1p", "tanh")
 """What a formula may call; each takes one number."""
 

@@ -11,8 +11,6 @@ from sparsenn.formats import Array
 from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.layer import BaseLayer
 
-__all__ = ["FullyConnected"]
-
 
 class FullyConnected(BaseLayer):
     """Y' = activation(Y · W + b), with weights of shape (inputs, outputs).

@@ -12,8 +12,6 @@ from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import INDEX32_LIMIT
 from sparsenn.layers.layer import BaseLayer
 
-__all__ = ["Image", "ImageLayer", "Pair", "SlidingWindow", "check_images", "checked_image", "integers", "pair"]
-
 Pair: TypeAlias = tuple[int, int]  # a size down and one across
 Image: TypeAlias = tuple[int, int, int]  # channels, height and width
 

@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from math import prod
 from typing import Any
 
-__all__ = ["BaseLayer"]
-
 
 class BaseLayer(ABC):
     """A layer: it makes Y' from Y, whose first dimension is the rows or images."""

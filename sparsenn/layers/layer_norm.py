@@ -15,8 +15,6 @@ from sparsenn.layers.images import ImageLayer, integers
 from sparsenn.layers.linear import float32_parameters
 from sparsenn.printable import one_line
 
-__all__ = ["LayerNorm"]
-
 
 @dataclass(frozen=True, eq=False)
 class LayerNorm(Rebuilt, ImageLayer):

@@ -17,8 +17,6 @@ from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.fully_connected import FullyConnected
 from sparsenn.printable import one_line
 
-__all__ = ["Linear", "float32_bias", "float32_parameters"]
-
 
 @dataclass(frozen=True, eq=False)
 class Linear(Rebuilt, FullyConnected):

@@ -13,8 +13,6 @@ from sparsenn.layers.fully_connected import FullyConnected
 from sparsenn.layers.images import ImageLayer, integers
 from sparsenn.printable import kind_of, one_line
 
-__all__ = ["PerPosition", "connected_layer", "positions_of", "replace_fields"]
-
 
 @dataclass(frozen=True, eq=False)
 class PerPosition(Rebuilt, ImageLayer):

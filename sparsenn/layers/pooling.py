@@ -9,8 +9,6 @@ from sparsenn.errors import UsageError
 from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers.images import ImageLayer, Pair, SlidingWindow, check_images, pair
 
-__all__ = ["AvgPool2d", "MaxPool2d", "Pool2d"]
-
 
 @dataclass(frozen=True)
 class Pool2d(Rebuilt, ImageLayer):

@@ -16,8 +16,6 @@ from sparsenn.layers.per_position import PerPosition
 from sparsenn.layers.sparse_linear import SparseLinear
 from sparsenn.layers.sparse_or_dense import fully_connected
 
-__all__ = ["check_share", "largest", "nonzeros", "pruned"]
-
 
 def check_share(share: float) -> None:
     """Refuse what is no share of the weights to keep."""

@@ -11,8 +11,6 @@ from sparsenn.formats import INDEX32_LIMIT
 from sparsenn.formats.rebuilt import Rebuilt
 from sparsenn.layers.images import Image, ImageLayer, checked_image, integers
 
-__all__ = ["Slice"]
-
 
 @dataclass(frozen=True)
 class Slice(Rebuilt, ImageLayer):

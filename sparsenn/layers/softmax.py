@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from sparsenn.errors import ShapeError
 from sparsenn.layers.images import ImageLayer
 
-__all__ = ["LogSoftmax", "Softmax", "SoftmaxLayer"]
-
 
 class SoftmaxLayer(ImageLayer):
     """What `Softmax` and `LogSoftmax` have in common."""

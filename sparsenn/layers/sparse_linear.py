@@ -17,8 +17,6 @@ from sparsenn.layers.fully_connected import FullyConnected
 from sparsenn.layers.linear import float32_bias
 from sparsenn.printable import kind_of, one_line
 
-__all__ = ["SparseLinear"]
-
 
 @dataclass(frozen=True, eq=False)
 class SparseLinear(Rebuilt, FullyConnected):

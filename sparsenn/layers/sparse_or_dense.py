@@ -13,8 +13,6 @@ from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.linear import Linear
 from sparsenn.layers.sparse_linear import SparseLinear
 
-__all__ = ["SPARSE_BELOW", "fully_connected", "with_zeros"]
-
 SPARSE_BELOW = 0.5
 """A fully connected layer with a smaller share of weights that are not zero is sparse.
 

@@ -19,8 +19,6 @@ from sparsenn.runtime.progress import Progress, silent
 from sparsenn.runtime.spans import unwatched
 from sparsenn.studies.peers import PEERS, Peer, peer_for
 
-__all__ = ["OURS", "BenchmarkResult", "Calls", "run_benchmark"]
-
 OURS = "sparsenn"
 WARM_UP = 3  # calls before the timed ones
 FEWEST = 10  # timed calls at least

@@ -13,8 +13,6 @@ from sparsenn.errors import UsageError
 from sparsenn.io.dataset import Dataset
 from sparsenn.runtime.progress import Progress, silent
 
-__all__ = ["ChallengeResult", "ChallengeRuns", "run_challenge"]
-
 SAVINGS = ("compaction", "deduplication", "merging")
 """Options of `Session` that leave out work without changing the categories."""
 

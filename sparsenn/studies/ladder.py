@@ -22,20 +22,6 @@ from sparsenn.backends.registry import kernels, register
 from sparsenn.errors import SparseNNError, UsageError, unknown_name
 from sparsenn.printable import reason_of
 
-__all__ = [
-    "Ladder",
-    "Settled",
-    "Stage",
-    "Work",
-    "add_rung",
-    "ladder_for",
-    "ladders",
-    "listing",
-    "load_rungs",
-    "register_ladder",
-    "rungs_of",
-]
-
 
 @dataclass(frozen=True)
 class Work:

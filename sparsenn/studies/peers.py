@@ -21,8 +21,6 @@ from sparsenn.layers.activation_names import elsewhere_of
 from sparsenn.network import Network
 from sparsenn.printable import kind_of
 
-__all__ = ["PEERS", "Peer", "peer_for"]
-
 
 @dataclass(frozen=True)
 class Peer:

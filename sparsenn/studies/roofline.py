@@ -15,8 +15,6 @@ from sparsenn.studies.measure import Roofs
 from sparsenn.studies.run import LadderResult, RungResult
 from sparsenn.studies.traffic import Traffic
 
-__all__ = ["MEMORY", "SHARED", "Prediction", "RooflineResult", "predict", "roofline"]
-
 # Bounds of a rung, besides the cache, with a name of its own, and arithmetic, named by its precision.
 MEMORY = "memory"
 SHARED = "shared memory"

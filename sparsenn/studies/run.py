@@ -15,8 +15,6 @@ from sparsenn.studies.emulation import ladder_backend
 from sparsenn.studies.ladder import Stage, ladder_for, rungs_of
 from sparsenn.studies.measure import Measurement, Meter, Roofs, meter_for
 
-__all__ = ["LadderResult", "RungResult", "run_ladder"]
-
 
 @dataclass(frozen=True)
 class RungResult:

@@ -10,8 +10,6 @@ import numpy as np
 from sparsenn.backends.contract import Backend
 from sparsenn.formats import Array
 
-__all__ = ["ALLOWED", "allowed_distance", "largest_distance", "sampled_rows"]
-
 ALLOWED = {"tf32": 5e-3, "float16": 1e-2}
 """How far results may be from the reference's, in parts of its largest, where factors are rounded to 10 bits."""
 

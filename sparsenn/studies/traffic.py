@@ -19,18 +19,6 @@ from typing import Any, TypeAlias
 
 from sparsenn.backends.cuda.conv.geometry import Geometry
 
-__all__ = [
-    "Model",
-    "Traffic",
-    "block_tiled",
-    "coalesced",
-    "compulsory",
-    "naive",
-    "product_geometry",
-    "shared_tiled",
-    "tiled",
-]
-
 STUDY_TILE = (64, 14, 14)
 """The study's blocks: filters, and pixels down and across."""
 

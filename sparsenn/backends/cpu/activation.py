@@ -15,8 +15,6 @@ from sparsenn.layers.activation_names import table_row
 from sparsenn.layers.formulas import as_python
 from sparsenn.runtime.jit import uncontracted
 
-__all__ = ["IDENTITY", "RELU", "activate_line", "activation_code", "slope"]
-
 RELU = ACTIVATIONS.index(ReLU)
 IDENTITY = ACTIVATIONS.index(Identity)
 

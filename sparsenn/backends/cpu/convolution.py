@@ -20,8 +20,6 @@ from sparsenn.layers import Add, AvgPool2d, Concatenate, Conv2d, Flatten, ImageL
 from sparsenn.layers.activation_names import table_row
 from sparsenn.network import Image
 
-__all__ = ["DIRECT", "launch_direct"]
-
 
 def launch_direct(layer: Conv2d, images: Array) -> Array:
     """Convolve float32 images of shape (images, channels, height, width)."""

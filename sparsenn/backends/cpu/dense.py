@@ -32,8 +32,6 @@ from sparsenn.layers import Identity, Linear, ReLU
 from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
-__all__ = ["REGISTER_TILED", "DenseStack", "Packed", "launch", "prepare", "seconds"]
-
 DEPTH = 1024  # inputs whose weights, a quarter of a megabyte, all rows of a block meet before the next ones
 
 INPUTS, OUTPUTS, PANELS, FIRST_WEIGHT, FIRST_BIAS, ACTIVATION = range(6)  # columns of `Packed.layers`

@@ -13,8 +13,6 @@ from numba.extending import intrinsic
 
 from sparsenn.backends.cpu.tiles import element_place, multiplied
 
-__all__ = ["LANES", "MOST_ROWS", "VECTORS", "WIDTH", "expand_one", "expand_three", "expand_two"]
-
 VECTORS = 8  # vectors of sums of a row that stay in registers
 LANES = 16  # numbers of a vector, of AVX-512 alone; other processors do not run this code, but compile it
 WIDTH = LANES * VECTORS  # outputs whose sums are computed together

@@ -16,16 +16,6 @@ from numba.extending import intrinsic
 
 from sparsenn.backends.cpu.tiles import VECTOR, element_place, multiplied, spread, vector_place
 
-__all__ = [
-    "MOST_SHARED",
-    "MOST_VECTORS",
-    "SHARING",
-    "add_atomically",
-    "pair_of_filters",
-    "read_atomically",
-    "sharing_filters",
-]
-
 SHARING = 4
 """Filters that walk their taps together."""
 

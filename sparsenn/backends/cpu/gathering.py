@@ -19,8 +19,6 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
 
-__all__ = ["ABREAST", "can_gather", "gather_abreast", "sort_by_steps"]
-
 VECTORS = 4  # vectors of sums, which hide one another's latency
 ABREAST = LANES * VECTORS  # outputs whose sums are computed side by side
 

@@ -16,8 +16,6 @@ import numpy as np
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
-__all__ = ["LINE", "Grid", "Laid", "Value", "allocate"]
-
 LINE = 16
 """Numbers of a cache line, at whose beginnings planes begin; planes take an odd number of lines, so that a cache holds
 the same place of several planes in different sets."""

@@ -22,8 +22,6 @@ from sparsenn.formats import Array
 from sparsenn.layers import Flatten, ImageLayer
 from sparsenn.runtime.workers import TASKS, chunks, map_threads, thread_count
 
-__all__ = ["GraphStack", "graph_of", "run_graph"]
-
 CHUNK_WORK = 20_000  # multiply-adds of a chunk at least: about a microsecond, as a hand-over between caches takes
 WAITING_SECONDS = 2e-5  # between polls of a counter, of a thread whose others are slow
 

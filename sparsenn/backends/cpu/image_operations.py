@@ -24,8 +24,6 @@ from sparsenn.backends.cpu.tiles import VECTOR, halve, larger, raise_vectors
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
 
-__all__ = ["LANES", "run_operations"]
-
 LANES = MOST_VECTORS * VECTOR  # of a tile at most: of a filter's partial sums
 
 SPINS = 100_000  # polls of a counter, about 0.1 ms, before a thread that waits lets others run

@@ -19,8 +19,6 @@ from sparsenn.backends.cpu.image_taps import CUT_WINDOW, WINDOW, Taps, channels_
 from sparsenn.formats import Array
 from sparsenn.layers import Activation, Conv2d, Identity, Pool2d
 
-__all__ = ["Operation", "Packed", "Writer", "reach_of"]
-
 COPY, CONVOLVE, LARGEST, MEAN, ADD, MULTIPLY, SCALE, OUTPUT = range(8)
 
 (

@@ -39,8 +39,6 @@ from sparsenn.layers import (
     Multiply,
 )
 
-__all__ = ["Planner", "Program"]
-
 
 @dataclass(frozen=True, eq=False)
 class Program:

@@ -16,8 +16,6 @@ from sparsenn.backends.sizes import FLOAT_BYTES
 from sparsenn.formats import Array
 from sparsenn.layers import Conv2d
 
-__all__ = ["CUT_WINDOW", "WINDOW", "Taps", "channels_of_cut", "shared_taps", "work_of"]
-
 CUT_TAPS = 12
 """Taps of a filter, on average, in a cut of the input channels: storing and loading sums then take little beside."""
 

@@ -16,8 +16,6 @@ from sparsenn.layers import CombiningLayer, Flatten, ImageLayer, LayerNorm, LogS
 from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.workers import TASKS, chunks, map_threads, thread_count
 
-__all__ = ["count_nonzeros", "run_layer"]
-
 _PARTIAL_SUMS = 8
 """Float64 sums that layer normalisation adds up at a time: one register of AVX-512, or two of AVX2."""
 

@@ -14,9 +14,6 @@ from sparsenn.formats.arrays import as_floats, check_shape, collapse_iso, read_o
 from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.workers import NUMBERS, TASKS, chunks, map_threads, thread_count
 
-__all__ = ["check_rows", "dense_to_sparse", "sparse_to_dense"]
-
-
 GOOD, OFFSETS, RANGE, ORDER = range(4)
 """What is wrong with a row: nothing; its offsets; an index; the order of its indices, or one is there twice."""
 

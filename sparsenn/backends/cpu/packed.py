@@ -16,8 +16,6 @@ from sparsenn.formats.arrays import read_only
 from sparsenn.layers import SparseLinear
 from sparsenn.runtime.jit import compiled, example
 
-__all__ = ["WINDOW", "Packed", "block_of", "blocks_of", "pack"]
-
 BLOCKS = (128, 256, 512, 1024)
 """Inputs of a block, at least: 128 by 64 lanes are what a first-level cache of 32 KiB holds."""
 

@@ -43,8 +43,6 @@ from sparsenn.layers import SparseLinear
 from sparsenn.runtime.jit import compiled
 from sparsenn.runtime.workers import chunks, map_threads, thread_count
 
-__all__ = ["PANEL", "SCATTER", "launch_panel", "launch_scatter", "panel_seconds", "run_csr", "run_dense"]
-
 CHUNK_WORK = 1 << 23
 """Multiply-adds, if no row dies, that a thread takes at a time: more work than the hand-over."""
 

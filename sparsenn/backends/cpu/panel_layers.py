@@ -28,8 +28,6 @@ from sparsenn.backends.cpu.tiles import TILE
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
 
-__all__ = ["SLICES_OF_THREAD", "SLICE_WORK", "WEIGHT_BYTES", "enter_rows", "run_layers"]
-
 SLICES_OF_THREAD = 4  # of a layer that threads share, at most
 
 WEIGHT_BYTES = 6  # of a weight and the number of its input

@@ -35,8 +35,6 @@ from sparsenn.backends.sizes import FLOAT_BYTES
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import address_of, compiled
 
-__all__ = ["emit_lanes", "job_of", "lanes_across", "tile_lanes"]
-
 
 def job_of(packed: Packed) -> Array:
     """Return a job for layers."""

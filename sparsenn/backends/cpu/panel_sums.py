@@ -15,32 +15,6 @@ from sparsenn.backends.cpu.tiles import GROUP, VECTOR, four_vectors, one_vector,
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
 
-__all__ = [
-    "ACTIVATIONS",
-    "ARRAYS",
-    "BIAS",
-    "CLIPS",
-    "COPIES",
-    "COUNTS",
-    "EDGES",
-    "ENTER",
-    "FIRST",
-    "GATHER",
-    "IS_WIDE",
-    "JOB",
-    "LANES",
-    "LAYER",
-    "ROWS",
-    "SLICES",
-    "SOURCE",
-    "STARTS",
-    "TARGET",
-    "WIDTHS",
-    "finish_line",
-    "gather_layer",
-    "windows_of",
-]
-
 ARRAYS = len(Packed._fields)
 (WIDTHS, STARTS, BLOCKS, EDGES, FIRSTS, OFFSETS, OUTPUTS, INPUTS, VALUES, VALUE_STARTS, VALUE_STRIDES, BIAS, COPIES,
  ACTIVATIONS, CLIPS) = range(1, ARRAYS + 1)  # fmt: skip

@@ -14,16 +14,6 @@ from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import TUNED, Prior
 from sparsenn.runtime.workers import thread_count
 
-__all__ = [
-    "CACHE_BYTES",
-    "PANELS",
-    "THREAD_WORK",
-    "WAKING_SECONDS",
-    "host_machine",
-    "processor_of",
-    "shared_seconds",
-]
-
 CLOCK = 3e9  # clocks of a core in a second under load; about the same for all servers
 
 THREAD_BANDWIDTH = 2e10

@@ -58,8 +58,6 @@ from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.workers import TASKS, chunks, map_threads, thread_count
 
-__all__ = ["GATHERED_ROWS", "ROWS", "RowByRow", "gathered_seconds", "rows_seconds", "run_rows", "run_sparse_rows"]
-
 NAME, GATHERING = "rows", "gathered_rows"
 
 SHARED_EDGES = 1 << 20

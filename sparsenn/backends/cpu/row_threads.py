@@ -35,8 +35,6 @@ from sparsenn.runtime.interrupts import held_signals
 from sparsenn.runtime.jit import address_of, compiled, example
 from sparsenn.runtime.workers import renew_after_fork, thread_count
 
-__all__ = ["NO_THREADS", "row_threads", "run_slices", "use_openmp"]
-
 NO_THREADS = np.zeros(0, np.int64)
 """The state where a row is computed by one thread."""
 

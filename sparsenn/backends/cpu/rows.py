@@ -8,8 +8,6 @@ from sparsenn.formats import CSR, Array
 from sparsenn.formats.equality import equal_groups, equal_rows
 from sparsenn.runtime.jit import compiled
 
-__all__ = ["distinct_rows", "take_rows"]
-
 
 def distinct_rows(features: Features) -> tuple[Features, RowMap]:
     """Return one of each set of equal rows: found by hash on all cores, then compared whole; dense ones are moved."""

@@ -8,8 +8,6 @@ import numpy as np
 
 from sparsenn.formats import Array
 
-__all__ = ["Scratch"]
-
 LINE = 16
 """Numbers of a cache line, at whose beginning each buffer begins."""
 

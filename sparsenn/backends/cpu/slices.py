@@ -27,38 +27,6 @@ from sparsenn.formats.arrays import read_only
 from sparsenn.layers import SparseLinear
 from sparsenn.runtime.jit import address_of, compiled
 
-__all__ = [
-    "COPIES",
-    "COUNT",
-    "FIELDS",
-    "GATHERED",
-    "GROUP",
-    "HOW",
-    "INPUTS",
-    "IS_SPLIT",
-    "JOB",
-    "LAYER",
-    "MOST_SLICES",
-    "MOST_THREADS",
-    "OUTPUTS",
-    "SLICES",
-    "SLOTS",
-    "TARGET",
-    "TOGETHER",
-    "WIDEST",
-    "RowMemory",
-    "SlicedLayers",
-    "count_edges",
-    "edge_cost",
-    "list_inputs",
-    "pointer_of",
-    "rows_together",
-    "sharing_threads",
-    "slice_layers",
-    "sum_slice",
-]
-
-
 GATHERED_SLICES = 2  # of a layer that is gathered, for each thread
 
 ROW_COST = 0.25  # time of a further row, in that of the first

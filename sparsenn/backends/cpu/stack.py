@@ -17,8 +17,6 @@ from sparsenn.formats.arrays import read_only
 from sparsenn.layers import SparseLinear
 from sparsenn.runtime.workers import thread_count
 
-__all__ = ["ByRows", "Stack", "StackSize", "Workspace"]
-
 
 class ByRows(NamedTuple):
     """A layer's weights by input."""

@@ -14,29 +14,6 @@ from llvmlite.binding import get_host_cpu_features
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-__all__ = [
-    "GROUP",
-    "TALL",
-    "TILE",
-    "VECTOR",
-    "element_place",
-    "four_vectors",
-    "halve",
-    "larger",
-    "multiplied",
-    "one_filter",
-    "one_row",
-    "one_vector",
-    "raise_vectors",
-    "spread",
-    "tall_rows",
-    "three_vectors",
-    "transpose_square",
-    "two_rows",
-    "two_vectors",
-    "vector_place",
-]
-
 
 def _has(feature: str) -> bool:
     """Return whether numba compiles for a processor with a feature: this one, unless NUMBA_CPU_FEATURES says which."""

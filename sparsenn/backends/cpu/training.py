@@ -11,8 +11,6 @@ from sparsenn.formats import Array
 from sparsenn.layers import Activation, Identity, ReLU
 from sparsenn.layers.activation_names import row_of
 
-__all__ = ["NUMPY", "NumPyTrainer", "loss_and_slopes", "times_derivative"]
-
 
 class NumPyTrainer(ReferenceTrainer):
     """Matrix products by NumPy's BLAS, everything else in place, in float32."""

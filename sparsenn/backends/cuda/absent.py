@@ -11,8 +11,6 @@ from sparsenn.backends.machine import Machine
 from sparsenn.errors import DeviceError
 from sparsenn.network import Layer
 
-__all__ = ["AbsentCUDABackend"]
-
 
 class AbsentCUDABackend:
     """Answers what planning asks of a GPU, all of whose memory is taken to be free, without CuPy; computes nothing."""

@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from sparsenn.backends.machine import WARP
 
-__all__ = [
-    "EDGE_CLOCKS",
-    "L2_BYTES",
-    "MEMORY_CLOCKS",
-    "OUTPUT_CLOCKS",
-    "READ_BYTES",
-    "RESERVED_BYTES",
-    "SHARED_L2_BYTES",
-    "busy_share",
-]
-
 READ_BYTES = 128  # of shared memory, a clock
 L2_BYTES = 64  # from the L2 cache to shared memory, a clock
 SHARED_L2_BYTES = 32  # likewise, where all multiprocessors ask at once

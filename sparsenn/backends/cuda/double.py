@@ -28,8 +28,6 @@ from sparsenn.layers.elementwise import Activation
 from sparsenn.layers.formulas import evaluate
 from sparsenn.network import Layer
 
-__all__ = ["DEVICE", "DoubleCUDABackend"]
-
 DEVICE = "cuda_float64"  # what the kernels of this backend are registered for
 
 _SPARSE = "cupyx.scipy.sparse"

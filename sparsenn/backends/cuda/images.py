@@ -43,8 +43,6 @@ from sparsenn.layers import (
     SoftmaxLayer,
 )
 
-__all__ = ["NormParameters", "NumberCheck", "RowsWatch", "count_nonzeros", "largest_number", "run_layer"]
-
 THREADS = 256  # of a block
 EACH = 4  # windows of two by two that a thread pools at a time
 WARP_WIDTH = 512  # numbers of a row, or a position, up to which a warp takes it, and beyond which a block does

@@ -17,8 +17,6 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 
-__all__ = ["FLOAT32", "HALF", "LINE", "TF32", "Kind", "Tile", "counters", "partial_sums", "work"]
-
 LINE = 128  # bytes of a row or a column of the factors in a slab
 
 

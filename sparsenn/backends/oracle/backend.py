@@ -19,8 +19,6 @@ from sparsenn.formats import CSR, Array
 from sparsenn.layers import CombiningLayer, Conv2d, ImageLayer, Linear, SparseLinear
 from sparsenn.network import Layer
 
-__all__ = ["ReferenceBackend"]
-
 
 class ReferenceBackend(HostMemory):
     """Computes in float64 on the host, by NumPy and SciPy."""

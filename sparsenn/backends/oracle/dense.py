@@ -14,8 +14,6 @@ from sparsenn.formats import Array
 from sparsenn.layers import Linear
 from sparsenn.runtime.workers import chunks
 
-__all__ = ["REFERENCE", "check_stack", "forward", "forward_in"]
-
 BATCH = 1 << 16
 """Rows computed at a time: what lies between layers then takes little memory, however many rows there are."""
 

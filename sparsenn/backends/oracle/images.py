@@ -28,8 +28,6 @@ from sparsenn.layers import (
 from sparsenn.layers.images import Pair, SlidingWindow
 from sparsenn.runtime.workers import chunks
 
-__all__ = ["REFERENCE", "convolve", "forward_images", "softmax"]
-
 WINDOW_BYTES = 256 << 20  # windows that are cut out at a time
 
 

@@ -19,8 +19,6 @@ from sparsenn.layers import CombiningLayer, ImageLayer, Linear, PerPosition, Spa
 from sparsenn.network import Network
 from sparsenn.runtime.progress import Progress, silent
 
-__all__ = ["categories", "forward", "run"]
-
 
 @singledispatch
 def forward(layer: Any, features: Any, shape: tuple[int, ...] | None = None) -> Any:

@@ -14,8 +14,6 @@ from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array, from_dense
 from sparsenn.layers import SparseLinear
 
-__all__ = ["REFERENCE", "as_csr", "forward_sparse"]
-
 
 def forward_sparse(layer: SparseLinear, features: Any) -> Any:
     """Compute a layer in float64 on SciPy CSR features of shape (rows, inputs); returns SciPy CSR."""

@@ -13,8 +13,6 @@ from sparsenn.formats import Array
 from sparsenn.layers import Linear
 from sparsenn.layers.activation_names import row_of
 
-__all__ = ["REFERENCE", "ReferenceTrainer", "loss_and_gradient"]
-
 
 def loss_and_gradient(loss: str, outputs: Array, targets: Array) -> tuple[float, Array]:
     """Return the loss of some rows and its gradient by the outputs, in float64; both are (rows, outputs)."""

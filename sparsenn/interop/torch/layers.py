@@ -21,8 +21,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from sparsenn.interop.torch.operator import SHORT, Parameters, run
 from sparsenn.interop.torch.runner import LayerRunner, masked
 
-__all__ = ["KINDS", "convert", "convolution_of", "density", "parameters_of", "restore", "sparse_modules", "why_not"]
-
 KINDS = (nn.Linear, nn.Conv2d)  # modules that can be computed by a session
 
 _TYPES = (torch.float32, *SHORT)

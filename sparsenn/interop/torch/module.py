@@ -15,8 +15,6 @@ from sparsenn.errors import InputError, ShapeError, UsageError
 from sparsenn.interop.torch.operator import Parameters, register, run, session_outputs
 from sparsenn.network import Network
 
-__all__ = ["SparseModule"]
-
 
 class SparseModule(torch.nn.Module):  # type: ignore[misc]
     """A network that PyTorch calls.

@@ -12,8 +12,6 @@ from sparsenn.backends.cpu.row_threads import use_openmp
 from sparsenn.engine import Session
 from sparsenn.errors import UsageError
 
-__all__ = ["SHORT", "Parameters", "Runner", "register", "run", "session_outputs"]
-
 SHORT = (torch.float16, torch.bfloat16)
 """Types of rows that outputs have as well; other outputs are float32."""
 

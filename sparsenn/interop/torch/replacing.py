@@ -29,8 +29,6 @@ from sparsenn.interop.torch.runner import LayerRunner
 from sparsenn.interop.torch.timing import evaluated, times_in_turns
 from sparsenn.printable import kind_of
 
-__all__ = ["desparsify_model", "sparsify_model"]
-
 GAIN = 0.95
 """The largest share of PyTorch's time that a replaced module takes: clocks are no more exact."""
 

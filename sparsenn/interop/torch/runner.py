@@ -22,8 +22,6 @@ from sparsenn.layers.sparse_or_dense import fully_connected
 from sparsenn.network import Network
 from sparsenn.runtime.workers import renew_after_fork
 
-__all__ = ["LayerRunner", "masked"]
-
 MOST_SESSIONS = 8
 """Sessions of a layer: one for each device, and of convolutions for each size of image. Those used last stay."""
 

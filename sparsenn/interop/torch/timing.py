@@ -13,8 +13,6 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["call_model", "evaluated", "is_slower", "times_in_turns"]
-
 WARM_UPS = 2
 """Runs of each kind before those that count: the first prepares, the second captures a graph."""
 

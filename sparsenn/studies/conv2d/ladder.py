@@ -26,8 +26,6 @@ from sparsenn.studies.conv2d.sequential import SEQUENTIAL
 from sparsenn.studies.ladder import Ladder, Settled, Work
 from sparsenn.studies.sampling import ALLOWED, allowed_distance, largest_distance, sampled_rows
 
-__all__ = ["LADDER", "ConvolutionStage", "random_problem"]
-
 LEAST_IMAGES = 64
 """Images that are compared at least, if there are as many."""
 

@@ -10,8 +10,6 @@ from sparsenn.layers import Conv2d
 from sparsenn.layers.images import Pair
 from sparsenn.runtime.jit import compiled
 
-__all__ = ["SEQUENTIAL", "launch_sequential"]
-
 
 @compiled
 def _convolve(

@@ -16,8 +16,6 @@ from sparsenn.backends.cuda.sparse.conversion import INDEX_TYPES, blocks_for, in
 from sparsenn.backends.kernel_records import Kernel
 from sparsenn.formats import Array
 
-__all__ = ["KERNELS", "binning_atomic", "histogram_atomic", "scan_single_block", "sort_exchange"]
-
 THREADS = 256  # of a block
 SCAN_THREADS = 1024  # of the one block that scans
 

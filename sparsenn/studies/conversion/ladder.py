@@ -17,8 +17,6 @@ from sparsenn.network import Network
 from sparsenn.studies.conversion.cuda import KERNELS
 from sparsenn.studies.ladder import Ladder, Settled, Work
 
-__all__ = ["LADDERS", "ConversionStage"]
-
 
 @dataclass(frozen=True)
 class ConversionStage:

@@ -7,8 +7,6 @@ from typing import cast
 from sparsenn.backends import Backend, backend_for
 from sparsenn.backends.cpu import CPUBackend
 
-__all__ = ["EMULATED", "EmulatedBackend", "ladder_backend"]
-
 EMULATED = "emulated"
 
 

@@ -28,15 +28,6 @@ from sparsenn.errors import SparseNNError, UsageError
 from sparsenn.formats import Array
 from sparsenn.runtime.progress import announce_compilation
 
-__all__ = [
-    "EmulatedKernel",
-    "EmulationError",
-    "compiled_library",
-    "emulated_kernel",
-    "host_program",
-    "loaded",
-]
-
 HEADERS = Path(__file__).parent / "device"
 OPTIONS = ("-std=c++17", "-O1", "-w", "-fPIC", "-fno-gnu-unique")
 

@@ -11,8 +11,6 @@ from sparsenn.formats import Array
 from sparsenn.studies.gemm.kernel import ProductKernel, check_factors
 from sparsenn.studies.gemm.sequential import launch_sequential
 
-__all__ = ["BLAS", "REFERENCE", "SEQUENTIAL", "launch_blas", "multiply"]
-
 
 def multiply(a: Array, b: Array) -> Array:
     """Compute the product in float64."""

@@ -18,8 +18,6 @@ from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
 from sparsenn.studies.traffic import Model
 
-__all__ = ["Launch", "ProductKernel", "check_factors", "product_kernel"]
-
 Launch = Callable[[Array, Array], Array]
 
 MOST_NUMBERS = 2**31 - 1024

@@ -20,8 +20,6 @@ from sparsenn.studies.ladder import Ladder, Settled, Work
 from sparsenn.studies.sampling import ALLOWED, allowed_distance, largest_distance, sampled_rows
 from sparsenn.studies.traffic import product_geometry
 
-__all__ = ["LADDER", "ProductStage", "random_problem"]
-
 ALL_ROWS = 2048  # rows up to which all are compared
 LEAST_ROWS = 64  # rows that are compared at least
 

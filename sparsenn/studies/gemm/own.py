@@ -14,8 +14,6 @@ from sparsenn.studies.emulation import emulated_kernel
 from sparsenn.studies.gemm import plain
 from sparsenn.studies.gemm.kernel import ProductKernel, check_factors, product_kernel
 
-__all__ = ["KERNELS", "emulated_product", "own_products"]
-
 
 def own_products(
     name: str, summary: str, source: str | Path, *, threads: int, tile: int = 1, **defines: Any

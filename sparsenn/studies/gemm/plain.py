@@ -20,8 +20,6 @@ from sparsenn.studies.gemm.kernel import product_kernel
 from sparsenn.studies.gemm.tiling import MODEL, TILINGS, cut_for
 from sparsenn.studies.traffic import block_tiled, coalesced, naive, shared_tiled, tiled
 
-__all__ = ["KERNELS", "LIBRARY", "blocks_of", "launch_tiled", "launch_vectorized"]
-
 THREADS = 256
 """Of a block that computes an output a thread, or adds up parts."""
 

@@ -7,8 +7,6 @@ import numpy as np
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled, example
 
-__all__ = ["launch_sequential"]
-
 
 @compiled
 def _multiply(a: Array, b: Array, out: Array) -> None:

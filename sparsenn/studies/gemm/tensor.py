@@ -28,8 +28,6 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 from sparsenn.studies.gemm.kernel import product_kernel
 
-__all__ = ["KERNELS", "SOURCES", "TILES", "Plan", "defines", "plan"]
-
 SOURCES = {
     FLOAT32: "studies/gemm/kernels/06_tensor_float32.cu",
     TF32: "studies/gemm/kernels/07_tensor_tf32.cu",

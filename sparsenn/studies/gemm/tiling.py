@@ -9,8 +9,6 @@ from functools import cache
 from sparsenn.backends.machine import WARP
 from sparsenn.studies.traffic import shared_tiled, tiled
 
-__all__ = ["DEEP", "MODEL", "TILINGS", "Cut", "Tiling", "cut_for"]
-
 # As in `kernels/tiles_ahead.cuh`.
 EACH = 8  # rows and columns of a thread
 DEEP = 8  # terms of a tile

@@ -13,8 +13,6 @@ from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.workers import map_threads, thread_count
 
-__all__ = ["cache_bytes", "cache_level", "reading"]
-
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 """Where Linux describes the first processor's caches."""
 

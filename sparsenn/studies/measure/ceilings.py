@@ -16,8 +16,6 @@ from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
 
-__all__ = ["Work", "l2_reading", "multiply_adding", "shared_reading", "tensor_multiplying"]
-
 Work = tuple[int, Callable[[], None]]
 """Bytes or multiply-adds, and what does so many of them each time it is called."""
 

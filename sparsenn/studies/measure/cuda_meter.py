@@ -18,8 +18,6 @@ from sparsenn.studies.measure.ceilings import (
 )
 from sparsenn.studies.measure.meter import Identity, Measurement, Roofs, median_seconds
 
-__all__ = ["CUDAMeter"]
-
 COPY_BYTES = 1 << 30
 
 

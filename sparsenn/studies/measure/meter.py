@@ -16,8 +16,6 @@ from sparsenn.layers import Linear
 from sparsenn.runtime.workers import map_threads, thread_count
 from sparsenn.studies.measure.cache_reading import cache_bytes, cache_level, reading
 
-__all__ = ["HostMeter", "Identity", "Measurement", "Meter", "Roofs", "median_seconds"]
-
 RUNS = 20
 
 

@@ -15,8 +15,6 @@ from sparsenn.errors import FileFormatError, ResourceError
 from sparsenn.runtime.storage import package_version, read_record, write_record
 from sparsenn.studies.measure.meter import Identity, Meter, Roofs
 
-__all__ = ["FILE", "MeasuredRoofs", "roofs_of"]
-
 FILE = "ceilings.json"  # in the cache folder
 VERSION = 2  # of its format
 

@@ -25,8 +25,6 @@ from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
-__all__ = ["KERNELS", "NEEDS", "STUDY_WIDTHS", "fits", "resident_blocks"]
-
 STUDY_WIDTHS = (72, 64, 64, 4)
 """The network that the specialised rungs are written for; as in `kernels/mlp.cuh`."""
 

@@ -24,8 +24,6 @@ from sparsenn.backends.kernel_records import DenseKernel
 from sparsenn.formats import Array
 from sparsenn.studies.mlp.float32 import NEEDS, STUDY_WIDTHS, fits, resident_blocks
 
-__all__ = ["CHAIN", "KERNELS", "pack_weights", "packing_order"]
-
 CHAIN = 9
 """Products that are added in half precision, at most."""
 

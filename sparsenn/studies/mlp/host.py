@@ -13,8 +13,6 @@ from sparsenn.errors import ShapeError
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
 
-__all__ = ["BLAS", "launch_blas"]
-
 
 def launch_blas(stack: DenseStack | Sequence[Linear], features: Array) -> Array:
     """Compute dense layers in float32, one after the other, by the library that NumPy comes with.

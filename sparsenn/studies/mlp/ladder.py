@@ -22,8 +22,6 @@ from sparsenn.studies.mlp import float32, half
 from sparsenn.studies.mlp.host import BLAS
 from sparsenn.studies.sampling import ALLOWED
 
-__all__ = ["LADDER", "NetworkStage", "allowed_error", "random_problem"]
-
 BATCH = 1 << 16  # rows compared at a time
 
 BIAS = 0.1

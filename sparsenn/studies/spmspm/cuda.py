@@ -26,8 +26,6 @@ from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.formats.compressed import Compressed
 from sparsenn.studies.spmspm.cuda_rows import as_csr, finish, gather_pieces, weights_by_row
 
-__all__ = ["KERNELS", "ROWS_PER_THREAD", "VARIANTS"]
-
 ROWS_PER_THREAD = (100, 1, 10, 25, 50, 75, 125, 150, 200)
 """How far threads may be coarsened; the first is the default."""
 

@@ -16,8 +16,6 @@ from sparsenn.backends.kernel_records import StepInput, StepOutput
 from sparsenn.backends.row_map import SAME_ROWS, RowMap
 from sparsenn.formats import CSC, CSR, Array, index_dtype
 
-__all__ = ["as_csr", "csc_to_csr", "finish", "gather_pieces", "weights_by_row"]
-
 _GATHER = program("studies/spmspm/kernels/gather.cu", INDEX=INDEX_TYPES)
 _FROM_DENSE = program("studies/spmspm/kernels/from_dense.cu", INDEX=INDEX_TYPES)
 

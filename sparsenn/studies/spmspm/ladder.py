@@ -23,8 +23,6 @@ from sparsenn.studies.spmspm import cuda
 from sparsenn.studies.spmspm.scipy_product import SCIPY
 from sparsenn.studies.spmspm.sequential import SEQUENTIAL
 
-__all__ = ["LADDER", "LayerStage"]
-
 # Most difference between float32 and float64 results. Kernels carry their own rounding through all layers, the
 # reference carries its own.
 RELATIVE = 1e-4  # of the result itself

@@ -12,8 +12,6 @@ from sparsenn.backends.kernel_records import SparseKernel, StepInput, StepOutput
 from sparsenn.formats import CSR, from_dense
 from sparsenn.studies.spmspm.sparse_rows import as_csr, finish
 
-__all__ = ["SCIPY", "launch_scipy"]
-
 
 def launch_scipy(step: StepInput) -> StepOutput:
     """Run one layer through `scipy.sparse`."""

@@ -16,8 +16,6 @@ from sparsenn.runtime.jit import compiled
 from sparsenn.runtime.workers import chunks, map_threads
 from sparsenn.studies.spmspm.sparse_rows import as_csr, finish
 
-__all__ = ["SEQUENTIAL", "intersect", "launch_sequential"]
-
 _CHUNK_ROWS = 256  # rows a thread takes at a time
 
 

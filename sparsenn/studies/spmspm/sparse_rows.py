@@ -10,8 +10,6 @@ from sparsenn.backends.kernel_records import StepInput, StepOutput
 from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, from_dense
 
-__all__ = ["as_csr", "finish"]
-
 
 def as_csr(features: Features) -> CSR:
     """Return the features as CSR."""

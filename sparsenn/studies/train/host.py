@@ -14,8 +14,6 @@ from sparsenn.backends.trainer import TrainingProblem
 from sparsenn.formats import Array
 from sparsenn.studies.train import host_products as products
 
-__all__ = ["NUMBA", "NumbaTrainer"]
-
 
 class NumbaTrainer(NumPyTrainer):
     """Own matrix products that apply bias, activation, derivative and update to what they have just computed."""

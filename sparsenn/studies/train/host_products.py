@@ -15,8 +15,6 @@ from sparsenn.formats import Array
 from sparsenn.layers import Activation, ReLU
 from sparsenn.runtime.jit import compiled, example, threaded
 
-__all__ = ["backward", "code", "forward", "update"]
-
 _ROWS = 16
 """Rows of a result that a thread computes at a time; they share what they read of B in the cache."""
 

@@ -25,8 +25,6 @@ from sparsenn.studies.ladder import Ladder, Settled, Work
 from sparsenn.studies.mlp.ladder import random_problem as random_network
 from sparsenn.studies.train import host, layered, persistent
 
-__all__ = ["LADDER", "Epoch", "TrainStage", "epoch_rung", "random_problem"]
-
 # Random targets and weights as large as those of `mlp` make gradients grow with the widths; at a rate of 0.01 the
 # ladder's problem diverges.
 BATCH_SIZE = 64  # rows

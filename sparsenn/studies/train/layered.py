@@ -12,8 +12,6 @@ from sparsenn.backends.cuda.runtime.loader import Program, program
 from sparsenn.backends.cuda.training.trainer import REDUCING_THREADS, CUDATrainer, batches, padded
 from sparsenn.backends.kernel_records import TrainingKernel
 
-__all__ = ["KERNELS", "NaiveTrainer", "PipelinedTrainer", "TiledTrainer", "TransposedTrainer"]
-
 BLOCK = (32, 8)
 TRANSPOSED_TILE = 32
 PRODUCT_TILE = 16  # as in the kernels

@@ -23,8 +23,6 @@ from sparsenn.backends.machine import Machine
 from sparsenn.backends.trainer import TrainingProblem
 from sparsenn.errors import UsageError
 
-__all__ = ["PERSISTENT", "PersistentTrainer"]
-
 _PERSISTENT = program("studies/train/kernels/04_persistent.cu", ROW_TILE=ROW_TILES[:1], WEIGHT_TILE=WEIGHT_TILES[:1])
 _SHARING = replace(_PERSISTENT, dynamic_shared=True)
 """The same for the kernel that takes more than `SHARED_BYTES`."""

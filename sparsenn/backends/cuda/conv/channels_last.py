@@ -42,8 +42,6 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 from sparsenn.layers import Add, AvgPool2d, Concatenate, Conv2d, Flatten, Identity, ImageLayer, MaxPool2d
 
-__all__ = ["CUDNN_FLOAT16", "CUDNN_TF32", "DEPTHWISE", "depthwise_defines", "fits", "lanes_of", "run_stack"]
-
 LANES = 8
 """Channels that a pixel has a multiple of, zeros included: what tensor cores multiply at a time in half precision."""
 

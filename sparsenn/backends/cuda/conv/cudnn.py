@@ -34,8 +34,6 @@ from sparsenn.backends.prior import LAID_OUT, LAUNCH_SECONDS, TUNED, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
-__all__ = ["CUDNN_FLOAT32", "FINISH", "NUMBERS", "Plan", "finish", "plan_of", "unfinished", "why_no_library"]
-
 NUMBERS = {np.dtype(np.float32): "float", np.dtype(np.float16): "half_bits"}
 THREADS = 256
 

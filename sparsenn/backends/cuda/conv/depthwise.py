@@ -20,8 +20,6 @@ from sparsenn.backends.prior import Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
-__all__ = ["DEPTHWISE", "SOURCE", "fits", "launch_depthwise", "shape_defines"]
-
 SOURCE = "conv2d/depthwise.cu"
 
 THREADS = 256  # of a block

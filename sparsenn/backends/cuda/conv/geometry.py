@@ -7,8 +7,6 @@ from functools import cache
 
 from sparsenn.backends.machine import Machine
 
-__all__ = ["MOST_NUMBERS", "WHOLE", "Geometry", "smallest", "why_too_large"]
-
 MOST_NUMBERS = 2**31 - 1  # of an image, of its outputs and of all filters: kernels count them in 32 bits
 
 # Of compute capability 8.6 and 8.9, which have the least from 8.0 on.

@@ -32,8 +32,6 @@ from sparsenn.backends.prior import LAID_OUT, WARPS, Prior
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 
-__all__ = ["IMPLICIT_FLOAT32", "MANY", "ONE_GROUP", "SOURCE", "fits", "kernel_defines", "launch_implicit_float32"]
-
 SOURCE = "conv2d/implicit_float32.cu"
 
 _PROGRAM = specialised(SOURCE, dynamic_shared=True, carveout=WHOLE)

@@ -19,8 +19,6 @@ from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
-__all__ = ["LEAST_ROWS", "STEP_CHANNELS", "TILES", "Band", "Plan", "arranged", "band_of", "plan"]
-
 TILES = (
     Tile(64, 128, 1, 4),
     Tile(128, 128, 2, 4, blocks=1),

@@ -19,8 +19,6 @@ from sparsenn.formats import Array
 from sparsenn.layers import Conv2d
 from sparsenn.network import Image
 
-__all__ = ["HELD_BYTES", "Fits", "Launch", "convolution", "everywhere"]
-
 HELD_BYTES = 1 << 30  # of images that are laid out at a time: little beside the device's memory
 IMAGES = 256  # images of which a prior takes the share of one: most devices are full, and launches cost little
 

@@ -15,8 +15,6 @@ from sparsenn.backends.kernel_records import Shapes
 from sparsenn.formats import Array
 from sparsenn.layers import Add, Conv2d, ImageLayer
 
-__all__ = ["ConvLayer", "geometry_of", "takes_sum", "upload_conv", "with_sum"]
-
 
 @dataclass(frozen=True, eq=False)
 class ConvLayer:

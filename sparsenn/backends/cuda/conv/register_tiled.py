@@ -30,21 +30,6 @@ from sparsenn.backends.prior import TUNED, Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
-__all__ = [
-    "MANY",
-    "REGISTER_TILED",
-    "SOURCE",
-    "Tiling",
-    "arranged",
-    "compute_register_tiled",
-    "fits",
-    "kernel_defines",
-    "launch_register_tiled",
-    "shared_bytes",
-    "tiling_for",
-    "tilings",
-]
-
 SOURCE = "conv2d/register_tiled.cu"
 
 _PROGRAM = specialised(SOURCE, dynamic_shared=True)

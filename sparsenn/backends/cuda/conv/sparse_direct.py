@@ -30,19 +30,6 @@ from sparsenn.backends.prior import WARPS, Prior
 from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
 from sparsenn.formats import Array
 
-__all__ = [
-    "SOURCE",
-    "SPARSE_DIRECT",
-    "LaidOut",
-    "blocks_of",
-    "fits",
-    "kernel_defines",
-    "laid_out",
-    "launch_sparse_direct",
-    "numbers_of",
-    "stage_bytes",
-]
-
 SOURCE = "conv2d/sparse_direct.cu"
 
 _PROGRAM = specialised(SOURCE, dynamic_shared=True, carveout=WHOLE)

@@ -19,8 +19,6 @@ from sparsenn.backends.machine import REGISTERS, WARP, Machine
 from sparsenn.backends.sizes import FLOAT_BYTES, parts_of
 from sparsenn.formats import Array
 
-__all__ = ["PAIR_BYTES", "Axis", "Places", "Tiling", "places_of", "smallest_tiling", "tilings"]
-
 MOST_SUMS = 64  # of a thread: more leave too few registers for pixels
 MOST_PIXELS = 12  # of a thread: more take registers for the pixels of two weights, and gain little
 ADDRESSES = 40  # registers that find pixels and weights

@@ -17,17 +17,6 @@ from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
 from sparsenn.layers.elementwise import HALF_MAX
 
-__all__ = [
-    "Defines",
-    "activation_define",
-    "check_half_range",
-    "grid_of",
-    "new_outputs",
-    "refuse",
-    "sizes",
-    "why_not_plain",
-]
-
 Defines = Mapping[str, int | str]
 
 

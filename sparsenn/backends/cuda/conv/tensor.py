@@ -33,8 +33,6 @@ from sparsenn.backends.machine import WARP
 from sparsenn.backends.prior import WARPS, Prior
 from sparsenn.formats import Array
 
-__all__ = ["TENSOR_FLOAT32", "TENSOR_HALF", "TENSOR_TF32", "copied_at_once", "kernel_defines"]
-
 _PROGRAMS = {kind.source: specialised(kind.source, dynamic_shared=True) for kind in (FLOAT32, TF32, HALF)}
 
 

@@ -17,8 +17,6 @@ from sparsenn.backends.cuda.runtime.precision import SPLIT_PRODUCTS, split_tf32
 from sparsenn.backends.machine import WARP
 from sparsenn.formats import Array
 
-__all__ = ["FLOAT32", "HALF", "HALF_ROWS", "TF32", "Kind", "Layout", "columns_of", "places", "weight_image"]
-
 
 @dataclass(frozen=True)
 class Kind:

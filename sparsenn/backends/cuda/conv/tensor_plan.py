@@ -12,8 +12,6 @@ from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, T
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 
-__all__ = ["MANY", "Plan", "fits_any_precision", "fits_float32", "plan"]
-
 LEAST_DEPTH = 32  # products of a sum from where on tensor_float32 is no less precise than plain multiply-adds
 TILE = 16  # items of a product
 

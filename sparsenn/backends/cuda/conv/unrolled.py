@@ -19,8 +19,6 @@ from sparsenn.backends.prior import Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
-__all__ = ["SOURCE", "UNROLLED", "launch_unrolled", "shape_defines", "tile_of"]
-
 SOURCE = "conv2d/unrolled.cu"
 
 THREADS = 256  # of a block

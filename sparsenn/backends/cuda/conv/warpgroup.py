@@ -38,21 +38,6 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 
-__all__ = [
-    "ARCHITECTURE",
-    "GPU",
-    "LAYING_OUT",
-    "SOURCE",
-    "WARPGROUP_FLOAT32",
-    "WARPGROUP_HALF",
-    "WARPGROUP_TF32",
-    "fits",
-    "kernel_defines",
-    "layout_defines",
-    "run_warpgroup",
-    "why_no_warpgroups",
-]
-
 CAPABILITY = 90  # Compute capability 9.0, times ten: the instructions are no other's
 GPU = "NVIDIA GPU (compute capability 9.0 only)"  # what the kernels need, in words
 

@@ -20,22 +20,6 @@ from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
-__all__ = [
-    "BANDS",
-    "ROWS",
-    "SHAPES",
-    "STEP_BYTES",
-    "Plan",
-    "Row",
-    "Tile",
-    "arranged",
-    "cut",
-    "divisor",
-    "fitting",
-    "plan",
-    "row_of",
-]
-
 ROWS = 64  # filters that an instruction multiplies
 
 UNIT_BYTES = 16

@@ -38,8 +38,6 @@ from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
 
-__all__ = ["CUBLAS", "CUBLAS_FLOAT16", "CUBLAS_TF32", "KERNELS", "padded_widths", "seconds"]
-
 THREADS = 256  # of a block that adds a bias and activates
 
 MOST_TRIED = 2 << 30  # bytes of features and outputs up to which it is tried what a library's ReLU makes of NaN

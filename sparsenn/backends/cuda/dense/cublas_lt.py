@@ -16,8 +16,6 @@ from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
 
-__all__ = ["LtProduct"]
-
 TYPES = {np.dtype(np.float32): 0, np.dtype(np.float16): 2}  # CUDA_R_32F and CUDA_R_16F
 
 _COMPUTE_TYPES = {"float32": 68, "tf32": 77, "float16": 68}

@@ -48,27 +48,6 @@ from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 from sparsenn.layers.elementwise import HALF_MAX
 
-__all__ = [
-    "FUSED_FMA",
-    "KERNELS",
-    "MOST_LAYERS",
-    "MOST_TILES",
-    "TENSOR_FLOAT32",
-    "TENSOR_HALF",
-    "TENSOR_TF32",
-    "WIDEST",
-    "Plan",
-    "blocks_at_once",
-    "check_half_range",
-    "fits",
-    "fits_any_depth",
-    "fma_defines",
-    "network_defines",
-    "plain_weights",
-    "plan",
-    "rows_of_block",
-]
-
 WIDEST = 256  # most inputs or outputs of a layer
 IN_REGISTERS = 128  # the widest layer whose inputs and outputs stay in registers of tensor-core kernels
 

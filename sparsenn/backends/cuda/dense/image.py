@@ -16,21 +16,6 @@ from sparsenn.backends.cuda.runtime.precision import split_tf32
 from sparsenn.backends.machine import WARP
 from sparsenn.formats import Array
 
-__all__ = [
-    "FLOAT32",
-    "HALF",
-    "HALF_ROWS",
-    "TF32",
-    "TILE",
-    "TILE_ROWS",
-    "Kind",
-    "fma_floats",
-    "fma_image",
-    "image",
-    "tile_places",
-    "tiles_of",
-]
-
 TILE, TILE_ROWS = 8, 16  # columns and rows of a tile of a layer's inputs, as the instructions take it
 
 

@@ -20,8 +20,6 @@ from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
 
-__all__ = ["Fits", "Given", "Launch", "Ready", "dense_kernel", "prepared"]
-
 Launch = Callable[[DenseStack, Array], Array]
 Fits = Callable[[Machine, StackShape], str | None]
 

@@ -11,8 +11,6 @@ from sparsenn.backends.prior import Prior
 from sparsenn.backends.sizes import parts_of
 from sparsenn.layers import Linear
 
-__all__ = ["COPIES", "one_launch_seconds"]
-
 COPIES = 2  # copies in a replayed graph besides its kernels: of the rows, and of the outputs
 
 

@@ -14,8 +14,6 @@ from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
 
-__all__ = ["DenseLayer", "DenseStack", "StackShape", "shape_of", "upload_dense", "widths_of"]
-
 
 @dataclass(frozen=True)
 class StackShape:

@@ -37,8 +37,6 @@ from sparsenn.backends.machine import Machine
 from sparsenn.backends.prior import TUNED, Prior
 from sparsenn.backends.sizes import parts_of
 
-__all__ = ["KERNELS", "SOURCE", "WARPGROUP_FLOAT32", "WARPGROUP_HALF", "WARPGROUP_TF32", "defines", "fits"]
-
 SOURCE = "mlp/warpgroup.cu"
 
 _PROGRAM = specialised(SOURCE, ARCHITECTURE, dynamic_shared=True)

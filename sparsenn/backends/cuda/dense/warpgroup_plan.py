@@ -17,22 +17,6 @@ from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
-__all__ = [
-    "LEAST_ROWS",
-    "LEAST_STAGES",
-    "MOST_ROWS",
-    "NEURONS",
-    "Tile",
-    "arranged",
-    "is_curved",
-    "plan",
-    "slabs_of",
-    "terms_of",
-    "tiles",
-    "unit_list",
-    "units_read",
-]
-
 NEURONS = 64  # that an instruction computes
 WARPGROUP = 128  # threads that carry out an instruction together
 LEAST_ROWS = 16  # of a block, and what its rows are a multiple of

@@ -13,18 +13,6 @@ from sparsenn.layers.activation_names import table_row
 from sparsenn.layers.elementwise import Activation, Elementwise
 from sparsenn.layers.formulas import as_cuda
 
-__all__ = [
-    "ACTIVATIONS",
-    "HEADER",
-    "IDENTITY",
-    "RELU",
-    "activation_code",
-    "activation_header",
-    "activation_number",
-    "activation_of",
-    "compiled_activation",
-]
-
 ACTIVATIONS = tuple(row.name.upper() for row in ROWS)  # the codes of `enum Activation` are places in the table
 
 RELU = ROWS.index(ReLU)

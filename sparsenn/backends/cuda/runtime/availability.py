@@ -10,8 +10,6 @@ from typing import Any
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.errors import DeviceError
 
-__all__ = ["ANY_GPU", "LEAST_CAPABILITY", "check_device", "count_devices"]
-
 LEAST_CAPABILITY = 80  # 8.0: the first that copies into shared memory beside the arithmetic and multiplies in TF32
 
 ANY_GPU = f"NVIDIA GPU (compute capability {LEAST_CAPABILITY / 10:.1f})"  # what every kernel needs, in words

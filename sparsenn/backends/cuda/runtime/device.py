@@ -13,8 +13,6 @@ from typing import Any
 from sparsenn.backends.machine import MACHINES, SUSTAINED, Machine
 from sparsenn.runtime.storage.folder import cupy_folder
 
-__all__ = ["as_current", "cupy", "current_machine", "machine_of"]
-
 _imported: Any = None  # CuPy, once it has been imported in full
 
 

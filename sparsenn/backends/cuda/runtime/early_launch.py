@@ -14,8 +14,6 @@ from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.driver import driver
 from sparsenn.errors import DeviceError
 
-__all__ = ["EARLY_CAPABILITY", "launch_early"]
-
 EARLY_CAPABILITY = 90
 """The compute capability, times ten, from which on launches overlap."""
 

@@ -7,8 +7,6 @@ from sparsenn.errors import UsageError
 from sparsenn.layers import Conv2d, ImageLayer, LayerNorm, Linear, SparseLinear
 from sparsenn.network import Layer
 
-__all__ = ["prepared_bytes"]
-
 FORMS = 3  # copies of weights: as they are, and for tensor cores rounded and what rounding took away
 
 

@@ -11,8 +11,6 @@ from sparsenn.backends.cuda.runtime.availability import check_device
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.errors import DeviceError
 
-__all__ = ["check_first_device", "compiler_version", "cupy_version", "driver_version", "gpu_names", "matching_package"]
-
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"  # CUDA's driver, which comes with a GPU's
 
 _NAME_BYTES = 256

@@ -14,8 +14,6 @@ from sparsenn.backends.cuda.runtime.loader import rehearsal
 from sparsenn.backends.cuda.runtime.memory import lasting_memory, to_device
 from sparsenn.formats import Array
 
-__all__ = ["cache_all_on_device", "cache_on_device", "cache_on_host", "from_host", "stream_key"]
-
 Made = TypeVar("Made")
 
 PER_THREAD = 2  # CUDA's number of a thread's own default stream (cudaStreamPerThread)

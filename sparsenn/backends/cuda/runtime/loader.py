@@ -25,21 +25,6 @@ from sparsenn.runtime.progress import announce_compilation
 from sparsenn.runtime.spans import span
 from sparsenn.runtime.workers import thread_count
 
-__all__ = [
-    "COMPILE_OPTIONS",
-    "PROGRAMS",
-    "Program",
-    "RehearsedKernel",
-    "compile_seconds",
-    "define_options",
-    "program",
-    "rehearsal",
-    "rehearses",
-    "source_text",
-    "specialised",
-    "wait_for_modules",
-]
-
 COMPILE_OPTIONS = ("-std=c++17", "-lineinfo")  # line numbers let profilers and sanitizers name them
 
 _Defines: TypeAlias = tuple[tuple[str, int | str], ...]

@@ -12,8 +12,6 @@ from typing import Any
 from sparsenn.errors import ResourceError
 from sparsenn.runtime.storage import cache_folder, replacing
 
-__all__ = ["machine_code"]
-
 ELF_HEADER = 64  # bytes
 CUPY_OPTIONS = ("-ftz=true", "--device-as-default-execution-space")  # what CuPy adds to every compilation
 

@@ -16,20 +16,6 @@ from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.errors import OutOfMemoryError
 from sparsenn.formats import Array
 
-__all__ = [
-    "ALIGNMENT",
-    "Staging",
-    "aligned_places",
-    "arriving",
-    "free_bytes",
-    "lasting_memory",
-    "lent_memory",
-    "release_unused",
-    "staging",
-    "to_device",
-    "within_memory",
-]
-
 STAGED_BYTES = 4 << 20  # of each pinned buffer: so large that starting a copy costs little beside it
 ALIGNMENT = 512  # bytes, as of arrays of their own: where arrays share a block, each begins at a multiple of so many
 _ALLOCATION_FAILED = 2  # cudaErrorMemoryAllocation

@@ -6,8 +6,6 @@ import numpy as np
 
 from sparsenn.formats import Array
 
-__all__ = ["SPLIT_PRODUCTS", "WEIGHT_EXPONENT", "scaled_weights", "split_tf32"]
-
 SPLIT_PRODUCTS = 3  # in TF32 for each product of split float32 numbers: all but that of the two small ones
 
 WEIGHT_EXPONENT = 14  # scaled weights of an output are below two to the power of this, as in `sparse/row_scale.cuh`

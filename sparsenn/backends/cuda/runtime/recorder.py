@@ -12,8 +12,6 @@ from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.early_launch import launch_early
 from sparsenn.backends.cuda.runtime.loader import rehearses
 
-__all__ = ["Recording", "launch", "note", "recorded", "recording", "section"]
-
 
 @dataclass
 class Recording:

@@ -18,8 +18,6 @@ from sparsenn.backends.cuda.runtime.streams import Graph, captured
 from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
 
-__all__ = ["MAX_BOUND", "MAX_COPIED_BYTES", "CapturedRun", "DeviceReplay", "HostReplay", "array_at"]
-
 MAX_COPIED_BYTES = 128 << 20  # of rows that a graph copies to its own memory
 MIN_RUNS = 3  # of the launches, and of the graph, of which the fastest counts: early calls queue launches more slowly
 MIN_SECONDS = 2e-3  # of all runs together

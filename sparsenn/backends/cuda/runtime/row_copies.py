@@ -14,8 +14,6 @@ from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.sizes import parts_of
 
-__all__ = ["as_rows", "copy_rows"]
-
 THREADS = 256  # threads of a block
 PIECE = 1024  # numbers of a row that a warp takes at a time, as in the kernel
 MOST_BLOCKS = 1 << 14  # blocks that fill any device; they go on in strides

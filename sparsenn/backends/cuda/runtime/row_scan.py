@@ -12,8 +12,6 @@ import numpy as np
 
 from sparsenn.formats import Array
 
-__all__ = ["NOWHERE", "RowScan", "requested_scan", "taken_scan"]
-
 NOWHERE = np.uintp(0)
 
 

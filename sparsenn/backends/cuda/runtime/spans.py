@@ -12,8 +12,6 @@ from typing import Any
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.runtime.spans import Span
 
-__all__ = ["DeviceSpans", "note_use"]
-
 _used = threading.Event()
 
 

@@ -14,8 +14,6 @@ from typing import Any
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 
-__all__ = ["Graph", "StreamOrder", "captured", "event", "on_stream", "wait_for_device"]
-
 _captures: defaultdict[int, threading.RLock] = defaultdict(threading.RLock)
 """By device: CUDA refuses to wait for a device while any thread captures one of its streams, and the capture fails; so
 each waits for the other."""

@@ -12,8 +12,6 @@ from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.formats import COO, CSR, Array
 from sparsenn.formats.compressed import Compressed
 
-__all__ = ["INDEX_TYPES", "binning", "blocks_for", "compress", "coo_to_csr", "histogram", "index_type", "scan", "sort"]
-
 Target = TypeVar("Target", bound=Compressed)
 
 INDEX_TYPES = ("index16", "index32")  # what `common.cuh` calls uint16 and int32

@@ -29,8 +29,6 @@ from sparsenn.backends.kernel_records import SparseKernel
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
-__all__ = ["LAST", "LAST_AS_HALVES", "Bound", "HalfChain", "bound_of", "chain_kernel", "prepare_chain"]
-
 # The kernels' codes of a layer whose outputs are the chain's.
 LAST = 1  # float32 outputs
 LAST_AS_HALVES = 2  # halves that are not scaled

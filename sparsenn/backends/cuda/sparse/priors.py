@@ -12,8 +12,6 @@ from sparsenn.backends.prior import CACHED, LAUNCH_SECONDS, TUNED, WARPS, Prior
 from sparsenn.backends.sizes import FLOAT_BYTES, HALF_BYTES, parts_of
 from sparsenn.layers import SparseLinear
 
-__all__ = ["chunks_seconds", "few_rows_seconds", "half_chunks_seconds", "resident_seconds", "two_of_four_seconds"]
-
 EDGE_BYTES = 8  # a weight and a place
 
 RUN_LAUNCHES = 2  # of a run beside its layers: rows are laid out, and outputs laid back

@@ -11,8 +11,6 @@ from sparsenn.backends.cuda.runtime.streams import event
 from sparsenn.backends.sizes import parts_of
 from sparsenn.runtime.workers import chunks
 
-__all__ = ["NOTHING", "SLICES", "RowSlices"]
-
 NOTHING = np.uintp(0)  # a null pointer, as an argument of a kernel
 
 SLICES = 2  # of a chain's rows: the last round of a layer leaves multiprocessors idle; three are no faster

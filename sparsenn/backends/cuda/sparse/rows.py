@@ -22,23 +22,6 @@ from sparsenn.backends.machine import GRID_ROWS, WARP
 from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array
 
-__all__ = [
-    "active_rows",
-    "as_dense",
-    "count_tiles",
-    "largest_numbers",
-    "mapped_inputs",
-    "on_device",
-    "room_of",
-    "rows_to_half_tiles",
-    "rows_to_tiles",
-    "spread",
-    "tiles_from_csr",
-    "tiles_to_rows",
-    "to_dense",
-    "weigh_rows",
-]
-
 THREADS = 256
 ROWS_PER_BLOCK = THREADS // 32
 

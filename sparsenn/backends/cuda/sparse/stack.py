@@ -17,8 +17,6 @@ from sparsenn.backends.cuda.sparse.chunks.teams import Teams, teams_of
 from sparsenn.formats import CSC, Array
 from sparsenn.layers import SparseLinear
 
-__all__ = ["DEPTH", "SLICE", "DeviceLayer", "LayerNumbers", "Stack", "named", "prepared_bytes", "team_counts", "upload"]
-
 # The resident kernel, as in `sparse/resident.cuh`.
 SLICE = 16  # outputs whose edges lie side by side
 DEPTH = 8  # pairs of edges that outputs have multiples of

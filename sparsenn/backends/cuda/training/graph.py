@@ -19,21 +19,6 @@ from sparsenn.backends.machine import Machine
 from sparsenn.backends.trainer import TrainingProblem
 from sparsenn.errors import DeviceError
 
-__all__ = [
-    "GRAPH",
-    "ROW_TILES",
-    "SHARED_BYTES",
-    "THREADS",
-    "WEIGHT_TILES",
-    "FusedTrainer",
-    "GraphTrainer",
-    "Step",
-    "backward_steps",
-    "lanes_of",
-    "tile_size",
-    "too_little_shared_memory",
-]
-
 NARROW = 32  # outputs up to which the last layer is computed a row at a time
 
 THREADS = 256

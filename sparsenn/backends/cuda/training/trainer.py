@@ -17,8 +17,6 @@ from sparsenn.errors import InputError, ShapeError
 from sparsenn.formats import Array
 from sparsenn.layers import Linear
 
-__all__ = ["REDUCING_THREADS", "CUDATrainer", "batches", "checked_order", "padded"]
-
 QUAD = 4  # floats that are read at once; rows of every array are padded to whole quads, as in `kernels/train/layer.cuh`
 REDUCING_THREADS = 256  # of a block that adds up losses, as in the kernels
 

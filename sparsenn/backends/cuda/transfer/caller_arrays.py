@@ -15,8 +15,6 @@ from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.cuda.runtime.streams import on_stream
 from sparsenn.backends.cuda.transfer.incoming import device_rows
 
-__all__ = ["CuPyArrays", "ExportedArrays", "Tensors", "arrays_like", "current_stream_of", "stream_of"]
-
 
 class CuPyArrays:
     """Row-major arrays of CuPy's of one shape and type on a device."""

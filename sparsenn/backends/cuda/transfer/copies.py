@@ -26,8 +26,6 @@ from sparsenn.backends.cuda.transfer.slices import Part, Shared, convert, cut
 from sparsenn.formats import Array
 from sparsenn.runtime.workers import map_threads, thread_count
 
-__all__ = ["Transfer"]
-
 PIECE_BYTES = STAGED_BYTES  # pinned memory of a piece: a thread fills one while others travel
 
 THREADS = 8  # that copy between ordinary and pinned memory: no more than chunks, of which each holds one

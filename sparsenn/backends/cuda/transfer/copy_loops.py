@@ -16,8 +16,6 @@ from numba.extending import intrinsic
 
 from sparsenn.runtime.jit import compiled, example
 
-__all__ = ["Driver", "Route", "Share", "Stages", "driver", "receive", "send"]
-
 
 class Driver(NamedTuple):
     """Addresses of the functions that the loops call: the CUDA driver's, and memcpy."""

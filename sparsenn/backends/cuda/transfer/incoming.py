@@ -23,17 +23,6 @@ from sparsenn.formats import COO, CSR, Array, index_dtype
 from sparsenn.formats.arrays import check_diagonals, sound_scipy
 from sparsenn.printable import kind_of
 
-__all__ = [
-    "QueuedCheck",
-    "UncheckedCSR",
-    "check_rows",
-    "device_rows",
-    "fetch_rows",
-    "is_ready",
-    "matrix",
-    "to_cupy_csr",
-]
-
 THREADS = 256
 PIECE = 4096  # entries that a block checks at a time: 16 for each thread
 ROWS_PER_BLOCK = 4 * THREADS  # rows for which there is a block more, where rows are short

@@ -20,8 +20,6 @@ from sparsenn.backends.cuda.transfer.caller_arrays import CuPyArrays, Tensors, a
 from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
 
-__all__ = ["CallQueue", "RepeatedCall", "check_process"]
-
 MAX_SPARE_BYTES = 1 << 20
 """Bytes of outputs up to which the next call's array is made while the device computes: that takes as long as all other
 Python code of a call. It is of use on the same stream only, for which CuPy's and PyTorch's memory is."""

@@ -11,8 +11,6 @@ import numpy as np
 
 from sparsenn.formats import Array
 
-__all__ = ["Part", "Shared", "convert", "cut"]
-
 
 @dataclass(frozen=True)
 class Part:

@@ -12,8 +12,6 @@ from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.errors import UsageError
 from sparsenn.formats import Array
 
-__all__ = ["to_half"]
-
 THREADS = 256  # of a block
 NUMBERS = 8  # that a thread takes at a time
 MOST_BLOCKS = 1 << 16  # they loop over what is left

@@ -14,8 +14,6 @@ from sparsenn.backends.cuda.runtime.loader import Program, rehearses
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.formats import Array
 
-__all__ = ["CACHED_WEIGHTS", "launch_filters", "launch_with_constants"]
-
 CACHED_WEIGHTS = 512
 """32-bit weights that a multiprocessor's cache of constant memory keeps (2 KiB). Where a kernel reads more than that
 again and again, each read waits for the next cache, and global memory is much the faster place for them."""

@@ -30,29 +30,6 @@ from sparsenn.formats import Array
 from sparsenn.studies.conv2d.direct.filters import launch_filters, launch_with_constants
 from sparsenn.studies.traffic import naive
 
-__all__ = [
-    "BASELINE",
-    "CONSTANT_FILTERS",
-    "IMPLICIT_GEMM",
-    "IMPLICIT_GEMM_SOURCE",
-    "PER_SHAPE",
-    "PER_SHAPE_SOURCE",
-    "TILED_SHARED",
-    "TILED_SHARED_SOURCE",
-    "compute_baseline",
-    "fits_constant",
-    "fits_one_group",
-    "fits_tiled",
-    "launch_baseline",
-    "launch_constant_filters",
-    "launch_implicit_gemm",
-    "launch_per_shape",
-    "launch_tiled_shared",
-    "per_shape_defines",
-    "product_tile",
-    "tiled_defines",
-]
-
 THREADS = 256  # of a block
 STATIC_SHARED_BYTES = 48 << 10  # shared memory that a kernel may declare
 CONSTANT_WEIGHTS = 16_384  # 32-bit weights that constant memory has room for

@@ -30,8 +30,6 @@ from sparsenn.formats import Array
 from sparsenn.studies.conv2d.direct.convert import to_half
 from sparsenn.studies.conv2d.direct.filters import launch_filters
 
-__all__ = ["CHAIN", "HALF", "SOURCE", "launch_half", "shape_defines"]
-
 CHAIN = 14
 """Products that are added up in half precision: two rows of a 7 x 7 window, off by up to 14 · 2⁻¹¹ of their sizes."""
 

@@ -31,17 +31,6 @@ from sparsenn.errors import ShapeError, UsageError
 from sparsenn.formats import Array
 from sparsenn.studies.conv2d.direct.float32 import compute_baseline
 
-__all__ = [
-    "STREAMED",
-    "STREAMS",
-    "bounds",
-    "is_pinned",
-    "launch_streamed",
-    "pieces_for",
-    "pinned",
-    "run_streamed",
-]
-
 STREAMS = 3
 """Pieces under way at a time: one arrives, one is computed, one leaves."""
 

@@ -23,21 +23,6 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 from sparsenn.studies.conv2d.direct.filters import launch_filters
 
-__all__ = [
-    "MOST_SUMS",
-    "PARAMETERS",
-    "PIXELS_VARIED",
-    "SOURCE",
-    "SWEPT",
-    "completed",
-    "defaults",
-    "fits",
-    "launch_swept",
-    "launch_with",
-    "shape_defines",
-    "why_not_parameters",
-]
-
 SOURCE = "studies/conv2d/direct/kernels/08_swept.cu"
 
 _PROGRAM = specialised(SOURCE)

@@ -29,21 +29,6 @@ from sparsenn.formats import Array
 from sparsenn.studies.gemm.tiling import DEEP, MODEL, cut_for
 from sparsenn.studies.traffic import block_tiled, coalesced, naive, shared_tiled, tiled
 
-__all__ = [
-    "BLOCK_TILED",
-    "COALESCED",
-    "LIBRARY",
-    "NAIVE",
-    "SHAPES",
-    "SHARED_TILED",
-    "VECTORIZED",
-    "VECTORIZED_SOURCE",
-    "fits",
-    "launch_library",
-    "launch_vectorized",
-    "term_matrix",
-]
-
 THREADS = 256  # of a block that computes an output a thread
 
 # Tiled rungs.

@@ -9,21 +9,6 @@ from sparsenn.backends.cuda.sparse.chunks.teams import TEAM
 from sparsenn.backends.machine import WARP, Machine
 from sparsenn.backends.sizes import parts_of
 
-__all__ = [
-    "BLOCKS",
-    "COUNTING_BLOCKS",
-    "HALF_BLOCKS",
-    "MOST_STAGES",
-    "TEAM_BLOCK",
-    "TILE_ROWS",
-    "BlockShape",
-    "header_words",
-    "record_bytes",
-    "room",
-    "stage_bytes",
-    "unit_words",
-]
-
 MOST_STAGES = 8  # as in the kernel
 
 

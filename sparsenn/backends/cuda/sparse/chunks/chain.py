@@ -38,8 +38,6 @@ from sparsenn.backends.machine import WARP
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array
 
-__all__ = ["CHUNKS", "ChunkChain", "laid_out", "prepare", "slices_for"]
-
 _PROGRAMS = {block: block_program("sparse/gather_chunks.cu", block) for block in (*BLOCKS, TEAM_BLOCK)}
 
 

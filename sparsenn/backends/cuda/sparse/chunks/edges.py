@@ -5,8 +5,6 @@ from __future__ import annotations
 from sparsenn.formats import Array
 from sparsenn.runtime.jit import compiled
 
-__all__ = ["count_edges", "deal_outputs", "find_lines", "write_edges"]
-
 EVEN = 20  # what an edge of a warp in the same chunk counts for where one in any chunk counts for 1
 
 

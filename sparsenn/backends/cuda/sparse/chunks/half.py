@@ -29,8 +29,6 @@ from sparsenn.backends.machine import WARP
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import Array
 
-__all__ = ["KERNELS", "HalfChunkChain"]
-
 HALF = 2  # bytes
 
 _PROGRAMS = {

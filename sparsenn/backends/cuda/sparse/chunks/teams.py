@@ -11,8 +11,6 @@ from sparsenn.formats import CSC, Array
 from sparsenn.formats.equality import equal_patterns
 from sparsenn.layers import SparseLinear
 
-__all__ = ["TEAM", "Teams", "teams_of", "teams_of_weights"]
-
 TEAM = 16  # outputs of a team, at most: those of a warp
 LEAST_SHARED = 4  # outputs for each list of inputs, on average, from which on there are teams; fewer gain little
 

@@ -23,8 +23,6 @@ from sparsenn.backends.cuda.sparse.row_slices import SLICES
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 
-__all__ = ["ROUNDS", "Tiling", "in_slices", "occupies", "shared_tilings", "stage_tilings"]
-
 
 @dataclass(frozen=True)
 class Tiling:

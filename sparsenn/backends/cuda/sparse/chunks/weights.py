@@ -37,8 +37,6 @@ from sparsenn.layers import SparseLinear
 from sparsenn.runtime.jit import example
 from sparsenn.runtime.workers import map_threads
 
-__all__ = ["ARRAYS", "ChunkedWeights", "block_program", "chunk_weights", "lay_out"]
-
 MOST_UNITS = (1 << 31) - 1  # records are addressed by 32-bit numbers of 16 bytes
 
 BEHIND_ALL = -1  # the place behind all outputs, as places are unsigned

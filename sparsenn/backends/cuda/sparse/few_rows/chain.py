@@ -29,8 +29,6 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array
 from sparsenn.network import Network
 
-__all__ = ["FEW_ROWS", "CountedChain", "FewRowsChain", "Shape", "shape_for", "too_wide"]
-
 GROUP = 4  # rows that a thread has sums of, where there is more than one row
 WIDEST = 65_535  # inputs of a layer, as places have 16 bits
 CLUSTER = 8  # blocks of a cluster

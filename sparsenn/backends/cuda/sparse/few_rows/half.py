@@ -26,8 +26,6 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSR, Array
 from sparsenn.network import Network
 
-__all__ = ["FEW_ROWS_FLOAT16", "HalfFewRowsChain", "group_of"]
-
 GROUP = 8  # rows that a lane has sums of, where there is more than one row
 THREADS = (1024, 512)
 WIDEST = 65_528  # inputs of a layer, as places have 16 bits, and eight lie behind the inputs

@@ -15,8 +15,6 @@ from sparsenn.formats import Array
 from sparsenn.formats.conversion import scan
 from sparsenn.runtime.jit import compiled, example
 
-__all__ = ["CLASSES", "RUN", "PackedWeights", "pack_weights"]
-
 CLASSES = 8  # neighbouring lanes, whose reads of eight rows use different banks
 RUN = np.dtype([("first", "i4"), ("fours", "i4"), ("ones", "i4"), ("bias", "f4"), ("scale", "f4")])
 

@@ -20,8 +20,6 @@ from sparsenn.layers import SparseLinear
 from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.workers import map_threads
 
-__all__ = ["STEPS", "SlicedWeights", "example_layer", "on_device", "slice_weights"]
-
 STEPS = 16  # weights of a thread in a chunk, as in the kernel
 UNIT = 16  # bytes that a thread copies at once
 PLACE_BYTES = 2

@@ -13,8 +13,6 @@ from sparsenn.backends.cuda.sparse.resident.stages import CACHE_BYTES
 from sparsenn.backends.cuda.sparse.row_slices import NOTHING
 from sparsenn.formats import CSR
 
-__all__ = ["CALL_BYTES", "Call"]
-
 CALL_BYTES = 32  # size of a `Call` record in `sparse/resident.cuh`, in bytes
 
 THREADS = 256

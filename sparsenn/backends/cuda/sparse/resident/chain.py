@@ -53,8 +53,6 @@ from sparsenn.backends.row_map import RowMap
 from sparsenn.formats import CSR, Array, index_dtype
 from sparsenn.network import Network
 
-__all__ = ["RESIDENT", "ResidentChain", "prepare", "tile_shape", "why_not"]
-
 _POINTERS = (
     *("rows_in", "list_in", "count_in", "weights_in", "rows_out", "hashes_out", "weights_out", "next", "count_out"),
     *("kept", "index", "list", "list_count", "table", "counters"),

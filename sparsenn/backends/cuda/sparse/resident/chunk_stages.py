@@ -23,8 +23,6 @@ from sparsenn.backends.cuda.sparse.resident.stages import tiles_of_wave
 from sparsenn.backends.cuda.sparse.stack import DeviceLayer, team_counts
 from sparsenn.backends.machine import WARP, Machine
 
-__all__ = ["ChunkStages", "StageTiles", "laid_out"]
-
 THREADS = 256  # of a block that moves rows
 
 _PROGRAMS = {block: block_program("sparse/chunk_layers.cu", block) for block in (*COUNTING_BLOCKS, TEAM_BLOCK)}

@@ -21,8 +21,6 @@ from sparsenn.backends.machine import WARP
 from sparsenn.formats import CSC, Array
 from sparsenn.formats.conversion import scan
 
-__all__ = ["CountedLayer", "block_threads", "count_inputs", "counted_first", "pack_counted", "rows_for", "word_bytes"]
-
 QUAD = 4  # edges that a lane reads at a time
 STATIC_BYTES = 1 << 10  # shared memory that the kernel declares itself and that the system takes of a block, rounded up
 MOST_INDEX = 0xFFFF  # largest index that 16 bits hold

@@ -17,8 +17,6 @@ from sparsenn.layers import SparseLinear
 from sparsenn.runtime.jit import compiled, example
 from sparsenn.runtime.workers import map_threads
 
-__all__ = ["PackedNetwork", "bytes_of", "pack_arrays", "pack_network"]
-
 _LAYER = np.dtype(
     [(name, "i4") for name in ("inputs", "outputs", "output", "activation")]
     + [("clip", "f4"), ("edges", "i4"), ("rest", "i4", 2)]

@@ -7,21 +7,6 @@ from sparsenn.backends.cuda.sparse.chunks.tiling import ROUNDS
 from sparsenn.backends.machine import Machine
 from sparsenn.backends.sizes import parts_of
 
-__all__ = [
-    "CACHE_BYTES",
-    "CLUSTER",
-    "FIRST_STAGE",
-    "KERNEL_BYTES",
-    "TILED_LAYERS",
-    "TILED_WIDTH",
-    "WIDE",
-    "few_rows",
-    "fits_in_shared",
-    "rows_at_once",
-    "stage_lengths",
-    "tiles_of_wave",
-]
-
 WIDE = 128
 """Width from which on a row is shared by a cluster of blocks: 8 of them then take 1 to 6 microseconds a layer, one
 block 3 to 40 (4096 to 65536 neurons, merged); and outputs of the first layer from which on the inputs are counted in a

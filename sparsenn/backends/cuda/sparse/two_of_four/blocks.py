@@ -12,8 +12,6 @@ from sparsenn.backends.cuda.sparse.two_of_four.input_order import RUNS, UNITS
 from sparsenn.backends.cuda.sparse.two_of_four.packing import GROUP, group_bytes
 from sparsenn.backends.machine import WARP
 
-__all__ = ["PROGRAMS", "SINGLE", "SPLIT", "BlockShape"]
-
 WARPGROUP = 128  # threads that carry out an instruction together
 TURNED_BYTES = 2 * 2 * 16 * 16  # of shared memory for each warp and plane: 16 outputs of 16 rows, twice
 OUTPUT_BYTES = 2 * 4 * 16  # likewise for each warp and tile: scales and biases of 16 outputs

@@ -15,8 +15,6 @@ from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSC, Array
 from sparsenn.runtime.jit import compiled, example
 
-__all__ = ["FOUR", "RUNS", "SLAB", "SPARE", "UNIT", "UNITS", "order_in_runs", "order_inputs", "padded"]
-
 # Inputs.
 FOUR = 4  # of a group
 UNIT = 8  # of a unit of 16 bytes

@@ -14,8 +14,6 @@ from sparsenn.backends.cuda.sparse.two_of_four.input_order import FOUR, SLAB, UN
 from sparsenn.backends.sizes import parts_of
 from sparsenn.formats import CSC, Array
 
-__all__ = ["GROUP", "Packed", "group_bytes", "pack"]
-
 GROUP = 64  # outputs that one instruction multiplies
 PLACES_BYTES = 4 * 128  # where the weights of a slab and 64 outputs belong: a word a thread of a warpgroup
 
