@@ -7,17 +7,9 @@ import pytest
 import scipy.sparse as sp
 
 from sparsenn.errors import InputError, ShapeError
-from sparsenn.layers import Linear, ReLU
+from sparsenn.layers import Linear
 
 WEIGHTS = np.array([[1.0, 0, 2], [0, 0, 3]])
-
-
-def test_weights_become_float32_rows() -> None:
-    layer = Linear(np.asfortranarray(WEIGHTS))
-    assert (layer.inputs, layer.outputs, layer.edges) == (2, 3, 6)
-    assert (layer.weights.dtype, layer.weights.flags.c_contiguous) == (np.float32, True)
-    assert layer.activation == ReLU()
-    assert layer.output_shape((7, 2)) == (7, 3)
 
 
 @pytest.mark.parametrize("shape", [(3,), (), (1, 2, 3), (0, 3), (3, 0)])
