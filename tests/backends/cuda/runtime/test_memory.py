@@ -1,7 +1,5 @@
 """Copies to the device through pinned memory, with a CuPy whose copies are late."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from late_cupy import LateCuPy
@@ -9,7 +7,6 @@ from late_cupy import LateCuPy
 from sparsenn.backends.cuda.runtime import memory
 from sparsenn.backends.cuda.runtime.memory import ALIGNMENT, Staging
 from sparsenn.backends.cuda.sparse.stack import prepared_bytes
-from sparsenn.errors import OutOfMemoryError
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import ReLU, SparseLinear
 
@@ -99,39 +96,3 @@ def test_the_estimate_covers_what_is_uploaded_and_packed(rng, iso):
     packed = 8 * int((degrees + degrees % 2).sum())
     assert weights.iso is iso
     assert uploaded + 2 * packed < prepared_bytes(layer) < 2 * (uploaded + 2 * packed)
-
-
-class FailedAllocationError(RuntimeError):
-    status = 2  # cudaErrorMemoryAllocation
-
-
-@pytest.mark.parametrize("error", [MemoryError(), FailedAllocationError()], ids=repr)
-@pytest.mark.parametrize(
-    ("limit", "rows", "fitting", "message"),
-    [
-        (0, 100, 4, "about 4 rows fit: use --batch-size 4"),
-        (0, 3, 2, "for 3 rows; about 2 rows fit"),
-        (600, 100, 1, "about 1 rows fit"),
-        (510, 100, 0, "not a single row fits: free memory on the device, or use --device cpu"),
-        (0, 0, 0, "weights: the device has 800 bytes left; free some, lower --weight-memory"),
-    ],
-)
-def test_memory_that_does_not_suffice_is_said(monkeypatch, error, limit, rows, fitting, message):
-    released = []
-    pool = SimpleNamespace(
-        free_bytes=lambda: 300,
-        used_bytes=lambda: 400,
-        get_limit=lambda: limit,
-        free_all_blocks=lambda: released.append(True),
-    )
-    runtime = SimpleNamespace(CUDARuntimeError=RuntimeError, memGetInfo=lambda: (500, 1000))
-    cuda = SimpleNamespace(memory=SimpleNamespace(OutOfMemoryError=MemoryError), runtime=runtime)
-    monkeypatch.setattr(memory, "cupy", lambda: SimpleNamespace(cuda=cuda, get_default_memory_pool=lambda: pool))
-    with pytest.raises(OutOfMemoryError, match=message) as caught, memory.within_memory("weights", rows, 100):
-        raise error
-    assert caught.value.fitting == fitting
-    assert released == [True]
-    for other in (ValueError("another"), RuntimeError("unknown error")):
-        other.status = 1
-        with pytest.raises(type(other)), memory.within_memory("weights", rows, 100):
-            raise other
