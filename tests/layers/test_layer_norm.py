@@ -1,4 +1,3 @@
-import pickle
 from typing import Any
 
 import numpy as np
@@ -58,8 +57,3 @@ def test_parameters_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         LayerNorm(scale, shift, **options)
-
-
-def test_copies_are_the_same() -> None:
-    found = pickle.loads(pickle.dumps(layer(epsilon=1e-3, positions=4)))
-    assert (found.epsilon, found.positions, found.scale.tolist()) == (1e-3, 4, [0, 1, 2])

@@ -120,12 +120,6 @@ def test_from_scipy_refuses_values_that_are_not_finite(value: float) -> None:
         SparseLinear.from_scipy(sp.csr_array([[value, 1.0]]))
 
 
-@pytest.mark.parametrize("bad", ["bias", [[1.0], [2.0, 3.0]], {}])
-def test_a_bias_that_is_no_array_of_numbers(bad: Any) -> None:
-    with pytest.raises(InputError, match=rf"bias .* not a {type(bad).__name__}"):
-        SparseLinear(WEIGHTS, bad)
-
-
 def test_scipy_weights_are_shown_the_way() -> None:
     with pytest.raises(InputError, match=r"CSC .*SparseLinear.from_scipy"):
         SparseLinear(sp.csc_array(np.eye(3)))  # type: ignore[arg-type]
