@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import gzip
 import io
+import os
 import tarfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparsenn.errors import FileFormatError, InputError, SparseNNError, UsageError
+from sparsenn.errors import FileFormatError, InputError, ResourceError, SparseNNError, UsageError
 from sparsenn.formats import coo_to_csc, from_dense
 from sparsenn.formats.coo import COO
 from sparsenn.io import Dataset
@@ -297,6 +299,21 @@ def test_bias_must_be_the_challenges_where_it_sets_one(tmp_path: Path) -> None:
         write_official(dataset, tmp_path / "d")
     write_official(replace(dataset, network=network.with_bias(-0.3)), tmp_path / "d")
     assert read_official(tmp_path / "d").network[0].bias == -0.3
+
+
+def test_failure_while_writing_leaves_nothing(
+    tmp_path: Path, challenge_like: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = iter([None, None, None, OSError(errno.ENOSPC, "No space left on device")])
+
+    def fail(descriptor: int) -> None:
+        if (planted := next(results)) is not None:
+            raise planted
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(ResourceError, match=r"d/sparse-images-8\.tsv: the disk is full"):
+        write_official(challenge_like, tmp_path / "d")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_official_network_read_straight_from_its_archives(official_folder: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from keras_files import (
 from real_networks import DEVICES, RIGHT, images_and_labels, real_weights
 
 from sparsenn.engine import Session
-from sparsenn.errors import FileFormatError
+from sparsenn.errors import FileFormatError, SparseNNError
 from sparsenn.io import from_keras, is_model, read_model
 from sparsenn.io.importers.keras.model import read_keras
 from sparsenn.layers import Conv2d, Flatten, MaxPool2d, SparseLinear
@@ -207,6 +209,20 @@ def test_inputs_that_are_flattened_first_keep_their_order(tmp_path: Path, first:
     inputs = np.arange(5.0 * width).reshape(5, *shape).astype(np.float32)
     for given in (inputs, inputs.reshape(5, width)):
         np.testing.assert_array_equal(Session(network, device="reference")(given), inputs.reshape(5, width) @ kernel)
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_no_change_of_bytes_gives_anything_but_a_network_or_an_error(tmp_path: Path, suffix: str) -> None:
+    whole = WRITERS[suffix](tmp_path / f"whole.{suffix}", (2,), [dense(KERNEL, BIAS), RELU]).read_bytes()
+    chance = random.Random(5)
+    path = tmp_path / f"changed.{suffix}"
+    for _ in range(300):
+        changed = bytearray(whole)
+        for _ in range(chance.randint(1, 4)):
+            changed[chance.randrange(len(changed))] = chance.randrange(256)
+        path.write_bytes(bytes(changed[: chance.choice([len(changed), chance.randrange(len(changed))])]))
+        with suppress(SparseNNError):
+            from_keras(path)
 
 
 def test_hdf5_files_of_keras_are_models(tmp_path: Path) -> None:
