@@ -10,28 +10,20 @@ import pytest
 from compiled import compiled
 
 from sparsenn.backends.cuda.runtime.loader import source_text
-from sparsenn.studies.emulation import EmulatedKernel, EmulationError, compiled_library, host_program, loaded
+from sparsenn.studies.emulation import EmulatedKernel, compiled_library, host_program, loaded
 
-__all__ = ["EmulationError", "emulated"]
+__all__ = ["emulated"]
 
 
-def emulated(source: str, defines: Mapping[str, int | str], planted: tuple[str, str] = ("", "")) -> EmulatedKernel:
-    """Compile a kernel for the host; the calling test is skipped where there is no g++.
-
-    Parameters
-    ----------
-    source : path within the package's `kernels` folder.
-    planted : what to replace in its text, by what: a fault.
-    """
+def emulated(source: str, defines: Mapping[str, int | str]) -> EmulatedKernel:
+    """Compile a kernel of the package's `kernels` folder for the host; skip the calling test where there is no g++."""
     if shutil.which("g++") is None:
         pytest.skip("emulating a kernel takes g++")
-    return _emulated(source, tuple(sorted(defines.items())), planted)
+    return _emulated(source, tuple(sorted(defines.items())))
 
 
 @cache
-def _emulated(source: str, defines: tuple[tuple[str, int | str], ...], planted: tuple[str, str]) -> EmulatedKernel:
+def _emulated(source: str, defines: tuple[tuple[str, int | str], ...]) -> EmulatedKernel:
     text = host_program(source_text(source))
     assert "asm" not in text
-    assert planted[0] in text
-    text = text.replace(*planted) if planted[0] else text
     return EmulatedKernel(loaded(compiled_library(text, [f"-D{name}={value}" for name, value in defines], compiled)))

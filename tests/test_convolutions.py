@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from convolutions import absolute_sums, assert_near_conv2d, reference_conv2d
+from convolutions import reference_conv2d
 from scipy.signal import correlate2d
 
 
@@ -20,16 +20,3 @@ def test_reference_is_scipys(options, rng):
         for number in range(4):
             sums = sum(correlate2d(padded[image, c], spread[number, c], "valid") for c in range(3))
             assert np.allclose(found[image, number], sums[::down, ::across] + number, rtol=1e-13, atol=1e-13)
-
-
-@pytest.mark.parametrize("precision", ["float32", "tf32", "float16"])
-def test_spoilt_answers_are_rejected(precision, rng):
-    images, weights = rng.normal(size=(2, 3, 8, 8)), rng.normal(size=(4, 3, 3, 3))
-    right = reference_conv2d(images, weights)
-    assert_near_conv2d(right.astype(np.float32), images, weights, precision=precision)
-    far = 0.1 * np.abs(right).max() if precision != "float32" else 1e-4 * absolute_sums(images, weights).max()
-    for wrong in (np.nan, np.inf, right[1, 2, 3, 4] + far):
-        spoilt = right.copy()
-        spoilt[1, 2, 3, 4] = wrong
-        with pytest.raises(AssertionError, match=r"1 of 288 outputs differ.*\(1, 2, 3, 4\)"):
-            assert_near_conv2d(spoilt, images, weights, precision=precision)

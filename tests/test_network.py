@@ -15,7 +15,6 @@ from sparsenn.layers import (
     Conv2d,
     Flatten,
     Identity,
-    ImageLayer,
     Linear,
     MaxPool2d,
     ReLU,
@@ -200,18 +199,6 @@ def test_shapes_are_followed_through_layers_of_images() -> None:
     assert network.multiply_adds == 36 * 26 * 26 + 216 * 49 + 540 + 30
     assert Network((ones(3, 5), ones(5, 2))).shapes == ((3,), (5,), (2,))
     assert Network((ones(3, 5), ones(5, 2))).multiply_adds == 25
-
-
-def test_runs_tell_three_kinds_apart() -> None:
-    network = lenet()
-    assert network.runs() == ((0, 5), (5, 6), (6, 7), (7, 8))
-    assert network.layers_of(ImageLayer, 0, 5) == network.layers[:5]
-    with pytest.raises(UsageError, match="layer 6 is sparse"):
-        network.layers_of(ImageLayer)
-    with pytest.raises(UsageError, match="layer 1 is a Conv2d"):
-        network.layers_of(Linear)
-    with pytest.raises(UsageError, match="layer 8 is a Softmax"):
-        network.layers_of(SparseLinear, 7)
 
 
 @pytest.mark.parametrize("image", [(28, 28), (1, 28, 0), (1, 28, 28, 1), (1, 28, 2.5), "abc", (True, 28, 28), 28])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -60,76 +59,6 @@ def test_tables_are_written_between_their_markers(tmp_path: Path, update: Run) -
     assert update("--check") == (0, "")
 
 
-def test_a_page_shows_twelve_rows_and_six_columns_and_leads_to_all_of_them(tmp_path: Path, update: Run) -> None:
-    readme, page = tmp_path / "README.md", tmp_path / "docs" / "results.md"
-    page.parent.mkdir()
-    page.write_text("# Results\n")
-    readme.write_text(EMPTY)
-    put(tmp_path, rows=[{"kernel": f"k{row}", "seconds": row / 8} for row in range(20)])
-    assert update() == (0, "")
-    text = readme.read_text()
-    assert ("| k11 | 1.38 |" in text, "| k12 |" in text) == (True, False)
-    assert "12 of 20 rows; [all figures as CSV](bench/results/desk/layers.csv).*" in text
-    lines = (tmp_path / "bench" / "results" / "desk" / "layers.csv").read_text().splitlines()
-    assert (lines[0], lines[-1], len(lines)) == ("kernel,time (s)", "k19,2.375", 21)
-    wide = [(name, name) for name in "abcdefg"]
-    put(tmp_path, columns=wide, rows=[dict.fromkeys("abcdefg", 1)])
-    code, message = update()
-    assert (code, "README.md:3: choose 1 to 6 columns of table layers" in message) == (2, True)
-    readme.write_text("# Title\n")
-    page.write_text(EMPTY.replace("layers -->", "layers columns=g,b notes=none -->"))
-    assert update() == (0, "")
-    assert "| g | b |\n| ---: | ---: |\n| 1 | 1 |\n\n*" in page.read_text()
-    assert "[all figures as CSV](../bench/results/desk/layers.csv)" in page.read_text()
-    page.write_text(EMPTY.replace("layers -->", "layers columns=minutes -->"))
-    code, message = update()
-    assert (code, "docs/results.md:3: table layers has no column minutes; it has a, b" in message) == (2, True)
-
-
-def test_a_csv_file_that_is_stale_is_found(tmp_path: Path, update: Run) -> None:
-    (tmp_path / "README.md").write_text(EMPTY)
-    put(tmp_path)
-    update()
-    whole = tmp_path / "bench" / "results" / "desk" / "layers.csv"
-    whole.write_text(whole.read_text().replace("1.5", "1.4"))
-    code, message = update("--check")
-    assert (code, "layers.csv is stale; run tools/update_tables" in message) == (1, True)
-
-
-def test_one_machine_is_selected(tmp_path: Path, update: Run) -> None:
-    (tmp_path / "README.md").write_text(EMPTY.replace("layers -->", "layers machine=b -->"))
-    put(tmp_path, machine="a", title="On a")
-    put(tmp_path, machine="b", title="On b")
-    assert update() == (0, "")
-    assert ("**On b**" in (tmp_path / "README.md").read_text(), "**On a**" in (tmp_path / "README.md").read_text()) == (
-        True,
-        False,
-    )
-
-
-def test_a_ladder_shows_ideas_code_and_gains(tmp_path: Path, update: Run) -> None:
-    page = tmp_path / "docs" / "ladders.md"
-    page.parent.mkdir()
-    (tmp_path / "README.md").write_text("# Title\n")
-    page.write_text(EMPTY.replace("table:layers", "ladder:layers time=seconds code=kernels|more"))
-    for path, idea in (
-        ("kernels/01_naive.cu", "naive: a thread\n// for each output."),
-        ("more/tile.cu", "tile: shared."),
-    ):
-        (tmp_path / path).parent.mkdir()
-        (tmp_path / path).write_text(f"// {idea}\n//\n// Idea      Long.\n")
-    times = {"naive": 4.0, "other": 8.0, "tile": 2.0}
-    put(tmp_path, rows=[{"kernel": kernel, "seconds": seconds} for kernel, seconds in times.items()])
-    assert update() == (0, "")
-    rows = [line for line in page.read_text().splitlines() if line.startswith("|")]
-    assert rows[0] == "| rung | idea | time (s) | × the first | × the one before |"
-    assert rows[2:] == [
-        "| [naive](../kernels/01_naive.cu) | a thread for each output | 4.00 | 1.00 | – |",
-        "| other | – | 8.00 | 0.50 | 0.50 |",
-        "| [tile](../more/tile.cu) | shared | 2.00 | 2.00 | 4.00 |",
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -151,21 +80,6 @@ def test_faulty_markers_are_refused_and_nothing_is_written(
         assert re.search(message, said)
         assert "Traceback" not in said
     assert (tmp_path / "README.md").read_text() == text
-
-
-def test_a_page_lists_result_files_with_their_pages_and_commands(tmp_path: Path, update: Run) -> None:
-    (tmp_path / "docs").mkdir()
-    page = tmp_path / "docs" / "figures.md"
-    page.write_text(EMPTY.replace("table:layers", "figures:tables"))
-    (tmp_path / "README.md").write_text(EMPTY)
-    put(tmp_path)
-    put(tmp_path, name="other", table="other")
-    assert update()[0] == 0
-    result = json.loads((tmp_path / "bench" / "results" / "desk" / "layers.json").read_text())
-    origin = f"{result['commit'][:10]}, {result['date'][:10]} | `{result['command']}` |"
-    assert f"| [desk/layers](../bench/results/desk/layers.json) | README | {origin}" in page.read_text()
-    assert "| [desk/other](../bench/results/desk/other.json) | – |" in page.read_text()
-    assert update("--check")[0] == 0
 
 
 def test_figures_in_the_text_need_a_source(tmp_path: Path, update: Run) -> None:

@@ -15,7 +15,7 @@ from result_files import result_in
 from typer.testing import Result
 
 from sparsenn import infer
-from sparsenn.backends import Features, kernels
+from sparsenn.backends import Features
 from sparsenn.backends.cpu import CPUBackend
 from sparsenn.io import Dataset, write_dataset
 from sparsenn.io.challenge.tsv import read_categories
@@ -115,12 +115,6 @@ def test_every_file_at_once(run: Run, problem: Path, dataset: Dataset, tmp_path:
     assert "<svg" in (tmp_path / "r.svg").read_text()
 
 
-def test_stats_add_the_table(run: Run, problem: Path) -> None:
-    without, with_table = run("infer", problem), run("infer", problem, "--stats")
-    assert "rows computed" not in without.stdout
-    assert "rows computed" in with_table.stdout
-
-
 @pytest.mark.parametrize(
     ("switch", "key"),
     [("--no-compaction", "compaction"), ("--no-deduplication", "deduplication"), ("--no-merging", "merging")],
@@ -139,13 +133,6 @@ def test_reproducible_outputs_can_be_asked_for(run: Run, problem: Path) -> None:
     refused = run("infer", problem, "--reproducible", "--kernel", "scipy")
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
     assert "'scipy' is not reproducible; those that are: panel, rows, scatter" in refused.stderr
-
-
-@pytest.mark.parametrize("kernel", [entry.name for entry in kernels("spmspm", "cpu")])
-def test_every_kernel_can_be_named(run: Run, problem: Path, kernel: str) -> None:
-    done = run("infer", problem, "--kernel", kernel, "--limit-inputs", 40, "--json", "-")
-    record = json.loads(done.stdout)
-    assert (done.exit_code, record["verified"], record["plan"]["kernel"]) == (0, True, kernel)
 
 
 def test_batches(run: Run, problem: Path) -> None:

@@ -106,32 +106,6 @@ def test_dense_layers_are_run_on_random_rows(run: Run, tmp_path: Path) -> None:
     assert all(0 < rung["error"] < 1e-6 for rung in record["rungs"])
 
 
-def test_convolutions_are_run_on_random_images(run: Run, tmp_path: Path) -> None:
-    options = ("--device", "cpu", "--runs", 2, "--json", tmp_path / "conv2d.json", "--plot", tmp_path / "conv2d.svg")
-    done = run(
-        "kernels",
-        "ladder",
-        "conv2d",
-        "--rows",
-        5,
-        "--sizes",
-        "channels=2,height=9,width=8,filters=3,side=3",
-        "--seed",
-        4,
-        *options,
-    )
-    assert done.exit_code == 0, done.output
-    assert "conv2d on cpu" in done.stdout
-    assert "5 images, 1 convolution" in done.stdout
-    record = json.loads((tmp_path / "conv2d.json").read_text())
-    assert (record["rows"], record["row"], record["sizes"], record["seed"]) == (5, "image", [2, 9, 8, 3, 3, 0], 4)
-    assert record["multiply_adds"] == 5 * 3 * 7 * 6 * 18
-    assert record["bytes"] == 4 * (5 * 2 * 9 * 8 + 5 * 3 * 7 * 6 + 3 * 18 + 3)
-    assert [rung["name"] for rung in record["rungs"]] == ["conv_sequential", "conv_direct"]
-    assert all(0 < rung["error"] < 1e-6 for rung in record["rungs"])
-    assert "conv2d on cpu" in (tmp_path / "conv2d.svg").read_text()
-
-
 def test_a_wrong_rung_is_exit_code_1(run: Run, problem: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from sparsenn.studies.ladder import Settled
     from sparsenn.studies.spmspm.ladder import LayerStage

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from idx_files import write_idx
-from scarce_memory import StandIn, StandInBackend, limited, occupied
+from scarce_memory import occupied
 from typer.testing import Result
 
+from sparsenn.backends.cpu import CPUBackend
+from sparsenn.errors import OutOfMemoryError
 from sparsenn.io import write_model
 from sparsenn.layers import AvgPool2d, Conv2d, Flatten, ReLU
 from sparsenn.model import Model
@@ -25,6 +27,11 @@ Spawn = Callable[..., "subprocess.Popen[str]"]
 MIB = 1 << 20
 SIDE, FILTERS, IMAGES = 256, 16, 24
 """An image takes 256 KiB on the device, and 4 MiB behind the convolution."""
+
+NOT_ONE = (
+    "there is not enough memory on the device for 1 rows; not a single row fits: free memory on the device, or use "
+    "--device cpu"
+)
 
 
 @pytest.fixture
@@ -39,34 +46,40 @@ def arguments(tmp_path: Path) -> tuple[object, ...]:
 
 
 @pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """A stand-in for a GPU, which `--device cuda` takes."""
-    cupy = StandIn(256 * MIB)
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setattr("sparsenn.backends.selection.backend_for", lambda device: StandInBackend(cupy))
-    return cupy
+def fitting(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Have `--device cuda` compute on the CPU, with memory for some images at a time."""
+
+    def limit(most: int) -> None:
+        class Small(CPUBackend):
+            def place(self, rows: Any, keep_half: bool = False) -> Any:
+                if rows.shape[0] > most:
+                    raise OutOfMemoryError(NOT_ONE, most)
+                return super().place(rows, keep_half)
+
+        monkeypatch.setattr("sparsenn.backends.selection.backend_for", lambda device: Small())
+
+    return limit
 
 
-def test_a_batch_that_is_cut_is_noted(run: Run, stand_in: StandIn, arguments: tuple[object, ...]) -> None:
-    with occupied(stand_in, 4 * MIB):
-        done = run(*arguments, "--memory-limit", "100G")
+def test_a_batch_that_is_cut_is_noted(run: Run, fitting: Callable[[int], None], arguments: tuple[object, ...]) -> None:
+    fitting(5)
+    done = run(*arguments, "--memory-limit", "100G")
     assert (done.exit_code, done.stderr) == (0, "")
-    assert f"There was not enough memory for {IMAGES} samples at a time; " in done.stdout
+    assert f"There was not enough memory for {IMAGES} samples at a time; 5 were used." in done.stdout
 
 
-def test_where_not_one_image_fits_it_is_one_line(run: Run, stand_in: StandIn, arguments: tuple[object, ...]) -> None:
-    with limited(stand_in, 200 << 10):
-        done = run(*arguments, "--memory-limit", "100G")
+def test_where_not_one_image_fits_it_is_one_line(
+    run: Run, fitting: Callable[[int], None], arguments: tuple[object, ...]
+) -> None:
+    fitting(0)
+    done = run(*arguments, "--memory-limit", "100G")
     assert (done.exit_code, done.stdout) == (2, "")
     check_message(done.stderr)
 
 
 def check_message(said: str) -> None:
     assert said.startswith("error: ")
-    assert said.endswith(
-        "there is not enough memory on the device for 1 rows; not a single row fits: free memory on the device, or use "
-        "--device cpu\n"
-    )
+    assert said.endswith(f"{NOT_ONE}\n")
     assert said.count("\n") == 1
 
 

@@ -194,27 +194,6 @@ def test_what_is_refused(
     refused(("predict", name, inputs, "--device", "cpu", "--output", "r.tsv", *options), message)
 
 
-def test_info(run: Run, folder: Path) -> None:
-    write_model(folder / "pruned.h5", model(sparse=True))
-    done = run("info", folder / "pruned.h5")
-    assert (done.exit_code, done.stderr) == (0, "")
-    text = " ".join(done.stdout.split())
-    stored = [layer.edges for layer in network(sparse=True) if isinstance(layer, SparseLinear)]
-    for fragment in (
-        "model pruned.h5 network 8 layers, 120 inputs → 4 outputs",
-        "images 1 × 12 × 10 (channels × height × width); smaller ones are enlarged: bilinear",
-        f"multiply-adds {4 * 9 * 120 + 6 * 24 * 16 + sum(stored):,} per sample",
-        "probabilities of classes; loss: cross_entropy",
-        "data: noise",
-        "│ inputs │ 1 × 12 × 10 │",
-        "│ 1 │ convolution 3 × 3, padding 1 × 1 │ 4 × 12 × 10 │ 40 │ 4,320 │ relu │",
-        "│ 2 │ max-pool 2 × 2 │ 4 × 6 × 5 │ – │ – │ – │",
-        f"│ {stored[0] + 9:,} │ {stored[0]:,} │ relu │",
-        f"│ {stored[1] + 4:,} │ {stored[1]:,} │ identity │",
-    ):
-        assert fragment in text
-
-
 def first_images(path: Path, folder: Path, count: int) -> Path:
     """The first images of a file as MNIST names them, and their labels, in files of their own."""
     for kind in ("images-idx3", "labels-idx1"):

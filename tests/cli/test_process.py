@@ -25,14 +25,6 @@ def test_piped_output_has_no_progress_and_no_escapes(spawn: Spawn, problem: Path
     assert "\x1b" not in out
 
 
-def test_progress_can_be_asked_for_in_a_pipe(spawn: Spawn, problem: Path) -> None:
-    process = spawn("infer", problem, "--progress", "--json", "-")
-    out, err = process.communicate(timeout=240)
-    assert json.loads(out)["verified"] is True
-    assert "layers: 6 of 6\n" in err
-    assert "\x1b" not in err
-
-
 @pytest.mark.parametrize(("option", "shown"), [((), True), (("--no-progress",), False)])
 def test_progress_on_a_terminal(spawn: Spawn, problem: Path, option: tuple[str, ...], shown: bool) -> None:
     with terminal() as (stream, written):

@@ -89,12 +89,6 @@ def test_another_bias_drops_the_truth_and_says_so(file: Path) -> None:
     assert dataset.provenance["bias"].startswith("-0.25")
 
 
-def test_the_same_bias_keeps_the_truth(file: Path) -> None:
-    dataset = load(file, bias=-0.2)
-    assert dataset.truth is not None
-    assert "bias" not in dataset.provenance
-
-
 def test_neurons_must_be_the_files_own(file: Path) -> None:
     assert load(file, neurons=256).network.inputs == 256
     with pytest.raises(UsageError, match="has 256 neurons, not 1024"):

@@ -364,16 +364,6 @@ def test_parts_are_prepared_once_and_counted_as_layers(launched):
     assert prepared == [4, 1, 3]
 
 
-def test_parts_go_with_streamed_weights(launched):
-    network, rows = Network(canceling(1e3)), np.array([[500.0, 500.0]])
-    for weight_memory in (1, 50, 100):
-        outputs = infer(
-            network, from_dense(rows), device="cpu", precision="float16", weight_memory=weight_memory
-        ).outputs
-        assert dense(outputs).tolist() == [[28.0]]
-    assert sum(launched) == 12
-
-
 def test_parts_go_when_streamed_weights_of_other_layers_come(launched):
     prepared = []
 

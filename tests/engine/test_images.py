@@ -3,20 +3,18 @@
 import itertools
 import json
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
-from image_strategies import convolutions, images_for, pools
+from image_strategies import convolutions, images_for
 from kernel_registry import let_auto_take
-from sessions import altered, steps_of
+from sessions import steps_of
 
 from sparsenn import backends, infer
 from sparsenn.backends import ConvolutionKernel
-from sparsenn.backends.cpu import CPUBackend
 from sparsenn.backends.machine import H200
 from sparsenn.datasets import digit_inputs
 from sparsenn.engine import Session, plan
@@ -36,7 +34,6 @@ from sparsenn.layers import (
     SparseLinear,
 )
 from sparsenn.network import Network
-from sparsenn.structure.merging import merge_equal_outputs
 from sparsenn.training import resize_bilinear
 
 SWITCHES = [
@@ -155,15 +152,6 @@ def test_any_mixture_equals_the_reference_on_a_gpu(problem, switches, limits):
     assert_near(infer(network, inputs, device="cuda", **switches, **limits), network, inputs)
 
 
-@given(pools(), st.data())
-def test_pools_alone(problem, data):
-    layer, shape = problem
-    images = data.draw(images_for(shape))
-    network = Network((layer,), image=shape)
-    inputs = from_dense(images.reshape(images.shape[0], network.inputs))
-    assert_near(infer(network, inputs, device="cpu"), network, inputs)
-
-
 @pytest.mark.parametrize("kernel", [entry.name for entry in backends.kernels("conv2d", "cpu")])
 def test_every_kernel_of_convolutions_can_be_asked_for(kernel, rng):
     network = Network((Conv2d(rng.normal(size=(3, 1, 3, 3))), Flatten(), Linear(np.ones((27, 2)))), image=(1, 5, 5))
@@ -230,37 +218,12 @@ def test_images_of_zeros_that_a_later_layer_revives_are_kept(reviving, value, rn
     assert result.categories.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_shares_of_classes_are_categories_as_before(rng):
-    network = Network((Flatten(), Linear(rng.normal(size=(16, 3)), None, Identity()), Softmax()), image=(1, 4, 4))
-    result = infer(network, from_dense(rng.random((5, 16))), device="cpu")
-    assert result.categories.tolist() == [0, 1, 2, 3, 4]
-    np.testing.assert_allclose(dense(result.outputs).sum(axis=1), 1, rtol=1e-6)
-
-
-def test_outputs_are_not_merged_where_another_layer_reads_them():
-    blocks = np.kron([[1, 2], [3, 4]], np.ones((2, 2)))
-    network = Network((Flatten(), sparse(blocks), sparse(blocks), Softmax(), sparse(blocks)), image=(1, 2, 2))
-    merged = merge_equal_outputs(network)
-    assert merged.network.sizes == (4, 4, 2, 4, 4, 2)
-    assert [merged.network[number] is network[number] for number in range(5)] == [True, False, False, True, False]
-    assert [copies.tolist() for copies in merged.copies] == [[1] * 4, [2, 2], [1] * 4, [1] * 4, [2, 2]]
-    inputs = from_dense(np.arange(12.0).reshape(3, 4) / 64)
-    on, off = (infer(network, inputs, device="cpu", merging=flag) for flag in (True, False))
-    np.testing.assert_allclose(dense(on.outputs), dense(off.outputs), rtol=1e-6)
-
-
 def test_the_widest_image_counts_for_the_memory(rng):
     network = Network((Conv2d(rng.random((10, 1, 1, 1))), MaxPool2d(10)), image=(1, 10, 10))
     inputs = from_dense(rng.random((20, 100)))
     with pytest.raises(ResourceError, match=r"one row, .* 12,064"):
         plan(network, inputs, device="cpu", memory_limit=12_000)
     assert plan(network, inputs, device="cpu", memory_limit=50_000).batch_size == 4
-
-
-def test_inputs_as_wide_as_they_must_be(exact):
-    network, _ = exact
-    with pytest.raises(ShapeError, match=r"99 columns.* 144"):
-        plan(network, from_dense(np.ones((2, 99))), device="cpu")
 
 
 @DEVICES
@@ -339,19 +302,6 @@ def test_what_networks_without_products_cannot_have_is_refused():
     assert np.array_equal(dense(infer(network, inputs, device="cpu").outputs), np.ones((4, 1)))
 
 
-@pytest.mark.parametrize("precision", ["tf32", "float16"])
-def test_what_sparse_layers_beside_images_cannot_have_is_refused(exact, precision):
-    network, inputs = exact
-    with pytest.raises(UsageError, match="unknown cpu kernel for spmspm 'conv_direct'"):
-        plan(network, inputs, device="cpu", kernel="conv_direct")
-    for device in ("cpu", "reference"):
-        with pytest.raises(UsageError, match=rf"convolutions .* {precision} on {device}"):
-            plan(network, inputs, device=device, precision=precision)
-    pooled = Network((MaxPool2d(2), Flatten(), sparse(np.ones((36, 3)))), image=(1, 12, 12))
-    with pytest.raises(UsageError, match=rf"sparse layers .* {precision} on cpu"):
-        plan(pooled, inputs, device="cpu", precision=precision)
-
-
 @pytest.fixture
 def rungs(monkeypatch):
     """Kernels of convolutions for the CPU, kept for one test, as GPUs have them: for few filters, and of float16."""
@@ -416,19 +366,6 @@ def test_numbers_beyond_half_precision_are_told_of(rng, sign):
     assert dense(infer(network, inputs, device="cpu").outputs).tolist() == 3 * [[sign * 8e4]]
 
 
-@pytest.mark.usefixtures("rungs")
-def test_numbers_beyond_half_precision_are_told_of_before_sparse_layers():
-    layers = (Conv2d(np.full((1, 1, 1, 1), 7e4)), Flatten(), sparse(np.full((4, 2), 1e-6)))
-    network, inputs = Network(layers, image=(1, 2, 2)), from_dense(np.ones((3, 4)))
-    with pytest.raises(NumericError, match="layer 1: numbers went beyond 65,504"):
-        infer(network, inputs, device="cpu", precision="float16")
-    beyond = Network((*layers[:2], sparse(np.full((4, 2), 7e4))), image=(1, 2, 2))
-    small = from_dense(np.full((3, 4), 0.5))
-    assert dense(infer(beyond, small, device="cpu", precision="float16").outputs) == pytest.approx(
-        4 * 3.5e4 * 7e4, rel=1e-3
-    )
-
-
 @pytest.fixture
 def pruned_example(repository):
     """The committed network whose fully connected layers, 6 and 7, are sparse."""
@@ -438,47 +375,13 @@ def pruned_example(repository):
     return read_model(path).network
 
 
-def to_tf32(numbers):
-    """Round float32 to 10 bits behind the point."""
-    bits = np.ascontiguousarray(numbers, np.float32).view(np.uint32)
-    return ((bits + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32)
-
-
-def to_half(numbers):
-    return numbers.astype(np.float16).astype(np.float32)
-
-
-@pytest.fixture
-def rounding(monkeypatch):
-    """Kernels of convolutions for the CPU that round their factors, kept for one test."""
-    direct = backends.kernel_named("conv2d", "conv_direct", "cpu")
-
-    def rounded(keep, layer, images):
-        return direct.launch(replace(layer, weights=keep(layer.weights)), keep(images))
-
-    kinds = [
-        replace(
-            direct,
-            name=f"rounded_{name}",
-            summary="rounded",
-            launch=partial(rounded, keep),
-            run_stack=None,
-            precision=name,
-        )
-        for name, keep in (("tf32", to_tf32), ("float16", to_half))
-    ]
-    let_auto_take(monkeypatch, direct, *kinds)
-
-
-@pytest.mark.usefixtures("rounding")
+@pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["tf32", "float16"])
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_the_pruned_example_keeps_its_classes_in_lower_precisions(pruned_example, device, precision):
+def test_the_pruned_example_keeps_its_classes_in_lower_precisions(pruned_example, precision):
     digits = dense(digit_inputs(784, images=300)).reshape(-1, 28, 28).transpose(0, 2, 1)
     inputs = from_dense(resize_bilinear(digits, 86, 86).reshape(len(digits), -1))
     scores = pruned_example.prefix(7)
-    kernel = {"cpu": "panel", "cuda": "chunks"}[device]
-    options = {"device": device, "kernel": kernel}
+    options = {"device": "cuda", "kernel": "chunks"}
     exact, result = (infer(scores, inputs, precision=asked, **options) for asked in ("float32", precision))
     assert exact.plan.precisions == ("float32", None, "float32", None, None, "float32", "float32")
     assert result.plan.precisions == (precision, None, precision, None, None, "float32", "float32")
@@ -521,14 +424,6 @@ def test_a_session_takes_images_and_rows(device, rng):
     assert str(session).startswith("2 × 8 × 8 - 4 × 6 × 6 - 4 × 3 × 3 - 36 - 5 - 3 - 3 on ")
 
 
-def test_a_plan_says_which_kernels_it_runs(rng):
-    network = Network((Conv2d(np.ones((1, 1, 1, 1))), Flatten(), Linear(np.eye(4))), image=(1, 2, 2))
-    chosen = plan(network, rng.random((3, 4)), device="cpu", kernel="conv_sequential")
-    assert chosen.kernel.name == "conv_sequential"
-    assert "kernel conv_sequential: a loop for each index" in str(chosen)
-    assert "kernel register_tiled: " in str(chosen)
-
-
 @pytest.mark.gpu
 def test_images_on_a_gpu_stay_there(rng):
     import cupy
@@ -539,26 +434,6 @@ def test_images_on_a_gpu_stay_there(rng):
     found = session(cupy.asarray(images))
     assert isinstance(found, cupy.ndarray)
     assert np.array_equal(cupy.asnumpy(found), session(images))
-
-
-def test_progress_ends_complete(exact):
-    seen = []
-    infer(*exact, device="cpu", batch_size=30, progress=lambda *state: seen.append(state))
-    assert [state[1] for state in seen] == sorted(state[1] for state in seen)
-    assert seen[-1] == ("layers", 28, 28)
-
-
-def test_memory_that_does_not_suffice_cuts_the_batch(exact):
-    class Small(CPUBackend):
-        def as_dense(self, features):
-            if features.shape[0] > 10:
-                raise MemoryError
-            return super().as_dense(features)
-
-    network, inputs = exact
-    result = altered(network, backend=Small(), device="cpu", compaction=False).run(inputs)
-    assert result.notes
-    assert_every_count(result, network, inputs)
 
 
 def test_a_plan_for_a_gpu_can_be_made_without_one(exact):

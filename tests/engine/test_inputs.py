@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
-from hypothesis import strategies as st
 from sessions import same
-from strategies import csr_matrices
 
 import sparsenn
 from sparsenn import Session
@@ -59,14 +56,6 @@ def kinds(rng):
     return {"sparse": Network((sparse,)), "dense": Network((first, dense)), "mixed": Network((sparse, dense))}
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_numpy_matrix_is_an_array(device, kinds, rows):
-    for network in kinds.values():
-        session = Session(network, device=device)
-        np.testing.assert_array_equal(session(rows.view(np.matrix)), session(rows))
-        np.testing.assert_array_equal(session.run(rows.view(np.matrix)).dense, session(rows))
-
-
 def expected_of(network, rows):
     values = np.asarray(rows, np.float64)
     for layer in network:
@@ -106,6 +95,7 @@ ORDERS = {
     "strided": strided,
     "upside down": lambda rows: rows[::-1].copy()[::-1],
     "read-only": locked,
+    "matrix": lambda rows: rows.view(np.matrix),
 }
 
 
@@ -137,15 +127,6 @@ def test_lists_and_speakers_of_dlpack(kinds, rows, device, count):
                 found = session(given_rows)
                 assert isinstance(found, np.ndarray)
                 assert_near(found, expected_of(network, rows))
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_single_rows_are_those_of_many(kinds, rows, device):
-    for network in kinds.values():
-        session = Session(network, device=device)
-        whole = session(rows)
-        for number in range(ROWS):
-            assert_near(session(rows[number : number + 1]), whole[number : number + 1])
 
 
 def test_images_are_taken_as_they_are(rng):
@@ -251,18 +232,6 @@ def test_csr_of_one_value_and_of_many(kinds, rows, device, value):
         for first, last in ((0, 0), (3, 4), (5, ROWS)):
             part = session(given_rows.slice_groups(first, last), form="dense")
             assert_near(part, expected_of(network, full[first:last]))
-
-
-@given(csr_matrices((7, WIDTH)), st.sampled_from([None, 1, 3]))
-def test_the_form_of_the_rows_changes_no_bit_of_sparse_layers(matrix, batch_size):
-    weights = np.random.default_rng(3).normal(size=(WIDTH, 9)) * (np.arange(9 * WIDTH).reshape(WIDTH, 9) % 3 == 0)
-    network = Network.from_scipy([sp.csc_array(weights.astype(np.float32))], 0.1)
-    for kernel in ("panel", "scatter", "rows"):
-        session = Session(network, device="cpu", kernel=kernel, batch_size=batch_size)
-        expected = session(matrix, form="dense")
-        for given_rows in (matrix.to_scipy(), matrix.to_scipy().toarray(), matrix.to_scipy().tocoo()):
-            assert np.array_equal(session(given_rows, form="dense"), expected)
-            assert same(session.run(given_rows).outputs, from_dense(expected))
 
 
 # ---- The form of the outputs ----------------------------------------------------------------------------------------

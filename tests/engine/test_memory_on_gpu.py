@@ -1,21 +1,12 @@
-"""Memory that runs out on a GPU: batches are cut by themselves, and where that does not help, it is said.
+"""Memory that runs out on a GPU: batches are cut by themselves, and where that does not help, it is said."""
 
-The tests run on a GPU, most of whose memory is taken away for a while, and everywhere on a stand-in for one.
-"""
-
-import gc
 import re
-import sys
-from contextlib import suppress
-from dataclasses import dataclass
-from importlib import import_module
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scarce_memory import GRAIN, StandIn, limited, occupied, on_stand_in, settle
+from scarce_memory import limited, occupied, settle
 
 from sparsenn.engine import Session
 from sparsenn.errors import OutOfMemoryError
@@ -24,41 +15,13 @@ from sparsenn.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Softmax, S
 from sparsenn.network import Network
 
 MIB = 1 << 20
-SLACK = 8 * GRAIN
-"""What a device may take for its own books."""
+ROWS, LEFT = 200_000, 192 * MIB  # rows that do not fit into the bytes that are left
 
 MOST_ATTEMPTS = 30
 """Times that a batch may be cut. Halving 200,000 rows down to one takes 18."""
 
 
-@dataclass(frozen=True)
-class Device:
-    """Where the tests run: its CuPy, the rows that do not fit into what is left of its memory, and what that is."""
-
-    name: str
-    cupy: Any
-    rows: int
-    left: int
-
-    def session(self, network, kernel, **options):
-        if self.name == "cuda":
-            return Session(network, device="cuda", kernel=kernel, **options)
-        named = "panel" if isinstance(network[0], SparseLinear) else "auto"
-        return on_stand_in(network, self.cupy, kernel=named, **options)
-
-
-ON_A_GPU = (pytest.mark.gpu, pytest.mark.alone)
-
-
-@pytest.fixture(params=["stand-in", pytest.param("cuda", marks=ON_A_GPU)])
-def device(request, monkeypatch):
-    if request.param == "cuda":
-        return Device("cuda", import_module("cupy"), 200_000, 192 * MIB)
-    cupy = StandIn(512 * MIB)
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    return Device("stand-in", cupy, 2000, 2 * MIB)
-
-
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 WAYS = pytest.mark.parametrize("way", [occupied, limited])
 
 
@@ -118,24 +81,21 @@ def parts(result):
     return [array.tobytes() for array in (outputs.indptr, outputs.indices, outputs.expanded_values())]
 
 
-OF_THE_STAND_IN = [name for name, (_, kernel, options) in PROBLEMS.items() if kernel == "auto" or options]
-"""The stand-in computes with its own kernels: what differs by the kernel alone is the same to it."""
+def session_on_gpu(network, kernel, **options):
+    return Session(network, device="cuda", kernel=kernel, **options)
 
 
-@pytest.mark.parametrize(
-    ("device", "problem"),
-    [("stand-in", problem) for problem in OF_THE_STAND_IN]
-    + [pytest.param("cuda", problem, marks=ON_A_GPU) for problem in PROBLEMS],
-    indirect=["device"],
-)
+@pytest.mark.parametrize("problem", PROBLEMS)
 @WAYS
-def test_a_batch_for_which_memory_does_not_suffice_is_cut_by_itself(rng, monkeypatch, device, way, problem):
+def test_a_batch_for_which_memory_does_not_suffice_is_cut_by_itself(rng, monkeypatch, way, problem):
+    import cupy
+
     make, kernel, options = PROBLEMS[problem]
-    network, inputs = make(rng, device.rows)
-    rows, failures, pool = inputs.shape[0], [], device.cupy.get_default_memory_pool()
+    network, inputs = make(rng, ROWS)
+    rows, failures, pool = inputs.shape[0], [], cupy.get_default_memory_pool()
 
     def watched():
-        session = device.session(network, kernel, batch_size=rows, **options)
+        session = session_on_gpu(network, kernel, batch_size=rows, **options)
         release = session.backend.release
 
         def failed():
@@ -151,15 +111,15 @@ def test_a_batch_for_which_memory_does_not_suffice_is_cut_by_itself(rng, monkeyp
         right = parts(expected)  # outputs leave the device when they are asked for
         assert (expected.notes, len(expected.batches), failures) == ((), 1, [])
     assert 0 < expected.categories.size < rows
-    settle(device.cupy)
+    settle(cupy)
     held = pool.used_bytes()
-    with way(device.cupy, device.left):
+    with way(cupy, LEFT):
         with watched() as session:
             failures.clear()
             found = session.run(inputs)
             outputs = parts(found)
             assert failures
-        settle(device.cupy)
+        settle(cupy)
         assert pool.used_bytes() <= held
     sizes = [batch.inputs for batch in found.batches]
     told = re.fullmatch(
@@ -175,17 +135,19 @@ def test_a_batch_for_which_memory_does_not_suffice_is_cut_by_itself(rng, monkeyp
 
 
 @WAYS
-def test_where_one_row_does_not_fit_it_is_said_and_nothing_is_spoilt(rng, device, way):
+def test_where_one_row_does_not_fit_it_is_said_and_nothing_is_spoilt(rng, way):
     """An image's outputs take more than is left; the image itself does not."""
-    side, left = (2048, 64 * MIB) if device.name == "cuda" else (512, 4 * MIB)
+    import cupy
+
+    side = 2048
     layers = (Conv2d(rng.integers(-2, 3, (8, 1, 3, 3)), None, ReLU()), Softmax(), MaxPool2d(64))
     network = Network(layers, (1, side, side))
     few = [np.sort(rng.choice(side * side, 1000, replace=False)) for _ in range(3)]
     inputs = CSR((3, side * side), np.arange(4) * 1000, np.concatenate(few).astype(np.int32), np.ones(1, np.float32))
-    with device.session(network, "auto", batch_size=3) as session:
+    with session_on_gpu(network, "auto", batch_size=3) as session:
         expected = session.run(inputs)
-    session = device.session(network, "auto", batch_size=3)
-    with way(device.cupy, left), pytest.raises(OutOfMemoryError) as caught:
+    session = session_on_gpu(network, "auto", batch_size=3)
+    with way(cupy, 64 * MIB), pytest.raises(OutOfMemoryError) as caught:
         session.run(inputs)
     said = str(caught.value)
     assert caught.value.fitting == 0
@@ -199,14 +161,16 @@ def test_where_one_row_does_not_fit_it_is_said_and_nothing_is_spoilt(rng, device
 
 
 @WAYS
-def test_weights_that_do_not_fit_are_named(rng, device, way):
+def test_weights_that_do_not_fit_are_named(rng, way):
+    import cupy
+
     weights = rng.random((1000, 6000), np.float32)
     weights[weights < 0.75] = 0
     network, inputs = Network((SparseLinear.from_scipy(sp.csc_array(weights), -1.0, ReLU()),)), bits(rng, 3, 1000)
-    with device.session(network, "chunks", batch_size=3) as session:
+    with session_on_gpu(network, "chunks", batch_size=3) as session:
         expected = session.run(inputs)
-    session = device.session(network, "chunks", batch_size=3)
-    with way(device.cupy, 4 * MIB), pytest.raises(OutOfMemoryError) as caught:
+    session = session_on_gpu(network, "chunks", batch_size=3)
+    with way(cupy, 4 * MIB), pytest.raises(OutOfMemoryError) as caught:
         session.run(inputs)
     said = str(caught.value)
     assert re.fullmatch(
@@ -216,26 +180,3 @@ def test_weights_that_do_not_fit_are_named(rng, device, way):
     )
     del caught
     assert parts(session.run(inputs)) == parts(expected)
-
-
-# ---- The tests' own means -----------------------------------------------------------------------------------------
-
-
-@WAYS
-@pytest.mark.parametrize("fails", [False, True])
-def test_memory_is_taken_away_and_given_back_also_after_a_failure(device, way, fails):
-    cp = device.cupy
-    pool = cp.get_default_memory_pool()
-    settle(cp)
-    before = cp.cuda.runtime.memGetInfo()[0]
-    limit = pool.get_limit()
-    with suppress(ZeroDivisionError), way(cp, device.left):
-        if way is occupied:
-            assert abs(cp.cuda.runtime.memGetInfo()[0] - device.left) <= SLACK
-        else:
-            assert pool.get_limit() == pool.total_bytes() + device.left
-        if fails:
-            raise ZeroDivisionError
-    gc.collect()
-    assert pool.get_limit() == limit
-    assert abs(cp.cuda.runtime.memGetInfo()[0] - before) <= SLACK

@@ -89,12 +89,6 @@ def test_every_kernel_of_sparse_layers_goes_with_dense_ones(problem, kernel):
     assert_close(infer(network, inputs, device="cpu", kernel=kernel).outputs, network, inputs)
 
 
-@given(problems(), st.sampled_from([{}, {"weight_memory": 1}]))
-def test_the_reference_backend_runs_them_behind_the_same_engine(problem, limits):
-    network, inputs = problem
-    assert_close(infer(network, inputs, device="reference", **limits).outputs, network, inputs)
-
-
 @pytest.mark.gpu
 @given(problems(), st.sampled_from(SWITCHES), st.sampled_from(LIMITS))
 def test_any_mixture_equals_the_reference_on_a_gpu(problem, switches, limits):
@@ -389,15 +383,6 @@ def test_a_plan_says_so_where_all_layers_or_none_have_the_precision(rng):
     assert texts[1].endswith(". Layers multiplied in tf32: none; in float32: 1.")
 
 
-@pytest.mark.usefixtures("rungs")
-def test_a_kernel_of_sparse_layers_goes_with_another_precision_of_dense_ones(rng):
-    network, inputs = dense_runs(3), from_dense(rng.random((9, 4)))
-    result = infer(network, inputs, device="cpu", kernel="scipy", precision="tf32")
-    assert [layer.kernel for layer in result.statistics] == ["rounded", "scipy"]
-    with pytest.raises(UsageError, match="unknown cpu kernel for spmspm 'rounded'"):
-        plan(network, inputs, device="cpu", kernel="rounded", precision="tf32")
-
-
 def test_every_kernel_that_auto_names_for_sparse_runs_is_asked_about_each_of_them(monkeypatch, exact):
     network, inputs = exact
     asked = []
@@ -424,13 +409,6 @@ def test_what_is_unknown_is_a_dash_and_null(exact, tmp_path):
     assert line.count("–") == 3
     draw_layers(result.statistics, tmp_path / "layers.svg")
     assert (tmp_path / "layers.svg").stat().st_size
-
-
-def test_progress_ends_complete(exact):
-    seen = []
-    infer(*exact, device="cpu", batch_size=30, progress=lambda *state: seen.append(state))
-    assert [state[1] for state in seen] == sorted(state[1] for state in seen)
-    assert seen[-1] == ("layers", 24, 24)
 
 
 @pytest.mark.gpu

@@ -12,7 +12,7 @@ from sessions import steps_of
 from sparsenn import infer
 from sparsenn.engine import Session, plan
 from sparsenn.engine.plan import bucket
-from sparsenn.errors import DeviceError, ResourceError, ShapeError, UsageError
+from sparsenn.errors import DeviceError, ResourceError, UsageError
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import ReLU, SparseLinear
 from sparsenn.network import Network
@@ -103,11 +103,6 @@ def test_what_cannot_be_done_is_refused(network, inputs, options, error, message
         plan(network, inputs, **options)
 
 
-def test_inputs_of_another_width_are_refused(network):
-    with pytest.raises(ShapeError, match=r"7 columns.* 20"):
-        plan(network, from_dense(np.eye(7)))
-
-
 def test_weights_in_parts_are_said(network, inputs):
     chosen = plan(network, inputs, device="cpu", kernel="panel", weight_memory=1)
     assert "Weights are prepared in 12 parts, one after the other, again for each batch, as they take" in str(chosen)
@@ -124,16 +119,6 @@ def test_the_memory_limit_sets_the_batch(network, inputs):
     assert small.batches[0] == (0, small.batch_size)
     assert small.batches[-1][1] == 100
     assert np.array_equal(session.run(inputs).dense, infer(network, inputs, device="cpu", kernel="panel").dense)
-
-
-@pytest.mark.parametrize("batch_size", [None, 40])
-def test_weights_packed_in_parts_give_the_same(network, inputs, batch_size):
-    options = {"device": "cpu", "kernel": "panel", "batch_size": batch_size}
-    whole = infer(network, inputs, **options)
-    assert steps_of(whole.plan) == ((0, 12),)
-    session = Session(network, weight_memory=3 * whole.plan.backend.prepared_bytes(network[0]), **options)
-    assert steps_of(session.plan(inputs)) == ((0, 3), (3, 6), (6, 9), (9, 12))
-    assert np.array_equal(session.run(inputs).dense, whole.dense)
 
 
 @given(st.integers(1, 10**7))

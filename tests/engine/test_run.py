@@ -15,7 +15,7 @@ from sessions import altered
 from strategies import networks_with_inputs
 
 from sparsenn import backends, infer
-from sparsenn.engine import Session, Timer
+from sparsenn.engine import Session
 from sparsenn.engine.compiled_network import CompiledNetwork
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, SparseLinear, Tanh
@@ -46,12 +46,6 @@ def test_any_network_equals_the_reference(problem, kernel, switches, batch_size)
     assert_close(result.outputs, network, inputs)
     rows = np.flatnonzero(np.diff(result.outputs.indptr))
     assert np.array_equal(result.categories, rows)
-
-
-@given(networks_with_inputs(max_layers=4, max_rows=20))
-def test_the_reference_backend_runs_behind_the_same_engine(problem):
-    network, inputs = problem
-    assert_close(infer(network, inputs, device="reference").outputs, network, inputs)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -123,15 +117,6 @@ def test_overflow_is_not_hidden(kernel):
     network = Network((layer([[3e38], [3e38]]), layer([[-1.0]], None, Identity())))
     result = infer(network, from_dense(np.ones((1, 2))), kernel=kernel)
     assert result.outputs.to_scipy().toarray() == -np.inf
-
-
-def test_runs_repeat_to_the_bit(rng):
-    network = Network(tuple(layer(rng.normal(size=(64, 64)) / 8, -0.01) for _ in range(9)))
-    inputs = from_dense(rng.random((5000, 64)))
-    session = Session(network)
-    first, second = (session.run(inputs).outputs for _ in range(2))
-    assert first.values.tobytes() == second.values.tobytes()
-    assert first.indices.tobytes() == second.indices.tobytes()
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -209,34 +194,6 @@ def test_waiting_for_a_gpu_counts_as_computing(rng, precision):
     assert seconds.compute > 2 * seconds.transfer
 
 
-def test_compiling_is_kept_apart_from_computing(rng, monkeypatch):
-    network = Network((layer(rng.random((30, 30))),))
-    inputs = from_dense(rng.random((20, 30)))
-    slow, spent = [], [100.0]  # before the run
-    monkeypatch.setattr(sys.modules[Timer.__module__], "compile_seconds", lambda: sum(spent))
-
-    def compiling(kernel):
-        def launch(step):
-            if slow:
-                start = time.perf_counter()
-                time.sleep(0.5)
-                spent.append(time.perf_counter() - start)
-            return kernel.launch(step)
-
-        return replace(kernel, launch=launch)
-
-    session = altered(network, change=compiling, device="cpu", kernel="panel")
-    session.run(inputs)  # compiles what is really compiled
-    slow.append(True)
-    start = time.perf_counter()
-    result = session.run(inputs)
-    whole = time.perf_counter() - start
-    assert result.seconds.compile == pytest.approx(sum(spent) - 100)
-    assert result.seconds.compile >= 0.5
-    assert 0 < result.statistics[0].seconds <= result.seconds.compute
-    assert result.seconds.compute + result.seconds.compile <= whole  # counted once, however long it took
-
-
 def test_what_numba_compiles_is_told_as_such_once(rng, monkeypatch):
     network = Network((layer(rng.random((30, 30))),))
     inputs = from_dense(rng.random((20, 30)))
@@ -270,14 +227,6 @@ def test_what_numba_compiles_is_told_as_such_once(rng, monkeypatch):
     assert first.inference - problem.seconds <= whole
     assert min(first.compute, second.compute) > 0
     assert second.compile == 0
-
-
-def test_what_is_ready_is_not_planned_or_prepared_again(rng):
-    session = Session(Network((layer(rng.random((30, 30))),)), device="cpu")
-    rows = rng.random((20, 30)).astype(np.float32)
-    first, second = (session.run(rows).seconds for _ in range(2))
-    assert 0 <= second.plan < first.plan
-    assert second.prepare < first.prepare
 
 
 def test_without_statistics_the_outputs_are_the_same(rng):

@@ -15,12 +15,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
-from hypothesis import strategies as st
 from sessions import same
 
 import sparsenn
-from sparsenn import Linear, Network, Session, SparseLinear
+from sparsenn import Linear, Network, Session
 from sparsenn.engine import Options, Result
 from sparsenn.engine import batches as batch_loop
 from sparsenn.engine.executable import Executable
@@ -124,11 +122,6 @@ def test_sizes_are_integers_of_any_type_and_do_not_wrap_around(rng, kind, kernel
     right = np.maximum(np.maximum(rows @ weights.toarray(), 0) @ weights.toarray(), 0)
     np.testing.assert_allclose(session(rows), right, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(session.run(rows).dense, right, rtol=1e-4, atol=1e-4)
-
-
-def test_options_that_do_not_exist_are_named(network):
-    with pytest.raises(UsageError, match=r"'bach_size'.* batch_size"):
-        Session(network, bach_size=3)
 
 
 @pytest.mark.parametrize("name", ["device", "kernel", "precision"])
@@ -255,34 +248,6 @@ def test_bits_of_sparse_kernels_do_not_depend_on_how_rows_are_run(thin, device, 
     assert np.array_equal(session(given_rows, form="dense"), expected)
     assert np.array_equal(session.run(given_rows).dense, expected)
     assert np.array_equal(session.run(given_rows).categories, np.flatnonzero(expected.any(axis=1)))
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.sampled_from(WAYS), st.sampled_from(["panel", "rows"]))
-def test_bits_are_the_same_for_any_sparse_layers(seed, rows, options, kernel):
-    rng = np.random.default_rng(seed)
-    widths = rng.integers(1, 60, 4)
-    weights = [scattered(rng, *pair, rng.random()) for pair in pairwise(widths)]
-    network = Network.from_scipy(weights, rng.choice([-0.1, 0.0, 0.1]), ReLU())
-    inputs = scattered(rng, rows, widths[0], rng.random()).toarray()
-    options = options | ({"memory_limit": 3 * 4 * max(widths) + 64} if "memory_limit" in options else {})
-    plain = Session(network, device="cpu", kernel="scatter", merging=False, compaction=False)(inputs)
-    assert np.array_equal(Session(network, device="cpu", kernel=kernel, **options, merging=False)(inputs), plain)
-
-
-def test_a_batch_that_holds_other_rows_does_not_change_an_output():
-    """One sum that depends on the order of its terms, and a bias that cancels it."""
-    weights = np.full((40, 200), -1, np.float32)
-    weights[:, 0], weights[0, 0], weights[1, 0] = 0, 1, 2.0**-25
-    network = Network.from_scipy([sp.csc_array(weights)], bias=-1.0)
-    rows = np.zeros((64, 40), np.float32)
-    rows[0, :2], rows[1:, 2:] = 1, 1
-    for kernel in ("panel", "scatter", "rows", "gathered_rows"):
-        found = {
-            Session(network, device="cpu", kernel=kernel, merging=False, **options).run(given_rows).dense.tobytes()
-            for options in ({}, {"batch_size": 1}, {"memory_limit": 3 * 4 * 200 + 64})
-            for given_rows in (rows, from_dense(rows))
-        }
-        assert len(found) == 1, kernel
 
 
 @DEVICES
@@ -536,18 +501,6 @@ def test_rows_that_are_returned_as_they_came_are_a_copy(rng):
     outputs = Session(network, device="cpu")(rows)
     assert np.array_equal(outputs, rows)
     assert not np.shares_memory(outputs, rows)
-
-
-def test_a_session_of_sparse_and_dense_layers(rng):
-    weights = scattered(rng, 30, 20, 0.2)
-    network = Network((SparseLinear.from_scipy(weights, 0.1), Linear(rng.normal(size=(20, 4)), 0.5, Identity())))
-    rows = rng.random((40, 30)).astype(np.float32)
-    hidden = np.maximum(rows.astype(np.float64) @ weights.toarray() + np.float32(0.1), 0)
-    expected = hidden @ network[1].weights.astype(np.float64) + 0.5
-    for options in ({}, {"kernel": "panel"}, {"batch_size": 7, "weight_memory": 1}):
-        session = Session(network, device="cpu", **options)
-        np.testing.assert_allclose(session(rows), expected, rtol=1e-5, atol=1e-5)
-        assert isinstance(session(from_dense(rows)), CSR)
 
 
 @pytest.mark.usefixtures("measuring_kernels")

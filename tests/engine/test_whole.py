@@ -182,18 +182,6 @@ def test_kernels_run_a_network_where_they_are_faster(rng, speeds):
     assert calls[0] == measured
 
 
-def test_each_bucket_of_rows_has_its_choice(rng, speeds):
-    network = dense(rng)
-    calls = speeds("kernels")
-    session = Session(network, device="cpu")
-    session(rows_for(rng, network, 5))
-    measured = calls[0]
-    session(rows_for(rng, network, 8))
-    assert calls[0] == measured
-    session(rows_for(rng, network, 9))
-    assert calls[0] > measured
-
-
 @pytest.mark.parametrize("faster", ["kernels", "onnxruntime"])
 def test_another_session_reads_the_choice_from_disk(rng, speeds, faster):
     network = dense(rng)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
-from hypothesis import strategies as st
-from strategies import coo_matrices, csc_matrices, csr_matrices, seeds
+from strategies import coo_matrices, csc_matrices, csr_matrices
 
 from sparsenn.errors import MatrixError
 from sparsenn.formats import (
@@ -21,9 +20,6 @@ from sparsenn.formats import (
     csr_to_csc,
     from_dense,
 )
-from sparsenn.formats.conversion import binning, histogram, scan, sort_rows
-
-key_vectors = st.lists(st.integers(0, 20), max_size=200).map(lambda keys: np.array(keys, np.uint16))
 
 
 def assert_same(left: Any, right: Any) -> None:
@@ -33,51 +29,6 @@ def assert_same(left: Any, right: Any) -> None:
     for part in ("indptr", "indices", "values"):
         assert getattr(left, part).dtype == getattr(right, part).dtype
         np.testing.assert_array_equal(getattr(left, part), getattr(right, part))
-
-
-@given(key_vectors)
-def test_histogram_counts(keys: np.ndarray) -> None:
-    for typed in (keys, keys.astype(np.int32)):
-        counts = histogram(typed, 21)
-        assert counts.dtype == np.int64
-        np.testing.assert_array_equal(counts, np.bincount(keys, minlength=21))
-
-
-@given(st.lists(st.integers(0, 1 << 40), max_size=50))
-def test_scan_is_the_exclusive_prefix_sum(counts: list[int]) -> None:
-    offsets = scan(np.array(counts, np.int64))
-    assert offsets.dtype == np.int64
-    np.testing.assert_array_equal(offsets, np.concatenate([[0], np.cumsum(np.array(counts, np.int64))]))
-
-
-@given(key_vectors, seeds)
-def test_binning_is_a_stable_sort_by_key(keys: np.ndarray, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    payload = rng.integers(0, 1000, keys.size).astype(np.uint16)
-    values = rng.normal(size=keys.size).astype(np.float32)
-    order = np.argsort(keys, kind="stable")
-    binned, moved = binning(keys, payload, values, scan(histogram(keys, 21)))
-    np.testing.assert_array_equal(binned, payload[order])
-    np.testing.assert_array_equal(moved, values[order])
-    binned, moved = binning(keys, payload, np.array([0.5], np.float32), scan(histogram(keys, 21)))
-    np.testing.assert_array_equal(binned, payload[order])
-    assert moved.tolist() == [0.5]
-
-
-@given(key_vectors, seeds)
-def test_sort_rows_sorts_each_group_stably(indices: np.ndarray, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    cuts = np.sort(rng.integers(0, indices.size + 1, 4))
-    offsets = np.concatenate([[0], cuts, [indices.size]]).astype(np.int64)
-    values = np.arange(indices.size, dtype=np.float32)
-    groups = np.repeat(np.arange(5), np.diff(offsets))
-    order = np.lexsort((np.arange(indices.size), indices, groups))
-    got, moved, alone = indices.copy(), values.copy(), indices.copy()
-    sort_rows(offsets, got, moved)
-    np.testing.assert_array_equal(got, indices[order])
-    np.testing.assert_array_equal(moved, values[order] if values.size != 1 else values)
-    sort_rows(offsets, alone, np.array([0.5], np.float32))
-    np.testing.assert_array_equal(alone, indices[order])
 
 
 @given(coo_matrices())

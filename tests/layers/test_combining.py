@@ -26,16 +26,6 @@ def test_shapes_and_readers() -> None:
     assert BRANCHES.edges == BRANCHES.multiply_adds == 9 + 6 + 15
 
 
-def test_a_layer_alone_reads_the_one_before() -> None:
-    assert [node.sources for node in Network((SAME, SAME, NARROW)).nodes] == [(0,), (1,), (2,)]
-
-
-def test_images_are_concatenated_by_channels() -> None:
-    grow = Conv2d(np.ones((4, 2, 3, 3)), padding=1)
-    network = Network((grow, Node(Concatenate(), (0, 1))), (2, 5, 6))
-    assert network.shapes[-1] == (6, 5, 6)
-
-
 SHRINK = Conv2d(np.ones((2, 2, 5, 6)))
 
 
@@ -44,11 +34,6 @@ def test_factors_of_channels(sources: tuple[int, ...]) -> None:
     network = Network((SHRINK, Node(Multiply(), sources)), (2, 5, 6))
     assert network.shapes == ((2, 5, 6), (2, 1, 1), (2, 5, 6))
     assert network[1].multiply_adds((1, 2, 5, 6)) == 0
-
-
-def test_a_prefix_ends_in_any_node() -> None:
-    assert BRANCHES.prefix(3).outputs == 5
-    assert BRANCHES.prefix(3).live[-1] == (3,)
 
 
 def test_other_layers_in_the_same_graph() -> None:
@@ -73,11 +58,6 @@ def test_graphs_that_are_none(nodes: Any, message: str) -> None:
 def test_sources_that_are_none(sources: Any) -> None:
     with pytest.raises(InputError, match="sources are "):
         Node(SAME, sources)
-
-
-def test_a_matrix_is_no_layer() -> None:
-    with pytest.raises(InputError, match="is not a layer"):
-        Node(np.eye(3), (0,))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -110,12 +90,6 @@ def test_images_of_several_sizes_are_not_multiplied(weights: np.ndarray) -> None
 def test_branches_are_no_chain() -> None:
     with pytest.raises(UsageError, match="layer 3 does not read layer 2"):
         BRANCHES.layers_of(Linear, 0, 3)
-
-
-@pytest.mark.parametrize("kind", [Add, Multiply])
-def test_an_activation_must_be_one(kind: Any) -> None:
-    with pytest.raises(InputError, match="the activation is 'relu'"):
-        kind(activation="relu")
 
 
 @pytest.mark.parametrize("layer", [Add(ReLU(2.0)), Multiply(ReLU(2.0)), Concatenate()])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sparsenn.errors import InputError, ShapeError, UsageError
-from sparsenn.layers import Conv2d, Identity, ReLU, Sigmoid, Tanh
+from sparsenn.layers import Conv2d, ReLU
 
 
 def ones(*shape: int, **parameters: Any) -> Conv2d:
@@ -21,54 +21,6 @@ def test_hand_made_case() -> None:
     assert layer.output_shape((0, 6, 8, 9)) == (0, 6, 4, 3)
     assert layer.weights.dtype == np.float32
     assert layer.activation == ReLU()
-
-
-@pytest.mark.parametrize(
-    ("steps", "shape"),
-    [
-        ({}, (1, 1, 5, 6)),
-        ({"padding": 1}, (1, 1, 7, 8)),
-        ({"stride": 2}, (1, 1, 3, 3)),
-        ({"dilation": 3}, (1, 1, 1, 2)),
-        ({"padding": (2, 0), "stride": (3, 1)}, (1, 1, 3, 6)),
-    ],
-    ids=str,
-)
-def test_output_shapes(steps: dict[str, Any], shape: tuple[int, ...]) -> None:
-    assert ones(1, 1, 3, 3, **steps).output_shape((1, 1, 7, 8)) == shape
-
-
-def test_integers_of_any_type_become_pythons() -> None:
-    layer = ones(
-        4, 1, 1, 1, groups=np.int64(2), stride=np.int32(2), padding=np.array([1, 0]), dilation=[np.uint8(3), 1]
-    )
-    sizes = (layer.groups, *layer.stride, *layer.padding, *layer.dilation)
-    assert sizes == (2, 2, 2, 1, 0, 3, 1)
-    assert {type(size) for size in sizes} == {int}
-
-
-def test_biases() -> None:
-    assert ones(2, 1, 1, 1).bias_vector().tolist() == [0.0, 0.0]
-    assert ones(2, 1, 1, 1, bias=-0.5).bias_vector().tolist() == [-0.5, -0.5]
-    vector = ones(2, 1, 1, 1, bias=[1.0, 2.0]).bias_vector()
-    assert vector.dtype == np.float32
-    assert vector.tolist() == [1.0, 2.0]
-
-
-@pytest.mark.parametrize(
-    ("bias", "activation", "keeps"),
-    [
-        (None, ReLU(), True),
-        (-0.5, ReLU(), True),
-        ([-0.5, 0.0], ReLU(), True),
-        ([-0.5, 0.1], ReLU(), False),
-        (None, Tanh(), True),
-        (-0.5, Identity(), False),
-        (None, Sigmoid(), False),
-    ],
-)
-def test_whether_zeros_stay_zeros(bias: Any, activation: Any, keeps: bool) -> None:
-    assert ones(2, 1, 1, 1, bias=bias, activation=activation).keeps_zero_rows is keeps
 
 
 @pytest.mark.parametrize(
@@ -109,8 +61,3 @@ def test_what_makes_no_convolution_is_refused(parameters: dict[str, Any], error:
 def test_images_that_do_not_fit(shape: tuple[int, ...], message: str) -> None:
     with pytest.raises(ShapeError, match=message):
         ones(1, 2, 3, 3).output_shape(shape)
-
-
-def test_a_convolution_is_frozen() -> None:
-    with pytest.raises(AttributeError):
-        ones(1, 1, 1, 1).stride = 2  # type: ignore[misc]

@@ -1,10 +1,9 @@
-import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sparsenn import LayerNorm, Network
+from sparsenn import LayerNorm
 from sparsenn.errors import InputError, ShapeError, UsageError
 
 
@@ -58,12 +57,3 @@ def test_parameters_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         LayerNorm(scale, shift, **options)
-
-
-def test_copies_are_the_same() -> None:
-    found = pickle.loads(pickle.dumps(layer(epsilon=1e-3, positions=4)))
-    assert (found.epsilon, found.positions, found.scale.tolist()) == (1e-3, 4, [0, 1, 2])
-
-
-def test_a_network_may_begin_with_one() -> None:
-    assert Network((layer(positions=4),)).shapes == ((12,), (12,))

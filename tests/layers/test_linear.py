@@ -1,23 +1,12 @@
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from sparsenn.errors import InputError, ShapeError
-from sparsenn.layers import Linear, ReLU
+from sparsenn.layers import Linear
 
 WEIGHTS = np.array([[1.0, 0, 2], [0, 0, 3]])
-
-
-def test_weights_become_float32_rows() -> None:
-    layer = Linear(np.asfortranarray(WEIGHTS))
-    assert (layer.inputs, layer.outputs, layer.edges) == (2, 3, 6)
-    assert (layer.weights.dtype, layer.weights.flags.c_contiguous) == (np.float32, True)
-    assert layer.activation == ReLU()
-    assert layer.output_shape((7, 2)) == (7, 3)
 
 
 @pytest.mark.parametrize("shape", [(3,), (), (1, 2, 3), (0, 3), (3, 0)])
@@ -32,11 +21,3 @@ def test_numbers_that_are_not_finite(bad: float) -> None:
         Linear(np.full((2, 2), bad))
     with pytest.raises(InputError, match="the bias holds NaN, infinity"):
         Linear(WEIGHTS, np.full(3, bad))
-
-
-@pytest.mark.parametrize("bad", [sp.csr_matrix(WEIGHTS), sp.csc_array(WEIGHTS), "weights", [[1.0], [2.0, 3.0]], {}])
-def test_what_is_no_array_of_numbers(bad: Any) -> None:
-    with pytest.raises(InputError, match=rf"weights .* not a {type(bad).__name__}"):
-        Linear(bad)
-    with pytest.raises(InputError, match="the bias holds no array of numbers"):
-        Linear(WEIGHTS, bad)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from sparsenn.errors import InputError, MatrixError
+from sparsenn.errors import MatrixError
 from sparsenn.formats import CSC
 from sparsenn.formats.arrays import frozen, is_own
 from sparsenn.layers import Conv2d, Linear, SparseLinear
@@ -65,26 +65,6 @@ def test_what_hands_out_its_own_array_is_left_alone(kind: Any) -> None:
     layer = kind(holder)
     holder.array[:] = 7
     assert (layer.weights == 1).all()
-
-
-@DENSE
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda ones: ones + 1j, "hold complex numbers; real ones are needed"),
-        (lambda ones: ones.astype(str), "hold no array of numbers"),
-        (lambda ones: np.ma.masked_array(ones, ones > 0), "hold masked numbers; give them values"),
-        (lambda ones: [10**400] * len(ones), "hold no array of numbers"),
-    ],
-)
-def test_what_are_no_real_numbers(kind: Any, change: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        kind(change(np.ones(SHAPES[kind])))
-
-
-def test_masked_arrays_without_a_mask_are_arrays() -> None:
-    layer = Linear(np.ma.masked_array(np.ones((3, 2))))
-    assert type(layer.weights) is np.ndarray
 
 
 def test_sparse_weights_and_bias_are_copied() -> None:

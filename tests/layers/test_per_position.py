@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -26,12 +25,6 @@ def test_rows_of_any_shape_with_as_many_numbers(shape: tuple[int, ...]) -> None:
 def test_zero_rows_stay_zero_only_without_a_bias() -> None:
     assert not PerPosition(LAYER, 4).keeps_zero_rows
     assert PerPosition(Linear(LAYER.weights), 4).keeps_zero_rows
-
-
-def test_copies_are_alike() -> None:
-    layer = pickle.loads(pickle.dumps(PerPosition(LAYER, 4)))
-    assert layer.positions == 4
-    np.testing.assert_array_equal(layer.layer.weights, LAYER.weights)
 
 
 def test_rows_of_other_sizes_are_refused() -> None:

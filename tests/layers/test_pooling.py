@@ -37,10 +37,6 @@ def test_output_shapes(kind: type[Pool2d], parameters: Any, shape: tuple[int, ..
     assert kind(*parameters).output_shape((5, 3, 7, 9)) == shape
 
 
-def test_the_kinds_differ() -> None:
-    assert MaxPool2d(2) != AvgPool2d(2)
-
-
 @KINDS
 @pytest.mark.parametrize(
     ("parameters", "message"),

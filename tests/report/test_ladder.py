@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from sparsenn.report import to_json
-from sparsenn.report.ladder import draw_ladder, ladder_record, ladder_table
+from sparsenn.report.ladder import ladder_record, ladder_table
 from sparsenn.studies.measure import Roofs
 from sparsenn.studies.run import LadderResult, RungResult
 
@@ -44,19 +43,6 @@ def test_table_has_a_line_a_rung(result: LadderResult) -> None:
     ]
 
 
-def test_columns_of_which_nothing_is_known_are_left_out_and_no_number_is_cut(result: LadderResult) -> None:
-    rungs = tuple(replace(rung, kernel_seconds=None, registers=None, shared_bytes=None) for rung in result.rungs)
-    assert [len(line) for line in shown(replace(result, rungs=rungs))] == [7, 7, 7]
-    console = Console(file=StringIO(), width=60)
-    console.print(ladder_table(result))
-    assert "…" not in console.file.getvalue()
-
-
-def test_precision_is_shown_where_rungs_differ_in_it(result: LadderResult) -> None:
-    mixed = replace(result, rungs=(result.rungs[0], replace(result.rungs[1], precision="float16")))
-    assert [line[:3] for line in shown(mixed)] == [["naive", "float32", "3.00"], ["quick", "float16", "1.00"]]
-
-
 def test_caption_tells_what_was_left_out_and_how_errors_are_measured(result: LadderResult) -> None:
     plain, told = str(ladder_table(result).caption), "Errors are relative to the reference's largest output."
     assert told not in plain
@@ -77,18 +63,3 @@ def test_record_is_json_and_holds_what_is_derived(result: LadderResult) -> None:
     assert broken["error"] is None
     assert record["ceilings"]["copy_bandwidth"] == 4e12
     assert record["ceilings"]["multiply_adds"] == {"float32": 3e13}
-
-
-@pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
-def test_picture_is_of_the_type_asked_for(result: LadderResult, tmp_path: Path, suffix: str, magic: bytes) -> None:
-    path = tmp_path / f"ladder{suffix}"
-    draw_ladder(result, path)
-    assert path.read_bytes().startswith(magic)
-
-
-def test_picture_shows_the_rungs_that_were_timed(result: LadderResult, tmp_path: Path) -> None:
-    path = tmp_path / "ladder.svg"
-    draw_ladder(result, path)
-    text = path.read_text()
-    assert "naive" in text
-    assert "broken" not in text

@@ -38,12 +38,6 @@ def test_curves_are_the_statistics(result: Result) -> None:
     assert bars == pytest.approx({layer.layer: 1e3 * layer.seconds for layer in result.statistics})
 
 
-def test_legend_names_each_kernel_once(result: Result) -> None:
-    mixed = [replace(layer, kernel=("one", "two")[layer.layer % 2]) for layer in result.statistics]
-    legend = layers_figure(mixed, "").axes[2].get_legend()
-    assert sorted(text.get_text() for text in legend.get_texts()) == ["one", "two"]
-
-
 def test_one_layer_without_distinct_rows_or_activity(result: Result, tmp_path: Path) -> None:
     dead = replace(result.statistics[0], active_rows=0, distinct_rows=None, density=0.0, seconds=0.0)
     draw_layers([dead], tmp_path / "one.svg")

@@ -5,13 +5,10 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
-import numpy as np
-import pytest
 from rich.console import Console, RenderableType
 
-from sparsenn.backends import kernels
 from sparsenn.engine import Result
-from sparsenn.report import compare_categories, count, kernel_table, layer_table, summary
+from sparsenn.report import compare_categories, count, layer_table, summary
 from sparsenn.report.quantities import duration, rate
 
 
@@ -42,11 +39,6 @@ def test_summary_says_all_that_was_promised(result: Result) -> None:
     assert line_of(text, "verification").startswith("PASSED")
 
 
-def test_summary_of_a_wrong_answer(result: Result) -> None:
-    verdict = compare_categories(result.categories, np.array([0, 39]))
-    assert line_of(shown(summary("x", result, verdict)), "verification").startswith("FAILED")
-
-
 def test_layer_table_has_a_line_for_each_layer(result: Result) -> None:
     lines = [line for line in shown(layer_table(result.statistics)).splitlines() if line.startswith("│")]
     assert len(lines) == 8
@@ -56,16 +48,3 @@ def test_layer_table_has_a_line_for_each_layer(result: Result) -> None:
         assert cells[4] == ("–" if layer.distinct_rows is None else count(layer.distinct_rows))
         assert cells[7] == count(layer.performed_edges)
         assert cells[9] == ("–" if layer.estimate is None else duration(layer.estimate))
-
-
-@pytest.mark.parametrize("operation", [None, "spmspm"])
-def test_kernel_table_lists_what_it_is_given(operation: str | None) -> None:
-    text = shown(kernel_table(kernels(operation)))
-    caption = text.rpartition("┘")[2]
-    lines = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines()]
-    lines = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines()]
-    for kernel in kernels(operation):
-        told = [kernel.operation, kernel.name, kernel.device, "yes" if kernel.auto else "–"]
-        (line,) = [line for line in lines if line[:4] == told]
-        assert line[5] == kernel.summary
-        assert all(need in line[4] or need in caption for need in kernel.needs)

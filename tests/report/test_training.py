@@ -82,14 +82,6 @@ def test_table_shows_first_last_and_some_between(epochs: int, shown: list[int]) 
     assert [float(row[3]) for row in numbers] == pytest.approx([1 / number for number in shown], rel=1e-5)
 
 
-def test_table_with_validation() -> None:
-    text = text_of(loss_table(result("classes")))
-    assert "accuracy" in text
-    assert "75.0 %" in text
-    assert "–" in text
-    assert "accuracy" not in text_of(loss_table(result()))
-
-
 @pytest.mark.parametrize("kind", EVALUATIONS)
 def test_record_is_json(kind: str) -> None:
     found = json.loads(to_json(training_record(result(kind))))

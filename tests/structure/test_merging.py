@@ -146,46 +146,6 @@ def test_outputs_that_became_equal_stay_apart_where_their_sums_are_not_exact():
     assert [copies.tolist() for copies in merged.copies] == [[2], [1, 1], [1]]
 
 
-def test_finite_networks_stay_finite():
-    network = Network((layer([[1, 1, 0], [0, 0, 1]]), layer(np.full((3, 1), 2e38))))
-    inputs = from_dense(np.float32([[0, 1], [1e-30, 1]]))
-    outputs = backends.oracle.run(merge_equal_outputs(network).network, inputs).toarray()
-    np.testing.assert_allclose(outputs, backends.oracle.run(network, inputs).toarray(), rtol=1e-6)
-
-
-@given(networks_with_inputs())
-def test_the_merged_network_is_the_same_function_of_real_numbers(problem):
-    """No summed weight is rounded, so float64 finds no more difference than its own rounding."""
-    network, inputs = problem
-    merged = merge_equal_outputs(network)
-    found, expected = (backends.oracle.run(each, inputs).toarray() for each in (merged.network, network))
-    found = found if merged.expansion is None else found[:, merged.expansion]
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * max(1.0, np.abs(expected).max(initial=0)))
-
-
-@given(seeds)
-def test_merging_changes_products_within_the_stated_bound(seed):
-    rng = np.random.default_rng(seed)
-    copies = np.repeat(np.eye(5), 3, axis=1)
-    weights = (rng.integers(-(2**20), 2**20, (15, 4)) / 64).astype(np.float32)  # any three have an exact sum
-    network = Network((layer(copies), layer(weights, -0.3)))
-    assert merge_equal_outputs(network).network[0].outputs == 5
-    inputs = rng.random((8, 5)).astype(np.float32)
-    on, off = (infer(network, inputs, device="cpu", merging=flag).dense for flag in (True, False))
-    steps = 16 * 2.0**-24
-    bound = 2 * steps / (1 - steps) * (inputs.astype(np.float64) @ copies @ np.abs(weights) + 0.3)
-    assert (np.abs(on.astype(np.float64) - off) <= bound).all()
-
-
-@pytest.mark.parametrize("bias", [None, -0.5, np.linspace(-1, 1, 30).astype(np.float32)], ids=["none", "one", "vector"])
-def test_merging_does_not_change_a_bit_where_sums_are_exact(rng, bias):
-    blocks = [np.kron(rng.integers(-4, 5, (6, 6)) / 8, np.ones((5, 5))) for _ in range(4)]
-    network = Network(tuple(layer(block, bias) for block in blocks))
-    inputs = from_dense(rng.integers(0, 2, (40, 30)))
-    on, off = (infer(network, inputs, merging=flag).outputs for flag in (True, False))
-    assert np.array_equal(on.to_scipy().toarray(), off.to_scipy().toarray())
-
-
 def test_wide_layers_are_searched_on_threads_within_threads(monkeypatch):
     """Layers large enough for a thread each, and columns numerous enough for threads of their own."""
     monkeypatch.setattr("sparsenn.structure.merging.NUMBERS", 1)
@@ -217,20 +177,6 @@ def planted(rng, classes=12, copies=3, inputs=20, outputs=15, activation=None, b
 
 def from_csc(dense):
     return CSC.from_scipy(from_dense(np.float32(dense)).to_scipy())
-
-
-@given(seeds)
-@pytest.mark.parametrize("activation", [ReLU(), Identity()], ids=str)
-@pytest.mark.parametrize("bias", [True, False])
-def test_multiples_by_powers_of_two_merge_and_no_bit_changes(activation, bias, seed):
-    rng = np.random.default_rng(seed)
-    network = planted(rng, activation=activation, bias=bias)
-    merged = merge_equal_outputs(network)
-    assert merged.network[0].outputs <= 12
-    assert merged.network[0].edges == network[0].edges // 3
-    rows = rng.normal(size=(30, network.inputs)).astype(np.float32)
-    on, off = (infer(network, rows, device="cpu", kernel="panel", merging=flag).dense for flag in (True, False))
-    assert np.array_equal(on, off)
 
 
 @pytest.mark.parametrize("activation", [ReLU(32.0), Sigmoid(), Tanh()], ids=str)

@@ -103,24 +103,6 @@ def test_where_there_is_a_driver_its_extra_is_installed(project: Path, driver: s
     assert steps(project)[3:] == [f"begin .[test,{extra}]", "end"]
 
 
-def test_a_failed_installation_is_told_and_tried_again(project: Path) -> None:
-    code, out, said = run(project, "sparsenn", FAIL="1")
-    assert (code, out) == (1, "")
-    assert said.endswith("sparsenn: the installation failed (see above); the next run tries again\n")
-    assert stamps(project) == []
-    assert run(project, "sparsenn")[0] == 0
-    assert steps(project) == ["venv", "begin .", "begin .", "end"]
-
-
-def test_an_old_python_is_passed_over(project: Path) -> None:
-    install_python(project, "python3.13")
-    old = project.parent / "commands" / "python3"
-    old.write_text("#!/bin/bash\necho 3.10; exit 1\n")
-    code, _, said = run(project, "sparsenn", VERSION="3.13")
-    assert code == 0
-    assert "creating .venv with Python 3.13" in said
-
-
 def test_no_python_that_is_new_enough(project: Path) -> None:
     code, out, said = run(project, "sparsenn", VERSION="3.10")
     assert (code, out) == (1, "")

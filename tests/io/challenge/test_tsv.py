@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import errno
 import gzip
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +11,8 @@ import pytest
 from hypothesis import assume, given
 from strategies import csc_matrices, csr_matrices
 
-from sparsenn.errors import FileFormatError, ResourceError
-from sparsenn.formats import CSC, CSR, coo_to_csc, from_dense
+from sparsenn.errors import FileFormatError
+from sparsenn.formats import CSC, CSR, coo_to_csc
 from sparsenn.io.challenge import text, tsv
 
 Corrupted = Callable[..., Path]
@@ -163,22 +161,6 @@ def test_faulty_categories(corrupted: Corrupted, data: bytes, line: int | None, 
         tsv.read_categories(corrupted(data))
     assert caught.value.line == line
     assert message in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
-@pytest.mark.parametrize("fail_at", ["fsync", "write"])
-def test_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, fail_at: str) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    if fail_at == "fsync":
-        monkeypatch.setattr(os, "fsync", fail)
-    else:
-        monkeypatch.setattr(tsv, "_format_groups", fail)
-    images = from_dense(np.eye(4))
-    with pytest.raises(ResourceError, match=f"cannot write .*{name}: the disk is full; free some space"):
-        tsv.write_images(tmp_path / name, images)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_official_images_as_they_are(official_folder: Path, tmp_path: Path) -> None:

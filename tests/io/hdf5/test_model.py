@@ -237,16 +237,6 @@ def test_checkpoints_that_are_none(tmp_path: Path, change: Callable[[h5py.File],
         read_checkpoint(path)
 
 
-def test_truncated_anywhere(tmp_path: Path) -> None:
-    path = tmp_path / "model.h5"
-    write_model(path, model())
-    whole = path.read_bytes()
-    for size in range(0, len(whole) - 1, 97):
-        path.write_bytes(whole[:size])
-        with pytest.raises(FileFormatError):
-            read_model(path)
-
-
 def test_a_model_that_could_not_be_read_back_is_not_made() -> None:
     with pytest.raises(UsageError, match="unknown loss 'cross-entropy'; did you mean 'cross_entropy'"):
         Model(model().network, "cross-entropy", True)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from children import interrupts_obeyed
 
 from sparsenn.errors import ResourceError
 from sparsenn.runtime.storage import adding_to, check_replaceable, open_to_write, remove_stale, replacing
@@ -146,22 +145,6 @@ def test_gzip_by_the_final_name_and_the_same_bytes_each_time(tmp_path: Path) -> 
             file.write(b"text" * 100)
     assert (tmp_path / "a.tsv.gz").read_bytes() == (tmp_path / "b.GZ").read_bytes()
     assert gzip.decompress((tmp_path / "b.GZ").read_bytes()) == (tmp_path / "c.tsv").read_bytes() == b"text" * 100
-
-
-def test_interrupt_from_outside_leaves_nothing(tmp_path: Path) -> None:
-    code = (
-        "import os, signal, sys\n"
-        "from sparsenn.runtime.storage import replacing\n"
-        "with replacing(sys.argv[1]) as temporary:\n"
-        "    temporary.write_text('half')\n"
-        "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "    signal.pause()\n"
-    )
-    command = [sys.executable, "-c", code, tmp_path / "x"]
-    with interrupts_obeyed():
-        done = subprocess.run(command, capture_output=True, timeout=240, check=False)
-    assert b"KeyboardInterrupt" in done.stderr
-    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("there", [False, True])

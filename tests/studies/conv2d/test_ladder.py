@@ -8,12 +8,8 @@ from sparsenn import backends
 from sparsenn.layers import Conv2d, ReLU
 from sparsenn.studies.conv2d import ladder as conv_ladder
 from sparsenn.studies.conv2d.ladder import ConvolutionStage, random_problem
-from sparsenn.studies.ladder import ladder_for
-from sparsenn.studies.measure import Roofs
-from sparsenn.studies.run import run_ladder
 
 SIZES = (3, 12, 10, 5, 3, 1)
-ROOFS = Roofs(1e10, 1e11, "L3", 1 << 25, {"float32": 1e9})
 
 
 def exact(layer, images):
@@ -103,16 +99,3 @@ def test_what_float32_may_be_off_is_more_than_it_is_and_less_than_it_could_be(sh
     allowed = stage._allowed
     assert settled.error < allowed < 8 * worst
     assert allowed < 2e-4
-
-
-def test_the_ladder_runs_on_hosts():
-    ladder = ladder_for("conv2d")
-    assert (ladder.rows, ladder.sizes) == (1000, (1, 86, 86, 4, 7, 0))
-    assert ladder.form == "channels,height,width,filters,side[,padding]"
-    for device in ("cpu", "reference"):
-        result = run_ladder("conv2d", *ladder.problem(10, SIZES, 0), device=device, runs=2, roofs=ROOFS)
-        assert result.correct
-        assert result.scaled
-        assert (result.stage, result.stages, result.rows, result.row) == ("convolution", 1, 10, "image")
-        assert [rung.name for rung in result.rungs] == [entry.name for entry in ladder.rungs[device]]
-        assert result.rungs[0].seconds > 0

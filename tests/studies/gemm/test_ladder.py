@@ -7,11 +7,6 @@ from sparsenn import backends
 from sparsenn.studies.gemm import ladder as gemm_ladder
 from sparsenn.studies.gemm.host import launch_blas
 from sparsenn.studies.gemm.ladder import ProductStage, random_problem
-from sparsenn.studies.ladder import ladder_for
-from sparsenn.studies.measure import Roofs
-from sparsenn.studies.run import run_ladder
-
-ROOFS = Roofs(1e10, 1e11, "L3", 1 << 25, {"float32": 1e9})
 
 
 def exact(a, b):
@@ -91,15 +86,3 @@ def test_float32_products_are_right_and_tf32s_are_not(sizes):
     in_tf32 = stage.settle(exact(rounded[0].reshape(a.shape), rounded[1].reshape(b.shape)))
     assert not in_tf32.correct
     assert in_tf32.correct_in("tf32") or min(sizes) == 1
-
-
-def test_the_ladder_runs_on_hosts():
-    ladder = ladder_for("gemm")
-    assert (ladder.rows, ladder.sizes, ladder.form) == (0, (1024, 1024, 1024), "m,k,n")
-    for device, names in (("cpu", ["sequential", "blas"]), ("reference", ["reference"])):
-        result = run_ladder("gemm", *ladder.problem(0, (30, 20, 10), 0), device=device, runs=2, roofs=ROOFS)
-        assert result.correct
-        assert result.scaled
-        assert (result.stage, result.stages, result.rows, result.row) == ("product", 1, 30, "row")
-        assert [rung.name for rung in result.rungs] == names
-        assert (result.multiply_adds, result.rungs[0].seconds > 0) == (6000, True)

@@ -67,9 +67,9 @@ def cut(tile, kind, a, b, parts):
     return Plan(tile, down, across, parts_of(slabs, part_slabs), part_slabs)
 
 
-def by_emulation(kind, tile, a, b, aligned=True, parts=1, output=np.float32, seed=1, **planted):
+def by_emulation(kind, tile, a, b, aligned=True, parts=1, output=np.float32, seed=1):
     """The product as a kernel computes it, for one tile; numbers past the product's end are not read."""
-    kernel = emulated(SOURCES[kind], defines(kind, tile, aligned, output == np.float16), **planted)
+    kernel = emulated(SOURCES[kind], defines(kind, tile, aligned, output == np.float16))
     made = cut(tile, kind, a, b, parts)
     product = np.full((a.shape[0], b.shape[1]), np.nan, output)
     partial = np.full(made.tiles * made.parts * tile.sums if made.parts > 1 else 1, np.nan, np.float32)

@@ -99,18 +99,6 @@ def test_rung_puts_every_number_in_its_place(entry):
 
 
 @pytest.mark.gpu
-@rungs
-def test_rung_leaves_its_inputs_alone_and_repeats_itself(entry, rng):
-    layers = layers_of(rng, STUDY, (ReLU(), ReLU(), Identity()))
-    features = rng.normal(size=(777, 72)).astype(np.float32)
-    stack, given = upload_dense(0, layers), cupy().asarray(features)
-    first = cupy().asnumpy(entry.launch(stack, given))
-    for _ in range(5):
-        assert np.array_equal(cupy().asnumpy(entry.launch(stack, given)), first)
-    assert np.array_equal(cupy().asnumpy(given), features)
-
-
-@pytest.mark.gpu
 @general
 @pytest.mark.parametrize("widths", [(1, 1), (5, 3), (40, 300, 33, 515, 1, 257), (3, 1, 1000)], ids=str)
 @pytest.mark.parametrize("rows", [0, 1, 33, 1000])

@@ -7,7 +7,6 @@ import pytest
 
 from sparsenn import backends
 from sparsenn.layers import Identity, ReLU
-from sparsenn.studies.ladder import ladder_for
 from sparsenn.studies.measure import Roofs
 from sparsenn.studies.mlp import ladder as mlp_ladder
 from sparsenn.studies.mlp.ladder import NetworkStage, allowed_error, random_problem
@@ -78,17 +77,6 @@ def test_float32_products_are_within_what_is_allowed(widths):
     settled = stage.settle(backends.kernel_named("mlp", "blas", "cpu").launch(*stage.arguments(None)))
     assert settled.correct
     assert settled.error < allowed_error(layers) / 2
-
-
-def test_the_ladder_runs_on_hosts():
-    random = ladder_for("mlp").problem
-    for device, names in (("cpu", ["blas", "register_tiled"]), ("reference", ["reference"])):
-        result = run_ladder("mlp", *random(100, WIDTHS, 0), device=device, runs=2, roofs=ROOFS)
-        assert result.correct
-        assert result.scaled
-        assert (result.stage, result.stages, result.rows) == ("network", 1, 100)
-        assert [rung.name for rung in result.rungs] == names
-        assert all(rung.seconds > 0 for rung in result.rungs)
 
 
 def test_a_rung_is_held_to_its_own_precision(monkeypatch):

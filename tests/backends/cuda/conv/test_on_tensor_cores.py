@@ -1,4 +1,4 @@
-"""The kernels of conv2d for many channels, on tensor cores, on a GPU: what holds for all of them."""
+"""The kernels of conv2d on tensor cores, on a GPU: what holds for all of them."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from convolutions import (
     uploaded,
 )
 
-from sparsenn.backends.cuda.conv import Geometry, channels_last, cudnn, implicit, warpgroup
+from sparsenn.backends.cuda.conv import Geometry, channels_last, cudnn, implicit, tensor, warpgroup
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Conv2d, Identity, ReLU, Sigmoid, Tanh
@@ -25,6 +25,9 @@ KERNELS = [
     cudnn.CUDNN_FLOAT32,
     channels_last.CUDNN_TF32,
     channels_last.CUDNN_FLOAT16,
+    tensor.TENSOR_FLOAT32,
+    tensor.TENSOR_TF32,
+    tensor.TENSOR_HALF,
 ]
 
 SAME = {"padding": (1, 1)}
@@ -51,6 +54,15 @@ CASES = {
     "many": (300, Geometry(24, 9, 9, 40, (3, 3), **SAME)),
     "tall": (3, Geometry(33, 301, 5, 65, (5, 1), (1, 1), (2, 0))),
     "flat": (3, Geometry(33, 1, 301, 65, (1, 5), (1, 1), (0, 2))),
+    "few": (50, Geometry(2, 20, 21, 5, (5, 5))),
+    "digits": (300, Geometry(1, 86, 86, 4, (7, 7))),
+    "several": (137, Geometry(4, 40, 40, 16, (7, 7))),
+    "one number": (33, Geometry(1, 7, 7, 1, (7, 7))),
+    "bands": (2, Geometry(3, 225, 223, 10, (5, 3), padding=(2, 1))),
+    "one filter": (7, Geometry(1, 100, 100, 1, (11, 11))),
+    "line": (5, Geometry(2, 17, 300, 3, (1, 19))),
+    "filters": (29, Geometry(1, 28, 28, 100, (6, 6))),
+    "padded": (200, Geometry(16, 12, 12, 16, (5, 5), padding=(2, 2))),
 }
 """Images, and their geometry."""
 
@@ -111,8 +123,9 @@ def test_integers_are_exact(kernel, name, rng):
 @pytest.mark.gpu
 @kernels
 @pytest.mark.parametrize("activation", [ReLU(), ReLU(0.5), Sigmoid(), Tanh(), Identity()], ids=str)
-def test_any_activation(kernel, activation, rng):
-    count, geometry = CASES["ragged"]
+@pytest.mark.parametrize("name", ["ragged", "few"])
+def test_any_activation(kernel, name, activation, rng):
+    count, geometry = CASES[name]
     skip_unless_it_runs(kernel, geometry)
     given = drawn_numbers(rng, count, geometry, integers=False)
     outputs = launched(kernel.launch, geometry, given, activation)
@@ -151,9 +164,10 @@ def test_the_same_bits_from_run_to_run(kernel, name, rng):
 
 @pytest.mark.gpu
 @halves
-def test_images_that_begin_anywhere(kernel, rng):
+@pytest.mark.parametrize("name", ["square", "few"])
+def test_images_that_begin_anywhere(kernel, name, rng):
     cp = cupy()
-    count, geometry = CASES["square"]
+    count, geometry = CASES[name]
     skip_unless_it_runs(kernel, geometry)
     given = drawn_numbers(rng, count, geometry, np.float16)
     images, weights, bias = given
@@ -205,7 +219,7 @@ def test_bad_images_are_refused(kernel, rng):
 
 @pytest.mark.gpu
 @kernels
-@pytest.mark.parametrize("name", ["square", "last"])
+@pytest.mark.parametrize("name", ["square", "last", "few"])
 def test_a_launch_can_be_captured(kernel, name, rng):
     cp = cupy()
     count, geometry = CASES[name]

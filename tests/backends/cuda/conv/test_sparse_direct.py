@@ -16,7 +16,7 @@ from convolutions import (
     uploaded,
 )
 from device_emulation import OnDevice, emulated_device
-from emulation import EmulationError, emulated
+from emulation import emulated
 from hypothesis import given
 from hypothesis import strategies as st
 from tiers import rest_slow
@@ -79,16 +79,14 @@ def pruned(rng, count, geometry, left=0.3, integers=True):
 # ---- The kernel, emulated ------------------------------------------------------------------------------------------
 
 
-def by_emulation(
-    count, geometry, given, tiling=SMALL, activation=IDENTITY, seed=1, at_a_time=6, others=None, **planted
-):
+def by_emulation(count, geometry, given, tiling=SMALL, activation=IDENTITY, seed=1, at_a_time=6, others=None):
     """The outputs as the kernel computes them; places that it does not write stay NaN."""
     images, weights, bias = given
     places = places_of(geometry)
     tiling = replace(tiling, chunk=min(tiling.chunk, geometry.channels))
     made = laid_out(places, tiling, weights)
     outputs = np.full((count, geometry.filters, geometry.output_height, geometry.output_width), np.nan, np.float32)
-    kernel = emulated(SOURCE, kernel_defines(places, tiling, activation, others is not None), **planted)
+    kernel = emulated(SOURCE, kernel_defines(places, tiling, activation, others is not None))
     blocks = blocks_of(places, tiling, count, at_a_time)
     added = outputs if others is None else others
     arrays = images, made.stream, made.segments, made.order, bias, np.float32(np.inf), added, outputs
@@ -202,33 +200,6 @@ def test_launches(name, most, rng, monkeypatch):
         found = launch_sparse_direct(total, images.view(OnDevice), others.view(OnDevice)).view(np.ndarray)
         assert np.array_equal(found, np.clip(expected + others, 0, 7))
     assert len(launches) == (3 if most == MOST_NUMBERS else 3 * count)
-
-
-@pytest.mark.parametrize(
-    ("right", "wrong"),
-    rest_slow(
-        [
-            ("y < size.height && ", ""),
-            (" && x < size.width", ""),
-            ("zeros[i] = 0.0f;", ";"),
-            ("channel < channels; channel", "channel + 1 < channels; channel"),
-            ("(pair.z & ~1u)", "pair.x"),
-        ],
-        fast=2,
-    ),
-)
-def test_a_planted_fault_is_noticed(right, wrong, rng):
-    geometry = Geometry(9, 5, 5, 5, (2, 2), (2, 2), (1, 1))
-    given = pruned(rng, 3, geometry)
-    expected = reference_conv2d(*given, **options_of(geometry))
-    assert any(is_noticed(seed, geometry, given, expected, (right, wrong)) for seed in range(5))
-
-
-def is_noticed(seed, geometry, given, expected, planted):
-    try:
-        return not np.array_equal(by_emulation(3, geometry, given, seed=seed, planted=planted), expected)
-    except EmulationError:
-        return True
 
 
 # ---- Tilings and weights in order ----------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from convolutions import absolute_sums, assert_near_conv2d, few_channels, reference_conv2d
+from convolutions import absolute_sums, few_channels, reference_conv2d
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,12 +13,11 @@ from sparsenn.backends.cuda.conv.tensor_image import FLOAT32, HALF, HALF_ROWS, T
 from sparsenn.backends.cuda.conv.tensor_plan import fits_any_precision, fits_float32, plan
 from sparsenn.backends.cuda.runtime.device import cupy, current_machine
 from sparsenn.backends.machine import H200, MACHINES, RTX_4090
-from sparsenn.errors import ShapeError, UsageError
-from sparsenn.layers import Conv2d, Identity, ReLU, Sigmoid, Tanh
+from sparsenn.errors import UsageError
+from sparsenn.layers import Conv2d, Identity, ReLU
 from sparsenn.studies.conv2d.direct.float32 import BASELINE
 
 KINDS = {"float32": FLOAT32, "tf32": TF32, "half": HALF, "half rows": HALF_ROWS}
-ACTIVATIONS = [ReLU(), ReLU(0.5), Sigmoid(), Tanh(), Identity()]
 KERNELS = [TENSOR_FLOAT32, TENSOR_TF32, TENSOR_HALF]
 
 kernels = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
@@ -134,33 +133,13 @@ def launched(kernel, layer, images):
     return cp.asnumpy(found)
 
 
-def assert_right(found, layer, images, precision):
-    assert_near_conv2d(
-        found, images, layer.weights, layer.bias_vector(), layer.activation, precision, padding=layer.padding
-    )
-
-
 AWKWARD = [
     (Geometry(1, 86, 86, 4, (7, 7)), 300),
     (Geometry(4, 40, 40, 16, (7, 7)), 137),
     (Geometry(1, 7, 7, 1, (7, 7)), 33),
     (Geometry(3, 225, 223, 10, (5, 3), padding=(2, 1)), 2),
     (Geometry(6, 14, 15, 40, (4, 5), padding=(0, 3)), 100),
-    (Geometry(1, 100, 100, 1, (11, 11)), 7),
-    (Geometry(2, 17, 300, 3, (1, 19)), 5),
-    (Geometry(1, 28, 28, 100, (6, 6)), 29),
-    (Geometry(5, 30, 31, 7, (3, 3)), 1),
-    (Geometry(16, 12, 12, 16, (5, 5), padding=(2, 2)), 200),
 ]
-
-
-@pytest.mark.gpu
-@kernels
-@pytest.mark.parametrize(("geometry", "count"), AWKWARD, ids=str)
-def test_awkward_sizes(kernel, geometry, count, rng):
-    layer, images = random_layer(rng, geometry), random_images(rng, geometry, count)
-    for few in (0, 1, count):
-        assert_right(launched(kernel, layer, images[:few]), layer, images[:few], kernel.precision)
 
 
 @pytest.mark.gpu
@@ -176,22 +155,6 @@ def test_integers_are_exact(kernel, geometry, count, seed):
     images = integers(rng, count, geometry.channels, geometry.height, geometry.width)
     expected = reference_conv2d(images, weights, layer.bias, padding=geometry.padding)
     assert np.array_equal(launched(kernel, layer, images), expected)
-
-
-@pytest.mark.gpu
-@kernels
-@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
-def test_any_activation(kernel, activation, rng):
-    geometry = Geometry(2, 20, 21, 5, (5, 5))
-    layer, images = random_layer(rng, geometry, activation), random_images(rng, geometry, 50)
-    assert_right(launched(kernel, layer, images), layer, images, kernel.precision)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(("geometry", "count"), AWKWARD, ids=str)
-def test_half_rows(geometry, count, rng):
-    layer, images = random_layer(rng, geometry), random_images(rng, geometry, count).astype(np.float16)
-    assert_right(launched(TENSOR_HALF, layer, images), layer, images, "float16")
 
 
 @pytest.mark.gpu
@@ -221,7 +184,7 @@ def test_split_products_are_as_precise_as_plain_float32(geometry, sign, rng):
 
 @pytest.mark.gpu
 @kernels
-@pytest.mark.parametrize("geometry", [geometry for geometry, _ in AWKWARD[:5]], ids=str)
+@pytest.mark.parametrize("geometry", [geometry for geometry, _ in AWKWARD], ids=str)
 @pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan], ids=str)
 def test_infinities_and_nan_go_where_they_should(kernel, geometry, special, rng):
     weights = integers(rng, geometry.filters, geometry.channels, *geometry.kernel)
@@ -265,52 +228,3 @@ def test_half_precision_ends_where_it_ends(rng):
     weights[1, 0, 3, 3] = 65_505
     with pytest.raises(UsageError, match="65505"):
         launched(TENSOR_HALF, Conv2d(weights), images)
-
-
-@pytest.mark.gpu
-@kernels
-def test_images_at_any_address(kernel, rng):
-    cp = cupy()
-    geometry = Geometry(2, 15, 15, 4, (5, 5))
-    layer, images = random_layer(rng, geometry), random_images(rng, geometry, 40)
-    uploaded = upload_conv(0, layer, images.shape[1:])
-    for kind in (np.float32, *((np.float16,) if kernel is TENSOR_HALF else ())):
-        given_images = images.astype(kind)
-        for offset in range(1, 6):
-            memory = cp.zeros(images.size + offset, kind)
-            shifted = memory[offset:].reshape(images.shape)
-            shifted[...] = cp.asarray(given_images)
-            assert_right(cp.asnumpy(kernel.launch(uploaded, shifted)), layer, given_images, kernel.precision)
-
-
-@pytest.mark.gpu
-@kernels
-def test_wrong_images_are_refused(kernel, rng):
-    cp = cupy()
-    geometry = Geometry(2, 15, 16, 4, (5, 5))
-    layer = upload_conv(0, random_layer(rng, geometry), (2, 15, 16))
-    with pytest.raises(ShapeError, match="15, 16"):
-        kernel.launch(layer, cp.zeros((3, 2, 16, 15), np.float32))
-    with pytest.raises(UsageError, match="float64"):
-        kernel.launch(layer, cp.zeros((3, 2, 15, 16), np.float64))
-    with pytest.raises(UsageError, match="strides"):
-        kernel.launch(layer, cp.zeros((2, 3, 15, 16), np.float32).transpose(1, 0, 2, 3))
-    strided = upload_conv(0, Conv2d(np.ones((4, 2, 5, 5)), stride=2), (2, 15, 16))
-    with pytest.raises(UsageError, match="stride"):
-        kernel.launch(strided, cp.zeros((3, 2, 15, 16), np.float32))
-
-
-@pytest.mark.gpu
-@kernels
-def test_a_launch_is_queued_on_the_current_stream(kernel, rng):
-    cp = cupy()
-    geometry = Geometry(4, 40, 40, 16, (7, 7))
-    layer, images = random_layer(rng, geometry), random_images(rng, geometry, 500)
-    uploaded, on_device = upload_conv(0, layer, images.shape[1:]), cp.asarray(images)
-    cp.cuda.Device().synchronize()
-    with cp.cuda.Stream(non_blocking=True) as stream:
-        found = kernel.launch(uploaded, on_device)
-        again = kernel.launch(uploaded, on_device)
-    stream.synchronize()
-    assert bool((found == again).all())
-    assert_right(cp.asnumpy(found[-3:]), layer, images[-3:], kernel.precision)

@@ -18,7 +18,6 @@ from sparsenn.backends.cuda.dense.stack import upload_dense
 from sparsenn.backends.cuda.runtime.activation import IDENTITY, RELU
 from sparsenn.backends.cuda.runtime.device import cupy
 from sparsenn.backends.machine import H200
-from sparsenn.errors import ShapeError, UsageError
 from sparsenn.layers import Identity, Linear, ReLU, Sigmoid, Tanh
 
 ALLOWED = {"float32": 5e-6, "tf32": 5e-3, "float16": 5e-3}
@@ -173,25 +172,6 @@ def test_zeros_behind_a_layers_own_weights_change_nothing(widths, precision, kin
 
 
 @pytest.mark.gpu
-@kernels
-@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
-def test_any_widths_activations_and_rows(kernel, activation, rng):
-    for widths in ((1, 1), (7, 8, 9), (72, 300, 4), (784, 512, 36, 10)):
-        layers = layers_of(rng, widths, activation)
-        for rows in (0, 1, 17, 1000):
-            features = rng.normal(size=(rows, widths[0])).astype(np.float32)
-            assert_near(launched(kernel, layers, features), exact(layers, features), kernel.precision)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("widths", [(64, 256, 10), (33, 57, 7)], ids=str)
-def test_half_rows(widths, rng):
-    layers = layers_of(rng, widths)
-    features = rng.normal(size=(100, widths[0])).astype(np.float16)
-    assert_near(launched(CUBLAS_FLOAT16, layers, features), exact(layers, features), "float16")
-
-
-@pytest.mark.gpu
 @pytest.mark.parametrize("kernel", [CUBLAS_TF32, CUBLAS_FLOAT16], ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
 def test_layers_that_are_padded(kernel, activation, rng, monkeypatch):
@@ -226,35 +206,6 @@ def test_what_is_rounded_is_what_was_asked_for(kernel, rng):
     found = launched(kernel, layers, np.ones((128, 512), np.float32))
     right = 512 * (1 + 2.0**-14)
     assert (np.abs(found / right - 1) < 2.0**-20).all() == (kernel is CUBLAS)
-
-
-@pytest.mark.gpu
-@kernels
-def test_unaligned_rows(kernel, rng):
-    cp = cupy()
-    layers = layers_of(rng, (72, 64, 4))
-    flat = cp.asarray(rng.normal(size=1 + 100 * 72).astype(np.float32))
-    features = flat[1:].reshape(100, 72)
-    found = cp.asnumpy(kernel.launch(upload_dense(0, layers), features))
-    assert_near(found, exact(layers, cp.asnumpy(features)), kernel.precision)
-
-
-@pytest.mark.gpu
-@kernels
-def test_bad_features_are_refused(kernel, rng):
-    layers = layers_of(rng, (4, 3))
-    with pytest.raises(ShapeError, match="takes"):
-        launched(kernel, layers, np.zeros((2, 5), np.float32))
-    with pytest.raises(UsageError, match="float64"):
-        launched(kernel, layers, np.zeros((2, 4)))
-    with pytest.raises(UsageError, match="row order"):
-        kernel.launch(upload_dense(0, layers), cupy().zeros((4, 2), np.float32).T)
-
-
-@pytest.mark.gpu
-def test_weights_beyond_half_precision_are_refused():
-    with pytest.raises(UsageError, match="layer 1 has a weight of 70000"):
-        launched(CUBLAS_FLOAT16, (Linear(np.float32([[7e4]])),), np.ones((1, 1), np.float32))
 
 
 @pytest.mark.gpu

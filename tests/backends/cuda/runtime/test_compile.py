@@ -20,9 +20,6 @@ ARCHITECTURES = ("sm_80", "sm_90")
 STAGES = "sparse/"
 """Kernels that together carry out one idea, on one layout."""
 
-SERIALIZED = "conv2d/warpgroup.cu"
-"""Multiplies, in half precision, by instructions that go on by themselves, unless the compiler sees a reason to wait
-for each."""
 
 declare_all()
 
@@ -77,36 +74,3 @@ def missing_from_heading(source):
 def test_kernels_begin_with_their_story():
     found = {source: missing_from_heading(source) for source in SOURCES}
     assert {source: topics for source, topics in found.items() if topics} == {}
-
-
-@pytest.mark.parametrize(
-    ("body", "fault"),
-    [
-        ("int unused; out[0] = 1;", "declared but never referenced"),
-        ("out[0] = 1 << 40;", "shift count"),
-        ("float a[64]; for (int i = 0; i < 64; ++i) a[i * n % 64] = i; out[n] = a[n % 64];", "stack frame"),
-    ],
-)
-def test_planted_fault_is_found(body, fault):
-    source = f'extern "C" __global__ void planted(int n, float* out) {{ {body} }}'
-    done, log = compile_log(source, "planted.cu", "sm_90", COMPILE_OPTIONS)
-    assert done, log
-    assert any(fault in line for line in faults(log)), log
-
-
-def test_products_that_wait_for_each_other_are_found():
-    text = source_text(SERIALIZED)
-    right = "close_products();\n            await_products<1>();\n"
-    assert right in text
-    text = text.replace(right, f"{right} sums[0] += slab;\n")
-    builds = (defines for program in programs_of(SERIALIZED) for defines in program.builds())
-    defines = next(defines for defines in builds if defines["KIND"] == "TENSOR_HALF")
-    done, log = compile_log(text, SERIALIZED, "sm_90a", [*COMPILE_OPTIONS, *define_options(defines)])
-    assert done, log
-    assert any("serialized" in line for line in faults(log)), log
-
-
-def test_planted_error_is_found():
-    done, log = compile_log("not C++", "planted.cu", "sm_90", COMPILE_OPTIONS)
-    assert not done
-    assert "planted.cu" in faults(log)[0]

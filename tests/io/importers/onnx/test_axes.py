@@ -244,20 +244,6 @@ def test_shuffled_channels() -> None:
     assert sum(isinstance(layer, Conv2d) for layer in network) == 3
 
 
-def test_images_with_moved_pixels() -> None:
-    nodes = [node("Conv", "x", "F", to="a"), node("Transpose", "a", to="b", perm=[0, 1, 3, 2])]
-    pooled = node("MaxPool", "b", kernel_shape=[2, 1])
-    check(model([*nodes, pooled], ["n", 3, 4, 5], F=normal(8, 3, 1, 1)), normal(2, 3, 4, 5))
-
-
-def test_images_of_the_outputs_of_a_layer() -> None:
-    """As generators make them."""
-    nodes = [node("MatMul", "x", "W", to="a"), node("Relu", "a", to="b"), node("Reshape", "b", "s", to="c")]
-    nodes += [node("MaxPool", "c", to="d", kernel_shape=[2, 2]), node("Conv", "d", "F")]
-    constants = {"W": normal(6, 40), "s": ints(-1, 2, 4, 5), "F": normal(3, 2, 2, 2)}
-    check(model(nodes, ["n", 6], **constants), normal(3, 6))
-
-
 def test_the_unit_of_shufflenet() -> None:
     split = helper.make_node("Split", ["a"], ["b", "c"], axis=1)
     nodes = [
@@ -292,12 +278,6 @@ def test_numbers_of_images_at_constant_places(nodes: list[Any], kinds: list[type
     network = check(model(nodes, ["n", 2, 6, 7], **places), normal(2, 2, 6, 7))
     if kinds is not None:
         assert [type(layer) for layer in network] == [Conv2d, *kinds, Conv2d]
-
-
-def test_images_beside_each_other() -> None:
-    nodes = [node("Relu", "x", to="a"), node("Sigmoid", "x", to="b"), node("Concat", "a", "b", "a", to="c", axis=3)]
-    check(model(nodes, ["n", 2, 3, 4], outputs=("c",)), normal(2, 2, 3, 4))
-    check(model([*nodes, node("MaxPool", "c", kernel_shape=[2, 2])], ["n", 2, 3, 4]), normal(2, 2, 3, 4))
 
 
 def test_heads_of_a_detector_are_joined() -> None:

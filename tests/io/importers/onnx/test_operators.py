@@ -22,10 +22,7 @@ from sparsenn import (
     Multiply,
     ReLU,
     Session,
-    Sigmoid,
-    Softmax,
     SparseLinear,
-    Tanh,
     from_onnx,
 )
 from sparsenn.errors import InputError
@@ -155,14 +152,6 @@ def test_initialisers_that_are_inputs_too() -> None:
 # ---- Activations ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("operator", "activation"), [("Relu", ReLU()), ("Sigmoid", Sigmoid()), ("Tanh", Tanh())])
-def test_activations(operator: str, activation: Any) -> None:
-    nodes = [node("MatMul", "x", "W", to="z"), node(operator, "z")]
-    (layer,) = check(model(nodes, ["n", 5], W=normal(5, 3)), normal(4, 5))
-    assert layer.activation == activation
-    assert kinds(check(model([node(operator, "x")], ["n", 5]), normal(4, 5))) == [SparseLinear]
-
-
 @pytest.mark.parametrize("bounds", [(0.0, 1.0), (-0.5, 0.25), (None, 0.5), (-0.5, None), (None, None)])
 @pytest.mark.parametrize("opset", [7, 17])
 def test_bounds(bounds: tuple[float | None, float | None], opset: int) -> None:
@@ -186,36 +175,7 @@ def test_other_bounds() -> None:
     check(model(nodes, ["n", 5], l=np.float32(0.3), h=np.float32(0.6)), normal(4, 5))
 
 
-@pytest.mark.parametrize("opset", [7, 12, 13])
-def test_softmax(opset: int) -> None:
-    nodes = [node("MatMul", "x", "W", to="z"), node("Softmax", "z")]
-    assert kinds(check(model(nodes, ["n", 5], opset, W=normal(5, 3)), normal(4, 5))) == [Linear, Softmax]
-    assert kinds(check(model([node("Softmax", "x", axis=1)], ["n", 5], opset), normal(4, 5)))[-1] is Softmax
-
-
 # ---- Images ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        {},
-        {"pads": [1, 2, 1, 2], "strides": [2, 1]},
-        {"pads": [0, 1, 2, 3]},
-        {"pads": [2, 0, 0, 1], "strides": [2, 2]},
-        {"dilations": [2, 2], "pads": [2, 2, 2, 2]},
-        {"dilations": [2, 1], "pads": [0, 1, 2, 0]},
-        {"dilations": [2, 2], "pads": [1, 0, 2, 1]},
-        {"group": 2},
-        {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
-        {"auto_pad": "SAME_LOWER", "strides": [2, 2]},
-        {"auto_pad": "VALID", "kernel_shape": [3, 2]},
-    ],
-)
-def test_convolution(form: dict[str, Any]) -> None:
-    W = normal(6, 4 // form.get("group", 1), 3, 2)
-    proto = model([node("Conv", "x", "W", "b", **form)], ["n", 4, 7, 6], W=W, b=normal(6))
-    assert kinds(check(proto, normal(2, 4, 7, 6))) == [Conv2d]
 
 
 def test_images_without_an_axis_of_rows() -> None:
@@ -311,12 +271,6 @@ def test_the_mean_of_pixels() -> None:
 # ---- Movements ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", [[-1, 12], [0, -1], [0, 12], [0, 2, 6], [-1, 3, 4]])
-def test_reshape(target: list[int]) -> None:
-    nodes = [node("Reshape", "x", "shape", to="a"), node("Flatten", "a", to="b"), node("MatMul", "b", "W")]
-    check(model(nodes, ["n", 3, 4], shape=np.array(target), W=normal(12, 5)), normal(2, 3, 4))
-
-
 def test_a_shape_that_is_computed() -> None:
     nodes = [
         node("Shape", "x", to="sizes"),
@@ -328,19 +282,6 @@ def test_a_shape_that_is_computed() -> None:
     ]
     numbers = {"zero": np.array(0), "first": np.array([0]), "rest": np.array([-1])}
     check(model(nodes, ["n", 3, 4], W=normal(12, 5), **numbers), normal(2, 3, 4))
-
-
-def test_axes_come_and_go() -> None:
-    nodes = [
-        node("Unsqueeze", "x", "axes", to="a"),
-        node("Squeeze", "a", "last", to="b"),
-        node("MatMul", "b", "W", to="c"),
-        node("Squeeze", "c", "axes"),
-    ]
-    numbers = {"axes": np.array([1]), "last": np.array([-2])}
-    check(model([*nodes[:2], node("MatMul", "b", "W")], ["n", 5], W=normal(5, 2), **numbers), normal(3, 5))
-    older = [node("Unsqueeze", "x", to="a", axes=[1]), node("Squeeze", "a", axes=[1])]
-    check(model(older, ["n", 5], 11), normal(3, 5))
 
 
 def test_axes_in_another_order() -> None:

@@ -121,18 +121,6 @@ def test_rung_puts_every_number_in_its_place(entry, image, filters):
 
 @pytest.mark.gpu
 @entries
-def test_rung_leaves_its_inputs_alone_and_repeats_itself(entry, rng):
-    layer = random_layer(rng, (4, 22, 19), (16, 7, 7))
-    images = rng.normal(size=(50, 4, 22, 19)).astype(np.float32)
-    uploaded, placed = upload_conv(0, layer, (4, 22, 19)), cupy().asarray(images)
-    first = cupy().asnumpy(entry.launch(uploaded, placed))
-    for _ in range(5):
-        assert np.array_equal(cupy().asnumpy(entry.launch(uploaded, placed)), first)
-    assert np.array_equal(cupy().asnumpy(placed), images)
-
-
-@pytest.mark.gpu
-@entries
 def test_rung_takes_one_layer_after_another(entry, rng):
     """What is kept of a layer, and what lies in constant memory, must not serve another of its geometry."""
     images = rng.normal(size=(40, 2, 15, 15)).astype(np.float32)

@@ -9,7 +9,6 @@ from sparsenn import Network, Session, infer
 from sparsenn.backends.cuda.sparse.few_rows import chain as few_rows
 from sparsenn.backends.cuda.sparse.few_rows.chain import shape_for
 from sparsenn.backends.cuda.sparse.few_rows.packed import RUN, pack_weights
-from sparsenn.backends.cuda.sparse.few_rows.weights import STEPS, slice_weights
 from sparsenn.backends.cuda.sparse.stack import LayerNumbers
 from sparsenn.backends.machine import A100, H200, WARP
 from sparsenn.errors import NumericError
@@ -39,34 +38,6 @@ def network_of(rng, widths, density, activation=None):
 
 def numbers_of(layer):
     return LayerNumbers(layer.weights, layer.bias_vector(), np.ones(layer.outputs, np.int64))
-
-
-def test_slices_hold_each_weight_once_and_in_order(rng):
-    layer = network_of(rng, [300, 77], 0.2).layers[0]
-    laid = slice_weights(numbers_of(layer))
-    units = laid.chunks.reshape(laid.starts[-1], -1, WARP, 16)
-    weights = units[:, : STEPS // 4].copy().view(np.float32).transpose(0, 2, 1, 3).reshape(-1, WARP, STEPS)
-    places = units[:, STEPS // 4 :].copy().view(np.uint16).transpose(0, 2, 1, 3).reshape(-1, WARP, STEPS)
-    found, bias = np.zeros((301, 77), np.float32), np.full(77, np.nan)
-    for number in range(laid.slices):
-        chunks = slice(laid.starts[number], laid.starts[number + 1])
-        for lane in range(WARP):
-            output, inputs, values = (
-                laid.outputs[number * WARP + lane],
-                places[chunks, lane].ravel(),
-                weights[chunks, lane],
-            )
-            fills = inputs == 300
-            assert np.signbit(values.ravel()[fills]).all()
-            assert not values.ravel()[fills].any()
-            if output < 0:
-                assert fills.all()
-                continue
-            assert (np.diff(inputs[~fills].astype(int)) > 0).all()
-            found[inputs, output] += values.ravel()
-            bias[output] = laid.biases[number * WARP + lane]
-    assert np.array_equal(found[:300], layer.weights.to_scipy().toarray())
-    assert np.array_equal(bias, layer.bias_vector())
 
 
 @pytest.mark.parametrize(("inputs", "density"), [(300, 0.2), (300, 1.0), (3, 0.7), (2048, 0.05)])

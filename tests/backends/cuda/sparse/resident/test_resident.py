@@ -4,11 +4,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from oracle import assert_close
 from scipy.sparse import csc_array
-from strategies import networks_with_inputs
 
 from sparsenn import infer
 from sparsenn.backends.cuda.sparse.resident import chain as resident
@@ -90,28 +88,6 @@ def test_rows_that_do_not_fit_go_in_tiles(rows, valued, monkeypatch, rng):
     expected = infer(network, inputs, device="cpu", kernel="panel")
     assert np.array_equal(found.dense, expected.dense)
     assert np.array_equal(found.categories, expected.categories)
-
-
-@pytest.mark.gpu
-@settings(max_examples=150)
-@given(networks_with_inputs(), st.booleans(), st.booleans(), st.booleans(), st.sampled_from([None, 7]))
-def test_any_network_equals_the_reference(problem, compaction, deduplication, merging, batch_size):
-    network, inputs = problem
-    result = infer(
-        network,
-        inputs,
-        device="cuda",
-        kernel="resident",
-        compaction=compaction,
-        deduplication=deduplication,
-        merging=merging,
-        batch_size=batch_size,
-    )
-    assert_close(result.outputs, network, inputs)
-    assert np.array_equal(result.categories, np.flatnonzero(np.diff(result.outputs.indptr)))
-    expected = infer(network, inputs, device="cpu", merging=merging, compaction=compaction)
-    assert [entry.active_rows for entry in result.statistics][-1] == result.categories.size
-    assert len(expected.statistics) == len(result.statistics)
 
 
 @pytest.mark.gpu
