@@ -327,6 +327,9 @@ def _time_in_turns(
 ) -> None:
     start = time.perf_counter()
     least = min(map(min, times.values()), default=0.0)
+    for one, trial in trials.items():  # once more, as both runs may have been in one pause of another program's making
+        if HOPELESS * least < min(times[one]) < LONG_SECONDS:
+            times[one][0] = min(times[one][0], _timed(trial))
     running = [one for one in trials if min(times[one]) <= HOPELESS * least]
     for run in itertools.count(2):
         enough, elapsed = 3 if least > LONG_SECONDS else MIN_RUNS, time.perf_counter() - start

@@ -65,8 +65,8 @@ def _no_weights(names: Sequence[str]) -> list[Array]:
 def _sizes(value: Any, otherwise: int, dimensions: int) -> tuple[int, int]:
     """Return one size down and one across; of sequences that down, along which they have one line, is `otherwise`."""
     sizes = [int(size) for size in value] if isinstance(value, list | tuple) else [int(value)] * dimensions
-    if len(sizes) != dimensions:
-        raise ValueError(f"{value} are not {dimensions} sizes")
+    if len(sizes) != dimensions or min(sizes) < 1:
+        raise ValueError(f"{value} are not {dimensions} sizes of at least 1")
     return (otherwise, sizes[0]) if dimensions == 1 else (sizes[0], sizes[1])
 
 

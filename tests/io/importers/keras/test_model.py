@@ -149,6 +149,13 @@ def test_pools_of_padded_images(tmp_path: Path, kind: str, reduced: Any, rng: np
     np.testing.assert_allclose(found, reduced(padded, axis=(2, 4)).reshape(4, 9), rtol=1e-6)
 
 
+@pytest.mark.parametrize("padding", ["same", "valid"])
+def test_sizes_below_one_are_refused(tmp_path: Path, padding: str) -> None:
+    pool = layer("MaxPooling2D", pool_size=(2, 2), strides=(2, 0), padding=padding, data_format="channels_last")
+    with pytest.raises(FileFormatError, match="at least 1"):
+        from_keras(write_archive(tmp_path / "model.keras", (5, 5, 1), [pool]))
+
+
 def test_branches_are_joined(tmp_path: Path, rng: np.random.Generator) -> None:
     """A residual sum, a difference, a mean and channels put together, held against NumPy."""
     one, other = rng.standard_normal((2, 2, 2)).astype(np.float32)
