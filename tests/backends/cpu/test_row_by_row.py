@@ -121,7 +121,7 @@ def test_slices_have_the_bits_of_panels(density, outputs):
 
 @pytest.mark.parametrize("activation", [ReLU(), Tanh()])
 @pytest.mark.parametrize("density", [0.02, 0.5])
-@pytest.mark.parametrize("kernel", [ROWS, GATHERED_ROWS], ids=str)
+@pytest.mark.parametrize("kernel", [ROWS, GATHERED_ROWS], ids=lambda kernel: kernel.name)
 def test_a_few_rows_together_have_the_bits_of_single_ones(activation, density, kernel):
     rng = np.random.default_rng(1)
     layers, stack = prepared([connected(rng, 150, 150, density, activation) for _ in range(3)])

@@ -56,7 +56,8 @@ def inputs(rows: int) -> Any:
     return np.random.default_rng(1).normal(size=(rows, 1000)).astype(np.float32)
 
 
-@pytest.mark.parametrize(("kernel", "rows"), [(ROWS, 1), (GATHERED_ROWS, 1), (PANEL, 16), (PANEL, 300)], ids=str)
+@pytest.mark.parametrize("rows", [1, 16, 300])
+@pytest.mark.parametrize("kernel", [ROWS, GATHERED_ROWS, PANEL], ids=lambda kernel: kernel.name)
 def test_slices_have_the_same_bits(kernel: Any, rows: int, process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     product, features = chain(kernel, rows), inputs(rows)
     found = [product.run(features, False).features.copy() for _ in range(5)]
