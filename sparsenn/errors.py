@@ -28,6 +28,23 @@ from os import PathLike, fspath
 
 from sparsenn.printable import printable
 
+__all__ = [
+    "DeviceError",
+    "FileFormatError",
+    "InputError",
+    "MatrixError",
+    "NumericError",
+    "OutOfMemoryError",
+    "ResourceError",
+    "ShapeError",
+    "SparseNNError",
+    "UnsortedError",
+    "UsageError",
+    "WorkerError",
+    "prefix_errors",
+    "unknown_name",
+]
+
 
 class SparseNNError(Exception):
     """Base of all errors that sparsenn raises on purpose."""

@@ -12,7 +12,7 @@ from sparsenn.backends.selection import select_kernels
 from sparsenn.errors import DeviceError, SparseNNError, UsageError
 
 PREFERRED = {
-    ("spmspm", "cpu"): ["panel", "rows"],
+    ("spmspm", "cpu"): ["panel", "rows", "gathered_rows"],
     ("spmspm", "cuda"): [
         *("resident", "chunks", "few_rows", "few_rows_float16"),
         *("two_of_four_float32", "two_of_four_tf32", "two_of_four_float16"),
@@ -47,7 +47,7 @@ def test_the_reference_has_one_kernel_of_each_operation(operation):
 
 def test_the_cpu_has_these_kernels_for_sparse_layers():
     names = [entry.name for entry in backends.kernels("spmspm", "cpu")]
-    assert sorted(names) == ["panel", "rows", "scatter", "scipy", "sequential"]
+    assert sorted(names) == ["gathered_rows", "panel", "rows", "scatter", "scipy", "sequential"]
 
 
 def test_convolutions_have_names_of_their_own():

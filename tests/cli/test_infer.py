@@ -132,7 +132,7 @@ def test_reproducible_outputs_can_be_asked_for(run: Run, problem: Path) -> None:
         assert record["verified"] is True
     refused = run("infer", problem, "--reproducible", "--kernel", "scipy")
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
-    assert "'scipy' is not reproducible; those that are: panel, rows, scatter" in refused.stderr
+    assert "'scipy' is not reproducible; those that are: panel, rows, gathered_rows, scatter" in refused.stderr
 
 
 def test_batches(run: Run, problem: Path) -> None:

@@ -72,7 +72,7 @@ OWN_FILE = f"import {WORK} as s, sparsenn.distributed.digests as d; s.file_diges
     [
         (OTHER_VERSION, OWN_VERSION, "sparsenn is 9.9 there, .* install the same version"),
         (OTHER_FILE, OWN_FILE, "problem.h5: is a different file there"),
-        (f"{OWN_FILE}; {NO_FILE}", OWN_FILE, "/none/problem.h5: No such file or directory"),
+        (f"{OWN_FILE}; {NO_FILE}", OWN_FILE, "/none/problem.h5: no such file"),
     ],
     ids=["version", "content", "missing"],
 )

@@ -104,7 +104,7 @@ def test_every_kernel_is_a_rung_of_its_ladder_once(operation):
     assert all(any(rung is kernel for kernel in known) for rung in rungs)
     beside = {kernel.name for kernel in known if not any(rung is kernel for rung in rungs)}
     in_halves = {*(f"two_of_four_{precision}" for precision in PRECISIONS), "chunks_tf32", "chunks_float16"}
-    whole_chains = {"resident", "rows", "few_rows", "few_rows_float16"}
+    whole_chains = {"resident", "rows", "gathered_rows", "few_rows", "few_rows_float16"}
     expected = {"spmspm": whole_chains | in_halves, "conv2d": {"conv_depthwise"}}
     assert beside == expected.get(operation, set())
     assert set(ladder.sweeps) <= {rung.name for rung in rungs}

@@ -89,10 +89,10 @@ def _enter_lanes(rows: Array, row: int, width: int, lanes: int, panel: Array, st
 
 
 @compiled
-def _tile(job: Array, lane: int, inputs: int) -> Array:
-    """Return the tile of a job's panels whose first lane is one of all."""
-    found: Array = carray(pointer_of(job[SOURCE] + FLOAT_BYTES * lane * (inputs + 1)), 1, np.float32)
-    return found
+def _tile(job: Array, lane: int, inputs: int) -> int:
+    """Return the address of the tile of a job's panels whose first lane is one of all."""
+    address: int = job[SOURCE] + FLOAT_BYTES * lane * (inputs + 1)
+    return address
 
 
 @compiled
@@ -105,7 +105,8 @@ def _enter_slice(address: int, number: int) -> None:
     start, stop = squares * number // slices * VECTOR, min(inputs, squares * (number + 1) // slices * VECTOR)
     for tile in range(0, job[LANES], TILE):
         lanes = min(TILE, job[LANES] - tile)
-        _enter_lanes(rows, job[FIRST] + tile, inputs, lanes, _tile(job, tile, inputs), start, stop)
+        panel = carray(pointer_of(_tile(job, tile, inputs)), 1, np.float32)
+        _enter_lanes(rows, job[FIRST] + tile, inputs, lanes, panel, start, stop)
 
 
 @compiled
@@ -114,13 +115,17 @@ def _gather_slice(address: int, number: int) -> None:
     job = carray(pointer_of(address), 1, np.int64)
     layer, slices, widths = job[LAYER], job[SLICES], carray(pointer_of(job[WIDTHS]), 1, np.int64)
     inputs, outputs, every = widths[layer], widths[layer + 1], tile_lanes(job[LANES])
-    target, windows = carray(pointer_of(job[TARGET]), 1, np.float32), windows_of(outputs)
+    windows = windows_of(outputs)
     start, stop = windows * number // slices, windows * (number + 1) // slices
     for tile in range(0, job[LANES], TILE):
         lanes = min(TILE, job[LANES] - tile)
         counts = carray(pointer_of(job[COUNTS] + FLOAT_BYTES * (every * number + tile)), 1, np.int32)
-        vectors = lanes_across(lanes) // VECTOR
-        gather_layer(job, layer, _tile(job, tile, inputs), target, vectors, counts, start, stop)
+        across = lanes_across(lanes)
+        # of several tiles, the last may be narrower: a slice's lines begin at one place, wherever other slices are
+        shift = start * WINDOW * (TILE - across) if job[LANES] > TILE else 0
+        target = carray(pointer_of(job[TARGET] + FLOAT_BYTES * shift), 1, np.float32)
+        source = carray(pointer_of(_tile(job, tile, inputs)), 1, np.float32)
+        gather_layer(job, layer, source, target, across // VECTOR, counts, start, stop)
         if job[ROWS] != 0:
             rows = carray(pointer_of(job[ROWS]), 1, np.float32)
             first, last = start * WINDOW, min(outputs, stop * WINDOW)

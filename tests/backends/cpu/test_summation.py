@@ -21,6 +21,7 @@ from sparsenn.backends.cpu.row_by_row import GATHERED_ROWS, ROWS
 from sparsenn.backends.stepwise import chain_of
 from sparsenn.formats import CSC, from_dense
 from sparsenn.layers import Identity, Linear, ReLU, SparseLinear
+from sparsenn.runtime.workers import thread_count
 
 
 def prepared(layers):
@@ -223,3 +224,16 @@ def test_infinite_sums_become_the_limits_of_activations(kernel, activation, rows
     layer = SparseLinear.from_scipy(csc_array(weights), 0.0, activation) if kernel else Linear(weights, 0.0, activation)
     found = Session(Network((layer,)), device="cpu", kernel=kernel or "auto")(np.ones((rows, 2), np.float32))
     assert np.array_equal(found, np.tile(activation(np.float32([np.inf, -np.inf])), (rows, 1)))
+
+
+@pytest.mark.skipif(thread_count() < 2, reason="one thread computes slices one after the other")
+def test_slices_at_tiles_of_unequal_lanes_do_not_meet(rng):
+    dense = (rng.normal(size=(64, 512)) * (rng.random((64, 512)) < 0.5)).astype(np.float32)
+    network = Network((SparseLinear.from_scipy(_csc(dense), None, ReLU()),))
+    features = rng.normal(size=(176, 64)).astype(np.float32)
+    with (
+        Session(network, device="cpu", kernel="rows") as alone,
+        Session(network, device="cpu", kernel="panel") as shared,
+    ):
+        expected = alone(features)
+        assert all(np.array_equal(shared(features), expected) for _ in range(1000))

@@ -39,6 +39,8 @@ def _matmul(call: Call) -> Signal:
     if isinstance(one, Signal) and isinstance(other, Signal):
         raise InputError("both of its inputs depend on the network's input; one must be constant weights")
     signal: Signal = one if isinstance(one, Signal) else other
+    if not isinstance(signal, Signal):
+        raise InputError("neither of its factors depends on the network's input; one has to")
     check_floats(signal)
     return _times_weights(signal, other) if signal is one else _weights_times(one, signal)
 

@@ -69,16 +69,16 @@ def transformed(signal: Signal, transformer: Any) -> Signal:
 
 
 def _standard(scaler: Any) -> _Scaling:
-    return _centring(scaler, scaler.with_std, scaler.mean_ if scaler.with_mean else None)
+    return _centring(scaler, scaler.with_std, "mean_" if scaler.with_mean else None)
 
 
 def _robust(scaler: Any) -> _Scaling:
-    return _centring(scaler, scaler.with_scaling, scaler.center_ if scaler.with_centering else None)
+    return _centring(scaler, scaler.with_scaling, "center_" if scaler.with_centering else None)
 
 
-def _centring(scaler: Any, divides: bool, centre: Any) -> _Scaling:
+def _centring(scaler: Any, divides: bool, centre: str | None) -> _Scaling:
     scale = fitted(scaler, "scale_") if divides else np.ones(fitted(scaler, "n_features_in_"))
-    return _Scaling(1 / scale, np.zeros(len(scale)) if centre is None else -centre / scale)
+    return _Scaling(1 / scale, np.zeros(len(scale)) if centre is None else -fitted(scaler, centre) / scale)
 
 
 def _minimum_maximum(scaler: Any) -> _Scaling:
