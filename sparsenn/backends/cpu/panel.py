@@ -166,7 +166,7 @@ class _Memory(NamedTuple):
 
 
 def _memory(size: StackSize, most: int, slices: int, is_single: bool) -> _Memory:
-    """Return the memory of a thread for panels, of at most so many rows, of layers of a size."""
+    """Return the memory of a thread for panels, of some rows at most, of layers of a size."""
     source = (size.inputs + 1 if is_single else size.widest + 1) * most
     target = (size.widest + 1) * min(most, TILE)
     return _Memory(source, target, most, source + target + slices * parts_of(most, TILE) * TILE)

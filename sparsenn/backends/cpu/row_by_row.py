@@ -2,7 +2,7 @@
 
 For a row or two, what is around panels (`panel`) costs more than the arithmetic. Here a row stays within two lines of
 memory in the first-level cache, and layers that are large enough are shared among threads, slice by slice of their
-outputs (`slices`, `row_threads`). A second kernel, `gathered_rows`, multiplies inputs that are zero, too, as it gathers
+outputs (`slices`, `row_threads`). A second kernel, `gathered_rows`, also multiplies inputs that are zero, as it gathers
 them along the vector lanes: where few are zero, this takes less time on many processors. The order of summation is that
 of the panels: for each output, inputs ascending, with fused multiply-adds, then the bias; what is left out is zero.
 """
