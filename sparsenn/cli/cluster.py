@@ -40,7 +40,7 @@ Piece = Annotated[int | None, typer.Option(metavar="K", min=1, help="Samples giv
 
 @dataclass(frozen=True)
 class Cluster:
-    """What runs rows in place of a session.
+    """A Dask cluster that runs rows in place of a session.
 
     scheduler : address of its scheduler; None for a cluster of this machine.
     workers : processes of this machine; None with a scheduler.

@@ -1,4 +1,4 @@
-"""What a verb runs a ladder's rungs on: a dataset, or a problem made from sizes and a seed; and the device's limits."""
+"""Problems for a ladder's rungs, from a dataset or from sizes and a seed; and the device's limits."""
 
 from __future__ import annotations
 

@@ -367,6 +367,6 @@ _KINDS: dict[str, tuple[type[Layer], Callable[[Hdf5Source, str, Any], Layer]]] =
     Concatenate.name: (Concatenate, lambda source, place, record: Concatenate()),
     ForeignLayer.name: (ForeignLayer, _foreign),
 }
-"""What tables call each kind of layer, and how it is read."""
+"""Names of kinds of layers in tables, and functions that read them."""
 
 _KIND_OF = {kind: name for name, (kind, _) in _KINDS.items()}

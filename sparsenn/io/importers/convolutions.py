@@ -56,7 +56,7 @@ def convolve(
 
 
 def same_sides(image: Sequence[int], spans: Sequence[int], stride: Sequence[int]) -> Sides:
-    """Return the pixels on each side, fewer before, that let a window begin at every so many pixels of an image."""
+    """Return the padding on each side, less before, with which a window begins at each multiple of the stride."""
     totals = [
         max((-(-size // step) - 1) * step + span - size, 0)
         for size, span, step in zip(image, spans, stride, strict=True)

@@ -63,24 +63,24 @@ def assert_near(found, layers, features, precision):
     assert np.abs(found - expected).max(initial=0.0) <= ALLOWED[precision] * np.abs(expected).max(initial=1e-30)
 
 
-@parametrized(KERNELS)
-@pytest.mark.parametrize("widths", WIDTHS, ids=str)
-def test_any_widths_and_rows(kernel, widths, rng):
+def assert_any_rows(kernel, widths, kind, rng):
     layers = layers_of(rng, widths)
     skip_unless_it_runs(kernel, layers)
     for rows in ROWS:
-        features = rng.normal(size=(rows, widths[0])).astype(np.float32)
+        features = rng.normal(size=(rows, widths[0])).astype(kind)
         assert_near(launched(kernel, layers, features), layers, features, kernel.precision)
+
+
+@parametrized(KERNELS)
+@pytest.mark.parametrize("widths", WIDTHS, ids=str)
+def test_any_widths_and_rows(kernel, widths, rng):
+    assert_any_rows(kernel, widths, np.float32, rng)
 
 
 @parametrized([fused.TENSOR_HALF, warpgroup.WARPGROUP_HALF, cublas.CUBLAS_FLOAT16])
 @pytest.mark.parametrize("widths", WIDTHS, ids=str)
 def test_half_rows(kernel, widths, rng):
-    layers = layers_of(rng, widths)
-    skip_unless_it_runs(kernel, layers)
-    for rows in ROWS:
-        features = rng.normal(size=(rows, widths[0])).astype(np.float16)
-        assert_near(launched(kernel, layers, features), layers, features, kernel.precision)
+    assert_any_rows(kernel, widths, np.float16, rng)
 
 
 @parametrized(KERNELS)
