@@ -6,7 +6,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from sparsenn.errors import DeviceError
 from sparsenn.formats import Array
 
 MAX_COPIED_BYTES = 128 << 20  # of rows that a graph copies to its own memory
+MAX_UNCOPIED_SECONDS = 5e-3
+"""Of work on more rows than that, up to which graphs are bound to addresses: they save tens of microseconds of queueing
+before the first kernel begins, and hold the memory of hidden values."""
+
 MIN_RUNS = 3  # of the launches, and of the graph, of which the fastest counts: early calls queue launches more slowly
 MIN_SECONDS = 2e-3  # of all runs together
 
@@ -37,6 +41,24 @@ ALIGNED = 256
 and kernels write several numbers at a time."""
 
 Run = Callable[[Array], tuple[Array, ...]]  # queues work on a matrix on the device, and returns results there
+
+
+class Like(NamedTuple):
+    """The shape and type of matrices on a device."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    nbytes: int
+    device: int
+
+    @classmethod
+    def of(cls, array: Any) -> Like:
+        """Return those of an array."""
+        return cls(array.shape, array.dtype, array.nbytes, array.data.device_id)
+
+    def at(self, address: int) -> Any:
+        """Return an array in memory that the caller holds."""
+        return array_at(address, self.shape, self.dtype, self.device)
 
 
 class _Work:
@@ -100,21 +122,20 @@ class _Replay(ABC):
 
     @property
     def nbytes(self) -> int:
-        return 0 if self._graph is None or self._work is None else int(self._features.nbytes) + self._work.nbytes
+        return sum(int(each.nbytes) for each in (self._features, self._work) if each is not None)
 
     def __call__(self, run: Run, rows: Array) -> tuple[Array, ...] | None:
         """Return the results of `run`, which has run before, for contiguous rows; None where there is no replay."""
-        cuda = cupy().cuda
         if self._is_refused or recorded():
             return None
-        stream = cuda.get_current_stream()
+        stream = cupy().cuda.get_current_stream()
         if stream.is_capturing():
             return None
         if self._graph is None:
             try:
                 with np.errstate(all="ignore"):
                     self._graph = self._capture(run, rows)
-            except (cuda.memory.OutOfMemoryError, cuda.runtime.CUDARuntimeError, DeviceError):
+            except _failures():
                 pass
             if self._graph is None:
                 self._reset()
@@ -195,20 +216,20 @@ class DeviceReplay(_Replay):
         """Graphs without copies, by the addresses of rows and of the first result."""
         self.spare: Any = None
         """The output array that a repeated call makes for the next one, with what it was made for."""
+        self.likes: tuple[Like, Like] | None = None
+        """Those of rows and of the first result, once `launch` can be called."""
         self._counts: dict[tuple[int, int], int] = {}
         self._is_bindable = True
 
-    @property
-    def result(self) -> Any:
-        """The first result in the graph's memory; None until the graph is captured."""
-        return None if self._graph is None else self._results[0]
-
     def launch(self, run: Run, source: int, target: int, stream: Any) -> None:
-        """Queue the work, once it is captured, for rows at an address that no graph is bound to, and for a target."""
+        """Queue the work for rows at an address that no graph is bound to, and for a target."""
         graph = self._newly_bound(run, source, target)
-        if graph is not None:
+        if graph is None:
+            self._launch_unbound(run, source, target, stream)
+        else:
             graph.launch(stream)
-            return
+
+    def _launch_unbound(self, run: Run, source: int, target: int, stream: Any) -> None:
         assert self._graph is not None, "it is captured"
         features, result = self._features, self._results[0]
         _copy(features.data.ptr, source, features.nbytes, stream)
@@ -229,19 +250,17 @@ class DeviceReplay(_Replay):
         del counts[pair]
         if is_full:
             del self.bound[next(iter(self.bound))]
-        likes = self._features, self._results[0]
-        rows, out = (
-            array_at(address, like.shape, like.dtype, like.data.device_id)
-            for address, like in zip(pair, likes, strict=True)
-        )
-        work, cuda = self._work, cupy().cuda
-        assert work is not None, "it is captured"
         try:
             with np.errstate(all="ignore"):
-                self.bound[pair] = captured(lambda: work.queue(run, rows, out), has_run=True)
-        except (cuda.memory.OutOfMemoryError, cuda.runtime.CUDARuntimeError, DeviceError):
+                self.bound[pair] = captured(lambda: self._queue_at(run, *pair), has_run=True)
+        except _failures():
             self._is_bindable = False
         return self.bound.get(pair)
+
+    def _queue_at(self, run: Run, source: int, target: int) -> None:
+        """Queue the work on the current stream, without copies."""
+        work, likes = cast(Any, self._work), cast(tuple[Like, Like], self.likes)
+        work.queue(run, likes[0].at(source), likes[1].at(target))
 
     def _bring(self, rows: Any, stream: Any) -> None:
         _copy(self._features.data.ptr, rows.data.ptr, rows.nbytes, stream)
@@ -251,7 +270,10 @@ class DeviceReplay(_Replay):
         if graph is None:
             return None
         stream = cupy().cuda.get_current_stream()
-        return graph if _seconds(lambda: graph.launch(stream)) < self._queued_seconds else None
+        if _seconds(lambda: graph.launch(stream)) >= self._queued_seconds:
+            return None
+        self.likes = Like.of(self._features), Like.of(self._results[0])
+        return graph
 
     def _launch(self, graph: Graph, rows: Any, stream: Any) -> tuple[Array, ...]:
         result = self._results[0]
@@ -265,7 +287,27 @@ class DeviceReplay(_Replay):
         super()._reset()
         self.bound.clear()
         self._counts.clear()
-        self.spare = None
+        self.spare = self.likes = None
+
+
+class UncopiedReplay(DeviceReplay):
+    """Work on more rows than a graph copies: launched kernel by kernel until a graph is bound to a call's addresses."""
+
+    def __call__(self, run: Run, rows: Array) -> None:
+        """Return None, after the first call ready for `launch` where work is short enough, and memory suffices."""
+        if self._is_refused or recorded() or cupy().cuda.get_current_stream().is_capturing():
+            return
+        self._is_refused = True  # a second time
+        try:
+            if _seconds(lambda: run(rows)) <= MAX_UNCOPIED_SECONDS:
+                self._work = _Work()
+                self.likes = Like.of(rows), Like.of(self._work.queue(run, rows)[0])
+        except _failures():
+            self._reset()
+
+    def _launch_unbound(self, run: Run, source: int, target: int, stream: Any) -> None:
+        with stream:
+            self._queue_at(run, source, target)
 
 
 class HostReplay(_Replay):
@@ -304,6 +346,12 @@ class HostReplay(_Replay):
     def _reset(self) -> None:
         super()._reset()
         self._source, self._targets = None, ()
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """Return the errors of a capture for which memory does not suffice, or that another thread disturbs."""
+    cuda = cupy().cuda
+    return cuda.memory.OutOfMemoryError, cuda.runtime.CUDARuntimeError, DeviceError
 
 
 def _pinned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

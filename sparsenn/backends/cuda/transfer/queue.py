@@ -14,7 +14,14 @@ from sparsenn.backends.cuda.runtime.layer_cache import stream_key
 from sparsenn.backends.cuda.runtime.loader import rehearsal, wait_for_modules
 from sparsenn.backends.cuda.runtime.memory import staging
 from sparsenn.backends.cuda.runtime.recorder import recorded
-from sparsenn.backends.cuda.runtime.replay import MAX_COPIED_BYTES, CapturedRun, DeviceReplay, HostReplay, array_at
+from sparsenn.backends.cuda.runtime.replay import (
+    MAX_COPIED_BYTES,
+    CapturedRun,
+    DeviceReplay,
+    HostReplay,
+    UncopiedReplay,
+    array_at,
+)
 from sparsenn.backends.cuda.runtime.streams import wait_for_device
 from sparsenn.backends.cuda.transfer.caller_arrays import CuPyArrays, Tensors, arrays_like, current_stream_of, stream_of
 from sparsenn.errors import DeviceError
@@ -126,10 +133,10 @@ class CallQueue(Queue):
             wait_for_device()
 
     def replay(self, shape: tuple[int, int], on_host: bool) -> Replay | None:
-        """Return what captures work on rows of a shape as a graph; None where copying rows into it costs too much."""
+        """Return what captures work on rows of a shape as graphs, which copy rows to memory of their own if few."""
         if on_host:
             return HostReplay(shape)
-        return DeviceReplay(shape) if 4 * math.prod(shape) <= MAX_COPIED_BYTES else None
+        return (DeviceReplay if 4 * math.prod(shape) <= MAX_COPIED_BYTES else UncopiedReplay)(shape)
 
     def captured_call(self, run: Callable[[Array], Array], rows: Array, out: Array | None, source: Any) -> CapturedCall:
         """Capture the work as a graph that has no copies of rows, and few of outputs that go to `out`."""
@@ -197,15 +204,15 @@ class RepeatedCall:
         try:
             if stream.is_capturing():
                 return None
-            result: Any = None if replay is None else replay.result
-            if replay is None or result is None:
+            likes = None if replay is None else replay.likes
+            if replay is None or likes is None:
                 with stream:
                     features = array_at(source, self._shape, self._dtype, self._device, rows)
                     results = None if replay is None else replay(self._run, features)
                     outputs = arrays.own((results or self._run(features))[0])
                 return outputs if arrays.are_numbers(rows) else None
             key = arrays, queue.stream_key, arrays.mode()
-            spare = replay.spare
+            spare, result = replay.spare, likes[1]
             known, outputs, target = (key, *arrays.new(result, rows)) if spare is None or spare[0] != key else spare
             graph = replay.bound.get((source, target))
             if graph is None:
