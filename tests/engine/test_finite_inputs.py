@@ -74,16 +74,29 @@ def test_each_number_is_looked_at(others: np.float32, size: int, value: float) -
 
 @NOT_FINITE
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
-def test_a_kernel_tells_of_numbers_that_are_not_finite(kind: type, value: float) -> None:
-    defines = {"BITS": 8 * np.dtype(kind).itemsize, "PIECE": images.PIECE, "THREADS": images.THREADS}
+@pytest.mark.parametrize("skipped", [0, 1], ids=["aligned", "not aligned"])
+def test_a_kernel_finds_numbers_that_are_not_finite(kind: type, skipped: int, value: float) -> None:
+    size = np.dtype(kind).itemsize
+    defines = {"BITS": 8 * size, "PIECE": images.SCANNED_BYTES, "THREADS": images.THREADS}
     kernel, found = emulated("images/not_finite.cu", defines), np.zeros(1, np.uint32)
-    numbers = np.full(2 * images.PIECE + 300, np.finfo(kind).max)
-    bits = numbers.view(f"u{np.dtype(kind).itemsize}")
+    numbers = aligned(np.full(2 * images.SCANNED_BYTES // size + 301, -np.finfo(kind).max))[skipped:]
+    bits = numbers.view(f"u{size}")
     kernel.launch(3, images.THREADS, np.int64(numbers.size), bits, found, seed=1)
     assert found == 0
-    numbers[-1] = value
-    kernel.launch(3, images.THREADS, np.int64(numbers.size), bits, found, seed=1)
-    assert found == 1
+    for place in (0, images.SCANNED_BYTES // size - 1, numbers.size - 2, numbers.size - 1):
+        before, numbers[place], found[:] = numbers[place], value, 0
+        kernel.launch(3, images.THREADS, np.int64(numbers.size), bits, found, seed=1)
+        assert found == 1
+        numbers[place] = before
+
+
+def aligned(numbers: np.ndarray) -> np.ndarray:
+    """Return a copy that begins at a multiple of 16 bytes, as arrays on a device do."""
+    memory = np.empty(numbers.nbytes + 16, np.uint8)
+    start = -memory.ctypes.data % 16
+    found = memory[start : start + numbers.nbytes].view(numbers.dtype)
+    found[:] = numbers
+    return found
 
 
 @pytest.mark.gpu

@@ -47,6 +47,7 @@ THREADS = 256  # of a block
 EACH = 4  # windows of two by two that a thread pools at a time
 WARP_WIDTH = 512  # numbers of a row, or a position, up to which a warp takes it, and beyond which a block does
 PIECE = 8192  # numbers that a block counts or compares at a time: 32 a thread
+SCANNED_BYTES = 32 << 10  # that a block scans for numbers that are not finite
 
 COUNTED_WIDTH = PIECE // 2
 """Numbers of a row from which on blocks count its non-zeros, and not one warp: a lane would have 128 numbers, a block's
@@ -65,7 +66,7 @@ _POOL_PAIRS = _program("images/pool_pairs.cu", HALF=(0, 1), MEAN=(0, 1), THREADS
 _SOFTMAX = _program("images/softmax.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,), LOGARITHM=(0, 1))
 _LAYER_NORM = _program("images/layer_norm.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,))
 _COUNT = program("images/count.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
-_NOT_FINITE = _program("images/not_finite.cu", BITS=(32, 16, 64), PIECE=(PIECE,), THREADS=(THREADS,))
+_NOT_FINITE = _program("images/not_finite.cu", BITS=(32, 16, 64), PIECE=(SCANNED_BYTES,), THREADS=(THREADS,))
 _LARGEST = _program("images/largest.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
 
 
@@ -263,7 +264,7 @@ class RowsWatch:
         numbers = features.values if isinstance(features, CSR) else features
         if numbers.size:
             kernel = _NOT_FINITE.kernel("not_finite", BITS=8 * numbers.dtype.itemsize)
-            grid = (-(-numbers.size // PIECE),)
+            grid = (-(-numbers.nbytes // SCANNED_BYTES),)
             launch("not_finite", kernel, grid, (THREADS,), np.int64(numbers.size), numbers, self._place)
 
     @contextmanager

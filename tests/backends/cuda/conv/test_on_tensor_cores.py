@@ -208,13 +208,13 @@ def test_weights_beyond_half_precision_are_refused(kernel, rng):
 @kernels
 def test_bad_images_are_refused(kernel, rng):
     cp = cupy()
-    geometry = Geometry(2, 4, 4, 3, (3, 3))
+    geometry = Geometry(4, 4, 4, 3, (3, 3))
     _, weights, bias = drawn_numbers(rng, 1, geometry)
     layer = uploaded(geometry, weights, bias, Identity())
     with pytest.raises(ShapeError, match="uploaded"):
-        kernel.launch(layer, cp.zeros((1, 2, 4, 5), np.float32))
+        kernel.launch(layer, cp.zeros((1, 4, 4, 5), np.float32))
     with pytest.raises(UsageError, match="float64"):
-        kernel.launch(layer, cp.zeros((1, 2, 4, 4)))
+        kernel.launch(layer, cp.zeros((1, 4, 4, 4)))
 
 
 @pytest.mark.gpu
