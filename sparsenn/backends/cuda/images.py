@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial, singledispatch
+from functools import singledispatch
 from math import prod
 from typing import Any
 
@@ -18,7 +18,7 @@ from sparsenn.backends.chains import Features
 from sparsenn.backends.cuda.conv.geometry import WHOLE
 from sparsenn.backends.cuda.runtime.activation import IDENTITY, activation_number
 from sparsenn.backends.cuda.runtime.device import cupy
-from sparsenn.backends.cuda.runtime.loader import Program, program
+from sparsenn.backends.cuda.runtime.loader import program
 from sparsenn.backends.cuda.runtime.memory import within_memory
 from sparsenn.backends.cuda.runtime.recorder import launch
 from sparsenn.backends.cuda.runtime.row_copies import as_rows, copy_rows
@@ -56,18 +56,34 @@ thread has 16. Chosen by these two, not measured."""
 WORDS = 1024  # size in bytes of a page of pinned memory: each session whose rows come on a GPU holds one
 COMBINED = 4  # numbers that a thread adds or multiplies
 
-_program = partial(program, carveout=WHOLE)
-"""Declares kernels that run between convolutions, with as much shared memory as these: a multiprocessor becomes idle
-before its first cache is divided in another way."""
+MANY_BYTES = 32 << 20  # of features, which take longer than a multiprocessor is idle
 
-_ELEMENTWISE = _program("images/elementwise.cu", HALF=(0, 1), PRODUCT=(0, 1), FACTORS=(0, 1), THREADS=(THREADS,))
-_POOL = _program("images/pool.cu", HALF=(0, 1), MEAN=(0, 1), COUNTS_PADDING=(0, 1))
-_POOL_PAIRS = _program("images/pool_pairs.cu", HALF=(0, 1), MEAN=(0, 1), THREADS=(THREADS,), EACH=(EACH,))
-_SOFTMAX = _program("images/softmax.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,), LOGARITHM=(0, 1))
-_LAYER_NORM = _program("images/layer_norm.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,))
+
+class _ImageProgram:
+    """Kernels that run between convolutions: for few features, with as much shared memory as convolutions have.
+
+    A multiprocessor becomes idle before its first cache is divided in another way. For many features, the cache is as
+    large as can be: it has to have room for all numbers that are on their way there.
+    """
+
+    def __init__(self, source: str, **choices: Any) -> None:
+        self._few = program(source, carveout=WHOLE, MANY=(0,), **choices)
+        self._many = program(source, MANY=(1,), **choices)
+
+    def kernel(self, name: str, nbytes: int, **defines: int) -> Any:
+        """Return one kernel for so many bytes of features."""
+        is_many = nbytes > MANY_BYTES
+        return (self._many if is_many else self._few).kernel(name, MANY=int(is_many), **defines)
+
+
+_ELEMENTWISE = _ImageProgram("images/elementwise.cu", HALF=(0, 1), PRODUCT=(0, 1), FACTORS=(0, 1), THREADS=(THREADS,))
+_POOL = _ImageProgram("images/pool.cu", HALF=(0, 1), MEAN=(0, 1), COUNTS_PADDING=(0, 1))
+_POOL_PAIRS = _ImageProgram("images/pool_pairs.cu", HALF=(0, 1), MEAN=(0, 1), THREADS=(THREADS,), EACH=(EACH,))
+_SOFTMAX = _ImageProgram("images/softmax.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,), LOGARITHM=(0, 1))
+_LAYER_NORM = _ImageProgram("images/layer_norm.cu", HALF=(0, 1), TEAM=(32, THREADS), THREADS=(THREADS,))
 _COUNT = program("images/count.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
-_NOT_FINITE = _program("images/not_finite.cu", BITS=(32, 16, 64), PIECE=(SCANNED_BYTES,), THREADS=(THREADS,))
-_LARGEST = _program("images/largest.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
+_NOT_FINITE = _ImageProgram("images/not_finite.cu", BITS=(32, 16, 64), PIECE=(SCANNED_BYTES,), THREADS=(THREADS,))
+_LARGEST = _ImageProgram("images/largest.cu", HALF=(0, 1), PIECE=(PIECE,), THREADS=(THREADS,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +279,7 @@ class RowsWatch:
         """Queue a scan of all numbers of features; of an empty batch, none."""
         numbers = features.values if isinstance(features, CSR) else features
         if numbers.size:
-            kernel = _NOT_FINITE.kernel("not_finite", BITS=8 * numbers.dtype.itemsize)
+            kernel = _NOT_FINITE.kernel("not_finite", numbers.nbytes, BITS=8 * numbers.dtype.itemsize)
             grid = (-(-numbers.nbytes // SCANNED_BYTES),)
             launch("not_finite", kernel, grid, (THREADS,), np.int64(numbers.size), numbers, self._place)
 
@@ -312,10 +328,10 @@ def _count(features: Array) -> Array:
     rows, width = features.shape
     counts: Array = cupy().zeros(rows, np.int64)
     grid = (-(-width // PIECE), min(rows, GRID_ROWS))
-    kernel = _kernel(_COUNT, "count_not_zero", features)
+    kernel = _COUNT.kernel("count_not_zero", HALF=int(features.dtype == np.float16))
     launch("count", kernel, grid, (THREADS,), np.int64(rows), np.int64(width), features, counts)
     return counts
 
 
-def _kernel(source: Program, name: str, features: Array, **defines: int) -> Any:
-    return source.kernel(name, HALF=int(features.dtype == np.float16), **defines)
+def _kernel(source: _ImageProgram, name: str, features: Array, **defines: int) -> Any:
+    return source.kernel(name, features.nbytes, HALF=int(features.dtype == np.float16), **defines)
