@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -48,7 +47,7 @@ def _run_batches(
     size, too_many = min(size, last - first), 0
     while first < last:
         stop = min(first + size, last)
-        context = replace(context, following=stop < last, report=partial(report, first, stop))
+        context = context._replace(following=stop < last, report=partial(report, first, stop))
         try:
             with span("batch", "batch", first=first, rows=stop - first):
                 run(first, stop, size, context)
@@ -99,7 +98,7 @@ def _upload_rows(
     elif is_checked and not isinstance(features, CSR) and not all_finite(features):
         check_inputs(inputs.rows)
     if is_watched:
-        context = replace(context, watch=BatchGuard(cache.compiled.overflow_guard))
+        context = context._replace(watch=BatchGuard(cache.compiled.overflow_guard))
     return executable, features, context
 
 
@@ -113,7 +112,7 @@ def run_rows(
         with section(timer, "transfer", "check"):
             check = cache.queue_check(inputs, start, stop, size)
         while True:
-            own = replace(context, statistics=[] if counted else None)
+            own = context._replace(statistics=[] if counted else None)
             executable, features, own = _upload_rows(cache, inputs, start, stop, size, own, check)
             left = executable.run(features, own)
             with section(timer, "transfer", "copy out"):
@@ -134,7 +133,7 @@ def run_rows(
     if not results:
         statistics = sum_statistics(cache.compiled.network, []) if counted else ()
         results.append(Result(cache.plan_of(inputs), 0, np.zeros(0, np.int64), statistics, Seconds(), ()))
-    return replace(concatenate_results(results, results[-1].plan, timer.seconds()), notes=notes)
+    return concatenate_results(results, results[-1].plan, timer.seconds(), notes)
 
 
 def compute_outputs(

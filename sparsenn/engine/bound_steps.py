@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -32,8 +31,7 @@ from sparsenn.layers import FullyConnected, PerPosition, connected_layer, positi
 from sparsenn.runtime.spans import span
 
 
-@dataclass
-class RunContext:
+class RunContext(NamedTuple):
     """The context of a batch's run through the steps."""
 
     timer: Timer | None = None

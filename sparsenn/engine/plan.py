@@ -317,4 +317,7 @@ def bucket(rows: int) -> int:
 
 def with_inputs(plan: Plan, inputs: int, density: float | None) -> Plan:
     """Return a plan with the same steps for other rows."""
-    return replace(plan, inputs=inputs, density=density, batch_size=plan.compiled.batch_size(inputs))
+    size = plan.compiled.batch_size(inputs)
+    if (plan.inputs, plan.density, plan.batch_size) == (inputs, density, size):
+        return plan
+    return replace(plan, inputs=inputs, density=density, batch_size=size)

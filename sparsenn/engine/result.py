@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -343,22 +343,24 @@ class Result(Viewed):
         return row_map.gather(from_dense(rows if expansion is None else rows[:, expansion], rows.dtype.type))
 
 
-def concatenate_results(results: Sequence[Result], plan: Plan, seconds: Seconds) -> Result:
+def concatenate_results(results: Sequence[Result], plan: Plan, seconds: Seconds, notes: Sequence[str] = ()) -> Result:
     """Return the result of all rows of a run, of results of some of them each, in the order of the rows."""
-    starts = np.cumsum([0, *(result.inputs for result in results)])
-    categories = [start + result.categories for start, result in zip(starts, results, strict=False)]
+    starts = [0, *accumulate(result.inputs for result in results)]
+    categories = [
+        np.add(start, result.categories, dtype=np.int64) for start, result in zip(starts, results, strict=False)
+    ]
     counted = [result.statistics for result in results if result.inputs] or [each.statistics for each in results[:1]]
     statistics = counted[0] if len(counted) == 1 else ()
     if len(counted) > 1 and all(counted):
         statistics = sum_statistics(plan.network, chain(*counted))
     return Result(
         plan,
-        inputs=int(starts[-1]),
-        categories=np.concatenate([np.zeros(0, np.int64), *categories]),
+        inputs=starts[-1],
+        categories=categories[0] if len(results) == 1 else np.concatenate([np.zeros(0, np.int64), *categories]),
         statistics=statistics,
         seconds=seconds,
         batches=tuple(batch for result in results for batch in result.batches),
-        notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
+        notes=tuple(dict.fromkeys((*notes, *(note for result in results for note in result.notes)))),
     )
 
 
