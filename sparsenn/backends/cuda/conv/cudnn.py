@@ -10,6 +10,7 @@ cuDNN convolves; bias and activation are a kernel of our own, because the librar
 
 from __future__ import annotations
 
+import atexit
 import threading
 from dataclasses import dataclass
 from functools import cache
@@ -102,6 +103,9 @@ def plan_of(precision: str, geometry: Geometry, count: int, device: int) -> Plan
     """
     with _in_use:
         return _build(precision, geometry, count, device)
+
+
+atexit.register(plan_of.cache_clear)  # the library's bindings print what is alive after the interpreter's end
 
 
 def _build(precision: str, geometry: Geometry, count: int, device: int) -> Plan | None:
